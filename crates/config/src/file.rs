@@ -1,7 +1,7 @@
 //! Parses the configuration file: one directive per line, with comments, quotes, includes and repetitions.
 //!
 //! The options of the command line are lines too. They follow the file and standard input, so the last line about a
-//! parameter wins. `save` lines accumulate, and `client_config-output-buffer-limit` changes only the classes it names.
+//! parameter wins. `save` lines accumulate, and `client-output-buffer-limit` changes only the classes it names.
 //! `user` and `rename-command` lines are collected for the modules that process them. `loadmodule` loads nothing.
 
 use std::fmt;
@@ -16,6 +16,7 @@ use super::glob;
 use super::lines::split_arguments;
 use super::parameters::{self, NamedParameter, ParameterFlags, ParameterId, ParameterKind, SpecialKind, id};
 use super::value::ParameterValue;
+use super::value_error::ValueError;
 use super::values::{Config, ConfigOrigin};
 use weft_base::files::error_text;
 
@@ -137,9 +138,9 @@ enum LineError {
     InIncludedFile(StartError),
 }
 
-impl From<String> for LineError {
-    fn from(reason: String) -> LineError {
-        LineError::InLine(reason)
+impl From<ValueError> for LineError {
+    fn from(reason: ValueError) -> LineError {
+        LineError::InLine(reason.to_string())
     }
 }
 
@@ -194,7 +195,7 @@ impl ConfigFileReader {
         }
     }
 
-    fn parse_parameter(&mut self, named: NamedParameter, arguments: &[Vec<u8>]) -> Result<(), String> {
+    fn parse_parameter(&mut self, named: NamedParameter, arguments: &[Vec<u8>]) -> Result<(), ValueError> {
         let parameter = named.id.parameter();
         let whole: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         let parts;
@@ -217,7 +218,9 @@ impl ConfigFileReader {
         }
         let mut value = parameter.read(&arguments, current)?;
         match (parameter.kind, arguments.as_slice()) {
-            (ParameterKind::Special(SpecialKind::Directory), [directory]) => change_directory(directory)?,
+            (ParameterKind::Special(SpecialKind::Directory), [directory]) => {
+                change_directory(directory).map_err(|error| ValueError::Described(error_text(&error)))?
+            }
             (ParameterKind::Special(SpecialKind::SavePoints), arguments) => {
                 value = merge_save_points(self.has_seen_save, current, value, arguments);
                 self.has_seen_save = true;

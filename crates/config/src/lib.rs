@@ -32,6 +32,7 @@ pub mod specials;
 pub mod system_check;
 pub mod title;
 mod value;
+mod value_error;
 mod values;
 
 #[cfg(test)]
@@ -41,8 +42,9 @@ pub use command_line::{StartAction, program_version};
 pub use file::StartError;
 pub use parameters::{ParameterFlags, ParameterId, find, id};
 pub use rewrite::RewriteScope;
-pub use set::{ApplyResult, SetError, SetPermissions};
+pub use set::{ApplyResult, ParameterFailure, SetError, SetPermissions};
 pub use specials::{ClientClass, OutputBufferLimit, PrimaryAddress, keyspace_events};
+pub use value_error::ValueError;
 pub use values::Config;
 
 /// The version of Valkey whose parameters, files and replies are implemented.

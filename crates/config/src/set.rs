@@ -1,6 +1,9 @@
 //! CONFIG SET: sets several parameters at once, all of them or none.
 
+use std::fmt;
 use std::path::PathBuf;
+
+use weft_base::files::error_text;
 
 use super::directory;
 use super::parameters::{self, NamedParameter, ParameterFlags, ParameterId, ParameterKind, SpecialKind};
@@ -17,11 +20,13 @@ pub struct SetPermissions {
 }
 
 /// The reason for which nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     /// The parameter cannot be changed while data is loaded: the client gets the usual `-LOADING` error.
+    #[error("the parameter cannot be changed while data is loaded")]
     Loading,
     /// The text of an `-ERR` error.
+    #[error("{}", String::from_utf8_lossy(.0))]
     Refused(Vec<u8>),
 }
 
@@ -33,9 +38,10 @@ impl SetError {
         SetError::Refused([before, shown, b"'"].concat())
     }
 
-    fn related_to(name: &[u8], reason: &str) -> SetError {
+    fn related_to(name: &[u8], reason: &dyn fmt::Display) -> SetError {
         let name = String::from_utf8_lossy(name);
         let related = format!("CONFIG SET failed (possibly related to argument '{name}')");
+        let reason = reason.to_string();
         let text = match reason.is_empty() {
             true => related,
             false => format!("{related} - {reason}"),
@@ -44,8 +50,28 @@ impl SetError {
     }
 }
 
-/// The result of applying new values. The error contains the parameter at fault and the reason for the client.
-pub type ApplyResult = Result<(), (ParameterId, String)>;
+/// The parameter whose new value could not be applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ParameterFailure {
+    /// The parameter.
+    pub parameter: ParameterId,
+    /// The reason for the client.
+    pub reason: String,
+}
+
+impl ParameterFailure {
+    /// Creates a failure of `parameter`.
+    pub fn new(parameter: ParameterId, reason: impl Into<String>) -> Self {
+        ParameterFailure {
+            parameter,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// The result of applying new values.
+pub type ApplyResult = Result<(), ParameterFailure>;
 
 /// A parameter with its old and its new value.
 struct ValueChange {
@@ -79,7 +105,7 @@ impl Config {
             return Ok(ids);
         }
         self.store_all(changes.iter().map(|change| (change.id, &change.new)));
-        let Err((id, reason)) = apply(&ids) else {
+        let Err(failure) = apply(&ids) else {
             return Ok(ids);
         };
 
@@ -90,7 +116,10 @@ impl Config {
         self.store_all(changes.iter().map(|change| (change.id, &change.old)));
         // The old values worked before. The first failure is the one to report.
         let _ = apply(&ids);
-        Err(SetError::related_to(id.parameter().name.as_bytes(), &reason))
+        Err(SetError::related_to(
+            failure.parameter.parameter().name.as_bytes(),
+            &failure,
+        ))
     }
 
     fn store_all<'value>(&self, values: impl Iterator<Item = (ParameterId, &'value ParameterValue)>) {
@@ -133,7 +162,7 @@ impl Config {
         };
         let left = std::env::current_dir().unwrap_or_default();
         directory::change_directory(pairs[place].1)
-            .map_err(|reason| SetError::related_to(names[place].name.as_bytes(), &reason))?;
+            .map_err(|error| SetError::related_to(names[place].name.as_bytes(), &error_text(&error)))?;
         Ok(Some(left))
     }
 }
@@ -153,16 +182,16 @@ fn check_permissions(pairs: &[(&[u8], &[u8])], permissions: SetPermissions) -> R
         let named = parameters::find(name).ok_or_else(|| SetError::unknown(name))?;
         let flags = named.id.parameter().flags;
         if flags.contains(ParameterFlags::IMMUTABLE) {
-            return Err(SetError::related_to(name, "can't set immutable config"));
+            return Err(SetError::related_to(name, &"can't set immutable config"));
         }
         if flags.contains(ParameterFlags::PROTECTED) && !permissions.may_set_protected {
-            return Err(SetError::related_to(name, "can't set protected config"));
+            return Err(SetError::related_to(name, &"can't set protected config"));
         }
         if flags.contains(ParameterFlags::DENY_LOADING) && permissions.is_loading {
             return Err(SetError::Loading);
         }
         if names.contains(&named) {
-            return Err(SetError::related_to(name, "duplicate parameter"));
+            return Err(SetError::related_to(name, &"duplicate parameter"));
         }
         names.push(named);
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weft_resp::number::parse_memory;
 
 use super::numbers::{format_with_unit, parse_fraction, parse_lenient};
+use super::value_error::ValueError;
 
 /// A pair of `save`: a dump is due after this many changes within this many seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,11 +190,11 @@ pub mod keyspace_events {
 }
 
 /// Parses the arguments of one `save`. A single empty argument means no dumps.
-pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, String> {
-    let refusal = || "Invalid save parameters".to_string();
+pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, ValueError> {
+    let refusal = ValueError::Parameter("Invalid save parameters");
     let arguments = if matches!(arguments, [b""]) { &[] } else { arguments };
     let (pairs, []) = arguments.as_chunks::<2>() else {
-        return Err(refusal());
+        return Err(refusal);
     };
     pairs
         .iter()
@@ -206,7 +207,7 @@ pub fn read_save_points(arguments: &[&[u8]]) -> Result<Vec<SavePoint>, String> {
             })
         })
         .collect::<Option<_>>()
-        .ok_or_else(refusal)
+        .ok_or(refusal)
 }
 
 /// Prints the pairs of `save`.
@@ -222,7 +223,7 @@ pub fn print_save_points(points: &[SavePoint]) -> String {
 pub fn read_output_buffer_limits(
     arguments: &[&[u8]],
     current: &OutputBufferLimits,
-) -> Result<OutputBufferLimits, String> {
+) -> Result<OutputBufferLimits, ValueError> {
     let (groups, []) = arguments.as_chunks::<4>() else {
         return Err("Wrong number of arguments in buffer limit configuration.".into());
     };
@@ -269,8 +270,8 @@ pub fn print_output_buffer_limit(class: usize, limit: &OutputBufferLimit) -> Str
 }
 
 /// Parses three numbers between -2000 and 2000.
-pub fn read_oom_score_adjustments(arguments: &[&[u8]]) -> Result<OomScoreAdjustments, String> {
-    let arguments: &[&[u8]; 3] = arguments.try_into().map_err(|_| "wrong number of arguments")?;
+pub fn read_oom_score_adjustments(arguments: &[&[u8]]) -> Result<OomScoreAdjustments, ValueError> {
+    let arguments: &[&[u8]; 3] = arguments.try_into().map_err(|_| ValueError::WrongArgumentCount)?;
     let mut values = [0; 3];
     for (value, argument) in values.iter_mut().zip(arguments) {
         let number = parse_lenient(argument).filter(|number| (-2000..=2000).contains(number));
@@ -285,7 +286,7 @@ pub fn print_oom_score_adjustments(values: &OomScoreAdjustments) -> String {
 }
 
 /// Parses addresses. A single empty argument means none.
-pub fn read_addresses(arguments: &[&[u8]]) -> Result<Vec<Arc<str>>, String> {
+pub fn read_addresses(arguments: &[&[u8]]) -> Result<Vec<Arc<str>>, ValueError> {
     if arguments.len() > MAX_ADDRESSES {
         return Err("Too many bind addresses specified.".into());
     }
@@ -297,9 +298,9 @@ pub fn read_addresses(arguments: &[&[u8]]) -> Result<Vec<Arc<str>>, String> {
 }
 
 /// Parses a host and port, or `no one`.
-pub fn read_primary(arguments: &[&[u8]]) -> Result<Option<PrimaryAddress>, String> {
+pub fn read_primary(arguments: &[&[u8]]) -> Result<Option<PrimaryAddress>, ValueError> {
     let &[host, port] = arguments else {
-        return Err("wrong number of arguments".into());
+        return Err(ValueError::WrongArgumentCount);
     };
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
         return Ok(None);
@@ -319,7 +320,7 @@ pub fn print_primary(primary: Option<&PrimaryAddress>) -> String {
 }
 
 /// Parses numbers between 0 and 100. A single empty argument means none.
-pub fn read_percentiles(arguments: &[&[u8]]) -> Result<Vec<f64>, String> {
+pub fn read_percentiles(arguments: &[&[u8]]) -> Result<Vec<f64>, ValueError> {
     if matches!(arguments, [b""]) {
         return Ok(Vec::new());
     }
@@ -330,7 +331,7 @@ pub fn read_percentiles(arguments: &[&[u8]]) -> Result<Vec<f64>, String> {
             if (0.0..=100.0).contains(&percentile) {
                 Ok(percentile)
             } else {
-                Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".to_string())
+                Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".into())
             }
         })
         .collect()

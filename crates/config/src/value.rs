@@ -7,6 +7,7 @@ use weft_resp::number;
 use super::numbers;
 use super::parameters::{Adjustment, Choices, NumberNotation, Parameter, ParameterFlags, ParameterKind, SpecialKind};
 use super::specials::{self, OomScoreAdjustments, OutputBufferLimits, PrimaryAddress, SavePoint};
+use super::value_error::ValueError;
 
 /// The value of a parameter.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +20,7 @@ pub enum ParameterValue {
     Directory,
     /// `save`.
     SavePoints(Arc<[SavePoint]>),
-    /// `client_config-output-buffer-limit`.
+    /// `client-output-buffer-limit`.
     OutputBufferLimits(OutputBufferLimits),
     /// `oom-score-adj-values`.
     OomScoreAdjustments(OomScoreAdjustments),
@@ -27,7 +28,7 @@ pub enum ParameterValue {
     Addresses(Arc<[Arc<str>]>),
     /// `replicaof`.
     Primary(Option<PrimaryAddress>),
-    /// `record_latency-tracking-info-percentiles`.
+    /// `latency-tracking-info-percentiles`.
     Percentiles(Arc<[f64]>),
 }
 
@@ -47,7 +48,7 @@ impl Parameter {
     ///
     /// # Errors
     /// The reason for which the arguments are invalid, in Valkey's words.
-    pub fn read(&self, arguments: &[&[u8]], current: &ParameterValue) -> Result<ParameterValue, String> {
+    pub fn read(&self, arguments: &[&[u8]], current: &ParameterValue) -> Result<ParameterValue, ValueError> {
         match self.kind {
             ParameterKind::Bool { .. } => read_bool(single_argument(arguments)?),
             ParameterKind::Enum { choices, conflict, .. } => {
@@ -69,15 +70,16 @@ impl Parameter {
                     text.iter().position(|&byte| byte == 0)
                 };
                 let text = &text[..end.unwrap_or(text.len())];
-                check
-                    .validation_error(self.name, text)
-                    .map_or_else(|| Ok(ParameterValue::Text(text.into())), Err)
+                check.validation_error(self.name, text).map_or_else(
+                    || Ok(ParameterValue::Text(text.into())),
+                    |reason| Err(ValueError::Described(reason)),
+                )
             }
             ParameterKind::Special(special) => read_special(special, arguments, current),
         }
     }
 
-    fn read_integer(&self, text: &[u8]) -> Result<ParameterValue, String> {
+    fn read_integer(&self, text: &[u8]) -> Result<ParameterValue, ValueError> {
         let ParameterKind::Integer {
             min,
             max,
@@ -87,7 +89,7 @@ impl Parameter {
             ..
         } = self.kind
         else {
-            return Err("argument couldn't be parsed into an integer".into());
+            return Err(ValueError::NotInteger);
         };
         let number = read_number(text, unit)?;
         if !(number == 0 && adjust == Adjustment::ZeroIsAutomatic) {
@@ -154,7 +156,11 @@ fn default_special(special: SpecialKind) -> ParameterValue {
     }
 }
 
-fn read_special(special: SpecialKind, arguments: &[&[u8]], current: &ParameterValue) -> Result<ParameterValue, String> {
+fn read_special(
+    special: SpecialKind,
+    arguments: &[&[u8]],
+    current: &ParameterValue,
+) -> Result<ParameterValue, ValueError> {
     Ok(match special {
         SpecialKind::Directory => match single_argument(arguments)? {
             b"" => return Err("dir can't be empty".into()),
@@ -181,22 +187,22 @@ fn read_special(special: SpecialKind, arguments: &[&[u8]], current: &ParameterVa
     })
 }
 
-fn single_argument<'text>(arguments: &[&'text [u8]]) -> Result<&'text [u8], String> {
+fn single_argument<'text>(arguments: &[&'text [u8]]) -> Result<&'text [u8], ValueError> {
     match arguments {
         [argument] => Ok(argument),
-        _ => Err("wrong number of arguments".into()),
+        _ => Err(ValueError::WrongArgumentCount),
     }
 }
 
-fn read_bool(text: &[u8]) -> Result<ParameterValue, String> {
+fn read_bool(text: &[u8]) -> Result<ParameterValue, ValueError> {
     match text.to_ascii_lowercase().as_slice() {
         b"yes" => Ok(ParameterValue::Number(1)),
         b"no" => Ok(ParameterValue::Number(0)),
-        _ => Err("argument must be 'yes' or 'no'".into()),
+        _ => Err(ValueError::NotBoolean),
     }
 }
 
-fn read_choices(choices: Choices, arguments: &[&[u8]]) -> Result<i64, String> {
+fn read_choices(choices: Choices, arguments: &[&[u8]]) -> Result<i64, ValueError> {
     let number_of = |argument: &[u8]| {
         choices
             .iter()
@@ -210,10 +216,7 @@ fn read_choices(choices: Choices, arguments: &[&[u8]]) -> Result<i64, String> {
                 .try_fold(0, |bits, argument| Some(bits | number_of(argument)?))
         })
         .flatten()
-        .ok_or_else(|| {
-            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            format!("argument(s) must be one of the following: {}", names.join(", "))
-        })
+        .ok_or(ValueError::UnknownChoice(choices))
 }
 
 /// Returns the name of a number, or the names whose bits it consists of.
@@ -236,48 +239,42 @@ fn print_choices(choices: Choices, number: i64, several: bool) -> String {
     }
 }
 
-fn read_number(text: &[u8], unit: NumberNotation) -> Result<i64, String> {
+fn read_number(text: &[u8], unit: NumberNotation) -> Result<i64, ValueError> {
     let memory = || number::parse_memory(text).map(|amount| amount as i64);
     let (number, refusal) = match unit {
-        NumberNotation::Plain => (number::parse_i64(text), "argument couldn't be parsed into an integer"),
-        NumberNotation::Octal => (
-            numbers::parse_octal(text),
-            "argument couldn't be parsed as an octal number",
-        ),
-        NumberNotation::Memory => (memory(), "argument must be a memory value"),
-        NumberNotation::SignedMemory => (
-            memory().or_else(|| number::parse_i64(text)),
-            "argument must be a memory value",
-        ),
+        NumberNotation::Plain => (number::parse_i64(text), ValueError::NotInteger),
+        NumberNotation::Octal => (numbers::parse_octal(text), ValueError::NotOctal),
+        NumberNotation::Memory => (memory(), ValueError::NotMemory),
+        NumberNotation::SignedMemory => (memory().or_else(|| number::parse_i64(text)), ValueError::NotMemory),
         NumberNotation::MemoryOrPercent => (
             memory().or_else(|| {
                 number::parse_i64(text.strip_suffix(b"%")?)
                     .filter(|&n| n >= 0)
                     .map(|percent| -percent)
             }),
-            "argument must be a memory or percent value",
+            ValueError::NotMemoryOrPercent,
         ),
     };
-    number.ok_or_else(|| refusal.into())
+    number.ok_or(refusal)
 }
 
-fn check_bounds(number: i64, min: i64, max: i64, unit: NumberNotation, unsigned: bool) -> Result<(), String> {
+fn check_bounds(number: i64, min: i64, max: i64, unit: NumberNotation, unsigned: bool) -> Result<(), ValueError> {
     if unsigned {
         let (number, min, max) = (number as u64, min as u64, max as u64);
         if (min..=max).contains(&number) {
             return Ok(());
         }
         return Err(match unit {
-            NumberNotation::Octal => format!("argument must be between {min:o} and {max:o} inclusive"),
-            _ => format!("argument must be between {min} and {max} inclusive"),
+            NumberNotation::Octal => ValueError::OutOfRange {
+                min: format!("{min:o}"),
+                max: format!("{max:o}"),
+            },
+            _ => out_of_range(min, max),
         });
     }
     if unit == NumberNotation::MemoryOrPercent && number < 0 {
         return if number < min {
-            Err(format!(
-                "percentage argument must be less or equal to {}",
-                min.unsigned_abs()
-            ))
+            Err(ValueError::PercentageTooHigh(min.unsigned_abs()))
         } else {
             Ok(())
         };
@@ -285,7 +282,14 @@ fn check_bounds(number: i64, min: i64, max: i64, unit: NumberNotation, unsigned:
     if (min..=max).contains(&number) {
         Ok(())
     } else {
-        Err(format!("argument must be between {min} and {max} inclusive"))
+        Err(out_of_range(min, max))
+    }
+}
+
+fn out_of_range(min: impl ToString, max: impl ToString) -> ValueError {
+    ValueError::OutOfRange {
+        min: min.to_string(),
+        max: max.to_string(),
     }
 }
 

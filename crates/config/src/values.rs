@@ -134,7 +134,7 @@ impl Config {
         }
     }
 
-    /// Returns `client_config-output-buffer-limit`, by [`super::ClientClass`].
+    /// Returns `client-output-buffer-limit`, by [`super::ClientClass`].
     pub fn output_buffer_limits(&self) -> OutputBufferLimits {
         match self.value(id::CLIENT_OUTPUT_BUFFER_LIMIT) {
             ParameterValue::OutputBufferLimits(limits) => limits,
@@ -181,7 +181,7 @@ impl Config {
         self.increment_generation();
     }
 
-    /// Returns `record_latency-tracking-info-percentiles`.
+    /// Returns `latency-tracking-info-percentiles`.
     pub fn percentiles(&self) -> Arc<[f64]> {
         match self.value(id::LATENCY_TRACKING_INFO_PERCENTILES) {
             ParameterValue::Percentiles(percentiles) => percentiles,

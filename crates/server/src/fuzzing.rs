@@ -55,17 +55,17 @@ fn reload(dump: &[u8], limits: &EncodingLimits) -> (String, Vec<u8>) {
 /// Returns the fingerprint of an entry and its dump.
 fn fingerprint_and_dump(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
     (
-        digest::of_value(entry, 0).text(),
+        digest::digest_value(entry, 0).to_hex(),
         dump_payload::dump(entry.value(), true),
     )
 }
 
 /// Loads a payload as a key and calls `look` with its entry; `None` if the payload is refused.
-fn with_loaded<R>(sealed: &[u8], limits: &EncodingLimits, look: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
+fn with_loaded<R>(payload: &[u8], limits: &EncodingLimits, visit: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
     let mut table = Table::new();
-    dump_payload::parse_payload(sealed, limits)?
+    dump_payload::parse_payload(payload, limits)?
         .insert_with(encode_string, |value| drop(table.insert(1, b"key", value, None, 0)));
-    table.find(1, b"key").map(look)
+    table.find(1, b"key").map(visit)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::keyspace::hash::{KeyHasher, secrets_from_seed};
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
 use crate::net::listeners::{ListenError, ListenerKinds, Listeners};
-use crate::notify::messages::refresh_event_hook;
+use crate::notify::messages::update_event_hook;
 use crate::observability::log::{self, LogDestination};
 use crate::observability::metrics::Metrics;
 use crate::observability::syslog::{self, Syslog};
@@ -39,9 +39,9 @@ use crate::runtime::process::cpus::CpuLists;
 use crate::runtime::process::pid_file::PidFile;
 use crate::runtime::process::supervisor::Supervisor;
 use crate::runtime::process::{banner, collation, crash, daemon, kernel, oom_score, open_files, title};
-use crate::runtime::shutdown::Shutdown;
+use crate::runtime::shutdown::ShutdownOptions;
 use crate::runtime::worker::Worker;
-use crate::state::{CoordinatorCommand, Job, Message, PrimaryThreadCommand, Server, ServerParts};
+use crate::state::{BackgroundJob, CoordinatorCommand, Message, PrimaryThreadCommand, Server, ServerParts};
 use weft_acl::{Acl, InvalidUserDirective, check_declarations};
 use weft_cluster::Cluster;
 use weft_command_table::registry::{Registry, RenameError};
@@ -50,15 +50,15 @@ use weft_scripting::ScriptKind;
 use weft_tls::{TlsMaterial, TlsState, UnusableTlsConfig};
 
 /// The time that clients have to receive pending replies when the server ends.
-const FAREWELL: Duration = Duration::from_millis(500);
+const OUTPUT_GRACE_PERIOD: Duration = Duration::from_millis(500);
 
 /// The error of a start or an end that failed; the reason was logged.
 #[derive(Debug)]
-pub(crate) struct StartFailed;
+pub(crate) struct StartFailure;
 
-impl From<ListenError> for StartFailed {
-    fn from(_: ListenError) -> StartFailed {
-        StartFailed
+impl From<ListenError> for StartFailure {
+    fn from(_: ListenError) -> StartFailure {
+        StartFailure
     }
 }
 
@@ -71,8 +71,8 @@ pub fn run() -> ExitCode {
             print!("{text}");
             Ok(ExitCode::SUCCESS)
         }
-        StartAction::CheckDump(rest) => Ok(check::check_dump(&program(&arguments), &rest).into()),
-        StartAction::CheckAppendOnly(rest) => Ok(check::check_append_only(&program(&arguments), &rest).into()),
+        StartAction::CheckDump(rest) => Ok(check::check_dump(&program_name(&arguments), &rest).into()),
+        StartAction::CheckAppendOnly(rest) => Ok(check::check_append_only(&program_name(&arguments), &rest).into()),
         StartAction::CheckSystem => {
             let (report, well) = weft_config::system_check::run();
             print!("{report}");
@@ -80,9 +80,9 @@ pub fn run() -> ExitCode {
         }
         StartAction::RunServer(command_line) => {
             let config = Config::load(&command_line)?;
-            crate::commands::install(renamed(&config)?);
+            crate::commands::install_registry(renamed_commands(&config)?);
             check_users(&config)?;
-            Ok(exit_code(live(config, arguments.len() > 1).is_ok()))
+            Ok(exit_code(run_server(config, arguments.len() > 1).is_ok()))
         }
     });
     started.unwrap_or_else(|error| {
@@ -91,32 +91,36 @@ pub fn run() -> ExitCode {
     })
 }
 
-fn program(arguments: &[OsString]) -> String {
+fn program_name(arguments: &[OsString]) -> String {
     arguments
         .first()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-fn exit_code(well: bool) -> ExitCode {
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+fn exit_code(is_success: bool) -> ExitCode {
+    if is_success {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Runs a server from start to end. `configured` is `true` if there was a configuration file or an argument.
-fn live(config: Config, configured: bool) -> Result<(), StartFailed> {
-    let (supervisor, daemonized) = settle_process(&config)?;
-    title::show(&config);
-    choose_collation(&config)?;
-    banner::log_start(configured);
-    crash::install(&config);
+fn run_server(config: Config, is_configured: bool) -> Result<(), StartFailure> {
+    let (supervisor, daemonized) = setup_process(&config)?;
+    title::set_process_title(&config);
+    configure_collation(&config)?;
+    banner::log_start(is_configured);
+    crash::install_crash_reports(&config);
     // Without a stack of its own, a crash on this thread is reported without the backtrace.
     let _stack = AlternateStack::install();
-    let ground = prepare(&config, supervisor, daemonized)?;
-    serve(config, ground)
+    let parts = prepare_process(&config, supervisor, daemonized)?;
+    run_threads(config, parts)
 }
 
 /// A configured locale must exist; one that the environment names may be missing.
-fn choose_collation(config: &Config) -> Result<(), StartFailed> {
-    let Err(collation::Unknown) = collation::choose(config) else {
+fn configure_collation(config: &Config) -> Result<(), StartFailure> {
+    let Err(collation::UnknownLocale) = collation::set_from_config(config) else {
         return Ok(());
     };
     if config.text(id::LOCALE_COLLATE).is_empty() {
@@ -124,25 +128,25 @@ fn choose_collation(config: &Config) -> Result<(), StartFailed> {
         return Ok(());
     }
     log::warning!("Failed to configure LOCALE for invalid locale name.");
-    Err(StartFailed)
+    Err(StartFailure)
 }
 
 /// Opens the log and sets up the process: the supervisor, or daemon mode, which the second part of the result reports.
 /// There must be no other thread yet.
-fn settle_process(config: &Config) -> Result<(Supervisor, bool), StartFailed> {
-    open_log(config);
+fn setup_process(config: &Config) -> Result<(Supervisor, bool), StartFailure> {
+    configure_log_file(config);
     kernel::warn_about_memory();
     kernel::configure_huge_pages(config);
     let supervisor = Supervisor::find(config.choice(id::SUPERVISED));
-    let daemonizes = config.boolean(id::DAEMONIZE) && !supervisor.is_some();
+    let daemonizes = config.boolean(id::DAEMONIZE) && !supervisor.is_supervised();
     if daemonizes {
-        daemon::leave_terminal().map_err(fatal("cannot run in the background"))?;
+        daemon::leave_terminal().map_err(log_fatal("cannot run in the background"))?;
     }
     Ok((supervisor, daemonizes))
 }
 
 /// The process-wide parts of a server.
-struct Foundation {
+struct ProcessParts {
     supervisor: Supervisor,
     cpus: CpuLists,
     workers: usize,
@@ -153,25 +157,25 @@ struct Foundation {
     pid_file: Option<PidFile>,
 }
 
-fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<Foundation, StartFailed> {
+fn prepare_process(config: &Config, supervisor: Supervisor, is_daemon: bool) -> Result<ProcessParts, StartFailure> {
     let cpus = CpuLists::read(config);
     let workers = worker_count(config, &cpus);
-    make_room_for_clients(config, workers)?;
-    let mut reactor = Reactor::new().map_err(fatal("cannot watch sockets"))?;
-    let signals = SignalReceiver::install(reactor.waker()).map_err(fatal("cannot handle signals"))?;
+    raise_open_file_limit(config, workers)?;
+    let mut reactor = Reactor::new().map_err(log_fatal("cannot watch sockets"))?;
+    let signals = SignalReceiver::install(reactor.waker()).map_err(log_fatal("cannot handle signals"))?;
     log::notice!("monotonic clock: POSIX clock_gettime");
-    banner::show(config);
+    banner::log_banner(config);
     kernel::warn_about_backlog(config);
-    let tls = match TlsState::are_needed(config) {
+    let tls = match TlsState::is_tls_configured(config) {
         false => None,
         true => Some(TlsMaterial::read(config).map_err(|UnusableTlsConfig| {
             log::warning!("Failed to configure TLS. Check logs for more info.");
-            StartFailed
+            StartFailure
         })?),
     };
     let listeners = Listeners::open(config, &mut reactor)?;
-    let pid_file = PidFile::create(path(config, id::PIDFILE), daemonized);
-    Ok(Foundation {
+    let pid_file = PidFile::create(path_parameter(config, id::PIDFILE), is_daemon);
+    Ok(ProcessParts {
         supervisor,
         cpus,
         workers,
@@ -184,15 +188,15 @@ fn prepare(config: &Config, supervisor: Supervisor, daemonized: bool) -> Result<
 }
 
 /// From open sockets to closed ones.
-fn serve(config: Config, ground: Foundation) -> Result<(), StartFailed> {
-    let (jobs_in, jobs_out) = crate::runtime::background::queue();
-    let (scripts_in, scripts_out) = crate::runtime::background::queue();
+fn run_threads(config: Config, parts: ProcessParts) -> Result<(), StartFailure> {
+    let (jobs_in, jobs_out) = crate::runtime::background::create_queue();
+    let (scripts_in, scripts_out) = crate::runtime::background::create_queue();
     let (orders_in, orders_out) = mpsc::channel();
-    ground.cpus.start_background_threads();
+    parts.cpus.use_background_cpus();
     let (supply_in, supply_out) = mpsc::channel();
-    let server = server(config, ground.workers, (jobs_in, scripts_in), orders_in, supply_in)?;
-    server.background.set_coordinator_waker(ground.reactor.waker());
-    if let Some(material) = ground.tls {
+    let server = create_server(config, parts.workers, (jobs_in, scripts_in), orders_in, supply_in)?;
+    server.background.set_coordinator_waker(parts.reactor.waker());
+    if let Some(material) = parts.tls {
         server.tls.install(material);
     }
     load_users(&server)?;
@@ -200,10 +204,10 @@ fn serve(config: Config, ground: Foundation) -> Result<(), StartFailed> {
         .replication
         .set_state_bits(ReplicationState::IMPORT_MODE, server.config.boolean(id::IMPORT_MODE));
     // Workers take the first seats; the tuner counts on that.
-    let made = make_workers(&server)?;
+    let made = create_workers(&server)?;
     log::notice!("Server initialized");
     server.persistence.dumps.record_save(server.lifecycle.started_unix_s, 0);
-    let loading = Loading::begin(&server)?;
+    let loading = LoadingThread::begin(&server)?;
     // The ownership of slots depends on the loaded data, and must be settled before the first client.
     let loading = if server.cluster.is_some() {
         loading.finish()?;
@@ -211,39 +215,39 @@ fn serve(config: Config, ground: Foundation) -> Result<(), StartFailed> {
     } else {
         Some(loading)
     };
-    let bus = ClusterBus::prepare(&server).map_err(fatal("cannot make the cluster bus"))?;
+    let bus = ClusterBus::prepare(&server).map_err(log_fatal("cannot make the cluster bus"))?;
     crate::runtime::background::start(&server, jobs_out, scripts_out)
-        .map_err(fatal("cannot start the background threads"))?;
-    ground.cpus.start_server_threads();
+        .map_err(log_fatal("cannot start the background threads"))?;
+    parts.cpus.use_server_cpus();
     let threads = start_workers(made)?;
-    crate::replication::replica::start(&server).map_err(fatal("cannot start the thread of replication"))?;
+    crate::replication::replica::start(&server).map_err(log_fatal("cannot start the thread of replication"))?;
     crate::replication::primary::start(&server, supply_out)
-        .map_err(fatal("cannot start the thread that serves replicas"))?;
+        .map_err(log_fatal("cannot start the thread that serves replicas"))?;
     if let Some(bus) = bus {
-        bus.start().map_err(fatal("cannot start the cluster bus"))?;
+        bus.start().map_err(log_fatal("cannot start the cluster bus"))?;
     }
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
-    let (supervisor, kinds) = (Arc::new(ground.supervisor), ground.listeners.kinds());
+    let (supervisor, kinds) = (Arc::new(parts.supervisor), parts.listeners.kinds());
     match loading {
         None => {
-            follow_configured(&server);
-            open_doors(&server, kinds, &supervisor);
+            start_configured_replication(&server);
+            start_serving(&server, kinds, &supervisor);
         }
         Some(loading) => {
             let (server, supervisor) = (server.clone(), supervisor.clone());
-            loading.and_then(move || open_doors(&server, kinds, &supervisor))?;
+            loading.and_then(move || start_serving(&server, kinds, &supervisor))?;
         }
     }
     let coordinator = Coordinator::new(
         server.clone(),
-        ground.reactor,
-        ground.signals,
-        ground.listeners,
+        parts.reactor,
+        parts.signals,
+        parts.listeners,
         orders_out,
     );
-    let (how, listeners) = coordinator.run().map_err(fatal("the coordinator stopped"))?;
-    end(&server, &how, &supervisor, threads);
-    if let Some(pid_file) = ground.pid_file {
+    let (how, listeners) = coordinator.run().map_err(log_fatal("the coordinator stopped"))?;
+    stop_threads(&server, &how, &supervisor, threads);
+    if let Some(pid_file) = parts.pid_file {
         pid_file.remove();
     }
     listeners.remove_socket_file();
@@ -254,7 +258,7 @@ fn serve(config: Config, ground: Foundation) -> Result<(), StartFailed> {
 }
 
 /// Follows the primary that the configuration names.
-fn follow_configured(server: &Arc<Server>) {
+fn start_configured_replication(server: &Arc<Server>) {
     if let Some(cluster) = &server.cluster {
         return crate::cluster_node::topology::apply_loaded_role(server, cluster);
     }
@@ -267,91 +271,91 @@ fn follow_configured(server: &Arc<Server>) {
             },
             false,
         );
-        crate::runtime::config_changes::refresh_local_expiry(server);
+        crate::runtime::config_changes::update_local_expiry_hook(server);
     }
 }
 
 /// Everything is loaded: clients are served.
-fn open_doors(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor) {
-    announce(server, kinds, supervisor);
+fn start_serving(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor) {
+    announce_ready(server, kinds, supervisor);
 }
 
 /// The thread that loads the data files. The gate is opened at intervals, so that clients get `-LOADING`.
-struct Loading(JoinHandle<Result<(), StartFailed>>);
+struct LoadingThread(JoinHandle<Result<(), StartFailure>>);
 
-impl Loading {
+impl LoadingThread {
     /// Starts loading. When this returns, the thread has exclusive mode. So clients never see a short load.
-    fn begin(server: &Arc<Server>) -> Result<Loading, StartFailed> {
-        let _ = server.persistence.replay.set(crate::dispatch::replay::replay);
+    fn begin(server: &Arc<Server>) -> Result<LoadingThread, StartFailure> {
+        let _ = server.persistence.replay.set(crate::dispatch::replay::replay_commands);
         server.replication.set_state_bits(ReplicationState::LOADING, true);
         let (alone, is_alone) = mpsc::sync_channel(1);
         let of_thread = server.clone();
         let thread = std::thread::Builder::new()
             .name("weft-load".to_owned())
             .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
-            .spawn(move || load_alone(&of_thread, &alone))
-            .map_err(fatal("cannot start the thread that loads data"))?;
+            .spawn(move || load_exclusively(&of_thread, &alone))
+            .map_err(log_fatal("cannot start the thread that loads data"))?;
         // If the thread has ended already, it has logged the reason.
         let _ = is_alone.recv();
-        Ok(Loading(thread))
+        Ok(LoadingThread(thread))
     }
 
     /// Waits for its end.
-    fn finish(self) -> Result<(), StartFailed> {
-        self.0.join().unwrap_or(Err(StartFailed))
+    fn finish(self) -> Result<(), StartFailure> {
+        self.0.join().unwrap_or(Err(StartFailure))
     }
 
     /// Does something when it has ended well; the process ends if it has not.
-    fn and_then(self, next: impl FnOnce() + Send + 'static) -> Result<(), StartFailed> {
+    fn and_then(self, next: impl FnOnce() + Send + 'static) -> Result<(), StartFailure> {
         let wait = move || match self.finish() {
             Ok(()) => next(),
-            Err(StartFailed) => std::process::exit(1),
+            Err(StartFailure) => std::process::exit(1),
         };
         std::thread::Builder::new()
             .name("weft-loaded".to_owned())
             .spawn(wait)
             .map(drop)
-            .map_err(fatal("cannot wait for the thread that loads data"))
+            .map_err(log_fatal("cannot wait for the thread that loads data"))
     }
 }
 
-fn load_alone(server: &Arc<Server>, alone: &mpsc::SyncSender<()>) -> Result<(), StartFailed> {
+fn load_exclusively(server: &Arc<Server>, has_exclusive_mode: &mpsc::SyncSender<()>) -> Result<(), StartFailure> {
     let Some(mut seat) = server.keyspace.slots.join() else {
         log::warning!("Fatal error loading the DB: no seat is left at the keyspace");
-        return Err(StartFailed);
+        return Err(StartFailure);
     };
     let row = seat.index();
     let mut all = seat.exclusive();
     // The start waits for this.
-    let _ = alone.send(());
+    let _ = has_exclusive_mode.send(());
     load_data(server, &mut all, row)?;
     // Clients must never find a primary where a replica is configured.
-    follow_configured(server);
+    start_configured_replication(server);
     // Before the gate opens: every later write is logged.
     server.replication.set_state_bits(ReplicationState::LOADING, false);
     Ok(())
 }
 
 /// Loads the data files: the append-only file if it is enabled, otherwise the dump.
-fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), StartFailed> {
+fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), StartFailure> {
     if !server.config.boolean(id::APPENDONLY) {
         return crate::persistence::save::load_at_start(server, all, row)
-            .map_err(|crate::persistence::save::SaveFailed| StartFailed);
+            .map_err(|crate::persistence::save::SaveFailed| StartFailure);
     }
-    aof::load_at_start(server, all, row).map_err(|aof::AofFailed| StartFailed)?;
+    aof::load_at_start(server, all, row).map_err(|aof::AofFailed| StartFailure)?;
     // The metrics of replayed commands are discarded.
     server.stats.metrics.reset_commands();
-    aof::open_at_start(server, all).map_err(|aof::AofFailed| StartFailed)
+    aof::open_at_start(server, all).map_err(|aof::AofFailed| StartFailure)
 }
 
-fn open_log(config: &Config) {
+fn configure_log_file(config: &Config) {
     let syslog = config.boolean(id::SYSLOG_ENABLED).then(|| {
         let ident = String::from_utf8_lossy(&config.text(id::SYSLOG_IDENT)).into_owned();
         let facility = config.unsigned(id::SYSLOG_FACILITY) as u32;
         Syslog::new(syslog::SOCKET.into(), ident, facility)
     });
     log::open(LogDestination {
-        file: path(config, id::LOGFILE),
+        file: path_parameter(config, id::LOGFILE),
         syslog,
     });
     if config.primary().is_some() {
@@ -360,16 +364,16 @@ fn open_log(config: &Config) {
     configure_log(config);
 }
 
-fn path(config: &Config, id: ParameterId) -> Option<PathBuf> {
+fn path_parameter(config: &Config, id: ParameterId) -> Option<PathBuf> {
     let text = config.text(id);
     (!text.is_empty()).then(|| OsString::from_vec(text.to_vec()).into())
 }
 
 /// For `map_err`: logs the action that failed, and the reason.
-fn fatal<Reason: Display>(what: &'static str) -> impl FnOnce(Reason) -> StartFailed {
+fn log_fatal<Reason: Display>(what: &'static str) -> impl FnOnce(Reason) -> StartFailure {
     move |reason| {
         log::warning!("Fatal error: {what}: {reason}");
-        StartFailed
+        StartFailure
     }
 }
 
@@ -379,14 +383,14 @@ fn worker_count(config: &Config, cpus: &CpuLists) -> usize {
         count if count > 0 => count as usize,
         _ => std::thread::available_parallelism()
             .map_or(1, usize::from)
-            .min(cpus.of_workers().max(1)),
+            .min(cpus.worker_cpu_count().max(1)),
     }
 }
 
-fn make_room_for_clients(config: &Config, workers: usize) -> Result<(), StartFailed> {
+fn raise_open_file_limit(config: &Config, workers: usize) -> Result<(), StartFailure> {
     let clients = config.unsigned(id::MAXCLIENTS);
     match open_files::raise_limit(clients, workers) {
-        0 => Err(StartFailed),
+        0 => Err(StartFailure),
         allowed if allowed < clients => {
             config.lower_maxclients(allowed);
             Ok(())
@@ -396,7 +400,7 @@ fn make_room_for_clients(config: &Config, workers: usize) -> Result<(), StartFai
 }
 
 /// The hash of keys; with `hash-seed`, tables of all servers with the same seed have the same order.
-fn hasher(config: &Config) -> KeyHasher {
+fn create_hasher(config: &Config) -> KeyHasher {
     let clustered = config.boolean(id::CLUSTER_ENABLED);
     let seed = config.text(id::HASH_SEED);
     if seed.is_empty() {
@@ -408,33 +412,33 @@ fn hasher(config: &Config) -> KeyHasher {
 }
 
 /// Creates the state that all threads share, before any of them runs.
-pub(crate) fn server(
+pub(crate) fn create_server(
     config: Config,
     workers: usize,
-    (background, script_jobs): (mpsc::Sender<Job>, mpsc::Sender<Job>),
-    orders: mpsc::Sender<CoordinatorCommand>,
-    supply: mpsc::Sender<PrimaryThreadCommand>,
-) -> Result<Arc<Server>, StartFailed> {
+    (background, script_jobs): (mpsc::Sender<BackgroundJob>, mpsc::Sender<BackgroundJob>),
+    coordinator_commands: mpsc::Sender<CoordinatorCommand>,
+    primary_thread: mpsc::Sender<PrimaryThreadCommand>,
+) -> Result<Arc<Server>, StartFailure> {
     // One seat for each worker, for the background threads, the link to a primary, replicas and a snapshot, and a few
     // spare ones for temporary threads.
-    let seats = workers + crate::runtime::background::THREADS + weft_scripting::SCRIPT_THREADS + 3 + 3;
+    let seats = workers + crate::runtime::background::THREAD_COUNT + weft_scripting::SCRIPT_THREADS + 3 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
-        true => Some(Cluster::start(&config).map_err(|weft_cluster::nodes_conf::NodesFileUnusable| StartFailed)?),
+        true => Some(Cluster::start(&config).map_err(|weft_cluster::nodes_conf::NodesFileUnusable| StartFailure)?),
         false => None,
     };
     let memory = Arc::new(UsedMemory::new(workers));
     let server = Arc::new(Server::new(ServerParts {
-        acl: Acl::new(permission::catalogue()),
-        keyspace: Keyspace::with_slots(config.databases(), seats, hasher(&config)),
+        acl: Acl::new(permission::command_catalogue()),
+        keyspace: Keyspace::with_slots(config.databases(), seats, create_hasher(&config)),
         cluster,
         workers,
         metrics: Metrics::new(seats, crate::commands::registry().commands().len()),
-        lazyfree: LazyFree::start(memory.clone()).map_err(fatal("cannot start the freeing thread"))?,
+        lazyfree: LazyFree::start(memory.clone()).map_err(log_fatal("cannot start the freeing thread"))?,
         background,
         script_jobs,
-        supply,
-        orders,
-        run_id: run_id(),
+        supply: primary_thread,
+        orders: coordinator_commands,
+        run_id: generate_run_id(),
         started: (Instant::now(), weft_base::clock::unix_ms() / 1000),
         memory,
         config,
@@ -450,17 +454,17 @@ pub(crate) fn server(
             server.replication.set_state_bits(ReplicationState::SCRIPT_BUSY, busy);
         }
     }));
-    refresh_event_hook(&server);
+    update_event_hook(&server);
     Ok(server)
 }
 
-fn make_workers(server: &Arc<Server>) -> Result<Vec<Worker>, StartFailed> {
+fn create_workers(server: &Arc<Server>) -> Result<Vec<Worker>, StartFailure> {
     (0..server.workers.len())
-        .map(|id| Worker::new(server.clone(), id).map_err(fatal("cannot make a worker")))
+        .map(|id| Worker::new(server.clone(), id).map_err(log_fatal("cannot make a worker")))
         .collect()
 }
 
-fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, StartFailed> {
+fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, StartFailure> {
     let spawn = |(id, worker): (usize, Worker)| {
         std::thread::Builder::new()
             .name(format!("weft-worker-{id}"))
@@ -470,38 +474,47 @@ fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, StartFaile
     workers
         .into_iter()
         .enumerate()
-        .map(|numbered| spawn(numbered).map_err(fatal("cannot start a worker")))
+        .map(|numbered| spawn(numbered).map_err(log_fatal("cannot start a worker")))
         .collect()
 }
 
 /// Reports to the supervisor and to the log that clients are served.
-fn announce(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor) {
+fn announce_ready(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor) {
     for (listens, kind) in [(kinds.tcp, "tcp"), (kinds.unix, "unix"), (kinds.tls, "tls")] {
         if listens {
             log::notice!("Ready to accept connections {kind}");
         }
     }
-    supervisor.ready();
+    supervisor.notify_ready();
     kernel::warn_about_tiny_maxmemory(&server.config);
     // The failure was logged; the server starts nevertheless.
     let _ = oom_score::adjust(&server.config, server.config.primary().is_some());
 }
 
 /// Ends the threads; clients are no longer served.
-fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: Vec<JoinHandle<()>>) {
-    supervisor.stopping();
-    if how.failover {
+fn stop_threads(
+    server: &Arc<Server>,
+    shutdown: &ShutdownOptions,
+    supervisor: &Supervisor,
+    threads: Vec<JoinHandle<()>>,
+) {
+    supervisor.notify_stopping();
+    if shutdown.requests_failover {
         let patience = server.config.unsigned(id::SHUTDOWN_TIMEOUT);
-        let patience = if how.now { 0 } else { patience };
+        let patience = if shutdown.is_immediate { 0 } else { patience };
         crate::cluster_node::topology::fail_over_on_shutdown(server, Duration::from_secs(patience));
     }
     crate::persistence::save::cancel_for_shutdown(server);
     server.scripting.running.stop_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));
-    let patience = if how.now { Duration::ZERO } else { FAREWELL.min(timeout) };
+    let patience = if shutdown.is_immediate {
+        Duration::ZERO
+    } else {
+        OUTPUT_GRACE_PERIOD.min(timeout)
+    };
     for worker in &server.workers {
-        worker.send(Message::Stop { patience });
+        worker.send(Message::Stop { grace_period: patience });
     }
     for thread in threads {
         // A worker that panicked has ended the process.
@@ -511,7 +524,7 @@ fn end(server: &Arc<Server>, how: &Shutdown, supervisor: &Supervisor, threads: V
 }
 
 /// 40 random hexadecimal digits.
-fn run_id() -> String {
+fn generate_run_id() -> String {
     let mut bytes = [0u8; 20];
     if getrandom::fill(&mut bytes).is_err() {
         fastrand::fill(&mut bytes);
@@ -527,24 +540,24 @@ fn check_users(config: &Config) -> Result<(), StartError> {
         .map(|directive| directive.arguments.as_slice())
         .collect();
     let all_channels = config.choice(id::ACL_PUBSUB_DEFAULT) == "allchannels";
-    check_declarations(&lines, permission::catalogue(), all_channels)
+    check_declarations(&lines, permission::command_catalogue(), all_channels)
         .map_err(|InvalidUserDirective { line, reason }| directives[line].error(reason))
 }
 
 /// Makes the users that the configuration, or the file that it names, declares.
-fn load_users(server: &Server) -> Result<(), StartFailed> {
+fn load_users(server: &Server) -> Result<(), StartFailure> {
     server.acl.load_at_start(&server.config).map_err(|reason| {
         log::warning!("{reason}");
         if server.config.text(id::ACLFILE).is_empty() {
             log::warning!("Critical error while loading ACLs. Exiting.");
         }
-        StartFailed
+        StartFailure
     })
 }
 
 /// The commands under the names that `rename-command` gives them.
-fn renamed(config: &Config) -> Result<Registry<Binding>, StartError> {
-    let mut commands = crate::commands::all();
+fn renamed_commands(config: &Config) -> Result<Registry<Binding>, StartError> {
+    let mut commands = crate::commands::full_registry();
     for directive in config.renamed_commands() {
         let [from, to] = directive.arguments.as_slice() else {
             return Err(directive.error("wrong number of arguments"));

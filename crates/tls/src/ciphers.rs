@@ -139,7 +139,7 @@ pub fn select_ciphers(list: &str) -> Vec<SupportedCipherSuite> {
             _ => ("", word),
         };
         let matched: Vec<usize> = (0..CIPHERS.len())
-            .filter(|at| matches(selector, &CIPHERS[*at]))
+            .filter(|at| matches_class(selector, &CIPHERS[*at]))
             .collect();
         if sign.is_empty() && matched.is_empty() && !selector.split('+').all(is_class) {
             log::warn!("tls-ciphers: {selector} is not available");
@@ -167,7 +167,7 @@ fn is_class(word: &str) -> bool {
         || CIPHERS.iter().any(|cipher| cipher.classes.contains(&word))
 }
 
-fn matches(selector: &str, cipher: &Cipher) -> bool {
+fn matches_class(selector: &str, cipher: &Cipher) -> bool {
     let is_in = |word: &str| cipher.name == word || CLASSES_WITH_ALL.contains(&word) || cipher.classes.contains(&word);
     selector.split('+').all(is_in)
 }

@@ -13,7 +13,7 @@ use weft_base::files::error_text;
 use weft_config::{Config, ParameterId, id};
 
 /// The parameters that name files.
-const FILES: [ParameterId; 6] = [
+const FILE_PARAMETERS: [ParameterId; 6] = [
     id::TLS_CERT_FILE,
     id::TLS_KEY_FILE,
     id::TLS_CLIENT_CERT_FILE,
@@ -28,7 +28,7 @@ pub fn path(config: &Config, id: ParameterId) -> Option<PathBuf> {
     (!text.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&text)))
 }
 
-fn sections(path: &Path) -> Result<Vec<pem::Pem>, String> {
+fn read_pem_sections(path: &Path) -> Result<Vec<pem::Pem>, String> {
     let bytes = fs::read(path).map_err(|error| error_text(&error))?;
     pem::parse_many(bytes).map_err(|error| error.to_string())
 }
@@ -41,8 +41,8 @@ fn is_certificate(section: &pem::Pem) -> bool {
 ///
 /// # Errors
 /// The reason if the file cannot be read or contains no certificate.
-pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let certificates: Vec<CertificateDer<'static>> = sections(path)?
+pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates: Vec<CertificateDer<'static>> = read_pem_sections(path)?
         .into_iter()
         .filter(is_certificate)
         .map(|section| section.into_contents().into())
@@ -57,12 +57,12 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
 ///
 /// # Errors
 /// The reason if the directory cannot be read.
-pub fn certificates_in(directory: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub fn read_certificate_directory(directory: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut all = Vec::new();
     for entry in fs::read_dir(directory).map_err(|error| error_text(&error))?.flatten() {
         let path = entry.path();
         if path.is_file()
-            && let Ok(certificates) = certificates(&path)
+            && let Ok(certificates) = read_certificates(&path)
         {
             all.extend(certificates);
         }
@@ -74,14 +74,14 @@ pub fn certificates_in(directory: &Path) -> Result<Vec<CertificateDer<'static>>,
 ///
 /// # Errors
 /// The reason if the file cannot be read or decrypted, or contains no private key.
-pub fn private_key(path: &Path, pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    for section in sections(path)? {
+pub fn read_private_key(path: &Path, pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    for section in read_pem_sections(path)? {
         let is_encrypted = section
             .headers()
             .get("Proc-Type")
             .is_some_and(|kind| kind.contains("ENCRYPTED"));
         match section.tag() {
-            "ENCRYPTED PRIVATE KEY" => return decrypted(section.contents(), pass),
+            "ENCRYPTED PRIVATE KEY" => return decrypt_key(section.contents(), pass),
             "PRIVATE KEY" => return Ok(PrivatePkcs8KeyDer::from(section.into_contents()).into()),
             "RSA PRIVATE KEY" | "EC PRIVATE KEY" if is_encrypted => {
                 return Err("this legacy key encryption is not supported; convert the key to PKCS#8".to_owned());
@@ -94,7 +94,7 @@ pub fn private_key(path: &Path, pass: &[u8]) -> Result<PrivateKeyDer<'static>, S
     Err("it contains no private key".to_owned())
 }
 
-fn decrypted(der: &[u8], pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+fn decrypt_key(der: &[u8], pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let key = EncryptedPrivateKeyInfo::try_from(der).map_err(|error| error.to_string())?;
     let plain = key.decrypt(pass).map_err(|_| match pass.is_empty() {
         true => "it is encrypted and no password is configured".to_owned(),
@@ -106,7 +106,7 @@ fn decrypted(der: &[u8], pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
 /// Returns a hash that changes when one of the configured files changes.
 pub fn fingerprint(config: &Config) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for path in FILES.into_iter().filter_map(|id| path(config, id)) {
+    for path in FILE_PARAMETERS.into_iter().filter_map(|id| path(config, id)) {
         fs::read(path).ok().hash(&mut hasher);
     }
     let directory = path(config, id::TLS_CA_CERT_DIR).and_then(|directory| fs::read_dir(directory).ok());

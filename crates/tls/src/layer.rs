@@ -30,7 +30,7 @@ struct TlsLayerState {
     session: Session,
     /// The plain output that is encrypted when the socket accepts more. If it is not empty, either output is in flight
     /// or the reactor was asked to report when the socket is writable.
-    waiting: SendQueue,
+    pending_output: SendQueue,
     /// Set once the peer has announced the end of its data (`close_notify`).
     is_peer_closed: bool,
     /// The error that the client gets instead of service once the handshake has ended.
@@ -44,7 +44,7 @@ impl TlsLayer {
         session.set_buffer_limit(None);
         TlsLayer(Arc::new(Mutex::new(TlsLayerState {
             session,
-            waiting: SendQueue::default(),
+            pending_output: SendQueue::default(),
             is_peer_closed: false,
             refusal: None,
         })))
@@ -82,7 +82,7 @@ impl TlsLayer {
 
     /// Returns the bytes of output that are not encrypted yet.
     pub fn unencrypted_bytes(&self) -> usize {
-        self.0.lock().waiting.len()
+        self.0.lock().pending_output.len()
     }
 
     /// Receives as [`Reactor::receive`] does, and appends the decrypted bytes. `count` may be 0 if the records
@@ -95,7 +95,7 @@ impl TlsLayer {
         reactor: &mut Reactor,
         token: Token,
         into: &mut Vec<u8>,
-        room: usize,
+        max_bytes: usize,
     ) -> io::Result<ReceiveOutcome> {
         let mut layer = self.0.lock();
         if layer.is_peer_closed {
@@ -103,19 +103,19 @@ impl TlsLayer {
         }
         RECORDS.with_borrow_mut(|records| {
             records.clear();
-            let more = match reactor.receive(token, records, room)? {
+            let more = match reactor.receive(token, records, max_bytes)? {
                 ReceiveOutcome::Bytes { more, .. } => more,
                 nothing @ (ReceiveOutcome::WouldBlock | ReceiveOutcome::Closed) => return Ok(nothing),
             };
             let before = into.len();
-            let taken = layer.decrypt_into(records, into);
+            let decrypted = layer.decrypt_into(records, into);
             if records.capacity() > RECORD_BUFFER_KEPT_BYTES {
                 *records = Vec::new();
             }
             // The session's own messages, above all alerts.
-            let said = layer.send_encrypted(reactor, token);
-            taken?;
-            said?;
+            let sent = layer.send_encrypted(reactor, token);
+            decrypted?;
+            sent?;
             if layer.is_peer_closed {
                 // No further event of the socket will report the end.
                 reactor.request_readable(token);
@@ -134,16 +134,16 @@ impl TlsLayer {
     pub fn send(&self, reactor: &mut Reactor, token: Token, output: &mut Output) -> io::Result<SendOutcome> {
         let mut layer = self.0.lock();
         let length = output.len();
-        let waits = !layer.waiting.is_empty() || (length > SMALL_BYTES && reactor.in_flight(token) > 0);
+        let waits = !layer.pending_output.is_empty() || (length > SMALL_BYTES && reactor.in_flight(token) > 0);
         if waits {
-            layer.waiting.push(output);
+            layer.pending_output.push(output);
         } else if length <= TURN_SHARE_BYTES && length == output.bytes.len() {
             layer.session.writer().write_all(&output.bytes)?;
             output.clear();
             layer.send_encrypted(reactor, token)?;
         } else {
-            layer.waiting.push(output);
-            layer.go_on(reactor, token)?;
+            layer.pending_output.push(output);
+            layer.encrypt_and_send(reactor, token)?;
         }
         Ok(layer.send_result(reactor, token))
     }
@@ -154,7 +154,7 @@ impl TlsLayer {
     /// If the connection is broken.
     pub fn continue_sending(&self, reactor: &mut Reactor, token: Token) -> io::Result<SendOutcome> {
         let mut layer = self.0.lock();
-        layer.go_on(reactor, token)?;
+        layer.encrypt_and_send(reactor, token)?;
         Ok(layer.send_result(reactor, token))
     }
 
@@ -167,7 +167,7 @@ impl TlsLayer {
         if layer.is_peer_closed {
             reactor.request_readable(token);
         }
-        match layer.waiting.is_empty() {
+        match layer.pending_output.is_empty() {
             true => Ok(()),
             false => reactor.request_writable(token),
         }
@@ -176,7 +176,7 @@ impl TlsLayer {
     /// Sends `close_notify` to the peer if the socket accepts it at once.
     pub fn send_close_notify(&self, reactor: &mut Reactor, token: Token) {
         let mut layer = self.0.lock();
-        if layer.session.is_handshaking() || !layer.waiting.is_empty() || reactor.in_flight(token) > 0 {
+        if layer.session.is_handshaking() || !layer.pending_output.is_empty() || reactor.in_flight(token) > 0 {
             return;
         }
         layer.session.send_close_notify();
@@ -239,15 +239,15 @@ impl TlsLayerState {
         reactor.send(token, &mut output)
     }
 
-    fn go_on(&mut self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
+    fn encrypt_and_send(&mut self, reactor: &mut Reactor, token: Token) -> io::Result<()> {
         let mut share = TURN_SHARE_BYTES;
-        while !self.waiting.is_empty() && share > 0 {
+        while !self.pending_output.is_empty() && share > 0 {
             let mut part = share.min(PART_BYTES);
-            while !self.waiting.is_empty() && part > 0 {
-                let piece = self.waiting.front();
+            while !self.pending_output.is_empty() && part > 0 {
+                let piece = self.pending_output.front();
                 let count = piece.len().min(part);
                 self.session.writer().write_all(&piece[..count])?;
-                self.waiting.consume(count);
+                self.pending_output.consume(count);
                 part -= count;
                 share -= count;
             }
@@ -255,14 +255,14 @@ impl TlsLayerState {
                 return Ok(());
             }
         }
-        match self.waiting.is_empty() {
+        match self.pending_output.is_empty() {
             true => Ok(()),
             false => reactor.request_writable(token),
         }
     }
 
     fn send_result(&self, reactor: &Reactor, token: Token) -> SendOutcome {
-        match reactor.in_flight(token) + self.waiting.len() {
+        match reactor.in_flight(token) + self.pending_output.len() {
             0 => SendOutcome::Done,
             bytes => SendOutcome::InFlight(bytes),
         }

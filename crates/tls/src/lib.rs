@@ -43,7 +43,7 @@ use weft_config::{Config, id};
 
 pub use layer::TlsLayer;
 pub use material::{TlsMaterial, UnusableTlsConfig};
-pub use wire::BlockingStream;
+pub use wire::BlockingConnection;
 
 /// The policy for certificates of peers that connect to this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub enum ClientCertificates {
 }
 
 impl ClientCertificates {
-    fn of(config: &Config) -> ClientCertificates {
+    fn from_config(config: &Config) -> ClientCertificates {
         match config.choice(id::TLS_AUTH_CLIENTS) {
             "no" => ClientCertificates::NotRequested,
             "optional" => ClientCertificates::Optional,
@@ -74,7 +74,7 @@ pub struct TlsState {
 
 impl TlsState {
     /// Returns `true` if the configuration uses TLS for clients, replication or the cluster.
-    pub fn are_needed(config: &Config) -> bool {
+    pub fn is_tls_configured(config: &Config) -> bool {
         config.integer(id::TLS_PORT) != 0 || config.boolean(id::TLS_REPLICATION) || config.boolean(id::TLS_CLUSTER)
     }
 
@@ -118,7 +118,7 @@ impl TlsState {
     /// # Errors
     /// The reason, for the log.
     pub fn create_client_layer(&self, config: &Config) -> Result<TlsLayer, String> {
-        self.create_server_layer(ClientCertificates::of(config))
+        self.create_server_layer(ClientCertificates::from_config(config))
     }
 
     /// Creates the layer of a cluster node that has connected.
@@ -129,9 +129,9 @@ impl TlsState {
         self.create_server_layer(ClientCertificates::Required)
     }
 
-    fn create_server_layer(&self, asks: ClientCertificates) -> Result<TlsLayer, String> {
+    fn create_server_layer(&self, policy: ClientCertificates) -> Result<TlsLayer, String> {
         let material = self.current().ok_or("TLS is not configured")?;
-        let session = ServerConnection::new(material.server_config(asks)).map_err(|error| error.to_string())?;
+        let session = ServerConnection::new(material.server_config(policy)).map_err(|error| error.to_string())?;
         Ok(TlsLayer::new(session.into()))
     }
 

@@ -57,7 +57,7 @@ struct SharedTlsConfig {
     trust: Arc<TrustedAuthorities>,
 }
 
-fn text(config: &Config, id: ParameterId) -> String {
+fn text_parameter(config: &Config, id: ParameterId) -> String {
     String::from_utf8_lossy(&config.text(id)).into_owned()
 }
 
@@ -84,7 +84,7 @@ impl TlsMaterial {
         let file = |id| files::path(config, id);
         let certificate = file(id::TLS_CERT_FILE).ok_or_else(|| log_warning("No tls-cert-file configured!"))?;
         let key = file(id::TLS_KEY_FILE).ok_or_else(|| log_warning("No tls-key-file configured!"))?;
-        let wants_authorities = ClientCertificates::of(config) != ClientCertificates::NotRequested
+        let wants_authorities = ClientCertificates::from_config(config) != ClientCertificates::NotRequested
             || config.boolean(id::TLS_CLUSTER)
             || config.boolean(id::TLS_REPLICATION);
         let names_authorities = file(id::TLS_CA_CERT_FILE).is_some() || file(id::TLS_CA_CERT_DIR).is_some();
@@ -94,10 +94,10 @@ impl TlsMaterial {
                  tls-auth-clients are enabled!",
             ));
         }
-        let versions = ciphers::parse_versions(&text(config, id::TLS_PROTOCOLS)).ok_or(UnusableTlsConfig)?;
+        let versions = ciphers::parse_versions(&text_parameter(config, id::TLS_PROTOCOLS)).ok_or(UnusableTlsConfig)?;
         let pair = CertificateAndKey::read(&certificate, &key, &config.text(id::TLS_KEY_FILE_PASS))?;
-        let authorities = authorities(config)?;
-        let provider = Arc::new(provider(config)?);
+        let authorities = read_authorities(config)?;
+        let provider = Arc::new(crypto_provider(config)?);
         if let Some(path) = file(id::TLS_DH_PARAMS_FILE) {
             std::fs::File::open(&path)
                 .map_err(|error| error_text(&error))
@@ -125,20 +125,20 @@ impl TlsMaterial {
             provider,
             versions,
         };
-        let server = |asks| common.server(&pair, asks, config);
+        let server = |asks| common.build_server_config(&pair, asks, config);
         Ok(TlsMaterial {
             without_client_cert: server(ClientCertificates::NotRequested)?,
             with_optional_cert: server(ClientCertificates::Optional)?,
             with_required_cert: server(ClientCertificates::Required)?,
-            client: common.client(own_client.as_ref().unwrap_or(&pair))?,
+            client: common.build_client_config(own_client.as_ref().unwrap_or(&pair))?,
             figures,
             fingerprint,
         })
     }
 
     /// Returns the configuration for incoming connections with this certificate policy.
-    pub fn server_config(&self, asks: ClientCertificates) -> Arc<ServerConfig> {
-        match asks {
+    pub fn server_config(&self, policy: ClientCertificates) -> Arc<ServerConfig> {
+        match policy {
             ClientCertificates::NotRequested => &self.without_client_cert,
             ClientCertificates::Optional => &self.with_optional_cert,
             ClientCertificates::Required => &self.with_required_cert,
@@ -154,30 +154,33 @@ impl TlsMaterial {
 
 impl CertificateAndKey {
     fn read(certificate: &Path, key: &Path, pass: &[u8]) -> Result<CertificateAndKey, UnusableTlsConfig> {
-        let chain = files::certificates(certificate).map_err(log_error(format!(
+        let chain = files::read_certificates(certificate).map_err(log_error(format!(
             "Failed to load certificate: {}",
             certificate.display()
         )))?;
-        let key = files::private_key(key, pass)
+        let key = files::read_private_key(key, pass)
             .map_err(log_error(format!("Failed to load private key: {}", key.display())))?;
         Ok(CertificateAndKey { chain, key })
     }
 }
 
-fn authorities(config: &Config) -> Result<Vec<CertificateDer<'static>>, UnusableTlsConfig> {
+fn read_authorities(config: &Config) -> Result<Vec<CertificateDer<'static>>, UnusableTlsConfig> {
     let what = || "Failed to configure CA certificate(s) file/directory".to_owned();
     let mut all = Vec::new();
     if let Some(file) = files::path(config, id::TLS_CA_CERT_FILE) {
-        all.extend(files::certificates(&file).map_err(log_error(what()))?);
+        all.extend(files::read_certificates(&file).map_err(log_error(what()))?);
     }
     if let Some(directory) = files::path(config, id::TLS_CA_CERT_DIR) {
-        all.extend(files::certificates_in(&directory).map_err(log_error(what()))?);
+        all.extend(files::read_certificate_directory(&directory).map_err(log_error(what()))?);
     }
     Ok(all)
 }
 
-fn provider(config: &Config) -> Result<CryptoProvider, UnusableTlsConfig> {
-    let (list, list13) = (text(config, id::TLS_CIPHERS), text(config, id::TLS_CIPHERSUITES));
+fn crypto_provider(config: &Config) -> Result<CryptoProvider, UnusableTlsConfig> {
+    let (list, list13) = (
+        text_parameter(config, id::TLS_CIPHERS),
+        text_parameter(config, id::TLS_CIPHERSUITES),
+    );
     let mut suites = ciphers::select_suites(&list13);
     if suites.is_empty() {
         return Err(log_warning(&format!("Failed to configure ciphersuites: {list13}")));
@@ -194,17 +197,17 @@ fn provider(config: &Config) -> Result<CryptoProvider, UnusableTlsConfig> {
 }
 
 impl SharedTlsConfig {
-    fn server(
+    fn build_server_config(
         &self,
         pair: &CertificateAndKey,
-        asks: ClientCertificates,
+        policy: ClientCertificates,
         config: &Config,
     ) -> Result<Arc<ServerConfig>, UnusableTlsConfig> {
-        let verifier: Arc<dyn ClientCertVerifier> = match asks {
+        let verifier: Arc<dyn ClientCertVerifier> = match policy {
             ClientCertificates::NotRequested => Arc::new(NoClientAuth),
             ClientCertificates::Optional | ClientCertificates::Required => Arc::new(ClientVerifier {
                 trust: self.trust.clone(),
-                is_mandatory: asks == ClientCertificates::Required,
+                is_mandatory: policy == ClientCertificates::Required,
             }),
         };
         let mut server = ServerConfig::builder_with_provider(self.provider.clone())
@@ -230,7 +233,7 @@ impl SharedTlsConfig {
         Ok(Arc::new(server))
     }
 
-    fn client(&self, pair: &CertificateAndKey) -> Result<Arc<ClientConfig>, UnusableTlsConfig> {
+    fn build_client_config(&self, pair: &CertificateAndKey) -> Result<Arc<ClientConfig>, UnusableTlsConfig> {
         ClientConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&self.versions)
             .and_then(|builder| {

@@ -13,11 +13,11 @@ pub struct SessionCache {
     capacity: usize,
     /// The time for which a session can be resumed.
     lifetime: Duration,
-    entries: Mutex<CachedSession>,
+    entries: Mutex<SessionEntries>,
 }
 
 #[derive(Default)]
-struct CachedSession {
+struct SessionEntries {
     by_id: HashMap<Vec<u8>, (Vec<u8>, Instant)>,
     /// The ids in the order of insertion; some may no longer be in the map.
     order: VecDeque<(Vec<u8>, Instant)>,
@@ -25,25 +25,25 @@ struct CachedSession {
 
 impl SessionCache {
     /// Creates a cache for `most` sessions (0: no limit) of age `lifetime`.
-    pub fn new(most: usize, lifetime: Duration) -> Self {
+    pub fn new(capacity: usize, lifetime: Duration) -> Self {
         SessionCache {
-            capacity: if most == 0 { usize::MAX } else { most },
+            capacity: if capacity == 0 { usize::MAX } else { capacity },
             lifetime,
             entries: Mutex::default(),
         }
     }
 
-    fn lock_entries(&self) -> MutexGuard<'_, CachedSession> {
+    fn lock_entries(&self) -> MutexGuard<'_, SessionEntries> {
         self.entries.lock()
     }
 }
 
-impl CachedSession {
+impl SessionEntries {
     /// Drops sessions that are too old or too many, and entries that are no longer in the map.
-    fn trim(&mut self, most: usize, lifetime: Duration) {
+    fn trim(&mut self, capacity: usize, lifetime: Duration) {
         while let Some((id, since)) = self.order.front() {
             let stands = self.by_id.get(id).is_some_and(|(_, at)| at == since);
-            if stands && since.elapsed() <= lifetime && self.by_id.len() <= most {
+            if stands && since.elapsed() <= lifetime && self.by_id.len() <= capacity {
                 return;
             }
             if let Some((id, _)) = self.order.pop_front()

@@ -16,7 +16,7 @@ use super::trust::{ServerVerifier, TrustedAuthorities};
 use super::*;
 
 const TOKEN: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The configurations of both sides, with one self-signed certificate.
 struct ConfigPair {
@@ -25,7 +25,7 @@ struct ConfigPair {
     certificate: Vec<u8>,
 }
 
-fn pair() -> ConfigPair {
+fn config_pair() -> ConfigPair {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
     let key = || PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
     let chain = vec![made.cert.der().clone()];
@@ -50,10 +50,10 @@ fn pair() -> ConfigPair {
     }
 }
 
-fn sockets() -> (Socket, TcpStream) {
+fn connected_sockets() -> (Socket, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
     let client = TcpStream::connect(listener.local_addr().expect("is bound")).expect("connects");
-    client.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+    client.set_read_timeout(Some(TIMEOUT)).expect("sets a timeout");
     let (served, _) = listener.accept().expect("accepts");
     (served.into(), client)
 }
@@ -64,7 +64,7 @@ struct ServerSide {
     tls: TlsLayer,
     input: Vec<u8>,
     /// The result of the receive or send that ended the connection.
-    ended: Option<std::io::Result<()>>,
+    result: Option<std::io::Result<()>>,
 }
 
 impl ServerSide {
@@ -75,7 +75,7 @@ impl ServerSide {
             reactor,
             tls: TlsLayer::new(ServerConnection::new(config).expect("a session").into()),
             input: Vec::new(),
-            ended: None,
+            result: None,
         }
     }
 
@@ -87,9 +87,9 @@ impl ServerSide {
         for event in events {
             match event {
                 Event::Readable(_) => match self.tls.receive(&mut self.reactor, TOKEN, &mut self.input, 4096) {
-                    Ok(ReceiveOutcome::Closed) => self.ended = Some(Ok(())),
+                    Ok(ReceiveOutcome::Closed) => self.result = Some(Ok(())),
                     Ok(_) => {}
-                    Err(error) => self.ended = Some(Err(error)),
+                    Err(error) => self.result = Some(Err(error)),
                 },
                 Event::Writable(_) => {
                     self.tls.continue_sending(&mut self.reactor, TOKEN).expect("goes on");
@@ -102,7 +102,7 @@ impl ServerSide {
     fn run_until(&mut self, what: &str, mut is: impl FnMut(&ServerSide) -> bool) {
         let start = Instant::now();
         while !is(self) {
-            assert!(start.elapsed() < PATIENCE, "{what}");
+            assert!(start.elapsed() < TIMEOUT, "{what}");
             self.run_turn();
         }
     }
@@ -131,8 +131,8 @@ fn random_bytes(len: usize, seed: u64) -> Vec<u8> {
 
 #[test]
 fn large_values_are_sent_as_the_socket_accepts_them_across_reactors() {
-    let pair = pair();
-    let (served, socket) = sockets();
+    let pair = config_pair();
+    let (served, socket) = connected_sockets();
     let mut served = ServerSide::new(served, pair.server.clone());
     let value = random_bytes(9_000_000, 1);
     let mut stream = client(&pair, socket);
@@ -180,8 +180,8 @@ fn large_values_are_sent_as_the_socket_accepts_them_across_reactors() {
 
 #[test]
 fn close_notify_after_data_is_seen_after_the_data() {
-    let pair = pair();
-    let (served, socket) = sockets();
+    let pair = config_pair();
+    let (served, socket) = connected_sockets();
     let mut served = ServerSide::new(served, pair.server.clone());
     let mut stream = client(&pair, socket);
     let peer = thread::spawn(move || {
@@ -193,12 +193,12 @@ fn close_notify_after_data_is_seen_after_the_data() {
         stream.read_to_end(&mut rest).expect("a clean end");
         rest
     });
-    served.run_until("the end", |served| served.ended.is_some());
+    served.run_until("the end", |served| served.result.is_some());
     assert_eq!(served.input, b"last words");
-    assert!(matches!(served.ended, Some(Ok(()))));
+    assert!(matches!(served.result, Some(Ok(()))));
     served.move_to_new_reactor();
-    served.ended = None;
-    served.run_until("the end, on the other reactor too", |served| served.ended.is_some());
+    served.result = None;
+    served.run_until("the end, on the other reactor too", |served| served.result.is_some());
     served.tls.send_close_notify(&mut served.reactor, TOKEN);
     drop(served.reactor.deregister(TOKEN));
     assert_eq!(peer.join().expect("the peer"), b"");
@@ -206,8 +206,8 @@ fn close_notify_after_data_is_seen_after_the_data() {
 
 #[test]
 fn keys_may_be_updated_at_any_time() {
-    let pair = pair();
-    let (served, socket) = sockets();
+    let pair = config_pair();
+    let (served, socket) = connected_sockets();
     let mut served = ServerSide::new(served, pair.server.clone());
     let mut stream = client(&pair, socket);
     let peer = thread::spawn(move || {
@@ -239,7 +239,7 @@ fn client_hello(pair: &ConfigPair) -> Vec<u8> {
 
 #[test]
 fn invalid_data_ends_only_its_connection() {
-    let pair = pair();
+    let pair = config_pair();
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -263,22 +263,22 @@ fn invalid_data_ends_only_its_connection() {
                 bytes
             }
         };
-        let (served, mut socket) = sockets();
+        let (served, mut socket) = connected_sockets();
         let mut served = ServerSide::new(served, pair.server.clone());
         let cut = random.usize(0..=bytes.len());
         socket.write_all(&bytes[..cut]).expect("sends");
         served.run_turn();
         let _ = socket.write_all(&bytes[cut..]);
         drop(socket);
-        served.run_until("the end", |served| served.ended.is_some());
+        served.run_until("the end", |served| served.result.is_some());
         assert!(served.input.is_empty(), "nothing was said");
     }
 }
 
 #[test]
 fn a_broken_record_ends_a_connection() {
-    let pair = pair();
-    let (served, socket) = sockets();
+    let pair = config_pair();
+    let (served, socket) = connected_sockets();
     let mut served = ServerSide::new(served, pair.server.clone());
     let mut stream = client(&pair, socket);
     let peer = thread::spawn(move || {
@@ -294,9 +294,9 @@ fn a_broken_record_ends_a_connection() {
     let mut output = Output::new();
     output.bytes.push(b'!');
     served.tls.send(&mut served.reactor, TOKEN, &mut output).expect("sends");
-    served.run_until("the end", |served| served.ended.is_some());
+    served.run_until("the end", |served| served.result.is_some());
     assert_eq!(served.input, b"whole");
-    assert!(matches!(served.ended, Some(Err(_))));
+    assert!(matches!(served.result, Some(Err(_))));
     let told = peer.join().expect("the peer");
     assert!(told.contains("BadRecordMac"), "{told}");
 }
@@ -324,7 +324,7 @@ fn a_certificate_shows_its_subject_and_expiry() {
     assert!(!certificate::is_valid_at(&der, 1_900_000_000));
     assert_eq!(certificate::read_info(b"no certificate"), None);
     assert_eq!(
-        certificate::common_name(&pair().certificate).as_deref(),
+        certificate::common_name(&config_pair().certificate).as_deref(),
         Some("rcgen self signed cert")
     );
 }

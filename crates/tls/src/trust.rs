@@ -43,7 +43,7 @@ impl TrustedAuthorities {
         }
     }
 
-    fn is_trusted_itself(&self, certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
+    fn is_directly_trusted(&self, certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
         self.certificates.iter().any(|trusted| trusted == certificate)
             && certificate::is_valid_at(certificate, i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
     }
@@ -104,7 +104,7 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        if self.trust.is_trusted_itself(end_entity, now) {
+        if self.trust.is_directly_trusted(end_entity, now) {
             return Ok(ClientCertVerified::assertion());
         }
         match &self.trust.clients {
@@ -129,7 +129,7 @@ impl ServerCertVerifier for ServerVerifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if self.0.is_trusted_itself(end_entity, now) {
+        if self.0.is_directly_trusted(end_entity, now) {
             return Ok(ServerCertVerified::assertion());
         }
         let certificate = ParsedCertificate::try_from(end_entity)?;

@@ -28,21 +28,21 @@ impl Write for BufferedSocket {
 }
 
 /// A connection; reading and writing may block.
-pub enum BlockingStream {
+pub enum BlockingConnection {
     /// A connection without TLS.
     Plain(TcpStream),
     /// A connection with TLS.
     Tls(Box<StreamOwned<ClientConnection, BufferedSocket>>),
 }
 
-impl BlockingStream {
+impl BlockingConnection {
     /// Wraps a socket, with TLS if there is a session.
-    pub fn new(socket: TcpStream, session: Option<ClientConnection>) -> BlockingStream {
+    pub fn new(socket: TcpStream, session: Option<ClientConnection>) -> BlockingConnection {
         match session {
-            None => BlockingStream::Plain(socket),
+            None => BlockingConnection::Plain(socket),
             Some(session) => {
                 let socket = BufferedSocket(BufReader::with_capacity(RECEIVE_BYTES, socket));
-                BlockingStream::Tls(Box::new(StreamOwned::new(session, socket)))
+                BlockingConnection::Tls(Box::new(StreamOwned::new(session, socket)))
             }
         }
     }
@@ -50,8 +50,8 @@ impl BlockingStream {
     /// Returns the socket, for its addresses and options.
     pub fn socket(&self) -> &TcpStream {
         match self {
-            BlockingStream::Plain(socket) => socket,
-            BlockingStream::Tls(stream) => stream.sock.0.get_ref(),
+            BlockingConnection::Plain(socket) => socket,
+            BlockingConnection::Tls(stream) => stream.sock.0.get_ref(),
         }
     }
 
@@ -60,7 +60,7 @@ impl BlockingStream {
     /// # Errors
     /// If the handshake fails, the peer disconnects, or (`WouldBlock`) the peer has not sent anything yet.
     pub fn complete_handshake(&mut self) -> io::Result<()> {
-        let BlockingStream::Tls(stream) = self else {
+        let BlockingConnection::Tls(stream) = self else {
             return Ok(());
         };
         while stream.conn.is_handshaking() {
@@ -73,11 +73,11 @@ impl BlockingStream {
     }
 }
 
-impl Read for BlockingStream {
+impl Read for BlockingConnection {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
-            BlockingStream::Plain(socket) => socket.read(into),
-            BlockingStream::Tls(stream) => match stream.read(into) {
+            BlockingConnection::Plain(socket) => socket.read(into),
+            BlockingConnection::Tls(stream) => match stream.read(into) {
                 // The peer closed the connection without `close_notify`. The data itself shows if it is incomplete.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
                 other => other,
@@ -86,18 +86,18 @@ impl Read for BlockingStream {
     }
 }
 
-impl Write for BlockingStream {
+impl Write for BlockingConnection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            BlockingStream::Plain(socket) => socket.write(bytes),
-            BlockingStream::Tls(stream) => stream.write(bytes),
+            BlockingConnection::Plain(socket) => socket.write(bytes),
+            BlockingConnection::Tls(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            BlockingStream::Plain(socket) => socket.flush(),
-            BlockingStream::Tls(stream) => stream.flush(),
+            BlockingConnection::Plain(socket) => socket.flush(),
+            BlockingConnection::Tls(stream) => stream.flush(),
         }
     }
 }

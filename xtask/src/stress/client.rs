@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum StressReply {
     /// A simple string.
     Simple(String),
     /// An error.
@@ -16,24 +16,24 @@ pub enum Reply {
     /// A bulk string; `None` for a null.
     Bulk(Option<Vec<u8>>),
     /// An array.
-    Array(Vec<Reply>),
+    Array(Vec<StressReply>),
 }
 
-impl Reply {
+impl StressReply {
     /// The text of a bulk string, simple string, error or integer; empty for a null or an array.
     pub fn text(&self) -> String {
         match self {
-            Reply::Bulk(Some(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-            Reply::Simple(text) | Reply::Error(text) => text.clone(),
-            Reply::Integer(number) => number.to_string(),
-            Reply::Bulk(None) | Reply::Array(_) => String::new(),
+            StressReply::Bulk(Some(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            StressReply::Simple(text) | StressReply::Error(text) => text.clone(),
+            StressReply::Integer(number) => number.to_string(),
+            StressReply::Bulk(None) | StressReply::Array(_) => String::new(),
         }
     }
 
     /// The elements of an array; empty for other replies.
-    pub fn items(&self) -> &[Reply] {
+    pub fn items(&self) -> &[StressReply] {
         match self {
-            Reply::Array(items) => items,
+            StressReply::Array(items) => items,
             _ => &[],
         }
     }
@@ -101,7 +101,7 @@ impl StressClient {
     ///
     /// # Errors
     /// Fails if the connection is closed, or if a reply is late or unreadable.
-    pub fn pipeline(&mut self, commands: &[Vec<String>]) -> Result<Vec<Reply>, CallError> {
+    pub fn pipeline(&mut self, commands: &[Vec<String>]) -> Result<Vec<StressReply>, CallError> {
         let mut bytes = Vec::new();
         for command in commands {
             bytes.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
@@ -117,7 +117,7 @@ impl StressClient {
     ///
     /// # Errors
     /// Fails like [`Client::pipeline`].
-    pub fn call(&mut self, command: &str) -> Result<Reply, CallError> {
+    pub fn call(&mut self, command: &str) -> Result<StressReply, CallError> {
         let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
         let mut replies = self.pipeline(&[words])?;
         replies.pop().ok_or_else(|| CallError::Protocol("no reply".to_owned()))
@@ -135,7 +135,7 @@ impl StressClient {
     ///
     /// # Errors
     /// Fails like [`Client::pipeline`].
-    pub fn next_reply(&mut self) -> Result<Reply, CallError> {
+    pub fn next_reply(&mut self) -> Result<StressReply, CallError> {
         self.read_reply()
     }
 
@@ -152,7 +152,7 @@ impl StressClient {
         }
     }
 
-    fn read_reply(&mut self) -> Result<Reply, CallError> {
+    fn read_reply(&mut self) -> Result<StressReply, CallError> {
         let line = self.read_line()?;
         let (kind, rest) = line.split_at_checked(1).unwrap_or(("", ""));
         let number = || {
@@ -160,27 +160,27 @@ impl StressClient {
                 .map_err(|_| CallError::Protocol(format!("unreadable reply {line:?}")))
         };
         match kind {
-            "+" => Ok(Reply::Simple(rest.to_owned())),
-            "-" => Ok(Reply::Error(rest.to_owned())),
-            ":" => Ok(Reply::Integer(number()?)),
+            "+" => Ok(StressReply::Simple(rest.to_owned())),
+            "-" => Ok(StressReply::Error(rest.to_owned())),
+            ":" => Ok(StressReply::Integer(number()?)),
             "$" => match number()? {
-                -1 => Ok(Reply::Bulk(None)),
+                -1 => Ok(StressReply::Bulk(None)),
                 length => {
                     let mut bytes = vec![0; length as usize + 2];
                     self.reader.read_exact(&mut bytes)?;
                     bytes.truncate(length as usize);
-                    Ok(Reply::Bulk(Some(bytes)))
+                    Ok(StressReply::Bulk(Some(bytes)))
                 }
             },
-            "_" => Ok(Reply::Bulk(None)),
+            "_" => Ok(StressReply::Bulk(None)),
             "%" => (0..number()?.max(0) * 2)
                 .map(|_| self.read_reply())
                 .collect::<Result<_, _>>()
-                .map(Reply::Array),
+                .map(StressReply::Array),
             "*" | ">" | "~" => (0..number()?.max(0))
                 .map(|_| self.read_reply())
                 .collect::<Result<_, _>>()
-                .map(Reply::Array),
+                .map(StressReply::Array),
             _ => Err(CallError::Protocol(format!("unreadable reply {line:?}"))),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
-use super::client::{CallError, Reply, StressClient};
+use super::client::{CallError, StressClient, StressReply};
 use super::run::StressRun;
 
 /// The number of threads that exchange messages; each is a publisher and a subscriber.
@@ -86,7 +86,7 @@ fn run_subscription(
     let mut ended = 0;
     loop {
         let message = subscriber.next_reply()?;
-        let first = message.items().first().map(Reply::text).unwrap_or_default();
+        let first = message.items().first().map(StressReply::text).unwrap_or_default();
         match (message.text().as_str(), first.as_str()) {
             ("PONG", _) => return Ok(()),
             (_, "unsubscribe" | "punsubscribe") => ended += 1,
@@ -104,7 +104,7 @@ fn run_subscription(
 fn await_confirmation(ear: &mut StressClient, _thread: usize) -> Result<(), CallError> {
     loop {
         let reply = ear.next_reply()?;
-        if reply.items().first().map(Reply::text).as_deref() == Some("subscribe") {
+        if reply.items().first().map(StressReply::text).as_deref() == Some("subscribe") {
             return Ok(());
         }
     }
@@ -116,7 +116,7 @@ fn publish(thread: usize, publisher: &mut StressClient) -> Result<u64, CallError
     let certain = LAST_PUBLISHED[thread].load(Ordering::SeqCst);
     let channel = thread % CHANNELS;
     match publisher.call(&format!("PUBLISH talk:{channel} {thread}:{number}:{certain}"))? {
-        Reply::Integer(count) if count >= 1 => {
+        StressReply::Integer(count) if count >= 1 => {
             LAST_PUBLISHED[thread].store(number, Ordering::SeqCst);
             Ok(number)
         }
@@ -124,9 +124,9 @@ fn publish(thread: usize, publisher: &mut StressClient) -> Result<u64, CallError
     }
 }
 
-fn check_message(message: &Reply, heard: &mut [PublisherView]) -> Result<(), CallError> {
+fn check_message(message: &StressReply, heard: &mut [PublisherView]) -> Result<(), CallError> {
     let broken = |story: String| Err(CallError::Protocol(story));
-    let text = message.items().last().map(Reply::text).unwrap_or_default();
+    let text = message.items().last().map(StressReply::text).unwrap_or_default();
     let numbers: Vec<u64> = text.split(':').filter_map(|word| word.parse().ok()).collect();
     let &[publisher, number, certain] = numbers.as_slice() else {
         return broken(format!("{message:?} is not a message of this scenario"));
@@ -202,12 +202,12 @@ fn check_copies(run: &StressRun, thread: usize, rng: &mut Rng) -> Result<(), Cal
 }
 
 /// Returns `None` if a reply is not a message about invalid keys, else `true` if `key` is among them.
-fn invalidates(reply: &Reply, key: &str) -> Option<bool> {
+fn invalidates(reply: &StressReply, key: &str) -> Option<bool> {
     let [first, keys] = reply.items() else {
         return None;
     };
     (first.text() == "invalidate").then(|| match keys {
-        Reply::Array(keys) => keys.iter().any(|name| name.text() == key),
+        StressReply::Array(keys) => keys.iter().any(|name| name.text() == key),
         // The message invalidates all keys.
         _ => true,
     })

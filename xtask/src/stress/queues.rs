@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::client::{Reply, StressClient};
+use super::client::{StressClient, StressReply};
 use super::run::{ReconnectingClient, StressRun};
 
 /// The number of lists between which elements are moved.
@@ -49,7 +49,7 @@ pub fn moves(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
             3 => format!("BRPOPLPUSH moved:{from} moved:{to} {timeout}"),
             _ => format!("BLMOVE moved:{from} moved:{to} {take} {put} {timeout}"),
         };
-        if let Some(Reply::Error(error)) = client.call(&command)?
+        if let Some(StressReply::Error(error)) = client.call(&command)?
             && !error.starts_with("ERR no such key")
         {
             return Err(format!("{command} was answered by {error}"));
@@ -101,7 +101,7 @@ fn produce(run: &StressRun, thread: u64, client: &mut StressClient, mut rng: Rng
         client.call(&format!("INCRBY queue:pushed {count}"))?;
         let length = client.call(&format!("{way} queue:{queue} {}", elements.join(" ")))?;
         run.count_commands(2);
-        let Reply::Integer(length) = length else {
+        let StressReply::Integer(length) = length else {
             return Err(format!("{way} was answered by {length:?}"));
         };
         if length > MAX_QUEUE_LENGTH {
@@ -134,7 +134,7 @@ fn consume(run: &StressRun, client: &mut StressClient, mut rng: Rng) -> Result<(
                 element % TAKEN_BITMAPS,
                 element / TAKEN_BITMAPS
             ))?;
-            if bit != Reply::Integer(0) {
+            if bit != StressReply::Integer(0) {
                 return Err(format!("element {element} was taken twice ({command}: {bit:?})"));
             }
         }
@@ -143,9 +143,9 @@ fn consume(run: &StressRun, client: &mut StressClient, mut rng: Rng) -> Result<(
 }
 
 /// Returns the numbers in a reply, at any depth.
-fn numbers(reply: &Reply) -> Vec<u64> {
+fn numbers(reply: &StressReply) -> Vec<u64> {
     match reply {
-        Reply::Array(items) => items.iter().flat_map(numbers).collect(),
+        StressReply::Array(items) => items.iter().flat_map(numbers).collect(),
         other => other.text().parse().into_iter().collect(),
     }
 }
@@ -202,7 +202,7 @@ fn add_entries(run: &StressRun, thread: u64, client: &mut StressClient, mut rng:
     while run.is_running() {
         let stream = rng.usize(..STREAMS);
         let reply = client.call(&format!("XADD stream:{stream} * number {number}"))?;
-        if !matches!(reply, Reply::Bulk(Some(_))) {
+        if !matches!(reply, StressReply::Bulk(Some(_))) {
             return Err(format!("XADD was answered by {reply:?}"));
         }
         number += STREAM_THREADS as u64;
@@ -213,13 +213,17 @@ fn add_entries(run: &StressRun, thread: u64, client: &mut StressClient, mut rng:
 }
 
 /// Returns the id and the number of each entry of the first stream in a reply of XREAD or XREADGROUP.
-fn entries(reply: &Reply) -> Vec<(String, u64)> {
+fn entries(reply: &StressReply) -> Vec<(String, u64)> {
     let entries = reply.items().first().and_then(|stream| stream.items().get(1));
-    let entry = |entry: &Reply| {
+    let entry = |entry: &StressReply| {
         let [id, fields] = entry.items() else { return None };
         Some((id.text(), fields.items().get(1)?.text().parse().ok()?))
     };
-    entries.map_or(&[][..], Reply::items).iter().filter_map(entry).collect()
+    entries
+        .map_or(&[][..], StressReply::items)
+        .iter()
+        .filter_map(entry)
+        .collect()
 }
 
 fn consume_entries(run: &StressRun, thread: usize, client: &mut StressClient, mut rng: Rng) -> Result<(), String> {
@@ -231,14 +235,14 @@ fn consume_entries(run: &StressRun, thread: usize, client: &mut StressClient, mu
         ))?;
         match &reply {
             // Another scenario unblocks clients with ids near its own. In that case, no entry may have been delivered.
-            Reply::Error(error) if error.starts_with("UNBLOCKED ") => continue,
-            Reply::Error(error) => return Err(format!("XREADGROUP was answered by {error}")),
+            StressReply::Error(error) if error.starts_with("UNBLOCKED ") => continue,
+            StressReply::Error(error) => return Err(format!("XREADGROUP was answered by {error}")),
             _ => {}
         }
         run.count_commands(1);
         for (id, number) in entries(&reply) {
             let bit = client.call(&format!("SETBIT delivered:{stream} {number} 1"))?;
-            if bit != Reply::Integer(0) {
+            if bit != StressReply::Integer(0) {
                 return Err(format!("entry {number} was delivered twice ({bit:?})"));
             }
             client.call(&format!("XACK stream:{stream} group {id}"))?;
@@ -279,7 +283,7 @@ pub fn check_streams(run: &StressRun) -> Result<(), String> {
         let added = client.call(&format!("XLEN stream:{stream}"))?;
         let delivered = client.call(&format!("BITCOUNT delivered:{stream}"))?;
         let rest = client.call(&format!("XREADGROUP GROUP group last STREAMS stream:{stream} >"))?;
-        let (Reply::Integer(added @ 1..), Reply::Integer(delivered)) = (&added, &delivered) else {
+        let (StressReply::Integer(added @ 1..), StressReply::Integer(delivered)) = (&added, &delivered) else {
             return Err(format!("stream:{stream}: {added:?}, {delivered:?}"));
         };
         let left = entries(&rest).len() as i64;

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use fastrand::Rng;
 
-use super::client::Reply;
+use super::client::StressReply;
 use super::run::{ReconnectingClient, StressRun};
 
 const REGISTERS: usize = 6;
@@ -103,7 +103,7 @@ impl RecordingClient<'_> {
     }
 
     /// Sends a command. Returns its reply, and the times of sending and of the reply.
-    fn timed_call(&mut self, command: &str) -> Result<(Option<Reply>, u64, u64), String> {
+    fn timed_call(&mut self, command: &str) -> Result<(Option<StressReply>, u64, u64), String> {
         let begin = self.now();
         let reply = self.client.call(command)?;
         Ok((reply, begin, self.now()))
@@ -156,7 +156,7 @@ impl RecordingClient<'_> {
     }
 }
 
-fn parse(reply: &Reply) -> Result<u64, String> {
+fn parse(reply: &StressReply) -> Result<u64, String> {
     reply.text().parse().map_err(|_| format!("a register holds {reply:?}"))
 }
 

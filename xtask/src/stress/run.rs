@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::client::{CallError, Reply, StressClient};
+use super::client::{CallError, StressClient, StressReply};
 
 /// The time that a scenario waits for a reply. After it, the server counts as hanging.
 const HANG_TIMEOUT: Duration = Duration::from_secs(30);
@@ -74,7 +74,7 @@ impl<'a> ReconnectingClient<'a> {
 
     /// Sends a command and returns its reply; `None` if the connection was closed. It is then unknown whether the
     /// command ran.
-    pub fn call(&mut self, command: &str) -> Result<Option<Reply>, String> {
+    pub fn call(&mut self, command: &str) -> Result<Option<StressReply>, String> {
         self.run.count_commands(1);
         match self.client.call(command) {
             Ok(reply) => Ok(Some(reply)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::client::{CallError, Reply, StressClient};
+use super::client::{CallError, StressClient, StressReply};
 use super::run::{ReconnectingClient, StressRun};
 use super::{listeners, queues, registers, transactions, unions};
 
@@ -67,12 +67,12 @@ fn keys_of_group(prefix: &str, group: usize) -> Vec<String> {
 }
 
 /// Checks that every key of a group holds the same value, or that none exists.
-fn check_all_or_none(reply: &Reply, what: &str) -> Result<(), String> {
+fn check_all_or_none(reply: &StressReply, what: &str) -> Result<(), String> {
     let values: HashSet<Option<String>> = reply
         .items()
         .iter()
         .map(|item| match item {
-            Reply::Bulk(None) => None,
+            StressReply::Bulk(None) => None,
             other => Some(other.text()),
         })
         .collect();
@@ -101,7 +101,7 @@ fn groups(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
             }
             6 => {
                 let exists = client.call(&format!("EXISTS {}", keys.join(" ")))?;
-                if let Some(Reply::Integer(count)) = exists
+                if let Some(StressReply::Integer(count)) = exists
                     && count != 0
                     && count != GROUP_KEYS as i64
                 {
@@ -131,7 +131,7 @@ fn claims(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
             continue;
         };
         check_all_or_none(&reply, "an MSETNX")?;
-        if won == Some(Reply::Integer(1)) {
+        if won == Some(StressReply::Integer(1)) {
             // Only the winner deletes its claim, so no other client can have changed it meanwhile.
             if reply.items().iter().any(|item| item.text() != mine) {
                 return Err(format!("a claim that was won holds {reply:?}"));
@@ -182,7 +182,7 @@ fn check_tokens(run: &StressRun) -> Result<(), String> {
         client.call(&format!("SELECT {db}"))?;
         let places: Vec<String> = (0..TOKEN_KEYS).map(|place| format!("place:{place}")).collect();
         let reply = client.call(&format!("MGET {}", places.join(" ")))?;
-        for item in reply.items().iter().filter(|item| **item != Reply::Bulk(None)) {
+        for item in reply.items().iter().filter(|item| **item != StressReply::Bulk(None)) {
             if !seen.insert(item.text()) {
                 return Err(format!("{} is in two places", item.text()));
             }
@@ -221,7 +221,7 @@ fn counters(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> 
             .collect();
         let replies = client.pipeline(&commands)?;
         run.count_commands(commands.len() as u64);
-        if let Some(wrong) = replies.iter().find(|reply| !matches!(reply, Reply::Integer(_))) {
+        if let Some(wrong) = replies.iter().find(|reply| !matches!(reply, StressReply::Integer(_))) {
             return Err(format!("a transfer was answered by {wrong:?}"));
         }
     }
@@ -274,8 +274,8 @@ fn permanent_keys(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), St
     Ok(())
 }
 
-fn names(items: &[Reply]) -> HashSet<String> {
-    items.iter().map(Reply::text).collect()
+fn names(items: &[StressReply]) -> HashSet<String> {
+    items.iter().map(StressReply::text).collect()
 }
 
 fn scan_all(client: &mut ReconnectingClient<'_>, count: usize) -> Result<Option<HashSet<String>>, String> {
@@ -335,7 +335,7 @@ fn expiring_keys(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Str
         }
         std::thread::sleep(Duration::from_millis(ms + 2));
         if let Some(reply) = client.call(&format!("GET {key}"))?
-            && reply != Reply::Bulk(None)
+            && reply != StressReply::Bulk(None)
         {
             return Err(format!("{key} exists after its {ms} ms"));
         }
@@ -355,7 +355,7 @@ fn flushed_databases(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(),
             continue;
         }
         if let Some(size) = client.call("DBSIZE")?
-            && size != Reply::Integer(0)
+            && size != StressReply::Integer(0)
         {
             return Err(format!("{how} left {size:?} keys"));
         }

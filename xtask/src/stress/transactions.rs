@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
 
-use super::client::Reply;
+use super::client::StressReply;
 use super::run::{ReconnectingClient, StressRun};
 
 const ACCOUNTS: usize = 40;
@@ -32,7 +32,10 @@ pub fn prepare_transfers(run: &StressRun) -> Result<(), String> {
 
 /// Executes these commands in a transaction and returns the reply to EXEC. `Err` means that the connection was closed;
 /// it is `Err(true)` if EXEC may have run.
-fn run_transaction(client: &mut ReconnectingClient<'_>, commands: &[String]) -> Result<Result<Reply, bool>, String> {
+fn run_transaction(
+    client: &mut ReconnectingClient<'_>,
+    commands: &[String],
+) -> Result<Result<StressReply, bool>, String> {
     for command in std::iter::once("MULTI").chain(commands.iter().map(String::as_str)) {
         if client.call(command)?.is_none() {
             return Ok(Err(false));

@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 
-use super::client::Reply;
+use super::client::StressReply;
 use super::run::{ReconnectingClient, StressRun};
 
 /// The total number of members in the two sets of each group. The smaller sets are copied if they change while a
@@ -54,7 +54,7 @@ fn move_pair(client: &mut ReconnectingClient<'_>, group: usize, rng: &mut Rng) -
         let Some(reply) = client.call(command)? else {
             return Ok(());
         };
-        if let [Reply::Integer(one), Reply::Integer(other)] = reply.items()
+        if let [StressReply::Integer(one), StressReply::Integer(other)] = reply.items()
             && one != other
         {
             return Err(format!("a pair was separated: {moved:?} moved {one} and {other}"));
@@ -74,21 +74,23 @@ fn check_union(client: &mut ReconnectingClient<'_>, group: usize, thread: usize,
     ];
     let (command, wanted) = &cases[rng.usize(..cases.len())];
     match client.call(command)? {
-        Some(Reply::Integer(found)) if found != *wanted => {
+        Some(StressReply::Integer(found)) if found != *wanted => {
             return Err(format!("{command} gave {found} instead of {wanted}"));
         }
-        Some(Reply::Integer(_)) if command.starts_with('Z') => {
+        Some(StressReply::Integer(_)) if command.starts_with('Z') => {
             // A member that is in both sets would have the sum of two scores.
             let once = client.call(&format!("ZCOUNT {all} 1 1"))?;
-            if once.is_some_and(|once| once != Reply::Integer(members)) {
+            if once.is_some_and(|once| once != StressReply::Integer(members)) {
                 return Err(format!("{command}: a member was in both sets at once"));
             }
         }
-        Some(Reply::Integer(_)) | None => {}
+        Some(StressReply::Integer(_)) | None => {}
         Some(other) => return Err(format!("{command} was answered by {other:?}")),
     }
     match client.call(&format!("SUNIONSTORE {all} {one}"))? {
-        Some(Reply::Integer(found)) if found % 2 != 0 => Err(format!("half a pair was visible among {found} members")),
+        Some(StressReply::Integer(found)) if found % 2 != 0 => {
+            Err(format!("half a pair was visible among {found} members"))
+        }
         _ => Ok(()),
     }
 }

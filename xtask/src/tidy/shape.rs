@@ -1,22 +1,17 @@
 //! Rules about the shape of source files: their length, the length of functions, the width of comments, module style.
 
+use std::collections::BTreeMap;
+
 use super::{Document, Finding, source};
 
 /// The maximum number of lines of a source file.
 const FILE_LINES: usize = 800;
 /// The maximum number of lines of a function outside tests.
 const FUNCTION_LINES: usize = 80;
+/// The number of crates and modules that may define a public type of the same name.
+const SAME_TYPE_NAMES: usize = 2;
 /// The maximum number of columns of a line with a comment.
 const COMMENT_COLUMNS: usize = 120;
-
-/// Functions that are longer and have not been cut yet: file and name. The list may only shrink.
-const LONG_FUNCTIONS: &[(&str, &str)] = &[
-    ("crates/server/src/commands/server/debug.rs", "debug"),
-    ("crates/server/src/dispatch/batch.rs", "run_until_exclusive"),
-    ("crates/server/src/dispatch/execute.rs", "run_as"),
-    ("crates/server/src/dispatch/transaction.rs", "run_queued"),
-    ("crates/server/src/runtime/config_changes.rs", "apply"),
-];
 
 /// Checks the sources among `documents`.
 pub fn check(documents: &[Document], findings: &mut Vec<Finding>) {
@@ -28,6 +23,7 @@ pub fn check(documents: &[Document], findings: &mut Vec<Finding>) {
         }
     }
     module_style(documents, findings);
+    type_names(documents, findings);
 }
 
 fn is_test(path: &str) -> bool {
@@ -51,6 +47,50 @@ fn comment_width(document: &Document, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Finds public types whose name is defined more than [`SAME_TYPE_NAMES`] times, outside tests.
+fn type_names(documents: &[Document], findings: &mut Vec<Finding>) {
+    let mut definitions: BTreeMap<String, Vec<(&Document, usize)>> = BTreeMap::new();
+    for document in documents {
+        if !document.path.ends_with(".rs") || is_test(&document.path) {
+            continue;
+        }
+        for (index, line) in source::code_only(&document.text).lines().enumerate() {
+            if let Some(name) = public_type(line) {
+                definitions
+                    .entry(name.to_owned())
+                    .or_default()
+                    .push((document, index + 1));
+            }
+        }
+    }
+    for (name, places) in definitions {
+        for (document, line) in places.iter().skip(SAME_TYPE_NAMES) {
+            let (first, first_line) = places[0];
+            let message = format!(
+                "a public type {name} is defined in {} places, first in {}:{first_line}; qualify its name",
+                places.len(),
+                first.path
+            );
+            findings.push(document.finding(*line, message));
+        }
+    }
+}
+
+/// Returns the name of the public type that a line of code defines.
+fn public_type(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix("pub")?;
+    let rest = match rest.strip_prefix('(') {
+        Some(scoped) => scoped.split_once(')')?.1,
+        None => rest,
+    };
+    let (keyword, rest) = rest.trim_start().split_once(' ')?;
+    if !matches!(keyword, "struct" | "enum" | "union" | "trait" | "type") {
+        return None;
+    }
+    let end = rest.find(|character: char| !character.is_alphanumeric() && character != '_');
+    Some(&rest[..end.unwrap_or(rest.len())])
+}
+
 /// Finds functions by their signature's indentation: rustfmt puts the closing brace at the same column.
 fn function_length(document: &Document, findings: &mut Vec<Finding>) {
     let code = source::code_only(&document.text);
@@ -70,8 +110,7 @@ fn function_length(document: &Document, findings: &mut Vec<Finding>) {
         let closing = format!("{indentation}}}");
         let end = lines[start..].iter().position(|line| *line == closing);
         let length = end.map_or(0, |end| end + 1);
-        let is_known = LONG_FUNCTIONS.contains(&(document.path.as_str(), name));
-        if length > FUNCTION_LINES && !is_known {
+        if length > FUNCTION_LINES {
             let message = format!("{name} has {length} lines; a function is one thought of at most {FUNCTION_LINES}");
             findings.push(document.finding(start + 1, message));
         }

@@ -250,3 +250,26 @@ fn import_cycles_of_more_than_three_files_are_reported() {
     ]);
     assert_eq!(found.len(), 1, "{found:?}");
 }
+
+#[test]
+fn a_public_type_name_is_defined_at_most_twice() {
+    let sources = [
+        ("crates/resp/src/a.rs", "//! A.\npub struct Range;\n"),
+        (
+            "crates/resp/src/b.rs",
+            "//! B.\npub(super) enum Range {}\nstruct Other;\n",
+        ),
+        (
+            "crates/resp/src/c.rs",
+            "//! C.\npub fn range() {}\n\npub(crate) type Range<T> = (T, T);\n",
+        ),
+        ("crates/resp/src/d.rs", "//! D.\nstruct Range;\n// pub struct Range;\n"),
+    ];
+    assert!(messages(&sources[..2]).is_empty());
+    let found = messages(&sources);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("crates/resp/src/c.rs:4: a public type Range"),
+        "{found:?}"
+    );
+}

@@ -20,7 +20,7 @@ use crate::spec::{BeginSearch, CommandSpec, FindKeys, KeyFlags, KeyShape, KeySpe
 
 /// The words of a request; the first is the command's name.
 #[allow(clippy::len_without_is_empty, reason = "a request has at least one word")]
-pub trait Arguments {
+pub trait CommandArguments {
     /// Returns the number of words.
     fn len(&self) -> usize;
 
@@ -28,7 +28,7 @@ pub trait Arguments {
     fn arg(&self, index: usize) -> &[u8];
 }
 
-impl<Word: AsRef<[u8]>> Arguments for [Word] {
+impl<Word: AsRef<[u8]>> CommandArguments for [Word] {
     fn len(&self) -> usize {
         <[Word]>::len(self)
     }
@@ -38,7 +38,7 @@ impl<Word: AsRef<[u8]>> Arguments for [Word] {
     }
 }
 
-impl Arguments for weft_resp::Args<'_> {
+impl CommandArguments for weft_resp::Args<'_> {
     #[inline]
     fn len(&self) -> usize {
         weft_resp::Args::len(*self)
@@ -63,7 +63,11 @@ pub struct KeyPosition {
 ///
 /// Returns 0 for a command without keys and for malformed arguments.
 #[inline]
-pub fn walk<Args: Arguments + ?Sized>(spec: &CommandSpec, args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
+pub fn walk_keys<Args: CommandArguments + ?Sized>(
+    spec: &CommandSpec,
+    args: &Args,
+    visit: &mut impl FnMut(KeyPosition),
+) -> usize {
     match spec.key_shape {
         KeyShape::None => 0,
         KeyShape::One { index, flags } => {
@@ -72,7 +76,7 @@ pub fn walk<Args: Arguments + ?Sized>(spec: &CommandSpec, args: &Args, visit: &m
                 return 0;
             }
             let flags = if flags.contains(KeyFlags::VARIABLE_FLAGS) {
-                flags_by_options(spec.special_keys, args)
+                option_dependent_flags(spec.special_keys, args)
             } else {
                 flags
             };
@@ -106,19 +110,19 @@ pub fn walk<Args: Arguments + ?Sized>(spec: &CommandSpec, args: &Args, visit: &m
 /// Like [`walk`], but also visits words that are routed like keys without being keys ([`KeyFlags::NOT_KEY`]).
 ///
 /// Cluster redirects need it: a shard channel belongs to a slot as a key does.
-pub fn walk_routed<Args: Arguments + ?Sized>(
+pub fn walk_routed_arguments<Args: CommandArguments + ?Sized>(
     spec: &CommandSpec,
     args: &Args,
     visit: &mut impl FnMut(KeyPosition),
 ) -> usize {
     match spec.key_shape {
         KeyShape::Complex => walk_specs(spec, args, true, visit),
-        _ => walk(spec, args, visit),
+        _ => walk_keys(spec, args, visit),
     }
 }
 
 /// The largest number of key specs that a command may have.
-pub const KEY_SPECS_MAX: usize = 4;
+pub const MAX_KEY_SPECS: usize = 4;
 
 /// Equally spaced keys with the same flags.
 #[derive(Clone, Copy)]
@@ -151,27 +155,27 @@ impl KeyRange {
 }
 
 /// The error that a key spec does not describe these arguments completely.
-struct SpecFailed;
+struct KeySpecError;
 
 #[inline(never)]
-fn walk_specs<Args: Arguments + ?Sized>(
+fn walk_specs<Args: CommandArguments + ?Sized>(
     spec: &CommandSpec,
     args: &Args,
-    with_not_keys: bool,
+    includes_not_keys: bool,
     visit: &mut impl FnMut(KeyPosition),
 ) -> usize {
-    debug_assert!(spec.key_specs.len() <= KEY_SPECS_MAX);
+    debug_assert!(spec.key_specs.len() <= MAX_KEY_SPECS);
     if matches!(spec.special_keys, SpecialKeys::GeoRadius) {
         return walk_georadius(args, visit);
     }
-    let mut ranges = [KeyRange::NONE; KEY_SPECS_MAX];
+    let mut ranges = [KeyRange::NONE; MAX_KEY_SPECS];
     for (range, key_spec) in ranges.iter_mut().zip(spec.key_specs) {
-        if key_spec.flags.contains(KeyFlags::NOT_KEY) && !with_not_keys {
+        if key_spec.flags.contains(KeyFlags::NOT_KEY) && !includes_not_keys {
             continue;
         }
-        match locate(key_spec, args) {
+        match locate_keys(key_spec, args) {
             Ok(located) => *range = located,
-            Err(SpecFailed) => return walk_special(spec.special_keys, args, visit),
+            Err(KeySpecError) => return walk_special(spec.special_keys, args, visit),
         }
     }
     ranges.into_iter().map(|range| range.visit(visit)).sum()
@@ -180,32 +184,32 @@ fn walk_specs<Args: Arguments + ?Sized>(
 /// Returns the arguments that `spec` describes. The range is empty if the keyword is missing, or if the spec extends to
 /// the end and no argument is left. (PFMERGE without sources still creates its destination, which must be leased and
 /// permitted. Valkey's walker finds no key in this case.)
-fn locate<Args: Arguments + ?Sized>(spec: &KeySpec, args: &Args) -> Result<KeyRange, SpecFailed> {
+fn locate_keys<Args: CommandArguments + ?Sized>(spec: &KeySpec, args: &Args) -> Result<KeyRange, KeySpecError> {
     let count = args.len() as i64;
     let begin = match spec.begin {
         BeginSearch::Index(index) => i64::from(index),
         BeginSearch::Keyword { keyword, start_from } => {
-            match after_keyword(keyword.as_bytes(), i64::from(start_from), args) {
+            match find_keyword(keyword.as_bytes(), i64::from(start_from), args) {
                 Some(begin) => begin,
                 None => return Ok(KeyRange::NONE),
             }
         }
-        BeginSearch::Unknown => return Err(SpecFailed),
+        BeginSearch::Unknown => return Err(KeySpecError),
     };
     let (first, last, step) = match spec.find {
         FindKeys::Range { last: ..0, .. } if begin == count => return Ok(KeyRange::NONE),
-        FindKeys::Range { last, step, limit } => (begin, range_end(begin, last, limit, count), step),
+        FindKeys::Range { last, step, limit } => (begin, last_key(begin, last, limit, count), step),
         FindKeys::KeyNum { index, first, step } => {
-            let number = usize::try_from(begin + i64::from(index)).map_err(|_| SpecFailed)?;
-            let key_count = strict_integer(args.arg(number)).ok_or(SpecFailed)?;
+            let number = usize::try_from(begin + i64::from(index)).map_err(|_| KeySpecError)?;
+            let key_count = parse_strict_integer(args.arg(number)).ok_or(KeySpecError)?;
             let first = begin + i64::from(first);
-            let span = key_count.checked_mul(i64::from(step)).ok_or(SpecFailed)?;
+            let span = key_count.checked_mul(i64::from(step)).ok_or(KeySpecError)?;
             (first, first.saturating_add(span) - i64::from(step), step)
         }
-        FindKeys::Unknown => return Err(SpecFailed),
+        FindKeys::Unknown => return Err(KeySpecError),
     };
     if first < 1 || first >= count || last < first || last >= count || spec.flags.contains(KeyFlags::INCOMPLETE) {
-        return Err(SpecFailed);
+        return Err(KeySpecError);
     }
     Ok(KeyRange {
         first: first as usize,
@@ -216,7 +220,7 @@ fn locate<Args: Arguments + ?Sized>(spec: &KeySpec, args: &Args) -> Result<KeyRa
 }
 
 /// Returns the last key of a range, which may be outside the arguments.
-fn range_end(begin: i64, last: i32, limit: i32, count: i64) -> i64 {
+fn last_key(begin: i64, last: i32, limit: i32, count: i64) -> i64 {
     let last = i64::from(last);
     match (last, limit) {
         (0.., _) => begin + last,
@@ -226,7 +230,7 @@ fn range_end(begin: i64, last: i32, limit: i32, count: i64) -> i64 {
 }
 
 /// Returns the argument after `keyword`. A keyword that is the last argument does not count.
-fn after_keyword<Args: Arguments + ?Sized>(keyword: &[u8], start_from: i64, args: &Args) -> Option<i64> {
+fn find_keyword<Args: CommandArguments + ?Sized>(keyword: &[u8], start_from: i64, args: &Args) -> Option<i64> {
     let count = args.len() as i64;
     let is_keyword = |index: &i64| args.arg(*index as usize).eq_ignore_ascii_case(keyword);
     let found = if start_from > 0 {
@@ -238,22 +242,22 @@ fn after_keyword<Args: Arguments + ?Sized>(keyword: &[u8], start_from: i64, args
 }
 
 /// Parses a decimal integer without sign, leading zeros or surrounding characters.
-fn strict_integer(word: &[u8]) -> Option<i64> {
+fn parse_strict_integer(word: &[u8]) -> Option<i64> {
     if word.is_empty() || word.len() > 19 || (word[0] == b'0' && word.len() > 1) {
         return None;
     }
-    leading_integer(word).filter(|_| word.iter().all(u8::is_ascii_digit))
+    parse_leading_integer(word).filter(|_| word.iter().all(u8::is_ascii_digit))
 }
 
 /// Parses the decimal integer that `word` begins with. Returns `None` if it does not begin with a digit or the number
 /// is too large.
-fn leading_integer(word: &[u8]) -> Option<i64> {
+fn parse_leading_integer(word: &[u8]) -> Option<i64> {
     let digits = word.iter().take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&word[..digits]).ok()?.parse().ok()
 }
 
 /// Returns the use of a command's only key, which depends on the options.
-fn flags_by_options<Args: Arguments + ?Sized>(special: SpecialKeys, args: &Args) -> KeyFlags {
+fn option_dependent_flags<Args: CommandArguments + ?Sized>(special: SpecialKeys, args: &Args) -> KeyFlags {
     const READ: KeyFlags = KeyFlags::of(&[KeyFlags::RO, KeyFlags::ACCESS]);
     const READ_AND_UPDATE: KeyFlags = KeyFlags::of(&[KeyFlags::RW, KeyFlags::ACCESS, KeyFlags::UPDATE]);
     const OVERWRITE: KeyFlags = KeyFlags::of(&[KeyFlags::OW, KeyFlags::UPDATE]);
@@ -262,13 +266,13 @@ fn flags_by_options<Args: Arguments + ?Sized>(special: SpecialKeys, args: &Args)
             let returns_old_value = (3..args.len()).any(|index| args.arg(index).eq_ignore_ascii_case(b"get"));
             if returns_old_value { READ_AND_UPDATE } else { OVERWRITE }
         }
-        SpecialKeys::BitField if bitfield_only_reads(args) => READ,
+        SpecialKeys::BitField if is_read_only_bitfield(args) => READ,
         _ => READ_AND_UPDATE,
     }
 }
 
 /// Returns `true` if every operation of a BITFIELD is a GET. A malformed operation counts as a write.
-fn bitfield_only_reads<Args: Arguments + ?Sized>(args: &Args) -> bool {
+fn is_read_only_bitfield<Args: CommandArguments + ?Sized>(args: &Args) -> bool {
     let mut index = 2;
     while index < args.len() {
         let word = args.arg(index);
@@ -284,7 +288,7 @@ fn bitfield_only_reads<Args: Arguments + ?Sized>(args: &Args) -> bool {
     true
 }
 
-fn walk_special<Args: Arguments + ?Sized>(
+fn walk_special<Args: CommandArguments + ?Sized>(
     special: SpecialKeys,
     args: &Args,
     visit: &mut impl FnMut(KeyPosition),
@@ -301,7 +305,11 @@ fn walk_special<Args: Arguments + ?Sized>(
 }
 
 /// Visits the key that is sorted, then the destination. Of several STORE options the last one counts.
-fn walk_sort<Args: Arguments + ?Sized>(args: &Args, may_store: bool, visit: &mut impl FnMut(KeyPosition)) -> usize {
+fn walk_sort<Args: CommandArguments + ?Sized>(
+    args: &Args,
+    allows_store: bool,
+    visit: &mut impl FnMut(KeyPosition),
+) -> usize {
     if args.len() < 2 {
         return 0;
     }
@@ -311,7 +319,7 @@ fn walk_sort<Args: Arguments + ?Sized>(args: &Args, may_store: bool, visit: &mut
     });
     let mut destination = None;
     let mut index = 2;
-    while may_store && index < args.len() {
+    while allows_store && index < args.len() {
         let is = |option: &[u8]| args.arg(index).eq_ignore_ascii_case(option);
         let values = if is(b"limit") {
             2
@@ -334,7 +342,7 @@ fn walk_sort<Args: Arguments + ?Sized>(args: &Args, may_store: bool, visit: &mut
 }
 
 /// Visits the third argument, or, if it is empty, everything after KEYS.
-fn walk_migrate<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
+fn walk_migrate<Args: CommandArguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
     const FLAGS: KeyFlags = KeyFlags::of(&[KeyFlags::RW, KeyFlags::ACCESS, KeyFlags::DELETE]);
     let count = args.len();
     if count < 6 {
@@ -369,7 +377,7 @@ fn walk_migrate<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(Ke
 }
 
 /// Visits the index that is searched, then the destination. Of several STORE and STOREDIST options the last one counts.
-fn walk_georadius<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
+fn walk_georadius<Args: CommandArguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
     if args.len() < 2 {
         return 0;
     }
@@ -396,9 +404,13 @@ fn walk_georadius<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(
 }
 
 /// Visits keys that follow their number and may have other arguments behind them.
-fn walk_counted<Args: Arguments + ?Sized>(args: &Args, count: usize, visit: &mut impl FnMut(KeyPosition)) -> usize {
+fn walk_counted<Args: CommandArguments + ?Sized>(
+    args: &Args,
+    count: usize,
+    visit: &mut impl FnMut(KeyPosition),
+) -> usize {
     let first = count + 1;
-    let key_count = leading_integer(args.arg(count)).and_then(|number| usize::try_from(number).ok());
+    let key_count = parse_leading_integer(args.arg(count)).and_then(|number| usize::try_from(number).ok());
     let Some(key_count @ 1..) = key_count else {
         return 0;
     };
@@ -416,7 +428,7 @@ fn walk_counted<Args: Arguments + ?Sized>(args: &Args, count: usize, visit: &mut
 }
 
 /// Like [`walk_counted`], then visits the destination.
-fn walk_counted_and_stored<Args: Arguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
+fn walk_counted_and_stored<Args: CommandArguments + ?Sized>(args: &Args, visit: &mut impl FnMut(KeyPosition)) -> usize {
     let visited = walk_counted(args, 2, visit);
     if visited == 0 {
         return 0;

@@ -4,7 +4,7 @@
 use super::*;
 use crate::tables::TABLES;
 
-fn every_row() -> Vec<&'static CommandSpec> {
+fn all_specs() -> Vec<&'static CommandSpec> {
     TABLES
         .iter()
         .copied()
@@ -13,14 +13,14 @@ fn every_row() -> Vec<&'static CommandSpec> {
         .collect()
 }
 
-fn row(name: &str) -> &'static CommandSpec {
+fn spec(name: &str) -> &'static CommandSpec {
     let row = TABLES.iter().copied().flatten().find(|spec| spec.name == name);
     row.expect("the command has a row")
 }
 
-fn walked(spec: &CommandSpec, args: &[&[u8]]) -> Vec<KeyPosition> {
+fn walked_keys(spec: &CommandSpec, args: &[&[u8]]) -> Vec<KeyPosition> {
     let mut keys = Vec::new();
-    let count = walk(spec, args, &mut |key| keys.push(key));
+    let count = walk_keys(spec, args, &mut |key| keys.push(key));
     assert_eq!(count, keys.len());
     keys
 }
@@ -30,39 +30,42 @@ fn words(line: &str) -> Vec<&[u8]> {
 }
 
 #[test]
-fn shard_channels_are_routed_but_are_no_keys() {
+fn shard_channels_are_routed_but_are_not_keys() {
     for (line, expected) in [
         ("ssubscribe a b", vec![1, 2]),
         ("spublish a message", vec![1]),
         ("get k", vec![1]),
     ] {
         let args = words(line);
-        let spec = row(line.split(' ').next().unwrap_or_default());
+        let spec = spec(line.split(' ').next().unwrap_or_default());
         let mut routed = Vec::new();
-        walk_routed(spec, args.as_slice(), &mut |key| routed.push(key.index));
+        walk_routed_arguments(spec, args.as_slice(), &mut |key| routed.push(key.index));
         assert_eq!(routed, expected, "{line}");
     }
-    assert_eq!(walked(row("ssubscribe"), &words("ssubscribe a b")), []);
-    assert_eq!(walked(row("spublish"), &words("spublish a message")), []);
+    assert_eq!(walked_keys(spec("ssubscribe"), &words("ssubscribe a b")), []);
+    assert_eq!(walked_keys(spec("spublish"), &words("spublish a message")), []);
 }
 
 #[test]
-fn a_spec_that_fails_takes_the_keys_of_the_others_with_it() {
-    assert_eq!(walked(row("zunionstore"), &words("zunionstore destination 3 a b")), []);
+fn a_failing_spec_discards_the_keys_of_the_other_specs() {
     assert_eq!(
-        walked(row("zunionstore"), &words("zunionstore destination 2 a b")).len(),
+        walked_keys(spec("zunionstore"), &words("zunionstore destination 3 a b")),
+        []
+    );
+    assert_eq!(
+        walked_keys(spec("zunionstore"), &words("zunionstore destination 2 a b")).len(),
         3
     );
 }
 
 #[test]
 fn pfmerge_without_sources_still_has_its_destination() {
-    let keys = walked(row("pfmerge"), &words("pfmerge destination"));
+    let keys = walked_keys(spec("pfmerge"), &words("pfmerge destination"));
     assert_eq!(keys.iter().map(|key| key.index).collect::<Vec<_>>(), [1]);
 }
 
 #[test]
-fn counts_that_overflow_find_nothing() {
+fn overflowing_counts_find_no_keys() {
     for count in [
         "9223372036854775807",
         "9223372036854775808",
@@ -72,13 +75,13 @@ fn counts_that_overflow_find_nothing() {
     ] {
         for name in ["eval", "zunionstore", "msetex", "lmpop", "bzmpop", "sintercard"] {
             let args = [name.as_bytes(), count.as_bytes(), count.as_bytes(), b"a", b"b"];
-            assert_eq!(walked(row(name), &args), [], "{name} {count}");
+            assert_eq!(walked_keys(spec(name), &args), [], "{name} {count}");
         }
     }
 }
 
 #[test]
-fn arguments_that_mean_nothing_cannot_do_harm() {
+fn malformed_arguments_do_not_panic() {
     const WORDS: &[&[u8]] = &[
         b"",
         b"0",
@@ -111,7 +114,7 @@ fn arguments_that_mean_nothing_cannot_do_harm() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    for spec in every_row() {
+    for spec in all_specs() {
         for _ in 0..300 {
             let mut args: Vec<&[u8]> = (0..random.usize(0..12))
                 .map(|_| WORDS[random.usize(0..WORDS.len())])
@@ -119,7 +122,7 @@ fn arguments_that_mean_nothing_cannot_do_harm() {
             if let Some(first) = args.first_mut() {
                 *first = spec.name.as_bytes();
             }
-            for key in walked(spec, &args) {
+            for key in walked_keys(spec, &args) {
                 assert!(
                     key.index > 0 && key.index < args.len(),
                     "{} {args:?}: {key:?}",
@@ -132,8 +135,8 @@ fn arguments_that_mean_nothing_cannot_do_harm() {
 }
 
 #[test]
-fn the_fast_ways_find_what_the_key_specs_describe() {
-    for spec in every_row() {
+fn the_fast_paths_agree_with_the_key_specs() {
+    for spec in all_specs() {
         if spec.key_shape == KeyShape::Complex || spec.special_keys != SpecialKeys::None {
             continue;
         }
@@ -141,14 +144,14 @@ fn the_fast_ways_find_what_the_key_specs_describe() {
             let args = vec![b"x".as_slice(); count];
             let mut expected = Vec::new();
             walk_specs(spec, args.as_slice(), false, &mut |key| expected.push(key));
-            assert_eq!(walked(spec, &args), expected, "{} with {count} words", spec.name);
+            assert_eq!(walked_keys(spec, &args), expected, "{} with {count} words", spec.name);
         }
     }
 }
 
 #[test]
 fn set_reads_the_key_only_with_get() {
-    let flags = |line: &str| walked(row("set"), &words(line))[0].flags;
+    let flags = |line: &str| walked_keys(spec("set"), &words(line))[0].flags;
     let overwrites = KeyFlags::OW.with(KeyFlags::UPDATE);
     assert_eq!(flags("set k v"), overwrites);
     assert_eq!(flags("set k get"), overwrites, "a value is no option");

@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use super::spec::CommandSpec;
 use super::tables::TABLES;
-use crate::keys::Arguments;
+use crate::keys::CommandArguments;
 
 /// A command or subcommand that clients can use.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct Command<H: 'static> {
     /// The subcommands by name; empty if there are none.
     subcommand_index: NameIndex,
     /// `true` if the first word of a request names the command.
-    named_by_one_word: bool,
+    is_named_by_one_word: bool,
 }
 
 impl<H> Command<H> {
@@ -52,7 +52,7 @@ impl<H> Command<H> {
     /// Returns `true` if the first word of a request names the command: it is neither a container nor a subcommand.
     #[inline]
     pub fn is_named_by_one_word(&self) -> bool {
-        self.named_by_one_word
+        self.is_named_by_one_word
     }
 }
 
@@ -117,7 +117,7 @@ impl<H: Copy> Registry<H> {
         let mut names = Vec::new();
         let mut bound = 0;
         for spec in rows {
-            let handler = handler_of(&bindings, spec.name);
+            let handler = find_handler(&bindings, spec.name);
             let subcommands: Vec<_> = bindings
                 .iter()
                 .filter_map(|(name, handler)| Some((name.strip_prefix(spec.name)?.strip_prefix('|')?, name, *handler)))
@@ -125,7 +125,7 @@ impl<H: Copy> Registry<H> {
             if handler.is_some() || !subcommands.is_empty() {
                 names.push((spec.name.as_bytes().to_vec(), registry.commands.len() as u16));
                 bound += usize::from(handler.is_some()) + subcommands.len();
-                registry.add(spec, handler, &subcommands);
+                registry.add_command(spec, handler, &subcommands);
             }
         }
         assert_eq!(bound, bindings.len(), "a binding names a command that has no metadata");
@@ -135,7 +135,12 @@ impl<H: Copy> Registry<H> {
     }
 
     /// Adds a command and, directly after it, its subcommands.
-    fn add(&mut self, spec: &'static CommandSpec, handler: Option<H>, subcommands: &[(&str, &&'static str, H)]) {
+    fn add_command(
+        &mut self,
+        spec: &'static CommandSpec,
+        handler: Option<H>,
+        subcommands: &[(&str, &&'static str, H)],
+    ) {
         assert!(
             handler.is_some() || spec.arity == -2,
             "container {} can be called on its own and needs a handler",
@@ -154,7 +159,7 @@ impl<H: Copy> Registry<H> {
             full_name: spec.name,
             subcommand_ids: first..first + subcommands.len() as u16,
             subcommand_index: NameIndex::new(names.collect()),
-            named_by_one_word: subcommands.is_empty(),
+            is_named_by_one_word: subcommands.is_empty(),
         }));
         self.commands.push(parent);
         for (name, full_name, handler) in subcommands {
@@ -169,7 +174,7 @@ impl<H: Copy> Registry<H> {
                 full_name,
                 subcommand_ids: 0..0,
                 subcommand_index: NameIndex::EMPTY,
-                named_by_one_word: false,
+                is_named_by_one_word: false,
             })));
         }
     }
@@ -178,7 +183,7 @@ impl<H: Copy> Registry<H> {
 impl<H> Registry<H> {
     /// Finds the command that the words of a request name.
     #[inline]
-    pub fn lookup<Args: Arguments + ?Sized>(&self, args: &Args) -> Lookup<H> {
+    pub fn lookup<Args: CommandArguments + ?Sized>(&self, args: &Args) -> Lookup<H> {
         let Some(command) = self.command(args.arg(0)) else {
             return Lookup::UnknownCommand;
         };
@@ -207,16 +212,16 @@ impl<H> Registry<H> {
     }
 
     /// Returns the command with that full name, such as `get` or `config|get`, in any case.
-    pub fn by_full_name(&self, full_name: &[u8]) -> Option<&'static Command<H>> {
-        self.by_full_name_in(&self.index, full_name)
+    pub fn find_by_full_name(&self, full_name: &[u8]) -> Option<&'static Command<H>> {
+        self.find_in_index(&self.index, full_name)
     }
 
     /// Returns the command that had that full name before commands were renamed, in any case.
-    pub fn by_original_name(&self, full_name: &[u8]) -> Option<&'static Command<H>> {
-        self.by_full_name_in(&self.original_index, full_name)
+    pub fn find_by_original_name(&self, full_name: &[u8]) -> Option<&'static Command<H>> {
+        self.find_in_index(&self.original_index, full_name)
     }
 
-    fn by_full_name_in(&self, index: &NameIndex, full_name: &[u8]) -> Option<&'static Command<H>> {
+    fn find_in_index(&self, index: &NameIndex, full_name: &[u8]) -> Option<&'static Command<H>> {
         let mut words = full_name.split(|byte| *byte == b'|');
         let command = self.commands.get(usize::from(index.find(words.next()?)?)).copied()?;
         match (words.next(), words.next()) {
@@ -267,7 +272,7 @@ impl<H> Registry<H> {
     }
 }
 
-fn handler_of<H: Copy>(bindings: &[(&'static str, H)], name: &str) -> Option<H> {
+fn find_handler<H: Copy>(bindings: &[(&'static str, H)], name: &str) -> Option<H> {
     let position = bindings.binary_search_by_key(&name, |(bound, _)| *bound).ok()?;
     Some(bindings[position].1)
 }
@@ -276,22 +281,22 @@ fn handler_of<H: Copy>(bindings: &[(&'static str, H)], name: &str) -> Option<H> 
 #[derive(Clone, Debug)]
 struct NameIndex {
     /// The slots. Their number is zero or a power of two, and at most a quarter of them is used.
-    slots: Vec<Slot>,
+    slots: Vec<NameSlot>,
     /// The names in lower case with their ids, by id.
     names: Vec<(Vec<u8>, u16)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct NameSlot {
     name: PackedName,
     id: u16,
     /// The index into `names`, for comparing a name that is too long to be packed.
     position: u16,
 }
 
-impl Slot {
+impl NameSlot {
     /// A free slot. No name is empty, so a length of zero marks it.
-    const FREE: Slot = Slot {
+    const FREE: NameSlot = NameSlot {
         name: PackedName {
             head: 0,
             tail: 0,
@@ -317,15 +322,15 @@ impl NameIndex {
         if names.is_empty() {
             return NameIndex::EMPTY;
         }
-        let mut slots = vec![Slot::FREE; (names.len() * 4).next_power_of_two()];
+        let mut slots = vec![NameSlot::FREE; (names.len() * 4).next_power_of_two()];
         for ((name, id), position) in names.iter().zip(0..) {
-            let packed = PackedName::of(name);
+            let packed = PackedName::pack(name);
             assert!(packed.len != 0, "a command has an empty name");
-            let mut place = packed.hash() & (slots.len() - 1);
-            while !slots[place].is_free() {
-                place = (place + 1) & (slots.len() - 1);
+            let mut bucket = packed.hash() & (slots.len() - 1);
+            while !slots[bucket].is_free() {
+                bucket = (bucket + 1) & (slots.len() - 1);
             }
-            slots[place] = Slot {
+            slots[bucket] = NameSlot {
                 name: packed,
                 id: *id,
                 position,
@@ -337,23 +342,23 @@ impl NameIndex {
     /// Returns the id of `name`, in any case.
     #[inline]
     fn find(&self, name: &[u8]) -> Option<u16> {
-        let packed = PackedName::of(name);
+        let packed = PackedName::pack(name);
         let mask = self.slots.len().wrapping_sub(1);
-        let mut place = packed.hash() & mask;
+        let mut bucket = packed.hash() & mask;
         loop {
-            let slot = self.slots.get(place)?;
+            let slot = self.slots.get(bucket)?;
             if slot.is_free() {
                 return None;
             }
             if slot.name == packed && (name.len() <= 16 || self.is_name(slot, name)) {
                 return Some(slot.id);
             }
-            place = (place + 1) & mask;
+            bucket = (bucket + 1) & mask;
         }
     }
 
     #[cold]
-    fn is_name(&self, slot: &Slot, name: &[u8]) -> bool {
+    fn is_name(&self, slot: &NameSlot, name: &[u8]) -> bool {
         self.names[usize::from(slot.position)].0.eq_ignore_ascii_case(name)
     }
 }
@@ -368,7 +373,7 @@ struct PackedName {
 
 impl PackedName {
     #[inline]
-    fn of(name: &[u8]) -> PackedName {
+    fn pack(name: &[u8]) -> PackedName {
         let len = name.len();
         let (head, tail) = if let (Some(head), Some(tail)) = (name.first_chunk(), name.last_chunk()) {
             (u64::from_le_bytes(*head), u64::from_le_bytes(*tail))
@@ -386,8 +391,8 @@ impl PackedName {
             (name.first().map_or(0, |byte| u64::from(*byte)), 0)
         };
         PackedName {
-            head: lower_case(head),
-            tail: lower_case(tail),
+            head: to_lower_case(head),
+            tail: to_lower_case(tail),
             len,
         }
     }
@@ -402,7 +407,7 @@ impl PackedName {
 
 /// Lower-cases the ASCII letters among eight bytes at once.
 #[inline]
-fn lower_case(bytes: u64) -> u64 {
+fn to_lower_case(bytes: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x80 * EACH;
     let low_bits = bytes & !HIGH;

@@ -47,7 +47,7 @@ impl ArgType {
 
 /// One argument in the tree that COMMAND DOCS prints. Texts that do not apply are empty.
 #[derive(Clone, Copy, Debug)]
-pub struct Arg {
+pub struct ArgSpec {
     /// The name, unique among its siblings.
     pub name: &'static str,
     /// The type.
@@ -65,18 +65,18 @@ pub struct Arg {
     /// The version that deprecated the argument.
     pub deprecated_since: &'static str,
     /// `true` if the argument may be omitted.
-    pub optional: bool,
+    pub is_optional: bool,
     /// `true` if the argument may be repeated.
-    pub multiple: bool,
+    pub is_multiple: bool,
     /// `true` if the keyword is repeated with the argument.
-    pub multiple_token: bool,
+    pub repeats_token: bool,
     /// The nested arguments.
-    pub args: &'static [Arg],
+    pub args: &'static [ArgSpec],
 }
 
 /// Returns an argument without any attribute.
-const fn plain(name: &'static str, kind: ArgType) -> Arg {
-    Arg {
+const fn plain(name: &'static str, kind: ArgType) -> ArgSpec {
+    ArgSpec {
         name,
         kind,
         display_text: name,
@@ -85,115 +85,115 @@ const fn plain(name: &'static str, kind: ArgType) -> Arg {
         summary: "",
         since: "",
         deprecated_since: "",
-        optional: false,
-        multiple: false,
-        multiple_token: false,
+        is_optional: false,
+        is_multiple: false,
+        repeats_token: false,
         args: &[],
     }
 }
 
 /// Returns a key argument that the key spec with this index finds.
-pub const fn key(name: &'static str, key_spec_index: i32) -> Arg {
+pub const fn key(name: &'static str, key_spec_index: i32) -> ArgSpec {
     let mut arg = plain(name, ArgType::Key);
     arg.key_spec_index = key_spec_index;
     arg
 }
 
 /// Returns an argument of any bytes.
-pub const fn string(name: &'static str) -> Arg {
+pub const fn string(name: &'static str) -> ArgSpec {
     plain(name, ArgType::String)
 }
 
 /// Returns a decimal integer argument.
-pub const fn integer(name: &'static str) -> Arg {
+pub const fn integer(name: &'static str) -> ArgSpec {
     plain(name, ArgType::Integer)
 }
 
 /// Returns a floating point argument.
-pub const fn double(name: &'static str) -> Arg {
+pub const fn double(name: &'static str) -> ArgSpec {
     plain(name, ArgType::Double)
 }
 
 /// Returns a glob-style pattern argument.
-pub const fn pattern(name: &'static str) -> Arg {
+pub const fn pattern(name: &'static str) -> ArgSpec {
     plain(name, ArgType::Pattern)
 }
 
 /// Returns an argument that is a point in time.
-pub const fn unix_time(name: &'static str) -> Arg {
+pub const fn unix_time(name: &'static str) -> ArgSpec {
     plain(name, ArgType::UnixTime)
 }
 
 /// Returns a keyword without a value.
-pub const fn token(name: &'static str, token: &'static str) -> Arg {
-    plain(name, ArgType::PureToken).after(token)
+pub const fn token(name: &'static str, token: &'static str) -> ArgSpec {
+    plain(name, ArgType::PureToken).with_token(token)
 }
 
 /// Returns an argument that is exactly one of `args`.
-pub const fn one_of(name: &'static str, args: &'static [Arg]) -> Arg {
+pub const fn one_of(name: &'static str, args: &'static [ArgSpec]) -> ArgSpec {
     let mut arg = plain(name, ArgType::OneOf);
     arg.args = args;
     arg
 }
 
 /// Returns an argument that consists of all of `args` in their order.
-pub const fn block(name: &'static str, args: &'static [Arg]) -> Arg {
+pub const fn block(name: &'static str, args: &'static [ArgSpec]) -> ArgSpec {
     let mut arg = plain(name, ArgType::Block);
     arg.args = args;
     arg
 }
 
-impl Arg {
+impl ArgSpec {
     /// Sets the keyword before the argument.
-    pub const fn after(mut self, token: &'static str) -> Arg {
+    pub const fn with_token(mut self, token: &'static str) -> ArgSpec {
         self.token = token;
         self
     }
 
     /// Marks the argument as optional.
-    pub const fn optional(mut self) -> Arg {
-        self.optional = true;
+    pub const fn optional(mut self) -> ArgSpec {
+        self.is_optional = true;
         self
     }
 
     /// Marks the argument as repeatable.
-    pub const fn multiple(mut self) -> Arg {
-        self.multiple = true;
+    pub const fn multiple(mut self) -> ArgSpec {
+        self.is_multiple = true;
         self
     }
 
     /// Marks the argument as repeated together with its keyword.
-    pub const fn multiple_token(mut self) -> Arg {
-        self.multiple_token = true;
+    pub const fn multiple_token(mut self) -> ArgSpec {
+        self.repeats_token = true;
         self
     }
 
     /// Sets the version that added the argument to the command.
-    pub const fn since(mut self, version: &'static str) -> Arg {
+    pub const fn since(mut self, version: &'static str) -> ArgSpec {
         self.since = version;
         self
     }
 
     /// Sets the version that deprecated the argument.
-    pub const fn deprecated_since(mut self, version: &'static str) -> Arg {
+    pub const fn deprecated_since(mut self, version: &'static str) -> ArgSpec {
         self.deprecated_since = version;
         self
     }
 
     /// Sets the text that a synopsis shows instead of the name.
-    pub const fn shown_as(mut self, text: &'static str) -> Arg {
+    pub const fn with_display_text(mut self, text: &'static str) -> ArgSpec {
         self.display_text = text;
         self
     }
 
     /// Sets the key spec of an argument that is not a key itself, such as the patterns of SORT.
-    pub const fn key_spec(mut self, index: i32) -> Arg {
+    pub const fn with_key_spec(mut self, index: i32) -> ArgSpec {
         self.key_spec_index = index;
         self
     }
 
     /// Sets the remark.
-    pub const fn summary(mut self, text: &'static str) -> Arg {
+    pub const fn summary(mut self, text: &'static str) -> ArgSpec {
         self.summary = text;
         self
     }

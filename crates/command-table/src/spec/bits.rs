@@ -82,7 +82,7 @@ macro_rules! bit_set {
 
 bit_set! {
     /// The properties of a command that the dispatcher acts on.
-    pub struct Flags(u64), members also in flag {
+    pub struct CommandFlags(u64), members also in flag {
         /// May change data. The server rejects it on a read-only replica.
         WRITE = "write",
         /// Reads data and never changes it.
@@ -210,7 +210,7 @@ bit_set! {
 
 impl Categories {
     /// Returns the category of that name, in any case and without the `@`.
-    pub fn named(name: &[u8]) -> Option<Categories> {
+    pub fn from_name(name: &[u8]) -> Option<Categories> {
         let matching = |(_, known): &&(Categories, &str)| known.as_bytes().eq_ignore_ascii_case(name);
         Self::NAMED.iter().find(matching).map(|(category, _)| *category)
     }
@@ -223,25 +223,25 @@ impl Categories {
     /// Returns the categories that follow from `flags` and are not listed in a row.
     ///
     /// A script is `READONLY` only as a promise about its effects, so the scripting group gets no `@read`.
-    pub const fn implied_by(flags: Flags, group: Group) -> Categories {
-        let mut implied = if flags.contains(Flags::FAST) {
+    pub const fn implied_by(flags: CommandFlags, group: Group) -> Categories {
+        let mut implied = if flags.contains(CommandFlags::FAST) {
             Categories::FAST
         } else {
             Categories::SLOW
         };
-        if flags.contains(Flags::WRITE) {
+        if flags.contains(CommandFlags::WRITE) {
             implied = implied.with(Categories::WRITE);
         }
-        if flags.contains(Flags::READONLY) && !matches!(group, Group::Scripting) {
+        if flags.contains(CommandFlags::READONLY) && !matches!(group, Group::Scripting) {
             implied = implied.with(Categories::READ);
         }
-        if flags.contains(Flags::ADMIN) {
+        if flags.contains(CommandFlags::ADMIN) {
             implied = implied.with(Categories::ADMIN).with(Categories::DANGEROUS);
         }
-        if flags.contains(Flags::PUBSUB) {
+        if flags.contains(CommandFlags::PUBSUB) {
             implied = implied.with(Categories::PUBSUB);
         }
-        if flags.contains(Flags::BLOCKING) {
+        if flags.contains(CommandFlags::BLOCKING) {
             implied = implied.with(Categories::BLOCKING);
         }
         implied
@@ -255,12 +255,12 @@ impl KeyFlags {
     }
 
     /// Returns `true` if the key's new value does not depend on the old one.
-    pub const fn replaces(self) -> bool {
+    pub const fn is_overwrite(self) -> bool {
         self.contains(KeyFlags::OW)
     }
 
     /// Returns `true` if the command removes the key.
-    pub const fn removes(self) -> bool {
+    pub const fn is_removal(self) -> bool {
         self.contains(KeyFlags::RM)
     }
 }

@@ -87,7 +87,7 @@ pub const fn keys_after(keyword: &'static str, start_from: i32, flags: &[KeyFlag
 }
 
 /// Returns a spec of keys that cannot be found by position.
-pub const fn keys_unknown(flags: &[KeyFlags]) -> KeySpec {
+pub const fn unknown_keys(flags: &[KeyFlags]) -> KeySpec {
     KeySpec {
         flags: KeyFlags::of(flags),
         begin: BeginSearch::Unknown,
@@ -98,13 +98,13 @@ pub const fn keys_unknown(flags: &[KeyFlags]) -> KeySpec {
 
 impl KeySpec {
     /// Extends the spec from one key to every `step`-th argument up to `last`.
-    pub const fn through(mut self, last: i32, step: i32) -> KeySpec {
+    pub const fn with_range(mut self, last: i32, step: i32) -> KeySpec {
         self.find = FindKeys::Range { last, step, limit: 0 };
         self
     }
 
     /// Extends the spec to the first `1/limit` of the remaining arguments.
-    pub const fn first_part(mut self, limit: i32) -> KeySpec {
+    pub const fn with_limit(mut self, limit: i32) -> KeySpec {
         self.find = FindKeys::Range {
             last: -1,
             step: 1,
@@ -115,7 +115,7 @@ impl KeySpec {
 
     /// Extends the spec to as many keys as the argument at `index` specifies. They begin at `first` and are `step`
     /// apart; both positions are relative to the beginning of the search.
-    pub const fn counted(mut self, index: i32, first: i32, step: i32) -> KeySpec {
+    pub const fn with_key_count(mut self, index: i32, first: i32, step: i32) -> KeySpec {
         self.find = FindKeys::KeyNum { index, first, step };
         self
     }

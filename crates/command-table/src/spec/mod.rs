@@ -27,10 +27,10 @@ mod bits;
 mod key_shape;
 mod key_spec;
 
-pub use arg::{Arg, ArgType, block, double, integer, key, one_of, pattern, string, token, unix_time};
-pub use bits::{Categories, Flags, KeyFlags, category, flag, key_flag};
+pub use arg::{ArgSpec, ArgType, block, double, integer, key, one_of, pattern, string, token, unix_time};
+pub use bits::{Categories, CommandFlags, KeyFlags, category, flag, key_flag};
 pub use key_shape::{KeyShape, SpecialKeys};
-pub use key_spec::{BeginSearch, FindKeys, KeySpec, keys, keys_after, keys_unknown};
+pub use key_spec::{BeginSearch, FindKeys, KeySpec, keys, keys_after, unknown_keys};
 
 /// The group of a command: its chapter in the documentation, and its table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +118,7 @@ pub struct CommandSpec {
     /// The number of arguments, including all words of the name. A negative number is a minimum.
     pub arity: i32,
     /// The properties that the dispatcher acts on.
-    pub flags: Flags,
+    pub flags: CommandFlags,
     /// The ACL categories that the command belongs to.
     pub acl_categories: Categories,
     /// Hints for clients and proxies.
@@ -150,7 +150,7 @@ pub struct CommandSpec {
     /// `true` if the command is meant for communication between servers, not for users.
     pub is_internal: bool,
     /// The arguments, as COMMAND DOCS prints them.
-    pub args: &'static [Arg],
+    pub args: &'static [ArgSpec],
 }
 
 /// Begins a row. The module's documentation shows an example.
@@ -158,7 +158,7 @@ pub const fn command(name: &'static str, arity: i32, group: Group, since: &'stat
     CommandSpec {
         name,
         arity,
-        flags: Flags::NONE,
+        flags: CommandFlags::NONE,
         acl_categories: group.category().with(Categories::SLOW),
         tips: &[],
         key_specs: &[],
@@ -184,8 +184,8 @@ pub const fn command(name: &'static str, arity: i32, group: Group, since: &'stat
 
 impl CommandSpec {
     /// Sets the properties that the dispatcher acts on. Must be called before the methods that add categories.
-    pub const fn flags(mut self, flags: &[Flags]) -> CommandSpec {
-        self.flags = self.flags.with(Flags::of(flags));
+    pub const fn flags(mut self, flags: &[CommandFlags]) -> CommandSpec {
+        self.flags = self.flags.with(CommandFlags::of(flags));
         self.acl_categories = self
             .group
             .category()
@@ -194,7 +194,7 @@ impl CommandSpec {
     }
 
     /// Returns `true` if a command has arguments that belong to a slot and are not keys.
-    pub fn routes_words(&self) -> bool {
+    pub fn has_slot_arguments(&self) -> bool {
         self.key_specs.iter().any(|spec| spec.flags.contains(KeyFlags::NOT_KEY))
     }
 
@@ -223,7 +223,7 @@ impl CommandSpec {
         self.legacy_range = range;
         self.key_shape = KeyShape::of(specs);
         if !covers_all {
-            self.flags = self.flags.with(Flags::MOVABLEKEYS);
+            self.flags = self.flags.with(CommandFlags::MOVABLEKEYS);
         }
         self
     }
@@ -272,7 +272,7 @@ impl CommandSpec {
     }
 
     /// Sets the arguments.
-    pub const fn args(mut self, args: &'static [Arg]) -> CommandSpec {
+    pub const fn args(mut self, args: &'static [ArgSpec]) -> CommandSpec {
         self.args = args;
         self
     }
@@ -316,7 +316,7 @@ const fn legacy_range(specs: &[KeySpec]) -> (LegacyRange, bool) {
     {
         let range = LegacyRange {
             first: *first,
-            last: absolute(*first, *last),
+            last: absolute_last_key(*first, *last),
             step: *step,
         };
         return (range, !flags.contains(KeyFlags::INCOMPLETE));
@@ -345,7 +345,7 @@ const fn legacy_range(specs: &[KeySpec]) -> (LegacyRange, bool) {
         if glued.first == 0 {
             glued.first = first;
         }
-        glued.last = absolute(first, last);
+        glued.last = absolute_last_key(first, last);
         glued.step = 1;
     }
     (glued, covers_all)
@@ -353,7 +353,7 @@ const fn legacy_range(specs: &[KeySpec]) -> (LegacyRange, bool) {
 
 /// Returns the index of the last key if it is counted from the first one; returns it unchanged if it is counted from
 /// the end.
-const fn absolute(first: i32, last: i32) -> i32 {
+const fn absolute_last_key(first: i32, last: i32) -> i32 {
     if last >= 0 { first + last } else { last }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::super::tables::TABLES;
 use super::*;
-use crate::keys::KEY_SPECS_MAX;
+use crate::keys::MAX_KEY_SPECS;
 use crate::spec::KeyShape;
 use crate::spec::SpecialKeys;
 
@@ -38,7 +38,7 @@ fn rows_are_sorted_and_no_name_occurs_twice() {
 }
 
 #[test]
-fn every_table_holds_one_group() {
+fn every_table_contains_one_group() {
     for table in TABLES {
         for spec in table
             .iter()
@@ -120,7 +120,7 @@ fn is_version(text: &str) -> bool {
     text.split('.').count() == 3 && text.split('.').all(|part| part.parse::<u8>().is_ok())
 }
 
-fn check_args(spec: &CommandSpec, args: &[Arg]) {
+fn check_args(spec: &CommandSpec, args: &[ArgSpec]) {
     let mut names = HashSet::new();
     for arg in args {
         assert!(
@@ -143,7 +143,7 @@ fn check_args(spec: &CommandSpec, args: &[Arg]) {
             arg.name
         );
         assert!(
-            !arg.multiple_token || arg.multiple && !arg.token.is_empty(),
+            !arg.repeats_token || arg.is_multiple && !arg.token.is_empty(),
             "{}: {}",
             spec.name,
             arg.name
@@ -162,7 +162,7 @@ fn check_args(spec: &CommandSpec, args: &[Arg]) {
 fn key_specs_point_into_the_arguments() {
     for (container, spec) in rows() {
         let first_possible = if container.is_some() { 2 } else { 1 };
-        assert!(spec.key_specs.len() <= KEY_SPECS_MAX, "{}", spec.name);
+        assert!(spec.key_specs.len() <= MAX_KEY_SPECS, "{}", spec.name);
         for key_spec in spec.key_specs {
             if let BeginSearch::Index(index) = key_spec.begin {
                 // A range to the end may be empty, as in PFMERGE without sources.
@@ -188,7 +188,7 @@ fn a_key_has_one_way_of_access() {
             assert_eq!(ways, usize::from(!flags.contains(KeyFlags::NOT_KEY)), "{}", spec.name);
             let changes = !flags.is_read_only() && !flags.contains(KeyFlags::NOT_KEY);
             assert!(
-                !changes || !spec.flags.contains(Flags::READONLY) || spec.name == "pfcount",
+                !changes || !spec.flags.contains(CommandFlags::READONLY) || spec.name == "pfcount",
                 "{} changes a key and calls itself read-only",
                 spec.name
             );
@@ -197,7 +197,7 @@ fn a_key_has_one_way_of_access() {
 }
 
 #[test]
-fn what_the_specs_cannot_tell_has_a_procedure() {
+fn incomplete_specs_have_a_procedure() {
     for (_, spec) in rows() {
         let needs_procedure = spec.key_specs.iter().any(|key_spec| {
             key_spec.begin == BeginSearch::Unknown
@@ -216,7 +216,7 @@ fn what_the_specs_cannot_tell_has_a_procedure() {
 fn writes_and_reads_exclude_each_other() {
     for (_, spec) in rows() {
         assert!(
-            !spec.flags.contains(Flags::WRITE.with(Flags::READONLY)),
+            !spec.flags.contains(CommandFlags::WRITE.with(CommandFlags::READONLY)),
             "{}",
             spec.name
         );
@@ -231,7 +231,7 @@ fn writes_and_reads_exclude_each_other() {
 }
 
 #[test]
-fn the_commonest_commands_have_a_simple_shape() {
+fn common_commands_have_a_simple_key_shape() {
     let shape = |name: &str| {
         let row = TABLES.iter().copied().flatten().find(|spec| spec.name == name);
         row.expect("the command has a row").key_shape
@@ -258,17 +258,22 @@ fn the_commonest_commands_have_a_simple_shape() {
 
 #[test]
 fn categories_are_found_by_name_in_any_case() {
-    assert_eq!(Categories::named(b"SortedSet"), Some(Categories::SORTEDSET));
-    assert_eq!(Categories::named(b"@string"), None);
-    assert_eq!(Categories::named(b""), None);
+    assert_eq!(Categories::from_name(b"SortedSet"), Some(Categories::SORTEDSET));
+    assert_eq!(Categories::from_name(b"@string"), None);
+    assert_eq!(Categories::from_name(b""), None);
     for (category, name) in Categories::all() {
-        assert_eq!(Categories::named(name.as_bytes()), Some(category));
+        assert_eq!(Categories::from_name(name.as_bytes()), Some(category));
         assert_eq!(category.names().collect::<Vec<_>>(), [name]);
     }
 }
 
 #[test]
 fn hidden_flags_are_not_printed() {
-    let flags = Flags::of(&[Flags::PROTECTED, Flags::WRITE, Flags::ALL_DBS, Flags::MAY_REPLICATE]);
+    let flags = CommandFlags::of(&[
+        CommandFlags::PROTECTED,
+        CommandFlags::WRITE,
+        CommandFlags::ALL_DBS,
+        CommandFlags::MAY_REPLICATE,
+    ]);
     assert_eq!(flags.names().collect::<Vec<_>>(), ["write"]);
 }

@@ -47,7 +47,7 @@ pub const TABLE: &[CommandSpec] = &[
             one_of(
                 "operation",
                 &[
-                    block("get-block", &[string("encoding"), integer("offset")]).after("GET"),
+                    block("get-block", &[string("encoding"), integer("offset")]).with_token("GET"),
                     block(
                         "write",
                         &[
@@ -55,18 +55,18 @@ pub const TABLE: &[CommandSpec] = &[
                                 "overflow-block",
                                 &[token("wrap", "WRAP"), token("sat", "SAT"), token("fail", "FAIL")],
                             )
-                            .after("OVERFLOW")
+                            .with_token("OVERFLOW")
                             .optional(),
                             one_of(
                                 "write-operation",
                                 &[
                                     block("set-block", &[string("encoding"), integer("offset"), integer("value")])
-                                        .after("SET"),
+                                        .with_token("SET"),
                                     block(
                                         "incrby-block",
                                         &[string("encoding"), integer("offset"), integer("increment")],
                                     )
-                                    .after("INCRBY"),
+                                    .with_token("INCRBY"),
                                 ],
                             ),
                         ],
@@ -84,14 +84,14 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("key", 0),
             block("get-block", &[string("encoding"), integer("offset")])
-                .after("GET")
+                .with_token("GET")
                 .optional()
                 .multiple()
                 .multiple_token(),
         ]),
     command("bitop", -4, Group::Bitmap, "2.6.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[keys(2, &[OW, UPDATE]), keys(3, &[RO, ACCESS]).through(-1, 1)])
+        .keys(&[keys(2, &[OW, UPDATE]), keys(3, &[RO, ACCESS]).with_range(-1, 1)])
         .complexity("O(N)")
         .summary("Combines strings bit by bit and stores the outcome.")
         .args(&[

@@ -31,10 +31,10 @@ pub const TABLE: &[CommandSpec] = &[
         .summary("Visits the keys of the whole cluster step by step.")
         .args(&[
             string("cursor"),
-            pattern("match-pattern").after("MATCH").optional(),
-            integer("count").after("COUNT").optional(),
-            string("type").after("TYPE").optional(),
-            integer("slot").after("SLOT").optional(),
+            pattern("match-pattern").with_token("MATCH").optional(),
+            integer("count").with_token("COUNT").optional(),
+            string("type").with_token("TYPE").optional(),
+            integer("slot").with_token("SLOT").optional(),
         ]),
     command("readonly", 1, Group::Cluster, "3.0.0")
         .flags(&[LOADING, STALE, FAST])
@@ -223,13 +223,13 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
             one_of(
                 "subcommand",
                 &[
-                    string("importing").after("IMPORTING").shown_as("node-id"),
-                    string("migrating").after("MIGRATING").shown_as("node-id"),
-                    string("node").after("NODE").shown_as("node-id"),
+                    string("importing").with_token("IMPORTING").with_display_text("node-id"),
+                    string("migrating").with_token("MIGRATING").with_display_text("node-id"),
+                    string("node").with_token("NODE").with_display_text("node-id"),
                     token("stable", "STABLE"),
                 ],
             ),
-            integer("timeout").after("TIMEOUT").since("8.0.0").optional(),
+            integer("timeout").with_token("TIMEOUT").since("8.0.0").optional(),
         ]),
     command("shards", 2, Group::Cluster, "7.0.0")
         .flags(&[LOADING, STALE])
@@ -252,16 +252,16 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
         .args(&[one_of(
             "filter",
             &[
-                block("slotsrange", &[integer("start-slot"), integer("end-slot")]).after("SLOTSRANGE"),
+                block("slotsrange", &[integer("start-slot"), integer("end-slot")]).with_token("SLOTSRANGE"),
                 block(
                     "orderby",
                     &[
                         string("metric"),
-                        integer("limit").after("LIMIT").optional(),
+                        integer("limit").with_token("LIMIT").optional(),
                         one_of("order", &[token("asc", "ASC"), token("desc", "DESC")]).optional(),
                     ],
                 )
-                .after("ORDERBY"),
+                .with_token("ORDERBY"),
             ],
         )]),
     command("slots", 2, Group::Cluster, "3.0.0")

@@ -37,9 +37,9 @@ pub const TABLE: &[CommandSpec] = &[
             &[
                 integer("protover"),
                 block("auth", &[string("username"), string("password")])
-                    .after("AUTH")
+                    .with_token("AUTH")
                     .optional(),
-                string("clientname").after("SETNAME").optional(),
+                string("clientname").with_token("SETNAME").optional(),
             ],
         )
         .optional()]),
@@ -123,11 +123,17 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
         .args(&[one_of(
             "filter",
             &[
-                string("old-format").shown_as("ip:port").deprecated_since("2.8.12"),
+                string("old-format")
+                    .with_display_text("ip:port")
+                    .deprecated_since("2.8.12"),
                 one_of(
                     "new-format",
                     &[
-                        integer("client-id").after("ID").since("2.8.12").optional().multiple(),
+                        integer("client-id")
+                            .with_token("ID")
+                            .since("2.8.12")
+                            .optional()
+                            .multiple(),
                         one_of(
                             "client-type",
                             &[
@@ -139,28 +145,31 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
                                 token("pubsub", "PUBSUB"),
                             ],
                         )
-                        .after("TYPE")
+                        .with_token("TYPE")
                         .since("2.8.12")
                         .optional(),
-                        string("username").after("USER").optional(),
-                        string("addr").after("ADDR").shown_as("ip:port").optional(),
+                        string("username").with_token("USER").optional(),
+                        string("addr")
+                            .with_token("ADDR")
+                            .with_display_text("ip:port")
+                            .optional(),
                         string("laddr")
-                            .after("LADDR")
-                            .shown_as("ip:port")
+                            .with_token("LADDR")
+                            .with_display_text("ip:port")
                             .since("6.2.0")
                             .optional(),
                         one_of("skipme", &[token("yes", "YES"), token("no", "NO")])
-                            .after("SKIPME")
+                            .with_token("SKIPME")
                             .optional(),
-                        integer("maxage").after("MAXAGE").since("8.0.0").optional(),
-                        string("name").after("NAME").since("9.0.0").optional(),
-                        integer("idle").after("IDLE").since("9.0.0").optional(),
-                        string("flags").after("FLAGS").since("9.0.0").optional(),
-                        string("lib-name").after("LIB-NAME").since("9.0.0").optional(),
-                        string("lib-ver").after("LIB-VER").since("9.0.0").optional(),
-                        integer("db").after("DB").since("9.0.0").optional(),
-                        string("capa").after("CAPA").since("9.0.0").optional(),
-                        string("ip").after("IP").since("9.0.0").optional(),
+                        integer("maxage").with_token("MAXAGE").since("8.0.0").optional(),
+                        string("name").with_token("NAME").since("9.0.0").optional(),
+                        integer("idle").with_token("IDLE").since("9.0.0").optional(),
+                        string("flags").with_token("FLAGS").since("9.0.0").optional(),
+                        string("lib-name").with_token("LIB-NAME").since("9.0.0").optional(),
+                        string("lib-ver").with_token("LIB-VER").since("9.0.0").optional(),
+                        integer("db").with_token("DB").since("9.0.0").optional(),
+                        string("capa").with_token("CAPA").since("9.0.0").optional(),
+                        string("ip").with_token("IP").since("9.0.0").optional(),
                         one_of(
                             "not-client-type",
                             &[
@@ -172,32 +181,38 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
                                 token("pubsub", "PUBSUB"),
                             ],
                         )
-                        .after("NOT-TYPE")
+                        .with_token("NOT-TYPE")
                         .since("9.0.0")
                         .optional(),
                         integer("not-client-id")
-                            .after("NOT-ID")
+                            .with_token("NOT-ID")
                             .since("9.0.0")
                             .optional()
                             .multiple(),
-                        string("not-username").after("NOT-USER").since("9.0.0").optional(),
+                        string("not-username").with_token("NOT-USER").since("9.0.0").optional(),
                         string("not-addr")
-                            .after("NOT-ADDR")
-                            .shown_as("ip:port")
+                            .with_token("NOT-ADDR")
+                            .with_display_text("ip:port")
                             .since("9.0.0")
                             .optional(),
                         string("not-laddr")
-                            .after("NOT-LADDR")
-                            .shown_as("ip:port")
+                            .with_token("NOT-LADDR")
+                            .with_display_text("ip:port")
                             .since("9.0.0")
                             .optional(),
-                        string("not-name").after("NOT-NAME").since("9.0.0").optional(),
-                        string("not-flags").after("NOT-FLAGS").since("9.0.0").optional(),
-                        string("not-lib-name").after("NOT-LIB-NAME").since("9.0.0").optional(),
-                        string("not-lib-ver").after("NOT-LIB-VER").since("9.0.0").optional(),
-                        integer("not-db").after("NOT-DB").since("9.0.0").optional(),
-                        string("not-capa").after("NOT-CAPA").since("9.0.0").optional(),
-                        string("not-ip").after("NOT-IP").since("9.0.0").optional(),
+                        string("not-name").with_token("NOT-NAME").since("9.0.0").optional(),
+                        string("not-flags").with_token("NOT-FLAGS").since("9.0.0").optional(),
+                        string("not-lib-name")
+                            .with_token("NOT-LIB-NAME")
+                            .since("9.0.0")
+                            .optional(),
+                        string("not-lib-ver")
+                            .with_token("NOT-LIB-VER")
+                            .since("9.0.0")
+                            .optional(),
+                        integer("not-db").with_token("NOT-DB").since("9.0.0").optional(),
+                        string("not-capa").with_token("NOT-CAPA").since("9.0.0").optional(),
+                        string("not-ip").with_token("NOT-IP").since("9.0.0").optional(),
                     ],
                 )
                 .multiple(),
@@ -232,34 +247,38 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
                     token("pubsub", "PUBSUB"),
                 ],
             )
-            .after("TYPE")
+            .with_token("TYPE")
             .since("5.0.0")
             .optional(),
-            integer("client-id").after("ID").since("6.2.0").optional().multiple(),
-            string("username").after("USER").since("8.1.0").optional(),
+            integer("client-id")
+                .with_token("ID")
+                .since("6.2.0")
+                .optional()
+                .multiple(),
+            string("username").with_token("USER").since("8.1.0").optional(),
             string("addr")
-                .after("ADDR")
-                .shown_as("ip:port")
+                .with_token("ADDR")
+                .with_display_text("ip:port")
                 .since("8.1.0")
                 .optional(),
             string("laddr")
-                .after("LADDR")
-                .shown_as("ip:port")
+                .with_token("LADDR")
+                .with_display_text("ip:port")
                 .since("8.1.0")
                 .optional(),
             one_of("skipme", &[token("yes", "YES"), token("no", "NO")])
-                .after("SKIPME")
+                .with_token("SKIPME")
                 .since("8.1.0")
                 .optional(),
-            integer("maxage").after("MAXAGE").since("8.1.0").optional(),
-            string("name").after("NAME").since("9.0.0").optional(),
-            integer("idle").after("IDLE").since("9.0.0").optional(),
-            string("flags").after("FLAGS").since("9.0.0").optional(),
-            string("lib-name").after("LIB-NAME").since("9.0.0").optional(),
-            string("lib-ver").after("LIB-VER").since("9.0.0").optional(),
-            integer("db").after("DB").since("9.0.0").optional(),
-            string("capa").after("CAPA").since("9.0.0").optional(),
-            string("ip").after("IP").since("9.0.0").optional(),
+            integer("maxage").with_token("MAXAGE").since("8.1.0").optional(),
+            string("name").with_token("NAME").since("9.0.0").optional(),
+            integer("idle").with_token("IDLE").since("9.0.0").optional(),
+            string("flags").with_token("FLAGS").since("9.0.0").optional(),
+            string("lib-name").with_token("LIB-NAME").since("9.0.0").optional(),
+            string("lib-ver").with_token("LIB-VER").since("9.0.0").optional(),
+            integer("db").with_token("DB").since("9.0.0").optional(),
+            string("capa").with_token("CAPA").since("9.0.0").optional(),
+            string("ip").with_token("IP").since("9.0.0").optional(),
             one_of(
                 "not-client-type",
                 &[
@@ -269,32 +288,38 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
                     token("pubsub", "PUBSUB"),
                 ],
             )
-            .after("NOT-TYPE")
+            .with_token("NOT-TYPE")
             .since("9.0.0")
             .optional(),
             integer("not-client-id")
-                .after("NOT-ID")
+                .with_token("NOT-ID")
                 .since("9.0.0")
                 .optional()
                 .multiple(),
-            string("not-username").after("NOT-USER").since("9.0.0").optional(),
+            string("not-username").with_token("NOT-USER").since("9.0.0").optional(),
             string("not-addr")
-                .after("NOT-ADDR")
-                .shown_as("ip:port")
+                .with_token("NOT-ADDR")
+                .with_display_text("ip:port")
                 .since("9.0.0")
                 .optional(),
             string("not-laddr")
-                .after("NOT-LADDR")
-                .shown_as("ip:port")
+                .with_token("NOT-LADDR")
+                .with_display_text("ip:port")
                 .since("9.0.0")
                 .optional(),
-            string("not-name").after("NOT-NAME").since("9.0.0").optional(),
-            string("not-flags").after("NOT-FLAGS").since("9.0.0").optional(),
-            string("not-lib-name").after("NOT-LIB-NAME").since("9.0.0").optional(),
-            string("not-lib-ver").after("NOT-LIB-VER").since("9.0.0").optional(),
-            integer("not-db").after("NOT-DB").since("9.0.0").optional(),
-            string("not-capa").after("NOT-CAPA").since("9.0.0").optional(),
-            string("not-ip").after("NOT-IP").since("9.0.0").optional(),
+            string("not-name").with_token("NOT-NAME").since("9.0.0").optional(),
+            string("not-flags").with_token("NOT-FLAGS").since("9.0.0").optional(),
+            string("not-lib-name")
+                .with_token("NOT-LIB-NAME")
+                .since("9.0.0")
+                .optional(),
+            string("not-lib-ver")
+                .with_token("NOT-LIB-VER")
+                .since("9.0.0")
+                .optional(),
+            integer("not-db").with_token("NOT-DB").since("9.0.0").optional(),
+            string("not-capa").with_token("NOT-CAPA").since("9.0.0").optional(),
+            string("not-ip").with_token("NOT-IP").since("9.0.0").optional(),
         ]),
     command("no-evict", 3, Group::Connection, "7.0.0")
         .flags(&[ADMIN, NOSCRIPT, LOADING, STALE, ALLOW_BUSY])
@@ -332,7 +357,10 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
         .summary("Records the name or version of the client library.")
         .args(&[one_of(
             "attr",
-            &[string("libname").after("LIB-NAME"), string("libver").after("LIB-VER")],
+            &[
+                string("libname").with_token("LIB-NAME"),
+                string("libver").with_token("LIB-VER"),
+            ],
         )]),
     command("setname", 3, Group::Connection, "2.6.9")
         .flags(&[NOSCRIPT, LOADING, STALE, ALLOW_BUSY])
@@ -346,8 +374,12 @@ const CLIENT_SUBCOMMANDS: &[CommandSpec] = &[
         .summary("Switches server-assisted client-side caching on or off.")
         .args(&[
             one_of("status", &[token("on", "ON"), token("off", "OFF")]),
-            integer("client-id").after("REDIRECT").optional(),
-            string("prefix").after("PREFIX").optional().multiple().multiple_token(),
+            integer("client-id").with_token("REDIRECT").optional(),
+            string("prefix")
+                .with_token("PREFIX")
+                .optional()
+                .multiple()
+                .multiple_token(),
             token("bcast", "BCAST").optional(),
             token("optin", "OPTIN").optional(),
             token("optout", "OPTOUT").optional(),

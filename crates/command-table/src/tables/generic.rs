@@ -4,8 +4,8 @@ use crate::spec::SpecialKeys;
 use crate::spec::flag::{BLOCKING, DENYOOM, FAST, LOADING, READONLY, STALE, TOUCHES_ARBITRARY_KEYS, WRITE};
 use crate::spec::key_flag::{ACCESS, DELETE, INCOMPLETE, INSERT, OW, RM, RO, RW, UPDATE};
 use crate::spec::{
-    CommandSpec, Group, block, category, command, integer, key, keys, keys_after, keys_unknown, one_of, pattern,
-    string, token, unix_time,
+    CommandSpec, Group, block, category, command, integer, key, keys, keys_after, one_of, pattern, string, token,
+    unix_time, unknown_keys,
 };
 
 /// The commands of this group, by name.
@@ -18,13 +18,13 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("source", 0),
             key("destination", 1),
-            integer("destination-db").after("DB").optional(),
+            integer("destination-db").with_token("DB").optional(),
             token("replace", "REPLACE").optional(),
         ]),
     command("del", -2, Group::Generic, "1.0.0")
         .flags(&[WRITE])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
-        .keys(&[keys(1, &[RM, DELETE]).through(-1, 1)])
+        .keys(&[keys(1, &[RM, DELETE]).with_range(-1, 1)])
         .complexity("O(N) for N keys, plus O(M) for each collection of M elements")
         .summary("Deletes keys.")
         .args(&[key("key", 0).multiple()]),
@@ -38,7 +38,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("exists", -2, Group::Generic, "1.0.0")
         .flags(&[READONLY, FAST])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
-        .keys(&[keys(1, &[RO]).through(-1, 1)])
+        .keys(&[keys(1, &[RO]).with_range(-1, 1)])
         .complexity("O(N) for N keys")
         .summary("Counts how many of the given keys exist.")
         .history(&[("3.0.3", "Takes more than one key.")])
@@ -104,7 +104,7 @@ pub const TABLE: &[CommandSpec] = &[
         .tips(&["nondeterministic_output"])
         .keys(&[
             keys(3, &[RW, ACCESS, DELETE]),
-            keys_after("KEYS", -2, &[RW, ACCESS, DELETE, INCOMPLETE]).through(-1, 1),
+            keys_after("KEYS", -2, &[RW, ACCESS, DELETE, INCOMPLETE]).with_range(-1, 1),
         ])
         .special_keys(SpecialKeys::Migrate)
         .complexity("DUMP and DEL here, RESTORE there, and O(N) to transfer N bytes")
@@ -126,16 +126,19 @@ pub const TABLE: &[CommandSpec] = &[
             one_of(
                 "authentication",
                 &[
-                    string("auth").after("AUTH").shown_as("password").since("4.0.7"),
+                    string("auth")
+                        .with_token("AUTH")
+                        .with_display_text("password")
+                        .since("4.0.7"),
                     block("auth2", &[string("username"), string("password")])
-                        .after("AUTH2")
+                        .with_token("AUTH2")
                         .since("6.0.0"),
                 ],
             )
             .optional(),
             key("keys", 1)
-                .after("KEYS")
-                .shown_as("key")
+                .with_token("KEYS")
+                .with_display_text("key")
                 .since("3.0.6")
                 .optional()
                 .multiple(),
@@ -252,8 +255,8 @@ pub const TABLE: &[CommandSpec] = &[
             string("serialized-value"),
             token("replace", "REPLACE").since("3.0.0").optional(),
             token("absttl", "ABSTTL").since("5.0.0").optional(),
-            integer("seconds").after("IDLETIME").since("5.0.0").optional(),
-            integer("frequency").after("FREQ").since("5.0.0").optional(),
+            integer("seconds").with_token("IDLETIME").since("5.0.0").optional(),
+            integer("frequency").with_token("FREQ").since("5.0.0").optional(),
         ]),
     command("scan", -2, Group::Generic, "2.8.0")
         .flags(&[READONLY, TOUCHES_ARBITRARY_KEYS])
@@ -267,17 +270,17 @@ pub const TABLE: &[CommandSpec] = &[
         .history(&[("6.0.0", "Option `TYPE`.")])
         .args(&[
             integer("cursor"),
-            pattern("pattern").after("MATCH").optional(),
-            integer("count").after("COUNT").optional(),
-            string("type").after("TYPE").since("6.0.0").optional(),
+            pattern("pattern").with_token("MATCH").optional(),
+            integer("count").with_token("COUNT").optional(),
+            string("type").with_token("TYPE").since("6.0.0").optional(),
         ]),
     command("sort", -2, Group::Generic, "1.0.0")
         .flags(&[WRITE, DENYOOM])
         .categories_without_group(&[category::DANGEROUS, category::LIST, category::SET, category::SORTEDSET])
         .keys(&[
             keys(1, &[RO, ACCESS]),
-            keys_unknown(&[RO, ACCESS]).notes("Stands for BY and GET, whose keys come from the sorted elements."),
-            keys_unknown(&[OW, UPDATE]).notes("Stands for STORE, which may be anywhere among the options."),
+            unknown_keys(&[RO, ACCESS]).notes("Stands for BY and GET, whose keys come from the sorted elements."),
+            unknown_keys(&[OW, UPDATE]).notes("Stands for STORE, which may be anywhere among the options."),
         ])
         .special_keys(SpecialKeys::Sort)
         .complexity("O(N+M*log(M)) for M results out of N elements; O(N) without sorting")
@@ -285,30 +288,30 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("key", 0),
             pattern("by-pattern")
-                .after("BY")
-                .shown_as("pattern")
-                .key_spec(1)
+                .with_token("BY")
+                .with_display_text("pattern")
+                .with_key_spec(1)
                 .optional(),
             block("limit", &[integer("offset"), integer("count")])
-                .after("LIMIT")
+                .with_token("LIMIT")
                 .optional(),
             pattern("get-pattern")
-                .after("GET")
-                .shown_as("pattern")
-                .key_spec(1)
+                .with_token("GET")
+                .with_display_text("pattern")
+                .with_key_spec(1)
                 .optional()
                 .multiple()
                 .multiple_token(),
             one_of("order", &[token("asc", "ASC"), token("desc", "DESC")]).optional(),
             token("sorting", "ALPHA").optional(),
-            key("destination", 2).after("STORE").optional(),
+            key("destination", 2).with_token("STORE").optional(),
         ]),
     command("sort_ro", -2, Group::Generic, "7.0.0")
         .flags(&[READONLY])
         .categories_without_group(&[category::DANGEROUS, category::LIST, category::SET, category::SORTEDSET])
         .keys(&[
             keys(1, &[RO, ACCESS]),
-            keys_unknown(&[RO, ACCESS]).notes("Stands for BY and GET, whose keys come from the sorted elements."),
+            unknown_keys(&[RO, ACCESS]).notes("Stands for BY and GET, whose keys come from the sorted elements."),
         ])
         .special_keys(SpecialKeys::SortReadOnly)
         .complexity("O(N+M*log(M)) for M results out of N elements; O(N) without sorting")
@@ -316,17 +319,17 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("key", 0),
             pattern("by-pattern")
-                .after("BY")
-                .shown_as("pattern")
-                .key_spec(1)
+                .with_token("BY")
+                .with_display_text("pattern")
+                .with_key_spec(1)
                 .optional(),
             block("limit", &[integer("offset"), integer("count")])
-                .after("LIMIT")
+                .with_token("LIMIT")
                 .optional(),
             pattern("get-pattern")
-                .after("GET")
-                .shown_as("pattern")
-                .key_spec(1)
+                .with_token("GET")
+                .with_display_text("pattern")
+                .with_key_spec(1)
                 .optional()
                 .multiple()
                 .multiple_token(),
@@ -336,7 +339,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("touch", -2, Group::Generic, "3.2.1")
         .flags(&[READONLY, FAST])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
-        .keys(&[keys(1, &[RO]).through(-1, 1)])
+        .keys(&[keys(1, &[RO]).with_range(-1, 1)])
         .complexity("O(N) for N keys")
         .summary("Counts which of the given keys exist and marks them as just accessed.")
         .args(&[key("key", 0).multiple()]),
@@ -357,7 +360,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("unlink", -2, Group::Generic, "4.0.0")
         .flags(&[WRITE, FAST])
         .tips(&["request_policy:multi_shard", "response_policy:agg_sum"])
-        .keys(&[keys(1, &[RM, DELETE]).through(-1, 1)])
+        .keys(&[keys(1, &[RM, DELETE]).with_range(-1, 1)])
         .complexity("O(1) for each key; its N allocations are freed in O(N) on another thread")
         .summary("Deletes keys and frees their memory in the background.")
         .args(&[key("key", 0).multiple()]),

@@ -77,7 +77,7 @@ pub const TABLE: &[CommandSpec] = &[
             block(
                 "count-block",
                 &[
-                    integer("count").after("COUNT"),
+                    integer("count").with_token("COUNT"),
                     token("any", "ANY").since("6.2.0").optional(),
                 ],
             )
@@ -86,8 +86,8 @@ pub const TABLE: &[CommandSpec] = &[
             one_of(
                 "store",
                 &[
-                    key("storekey", 1).after("STORE").shown_as("key"),
-                    key("storedistkey", 2).after("STOREDIST").shown_as("key"),
+                    key("storekey", 1).with_token("STORE").with_display_text("key"),
+                    key("storedistkey", 2).with_token("STOREDIST").with_display_text("key"),
                 ],
             )
             .optional(),
@@ -116,7 +116,7 @@ pub const TABLE: &[CommandSpec] = &[
             block(
                 "count-block",
                 &[
-                    integer("count").after("COUNT"),
+                    integer("count").with_token("COUNT"),
                     token("any", "ANY").since("6.2.0").optional(),
                 ],
             )
@@ -150,15 +150,15 @@ pub const TABLE: &[CommandSpec] = &[
             token("withhash", "WITHHASH").optional(),
             block(
                 "count-block",
-                &[integer("count").after("COUNT"), token("any", "ANY").optional()],
+                &[integer("count").with_token("COUNT"), token("any", "ANY").optional()],
             )
             .optional(),
             one_of("order", &[token("asc", "ASC"), token("desc", "DESC")]).optional(),
             one_of(
                 "store",
                 &[
-                    key("storekey", 1).after("STORE").shown_as("key"),
-                    key("storedistkey", 2).after("STOREDIST").shown_as("key"),
+                    key("storekey", 1).with_token("STORE").with_display_text("key"),
+                    key("storedistkey", 2).with_token("STOREDIST").with_display_text("key"),
                 ],
             )
             .optional(),
@@ -185,7 +185,7 @@ pub const TABLE: &[CommandSpec] = &[
             token("withhash", "WITHHASH").optional(),
             block(
                 "count-block",
-                &[integer("count").after("COUNT"), token("any", "ANY").optional()],
+                &[integer("count").with_token("COUNT"), token("any", "ANY").optional()],
             )
             .optional(),
             one_of("order", &[token("asc", "ASC"), token("desc", "DESC")]).optional(),
@@ -204,8 +204,8 @@ pub const TABLE: &[CommandSpec] = &[
             one_of(
                 "from",
                 &[
-                    string("member").after("FROMMEMBER"),
-                    block("fromlonlat", &[double("longitude"), double("latitude")]).after("FROMLONLAT"),
+                    string("member").with_token("FROMMEMBER"),
+                    block("fromlonlat", &[double("longitude"), double("latitude")]).with_token("FROMLONLAT"),
                 ],
             )
             .optional(),
@@ -215,7 +215,7 @@ pub const TABLE: &[CommandSpec] = &[
                     block(
                         "circle",
                         &[
-                            double("radius").after("BYRADIUS"),
+                            double("radius").with_token("BYRADIUS"),
                             one_of(
                                 "unit",
                                 &[token("m", "M"), token("km", "KM"), token("ft", "FT"), token("mi", "MI")],
@@ -225,7 +225,7 @@ pub const TABLE: &[CommandSpec] = &[
                     block(
                         "box",
                         &[
-                            double("width").after("BYBOX"),
+                            double("width").with_token("BYBOX"),
                             double("height"),
                             one_of(
                                 "unit",
@@ -236,7 +236,7 @@ pub const TABLE: &[CommandSpec] = &[
                     block(
                         "polygon",
                         &[
-                            integer("num-vertices").after("BYPOLYGON"),
+                            integer("num-vertices").with_token("BYPOLYGON"),
                             block("vertices", &[double("longitude"), double("latitude")]).multiple(),
                         ],
                     )
@@ -246,7 +246,7 @@ pub const TABLE: &[CommandSpec] = &[
             one_of("order", &[token("asc", "ASC"), token("desc", "DESC")]).optional(),
             block(
                 "count-block",
-                &[integer("count").after("COUNT"), token("any", "ANY").optional()],
+                &[integer("count").with_token("COUNT"), token("any", "ANY").optional()],
             )
             .optional(),
             token("withcoord", "WITHCOORD").optional(),
@@ -268,8 +268,8 @@ pub const TABLE: &[CommandSpec] = &[
             one_of(
                 "from",
                 &[
-                    string("member").after("FROMMEMBER"),
-                    block("fromlonlat", &[double("longitude"), double("latitude")]).after("FROMLONLAT"),
+                    string("member").with_token("FROMMEMBER"),
+                    block("fromlonlat", &[double("longitude"), double("latitude")]).with_token("FROMLONLAT"),
                 ],
             )
             .optional(),
@@ -279,7 +279,7 @@ pub const TABLE: &[CommandSpec] = &[
                     block(
                         "circle",
                         &[
-                            double("radius").after("BYRADIUS"),
+                            double("radius").with_token("BYRADIUS"),
                             one_of(
                                 "unit",
                                 &[token("m", "M"), token("km", "KM"), token("ft", "FT"), token("mi", "MI")],
@@ -289,7 +289,7 @@ pub const TABLE: &[CommandSpec] = &[
                     block(
                         "box",
                         &[
-                            double("width").after("BYBOX"),
+                            double("width").with_token("BYBOX"),
                             double("height"),
                             one_of(
                                 "unit",
@@ -300,7 +300,7 @@ pub const TABLE: &[CommandSpec] = &[
                     block(
                         "polygon",
                         &[
-                            integer("num-vertices").after("BYPOLYGON"),
+                            integer("num-vertices").with_token("BYPOLYGON"),
                             block("vertices", &[double("longitude"), double("latitude")]).multiple(),
                         ],
                     )
@@ -310,7 +310,7 @@ pub const TABLE: &[CommandSpec] = &[
             one_of("order", &[token("asc", "ASC"), token("desc", "DESC")]).optional(),
             block(
                 "count-block",
-                &[integer("count").after("COUNT"), token("any", "ANY").optional()],
+                &[integer("count").with_token("COUNT"), token("any", "ANY").optional()],
             )
             .optional(),
             token("storedist", "STOREDIST").optional(),

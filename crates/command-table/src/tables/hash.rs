@@ -39,7 +39,7 @@ pub const TABLE: &[CommandSpec] = &[
                 ],
             )
             .optional(),
-            block("fields", &[integer("numfields"), string("field").multiple()]).after("FIELDS"),
+            block("fields", &[integer("numfields"), string("field").multiple()]).with_token("FIELDS"),
         ]),
     command("hexpireat", -6, Group::Hash, "9.0.0")
         .flags(&[WRITE, FAST])
@@ -62,9 +62,9 @@ pub const TABLE: &[CommandSpec] = &[
             .optional(),
             block(
                 "fields",
-                &[integer("numfields").key_spec(0), string("field").multiple()],
+                &[integer("numfields").with_key_spec(0), string("field").multiple()],
             )
-            .after("FIELDS"),
+            .with_token("FIELDS"),
         ]),
     command("hexpiretime", -5, Group::Hash, "9.0.0")
         .flags(&[READONLY, FAST])
@@ -75,9 +75,9 @@ pub const TABLE: &[CommandSpec] = &[
             key("key", 0),
             block(
                 "fields",
-                &[integer("numfields").key_spec(0), string("field").multiple()],
+                &[integer("numfields").with_key_spec(0), string("field").multiple()],
             )
-            .after("FIELDS"),
+            .with_token("FIELDS"),
         ]),
     command("hget", 3, Group::Hash, "2.0.0")
         .flags(&[READONLY, FAST])
@@ -101,9 +101,9 @@ pub const TABLE: &[CommandSpec] = &[
             key("key", 0),
             block(
                 "fields",
-                &[integer("numfields").key_spec(0), string("field").multiple()],
+                &[integer("numfields").with_key_spec(0), string("field").multiple()],
             )
-            .after("FIELDS"),
+            .with_token("FIELDS"),
         ]),
     command("hgetex", -5, Group::Hash, "9.0.0")
         .flags(&[WRITE, FAST])
@@ -115,19 +115,19 @@ pub const TABLE: &[CommandSpec] = &[
             one_of(
                 "expiration",
                 &[
-                    integer("seconds").after("EX"),
-                    integer("milliseconds").after("PX"),
-                    unix_time("unix-time-seconds").after("EXAT"),
-                    unix_time("unix-time-milliseconds").after("PXAT"),
+                    integer("seconds").with_token("EX"),
+                    integer("milliseconds").with_token("PX"),
+                    unix_time("unix-time-seconds").with_token("EXAT"),
+                    unix_time("unix-time-milliseconds").with_token("PXAT"),
                     token("persist", "PERSIST"),
                 ],
             )
             .optional(),
             block(
                 "fields",
-                &[integer("numfields").key_spec(0), string("field").multiple()],
+                &[integer("numfields").with_key_spec(0), string("field").multiple()],
             )
-            .after("FIELDS"),
+            .with_token("FIELDS"),
         ]),
     command("hincrby", 4, Group::Hash, "2.0.0")
         .flags(&[WRITE, DENYOOM, FAST])
@@ -178,9 +178,9 @@ pub const TABLE: &[CommandSpec] = &[
             key("key", 0),
             block(
                 "fields",
-                &[integer("numfields").key_spec(0), string("field").multiple()],
+                &[integer("numfields").with_key_spec(0), string("field").multiple()],
             )
-            .after("FIELDS"),
+            .with_token("FIELDS"),
         ]),
     command("hpexpire", -6, Group::Hash, "9.0.0")
         .flags(&[WRITE, FAST])
@@ -203,9 +203,9 @@ pub const TABLE: &[CommandSpec] = &[
             .optional(),
             block(
                 "fields",
-                &[integer("numfields").key_spec(0), string("field").multiple()],
+                &[integer("numfields").with_key_spec(0), string("field").multiple()],
             )
-            .after("FIELDS"),
+            .with_token("FIELDS"),
         ]),
     command("hpexpireat", -6, Group::Hash, "9.0.0")
         .flags(&[WRITE, FAST])
@@ -228,9 +228,9 @@ pub const TABLE: &[CommandSpec] = &[
             .optional(),
             block(
                 "fields",
-                &[integer("numfields").key_spec(0), string("field").multiple()],
+                &[integer("numfields").with_key_spec(0), string("field").multiple()],
             )
-            .after("FIELDS"),
+            .with_token("FIELDS"),
         ]),
     command("hpexpiretime", -5, Group::Hash, "9.0.0")
         .flags(&[READONLY, FAST])
@@ -241,9 +241,9 @@ pub const TABLE: &[CommandSpec] = &[
             key("key", 0),
             block(
                 "fields",
-                &[integer("numfields").key_spec(0), string("field").multiple()],
+                &[integer("numfields").with_key_spec(0), string("field").multiple()],
             )
-            .after("FIELDS"),
+            .with_token("FIELDS"),
         ]),
     command("hpttl", -5, Group::Hash, "9.0.0")
         .flags(&[READONLY, FAST])
@@ -254,9 +254,9 @@ pub const TABLE: &[CommandSpec] = &[
             key("key", 0),
             block(
                 "fields",
-                &[integer("numfields").key_spec(0), string("field").multiple()],
+                &[integer("numfields").with_key_spec(0), string("field").multiple()],
             )
-            .after("FIELDS"),
+            .with_token("FIELDS"),
         ]),
     command("hrandfield", -2, Group::Hash, "6.2.0")
         .flags(&[READONLY])
@@ -281,8 +281,8 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("key", 0),
             integer("cursor"),
-            pattern("pattern").after("MATCH").optional(),
-            integer("count").after("COUNT").optional(),
+            pattern("pattern").with_token("MATCH").optional(),
+            integer("count").with_token("COUNT").optional(),
             token("novalues", "NOVALUES").optional(),
         ]),
     command("hset", -4, Group::Hash, "2.0.0")
@@ -307,10 +307,10 @@ pub const TABLE: &[CommandSpec] = &[
             one_of(
                 "expiration",
                 &[
-                    integer("seconds").after("EX"),
-                    integer("milliseconds").after("PX"),
-                    unix_time("unix-time-seconds").after("EXAT"),
-                    unix_time("unix-time-milliseconds").after("PXAT"),
+                    integer("seconds").with_token("EX"),
+                    integer("milliseconds").with_token("PX"),
+                    unix_time("unix-time-seconds").with_token("EXAT"),
+                    unix_time("unix-time-milliseconds").with_token("PXAT"),
                     token("keepttl", "KEEPTTL"),
                 ],
             )
@@ -318,11 +318,11 @@ pub const TABLE: &[CommandSpec] = &[
             block(
                 "fields",
                 &[
-                    integer("numfields").key_spec(0),
+                    integer("numfields").with_key_spec(0),
                     block("data", &[string("field"), string("value")]).multiple(),
                 ],
             )
-            .after("FIELDS"),
+            .with_token("FIELDS"),
         ]),
     command("hsetnx", 4, Group::Hash, "2.0.0")
         .flags(&[WRITE, DENYOOM, FAST])
@@ -345,9 +345,9 @@ pub const TABLE: &[CommandSpec] = &[
             key("key", 0),
             block(
                 "fields",
-                &[integer("numfields").key_spec(0), string("field").multiple()],
+                &[integer("numfields").with_key_spec(0), string("field").multiple()],
             )
-            .after("FIELDS"),
+            .with_token("FIELDS"),
         ]),
     command("hvals", 2, Group::Hash, "2.0.0")
         .flags(&[READONLY])

@@ -15,7 +15,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("pfcount", -2, Group::HyperLogLog, "2.8.9")
         .flags(&[READONLY, MAY_REPLICATE])
         .keys(&[keys(1, &[RW, ACCESS])
-            .through(-1, 1)
+            .with_range(-1, 1)
             .notes("The cached cardinality may be rewritten and replicated, hence RW.")])
         .complexity("O(1) for one key, cheaply; O(N) for N keys, at a higher price each")
         .summary("Estimates how many distinct elements HyperLogLogs have seen.")
@@ -29,7 +29,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[string("subcommand"), key("key", 0)]),
     command("pfmerge", -2, Group::HyperLogLog, "2.8.9")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[keys(1, &[RW, ACCESS, INSERT]), keys(2, &[RO, ACCESS]).through(-1, 1)])
+        .keys(&[keys(1, &[RW, ACCESS, INSERT]), keys(2, &[RO, ACCESS]).with_range(-1, 1)])
         .complexity("O(N) for N HyperLogLogs, with a large constant")
         .summary("Merges HyperLogLogs into one.")
         .args(&[key("destkey", 0), key("sourcekey", 1).optional().multiple()]),

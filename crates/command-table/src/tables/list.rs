@@ -21,7 +21,7 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("blmpop", -5, Group::List, "7.0.0")
         .flags(&[WRITE, BLOCKING])
-        .keys(&[keys(2, &[RW, ACCESS, DELETE]).counted(0, 1, 1)])
+        .keys(&[keys(2, &[RW, ACCESS, DELETE]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(2))
         .complexity("O(N+M) for N keys and M elements returned")
         .summary("Pops elements of the first list that has any, waiting if necessary.")
@@ -30,18 +30,18 @@ pub const TABLE: &[CommandSpec] = &[
             integer("numkeys"),
             key("key", 0).multiple(),
             one_of("where", &[token("left", "LEFT"), token("right", "RIGHT")]),
-            integer("count").after("COUNT").optional(),
+            integer("count").with_token("COUNT").optional(),
         ]),
     command("blpop", -3, Group::List, "2.0.0")
         .flags(&[WRITE, BLOCKING])
-        .keys(&[keys(1, &[RW, ACCESS, DELETE]).through(-2, 1)])
+        .keys(&[keys(1, &[RW, ACCESS, DELETE]).with_range(-2, 1)])
         .complexity("O(N) for N keys")
         .summary("Pops the first element of a list, waiting for one if necessary.")
         .history(&[("6.0.0", "The timeout may have a fraction.")])
         .args(&[key("key", 0).multiple(), double("timeout")]),
     command("brpop", -3, Group::List, "2.0.0")
         .flags(&[WRITE, BLOCKING])
-        .keys(&[keys(1, &[RW, ACCESS, DELETE]).through(-2, 1)])
+        .keys(&[keys(1, &[RW, ACCESS, DELETE]).with_range(-2, 1)])
         .complexity("O(N) for N keys")
         .summary("Pops the last element of a list, waiting for one if necessary.")
         .history(&[("6.0.0", "The timeout may have a fraction.")])
@@ -89,7 +89,7 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("lmpop", -4, Group::List, "7.0.0")
         .flags(&[WRITE])
-        .keys(&[keys(1, &[RW, ACCESS, DELETE]).counted(0, 1, 1)])
+        .keys(&[keys(1, &[RW, ACCESS, DELETE]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(1))
         .complexity("O(N+M) for N keys and M elements returned")
         .summary("Pops elements of the first list that has any.")
@@ -97,7 +97,7 @@ pub const TABLE: &[CommandSpec] = &[
             integer("numkeys"),
             key("key", 0).multiple(),
             one_of("where", &[token("left", "LEFT"), token("right", "RIGHT")]),
-            integer("count").after("COUNT").optional(),
+            integer("count").with_token("COUNT").optional(),
         ]),
     command("lpop", -2, Group::List, "1.0.0")
         .flags(&[WRITE, FAST])
@@ -114,9 +114,9 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("key", 0),
             string("element"),
-            integer("rank").after("RANK").optional(),
-            integer("num-matches").after("COUNT").optional(),
-            integer("len").after("MAXLEN").optional(),
+            integer("rank").with_token("RANK").optional(),
+            integer("num-matches").with_token("COUNT").optional(),
+            integer("len").with_token("MAXLEN").optional(),
         ]),
     command("lpush", -3, Group::List, "1.0.0")
         .flags(&[WRITE, DENYOOM, FAST])

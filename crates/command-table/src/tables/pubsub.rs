@@ -34,7 +34,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[string("shardchannel"), string("message")]),
     command("ssubscribe", -2, Group::PubSub, "7.0.0")
         .flags(&[PUBSUB, NOSCRIPT, LOADING, STALE])
-        .keys(&[keys(1, &[NOT_KEY]).through(-1, 1)])
+        .keys(&[keys(1, &[NOT_KEY]).with_range(-1, 1)])
         .complexity("O(N) for N shard channels")
         .summary("Subscribes to shard channels.")
         .args(&[string("shardchannel").multiple()]),
@@ -45,7 +45,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[string("channel").multiple()]),
     command("sunsubscribe", -1, Group::PubSub, "7.0.0")
         .flags(&[PUBSUB, NOSCRIPT, LOADING, STALE])
-        .keys(&[keys(1, &[NOT_KEY]).through(-1, 1)])
+        .keys(&[keys(1, &[NOT_KEY]).with_range(-1, 1)])
         .complexity("O(N) for N shard channels")
         .summary("Ends subscriptions to shard channels.")
         .args(&[string("shardchannel").optional().multiple()]),

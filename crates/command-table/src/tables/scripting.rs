@@ -12,7 +12,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("eval", -3, Group::Scripting, "2.6.0")
         .flags(&[NOSCRIPT, STALE, SKIP_MONITOR, NO_MANDATORY_KEYS, MAY_REPLICATE])
         .keys(&[keys(2, &[RW, ACCESS, UPDATE])
-            .counted(0, 1, 1)
+            .with_key_count(0, 1, 1)
             .notes("The code decides what happens; RW and update is the worst case.")])
         .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the script")
@@ -26,7 +26,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("eval_ro", -3, Group::Scripting, "7.0.0")
         .flags(&[READONLY, NOSCRIPT, STALE, SKIP_MONITOR, NO_MANDATORY_KEYS])
         .keys(&[keys(2, &[RO, ACCESS])
-            .counted(0, 1, 1)
+            .with_key_count(0, 1, 1)
             .notes("The code decides what happens; RO and access is the worst case.")])
         .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the script")
@@ -39,7 +39,7 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("evalsha", -3, Group::Scripting, "2.6.0")
         .flags(&[NOSCRIPT, STALE, SKIP_MONITOR, NO_MANDATORY_KEYS, MAY_REPLICATE])
-        .keys(&[keys(2, &[RW, ACCESS, UPDATE]).counted(0, 1, 1)])
+        .keys(&[keys(2, &[RW, ACCESS, UPDATE]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the script")
         .summary("Runs a cached Lua script, named by its SHA1 digest.")
@@ -51,7 +51,7 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("evalsha_ro", -3, Group::Scripting, "7.0.0")
         .flags(&[READONLY, NOSCRIPT, STALE, SKIP_MONITOR, NO_MANDATORY_KEYS])
-        .keys(&[keys(2, &[RO, ACCESS]).counted(0, 1, 1)])
+        .keys(&[keys(2, &[RO, ACCESS]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the script")
         .summary("Runs a cached Lua script that must not write, named by its SHA1 digest.")
@@ -64,7 +64,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("fcall", -3, Group::Scripting, "7.0.0")
         .flags(&[NOSCRIPT, STALE, SKIP_MONITOR, NO_MANDATORY_KEYS, MAY_REPLICATE])
         .keys(&[keys(2, &[RW, ACCESS, UPDATE])
-            .counted(0, 1, 1)
+            .with_key_count(0, 1, 1)
             .notes("The code decides what happens; RW and update is the worst case.")])
         .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the function")
@@ -78,7 +78,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("fcall_ro", -3, Group::Scripting, "7.0.0")
         .flags(&[READONLY, NOSCRIPT, STALE, SKIP_MONITOR, NO_MANDATORY_KEYS])
         .keys(&[keys(2, &[RO, ACCESS])
-            .counted(0, 1, 1)
+            .with_key_count(0, 1, 1)
             .notes("The code decides what happens; RO and access is the worst case.")])
         .special_keys(SpecialKeys::Counted(2))
         .complexity("Depends on the function")
@@ -134,7 +134,7 @@ const FUNCTION_SUBCOMMANDS: &[CommandSpec] = &[
         .complexity("O(N) for N functions")
         .summary("Describes the libraries.")
         .args(&[
-            string("library-name-pattern").after("LIBRARYNAME").optional(),
+            string("library-name-pattern").with_token("LIBRARYNAME").optional(),
             token("withcode", "WITHCODE").optional(),
         ]),
     command("load", -3, Group::Scripting, "7.0.0")

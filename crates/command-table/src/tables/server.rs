@@ -65,10 +65,10 @@ pub const TABLE: &[CommandSpec] = &[
                 "target",
                 &[string("host"), integer("port"), token("force", "FORCE").optional()],
             )
-            .after("TO")
+            .with_token("TO")
             .optional(),
             token("abort", "ABORT").optional(),
-            integer("milliseconds").after("TIMEOUT").optional(),
+            integer("milliseconds").with_token("TIMEOUT").optional(),
         ]),
     command("flushall", -1, Group::Server, "1.0.0")
         .flags(&[WRITE, ALL_DBS])
@@ -125,7 +125,7 @@ pub const TABLE: &[CommandSpec] = &[
     command("lolwut", -1, Group::Server, "5.0.0")
         .flags(&[READONLY, FAST])
         .summary("Draws a picture and tells the version.")
-        .args(&[integer("version").after("VERSION").optional()]),
+        .args(&[integer("version").with_token("VERSION").optional()]),
     command("memory", -2, Group::Server, "4.0.0")
         .complexity("Depends on the subcommand")
         .summary("Groups the commands about memory.")
@@ -175,8 +175,8 @@ pub const TABLE: &[CommandSpec] = &[
             string("serialized-value"),
             token("replace", "REPLACE").since("3.0.0").optional(),
             token("absttl", "ABSTTL").since("5.0.0").optional(),
-            integer("seconds").after("IDLETIME").since("5.0.0").optional(),
-            integer("frequency").after("FREQ").since("5.0.0").optional(),
+            integer("seconds").with_token("IDLETIME").since("5.0.0").optional(),
+            integer("frequency").with_token("FREQ").since("5.0.0").optional(),
         ]),
     command("role", 1, Group::Server, "2.8.12")
         .flags(&[NOSCRIPT, LOADING, STALE, FAST])
@@ -376,12 +376,12 @@ const COMMAND_SUBCOMMANDS: &[CommandSpec] = &[
         .args(&[one_of(
             "filterby",
             &[
-                string("module-name").after("MODULE"),
-                string("category").after("ACLCAT"),
-                pattern("pattern").after("PATTERN"),
+                string("module-name").with_token("MODULE"),
+                string("category").with_token("ACLCAT"),
+                pattern("pattern").with_token("PATTERN"),
             ],
         )
-        .after("FILTERBY")
+        .with_token("FILTERBY")
         .optional()]),
 ];
 
@@ -573,7 +573,7 @@ const MEMORY_SUBCOMMANDS: &[CommandSpec] = &[
         .keys(&[keys(2, &[RO])])
         .complexity("O(N) for N samples")
         .summary("Estimates the memory that a key takes.")
-        .args(&[key("key", 0), integer("count").after("SAMPLES").optional()]),
+        .args(&[key("key", 0), integer("count").with_token("SAMPLES").optional()]),
 ];
 
 /// The subcommands of MODULE.
@@ -599,11 +599,11 @@ const MODULE_SUBCOMMANDS: &[CommandSpec] = &[
         .args(&[
             string("path"),
             block("configs", &[string("name"), string("value")])
-                .after("CONFIG")
+                .with_token("CONFIG")
                 .optional()
                 .multiple()
                 .multiple_token(),
-            string("args").after("ARGS").optional().multiple(),
+            string("args").with_token("ARGS").optional().multiple(),
         ]),
     command("unload", 3, Group::Server, "4.0.0")
         .flags(&[ADMIN, NOSCRIPT, NO_ASYNC_LOADING, PROTECTED])

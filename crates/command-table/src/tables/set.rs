@@ -23,37 +23,37 @@ pub const TABLE: &[CommandSpec] = &[
     command("sdiff", -2, Group::Set, "1.0.0")
         .flags(&[READONLY])
         .tips(&["nondeterministic_output_order"])
-        .keys(&[keys(1, &[RO, ACCESS]).through(-1, 1)])
+        .keys(&[keys(1, &[RO, ACCESS]).with_range(-1, 1)])
         .complexity("O(N) for N members in all sets together")
         .summary("Computes which members of a set are in none of the others.")
         .args(&[key("key", 0).multiple()]),
     command("sdiffstore", -3, Group::Set, "1.0.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).through(-1, 1)])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).with_range(-1, 1)])
         .complexity("O(N) for N members in all sets together")
         .summary("Stores those members of a set that are in none of the others.")
         .args(&[key("destination", 0), key("key", 1).multiple()]),
     command("sinter", -2, Group::Set, "1.0.0")
         .flags(&[READONLY])
         .tips(&["nondeterministic_output_order"])
-        .keys(&[keys(1, &[RO, ACCESS]).through(-1, 1)])
+        .keys(&[keys(1, &[RO, ACCESS]).with_range(-1, 1)])
         .complexity("O(N*M) at worst, for M sets of which the smallest has N members")
         .summary("Computes which members sets have in common.")
         .args(&[key("key", 0).multiple()]),
     command("sintercard", -3, Group::Set, "7.0.0")
         .flags(&[READONLY])
-        .keys(&[keys(1, &[RO, ACCESS]).counted(0, 1, 1)])
+        .keys(&[keys(1, &[RO, ACCESS]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(1))
         .complexity("O(N*M) at worst, for M sets of which the smallest has N members")
         .summary("Counts the members that sets have in common.")
         .args(&[
             integer("numkeys"),
             key("key", 0).multiple(),
-            integer("limit").after("LIMIT").optional(),
+            integer("limit").with_token("LIMIT").optional(),
         ]),
     command("sinterstore", -3, Group::Set, "1.0.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).through(-1, 1)])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).with_range(-1, 1)])
         .complexity("O(N*M) at worst, for M sets of which the smallest has N members")
         .summary("Stores the members that sets have in common.")
         .args(&[key("destination", 0), key("key", 1).multiple()]),
@@ -114,19 +114,19 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("key", 0),
             integer("cursor"),
-            pattern("pattern").after("MATCH").optional(),
-            integer("count").after("COUNT").optional(),
+            pattern("pattern").with_token("MATCH").optional(),
+            integer("count").with_token("COUNT").optional(),
         ]),
     command("sunion", -2, Group::Set, "1.0.0")
         .flags(&[READONLY])
         .tips(&["nondeterministic_output_order"])
-        .keys(&[keys(1, &[RO, ACCESS]).through(-1, 1)])
+        .keys(&[keys(1, &[RO, ACCESS]).with_range(-1, 1)])
         .complexity("O(N) for N members in all sets together")
         .summary("Computes the union of sets.")
         .args(&[key("key", 0).multiple()]),
     command("sunionstore", -3, Group::Set, "1.0.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).through(-1, 1)])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).with_range(-1, 1)])
         .complexity("O(N) for N members in all sets together")
         .summary("Stores the union of sets.")
         .args(&[key("destination", 0), key("key", 1).multiple()]),

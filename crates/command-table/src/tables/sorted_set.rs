@@ -9,7 +9,7 @@ use crate::spec::{CommandSpec, Group, block, command, double, integer, key, keys
 pub const TABLE: &[CommandSpec] = &[
     command("bzmpop", -5, Group::SortedSet, "7.0.0")
         .flags(&[WRITE, BLOCKING])
-        .keys(&[keys(2, &[RW, ACCESS, DELETE]).counted(0, 1, 1)])
+        .keys(&[keys(2, &[RW, ACCESS, DELETE]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(2))
         .complexity("O(K) + O(M*log(N)) for K keys and M members popped out of N")
         .summary("Pops members of the first sorted set that has any, waiting if necessary.")
@@ -18,18 +18,18 @@ pub const TABLE: &[CommandSpec] = &[
             integer("numkeys"),
             key("key", 0).multiple(),
             one_of("where", &[token("min", "MIN"), token("max", "MAX")]),
-            integer("count").after("COUNT").optional(),
+            integer("count").with_token("COUNT").optional(),
         ]),
     command("bzpopmax", -3, Group::SortedSet, "5.0.0")
         .flags(&[WRITE, BLOCKING, FAST])
-        .keys(&[keys(1, &[RW, ACCESS, DELETE]).through(-2, 1)])
+        .keys(&[keys(1, &[RW, ACCESS, DELETE]).with_range(-2, 1)])
         .complexity("O(log(N)) for a sorted set of N members")
         .summary("Pops the member with the highest score, waiting if necessary.")
         .history(&[("6.0.0", "The timeout may have a fraction.")])
         .args(&[key("key", 0).multiple(), double("timeout")]),
     command("bzpopmin", -3, Group::SortedSet, "5.0.0")
         .flags(&[WRITE, BLOCKING, FAST])
-        .keys(&[keys(1, &[RW, ACCESS, DELETE]).through(-2, 1)])
+        .keys(&[keys(1, &[RW, ACCESS, DELETE]).with_range(-2, 1)])
         .complexity("O(log(N)) for a sorted set of N members")
         .summary("Pops the member with the lowest score, waiting if necessary.")
         .history(&[("6.0.0", "The timeout may have a fraction.")])
@@ -70,7 +70,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[key("key", 0), double("min"), double("max")]),
     command("zdiff", -3, Group::SortedSet, "6.2.0")
         .flags(&[READONLY])
-        .keys(&[keys(1, &[RO, ACCESS]).counted(0, 1, 1)])
+        .keys(&[keys(1, &[RO, ACCESS]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(1))
         .complexity("O(L + (N-K)log(N)) for L members in all, N in the first, K in the result")
         .summary("Computes which members of a sorted set are in none of the others.")
@@ -81,7 +81,7 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("zdiffstore", -4, Group::SortedSet, "6.2.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).counted(0, 1, 1)])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::CountedAndStored)
         .complexity("O(L + (N-K)log(N)) for L members in all, N in the first, K in the result")
         .summary("Stores those members of a sorted set that are in none of the others.")
@@ -94,36 +94,36 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[key("key", 0), integer("increment"), string("member")]),
     command("zinter", -3, Group::SortedSet, "6.2.0")
         .flags(&[READONLY])
-        .keys(&[keys(1, &[RO, ACCESS]).counted(0, 1, 1)])
+        .keys(&[keys(1, &[RO, ACCESS]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(1))
         .complexity("O(N*K)+O(M*log(M)) for K sorted sets, the smallest of N, and M results")
         .summary("Computes which members sorted sets have in common.")
         .args(&[
             integer("numkeys"),
             key("key", 0).multiple(),
-            integer("weight").after("WEIGHTS").optional().multiple(),
+            integer("weight").with_token("WEIGHTS").optional().multiple(),
             one_of(
                 "aggregate",
                 &[token("sum", "SUM"), token("min", "MIN"), token("max", "MAX")],
             )
-            .after("AGGREGATE")
+            .with_token("AGGREGATE")
             .optional(),
             token("withscores", "WITHSCORES").optional(),
         ]),
     command("zintercard", -3, Group::SortedSet, "7.0.0")
         .flags(&[READONLY])
-        .keys(&[keys(1, &[RO, ACCESS]).counted(0, 1, 1)])
+        .keys(&[keys(1, &[RO, ACCESS]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(1))
         .complexity("O(N*K) at worst, for K sorted sets of which the smallest has N members")
         .summary("Counts the members that sorted sets have in common.")
         .args(&[
             integer("numkeys"),
             key("key", 0).multiple(),
-            integer("limit").after("LIMIT").optional(),
+            integer("limit").with_token("LIMIT").optional(),
         ]),
     command("zinterstore", -4, Group::SortedSet, "2.0.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).counted(0, 1, 1)])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::CountedAndStored)
         .complexity("O(N*K)+O(M*log(M)) for K sorted sets, the smallest of N, and M results")
         .summary("Stores the members that sorted sets have in common.")
@@ -131,12 +131,12 @@ pub const TABLE: &[CommandSpec] = &[
             key("destination", 0),
             integer("numkeys"),
             key("key", 1).multiple(),
-            integer("weight").after("WEIGHTS").optional().multiple(),
+            integer("weight").with_token("WEIGHTS").optional().multiple(),
             one_of(
                 "aggregate",
                 &[token("sum", "SUM"), token("min", "MIN"), token("max", "MAX")],
             )
-            .after("AGGREGATE")
+            .with_token("AGGREGATE")
             .optional(),
         ]),
     command("zlexcount", 4, Group::SortedSet, "2.8.9")
@@ -147,7 +147,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[key("key", 0), string("min"), string("max")]),
     command("zmpop", -4, Group::SortedSet, "7.0.0")
         .flags(&[WRITE])
-        .keys(&[keys(1, &[RW, ACCESS, DELETE]).counted(0, 1, 1)])
+        .keys(&[keys(1, &[RW, ACCESS, DELETE]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(1))
         .complexity("O(K) + O(M*log(N)) for K keys and M members popped out of N")
         .summary("Pops members of the first sorted set that has any.")
@@ -155,7 +155,7 @@ pub const TABLE: &[CommandSpec] = &[
             integer("numkeys"),
             key("key", 0).multiple(),
             one_of("where", &[token("min", "MIN"), token("max", "MAX")]),
-            integer("count").after("COUNT").optional(),
+            integer("count").with_token("COUNT").optional(),
         ]),
     command("zmscore", -3, Group::SortedSet, "6.2.0")
         .flags(&[READONLY, FAST])
@@ -204,7 +204,7 @@ pub const TABLE: &[CommandSpec] = &[
                 .optional(),
             token("rev", "REV").since("6.2.0").optional(),
             block("limit", &[integer("offset"), integer("count")])
-                .after("LIMIT")
+                .with_token("LIMIT")
                 .since("6.2.0")
                 .optional(),
             token("withscores", "WITHSCORES").optional(),
@@ -219,7 +219,7 @@ pub const TABLE: &[CommandSpec] = &[
             string("min"),
             string("max"),
             block("limit", &[integer("offset"), integer("count")])
-                .after("LIMIT")
+                .with_token("LIMIT")
                 .optional(),
         ]),
     command("zrangebyscore", -4, Group::SortedSet, "1.0.5")
@@ -234,7 +234,7 @@ pub const TABLE: &[CommandSpec] = &[
             double("max"),
             token("withscores", "WITHSCORES").since("2.0.0").optional(),
             block("limit", &[integer("offset"), integer("count")])
-                .after("LIMIT")
+                .with_token("LIMIT")
                 .optional(),
         ]),
     command("zrangestore", -5, Group::SortedSet, "6.2.0")
@@ -250,7 +250,7 @@ pub const TABLE: &[CommandSpec] = &[
             one_of("sortby", &[token("byscore", "BYSCORE"), token("bylex", "BYLEX")]).optional(),
             token("rev", "REV").optional(),
             block("limit", &[integer("offset"), integer("count")])
-                .after("LIMIT")
+                .with_token("LIMIT")
                 .optional(),
         ]),
     command("zrank", -3, Group::SortedSet, "2.0.0")
@@ -310,7 +310,7 @@ pub const TABLE: &[CommandSpec] = &[
             string("max"),
             string("min"),
             block("limit", &[integer("offset"), integer("count")])
-                .after("LIMIT")
+                .with_token("LIMIT")
                 .optional(),
         ]),
     command("zrevrangebyscore", -4, Group::SortedSet, "2.2.0")
@@ -325,7 +325,7 @@ pub const TABLE: &[CommandSpec] = &[
             double("min"),
             token("withscores", "WITHSCORES").optional(),
             block("limit", &[integer("offset"), integer("count")])
-                .after("LIMIT")
+                .with_token("LIMIT")
                 .optional(),
         ]),
     command("zrevrank", -3, Group::SortedSet, "2.0.0")
@@ -349,8 +349,8 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("key", 0),
             integer("cursor"),
-            pattern("pattern").after("MATCH").optional(),
-            integer("count").after("COUNT").optional(),
+            pattern("pattern").with_token("MATCH").optional(),
+            integer("count").with_token("COUNT").optional(),
             token("noscores", "NOSCORES").optional(),
         ]),
     command("zscore", 3, Group::SortedSet, "1.2.0")
@@ -361,25 +361,25 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[key("key", 0), string("member")]),
     command("zunion", -3, Group::SortedSet, "6.2.0")
         .flags(&[READONLY])
-        .keys(&[keys(1, &[RO, ACCESS]).counted(0, 1, 1)])
+        .keys(&[keys(1, &[RO, ACCESS]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::Counted(1))
         .complexity("O(N)+O(M*log(M)) for N members in all sorted sets together and M results")
         .summary("Computes the union of sorted sets.")
         .args(&[
             integer("numkeys"),
             key("key", 0).multiple(),
-            integer("weight").after("WEIGHTS").optional().multiple(),
+            integer("weight").with_token("WEIGHTS").optional().multiple(),
             one_of(
                 "aggregate",
                 &[token("sum", "SUM"), token("min", "MIN"), token("max", "MAX")],
             )
-            .after("AGGREGATE")
+            .with_token("AGGREGATE")
             .optional(),
             token("withscores", "WITHSCORES").optional(),
         ]),
     command("zunionstore", -4, Group::SortedSet, "2.0.0")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).counted(0, 1, 1)])
+        .keys(&[keys(1, &[OW, UPDATE]), keys(2, &[RO, ACCESS]).with_key_count(0, 1, 1)])
         .special_keys(SpecialKeys::CountedAndStored)
         .complexity("O(N)+O(M log(M)) for N members in all sorted sets together and M results")
         .summary("Stores the union of sorted sets.")
@@ -387,12 +387,12 @@ pub const TABLE: &[CommandSpec] = &[
             key("destination", 0),
             integer("numkeys"),
             key("key", 1).multiple(),
-            integer("weight").after("WEIGHTS").optional().multiple(),
+            integer("weight").with_token("WEIGHTS").optional().multiple(),
             one_of(
                 "aggregate",
                 &[token("sum", "SUM"), token("min", "MIN"), token("max", "MAX")],
             )
-            .after("AGGREGATE")
+            .with_token("AGGREGATE")
             .optional(),
         ]),
 ];

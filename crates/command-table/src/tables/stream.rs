@@ -36,7 +36,7 @@ pub const TABLE: &[CommandSpec] = &[
                     ),
                     one_of("operator", &[token("equal", "="), token("approximately", "~")]).optional(),
                     string("threshold"),
-                    integer("count").after("LIMIT").since("6.2.0").optional(),
+                    integer("count").with_token("LIMIT").since("6.2.0").optional(),
                 ],
             )
             .optional(),
@@ -56,7 +56,7 @@ pub const TABLE: &[CommandSpec] = &[
             string("consumer"),
             string("min-idle-time"),
             string("start"),
-            integer("count").after("COUNT").optional(),
+            integer("count").with_token("COUNT").optional(),
             token("justid", "JUSTID").optional(),
         ]),
     command("xclaim", -6, Group::Stream, "5.0.0")
@@ -71,12 +71,12 @@ pub const TABLE: &[CommandSpec] = &[
             string("consumer"),
             string("min-idle-time"),
             string("id").multiple(),
-            integer("ms").after("IDLE").optional(),
-            unix_time("unix-time-milliseconds").after("TIME").optional(),
-            integer("count").after("RETRYCOUNT").optional(),
+            integer("ms").with_token("IDLE").optional(),
+            unix_time("unix-time-milliseconds").with_token("TIME").optional(),
+            integer("count").with_token("RETRYCOUNT").optional(),
             token("force", "FORCE").optional(),
             token("justid", "JUSTID").optional(),
-            string("lastid").after("LASTID").optional(),
+            string("lastid").with_token("LASTID").optional(),
         ]),
     command("xdel", -3, Group::Stream, "5.0.0")
         .flags(&[WRITE, FAST])
@@ -113,7 +113,7 @@ pub const TABLE: &[CommandSpec] = &[
             block(
                 "filters",
                 &[
-                    integer("min-idle-time").after("IDLE").since("6.2.0").optional(),
+                    integer("min-idle-time").with_token("IDLE").since("6.2.0").optional(),
                     string("start"),
                     string("end"),
                     integer("count"),
@@ -132,28 +132,28 @@ pub const TABLE: &[CommandSpec] = &[
             key("key", 0),
             string("start"),
             string("end"),
-            integer("count").after("COUNT").optional(),
+            integer("count").with_token("COUNT").optional(),
         ]),
     command("xread", -4, Group::Stream, "5.0.0")
         .flags(&[READONLY, BLOCKING])
-        .keys(&[keys_after("STREAMS", 1, &[RO, ACCESS]).first_part(2)])
+        .keys(&[keys_after("STREAMS", 1, &[RO, ACCESS]).with_limit(2)])
         .summary("Reads the entries after given IDs, waiting for some if asked to.")
         .args(&[
-            integer("count").after("COUNT").optional(),
-            integer("milliseconds").after("BLOCK").optional(),
-            block("streams", &[key("key", 0).multiple(), string("id").multiple()]).after("STREAMS"),
+            integer("count").with_token("COUNT").optional(),
+            integer("milliseconds").with_token("BLOCK").optional(),
+            block("streams", &[key("key", 0).multiple(), string("id").multiple()]).with_token("STREAMS"),
         ]),
     command("xreadgroup", -7, Group::Stream, "5.0.0")
         .flags(&[WRITE, BLOCKING])
-        .keys(&[keys_after("STREAMS", 4, &[RO, ACCESS]).first_part(2)])
+        .keys(&[keys_after("STREAMS", 4, &[RO, ACCESS]).with_limit(2)])
         .complexity("O(M) for M entries of each stream; waking N waiters costs XADD O(N)")
         .summary("Reads entries on behalf of a group's consumer, waiting if asked to.")
         .args(&[
-            block("group-block", &[string("group"), string("consumer")]).after("GROUP"),
-            integer("count").after("COUNT").optional(),
-            integer("milliseconds").after("BLOCK").optional(),
+            block("group-block", &[string("group"), string("consumer")]).with_token("GROUP"),
+            integer("count").with_token("COUNT").optional(),
+            integer("milliseconds").with_token("BLOCK").optional(),
             token("noack", "NOACK").optional(),
-            block("streams", &[key("key", 0).multiple(), string("id").multiple()]).after("STREAMS"),
+            block("streams", &[key("key", 0).multiple(), string("id").multiple()]).with_token("STREAMS"),
         ]),
     command("xrevrange", -4, Group::Stream, "5.0.0")
         .flags(&[READONLY])
@@ -165,7 +165,7 @@ pub const TABLE: &[CommandSpec] = &[
             key("key", 0),
             string("end"),
             string("start"),
-            integer("count").after("COUNT").optional(),
+            integer("count").with_token("COUNT").optional(),
         ]),
     command("xsetid", -3, Group::Stream, "5.0.0")
         .flags(&[WRITE, DENYOOM, FAST])
@@ -176,8 +176,14 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[
             key("key", 0),
             string("last-id"),
-            integer("entries-added").after("ENTRIESADDED").since("7.0.0").optional(),
-            string("max-deleted-id").after("MAXDELETEDID").since("7.0.0").optional(),
+            integer("entries-added")
+                .with_token("ENTRIESADDED")
+                .since("7.0.0")
+                .optional(),
+            string("max-deleted-id")
+                .with_token("MAXDELETEDID")
+                .since("7.0.0")
+                .optional(),
         ]),
     command("xtrim", -4, Group::Stream, "5.0.0")
         .flags(&[WRITE])
@@ -197,7 +203,7 @@ pub const TABLE: &[CommandSpec] = &[
                     ),
                     one_of("operator", &[token("equal", "="), token("approximately", "~")]).optional(),
                     string("threshold"),
-                    integer("count").after("LIMIT").since("6.2.0").optional(),
+                    integer("count").with_token("LIMIT").since("6.2.0").optional(),
                 ],
             ),
         ]),
@@ -217,8 +223,8 @@ const XGROUP_SUBCOMMANDS: &[CommandSpec] = &[
             one_of("id-selector", &[string("id"), token("new-id", "$")]),
             token("mkstream", "MKSTREAM").optional(),
             integer("entriesread")
-                .after("ENTRIESREAD")
-                .shown_as("entries-read")
+                .with_token("ENTRIESREAD")
+                .with_display_text("entries-read")
                 .optional(),
         ]),
     command("createconsumer", 5, Group::Stream, "6.2.0")
@@ -254,8 +260,8 @@ const XGROUP_SUBCOMMANDS: &[CommandSpec] = &[
             string("group"),
             one_of("id-selector", &[string("id"), token("new-id", "$")]),
             integer("entriesread")
-                .after("ENTRIESREAD")
-                .shown_as("entries-read")
+                .with_token("ENTRIESREAD")
+                .with_display_text("entries-read")
                 .optional(),
         ]),
 ];
@@ -295,7 +301,7 @@ const XINFO_SUBCOMMANDS: &[CommandSpec] = &[
             key("key", 0),
             block(
                 "full-block",
-                &[token("full", "FULL"), integer("count").after("COUNT").optional()],
+                &[token("full", "FULL"), integer("count").with_token("COUNT").optional()],
             )
             .optional(),
         ]),

@@ -53,10 +53,10 @@ pub const TABLE: &[CommandSpec] = &[
             one_of(
                 "expiration",
                 &[
-                    integer("seconds").after("EX"),
-                    integer("milliseconds").after("PX"),
-                    unix_time("unix-time-seconds").after("EXAT"),
-                    unix_time("unix-time-milliseconds").after("PXAT"),
+                    integer("seconds").with_token("EX"),
+                    integer("milliseconds").with_token("PX"),
+                    unix_time("unix-time-seconds").with_token("EXAT"),
+                    unix_time("unix-time-milliseconds").with_token("PXAT"),
                     token("persist", "PERSIST"),
                 ],
             )
@@ -94,7 +94,7 @@ pub const TABLE: &[CommandSpec] = &[
         .args(&[key("key", 0), double("increment")]),
     command("lcs", -3, Group::String, "7.0.0")
         .flags(&[READONLY])
-        .keys(&[keys(1, &[RO, ACCESS]).through(1, 1)])
+        .keys(&[keys(1, &[RO, ACCESS]).with_range(1, 1)])
         .complexity("O(N*M) for strings of N and M bytes")
         .summary("Computes the longest common subsequence of two strings.")
         .args(&[
@@ -102,27 +102,27 @@ pub const TABLE: &[CommandSpec] = &[
             key("key2", 0),
             token("len", "LEN").optional(),
             token("idx", "IDX").optional(),
-            integer("min-match-len").after("MINMATCHLEN").optional(),
+            integer("min-match-len").with_token("MINMATCHLEN").optional(),
             token("withmatchlen", "WITHMATCHLEN").optional(),
         ]),
     command("mget", -2, Group::String, "1.0.0")
         .flags(&[READONLY, FAST])
         .tips(&["request_policy:multi_shard"])
-        .keys(&[keys(1, &[RO, ACCESS]).through(-1, 1)])
+        .keys(&[keys(1, &[RO, ACCESS]).with_range(-1, 1)])
         .complexity("O(N) for N keys")
         .summary("Reads the strings at several keys in one atomic step.")
         .args(&[key("key", 0).multiple()]),
     command("mset", -3, Group::String, "1.0.1")
         .flags(&[WRITE, DENYOOM])
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
-        .keys(&[keys(1, &[OW, UPDATE]).through(-1, 2)])
+        .keys(&[keys(1, &[OW, UPDATE]).with_range(-1, 2)])
         .complexity("O(N) for N keys")
         .summary("Stores strings at several keys in one atomic step.")
         .args(&[block("data", &[key("key", 0), string("value")]).multiple()]),
     command("msetex", -4, Group::String, "9.1.0")
         .flags(&[WRITE, DENYOOM])
         .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
-        .keys(&[keys(1, &[OW, UPDATE]).counted(0, 1, 2)])
+        .keys(&[keys(1, &[OW, UPDATE]).with_key_count(0, 1, 2)])
         .complexity("O(N) for N keys")
         .summary("Stores strings at several keys at once, with a shared expiry if wanted.")
         .args(&[
@@ -132,10 +132,10 @@ pub const TABLE: &[CommandSpec] = &[
             one_of(
                 "expiration",
                 &[
-                    integer("seconds").after("EX"),
-                    integer("milliseconds").after("PX"),
-                    unix_time("unix-time-seconds").after("EXAT"),
-                    unix_time("unix-time-milliseconds").after("PXAT"),
+                    integer("seconds").with_token("EX"),
+                    integer("milliseconds").with_token("PX"),
+                    unix_time("unix-time-seconds").with_token("EXAT"),
+                    unix_time("unix-time-milliseconds").with_token("PXAT"),
                     token("keepttl", "KEEPTTL"),
                 ],
             )
@@ -143,7 +143,7 @@ pub const TABLE: &[CommandSpec] = &[
         ]),
     command("msetnx", -3, Group::String, "1.0.1")
         .flags(&[WRITE, DENYOOM])
-        .keys(&[keys(1, &[OW, INSERT]).through(-1, 2)])
+        .keys(&[keys(1, &[OW, INSERT]).with_range(-1, 2)])
         .complexity("O(N) for N keys")
         .summary("Stores strings at several keys, but only if none of the keys exists.")
         .args(&[block("data", &[key("key", 0), string("value")]).multiple()]),
@@ -176,7 +176,7 @@ pub const TABLE: &[CommandSpec] = &[
                     token("nx", "NX").since("2.6.12"),
                     token("xx", "XX").since("2.6.12"),
                     string("comparison-value")
-                        .after("IFEQ")
+                        .with_token("IFEQ")
                         .since("8.1.0")
                         .summary("Only if the key holds exactly this string."),
                 ],
@@ -186,10 +186,10 @@ pub const TABLE: &[CommandSpec] = &[
             one_of(
                 "expiration",
                 &[
-                    integer("seconds").after("EX").since("2.6.12"),
-                    integer("milliseconds").after("PX").since("2.6.12"),
-                    unix_time("unix-time-seconds").after("EXAT").since("6.2.0"),
-                    unix_time("unix-time-milliseconds").after("PXAT").since("6.2.0"),
+                    integer("seconds").with_token("EX").since("2.6.12"),
+                    integer("milliseconds").with_token("PX").since("2.6.12"),
+                    unix_time("unix-time-seconds").with_token("EXAT").since("6.2.0"),
+                    unix_time("unix-time-milliseconds").with_token("PXAT").since("6.2.0"),
                     token("keepttl", "KEEPTTL").since("6.0.0"),
                 ],
             )

@@ -24,7 +24,7 @@ pub const TABLE: &[CommandSpec] = &[
         .summary("Forgets the watched keys."),
     command("watch", -2, Group::Transactions, "2.2.0")
         .flags(&[NOSCRIPT, LOADING, STALE, FAST, NO_MULTI, ALLOW_BUSY])
-        .keys(&[keys(1, &[RO]).through(-1, 1)])
+        .keys(&[keys(1, &[RO]).with_range(-1, 1)])
         .complexity("O(1) for each key")
         .summary("Makes the next EXEC fail if one of the keys changes before it.")
         .args(&[key("key", 0).multiple()]),

@@ -175,7 +175,7 @@ pub enum SpecialKind {
     Directory,
     /// `save`: pairs of seconds and changes.
     SavePoints,
-    /// `client_config-output-buffer-limit`: the limits per client class.
+    /// `client-output-buffer-limit`: the limits per client class.
     OutputBufferLimits,
     /// `oom-score-adj-values`: three numbers.
     OomScoreAdjustments,
@@ -185,7 +185,7 @@ pub enum SpecialKind {
     Addresses(&'static [&'static str]),
     /// `replicaof`: the host and port of the primary.
     Primary,
-    /// `record_latency-tracking-info-percentiles`: numbers between 0 and 100.
+    /// `latency-tracking-info-percentiles`: numbers between 0 and 100.
     Percentiles,
 }
 

@@ -1,7 +1,7 @@
 //! Tests of CONFIG SET and GET: recorded replies, atomicity, permissions.
 
 use super::{ALL_PERMISSIONS, ScratchDirectory, config_get, loaded, refusal, set, working_directory};
-use crate::{Config, SetError, SetPermissions, find, id};
+use crate::{Config, ParameterFailure, SetError, SetPermissions, find, id};
 
 /// Name, value, reply ("OK" or the text after "ERR "), and the value that CONFIG GET shows afterwards.
 const RECORDED: &str = include_str!("config_set.tsv");
@@ -148,7 +148,7 @@ fn a_failure_to_apply_restores_all_values() {
     let answer = config.set(&[(b"timeout", b"5"), (b"port", b"80")], ALL_PERMISSIONS, &mut |ids| {
         seen.push((ids.to_vec(), config.integer(id::TIMEOUT), config.integer(id::PORT)));
         if config.integer(id::PORT) == 80 {
-            Err((id::PORT, "Unable to listen on this port.".into()))
+            Err(ParameterFailure::new(id::PORT, "Unable to listen on this port."))
         } else {
             Ok(())
         }
@@ -159,7 +159,9 @@ fn a_failure_to_apply_restores_all_values() {
     assert_eq!(seen, [(both.clone(), 5, 80), (both, 0, 6379)]);
     assert_eq!((config.integer(id::TIMEOUT), config.integer(id::PORT)), (0, 6379));
 
-    let answer = config.set(&[(b"hz", b"5")], ALL_PERMISSIONS, &mut |_| Err((id::HZ, String::new())));
+    let answer = config.set(&[(b"hz", b"5")], ALL_PERMISSIONS, &mut |_| {
+        Err(ParameterFailure::new(id::HZ, String::new()))
+    });
     assert_eq!(
         answer,
         Err(SetError::Refused(
@@ -182,7 +184,9 @@ fn the_directory_changes_and_changes_back() {
         Ok(vec![id::DIR, id::TIMEOUT])
     );
     assert_eq!(config_get(&config, "dir"), path);
-    let answer = config.set(&[(b"dir", b"/")], ALL_PERMISSIONS, &mut |_| Err((id::DIR, "no".into())));
+    let answer = config.set(&[(b"dir", b"/")], ALL_PERMISSIONS, &mut |_| {
+        Err(ParameterFailure::new(id::DIR, "no"))
+    });
     assert!(answer.is_err());
     assert_eq!(config_get(&config, "dir"), path);
     refusal(&config, &[("dir", "/"), ("timeout", "x")]);

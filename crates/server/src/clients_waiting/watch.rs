@@ -22,11 +22,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The number of watched keys in the whole process.
 #[derive(Default)]
-pub struct Counts(AtomicUsize);
+pub struct WatchCounts(AtomicUsize);
 
-impl Counts {
+impl WatchCounts {
     /// Returns the number of watched keys.
-    pub fn keys(&self) -> usize {
+    pub fn watched_keys(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -53,43 +53,43 @@ pub struct Watch {
     /// The name.
     pub name: Box<[u8]>,
     /// Distinguishes the watches of a key.
-    pub ticket: u64,
+    pub id: u64,
     /// `true` while the key exists and has been expired since before the watch began.
-    expired: AtomicBool,
-    dirty: Arc<AtomicBool>,
+    was_expired: AtomicBool,
+    is_dirty: Arc<AtomicBool>,
 }
 
 impl Watch {
     /// The key was or became something else.
-    fn mark(&self, exists: bool) {
-        if !exists && self.expired.swap(false, Ordering::Relaxed) {
+    fn mark_changed(&self, exists: bool) {
+        if !exists && self.was_expired.swap(false, Ordering::Relaxed) {
             return;
         }
-        self.dirty.store(true, Ordering::Release);
+        self.is_dirty.store(true, Ordering::Release);
     }
 
     /// The key's database was emptied, or exchanged for another.
-    fn replace(&self, before: KeyPresence, after: KeyPresence) {
+    fn mark_replaced(&self, before: KeyPresence, after: KeyPresence) {
         let expired = self.was_expired_at_watch();
         match (before, after) {
             (KeyPresence::Missing, KeyPresence::Missing) => {}
-            (_, KeyPresence::Missing) if expired => self.expired.store(false, Ordering::Relaxed),
+            (_, KeyPresence::Missing) if expired => self.was_expired.store(false, Ordering::Relaxed),
             (_, KeyPresence::Expired) if expired => {}
-            (KeyPresence::Missing, KeyPresence::Expired) => self.expired.store(true, Ordering::Relaxed),
-            _ => self.dirty.store(true, Ordering::Release),
+            (KeyPresence::Missing, KeyPresence::Expired) => self.was_expired.store(true, Ordering::Relaxed),
+            _ => self.is_dirty.store(true, Ordering::Release),
         }
     }
 
     /// Returns `true` if the key was expired already when the watch began, and still exists.
     pub fn was_expired_at_watch(&self) -> bool {
-        self.expired.load(Ordering::Relaxed)
+        self.was_expired.load(Ordering::Relaxed)
     }
 }
 
 /// All that a client watches.
 #[derive(Default)]
 pub struct Watches {
-    dirty: Arc<AtomicBool>,
+    is_dirty: Arc<AtomicBool>,
     /// The keys.
     pub keys: Vec<Arc<Watch>>,
 }
@@ -97,7 +97,7 @@ pub struct Watches {
 impl Watches {
     /// Returns `true` if one of the keys has changed.
     pub fn is_dirty(&self) -> bool {
-        self.dirty.load(Ordering::Acquire)
+        self.is_dirty.load(Ordering::Acquire)
     }
 
     /// Returns `true` if the key is watched.
@@ -108,15 +108,15 @@ impl Watches {
 
     /// Adds a key; what is returned belongs into its slot. `place` is hash and slot, `expired` whether the key lies
     /// there expired.
-    pub fn add(&mut self, db: usize, name: &[u8], place: (u64, u16), ticket: u64, expired: bool) -> Arc<Watch> {
+    pub fn add(&mut self, db: usize, name: &[u8], hash_and_slot: (u64, u16), id: u64, expired: bool) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             db,
-            hash: place.0,
-            slot: place.1,
+            hash: hash_and_slot.0,
+            slot: hash_and_slot.1,
             name: name.into(),
-            ticket,
-            expired: AtomicBool::new(expired),
-            dirty: self.dirty.clone(),
+            id,
+            was_expired: AtomicBool::new(expired),
+            is_dirty: self.is_dirty.clone(),
         });
         self.keys.push(watch.clone());
         watch
@@ -124,16 +124,16 @@ impl Watches {
 }
 
 /// The watches of one key, by database and id.
-type Databases = BTreeMap<usize, BTreeMap<u64, Arc<Watch>>>;
+type WatchesByDatabase = BTreeMap<usize, BTreeMap<u64, Arc<Watch>>>;
 
 /// The watches of one slot. Changed under its write lease.
 #[derive(Default)]
-pub struct Watching {
+pub struct SlotWatches {
     /// By name first, so that a lookup needs no owned key.
-    keys: HashMap<Box<[u8]>, Databases>,
+    keys: HashMap<Box<[u8]>, WatchesByDatabase>,
 }
 
-impl Watching {
+impl SlotWatches {
     /// Returns `true` if nothing is watched.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -147,29 +147,29 @@ impl Watching {
 
     /// The hashes of the keys that are watched.
     pub fn hashes(&self) -> impl Iterator<Item = u64> {
-        let watches = |databases: &'_ Databases| Some(databases.values().next()?.values().next()?.hash);
+        let watches = |databases: &'_ WatchesByDatabase| Some(databases.values().next()?.values().next()?.hash);
         self.keys.values().filter_map(watches)
     }
 
     /// Adds a watch.
-    pub fn add(&mut self, watch: Arc<Watch>, counts: &Counts) {
+    pub fn add(&mut self, watch: Arc<Watch>, counts: &WatchCounts) {
         let watches = self.keys.entry(watch.name.clone()).or_default().entry(watch.db);
         let watches = watches.or_insert_with(|| {
             counts.0.fetch_add(1, Ordering::Relaxed);
             BTreeMap::new()
         });
-        watches.insert(watch.ticket, watch);
+        watches.insert(watch.id, watch);
     }
 
     /// Takes a watch out.
-    pub fn remove(&mut self, watch: &Watch, counts: &Counts) {
+    pub fn remove(&mut self, watch: &Watch, counts: &WatchCounts) {
         let Some(databases) = self.keys.get_mut(&watch.name) else {
             return;
         };
         let Some(watches) = databases.get_mut(&watch.db) else {
             return;
         };
-        watches.remove(&watch.ticket);
+        watches.remove(&watch.id);
         if watches.is_empty() {
             counts.0.fetch_sub(1, Ordering::Relaxed);
             databases.remove(&watch.db);
@@ -180,14 +180,14 @@ impl Watching {
     }
 
     /// Marks the watches of a key that has changed; `exists` is `true` if the key exists now.
-    pub fn touch(&self, db: usize, name: &[u8], exists: bool) {
+    pub fn mark_key(&self, db: usize, name: &[u8], exists: bool) {
         let watches = self.keys.get(name).and_then(|databases| databases.get(&db));
         for watch in watches.into_iter().flat_map(BTreeMap::values) {
-            watch.mark(exists);
+            watch.mark_changed(exists);
         }
     }
 
-    fn of_database(&self, db: usize) -> impl Iterator<Item = &Arc<Watch>> {
+    fn database_watches(&self, db: usize) -> impl Iterator<Item = &Arc<Watch>> {
         self.keys
             .values()
             .filter_map(move |databases| databases.get(&db))
@@ -196,10 +196,10 @@ impl Watching {
 
     /// Marks the watches of a database's keys when all of it is about to change at once. `presences` returns the state
     /// before and after for the hash and the name of a key.
-    pub fn touch_database(&self, db: usize, presences: impl Fn(u64, &[u8]) -> (KeyPresence, KeyPresence)) {
-        for watch in self.of_database(db) {
+    pub fn mark_database(&self, db: usize, presences: impl Fn(u64, &[u8]) -> (KeyPresence, KeyPresence)) {
+        for watch in self.database_watches(db) {
             let (before, after) = presences(watch.hash, &watch.name);
-            watch.replace(before, after);
+            watch.mark_replaced(before, after);
         }
     }
 }

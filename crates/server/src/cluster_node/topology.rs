@@ -16,13 +16,13 @@ use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::flush::{DetachedTables, take_databases};
 use crate::keyspace::slot_drop;
 use crate::keyspace::{Exclusive, Seat};
-use crate::notify::messages::{NotificationSender, wake};
+use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::log;
 use crate::propagation::LogTarget;
 use crate::replication::role;
 use crate::replication::{Endpoint, ReplicationState};
-use crate::runtime::shutdown::Shutdown;
-use crate::state::{Acknowledgement, Job, Message, PauseReason, Server};
+use crate::runtime::shutdown::ShutdownOptions;
+use crate::state::{BackgroundJob, Message, PauseReason, PendingAcknowledgement, Server};
 use weft_cluster::state::{ClusterState, DataState};
 use weft_cluster::view::ClusterView;
 use weft_cluster::{Cluster, LockedState};
@@ -159,18 +159,18 @@ pub fn propagate_then(
     seat: &mut Seat,
     words: &[&[u8]],
     patience: Duration,
-    then: impl FnOnce(bool) -> Job + Send + 'static,
+    then: impl FnOnce(bool) -> BackgroundJob + Send + 'static,
 ) {
     let replicas = server.replication.replicas.online_count();
     if replicas == 0 {
         return then(true)(server, seat);
     }
     let ticket = propagate_to_replicas(server, seat, words);
-    server.background.acknowledgements.lock().push(Acknowledgement {
-        ticket,
+    server.background.acknowledgements.lock().push(PendingAcknowledgement {
+        sequence: ticket,
         replicas,
-        until: Instant::now() + patience,
-        then: Box::new(then),
+        deadline: Instant::now() + patience,
+        continuation: Box::new(then),
     });
     if let Some(cluster) = &server.cluster {
         cluster.wake_bus();
@@ -186,11 +186,11 @@ pub fn check_acknowledgements(server: &Arc<Server>) -> bool {
     }
     server.propagation.wake();
     let (replicas, now) = (&server.replication.replicas, Instant::now());
-    for Acknowledgement {
-        ticket,
+    for PendingAcknowledgement {
+        sequence: ticket,
         replicas: wanted,
-        until,
-        then,
+        deadline: until,
+        continuation: then,
     } in std::mem::take(&mut *waiting)
     {
         let have = replicas.acknowledged_sequence_count(ticket) >= wanted;
@@ -198,11 +198,11 @@ pub fn check_acknowledgements(server: &Arc<Server>) -> bool {
             // Sending fails only without background threads, when the process is about to end.
             let _ = server.background.long_commands.send(then(have));
         } else {
-            waiting.push(Acknowledgement {
-                ticket,
+            waiting.push(PendingAcknowledgement {
+                sequence: ticket,
                 replicas: wanted,
-                until,
-                then,
+                deadline: until,
+                continuation: then,
             });
         }
     }
@@ -336,8 +336,8 @@ fn flush_all(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Detac
         effects.log_also(0, &[b"FLUSHALL"]);
         effects.log_writer.commit();
     }
-    NotificationSender::new(server, &mut effects, row).invalidate_everything();
-    wake(server, &mut effects);
+    NotificationSender::new(server, &mut effects, row).invalidate_all_keys();
+    wake_workers(server, &mut effects);
     taken
 }
 
@@ -347,11 +347,11 @@ pub fn save(server: &Server, cluster: &Cluster) -> bool {
     let kept = cluster.save(false).is_ok() || server.config.choice(id::CLUSTER_CONFIG_SAVE_BEHAVIOR) != "sync";
     if !kept {
         log::warning!("Fatal: can't update cluster config file.");
-        server.request_shutdown(Shutdown {
-            save: crate::runtime::shutdown::Save::Never,
-            now: true,
-            force: true,
-            ..Shutdown::default()
+        server.request_shutdown(ShutdownOptions {
+            save: crate::runtime::shutdown::SavePolicy::Never,
+            is_immediate: true,
+            is_forced: true,
+            ..ShutdownOptions::default()
         });
     }
     kept

@@ -5,11 +5,11 @@ use weft_table::{Blob, NewValue};
 use weft_values::bitfield::{IntegerType, OverflowBehavior};
 use weft_values::bits::{self, BitOperation};
 
-use super::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
+use super::context::{Binding, CommandResult, Context, MIN_SHARED_REPLY_BYTES, leased};
 use super::error::CommandError;
-use crate::commands::string::bytes::{HeldString, before_change, with_bytes};
+use crate::commands::string::bytes::{OwnedString, inspect_before_change, with_bytes};
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 use weft_config::id;
 
 /// The bitmap commands and their handlers.
@@ -23,8 +23,8 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("setbit", leased(setbit)),
 ];
 
-const WRONG_OFFSET: CommandError = CommandError::constant("ERR bit offset is not an integer or out of range");
-const WRONG_BIT: CommandError = CommandError::constant("ERR bit is not an integer or out of range");
+const INVALID_OFFSET: CommandError = CommandError::constant("ERR bit offset is not an integer or out of range");
+const INVALID_BIT: CommandError = CommandError::constant("ERR bit is not an integer or out of range");
 
 /// The number of bytes that BITCOUNT, BITPOS and BITOP (over all its sources) read from memory in a nanosecond.
 const BYTES_PER_NS: u64 = 5;
@@ -32,7 +32,7 @@ const BYTES_PER_NS: u64 = 5;
 // ---- single bits --------------------------------------------------------------------------------------
 /// Parses the bit offset of an argument, within the limit of `proto-max-bulk-len`. If a width is given, `#n` means `n`
 /// times `width` bits.
-fn bit_offset(ctx: &Context<'_, '_>, argument: &[u8], width: Option<u32>) -> Result<u64, CommandError> {
+fn parse_bit_offset(ctx: &Context<'_, '_>, argument: &[u8], width: Option<u32>) -> Result<u64, CommandError> {
     let (digits, unit) = match (argument.strip_prefix(b"#"), width) {
         (Some(digits), Some(width)) => (digits, i64::from(width)),
         _ => (argument, 1),
@@ -42,39 +42,39 @@ fn bit_offset(ctx: &Context<'_, '_>, argument: &[u8], width: Option<u32>) -> Res
         .map(|number| number.wrapping_mul(unit))
         .filter(|offset| *offset >= 0 && offset >> 3 < limit_bytes)
         .map(|offset| offset as u64)
-        .ok_or(WRONG_OFFSET)
+        .ok_or(INVALID_OFFSET)
 }
 
 /// Passes the string's bytes, extended to at least `length`, to `change`. Creates the key if it is missing.
 ///
 /// The key must be missing or hold a string.
-fn string_bytes<R>(key: &mut KeyWrite<'_>, length: usize, change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+fn change_string_bytes<R>(key: &mut KeyWrite<'_>, length: usize, change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
     /// The length in bytes above which a new string is allocated with its exact length. Growing it would reserve more.
-    const EXACT_BYTES: usize = 1024;
+    const MAX_EXACT_ALLOCATION: usize = 1024;
     if !key.exists() {
-        let length = if length > EXACT_BYTES { length } else { 0 };
+        let length = if length > MAX_EXACT_ALLOCATION { length } else { 0 };
         key.set(NewValue::Bytes(&vec![0; length]), ExpiryUpdate::Remove);
     }
     key.entry_mut().map(|mut entry| change(entry.bytes_mut(length)))
 }
 
 fn setbit(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let offset = bit_offset(ctx, ctx.arg(2), None)?;
+    let offset = parse_bit_offset(ctx, ctx.arg(2), None)?;
     let on = match parse_i64(ctx.arg(3)) {
         Some(0) => false,
         Some(1) => true,
-        _ => return Err(WRONG_BIT),
+        _ => return Err(INVALID_BIT),
     };
     let end = (offset >> 3) as usize + 1;
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let mut key = ctx.keys.write(0);
-    let before = before_change(key.entry(), |_| end)?;
+    let before = inspect_before_change(key.entry(), |_| end)?;
     if before.cost_ns > in_place_ns {
         drop(key);
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
-    let was_on = string_bytes(&mut key, end, |bytes| {
+    let was_on = change_string_bytes(&mut key, end, |bytes| {
         let was_on = bits::bit_at(bytes, offset);
         if let Some(byte) = bytes.get_mut(end - 1)
             && was_on != on
@@ -85,14 +85,14 @@ fn setbit(ctx: &mut Context<'_, '_>) -> CommandResult {
     })
     .unwrap_or(false);
     if was_on != on || before.length < end {
-        key.changed(Event::string("setbit"));
+        key.changed(KeyspaceEvent::string("setbit"));
     }
     ctx.reply.integer(i64::from(was_on));
     Ok(())
 }
 
 fn getbit(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let offset = bit_offset(ctx, ctx.arg(2), None)?;
+    let offset = parse_bit_offset(ctx, ctx.arg(2), None)?;
     let on = match ctx.keys.read(0) {
         Some(entry) => with_bytes(entry.value(), |bytes| bits::bit_at(bytes, offset))?,
         None => false,
@@ -103,14 +103,14 @@ fn getbit(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 // ---- ranges -------------------------------------------------------------------------------------------
 /// The range argument of BITCOUNT and BITPOS.
-struct Range {
+struct BitCountRange {
     start: i64,
     /// The last position; `None` stands for the end of the string.
     end: Option<i64>,
-    in_bits: bool,
+    is_bit_range: bool,
 }
 
-impl Range {
+impl BitCountRange {
     /// Parses `[start [end [BYTE | BIT]]]`, which begins at argument `first`.
     fn parse(ctx: &Context<'_, '_>, first: usize) -> Result<Self, CommandError> {
         let given = ctx.argc() - first;
@@ -126,17 +126,25 @@ impl Range {
             _ => return Err(CommandError::SYNTAX),
         };
         let end = if given > 1 { Some(number(first + 1)?) } else { None };
-        Ok(Range { start, end, in_bits })
+        Ok(BitCountRange {
+            start,
+            end,
+            is_bit_range: in_bits,
+        })
     }
 
     /// Returns `true` if both ends count from the end of the string and are in the wrong order.
-    fn is_backwards(&self) -> bool {
+    fn is_reversed(&self) -> bool {
         self.start < 0 && self.end.is_some_and(|end| end < 0 && self.start > end)
     }
 
     /// Returns the first and the last bit of the range in a string of `length` bytes; `None` if the range is empty.
     fn resolve(&self, length: usize) -> Option<(u64, u64)> {
-        let units = if self.in_bits { length as i64 * 8 } else { length as i64 };
+        let units = if self.is_bit_range {
+            length as i64 * 8
+        } else {
+            length as i64
+        };
         let from_start = |index: i64| {
             if index < 0 {
                 units.saturating_add(index).max(0)
@@ -150,7 +158,7 @@ impl Range {
             return None;
         }
         let (start, end) = (start as u64, end as u64);
-        Some(if self.in_bits {
+        Some(if self.is_bit_range {
             (start, end)
         } else {
             (start * 8, end * 8 + 7)
@@ -159,49 +167,49 @@ impl Range {
 }
 
 /// The result of scanning a range.
-enum RangeScan<R> {
+enum BitRangeScan<R> {
     /// The key is missing.
     Missing,
     /// The range is empty.
     Empty,
     /// The result of the scan.
-    At(R),
+    Found(R),
     /// The scan takes too long: it moves to a background thread.
-    Left,
+    MovedToBackground,
 }
 
 /// Calls `look` with the bytes of the first key and the first and last bit of the range.
-fn look_in_range<R>(
+fn scan_range<R>(
     ctx: &mut Context<'_, '_>,
-    range: &Range,
-    look: impl FnOnce(&[u8], u64, u64) -> R,
-) -> Result<RangeScan<R>, CommandError> {
-    let in_place_ns = ctx.in_place_ns();
+    range: &BitCountRange,
+    scan: impl FnOnce(&[u8], u64, u64) -> R,
+) -> Result<BitRangeScan<R>, CommandError> {
+    let in_place_ns = ctx.max_worker_ns();
     let Some(entry) = ctx.keys.read(0) else {
-        return Ok(RangeScan::Missing);
+        return Ok(BitRangeScan::Missing);
     };
     let looked = with_bytes(entry.value(), |bytes| {
         let Some((first, last)) = range.resolve(bytes.len()) else {
-            return RangeScan::Empty;
+            return BitRangeScan::Empty;
         };
         let cost_ns = (last - first) / 8 / BYTES_PER_NS;
         if cost_ns > in_place_ns {
-            return RangeScan::Left;
+            return BitRangeScan::MovedToBackground;
         }
-        RangeScan::At(look(bytes, first, last))
+        BitRangeScan::Found(scan(bytes, first, last))
     })?;
-    if let RangeScan::Left = looked {
-        ctx.leave();
+    if let BitRangeScan::MovedToBackground = looked {
+        ctx.detach();
     }
     Ok(looked)
 }
 
 fn bitcount(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let range = Range::parse(ctx, 2)?;
-    let count = match look_in_range(ctx, &range, bits::count_ones_between)? {
-        RangeScan::Left => return Ok(()),
-        RangeScan::At(count) if !range.is_backwards() => count,
-        RangeScan::At(_) | RangeScan::Missing | RangeScan::Empty => 0,
+    let range = BitCountRange::parse(ctx, 2)?;
+    let count = match scan_range(ctx, &range, bits::count_ones_between)? {
+        BitRangeScan::MovedToBackground => return Ok(()),
+        BitRangeScan::Found(count) if !range.is_reversed() => count,
+        BitRangeScan::Found(_) | BitRangeScan::Missing | BitRangeScan::Empty => 0,
     };
     ctx.reply.integer(count as i64);
     Ok(())
@@ -213,7 +221,7 @@ fn bitpos(ctx: &mut Context<'_, '_>) -> CommandResult {
         1 => true,
         _ => return Err(CommandError::constant("ERR The bit argument must be 1 or 0.")),
     };
-    let range = Range::parse(ctx, 3)?;
+    let range = BitCountRange::parse(ctx, 3)?;
     // Unless an end is given, zeros follow the string without end.
     let zeros_follow = range.end.is_none();
     let look = |bytes: &[u8], first, last| match bits::find_bit_between(bytes, bit, first, last) {
@@ -221,11 +229,11 @@ fn bitpos(ctx: &mut Context<'_, '_>) -> CommandResult {
         None if !bit && zeros_follow => bytes.len() as i64 * 8,
         None => -1,
     };
-    let at = match look_in_range(ctx, &range, look)? {
-        RangeScan::Left => return Ok(()),
-        RangeScan::At(at) => at,
-        RangeScan::Missing if !bit => 0,
-        RangeScan::Missing | RangeScan::Empty => -1,
+    let at = match scan_range(ctx, &range, look)? {
+        BitRangeScan::MovedToBackground => return Ok(()),
+        BitRangeScan::Found(at) => at,
+        BitRangeScan::Missing if !bit => 0,
+        BitRangeScan::Missing | BitRangeScan::Empty => -1,
     };
     ctx.reply.integer(at);
     Ok(())
@@ -250,16 +258,16 @@ fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
         ));
     }
     // The destination is the first key.
-    let mut sources: Vec<HeldString> = Vec::with_capacity(ctx.keys.len());
+    let mut sources: Vec<OwnedString> = Vec::with_capacity(ctx.keys.len());
     for index in 1..ctx.keys.len() {
         sources.push(match ctx.keys.read(index) {
-            Some(entry) => HeldString::of(entry.value())?,
-            None => HeldString::default(),
+            Some(entry) => OwnedString::from_value(entry.value())?,
+            None => OwnedString::default(),
         });
     }
     let sources: Vec<&[u8]> = sources.iter().map(|source| &source[..]).collect();
     let total: u64 = sources.iter().map(|source| source.len() as u64).sum();
-    if ctx.leaves_worker(total / BYTES_PER_NS) {
+    if ctx.detach_if_long(total / BYTES_PER_NS) {
         return Ok(());
     }
     let result = bits::combine(operation, &sources);
@@ -267,15 +275,15 @@ fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
     if length > 0 {
         let value = match result.len() {
-            ..=SPLICE_BYTES => NewValue::Bytes(&result),
+            ..=MIN_SHARED_REPLY_BYTES => NewValue::Bytes(&result),
             _ => NewValue::Blob(Blob::from(result)),
         };
         key.set(value, ExpiryUpdate::Remove);
         // As in Valkey, the result of a bit operation has the encoding `literal_byte` even if it is short.
-        string_bytes(&mut key, 0, |_| ());
-        key.changed(Event::string("set"));
+        change_string_bytes(&mut key, 0, |_| ());
+        key.changed(KeyspaceEvent::string("set"));
     } else if key.delete() {
-        key.changed(Event::generic("del"));
+        key.changed(KeyspaceEvent::generic("del"));
     }
     ctx.reply.integer(length as i64);
     Ok(())
@@ -284,40 +292,40 @@ fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
 // ---- integers -----------------------------------------------------------------------------------------
 
 /// One operation of BITFIELD.
-struct FieldOperation {
-    form: IntegerType,
+struct BitFieldOperation {
+    integer_type: IntegerType,
     offset: u64,
-    action: Action,
+    action: BitFieldAction,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Action {
+enum BitFieldAction {
     Get,
     Set(i64, OverflowBehavior),
     Increment(i64, OverflowBehavior),
 }
 
-impl FieldOperation {
+impl BitFieldOperation {
     /// Performs the operation. Returns the reply, and `true` if it changed the bytes.
-    fn run(&self, bytes: &mut [u8]) -> (Option<i64>, bool) {
-        let before = self.form.read(bytes, self.offset);
+    fn apply(&self, bytes: &mut [u8]) -> (Option<i64>, bool) {
+        let before = self.integer_type.read(bytes, self.offset);
         let (after, reply) = match self.action {
-            Action::Get => return (Some(before), false),
-            Action::Set(value, overflow) => (self.form.value_to_set(value, overflow), Some(before)),
-            Action::Increment(by, overflow) => {
-                let after = self.form.value_to_increment(before, by, overflow);
+            BitFieldAction::Get => return (Some(before), false),
+            BitFieldAction::Set(value, overflow) => (self.integer_type.value_to_set(value, overflow), Some(before)),
+            BitFieldAction::Increment(by, overflow) => {
+                let after = self.integer_type.value_to_increment(before, by, overflow);
                 (after, after)
             }
         };
         let Some(after) = after else {
             return (None, false);
         };
-        self.form.write(bytes, self.offset, after);
+        self.integer_type.write(bytes, self.offset, after);
         (reply, before != after)
     }
 }
 
-fn field_form(argument: &[u8]) -> Result<IntegerType, CommandError> {
+fn parse_integer_type(argument: &[u8]) -> Result<IntegerType, CommandError> {
     let signed = match argument.first() {
         Some(b'i') => Some(true),
         Some(b'u') => Some(false),
@@ -333,7 +341,7 @@ fn field_form(argument: &[u8]) -> Result<IntegerType, CommandError> {
         ))
 }
 
-fn overflow_of(argument: &[u8]) -> Result<OverflowBehavior, CommandError> {
+fn parse_overflow(argument: &[u8]) -> Result<OverflowBehavior, CommandError> {
     let kinds = [
         ("WRAP", OverflowBehavior::Wrap),
         ("SAT", OverflowBehavior::Saturate),
@@ -346,7 +354,7 @@ fn overflow_of(argument: &[u8]) -> Result<OverflowBehavior, CommandError> {
         .ok_or(CommandError::constant("ERR Invalid OVERFLOW type specified"))
 }
 
-fn field_operations(ctx: &Context<'_, '_>) -> Result<Vec<FieldOperation>, CommandError> {
+fn parse_field_operations(ctx: &Context<'_, '_>) -> Result<Vec<BitFieldOperation>, CommandError> {
     let mut operations = Vec::new();
     let mut overflow = OverflowBehavior::Wrap;
     let mut index = 2;
@@ -355,7 +363,7 @@ fn field_operations(ctx: &Context<'_, '_>) -> Result<Vec<FieldOperation>, Comman
         let words_after = ctx.argc() - index - 1;
         let is = |name: &str, words| word.eq_ignore_ascii_case(name.as_bytes()) && words_after >= words;
         if is("OVERFLOW", 1) {
-            overflow = overflow_of(ctx.arg(index + 1))?;
+            overflow = parse_overflow(ctx.arg(index + 1))?;
             index += 2;
             continue;
         }
@@ -363,35 +371,45 @@ fn field_operations(ctx: &Context<'_, '_>) -> Result<Vec<FieldOperation>, Comman
         if !is_get && !is_set && !is("INCRBY", 3) {
             return Err(CommandError::SYNTAX);
         }
-        let form = field_form(ctx.arg(index + 1))?;
-        let offset = bit_offset(ctx, ctx.arg(index + 2), Some(form.bits()))?;
+        let form = parse_integer_type(ctx.arg(index + 1))?;
+        let offset = parse_bit_offset(ctx, ctx.arg(index + 2), Some(form.bits()))?;
         let action = if is_get {
-            Action::Get
+            BitFieldAction::Get
         } else {
             let number = parse_i64(ctx.arg(index + 3)).ok_or(CommandError::NOT_AN_INTEGER)?;
             if is_set {
-                Action::Set(number, overflow)
+                BitFieldAction::Set(number, overflow)
             } else {
-                Action::Increment(number, overflow)
+                BitFieldAction::Increment(number, overflow)
             }
         };
-        operations.push(FieldOperation { form, offset, action });
+        operations.push(BitFieldOperation {
+            integer_type: form,
+            offset,
+            action,
+        });
         index += if is_get { 3 } else { 4 };
     }
     Ok(operations)
 }
 
 fn bitfield(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let operations = field_operations(ctx)?;
-    if operations.iter().all(|operation| operation.action == Action::Get) {
+    let operations = parse_field_operations(ctx)?;
+    if operations
+        .iter()
+        .all(|operation| operation.action == BitFieldAction::Get)
+    {
         return read_fields(ctx, &operations);
     }
     change_fields(ctx, &operations)
 }
 
 fn bitfield_ro(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let operations = field_operations(ctx)?;
-    if operations.iter().any(|operation| operation.action != Action::Get) {
+    let operations = parse_field_operations(ctx)?;
+    if operations
+        .iter()
+        .any(|operation| operation.action != BitFieldAction::Get)
+    {
         return Err(CommandError::constant(
             "ERR BITFIELD_RO only supports the GET subcommand",
         ));
@@ -399,12 +417,12 @@ fn bitfield_ro(ctx: &mut Context<'_, '_>) -> CommandResult {
     read_fields(ctx, &operations)
 }
 
-fn read_fields(ctx: &mut Context<'_, '_>, operations: &[FieldOperation]) -> CommandResult {
+fn read_fields(ctx: &mut Context<'_, '_>, operations: &[BitFieldOperation]) -> CommandResult {
     let reply = &mut ctx.reply;
     let mut read = |bytes: &[u8]| {
         reply.array(operations.len());
         for operation in operations {
-            reply.integer(operation.form.read(bytes, operation.offset));
+            reply.integer(operation.integer_type.read(bytes, operation.offset));
         }
     };
     match ctx.keys.read(0) {
@@ -416,38 +434,40 @@ fn read_fields(ctx: &mut Context<'_, '_>, operations: &[FieldOperation]) -> Comm
     }
 }
 
-fn change_fields(ctx: &mut Context<'_, '_>, operations: &[FieldOperation]) -> CommandResult {
+fn change_fields(ctx: &mut Context<'_, '_>, operations: &[BitFieldOperation]) -> CommandResult {
     // The string is extended to the end of the farthest write, even if that write then overflows and fails.
-    let writes = operations.iter().filter(|operation| operation.action != Action::Get);
-    let ends = writes.map(|operation| (operation.offset + u64::from(operation.form.bits() - 1)) >> 3);
+    let writes = operations
+        .iter()
+        .filter(|operation| operation.action != BitFieldAction::Get);
+    let ends = writes.map(|operation| (operation.offset + u64::from(operation.integer_type.bits() - 1)) >> 3);
     let end = ends.max().unwrap_or(0) as usize + 1;
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let mut key = ctx.keys.write(0);
-    let before = before_change(key.entry(), |_| end)?;
+    let before = inspect_before_change(key.entry(), |_| end)?;
     if before.cost_ns > in_place_ns {
         drop(key);
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
     let grown = before.length < end;
     let reply = &mut ctx.reply;
     reply.array(operations.len());
-    let changes = string_bytes(&mut key, end, |bytes| {
+    let changes = change_string_bytes(&mut key, end, |bytes| {
         let mut changes = 0;
         for operation in operations {
-            let (answer, changed) = operation.run(bytes);
+            let (answer, changed) = operation.apply(bytes);
             match answer {
                 Some(number) => reply.integer(number),
                 None => reply.null(),
             }
-            let wrote = answer.is_some() && operation.action != Action::Get;
+            let wrote = answer.is_some() && operation.action != BitFieldAction::Get;
             changes += u64::from(wrote && (changed || grown));
         }
         changes
     });
     match changes.unwrap_or(0) {
         0 if !grown => {}
-        changes => key.changed_times(Event::string("setbit"), changes),
+        changes => key.changed_times(KeyspaceEvent::string("setbit"), changes),
     }
     Ok(())
 }

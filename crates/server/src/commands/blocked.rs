@@ -10,20 +10,20 @@ use weft_resp::number::LongDouble;
 
 use super::context::{Context, NextStep};
 use super::error::CommandError;
-use crate::clients_waiting::blocking::{Operation, Permit, Wait, WaitKey, Waiter};
+use crate::clients_waiting::blocking::{BlockingOperation, WaitKey, Waiter, WaiterParameters, WaiterPermission};
 use crate::keyspace::access::KeyWrite;
 use crate::keyspace::effects::Effects;
-use crate::state::Blocked;
+use crate::state::BlockedCommand;
 use weft_config::Config;
 
 /// Access to keys for the thread that serves a waiting client.
-pub trait KeyAccess {
+pub trait WaiterKeyAccess {
     /// Returns a key of database `db` for writing. The thread must hold the key's slot, which is that of the ready key
     /// or that of the operation's destination.
-    fn write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k>;
+    fn open_for_write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k>;
     /// Returns `true` if the thread holds a key's slot. Other slots are not accessed, because their keys are not the
     /// ready ones.
-    fn holds(&mut self, key: &WaitKey) -> bool;
+    fn is_leased(&mut self, key: &WaitKey) -> bool;
     /// Returns the record of effects, for propagation.
     fn effects(&mut self) -> &mut Effects;
     /// Returns the time in milliseconds since the Unix epoch.
@@ -38,33 +38,38 @@ pub trait KeyAccess {
 ///
 /// If blocking is not possible ([`Context::may_block`] is `false`), the client gets the reply of the non-blocking form
 /// of the command.
-pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>, deadline_ms: Option<u64>) {
+pub fn wait_for_keys(
+    ctx: &mut Context<'_, '_>,
+    operation: BlockingOperation,
+    keys: Range<usize>,
+    deadline_ms: Option<u64>,
+) {
     if !ctx.may_block {
         match operation {
-            Operation::ListMove { .. } => ctx.reply.null(),
+            BlockingOperation::ListMove { .. } => ctx.reply.null(),
             _ => ctx.reply.null_array(),
         }
         return;
     }
     if !keys.clone().all(|index| ctx.keys.is_writable(index)) {
-        ctx.after = NextStep::AsWriter;
+        ctx.next_step = NextStep::RetryAsWriter;
         return;
     }
     let names = keys.map(|index| wait_key(ctx, index)).collect();
-    let waiter = Arc::new(Waiter::new(Wait {
+    let waiter = Arc::new(Waiter::new(WaiterParameters {
         client: ctx.client.id,
         worker: ctx.client.worker,
         // Drawn under the leases, so that park ids ascend in each queue.
-        ticket: ctx.server.clients.next_park_id(),
+        park_id: ctx.server.clients.next_park_id(),
         db: ctx.keys.db,
         protocol: ctx.client.protocol,
         keys: names,
         operation,
         deadline_ms,
         demotions: ctx.server.replication.demotions(),
-        permit: Permit {
+        permission: WaiterPermission {
             account: ctx.client.login.account().clone(),
-            version: ctx.server.acl.version(),
+            acl_version: ctx.server.acl.version(),
             command: ctx.command.id,
             first_argument: ctx.arg(1).into(),
         },
@@ -74,15 +79,15 @@ pub fn wait(ctx: &mut Context<'_, '_>, operation: Operation, keys: Range<usize>,
             unreachable!("the slot was found to be held for writing");
         };
         slot.change_blocked(key.hash, |waiting| {
-            waiting.add(key, &waiter, &ctx.server.clients.blocked)
+            waiting.add_waiter(key, &waiter, &ctx.server.clients.blocked)
         });
     }
-    ctx.after = NextStep::Block(Box::new(Blocked {
+    ctx.next_step = NextStep::Block(Box::new(BlockedCommand {
         waiter,
         command: ctx.command.id as usize,
         nanoseconds: 0,
         request_bytes: 0,
-        subject: None,
+        logged_command: None,
         slot: None,
     }));
 }
@@ -102,15 +107,15 @@ pub fn wait_key(ctx: &Context<'_, '_>, index: usize) -> WaitKey {
 ///
 /// # Errors
 /// If the argument is not a number, is negative, or is out of range.
-pub fn deadline_ms(seconds: &[u8], now_ms: u64) -> Result<Option<u64>, CommandError> {
+pub fn parse_deadline_ms(seconds: &[u8], now_ms: u64) -> Result<Option<u64>, CommandError> {
     let not_a_float = CommandError::constant("ERR timeout is not a float or out of range");
     let timeout_ms = LongDouble::parse(seconds)
         .ok_or(not_a_float)?
         .multiply(LongDouble::from_i64(1000));
     match timeout_ms.ceil_to_i64() {
-        Some(timeout_ms) => end_ms(timeout_ms, now_ms),
-        None if timeout_ms.is_negative() => Err(NEGATIVE),
-        None => Err(OUT_OF_RANGE),
+        Some(timeout_ms) => parse_end_ms(timeout_ms, now_ms),
+        None if timeout_ms.is_negative() => Err(NEGATIVE_TIMEOUT),
+        None => Err(TIMEOUT_OUT_OF_RANGE),
     }
 }
 
@@ -119,20 +124,20 @@ pub fn deadline_ms(seconds: &[u8], now_ms: u64) -> Result<Option<u64>, CommandEr
 ///
 /// # Errors
 /// If the timeout is negative or out of range.
-pub fn end_ms(timeout_ms: i64, now_ms: u64) -> Result<Option<u64>, CommandError> {
+pub fn parse_end_ms(timeout_ms: i64, now_ms: u64) -> Result<Option<u64>, CommandError> {
     if timeout_ms == 0 {
         return Ok(None);
     }
-    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| NEGATIVE)?;
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| NEGATIVE_TIMEOUT)?;
     now_ms
         .checked_add(timeout_ms)
         .filter(|end_ms| i64::try_from(*end_ms).is_ok())
         .map(Some)
-        .ok_or(OUT_OF_RANGE)
+        .ok_or(TIMEOUT_OUT_OF_RANGE)
 }
 
-const NEGATIVE: CommandError = CommandError::constant("ERR timeout is negative");
-const OUT_OF_RANGE: CommandError = CommandError::constant("ERR timeout is out of range");
+const NEGATIVE_TIMEOUT: CommandError = CommandError::constant("ERR timeout is negative");
+const TIMEOUT_OUT_OF_RANGE: CommandError = CommandError::constant("ERR timeout is out of range");
 
 #[cfg(test)]
 mod tests;

@@ -13,10 +13,10 @@ use crate::keyspace::GatePassage;
 use crate::keyspace::access::{KeyUse, Keys, SnapshotAttempt};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::Client;
-use crate::state::{Job, Server};
-use weft_command_table::keys::walk;
+use crate::state::{BackgroundJob, Server};
+use weft_command_table::keys::walk_keys;
 use weft_command_table::registry::Command;
-use weft_command_table::spec::{Flags as CommandFlags, Group, KeyFlags};
+use weft_command_table::spec::{CommandFlags, Group, KeyFlags};
 
 pub use crate::state::{BackgroundReply, NextStep};
 
@@ -24,11 +24,11 @@ pub use crate::state::{BackgroundReply, NextStep};
 pub type CommandResult = Result<(), CommandError>;
 
 /// A function that executes a command.
-pub type Handler = for<'a, 'p> fn(&mut Context<'a, 'p>) -> CommandResult;
+pub type CommandHandler = for<'a, 'p> fn(&mut Context<'a, 'p>) -> CommandResult;
 
 /// The mode in which a command is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum HandlerMode {
     /// The worker holds the leases of the command's keys. A command without keys needs no lease.
     Leased,
     /// The thread owns the whole keyspace.
@@ -42,23 +42,23 @@ pub enum Mode {
 #[derive(Clone, Copy)]
 pub struct Binding {
     /// The handler.
-    pub run: Handler,
+    pub handler: CommandHandler,
     /// The mode in which it is executed.
-    pub mode: Mode,
+    pub mode: HandlerMode,
     /// `true` if the handler writes keys that its key specifications call read-only.
     pub writes_all_keys: bool,
     /// The index of the argument that names the member or field to look up; 0 for none. In a large collection, the
     /// worker prefetches the memory that leads to this member. [`ALL_MEMBERS`], [`HEAD_ELEMENTS`] and [`TAIL_ELEMENTS`]
     /// stand for such parts of a collection.
-    pub member: u8,
+    pub member_argument: u8,
     /// `true` if the handler accesses keys that are not in its plan. A transaction with such a command needs the whole
     /// keyspace.
-    pub reaches_further: bool,
+    pub has_undeclared_keys: bool,
     /// `true` if the handler reports the replication offset, which must cover every write that was answered before.
-    pub tells_offset: bool,
+    pub must_report_exact_offset: bool,
     /// `true` if the handler needs answers from the threads that own the clients. In a transaction the dispatcher
     /// collects these answers beforehand.
-    pub asks: bool,
+    pub queries_workers: bool,
 }
 
 /// Stands for all members or fields, in place of an argument's index.
@@ -70,99 +70,99 @@ pub const TAIL_ELEMENTS: u8 = u8::MAX - 2;
 
 impl Binding {
     /// Returns the binding of a command that accesses keys that are not in its plan.
-    pub const fn reaching_further(mut self) -> Self {
-        self.reaches_further = true;
+    pub const fn with_undeclared_keys(mut self) -> Self {
+        self.has_undeclared_keys = true;
         self
     }
 
     /// Returns the binding of a command that reports the replication offset.
-    pub const fn telling_offset(mut self) -> Self {
-        self.tells_offset = true;
+    pub const fn with_exact_offset(mut self) -> Self {
+        self.must_report_exact_offset = true;
         self
     }
 
     /// Returns the binding of a command that needs answers from the threads that own the clients.
-    pub const fn asking(mut self) -> Self {
-        self.asks = true;
+    pub const fn with_worker_query(mut self) -> Self {
+        self.queries_workers = true;
         self
     }
 
     /// Returns the binding of a command that looks up the member or field in argument `index`.
-    pub const fn of_member(mut self, index: u8) -> Self {
-        self.member = index;
+    pub const fn with_member_argument(mut self, index: u8) -> Self {
+        self.member_argument = index;
         self
     }
 
     /// Returns the binding of a command that changes one end of a list, or of a stream.
-    pub const fn of_end(self, end: ListEnd) -> Self {
-        self.of_member(match end {
+    pub const fn with_list_end(self, end: ListEnd) -> Self {
+        self.with_member_argument(match end {
             ListEnd::Head => HEAD_ELEMENTS,
             ListEnd::Tail => TAIL_ELEMENTS,
         })
     }
 
     /// Returns the binding of a command that reads all members or fields.
-    pub const fn of_all_members(self) -> Self {
-        self.of_member(ALL_MEMBERS)
+    pub const fn with_all_members(self) -> Self {
+        self.with_member_argument(ALL_MEMBERS)
     }
 }
 
 /// Binds a handler that runs under the leases of its keys.
-pub const fn leased(run: Handler) -> Binding {
+pub const fn leased(handler: CommandHandler) -> Binding {
     Binding {
-        run,
-        mode: Mode::Leased,
+        handler,
+        mode: HandlerMode::Leased,
         writes_all_keys: false,
-        member: 0,
-        reaches_further: false,
-        tells_offset: false,
-        asks: false,
+        member_argument: 0,
+        has_undeclared_keys: false,
+        must_report_exact_offset: false,
+        queries_workers: false,
     }
 }
 
 /// Binds a handler that runs under the leases of its keys and may write all of them, whatever the key specifications
 /// say.
-pub const fn leased_to_write(run: Handler) -> Binding {
+pub const fn leased_for_writing(run: CommandHandler) -> Binding {
     Binding {
-        run,
-        mode: Mode::Leased,
+        handler: run,
+        mode: HandlerMode::Leased,
         writes_all_keys: true,
-        member: 0,
-        reaches_further: false,
-        tells_offset: false,
-        asks: false,
+        member_argument: 0,
+        has_undeclared_keys: false,
+        must_report_exact_offset: false,
+        queries_workers: false,
     }
 }
 
 /// Binds a command that runs a script. The dispatcher runs the script and calls no handler.
 pub const fn script() -> Binding {
     Binding {
-        run: |_| unreachable!("the dispatcher runs scripts"),
-        mode: Mode::Script,
+        handler: |_| unreachable!("the dispatcher runs scripts"),
+        mode: HandlerMode::Script,
         writes_all_keys: false,
-        member: 0,
-        reaches_further: false,
-        tells_offset: false,
-        asks: false,
+        member_argument: 0,
+        has_undeclared_keys: false,
+        must_report_exact_offset: false,
+        queries_workers: false,
     }
 }
 
 /// Binds a handler that needs the whole keyspace.
-pub const fn exclusive(run: Handler) -> Binding {
+pub const fn exclusive(run: CommandHandler) -> Binding {
     Binding {
-        run,
-        mode: Mode::Exclusive,
+        handler: run,
+        mode: HandlerMode::Exclusive,
         writes_all_keys: true,
-        member: 0,
-        reaches_further: false,
-        tells_offset: false,
-        asks: false,
+        member_argument: 0,
+        has_undeclared_keys: false,
+        must_report_exact_offset: false,
+        queries_workers: false,
     }
 }
 
 /// The longest estimated time of work that is done on the worker, in nanoseconds. Longer work moves to a background
 /// thread, because the worker's other clients wait meanwhile.
-const LONG_NS: u64 = 200_000;
+const MAX_WORKER_NS: u64 = 200_000;
 
 /// The context of a handler.
 pub struct Context<'a, 'p> {
@@ -186,12 +186,12 @@ pub struct Context<'a, 'p> {
     pub now_ms: u64,
     /// `true` if the handler may move to a background thread. `false` if it already runs on one, in exclusive mode, or
     /// as a part of a transaction or script.
-    pub may_leave: bool,
+    pub may_detach: bool,
     /// `true` if the client may block on keys. Otherwise a blocking command that finds no element replies as it does
     /// after a timeout.
     pub may_block: bool,
     /// The step that the dispatcher takes after the handler.
-    pub after: NextStep,
+    pub next_step: NextStep,
 }
 
 impl<'a> Context<'a, '_> {
@@ -210,7 +210,7 @@ impl<'a> Context<'a, '_> {
     /// Returns the time against which the expiration of keys is checked, in milliseconds since the Unix epoch. For
     /// commands from the primary this is not the current time, because no key expires for them.
     #[inline]
-    pub fn alive_ms(&self) -> u64 {
+    pub fn expiry_time_ms(&self) -> u64 {
         self.keys.context.now_ms
     }
 
@@ -234,24 +234,24 @@ impl<'a> Context<'a, '_> {
                 self.reply.null();
                 Ok(())
             }
-            Some(entry) => bulk_of(&mut self.reply, &mut self.shared, entry),
+            Some(entry) => reply_bulk(&mut self.reply, &mut self.shared, entry),
         }
     }
 
     /// Returns the longest time that the handler may take on this thread, in nanoseconds. Longer work moves to a
     /// background thread if possible.
     #[inline]
-    pub fn in_place_ns(&self) -> u64 {
-        if self.may_leave { LONG_NS } else { u64::MAX }
+    pub fn max_worker_ns(&self) -> u64 {
+        if self.may_detach { MAX_WORKER_NS } else { u64::MAX }
     }
 
     /// Moves the handler to a background thread if `estimated_ns` is too long for the other clients of this worker.
     /// Returns `true` if it did.
     #[inline]
-    pub fn leaves_worker(&mut self, estimated_ns: u64) -> bool {
-        let leaves = estimated_ns > self.in_place_ns();
+    pub fn detach_if_long(&mut self, estimated_ns: u64) -> bool {
+        let leaves = estimated_ns > self.max_worker_ns();
         if leaves {
-            self.leave();
+            self.detach();
         }
         leaves
     }
@@ -260,11 +260,11 @@ impl<'a> Context<'a, '_> {
     /// possible, otherwise under the same leases. The handler must have changed nothing yet, and returns at once.
     /// Handlers that change their client must not call this.
     #[cold]
-    pub fn leave(&mut self) {
-        debug_assert!(self.may_leave, "only what may leave leaves");
-        self.after = match self.keys.snapshot(&self.uses(), &self.server.keyspace) {
-            SnapshotAttempt::Taken(snapshot) => NextStep::Leave(Some(snapshot)),
-            SnapshotAttempt::NotPossible => NextStep::Leave(None),
+    pub fn detach(&mut self) {
+        debug_assert!(self.may_detach, "only what may leave leaves");
+        self.next_step = match self.keys.snapshot(&self.key_uses(), &self.server.keyspace) {
+            SnapshotAttempt::Taken(snapshot) => NextStep::RunInBackground(Some(snapshot)),
+            SnapshotAttempt::NotPossible => NextStep::RunInBackground(None),
             SnapshotAttempt::Deferred => NextStep::Defer,
         };
     }
@@ -272,21 +272,21 @@ impl<'a> Context<'a, '_> {
     /// Moves the handler to a background thread, which runs it again under the same leases from start to end, because
     /// it accesses keys that are not in its plan.
     #[cold]
-    pub fn leave_under_leases(&mut self) {
-        debug_assert!(self.may_leave, "only what may leave leaves");
-        self.after = NextStep::Leave(None);
+    pub fn detach_under_leases(&mut self) {
+        debug_assert!(self.may_detach, "only what may leave leaves");
+        self.next_step = NextStep::RunInBackground(None);
     }
 
     /// Returns the use that the command makes of each of its keys, if a snapshot may stand for these keys; otherwise an
     /// empty list.
-    fn uses(&self) -> Vec<KeyUse> {
+    fn key_uses(&self) -> Vec<KeyUse> {
         let spec = self.command.spec;
         let waits = spec.flags.contains(CommandFlags::BLOCKING);
         let mut uses = Vec::new();
         if !waits && !matches!(spec.group, Group::Scripting | Group::Connection | Group::Server) {
-            walk(spec, &self.args, &mut |position| uses.push(position.flags));
+            walk_keys(spec, &self.args, &mut |position| uses.push(position.flags));
         }
-        let use_of = |(key, flags): (&PlannedKey, KeyFlags)| match (key.is_write, flags.replaces()) {
+        let use_of = |(key, flags): (&PlannedKey, KeyFlags)| match (key.is_write, flags.is_overwrite()) {
             (false, _) => KeyUse::Read,
             (true, true) => KeyUse::Replace,
             (true, false) => KeyUse::Change,
@@ -299,14 +299,14 @@ impl<'a> Context<'a, '_> {
     ///
     /// # Errors
     /// The error of work that was done at once.
-    pub fn off_worker(&mut self, work: impl FnOnce(&Arc<Server>) -> Vec<u8> + Send + 'static) -> CommandResult {
+    pub fn run_without_keys(&mut self, work: impl FnOnce(&Arc<Server>) -> Vec<u8> + Send + 'static) -> CommandResult {
         if self.may_block {
-            self.in_background(move |server, _| work(server));
+            self.reply_from_background(move |server, _| work(server));
             return Ok(());
         }
         let bytes = work(self.server);
         match bytes.strip_prefix(b"-") {
-            Some(error) => Err(CommandError::bytes(error.trim_ascii_end().to_vec())),
+            Some(error) => Err(CommandError::from_bytes(error.trim_ascii_end().to_vec())),
             None => {
                 self.reply.out.extend_from_slice(&bytes);
                 Ok(())
@@ -315,11 +315,11 @@ impl<'a> Context<'a, '_> {
     }
 
     /// Parks the connection and produces the reply on a background thread.
-    pub fn in_background(
+    pub fn reply_from_background(
         &mut self,
         work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
     ) {
-        self.after = NextStep::Background(Box::new(Box::new(work)));
+        self.next_step = NextStep::Background(Box::new(Box::new(work)));
     }
 }
 
@@ -328,12 +328,12 @@ impl<'a> Context<'a, '_> {
 /// # Errors
 /// `WRONGTYPE` if the entry is not a string.
 #[inline]
-pub fn bulk_of(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: EntryRef<'_, Value>) -> CommandResult {
+pub fn reply_bulk(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: EntryRef<'_, Value>) -> CommandResult {
     match entry.value() {
         ValueRef::Bytes(bytes) => reply.bulk(bytes),
         ValueRef::Int(number) => reply.bulk_integer(number),
         ValueRef::Blob(blob) => {
-            if blob.len() > SPLICE_BYTES {
+            if blob.len() > MIN_SHARED_REPLY_BYTES {
                 reply.bulk_header(blob.len());
                 shared.push(reply.out.len(), Box::new(blob.clone()));
                 reply.crlf();
@@ -347,26 +347,26 @@ pub fn bulk_of(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: Entr
 }
 
 /// The size in bytes above which a value is sent by reference.
-pub const SPLICE_BYTES: usize = 16 * 1024;
+pub const MIN_SHARED_REPLY_BYTES: usize = 16 * 1024;
 
 /// Returns a job that does `work` on a background thread and sends the reply to the client's worker. `origin` is the
 /// worker, the client's id and the id under which its connection is parked.
-pub fn background_job(work: BackgroundReply, origin: (usize, u64, u64)) -> Job {
+pub fn background_job(work: BackgroundReply, origin: (usize, u64, u64)) -> BackgroundJob {
     Box::new(move |server, seat| {
         let bytes = work(server, seat);
         let (worker, client, ticket) = origin;
         server.workers[worker].send(crate::state::Message::Reply {
             client,
-            ticket,
+            park_id: ticket,
             bytes,
             // As in Valkey, all that is in the propagation log by now counts as written by this client.
-            log_ticket: server.propagation.last_sequence(),
+            log_sequence: server.propagation.last_sequence(),
         });
     })
 }
 
 /// Returns the bytes of a reply that is written outside a handler, in the protocol of the client.
-pub fn reply_bytes(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> Vec<u8> {
+pub fn build_reply(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     let mut reply = Reply {
         out: &mut out,

@@ -30,18 +30,18 @@ impl CommandError {
     }
 
     /// Returns an error whose text is composed at run time.
-    pub fn text(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         CommandError(Cow::Owned(text.into().into_bytes()))
     }
 
     /// Returns an error whose text contains bytes from a client.
-    pub fn bytes(text: Vec<u8>) -> Self {
+    pub fn from_bytes(text: Vec<u8>) -> Self {
         CommandError(Cow::Owned(text))
     }
 
     /// Returns an error that quotes a word from a client, as shortened by [`shown`].
-    pub fn about(before: &str, word: &[u8], after: &str) -> Self {
-        CommandError::bytes([before.as_bytes(), shown(word), after.as_bytes()].concat())
+    pub fn with_word(before: &str, word: &[u8], after: &str) -> Self {
+        CommandError::from_bytes([before.as_bytes(), c_string_prefix(word), after.as_bytes()].concat())
     }
 
     /// Returns the error's code: the text up to the first space.
@@ -51,19 +51,19 @@ impl CommandError {
     }
 
     /// Appends the error reply. Line breaks at the end are removed, others become spaces.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    pub fn append_to(&self, out: &mut Vec<u8>) {
         // An error is the same in both protocol versions.
         Reply::new(out, Protocol::Resp2).error_bytes(&self.0);
     }
 }
 
 /// Returns the part of a client's word that an error quotes: up to the first zero byte, as in Valkey.
-pub fn shown(word: &[u8]) -> &[u8] {
+pub fn c_string_prefix(word: &[u8]) -> &[u8] {
     word.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Returns the part of an unknown subcommand's name that an error quotes: at most 128 bytes.
-pub fn shown_name(word: &[u8]) -> &[u8] {
-    let shown = shown(word);
+pub fn printable_name(word: &[u8]) -> &[u8] {
+    let shown = c_string_prefix(word);
     &shown[..shown.len().min(128)]
 }

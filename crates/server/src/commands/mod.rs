@@ -90,14 +90,14 @@ pub const GROUPS: &[&[(&str, Binding)]] = &[
 ];
 
 /// Returns the registry of all commands under their original names.
-pub fn all() -> Registry<Binding> {
+pub fn full_registry() -> Registry<Binding> {
     let bindings: Vec<(&str, Binding)> = GROUPS.iter().flat_map(|group| group.iter().copied()).collect();
     Registry::new(&bindings)
 }
 
 /// Makes the commands available, with the renames of the configuration. The server calls this once, before it starts
 /// any thread.
-pub fn install(commands: Registry<Binding>) {
+pub fn install_registry(commands: Registry<Binding>) {
     // Only a test in the same process can call this a second time, and it installs the same commands.
     let _ = REGISTRY.set(commands);
 }
@@ -105,5 +105,5 @@ pub fn install(commands: Registry<Binding>) {
 /// Returns the registry of commands; without a call of [`install`], the commands under their original names.
 #[inline]
 pub fn registry() -> &'static Registry<Binding> {
-    REGISTRY.get_or_init(all)
+    REGISTRY.get_or_init(full_registry)
 }

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use weft_resp::number::parse_i64;
 
 use super::context::{Binding, Context};
-use super::error::{CommandError, shown};
+use super::error::{CommandError, c_string_prefix};
 use crate::clients_waiting::blocking::Waiter;
 use crate::net::client::{BufferFigures, Client};
 use crate::observability::metrics::Counter;
@@ -18,14 +18,14 @@ use weft_acl::{
     KeyAccess, UserRules,
 };
 use weft_command_table::keys;
-use weft_command_table::keys::Arguments;
+use weft_command_table::keys::CommandArguments;
 use weft_command_table::registry::Command;
-use weft_command_table::spec::{Categories, CommandSpec, Flags, KeyFlags};
+use weft_command_table::spec::{Categories, CommandFlags, CommandSpec, KeyFlags};
 use weft_config::id;
 
 /// Returns the commands that ACL rules may name: all commands of Valkey. Those that the server implements keep their
 /// own ids.
-pub fn catalogue() -> &'static CommandCatalogue {
+pub fn command_catalogue() -> &'static CommandCatalogue {
     static CATALOGUE: OnceLock<CommandCatalogue> = OnceLock::new();
     CATALOGUE.get_or_init(|| {
         let registry = super::registry();
@@ -40,7 +40,7 @@ pub fn catalogue() -> &'static CommandCatalogue {
 
 // ---- the permissions that commands need -----------------------------------------------------------------------
 /// A command with its arguments, as a request for access.
-pub struct CommandPermission<'a, Args: Arguments + ?Sized> {
+pub struct CommandPermission<'a, Args: CommandArguments + ?Sized> {
     /// The command.
     pub command: &'static Command<Binding>,
     /// The arguments; the first is the command's name.
@@ -51,9 +51,9 @@ pub struct CommandPermission<'a, Args: Arguments + ?Sized> {
     pub databases: usize,
 }
 
-impl<Args: Arguments + ?Sized> CommandPermission<'_, Args> {
+impl<Args: CommandArguments + ?Sized> CommandPermission<'_, Args> {
     /// Returns `index` and the number of the database that the argument at `index` names, if it names one.
-    fn database_at(&self, index: usize) -> Option<(usize, usize)> {
+    fn database_argument(&self, index: usize) -> Option<(usize, usize)> {
         let number = parse_i64(self.args.arg(index))?;
         let number = usize::try_from(number).ok().filter(|number| *number < self.databases)?;
         Some((index, number))
@@ -67,7 +67,7 @@ impl<Args: Arguments + ?Sized> CommandPermission<'_, Args> {
         let mut index = 3;
         while index < self.args.len() {
             if is(index, b"db") && index + 1 < self.args.len() {
-                destinations.push(self.database_at(index + 1)?);
+                destinations.push(self.database_argument(index + 1)?);
                 index += 2;
             } else if is(index, b"replace") {
                 index += 1;
@@ -81,7 +81,7 @@ impl<Args: Arguments + ?Sized> CommandPermission<'_, Args> {
     /// Returns the databases that the arguments name, each with the index of its argument. The list is empty if one of
     /// them is invalid.
     fn named_databases(&self) -> Vec<(usize, usize)> {
-        let at = |indexes: &[usize]| indexes.iter().map(|index| self.database_at(*index)).collect();
+        let at = |indexes: &[usize]| indexes.iter().map(|index| self.database_argument(*index)).collect();
         let named = match self.command.full_name {
             "select" => at(&[1]),
             "move" => at(&[2]),
@@ -93,22 +93,22 @@ impl<Args: Arguments + ?Sized> CommandPermission<'_, Args> {
     }
 
     /// Returns `true` if the command uses the client's own database.
-    fn uses_own_database(&self) -> bool {
+    fn uses_selected_database(&self) -> bool {
         let spec = self.command.spec;
         let elsewhere = matches!(self.command.full_name, "select" | "swapdb");
-        let on_data = spec.flags.intersects(Flags::READONLY.with(Flags::WRITE))
+        let on_data = spec.flags.intersects(CommandFlags::READONLY.with(CommandFlags::WRITE))
             || spec.acl_categories.contains(Categories::KEYSPACE);
         !elsewhere && (on_data || spec.may_have_keys())
     }
 }
 
-impl<Args: Arguments + ?Sized> AccessRequest for CommandPermission<'_, Args> {
+impl<Args: CommandArguments + ?Sized> AccessRequest for CommandPermission<'_, Args> {
     fn command(&self) -> CommandId {
         self.command.id
     }
 
     fn is_always_allowed(&self) -> bool {
-        self.command.spec.flags.contains(Flags::NO_AUTH)
+        self.command.spec.flags.contains(CommandFlags::NO_AUTH)
     }
 
     fn first_arg(&self) -> Option<&[u8]> {
@@ -117,21 +117,25 @@ impl<Args: Arguments + ?Sized> AccessRequest for CommandPermission<'_, Args> {
     }
 
     fn needs_all_databases(&self) -> bool {
-        self.command.spec.flags.contains(Flags::ALL_DBS)
+        self.command.spec.flags.contains(CommandFlags::ALL_DBS)
     }
 
     fn each_database(&self, visit: &mut dyn FnMut(usize, usize)) {
         for (argument, database) in self.named_databases() {
             visit(argument, database);
         }
-        if self.uses_own_database() {
+        if self.uses_selected_database() {
             visit(0, self.db);
         }
     }
 
     fn each_key(&self, visit: &mut dyn FnMut(usize, KeyAccess, &[u8])) {
-        keys::walk(self.command.spec, self.args, &mut |position: keys::KeyPosition| {
-            visit(position.index, access_of(position.flags), self.args.arg(position.index));
+        keys::walk_keys(self.command.spec, self.args, &mut |position: keys::KeyPosition| {
+            visit(
+                position.index,
+                key_access(position.flags),
+                self.args.arg(position.index),
+            );
         });
     }
 
@@ -148,7 +152,7 @@ impl<Args: Arguments + ?Sized> AccessRequest for CommandPermission<'_, Args> {
     }
 }
 
-fn access_of(flags: KeyFlags) -> KeyAccess {
+fn key_access(flags: KeyFlags) -> KeyAccess {
     let mut access = KeyAccess::NONE;
     if flags.contains(KeyFlags::ACCESS) {
         access = access.union(KeyAccess::READ);
@@ -163,7 +167,7 @@ fn access_of(flags: KeyFlags) -> KeyAccess {
 ///
 /// # Errors
 /// The first permission that the user lacks.
-pub fn check<Args: Arguments + ?Sized>(
+pub fn check_permission<Args: CommandArguments + ?Sized>(
     user: &UserRules,
     permission: &CommandPermission<'_, Args>,
 ) -> Result<(), Denial> {
@@ -175,21 +179,21 @@ pub fn check<Args: Arguments + ?Sized>(
 }
 
 /// Returns `true` if a single selector lets the client of the running command run it and read every key.
-pub fn reads_every_key(ctx: &Context<'_, '_>) -> bool {
+pub fn can_read_all_keys(ctx: &Context<'_, '_>) -> bool {
     let login = &ctx.client.login;
     login.is_unrestricted(ctx.server.acl.version()) || {
         let permission = CommandPermission {
             command: ctx.command,
             args: &ctx.args,
             db: ctx.keys.db,
-            databases: databases(ctx.server),
+            databases: database_count(ctx.server),
         };
         login.rules().may_read_all_keys(&permission)
     }
 }
 
 /// Returns `true` if a client's user currently allows all of the client's subscriptions.
-pub fn may_listen(client: &Client) -> bool {
+pub fn may_keep_subscriptions(client: &Client) -> bool {
     let user = client.login.account().rules();
     let Some(subscriptions) = &client.subscriptions else {
         return true;
@@ -205,23 +209,23 @@ pub fn may_listen(client: &Client) -> bool {
 }
 
 /// Returns the number of databases.
-pub fn databases(server: &Server) -> usize {
+pub fn database_count(server: &Server) -> usize {
     server.config.databases()
 }
 
 // ---- blocked clients ------------------------------------------------------------------------------------------
 /// A blocked client's command, as a request for access. Of its arguments only the keys are kept.
-struct WaiterWish<'a> {
+struct WaiterAccessRequest<'a> {
     waiter: &'a Waiter,
     spec: &'static CommandSpec,
 }
 
-impl WaiterWish<'_> {
+impl WaiterAccessRequest<'_> {
     /// Returns the names of the keys, the destination of a move last, with the access that each needs.
     fn keys(&self) -> impl Iterator<Item = (KeyAccess, &[u8])> {
         let access = |place: usize| {
             let spec = self.spec.key_specs.get(place);
-            spec.map_or(KeyAccess::BOTH, |spec| access_of(spec.flags))
+            spec.map_or(KeyAccess::BOTH, |spec| key_access(spec.flags))
         };
         let waited = self.waiter.keys.iter().map(move |key| (access(0), &*key.name));
         let destination = self.waiter.operation.destination();
@@ -229,9 +233,9 @@ impl WaiterWish<'_> {
     }
 }
 
-impl AccessRequest for WaiterWish<'_> {
+impl AccessRequest for WaiterAccessRequest<'_> {
     fn command(&self) -> CommandId {
-        self.waiter.permit.command
+        self.waiter.permission.command
     }
 
     fn is_always_allowed(&self) -> bool {
@@ -239,7 +243,7 @@ impl AccessRequest for WaiterWish<'_> {
     }
 
     fn first_arg(&self) -> Option<&[u8]> {
-        Some(&self.waiter.permit.first_argument)
+        Some(&self.waiter.permission.first_argument)
     }
 
     fn needs_all_databases(&self) -> bool {
@@ -260,9 +264,9 @@ impl AccessRequest for WaiterWish<'_> {
 }
 
 /// The reason why a blocked client may not be served.
-pub enum Unpermitted {
+pub enum WaiterDenial {
     /// The client's user is deleted, and its connection will be closed.
-    Gone,
+    UserDeleted,
     /// The user may no longer run the command.
     Refused(DeniedAccess, CommandError),
 }
@@ -271,18 +275,18 @@ pub enum Unpermitted {
 ///
 /// # Errors
 /// If the client may not be served.
-pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), Unpermitted> {
-    if waiter.permit.version == server.acl.version() {
+pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), WaiterDenial> {
+    if waiter.permission.acl_version == server.acl.version() {
         return Ok(());
     }
-    let account = &waiter.permit.account;
+    let account = &waiter.permission.account;
     if account.is_deleted() {
-        return Err(Unpermitted::Gone);
+        return Err(WaiterDenial::UserDeleted);
     }
-    let Some(command) = super::registry().commands().get(usize::from(waiter.permit.command)) else {
+    let Some(command) = super::registry().commands().get(usize::from(waiter.permission.command)) else {
         unreachable!("a waiter's command is one of the registry's");
     };
-    let permission = WaiterWish {
+    let permission = WaiterAccessRequest {
         waiter,
         spec: command.spec,
     };
@@ -304,15 +308,17 @@ pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), Unpermitted>
             object: object.to_vec(),
             user: account.name().to_vec(),
         };
-        Unpermitted::Refused(refusal, error(denial.reason, account.name(), command))
+        WaiterDenial::Refused(refusal, denial_error(denial.reason, account.name(), command))
     })
 }
 
 // ---- denials --------------------------------------------------------------------------------------------------
 /// Returns the error of a denied command.
-fn error(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> CommandError {
+fn denial_error(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> CommandError {
     match reason {
-        DenialReason::Command => CommandError::bytes([b"NOPERM ", &*explain(reason, user, command, b"")].concat()),
+        DenialReason::Command => {
+            CommandError::from_bytes([b"NOPERM ", &*dry_run_reply(reason, user, command, b"")].concat())
+        }
         DenialReason::Key => CommandError::constant("NOPERM No permissions to access a key"),
         DenialReason::Channel => CommandError::constant("NOPERM No permissions to access a channel"),
         DenialReason::Database | DenialReason::Auth | DenialReason::Certificate => {
@@ -322,9 +328,9 @@ fn error(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> Comma
 }
 
 /// Returns the error that a script gets for a command that its user may not run.
-pub fn refused_in_script(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> Vec<u8> {
+pub fn script_denial_error(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> Vec<u8> {
     let text: &[u8] = match reason {
-        DenialReason::Command => &explain(reason, user, command, b""),
+        DenialReason::Command => &dry_run_reply(reason, user, command, b""),
         DenialReason::Key => b"No permissions to access a key",
         DenialReason::Channel => b"No permissions to access a channel",
         DenialReason::Database | DenialReason::Auth | DenialReason::Certificate => b"No permissions to access database",
@@ -333,35 +339,35 @@ pub fn refused_in_script(reason: DenialReason, user: &[u8], command: &Command<Bi
 }
 
 /// Returns the reply of ACL DRYRUN for a denial.
-pub fn explain(reason: DenialReason, user: &[u8], command: &Command<Binding>, object: &[u8]) -> Vec<u8> {
+pub fn dry_run_reply(reason: DenialReason, user: &[u8], command: &Command<Binding>, object: &[u8]) -> Vec<u8> {
     let name = command.full_name.as_bytes();
     let (what, object, after): (&[u8], &[u8], &[u8]) = match reason {
         DenialReason::Command => (b" has no permissions to run the '", name, b"' command"),
         DenialReason::Key => (b" has no permissions to access the '", object, b"' key"),
         DenialReason::Channel => (b" has no permissions to access the '", object, b"' channel"),
         DenialReason::Database | DenialReason::Auth | DenialReason::Certificate => {
-            (b" has no permissions to access database ", shown(object), b"")
+            (b" has no permissions to access database ", c_string_prefix(object), b"")
         }
     };
     [b"User ", user, what, object, after].concat()
 }
 
 /// Records that a client's command was denied, and returns the error.
-pub fn refuse<Args: Arguments + ?Sized>(
+pub fn record_denial<Args: CommandArguments + ?Sized>(
     (server, seat, now_ms): (&Server, usize, u64),
     (client, buffers): (&Client, BufferFigures),
     (command, args): (&Command<Binding>, &Args),
     denial: Denial,
 ) -> CommandError {
-    let refusal = refusal(client, scene_of(client), (command, args), denial);
-    note((server, seat, now_ms), refusal, client.list_line(now_ms, buffers));
-    error(denial.reason, client.login.name(), command)
+    let refusal = denied_access(client, denial_context(client), (command, args), denial);
+    log_denial((server, seat, now_ms), refusal, client.list_line(now_ms, buffers));
+    denial_error(denial.reason, client.login.name(), command)
 }
 
 /// Returns a denial in the form in which the ACL log shows it.
-pub fn refusal<Args: Arguments + ?Sized>(
+pub fn denied_access<Args: CommandArguments + ?Sized>(
     client: &Client,
-    scene: DenialContext,
+    context: DenialContext,
     (command, args): (&Command<Binding>, &Args),
     denial: Denial,
 ) -> DeniedAccess {
@@ -371,28 +377,28 @@ pub fn refusal<Args: Arguments + ?Sized>(
     };
     DeniedAccess {
         reason: denial.reason,
-        context: scene,
+        context,
         object: object.to_vec(),
         user: client.login.name().to_vec(),
     }
 }
 
 /// Returns the error of EXEC for a command that was denied after it was queued.
-pub fn changed_since_queued(reason: DenialReason) -> CommandError {
+pub fn exec_denial_error(reason: DenialReason) -> CommandError {
     let reason = match reason {
         DenialReason::Command => "no permission to execute the command or subcommand",
         DenialReason::Key => "no permission to touch the specified keys",
         DenialReason::Channel => "no permission to access one of the channels used as arguments",
         DenialReason::Database | DenialReason::Auth | DenialReason::Certificate => "no permission",
     };
-    CommandError::text(format!(
+    CommandError::from_text(format!(
         "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \
          no longer allowed for the following reason: {reason}"
     ))
 }
 
 /// Returns the context of a client's next command for the ACL log.
-pub fn scene_of(client: &Client) -> DenialContext {
+pub fn denial_context(client: &Client) -> DenialContext {
     match client.transaction {
         Some(_) => DenialContext::Transaction,
         None => DenialContext::TopLevel,
@@ -400,7 +406,7 @@ pub fn scene_of(client: &Client) -> DenialContext {
 }
 
 /// Counts a denial and adds it to the ACL log.
-pub fn note((server, seat, now_ms): (&Server, usize, u64), refusal: DeniedAccess, client: Vec<u8>) {
+pub fn log_denial((server, seat, now_ms): (&Server, usize, u64), refusal: DeniedAccess, client: Vec<u8>) {
     let counter = match refusal.reason {
         DenialReason::Command => Counter::DeniedCommand,
         DenialReason::Database => Counter::DeniedDatabase,

@@ -47,13 +47,13 @@ fn ssubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
     subscribe_to(ctx, SubscriptionKind::ShardChannel, b"ssubscribe")
 }
 
-fn subscribe_to(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8]) -> CommandResult {
+fn subscribe_to(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, reply_kind: &[u8]) -> CommandResult {
     let who = subscriber(ctx.client);
     for index in 1..ctx.argc() {
         let name = ctx.arg(index);
         let subscriptions = ctx.client.subscriptions.get_or_insert_default();
         ctx.server.clients.pubsub.subscribe(subscriptions, kind, name, who);
-        confirm(ctx, kind, word, Some(name));
+        send_confirmation(ctx, kind, reply_kind, Some(name));
     }
     ctx.client.flags.set(ClientFlags::PUBSUB, true);
     Ok(())
@@ -71,11 +71,11 @@ fn sunsubscribe(ctx: &mut Context<'_, '_>) -> CommandResult {
     unsubscribe_from(ctx, SubscriptionKind::ShardChannel, b"sunsubscribe")
 }
 
-fn unsubscribe_from(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8]) -> CommandResult {
+fn unsubscribe_from(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, reply_kind: &[u8]) -> CommandResult {
     let who = subscriber(ctx.client);
     let named: Vec<Vec<u8>> = match ctx.argc() {
         1 => match &ctx.client.subscriptions {
-            Some(subscriptions) => subscriptions.of(kind).iter().map(|name| name.to_vec()).collect(),
+            Some(subscriptions) => subscriptions.names(kind).iter().map(|name| name.to_vec()).collect(),
             None => Vec::new(),
         },
         _ => ctx.args.iter().skip(1).map(<[u8]>::to_vec).collect(),
@@ -84,10 +84,10 @@ fn unsubscribe_from(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u
         if let Some(subscriptions) = &mut ctx.client.subscriptions {
             ctx.server.clients.pubsub.unsubscribe(subscriptions, kind, name, who);
         }
-        confirm(ctx, kind, word, Some(name));
+        send_confirmation(ctx, kind, reply_kind, Some(name));
     }
     if named.is_empty() {
-        confirm(ctx, kind, word, None);
+        send_confirmation(ctx, kind, reply_kind, None);
     }
     if ctx.client.subscriptions.as_ref().is_none_or(|left| left.is_empty()) {
         ctx.client.subscriptions = None;
@@ -98,7 +98,7 @@ fn unsubscribe_from(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u
 
 /// Confirms the begin or end of a subscription. A confirmation is a message, so it is sent even if the client has
 /// switched replies off.
-fn confirm(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8], name: Option<&[u8]>) {
+fn send_confirmation(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, reply_kind: &[u8], name: Option<&[u8]>) {
     let count = match kind {
         SubscriptionKind::ShardChannel => ctx.client.subscription_count(kind),
         SubscriptionKind::Channel | SubscriptionKind::Pattern => {
@@ -108,7 +108,7 @@ fn confirm(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8], name:
     };
     let write = |reply: &mut Reply<'_>| {
         reply.push(3);
-        reply.bulk(word);
+        reply.bulk(reply_kind);
         match name {
             Some(name) => reply.bulk(name),
             None => reply.null(),
@@ -122,9 +122,9 @@ fn confirm(ctx: &mut Context<'_, '_>, kind: SubscriptionKind, word: &[u8], name:
     {
         return write(&mut ctx.reply);
     }
-    let bytes = super::context::reply_bytes(ctx.client.protocol, write);
+    let bytes = super::context::build_reply(ctx.client.protocol, write);
     let seat = ctx.keys.context.thread_index;
-    NotificationSender::new(ctx.server, ctx.keys.effects, seat).push(ctx.client.id, bytes);
+    NotificationSender::new(ctx.server, ctx.keys.effects, seat).push_to_own_client(ctx.client.id, bytes);
 }
 
 // ---- publishing -------------------------------------------------------------------------------------------
@@ -137,13 +137,14 @@ fn spublish(ctx: &mut Context<'_, '_>) -> CommandResult {
     publish_to(ctx, ChannelNamespace::ShardChannels)
 }
 
-fn publish_to(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> CommandResult {
+fn publish_to(ctx: &mut Context<'_, '_>, namespace: ChannelNamespace) -> CommandResult {
     let (channel, payload) = (ctx.arg(1), ctx.arg(2));
     let seat = ctx.keys.context.thread_index;
-    let receivers = NotificationSender::new(ctx.server, ctx.keys.effects, seat).publish(space, channel, payload);
+    let receivers =
+        NotificationSender::new(ctx.server, ctx.keys.effects, seat).publish_message(namespace, channel, payload);
     match &ctx.server.cluster {
         // Replicas get the message over the cluster bus, like all nodes.
-        Some(cluster) => cluster.queue_published(space == ChannelNamespace::ShardChannels, channel, payload),
+        Some(cluster) => cluster.queue_published(namespace == ChannelNamespace::ShardChannels, channel, payload),
         None => ctx.keys.effects.log_for(LogTarget::REPLICAS),
     }
     ctx.reply.integer(receivers as i64);
@@ -153,20 +154,20 @@ fn publish_to(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> CommandResu
 // ---- introspection ----------------------------------------------------------------------------------------
 
 fn channels(ctx: &mut Context<'_, '_>) -> CommandResult {
-    reply_with_active(ctx, ChannelNamespace::Channels)
+    reply_active_channels(ctx, ChannelNamespace::Channels)
 }
 
 fn shardchannels(ctx: &mut Context<'_, '_>) -> CommandResult {
-    reply_with_active(ctx, ChannelNamespace::ShardChannels)
+    reply_active_channels(ctx, ChannelNamespace::ShardChannels)
 }
 
-fn reply_with_active(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> CommandResult {
+fn reply_active_channels(ctx: &mut Context<'_, '_>, namespace: ChannelNamespace) -> CommandResult {
     let pattern = match ctx.argc() {
         2 => None,
         3 => Some(ctx.arg(2)),
-        _ => return Err(wrong_words(ctx)),
+        _ => return Err(wrong_argument_count(ctx)),
     };
-    let active = ctx.server.clients.pubsub.active_channels(space, pattern);
+    let active = ctx.server.clients.pubsub.active_channels(namespace, pattern);
     ctx.reply.array(active.len());
     for channel in active {
         ctx.reply.bulk(&channel);
@@ -175,8 +176,8 @@ fn reply_with_active(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> Comm
 }
 
 /// Returns the error of a subcommand with too many arguments.
-fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
-    CommandError::about(
+fn wrong_argument_count(ctx: &Context<'_, '_>) -> CommandError {
+    CommandError::with_word(
         "ERR unknown subcommand or wrong number of arguments for '",
         ctx.arg(1),
         "'. Try PUBSUB HELP.",
@@ -184,20 +185,20 @@ fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
 }
 
 fn numsub(ctx: &mut Context<'_, '_>) -> CommandResult {
-    reply_with_subscribers(ctx, ChannelNamespace::Channels)
+    reply_subscriber_counts(ctx, ChannelNamespace::Channels)
 }
 
 fn shardnumsub(ctx: &mut Context<'_, '_>) -> CommandResult {
-    reply_with_subscribers(ctx, ChannelNamespace::ShardChannels)
+    reply_subscriber_counts(ctx, ChannelNamespace::ShardChannels)
 }
 
-fn reply_with_subscribers(ctx: &mut Context<'_, '_>, space: ChannelNamespace) -> CommandResult {
+fn reply_subscriber_counts(ctx: &mut Context<'_, '_>, namespace: ChannelNamespace) -> CommandResult {
     ctx.reply.array((ctx.argc() - 2) * 2);
     for index in 2..ctx.argc() {
         let channel = ctx.arg(index);
         ctx.reply.bulk(channel);
         ctx.reply
-            .integer(ctx.server.clients.pubsub.subscriber_count(space, channel) as i64);
+            .integer(ctx.server.clients.pubsub.subscriber_count(namespace, channel) as i64);
     }
     Ok(())
 }

@@ -10,9 +10,9 @@ use crate::state::Server;
 use weft_config::ClientClass;
 
 /// The output size up to which the limit is not checked, in bytes. The worker, too, checks only longer outputs.
-pub const FREE_OUTPUT_BYTES: usize = 16 * 1024;
+pub const UNCHECKED_OUTPUT_BYTES: usize = 16 * 1024;
 /// The number of elements written between two checks of the limit.
-pub const ELEMENTS_A_LOOK: usize = 1024;
+pub const ELEMENTS_PER_CHECK: usize = 1024;
 
 /// The limit of a reply. Above it, the connection is closed and the client gets no part of the reply.
 pub struct ReplyLimit {
@@ -23,7 +23,7 @@ pub struct ReplyLimit {
 
 impl ReplyLimit {
     /// Returns the limit of a client. Scripts, the primary and the replay of the append-only file have no limit.
-    pub fn of(server: &Arc<Server>, client: &Client) -> ReplyLimit {
+    pub fn for_client(server: &Arc<Server>, client: &Client) -> ReplyLimit {
         let is_client = !client.flags.intersects(
             ClientFlags::SCRIPT
                 .union(ClientFlags::PRIMARY)
@@ -38,7 +38,7 @@ impl ReplyLimit {
             server: server.clone(),
             client: if is_client { client.id } else { 0 },
             bytes: match usize::try_from(hard_bytes) {
-                Ok(bytes) if is_client && bytes > 0 => bytes.max(FREE_OUTPUT_BYTES),
+                Ok(bytes) if is_client && bytes > 0 => bytes.max(UNCHECKED_OUTPUT_BYTES),
                 _ => usize::MAX,
             },
         }
@@ -46,7 +46,7 @@ impl ReplyLimit {
 
     /// Returns `true` if a reply of `bytes` bytes will not be sent: it exceeds the limit, its client is closed, or the
     /// server shuts down.
-    pub fn is_passed(&self, bytes: usize) -> bool {
+    pub fn is_exceeded(&self, bytes: usize) -> bool {
         bytes > self.bytes
             || (self.client != 0 && self.server.clients.directory.worker_of(self.client).is_none())
             || self.server.scripting.running.is_shutting_down()

@@ -1,6 +1,6 @@
 //! Transactions: MULTI, DISCARD, WATCH, UNWATCH. The dispatcher executes EXEC: see `dispatch/transaction.rs`.
 
-use super::context::{Binding, CommandResult, Context, leased, leased_to_write};
+use super::context::{Binding, CommandResult, Context, leased, leased_for_writing};
 use super::error::CommandError;
 use crate::keyspace::access::is_expired;
 use crate::net::client::ClientFlags;
@@ -9,10 +9,10 @@ use crate::net::transaction::Transaction;
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
     ("discard", leased(discard)),
-    ("exec", leased(exec_outside)),
+    ("exec", leased(exec_without_multi)),
     ("multi", leased(multi)),
     ("unwatch", leased(unwatch)),
-    ("watch", leased_to_write(watch)),
+    ("watch", leased_for_writing(watch)),
 ];
 
 fn multi(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -25,7 +25,7 @@ fn multi(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Replies to an EXEC outside a transaction. The dispatcher executes every other EXEC.
-fn exec_outside(_: &mut Context<'_, '_>) -> CommandResult {
+fn exec_without_multi(_: &mut Context<'_, '_>) -> CommandResult {
     Err(CommandError::constant("ERR EXEC without MULTI"))
 }
 
@@ -33,26 +33,26 @@ fn discard(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.client.transaction.is_none() {
         return Err(CommandError::constant("ERR DISCARD without MULTI"));
     }
-    discard_all(ctx);
+    discard_transaction(ctx);
     ctx.reply.ok();
     Ok(())
 }
 
 /// Ends the client's transaction, if it has one, and removes its watches.
-pub fn discard_all(ctx: &mut Context<'_, '_>) {
+pub fn discard_transaction(ctx: &mut Context<'_, '_>) {
     ctx.client.transaction = None;
     ctx.client.flags.set(ClientFlags::MULTI, false);
-    forget_watches(ctx);
+    remove_watches(ctx);
 }
 
-fn forget_watches(ctx: &mut Context<'_, '_>) {
+fn remove_watches(ctx: &mut Context<'_, '_>) {
     if let Some(watches) = ctx.client.watches.take() {
         ctx.keys.effects.removed_watches.extend(watches.keys);
     }
 }
 
 fn unwatch(ctx: &mut Context<'_, '_>) -> CommandResult {
-    forget_watches(ctx);
+    remove_watches(ctx);
     ctx.reply.ok();
     Ok(())
 }

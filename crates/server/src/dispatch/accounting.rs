@@ -5,7 +5,7 @@ use crate::commands::error::CommandError;
 use crate::observability::metrics::Counter;
 use weft_command_table::registry::Command;
 
-use super::thread::Thread;
+use super::thread::ThreadState;
 
 /// The measurements of a command that has ended.
 #[derive(Clone, Copy, Debug)]
@@ -19,15 +19,15 @@ pub struct CommandEnd {
 }
 
 /// Appends an error reply and counts it.
-pub fn write_error(thread: &Thread, error: &CommandError, out: &mut Vec<u8>) {
-    error.write(out);
+pub fn write_error(thread: &ThreadState, error: &CommandError, out: &mut Vec<u8>) {
+    error.append_to(out);
     thread.server.stats.metrics.add(thread.seat, Counter::ErrorReplies, 1);
     thread.server.stats.errors.count(error.code());
 }
 
 /// Adds a command to its counters. Returns its duration in nanoseconds.
 #[inline]
-pub(super) fn finish_command(thread: &mut Thread, command: &'static Command<Binding>, failed: bool) -> u64 {
+pub(super) fn record_command(thread: &mut ThreadState, command: &'static Command<Binding>, failed: bool) -> u64 {
     let now = thread.timer.raw();
     let nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
     thread.ticks = now;

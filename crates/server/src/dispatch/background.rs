@@ -59,7 +59,7 @@ use std::time::{Duration, Instant};
 use weft_reactor::Output;
 use weft_resp::ArgRange;
 
-use crate::commands::context::{Binding, CommandResult, Context, Mode, NextStep};
+use crate::commands::context::{Binding, CommandResult, Context, HandlerMode, NextStep};
 use crate::commands::permission;
 use crate::keyspace::GatePassage;
 use crate::keyspace::Seat;
@@ -70,38 +70,38 @@ use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::pinned::SlotReservation;
 use crate::net::client::Client;
 use crate::net::connection::Connection;
-use crate::notify::messages::{NotificationSender, wake};
+use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::propagation::RewrittenCommands;
 use crate::replication::ReplicationState;
-use crate::state::{Job, Message, QueryOrigin, Server, WorkerId};
+use crate::state::{BackgroundJob, Message, QueryOrigin, Server, WorkerId};
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::Command;
 
 use super::accounting::write_error;
-use super::admit::{Admission, NOT_LOGGED_IN, admit, of_script};
-use super::effects::release;
-use super::execute::{refuse_moving, run, run_as, settle_effects};
+use super::admit::{AUTHENTICATION_REQUIRED, Admission, admit, admit_script};
+use super::effects::free_removed_values;
+use super::execute::{apply_effects, reply_redirection, run_handler, run_with_handler};
 use super::expired_sources;
-use super::leases::PATIENCE;
-use super::plan::{Kind, Plan};
+use super::leases::ANNOUNCE_AFTER_FAILURES;
+use super::plan::{CommandPlan, RequestKind};
 use super::request::{Outcome, Request};
 use super::script_flags;
-use super::thread::{Call, Thread};
+use super::thread::{LeasedCall, ThreadState};
 
 /// The first pause after refused leases. It doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_micros(20);
+const MIN_RETRY_PAUSE: Duration = Duration::from_micros(20);
 /// The time of refused attempts after which a command gives way to other commands of the queue.
-const GIVES_WAY_AFTER: Duration = Duration::from_millis(5);
+const REQUEUE_AFTER: Duration = Duration::from_millis(5);
 /// The time for which results computed on a snapshot wait for their leases before they are discarded and computed under
 /// leases.
-const DRAFT_KEEPS: Duration = Duration::from_millis(100);
+const DRAFT_TIMEOUT: Duration = Duration::from_millis(100);
 /// The longest pause after refused leases.
-const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+const MAX_RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Runs a command under the leases of its keys, in one passage of the gate. Whoever detaches a command passes the
 /// function that runs it, because those functions detach commands themselves.
 pub type RunLeased = for<'p> fn(
-    &mut Thread,
+    &mut ThreadState,
     &'p GatePassage<'p>,
     &Request<'_>,
     &mut [PlannedKey],
@@ -127,11 +127,11 @@ pub struct DetachedCommand {
 }
 
 /// The result of one turn on a background thread.
-enum TurnOutcome {
+enum JobOutcome {
     /// The command has run: its output, the next step, and the position of its writes in the propagation log.
-    Ran(Output, NextStep, u64),
+    Completed(Output, NextStep, u64),
     /// The leases were refused for [`GIVES_WAY_AFTER`]: the command goes to the end of the queue.
-    GivesWay(Box<DetachedCommand>),
+    Requeue(Box<DetachedCommand>),
 }
 
 impl DetachedCommand {
@@ -160,10 +160,12 @@ impl DetachedCommand {
     }
 
     /// Makes the job that runs the command and sends its result to `origin` (worker, client, ticket).
-    pub fn into_job(self: Box<Self>, origin: QueryOrigin) -> Job {
+    pub fn into_job(self: Box<Self>, origin: QueryOrigin) -> BackgroundJob {
         Box::new(move |server, seat| match self.run(server, seat, origin.0) {
-            TurnOutcome::Ran(output, after, log_ticket) => mail(server, origin, (output, after, log_ticket)),
-            TurnOutcome::GivesWay(command) => {
+            JobOutcome::Completed(output, after, log_ticket) => {
+                send_result(server, origin, (output, after, log_ticket))
+            }
+            JobOutcome::Requeue(command) => {
                 // Sending fails only while the process ends.
                 let _ = server.background.long_commands.send(command.into_job(origin));
             }
@@ -171,32 +173,34 @@ impl DetachedCommand {
     }
 
     /// Makes the job that runs the script on a script thread.
-    pub fn into_script_job(self: Box<Self>, origin: QueryOrigin) -> Job {
+    pub fn into_script_job(self: Box<Self>, origin: QueryOrigin) -> BackgroundJob {
         Box::new(move |server, seat| match self.run_script(server, seat, origin.0) {
-            TurnOutcome::Ran(output, after, log_ticket) => mail(server, origin, (output, after, log_ticket)),
-            TurnOutcome::GivesWay(command) => {
+            JobOutcome::Completed(output, after, log_ticket) => {
+                send_result(server, origin, (output, after, log_ticket))
+            }
+            JobOutcome::Requeue(command) => {
                 let _ = server.background.scripts.send(command.into_script_job(origin));
             }
         })
     }
 
-    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> TurnOutcome {
+    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> JobOutcome {
         let running = &server.scripting.running;
         let run_leased = self.run_leased;
-        let mut thread = Thread::new(server.clone(), seat.index());
+        let mut thread = ThreadState::new(server.clone(), seat.index());
         thread.for_script = true;
-        self.run_as(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
+        self.run_attempts(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
             if !running.try_begin_on_script_thread() {
                 return Outcome::Contended;
             }
-            let outcome = attempt(run_leased, thread, seat, request, keys, connection);
+            let outcome = attempt_under_leases(run_leased, thread, seat, request, keys, connection);
             running.end_on_script_thread();
             if matches!(outcome, Outcome::Contended)
                 && running.has_overdue()
-                && let Some(error) = script_flags::busy(
+                && let Some(error) = script_flags::busy_error(
                     &thread.server,
                     keys.iter().map(|key| key.slot),
-                    connection.lease_failures > PATIENCE,
+                    connection.lease_failures > ANNOUNCE_AFTER_FAILURES,
                 )
             {
                 write_error(thread, &error, &mut connection.output.bytes);
@@ -211,31 +215,31 @@ impl DetachedCommand {
         })
     }
 
-    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> TurnOutcome {
-        let thread = Thread::new(server.clone(), seat.index());
+    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> JobOutcome {
+        let thread = ThreadState::new(server.clone(), seat.index());
         let run_leased = self.run_leased;
-        self.run_as(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
-            attempt(run_leased, thread, seat, request, keys, connection)
+        self.run_attempts(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
+            attempt_under_leases(run_leased, thread, seat, request, keys, connection)
         })
     }
 
-    fn run_as(
+    fn run_attempts(
         mut self,
-        mut thread: Thread,
+        mut thread: ThreadState,
         seat: &mut Seat,
         worker: WorkerId,
         attempt: &mut CommandAttempt<'_>,
-    ) -> TurnOutcome {
+    ) -> JobOutcome {
         let server = thread.server.clone();
         thread.may_leave = false;
-        let plan = Plan {
+        let plan = CommandPlan {
             token: 0,
             start: 0,
             end: self.request.len(),
             args: (0, self.ranges.len() as u32),
             keys: (0, self.keys.len() as u32),
             probes_end: 0,
-            kind: Kind::Command(self.command, self.binding),
+            kind: RequestKind::Command(self.command, self.binding),
         };
         let request = Request {
             plan: &plan,
@@ -253,17 +257,17 @@ impl DetachedCommand {
             Some(after) => Some(after),
             None => run_under_leases(&mut thread, seat, &request, keys, &mut connection, attempt),
         };
-        conclude(&mut thread, seat);
+        finish_batch(&mut thread, seat);
         for unserved in thread.unserved.drain(..) {
-            server.workers[worker].send(Message::Serve(unserved));
+            server.workers[worker].send(Message::ServeWaiters(unserved));
         }
-        NotificationSender::new(&server, &mut thread.effects, thread.seat).broadcast();
-        wake(&server, &mut thread.effects);
+        NotificationSender::new(&server, &mut thread.effects, thread.seat).send_broadcasts();
+        wake_workers(&server, &mut thread.effects);
         thread.effects.log_writer.wake();
         match ended {
-            Some(after) => TurnOutcome::Ran(connection.output, after, connection.client.last_write_sequence),
-            None => TurnOutcome::GivesWay(Box::new(DetachedCommand {
-                reservation: reserve(&server, &thread, &self.keys, self.reservation),
+            Some(after) => JobOutcome::Completed(connection.output, after, connection.client.last_write_sequence),
+            None => JobOutcome::Requeue(Box::new(DetachedCommand {
+                reservation: reserve_slots(&server, &thread, &self.keys, self.reservation),
                 command: self.command,
                 binding: self.binding,
                 request: connection.input,
@@ -280,13 +284,13 @@ impl DetachedCommand {
 
 /// Reserves the command's keys, so that later readers cannot overtake it without end. Not while a pause holds the
 /// command back: reads continue then.
-fn reserve(
+fn reserve_slots(
     server: &Server,
-    thread: &Thread,
+    thread: &ThreadState,
     keys: &[PlannedKey],
     reservation: Option<SlotReservation>,
 ) -> Option<SlotReservation> {
-    if thread.for_script || server.clients.pause.holds_writes(unix_ms()) {
+    if thread.for_script || server.clients.pause.are_writes_paused(unix_ms()) {
         return None;
     }
     let slots = || keys.iter().filter(|key| key.is_write).map(|key| key.slot).collect();
@@ -294,31 +298,35 @@ fn reserve(
 }
 
 /// Sends the result of a command to the worker of its client.
-fn mail(server: &Server, (worker, client, ticket): QueryOrigin, (output, after, log_ticket): (Output, NextStep, u64)) {
-    server.workers[worker].send(Message::Ran {
+fn send_result(
+    server: &Server,
+    (worker, client, ticket): QueryOrigin,
+    (output, after, log_ticket): (Output, NextStep, u64),
+) {
+    server.workers[worker].send(Message::CommandDone {
         client,
-        ticket,
+        park_id: ticket,
         output,
-        after,
-        log_ticket,
+        next_step: after,
+        log_sequence: log_ticket,
     });
 }
 
 /// One attempt to run a command under leases.
 type CommandAttempt<'a> =
-    dyn FnMut(&mut Thread, &mut Seat, &Request<'_>, &mut [PlannedKey], &mut Connection) -> Outcome + 'a;
+    dyn FnMut(&mut ThreadState, &mut Seat, &Request<'_>, &mut [PlannedKey], &mut Connection) -> Outcome + 'a;
 
 /// Sleeps between attempts. The pause doubles each time.
 struct Backoff {
     pause: Duration,
-    since: Instant,
+    started: Instant,
 }
 
 impl Backoff {
     fn new() -> Self {
         Backoff {
-            pause: FIRST_PAUSE,
-            since: Instant::now(),
+            pause: MIN_RETRY_PAUSE,
+            started: Instant::now(),
         }
     }
 
@@ -326,15 +334,15 @@ impl Backoff {
     fn wait(&mut self, connection: &mut Connection, longest: Duration) -> bool {
         connection.lease_failures = connection.lease_failures.saturating_add(1);
         std::thread::sleep(self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        self.since.elapsed() > longest
+        self.pause = (self.pause * 2).min(MAX_RETRY_PAUSE);
+        self.started.elapsed() > longest
     }
 }
 
 /// Runs a command under leases from its start to its end. Returns `None` if its leases were refused for
 /// [`GIVES_WAY_AFTER`].
 fn run_under_leases(
-    thread: &mut Thread,
+    thread: &mut ThreadState,
     seat: &mut Seat,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
@@ -344,9 +352,9 @@ fn run_under_leases(
     let mut patience = Backoff::new();
     loop {
         match attempt(thread, seat, request, keys, connection) {
-            Outcome::Done => return Some(NextStep::Nothing),
+            Outcome::Done => return Some(NextStep::Reply),
             Outcome::After(after) => return Some(after),
-            Outcome::Contended if patience.wait(connection, GIVES_WAY_AFTER) => return None,
+            Outcome::Contended if patience.wait(connection, REQUEUE_AFTER) => return None,
             Outcome::Contended => {}
         }
     }
@@ -354,7 +362,7 @@ fn run_under_leases(
 
 /// Runs a command on a snapshot. Returns `None` if it has to be run under leases.
 fn run_on_snapshot(
-    thread: &mut Thread,
+    thread: &mut ThreadState,
     seat: &mut Seat,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
@@ -363,41 +371,41 @@ fn run_on_snapshot(
 ) -> Option<NextStep> {
     thread.begin_batch(snapshot.now_ms());
     let outcome = if keys.iter().any(|key| key.is_write) {
-        let draft = draft(thread, request, keys, &mut snapshot, connection)?;
-        publish(thread, seat, request, keys, snapshot, draft, connection)?
+        let draft = compute_on_snapshot(thread, request, keys, &mut snapshot, connection)?;
+        apply_snapshot_result(thread, seat, request, keys, snapshot, draft, connection)?
     } else {
-        let outcome = run(thread, None, request, keys, snapshot.held_slots(), connection);
-        settle_effects(thread);
+        let outcome = run_handler(thread, None, request, keys, snapshot.held_slots(), connection);
+        apply_effects(thread);
         outcome
     };
     match outcome {
-        Outcome::Done => Some(NextStep::Nothing),
-        Outcome::After(NextStep::AsWriter) | Outcome::Contended => None,
+        Outcome::Done => Some(NextStep::Reply),
+        Outcome::After(NextStep::RetryAsWriter) | Outcome::Contended => None,
         Outcome::After(after) => Some(after),
     }
 }
 
 /// The reply and the changes that a storing command has computed on a snapshot.
-struct Draft {
+struct SnapshotResult {
     result: CommandResult,
     reply: Vec<u8>,
     changes: Vec<Change>,
     dirty: u64,
     lookups: (u64, u64),
     /// The commands to propagate.
-    said: RewrittenCommands,
+    rewritten_commands: RewrittenCommands,
     /// The time that this took, in ticks of the thread's timer.
     ticks: u64,
 }
 
 /// Runs a storing command on a snapshot. Returns `None` if its changes cannot be applied later.
-fn draft(
-    thread: &mut Thread,
+fn compute_on_snapshot(
+    thread: &mut ThreadState,
     request: &Request<'_>,
     keys: &[PlannedKey],
     snapshot: &mut KeySnapshot,
     connection: &mut Connection,
-) -> Option<Draft> {
+) -> Option<SnapshotResult> {
     let hooks = thread.effects.hooks;
     let logged = thread.server.keyspace.hooks.current().intersection(Hooks::LOG);
     thread.effects.hooks = Hooks::ON_SNAPSHOT.union(logged);
@@ -406,49 +414,49 @@ fn draft(
     } = connection;
     let db = client.db;
     let (held, counts) = snapshot.writable_slots();
-    let call = Call {
+    let call = LeasedCall {
         command: request.command,
         args: request.args(input),
         planned: keys,
         held,
         pass: None,
     };
-    let mut context = thread.split().0.context(call, client, output);
+    let mut context = thread.split_frame().0.context(call, client, output);
     (context.keys.context.counts, context.keys.context.thread_index) = (counts, 0);
-    let result = (request.binding.run)(&mut context);
-    let after = std::mem::take(&mut context.after);
+    let result = (request.binding.handler)(&mut context);
+    let next_step = std::mem::take(&mut context.next_step);
     drop(context);
     let splices = output.len() - output.bytes.len();
     let reply = std::mem::take(&mut output.bytes);
     output.clear();
-    release(&mut thread.effects, &thread.server);
+    free_removed_values(&mut thread.effects, &thread.server);
     let effects = &mut thread.effects;
     effects.hooks = hooks;
-    let said = effects.log_writer.take_rewritten();
-    let draft = Draft {
+    let rewritten = effects.log_writer.take_rewritten();
+    let draft = SnapshotResult {
         result,
         reply,
         changes: std::mem::take(&mut effects.changes),
         dirty: std::mem::take(&mut effects.dirty),
         lookups: (std::mem::take(&mut effects.hits), std::mem::take(&mut effects.misses)),
-        said,
+        rewritten_commands: rewritten,
         ticks: thread.timer.raw() - thread.ticks,
     };
     let elsewhere = draft.changes.iter().any(|change| change.db != db);
     let silent = !has_written(&draft.changes) && draft.dirty > 0;
-    let can_be_done = matches!(after, NextStep::Nothing) && splices == 0 && !elsewhere && !silent;
+    let can_be_done = matches!(next_step, NextStep::Reply) && splices == 0 && !elsewhere && !silent;
     can_be_done.then_some(draft)
 }
 
 /// Applies the changes that a command has computed on a snapshot. Returns `None` if its keys have changed since, or if
 /// its leases were refused for [`DRAFT_KEEPS`].
-fn publish(
-    thread: &mut Thread,
+fn apply_snapshot_result(
+    thread: &mut ThreadState,
     seat: &mut Seat,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
     mut snapshot: KeySnapshot,
-    draft: Draft,
+    draft: SnapshotResult,
     connection: &mut Connection,
 ) -> Option<Outcome> {
     let count_lookups = |effects: &mut Effects| {
@@ -463,8 +471,8 @@ fn publish(
             context.reply.out.extend_from_slice(&draft.reply);
             draft.result
         };
-        let outcome = run_as(thread, None, request, keys, HeldLeases::Nothing, connection, answer);
-        settle_effects(thread);
+        let outcome = run_with_handler(thread, None, request, keys, HeldLeases::Nothing, connection, answer);
+        apply_effects(thread);
         return Some(outcome);
     }
     let mut patience = Backoff::new();
@@ -480,10 +488,10 @@ fn publish(
         let mut many: Vec<Lease<'_>> = Vec::new();
         let command = (request.command, request.args(&connection.input), connection.client.db);
         let failures = connection.lease_failures;
-        let Some(leased) = expired_sources::lease_sources(thread, &pass, command, keys, &mut many, failures) else {
+        let Some(leased) = expired_sources::lease_command(thread, &pass, command, keys, &mut many, failures) else {
             drop(many);
             drop(pass);
-            if patience.wait(connection, DRAFT_KEEPS) {
+            if patience.wait(connection, DRAFT_TIMEOUT) {
                 return None;
             }
             continue;
@@ -492,19 +500,20 @@ fn publish(
         thread.ticks = thread.timer.raw() - draft.ticks;
         let store = |context: &mut Context<'_, '_>| {
             if !snapshot.is_current(&context.keys) {
-                context.after = NextStep::Defer;
+                context.next_step = NextStep::Defer;
                 return Ok(());
             }
-            if leased.finds_expired {
+            if leased.has_expired_source {
                 context.keys.delete_expired();
             }
             snapshot.apply_changes(&mut context.keys, &draft.changes, draft.dirty);
             count_lookups(context.keys.effects);
-            context.keys.effects.log_writer.restore_rewritten(draft.said);
+            let log_writer = &mut context.keys.effects.log_writer;
+            log_writer.restore_rewritten(draft.rewritten_commands);
             context.reply.out.extend_from_slice(&draft.reply);
             draft.result
         };
-        let outcome = run_as(
+        let outcome = run_with_handler(
             thread,
             Some(&pass),
             request,
@@ -514,16 +523,16 @@ fn publish(
             store,
         );
         drop(many);
-        settle_effects(thread);
+        apply_effects(thread);
         drop(pass);
         return (!matches!(outcome, Outcome::Contended)).then_some(outcome);
     }
 }
 
 /// Makes one attempt to run a command, in one passage of the gate.
-fn attempt(
+fn attempt_under_leases(
     run_leased: RunLeased,
-    thread: &mut Thread,
+    thread: &mut ThreadState,
     seat: &mut Seat,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
@@ -538,17 +547,17 @@ fn attempt(
         Admission::Run => None,
         Admission::Paused => return Outcome::Contended,
         Admission::Refused(error) | Admission::Redirected(error) => Some(error),
-        Admission::Denied(denial) => Some(permission::refuse(
+        Admission::Denied(denial) => Some(permission::record_denial(
             (&thread.server, thread.seat, thread.now_ms),
             (&connection.client, connection.buffers(0)),
             (request.command, &request.args(&connection.input)),
             denial,
         )),
         // The connection of this client is about to be closed.
-        Admission::Unwelcome => Some(NOT_LOGGED_IN),
+        Admission::UserDeleted => Some(AUTHENTICATION_REQUIRED),
     };
     if let Some(error) = error {
-        return refuse_moving(thread, (request, keys), connection, error);
+        return reply_redirection(thread, (request, keys), connection, error);
     }
     let mut many: Vec<Lease<'_>> = Vec::new();
     run_leased(thread, &pass, request, keys, &mut many, connection)
@@ -556,7 +565,7 @@ fn attempt(
 
 /// Admits the command again, within the passage of the gate in which it would run.
 fn admit_again(
-    thread: &mut Thread,
+    thread: &mut ThreadState,
     request: &Request<'_>,
     keys: &[PlannedKey],
     connection: &mut Connection,
@@ -566,17 +575,17 @@ fn admit_again(
     let Connection { client, input, .. } = connection;
     let admission = admit(thread, client, request.command, (|| request.args(input), keys));
     match request.binding.mode {
-        Mode::Script => of_script(thread, admission, request.command, request.args(input)),
-        Mode::Leased | Mode::Exclusive => admission,
+        HandlerMode::Script => admit_script(thread, admission, request.command, request.args(input)),
+        HandlerMode::Leased | HandlerMode::Exclusive => admission,
     }
 }
 
 /// Deletes the expired keys that the command found and counts its effects, as the end of a batch does.
-pub(super) fn conclude(thread: &mut Thread, seat: &mut Seat) {
+pub(super) fn finish_batch(thread: &mut ThreadState, seat: &mut Seat) {
     let server = thread.server.clone();
     if !thread.effects.expired.is_empty() {
         let row = thread.seat;
-        let tell = &mut |effects: &mut Effects| NotificationSender::new(&server, effects, row).tell(0);
+        let tell = &mut |effects: &mut Effects| NotificationSender::new(&server, effects, row).send_recorded_effects(0);
         let may_delete = || server.may_delete_expired(thread.now_ms);
         expiry::delete_keys_found_expired(
             &server.keyspace,
@@ -586,8 +595,8 @@ pub(super) fn conclude(thread: &mut Thread, seat: &mut Seat) {
             &mut thread.effects,
             tell,
         );
-        release(&mut thread.effects, &server);
-        thread.keep_ready();
+        free_removed_values(&mut thread.effects, &server);
+        thread.collect_ready_keys();
     }
     thread
         .effects

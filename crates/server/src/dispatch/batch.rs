@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use weft_resp::Args;
 
-use crate::commands::context::{Binding, Mode, NextStep};
+use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::keyspace::access::Lease;
@@ -17,46 +17,48 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::{Counter, Maximum};
 use weft_command_table::registry::{Command, Lookup};
-use weft_command_table::spec::Flags as CommandFlags;
+use weft_command_table::spec::CommandFlags;
 
 use super::accounting::write_error;
-use super::admit::{Admission, NOT_LOGGED_IN, admit, explain_unknown, is_http, must_log_in};
-use super::effects::release;
+use super::admit::{
+    AUTHENTICATION_REQUIRED, Admission, admit, is_http_request, must_authenticate, unknown_command_error,
+};
+use super::effects::free_removed_values;
 use super::leased::{run_exclusive, run_leased};
-use super::leases::PATIENCE;
+use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::memory_limit;
-use super::plan::{Kind, Plan, Plans};
+use super::plan::{CommandPlan, Plans, RequestKind};
 use super::prefetch::Prefetcher;
 use super::redirect;
 use super::request::{Outcome, Request};
 use super::script_flags;
 use super::slot_stats;
-use super::thread::Thread;
-use super::transaction::{self, Role};
+use super::thread::ThreadState;
+use super::transaction::{self, TransactionRole};
 
 /// The number of batches between two samples of the prefetch policy.
-const BATCHES_A_SAMPLE: u32 = 64;
+const BATCHES_PER_SAMPLE: u32 = 64;
 
 /// Gives access to connections by token while a batch runs.
-pub trait Connections {
+pub trait BatchConnections {
     /// Returns the connection, or `None` if it is gone.
     fn connection(&mut self, token: usize) -> Option<&mut Connection>;
     /// Runs the next step of a command whose connection waits.
-    fn after(&mut self, token: usize, after: NextStep);
+    fn start_next_step(&mut self, token: usize, after: NextStep);
     /// Sends the notifications that a command has caused.
-    fn notify(&mut self, thread: &mut Thread);
+    fn notify(&mut self, thread: &mut ThreadState);
     /// Called before the passage of the gate ends. A thread that takes exclusive mode next must find the results of all
     /// commands that have run.
-    fn pass_ends(&mut self) {}
+    fn before_gate_release(&mut self) {}
 }
 
 /// Runs every plan, in order. A plan is left unexecuted once its connection is no longer ready.
-pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections: &mut dyn Connections) {
+pub fn run_plans(thread: &mut ThreadState, seat: &mut Seat, plans: &mut Plans, connections: &mut dyn BatchConnections) {
     let mut next = 0;
-    while next < plans.list.len() {
+    while next < plans.plans.len() {
         next = run_until_exclusive(thread, seat, plans, connections, next);
-        if next < plans.list.len() {
-            run_one_exclusive(thread, seat, plans, connections, next);
+        if next < plans.plans.len() {
+            run_plan_exclusively(thread, seat, plans, connections, next);
             next += 1;
         }
     }
@@ -66,12 +68,12 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
         .effects
         .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);
     thread.batches = thread.batches.wrapping_add(1);
-    if thread.batches.is_multiple_of(BATCHES_A_SAMPLE) {
+    if thread.batches.is_multiple_of(BATCHES_PER_SAMPLE) {
         thread.reach.start_sample();
     }
     let metrics = &thread.server.stats.metrics;
     metrics.add(thread.seat, Counter::Batches, 1);
-    metrics.raise(Maximum::FullestBatch, plans.list.len() as u64);
+    metrics.raise(Maximum::FullestBatch, plans.plans.len() as u64);
     if plans.probes.len() > 1 {
         metrics.add(thread.seat, Counter::PrefetchBatches, 1);
         metrics.add(thread.seat, Counter::PrefetchEntries, plans.probes.len() as u64);
@@ -81,10 +83,10 @@ pub fn run(thread: &mut Thread, seat: &mut Seat, plans: &mut Plans, connections:
 /// Runs plans within one passage of the gate. Returns the index of the first plan that needs exclusive mode, or the
 /// number of plans.
 fn run_until_exclusive(
-    thread: &mut Thread,
+    thread: &mut ThreadState,
     seat: &mut Seat,
     plans: &mut Plans,
-    connections: &mut dyn Connections,
+    connections: &mut dyn BatchConnections,
     first: usize,
 ) -> usize {
     // While only one worker is active, it hardly ever meets another thread at the gate.
@@ -98,16 +100,16 @@ fn run_until_exclusive(
     let mut many: Vec<Lease<'_>> = Vec::new();
     let asked_for = first
         .checked_sub(1)
-        .map_or(0, |last| plans.list[last].probes_end as usize);
+        .map_or(0, |last| plans.plans[last].probes_end as usize);
     let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, thread.tunables.prefetch_depth, thread.reach);
     let log_behind = thread.effects.log_writer.is_backlogged();
     let feeds_replicas = thread.server.replication.log_feeds_backlog.load(Ordering::Relaxed);
     let lone = plans.probes.len() < 2;
     let limited = thread.tunables.max_memory != 0;
-    for index in first..plans.list.len() {
-        let plan = &plans.list[index];
+    for index in first..plans.plans.len() {
+        let plan = &plans.plans[index];
         if limited {
-            make_room(thread, &pass, connections);
+            evict_if_over_limit(thread, &pass, connections);
         }
         if !lone {
             prefetcher.advance(&pass, &plans.probes, plan.probes_end as usize);
@@ -118,18 +120,18 @@ fn run_until_exclusive(
         if !is_runnable(connection) {
             continue;
         }
-        let Kind::Command(command, binding) = plan.kind else {
-            refuse(thread, plan, &plans.ranges, connection);
+        let RequestKind::Command(command, binding) = plan.kind else {
+            reply_invalid_request(thread, plan, &plans.ranges, connection);
             continue;
         };
-        let role = Role::of(&connection.client, command);
-        if needs_everything(&role, binding) {
-            thread.reach = prefetcher.reach;
-            connections.pass_ends();
+        let role = TransactionRole::for_command(&connection.client, command);
+        if needs_exclusive_mode(&role, binding) {
+            thread.reach = prefetcher.policy;
+            connections.before_gate_release();
             return index;
         }
         let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
-        if !admitted(thread, plan, (&plans.ranges, keys), connection) {
+        if !admit_plan(thread, plan, (&plans.ranges, keys), connection) {
             continue;
         }
         let request = Request {
@@ -138,56 +140,69 @@ fn run_until_exclusive(
             binding,
             ranges: &plans.ranges,
         };
-        if (log_behind && must_wait_for_log(&role, command))
-            || (feeds_replicas && binding.tells_offset && must_wait_for_offset(thread, &role, connection))
+        if (log_behind && should_wait_for_log(&role, command))
+            || (feeds_replicas && binding.must_report_exact_offset && should_wait_for_offset(thread, &role, connection))
         {
-            settle(plan, connection, Outcome::Contended);
+            apply_outcome(plan, connection, Outcome::Contended);
             continue;
         }
-        let outcome = match role {
-            Role::Alone => run_leased(thread, &pass, &request, keys, &mut many, connection),
-            Role::Queued => transaction::queue_here(thread, &pass, &request, keys, connection),
-            Role::Exec { .. } => transaction::run_leased(thread, &pass, &request, &mut many, connection),
-        };
-        many.clear();
-        if !thread.effects.expired.is_empty() {
-            // This happens before the next command, because that command may count keys.
-            delete_expired(thread, &pass);
-        }
-        let outcome = match outcome {
-            Outcome::Contended => refused_by_script(thread, &request, keys, connection),
-            other => other,
-        };
-        if let Some(after) = settle(plan, connection, outcome) {
-            connections.after(plan.token, after);
+        let outcome = run_admitted(thread, &pass, &request, (keys, &mut many), role, connection);
+        if let Some(after) = apply_outcome(plan, connection, outcome) {
+            connections.start_next_step(plan.token, after);
         }
         if thread.effects.has_deliveries() {
             connections.notify(thread);
         }
     }
-    thread.reach = prefetcher.reach;
-    connections.pass_ends();
-    plans.list.len()
+    thread.reach = prefetcher.policy;
+    connections.before_gate_release();
+    plans.plans.len()
+}
+
+/// Runs or queues an admitted command, and handles the refusal of a lease.
+#[inline]
+fn run_admitted<'p>(
+    thread: &mut ThreadState,
+    pass: &'p GatePassage<'p>,
+    request: &Request<'_>,
+    (keys, many): (&mut [PlannedKey], &mut Vec<Lease<'p>>),
+    role: TransactionRole,
+    connection: &mut Connection,
+) -> Outcome {
+    let outcome = match role {
+        TransactionRole::RunNow => run_leased(thread, pass, request, keys, many, connection),
+        TransactionRole::Queued => transaction::queue_if_slot_is_stable(thread, pass, request, keys, connection),
+        TransactionRole::Exec { .. } => transaction::exec_leased(thread, pass, request, many, connection),
+    };
+    many.clear();
+    if !thread.effects.expired.is_empty() {
+        // This happens before the next command, because that command may count keys.
+        delete_expired(thread, pass);
+    }
+    match outcome {
+        Outcome::Contended => handle_refused_slot(thread, request, keys, connection),
+        other => other,
+    }
 }
 
 /// Deletes the expired keys that a command found, or forgets them while deleting is not permitted.
 #[cold]
-fn delete_expired(thread: &mut Thread, pass: &GatePassage<'_>) {
+fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     let server = &thread.server;
     let row = thread.seat;
-    let tell = &mut |effects: &mut Effects| NotificationSender::new(server, effects, row).tell(0);
-    if thread.standing.expiry_is_remote() || server.clients.pause.holds_writes(thread.now_ms) {
+    let tell = &mut |effects: &mut Effects| NotificationSender::new(server, effects, row).send_recorded_effects(0);
+    if thread.standing.expiry_is_remote() || server.clients.pause.are_writes_paused(thread.now_ms) {
         discard_keys_found_expired(&mut thread.effects, tell);
     }
     delete_keys_found_expired_in_pass(&server.keyspace, pass, row, thread.now_ms, &mut thread.effects, tell);
-    release(&mut thread.effects, server);
-    thread.keep_ready();
+    free_removed_values(&mut thread.effects, server);
+    thread.collect_ready_keys();
 }
 
 /// Frees memory for the next command if it is above the limit. Clients get invalidations of evicted keys before that
 /// command's reply.
 #[cold]
-fn make_room(thread: &mut Thread, pass: &GatePassage<'_>, connections: &mut dyn Connections) {
+fn evict_if_over_limit(thread: &mut ThreadState, pass: &GatePassage<'_>, connections: &mut dyn BatchConnections) {
     memory_limit::evict_to_limit(thread, pass);
     if thread.effects.has_deliveries() {
         connections.notify(thread);
@@ -195,15 +210,15 @@ fn make_room(thread: &mut Thread, pass: &GatePassage<'_>, connections: &mut dyn 
 }
 
 /// Runs one plan in exclusive mode.
-fn run_one_exclusive(
-    thread: &mut Thread,
+fn run_plan_exclusively(
+    thread: &mut ThreadState,
     seat: &mut Seat,
     plans: &mut Plans,
-    connections: &mut dyn Connections,
+    connections: &mut dyn BatchConnections,
     index: usize,
 ) {
-    let plan = &plans.list[index];
-    let Kind::Command(command, binding) = plan.kind else {
+    let plan = &plans.plans[index];
+    let RequestKind::Command(command, binding) = plan.kind else {
         return;
     };
     let Some(connection) = connections.connection(plan.token) else {
@@ -211,7 +226,7 @@ fn run_one_exclusive(
     };
     thread.begin_passage();
     let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
-    if !is_runnable(connection) || !admitted(thread, plan, (&plans.ranges, keys), connection) {
+    if !is_runnable(connection) || !admit_plan(thread, plan, (&plans.ranges, keys), connection) {
         return;
     }
     let request = Request {
@@ -220,22 +235,22 @@ fn run_one_exclusive(
         binding,
         ranges: &plans.ranges,
     };
-    if transaction::must_ask(thread, &connection.client) {
+    if transaction::needs_client_snapshots(thread, &connection.client) {
         // The request stays in the input. It runs once the answers of the other workers have arrived.
-        connections.after(plan.token, NextStep::Gather);
+        connections.start_next_step(plan.token, NextStep::CollectClients);
         return;
     }
     let server = thread.server.clone();
     if !server.scripting.running.try_exclude_runs() {
-        transaction::forget_answer(&mut connection.client);
+        transaction::discard_client_snapshots(&mut connection.client);
         // A worker does not wait at the gate for a script of unknown duration.
-        let outcome = match script_flags::busy(&server, std::iter::empty(), true) {
+        let outcome = match script_flags::busy_error(&server, std::iter::empty(), true) {
             Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
-                refuse_busy(thread, &request, connection, error)
+                reply_busy(thread, &request, connection, error)
             }
             _ => Outcome::Contended,
         };
-        settle(plan, connection, outcome);
+        apply_outcome(plan, connection, outcome);
         return;
     }
     let mut all = seat.exclusive();
@@ -248,20 +263,22 @@ fn run_one_exclusive(
         server.scripting.running.end_exclusion();
         return;
     };
-    if changed && !admitted(thread, plan, (&plans.ranges, keys), connection) {
+    if changed && !admit_plan(thread, plan, (&plans.ranges, keys), connection) {
         drop(all);
         server.scripting.running.end_exclusion();
         return;
     }
     thread.ticks = thread.timer.raw();
-    let outcome = match Role::of(&connection.client, command) {
-        Role::Exec { .. } => transaction::run_exclusive(thread, &mut all, &request, connection),
-        Role::Alone | Role::Queued => run_exclusive(thread, &mut all, &request, keys, connection),
+    let outcome = match TransactionRole::for_command(&connection.client, command) {
+        TransactionRole::Exec { .. } => transaction::exec_exclusive(thread, &mut all, &request, connection),
+        TransactionRole::RunNow | TransactionRole::Queued => {
+            run_exclusive(thread, &mut all, &request, keys, connection)
+        }
     };
-    if let Some(after) = settle(plan, connection, outcome) {
-        connections.after(plan.token, after);
+    if let Some(after) = apply_outcome(plan, connection, outcome) {
+        connections.start_next_step(plan.token, after);
     }
-    connections.pass_ends();
+    connections.before_gate_release();
     drop(all);
     server.scripting.running.end_exclusion();
     if thread.effects.has_deliveries() {
@@ -271,8 +288,8 @@ fn run_one_exclusive(
 
 /// Handles a plan that was refused a slot. Returns a BUSY error if an overdue script holds the slot.
 #[cold]
-fn refused_by_script(
-    thread: &mut Thread,
+fn handle_refused_slot(
+    thread: &mut ThreadState,
     request: &Request<'_>,
     keys: &[PlannedKey],
     connection: &mut Connection,
@@ -281,19 +298,20 @@ fn refused_by_script(
         return Outcome::Contended;
     }
     let queued = connection.client.transaction.as_deref();
-    let runs_script = request.binding.mode == Mode::Script || queued.is_some_and(|transaction| transaction.runs_script);
+    let runs_script =
+        request.binding.mode == HandlerMode::Script || queued.is_some_and(|transaction| transaction.runs_script);
     // The plan may also have been refused the script token.
-    let any = runs_script && connection.lease_failures > PATIENCE;
+    let any = runs_script && connection.lease_failures > ANNOUNCE_AFTER_FAILURES;
     let queued = queued.map_or(&[][..], |transaction| &transaction.keys);
     let slots = keys.iter().chain(queued).map(|key| key.slot);
-    match script_flags::busy(&thread.server, slots, any) {
-        Some(error) => refuse_busy(thread, request, connection, error),
+    match script_flags::busy_error(&thread.server, slots, any) {
+        Some(error) => reply_busy(thread, request, connection, error),
         None => Outcome::Contended,
     }
 }
 
-fn refuse_busy(
-    thread: &mut Thread,
+fn reply_busy(
+    thread: &mut ThreadState,
     request: &Request<'_>,
     connection: &mut Connection,
     error: CommandError,
@@ -303,15 +321,15 @@ fn refuse_busy(
         .stats
         .metrics
         .record_rejection(thread.seat, request.command.id as usize);
-    let error = transaction::refused(thread, &mut connection.client, Some(request.command), error);
+    let error = transaction::note_refusal(thread, &mut connection.client, Some(request.command), error);
     reply_error(thread, connection, &error);
     Outcome::Done
 }
 
 /// Returns `true` if a command that may write is to be put off because the log is far behind this thread's writes.
 #[cold]
-fn must_wait_for_log(role: &Role, command: &Command<Binding>) -> bool {
-    let runs = !matches!(role, Role::Queued);
+fn should_wait_for_log(role: &TransactionRole, command: &Command<Binding>) -> bool {
+    let runs = !matches!(role, TransactionRole::Queued);
     let reads = command.spec.flags.contains(CommandFlags::READONLY);
     runs && !reads
 }
@@ -321,20 +339,20 @@ fn must_wait_for_log(role: &Role, command: &Command<Binding>) -> bool {
 /// Writes that were acknowledged before the command arrived may not be in the backlog yet. A client that compares the
 /// offsets of a primary and a replica would find them equal too early.
 #[cold]
-fn must_wait_for_offset(thread: &Thread, role: &Role, connection: &mut Connection) -> bool {
-    if matches!(role, Role::Queued) {
+fn should_wait_for_offset(thread: &ThreadState, role: &TransactionRole, connection: &mut Connection) -> bool {
+    if matches!(role, TransactionRole::Queued) {
         return false;
     }
     let server = &thread.server;
-    let ticket = &mut connection.client.last_write_sequence;
+    let sequence = &mut connection.client.last_write_sequence;
     if connection.lease_failures == 0 {
-        *ticket = server.propagation.last_sequence().max(*ticket);
+        *sequence = server.propagation.last_sequence().max(*sequence);
     }
     let is_behind = server
         .replication
         .replicas
         .backlog()
-        .offset_of_sequence(*ticket)
+        .offset_of_sequence(*sequence)
         .is_none();
     if is_behind {
         server.propagation.wake();
@@ -344,11 +362,13 @@ fn must_wait_for_offset(thread: &Thread, role: &Role, connection: &mut Connectio
 
 /// Returns `true` if a plan needs exclusive mode.
 #[inline]
-fn needs_everything(role: &Role, binding: Binding) -> bool {
+fn needs_exclusive_mode(role: &TransactionRole, binding: Binding) -> bool {
     match role {
-        Role::Alone => binding.mode == Mode::Exclusive,
-        Role::Queued => false,
-        Role::Exec { exclusive } => *exclusive,
+        TransactionRole::RunNow => binding.mode == HandlerMode::Exclusive,
+        TransactionRole::Queued => false,
+        TransactionRole::Exec {
+            needs_exclusive_mode: exclusive,
+        } => *exclusive,
     }
 }
 
@@ -361,29 +381,29 @@ fn is_runnable(connection: &Connection) -> bool {
 }
 
 /// Returns `true` if the plan may run. Otherwise the refusal has been written, or the connection waits.
-fn admitted(
-    thread: &mut Thread,
-    plan: &Plan,
+fn admit_plan(
+    thread: &mut ThreadState,
+    plan: &CommandPlan,
     (ranges, keys): (&[weft_resp::ArgRange], &[PlannedKey]),
     connection: &mut Connection,
 ) -> bool {
-    let Kind::Command(command, binding) = plan.kind else {
+    let RequestKind::Command(command, binding) = plan.kind else {
         return false;
     };
     if thread.view.is_some() {
-        redirect::forget_asking(connection, command);
+        redirect::reset_asking(connection, command);
     }
     let Connection { client, input, .. } = &mut *connection;
-    let mut admission = admit(thread, client, command, (|| args_of(plan, ranges, input), keys));
-    if binding.mode == Mode::Script {
-        let args = args_of(plan, ranges, &connection.input);
-        admission = super::admit::of_script(thread, admission, command, args);
+    let mut admission = admit(thread, client, command, (|| plan_args(plan, ranges, input), keys));
+    if binding.mode == HandlerMode::Script {
+        let args = plan_args(plan, ranges, &connection.input);
+        admission = super::admit::admit_script(thread, admission, command, args);
     }
     match admission {
         Admission::Run => true,
         Admission::Paused => {
             connection.state = ConnectionState::Paused;
-            transaction::forget_answer(&mut connection.client);
+            transaction::discard_client_snapshots(&mut connection.client);
             connection.client.flags.set(ClientFlags::ASKED, false);
             connection.client.flags.set(ClientFlags::BLOCKED, true);
             connection.client.last_command = command.full_name;
@@ -395,32 +415,32 @@ fn admitted(
                 .stats
                 .metrics
                 .record_rejection(thread.seat, command.id as usize);
-            book_refused(thread, plan, command, (ranges, keys), connection);
+            count_refused_request(thread, plan, command, (ranges, keys), connection);
             connection.client.last_command = command.full_name;
-            transaction::redirected(thread, &mut connection.client, command);
+            transaction::note_redirection(thread, &mut connection.client, command);
             reply_error(thread, connection, &error);
             connection.consumed = plan.end;
             false
         }
         Admission::Refused(error) => {
-            book_refused(thread, plan, command, (ranges, keys), connection);
-            reject(thread, plan, command, connection, error);
+            count_refused_request(thread, plan, command, (ranges, keys), connection);
+            reject_command(thread, plan, command, connection, error);
             false
         }
         Admission::Denied(denial) => {
-            book_refused(thread, plan, command, (ranges, keys), connection);
+            count_refused_request(thread, plan, command, (ranges, keys), connection);
             connection.client.last_command = command.full_name;
-            let args = args_of(plan, ranges, &connection.input);
-            let error = permission::refuse(
+            let args = plan_args(plan, ranges, &connection.input);
+            let error = permission::record_denial(
                 (&thread.server, thread.seat, thread.now_ms),
                 (&connection.client, connection.buffers(0)),
                 (command, &args),
                 denial,
             );
-            reject(thread, plan, command, connection, error);
+            reject_command(thread, plan, command, connection, error);
             false
         }
-        Admission::Unwelcome => {
+        Admission::UserDeleted => {
             connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
             false
         }
@@ -428,24 +448,24 @@ fn admitted(
 }
 
 /// Counts the request of a command that is not admitted, if slot statistics are enabled.
-fn book_refused(
-    thread: &Thread,
-    plan: &Plan,
+fn count_refused_request(
+    thread: &ThreadState,
+    plan: &CommandPlan,
     command: &'static Command<Binding>,
     (ranges, keys): (&[weft_resp::ArgRange], &[PlannedKey]),
     connection: &Connection,
 ) {
     if thread.tunables.slot_stats {
         let request = &connection.input[plan.start..plan.end];
-        let args = args_of(plan, ranges, &connection.input);
-        slot_stats::book_request(thread, &connection.client, command, (request, args), keys);
+        let args = plan_args(plan, ranges, &connection.input);
+        slot_stats::count_request(thread, &connection.client, command, (request, args), keys);
     }
 }
 
 /// Replies with an error to a command that was not admitted.
-fn reject(
-    thread: &mut Thread,
-    plan: &Plan,
+fn reject_command(
+    thread: &mut ThreadState,
+    plan: &CommandPlan,
     command: &'static Command<Binding>,
     connection: &mut Connection,
     error: CommandError,
@@ -456,12 +476,12 @@ fn reject(
         .metrics
         .record_rejection(thread.seat, command.id as usize);
     connection.client.last_command = command.full_name;
-    let error = transaction::refused(thread, &mut connection.client, Some(command), error);
+    let error = transaction::note_refusal(thread, &mut connection.client, Some(command), error);
     reply_error(thread, connection, &error);
     connection.consumed = plan.end;
 }
 
-fn args_of<'a>(plan: &Plan, ranges: &'a [weft_resp::ArgRange], input: &'a [u8]) -> Args<'a> {
+fn plan_args<'a>(plan: &CommandPlan, ranges: &'a [weft_resp::ArgRange], input: &'a [u8]) -> Args<'a> {
     Args::new(
         &input[plan.start..plan.end],
         &ranges[plan.args.0 as usize..plan.args.1 as usize],
@@ -469,18 +489,23 @@ fn args_of<'a>(plan: &Plan, ranges: &'a [weft_resp::ArgRange], input: &'a [u8]) 
 }
 
 /// Replies to a request that is not a valid command.
-fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], connection: &mut Connection) {
+fn reply_invalid_request(
+    thread: &mut ThreadState,
+    plan: &CommandPlan,
+    ranges: &[weft_resp::ArgRange],
+    connection: &mut Connection,
+) {
     match plan.kind {
-        Kind::Malformed(error) => {
+        RequestKind::Malformed(error) => {
             let mut text = b"ERR ".to_vec();
             text.extend_from_slice(&error.message());
-            reply_error(thread, connection, &CommandError::bytes(text));
+            reply_error(thread, connection, &CommandError::from_bytes(text));
             connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
         }
-        Kind::Unknown | Kind::Command(..) => {
+        RequestKind::Unknown | RequestKind::Command(..) => {
             let commands = crate::commands::registry();
-            let args = args_of(plan, ranges, &connection.input);
-            if is_http(args) {
+            let args = plan_args(plan, ranges, &connection.input);
+            if is_http_request(args) {
                 crate::observability::log::warning!(
                     "Closing a connection that sent a line of HTTP: {}",
                     connection.client.address
@@ -488,10 +513,10 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
                 connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
                 return;
             }
-            let error = if must_log_in(&thread.server, &connection.client) {
-                NOT_LOGGED_IN
+            let error = if must_authenticate(&thread.server, &connection.client) {
+                AUTHENTICATION_REQUIRED
             } else {
-                explain_unknown(commands, args)
+                unknown_command_error(commands, args)
             };
             let command = match commands.lookup(&args) {
                 Lookup::Found(command) => Some(command),
@@ -504,21 +529,21 @@ fn refuse(thread: &mut Thread, plan: &Plan, ranges: &[weft_resp::ArgRange], conn
                     .metrics
                     .record_rejection(thread.seat, command.id as usize);
             }
-            let error = transaction::refused(thread, &mut connection.client, command, error);
+            let error = transaction::note_refusal(thread, &mut connection.client, command, error);
             reply_error(thread, connection, &error);
         }
     }
     connection.consumed = plan.end;
 }
 
-fn reply_error(thread: &Thread, connection: &mut Connection, error: &CommandError) {
+fn reply_error(thread: &ThreadState, connection: &mut Connection, error: &CommandError) {
     let before = connection.output.mark();
     write_error(thread, error, &mut connection.output.bytes);
     connection.apply_reply_mode(before);
 }
 
 /// Records the end of an execution in the connection. Returns the next step that the connection waits for.
-fn settle(plan: &Plan, connection: &mut Connection, outcome: Outcome) -> Option<NextStep> {
+fn apply_outcome(plan: &CommandPlan, connection: &mut Connection, outcome: Outcome) -> Option<NextStep> {
     match outcome {
         Outcome::Contended => {
             connection.lease_failures += 1;

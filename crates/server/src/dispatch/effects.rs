@@ -12,19 +12,19 @@ use crate::state::Server;
 use weft_config::id;
 
 /// Values of more bytes take long to free.
-const LONG_BYTES: usize = 1 << 20;
+const LAZYFREE_BYTES: usize = 1 << 20;
 /// Values of more elements take long to free. They count as objects freed in the background.
-const LONG_EFFORT: usize = 64;
+const LAZYFREE_EFFORT: usize = 64;
 
 /// Frees what a command left. The caller's leases have ended.
 #[inline]
-pub fn release(effects: &mut Effects, server: &Server) {
+pub fn free_removed_values(effects: &mut Effects, server: &Server) {
     if effects.garbage.is_empty() && effects.removed.is_empty() {
         return;
     }
     for garbage in effects.garbage.drain(..) {
-        if let Some((objects, bytes)) = long_work(garbage.bytes(), garbage.object())
-            && in_background(RemovalCause::Command, server)
+        if let Some((objects, bytes)) = lazyfree_cost(garbage.bytes(), garbage.object())
+            && is_lazyfree_enabled(RemovalCause::Command, server)
         {
             server.background.lazyfree.free(objects, bytes, Box::new(garbage));
         }
@@ -34,8 +34,8 @@ pub fn release(effects: &mut Effects, server: &Server) {
             weft_table::ValueRef::Object(object) => Some(object),
             _ => None,
         };
-        if let Some((objects, bytes)) = long_work(removed.allocated_bytes(), object)
-            && in_background(cause, server)
+        if let Some((objects, bytes)) = lazyfree_cost(removed.allocated_bytes(), object)
+            && is_lazyfree_enabled(cause, server)
         {
             server.background.lazyfree.free(objects, bytes, Box::new(removed));
         }
@@ -44,20 +44,20 @@ pub fn release(effects: &mut Effects, server: &Server) {
 
 /// Returns the number of objects to count and the number of bytes if freeing this takes long, otherwise `None`.
 #[inline]
-fn long_work(bytes: usize, object: Option<&Value>) -> Option<(u64, usize)> {
+fn lazyfree_cost(bytes: usize, object: Option<&Value>) -> Option<(u64, usize)> {
     let Some(object) = object else {
-        return (bytes > LONG_BYTES).then_some((0, bytes));
+        return (bytes > LAZYFREE_BYTES).then_some((0, bytes));
     };
     let bytes = bytes + object.allocated_bytes();
-    if object.free_effort() > LONG_EFFORT {
+    if object.free_effort() > LAZYFREE_EFFORT {
         Some((1, bytes))
     } else {
-        (bytes > LONG_BYTES).then_some((0, bytes))
+        (bytes > LAZYFREE_BYTES).then_some((0, bytes))
     }
 }
 
 /// Returns `true` if long work of this cause goes to the lazyfree thread.
-fn in_background(cause: RemovalCause, server: &Server) -> bool {
+fn is_lazyfree_enabled(cause: RemovalCause, server: &Server) -> bool {
     let parameter = match cause {
         RemovalCause::Unlink => return true,
         RemovalCause::Del => id::LAZYFREE_LAZY_USER_DEL,

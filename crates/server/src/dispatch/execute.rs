@@ -7,27 +7,28 @@ use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::connection::Connection;
+use crate::state::UnservedKeys;
 
-use super::accounting::{CommandEnd, finish_command, write_error};
-use super::effects::release;
-use super::notifications::{Caller, announce};
-use super::record::{self, Thresholds};
+use super::accounting::{CommandEnd, record_command, write_error};
+use super::effects::free_removed_values;
+use super::notifications::{Caller, queue_notifications};
+use super::record::{self, CommandLogThresholds};
 use super::request::{Outcome, Request};
-use super::thread::{Call, Thread};
+use super::thread::{LeasedCall, ThreadState};
 use super::{propagate, redirect, serve, slot_stats};
 
 /// Frees memory and replies to served clients after the leases of a command have ended. In exclusive mode it runs just
 /// before that mode ends.
 #[inline]
-pub(super) fn settle_effects(thread: &mut Thread) {
-    release(&mut thread.effects, &thread.server);
-    serve::mail(thread);
+pub(super) fn apply_effects(thread: &mut ThreadState) {
+    free_removed_values(&mut thread.effects, &thread.server);
+    serve::notify_served_clients(thread);
 }
 
 /// Checks which keys of a command are on this node, if its slot is migrating.
 #[cold]
-pub(super) fn settle_moving(
-    thread: &Thread,
+pub(super) fn check_migrating_slot(
+    thread: &ThreadState,
     request: &Request<'_>,
     keys: &[PlannedKey],
     held: &HeldLeases<'_, '_>,
@@ -38,13 +39,13 @@ pub(super) fn settle_moving(
     };
     let args = request.args(&connection.input);
     let keys = keys.iter().map(|key| (args, key));
-    redirect::settle_moving(thread, view, &connection.client, moving, held, keys)
+    redirect::check_migrating_keys(thread, view, &connection.client, moving, held, keys)
 }
 
 /// Replies with a redirection or refusal to a command that already holds its leases.
 #[cold]
-pub(super) fn refuse_moving(
-    thread: &mut Thread,
+pub(super) fn reply_redirection(
+    thread: &mut ThreadState,
     (request, keys): (&Request<'_>, &[PlannedKey]),
     connection: &mut Connection,
     error: CommandError,
@@ -62,40 +63,48 @@ pub(super) fn refuse_moving(
     Outcome::Done
 }
 
-/// Runs a plan's handler under the leases. The caller runs [`settle_effects`] after the leases have ended.
+/// Runs a plan's handler under the leases. The caller runs [`apply_effects`] after the leases have ended.
 #[inline]
-pub(super) fn run<'p>(
-    thread: &mut Thread,
+pub(super) fn run_handler<'p>(
+    thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
     request: &Request<'_>,
     keys: &[PlannedKey],
     held: HeldLeases<'_, 'p>,
     connection: &mut Connection,
 ) -> Outcome {
-    run_as(thread, pass, request, keys, held, connection, request.binding.run)
+    run_with_handler(thread, pass, request, keys, held, connection, request.binding.handler)
 }
 
 /// Deletes the expired keys that the command would read, then runs its handler; see [`run`].
 #[cold]
-pub(super) fn run_without_expired<'p>(
-    thread: &mut Thread,
+pub(super) fn delete_expired_and_run<'p>(
+    thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
     request: &Request<'_>,
     keys: &[PlannedKey],
     held: HeldLeases<'_, 'p>,
     connection: &mut Connection,
 ) -> Outcome {
-    let handler = request.binding.run;
-    run_as(thread, pass, request, keys, held, connection, |context| {
+    let handler = request.binding.handler;
+    run_with_handler(thread, pass, request, keys, held, connection, |context| {
         context.keys.delete_expired();
         handler(context)
     })
 }
 
+/// What is left after a handler has run.
+struct HandlerEnd {
+    result: CommandResult,
+    next_step: NextStep,
+    /// Ready keys whose waiting clients could not be served under the leases.
+    unserved: Option<Box<UnservedKeys>>,
+}
+
 /// Runs `handler` in place of the plan's own handler; see [`run`].
 #[inline]
-pub(super) fn run_as<'p>(
-    thread: &mut Thread,
+pub(super) fn run_with_handler<'p>(
+    thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
     request: &Request<'_>,
     keys: &[PlannedKey],
@@ -104,116 +113,144 @@ pub(super) fn run_as<'p>(
     handler: impl FnOnce(&mut Context<'_, 'p>) -> CommandResult,
 ) -> Outcome {
     let command = request.command;
+    let before = connection.output.mark();
+    let length_before = connection.output.len();
+    let lookups = (thread.effects.hits, thread.effects.misses);
+    let end = call_handler(thread, pass, request, keys, held, connection, handler);
+    let HandlerEnd {
+        result,
+        next_step,
+        unserved,
+    } = end;
+    let failed = result.is_err();
+    if let Err(error) = result {
+        connection.output.truncate(before);
+        write_error(thread, &error, &mut connection.output.bytes);
+    }
+    if next_step.is_unfinished() {
+        if !matches!(next_step, NextStep::Background(_) | NextStep::Block(_)) {
+            // The run that produces the reply is the one that is counted.
+            connection.output.truncate(before);
+            (thread.effects.hits, thread.effects.misses) = lookups;
+        }
+        return leave_unfinished(thread, request, keys, connection, next_step);
+    }
     let Connection {
         client, input, output, ..
     } = connection;
     let args = request.args(input);
-    client.last_command = command.full_name;
-    let before = output.mark();
-    let length_before = output.len();
-    let lookups = (thread.effects.hits, thread.effects.misses);
+    let ending = CommandEnd {
+        nanoseconds: record_command(thread, command, failed),
+        request_bytes: request.plan.end - request.plan.start,
+        reply_bytes: output.len() - length_before,
+    };
+    let thresholds = CommandLogThresholds::from_tunables(&thread.tunables);
+    record::log_if_exceeded(&thread.server, command, thresholds, &ending, || {
+        record::logged_command(command, args, client)
+    });
+    if thread.tunables.slot_stats {
+        slot_stats::count_plan(thread, (request, keys), (client, input), &ending);
+    }
+    match next_step {
+        NextStep::Reply => {
+            // There is nothing to drop. The call that finds this out would cost more than everything else here.
+            std::mem::forget(next_step);
+            let Some(unserved) = unserved else {
+                connection.apply_reply_mode(before);
+                return Outcome::Done;
+            };
+            let reply = connection.output.split_off(before);
+            Outcome::After(NextStep::AwaitServing(Box::new((*unserved, reply))))
+        }
+        other => {
+            thread.unserved.extend(unserved.map(|unserved| *unserved));
+            Outcome::After(other)
+        }
+    }
+}
+
+/// Calls a handler under its leases. Propagates its changes, serves blocked clients and records notifications.
+#[inline]
+fn call_handler<'p>(
+    thread: &mut ThreadState,
+    pass: Option<&'p GatePassage<'p>>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    held: HeldLeases<'_, 'p>,
+    connection: &mut Connection,
+    handler: impl FnOnce(&mut Context<'_, 'p>) -> CommandResult,
+) -> HandlerEnd {
+    let Connection {
+        client, input, output, ..
+    } = connection;
+    client.last_command = request.command.full_name;
     let dirty = thread.effects.dirty;
     // Read under the leases: a client that registered interest in one of the keys did so under leases, too.
     thread.effects.hooks = thread.server.keyspace.hooks.current();
-    let (frame, served) = thread.split();
+    let (frame, served) = thread.split_frame();
     let server = frame.server;
-    let call = Call {
-        command,
-        args,
+    let call = LeasedCall {
+        command: request.command,
+        args: request.args(input),
         planned: keys,
         held,
         pass,
     };
-    // A block ends the context, because `drop(context)` would move it.
-    let (result, after, unserved) = {
-        let mut context = frame.context(call, client, output);
-        let result = handler(&mut context);
-        if context.keys.effects.is_logging() {
-            propagate::end_call(&mut context.keys, &context.after, dirty);
-            context.keys.effects.log_writer.end_measured_unit();
-        }
-        let unserved = if context.keys.effects.ready.is_empty() {
-            None
-        } else {
-            serve::serve_ready(&mut context.keys, pass, server, served)
-        };
-        if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
-            let runs_again = context.after.is_restarted();
-            announce(&mut context, runs_again, Caller::Client);
-        }
-        if context.keys.effects.log_writer.has_pending_ops() {
-            context.client.last_write_sequence = propagate::commit(context.keys.effects);
-        }
-        (result, context.after, unserved)
-    };
-    let failed = result.is_err();
-    if let Err(error) = result {
-        output.truncate(before);
-        write_error(thread, &error, &mut output.bytes);
+    let mut context = frame.context(call, client, output);
+    let result = handler(&mut context);
+    if context.keys.effects.is_logging() {
+        propagate::propagate_call(&mut context.keys, &context.next_step, dirty);
+        context.keys.effects.log_writer.end_measured_unit();
     }
+    let unserved = if context.keys.effects.ready.is_empty() {
+        None
+    } else {
+        serve::serve_blocked_clients(&mut context.keys, pass, server, served)
+    };
+    if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
+        let runs_again = context.next_step.is_restarted();
+        queue_notifications(&mut context, runs_again, Caller::Client);
+    }
+    if context.keys.effects.log_writer.has_pending_ops() {
+        context.client.last_write_sequence = propagate::commit_unit(context.keys.effects);
+    }
+    HandlerEnd {
+        result,
+        next_step: context.next_step,
+        unserved,
+    }
+}
+
+/// Ends the run of a command that has not replied: it runs again, elsewhere or later.
+#[cold]
+fn leave_unfinished(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &Connection,
+    next_step: NextStep,
+) -> Outcome {
+    let (command, client) = (request.command, &connection.client);
+    let args = request.args(&connection.input);
     let request_bytes = request.plan.end - request.plan.start;
-    let after = match after {
-        NextStep::Nothing => NextStep::Nothing,
-        NextStep::Defer => {
-            output.truncate(before);
-            // The run that produces the reply is the one that is counted.
-            (thread.effects.hits, thread.effects.misses) = lookups;
-            return Outcome::Contended;
-        }
-        NextStep::Leave(snapshot) => {
-            output.truncate(before);
-            (thread.effects.hits, thread.effects.misses) = lookups;
-            return Outcome::After(NextStep::Leave(snapshot));
-        }
+    match next_step {
+        NextStep::Defer => Outcome::Contended,
         NextStep::Background(work) => {
             thread.ticks = thread.timer.raw();
-            let slot = slot_stats::slot_if_counted(thread, command, args, keys);
-            let work = record::counted((command, args), client, request_bytes, slot, *work);
-            return Outcome::After(NextStep::Background(Box::new(work)));
-        }
-        NextStep::AsWriter => {
-            output.truncate(before);
-            (thread.effects.hits, thread.effects.misses) = lookups;
-            return Outcome::After(NextStep::AsWriter);
+            let slot = slot_stats::accounting_slot(thread, command, args, keys);
+            let work = record::with_command_accounting((command, args), client, request_bytes, slot, *work);
+            Outcome::After(NextStep::Background(Box::new(work)))
         }
         NextStep::Block(mut blocked) => {
             let now = thread.timer.raw();
             blocked.nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
             thread.ticks = now;
             blocked.request_bytes = request_bytes;
-            blocked.slot = slot_stats::slot_if_counted(thread, command, args, keys);
-            let subject = || record::subject_of(command, args, client);
-            blocked.subject = record::might_be_remembered(&thread.tunables, &blocked).then(subject);
-            return Outcome::After(NextStep::Block(blocked));
+            blocked.slot = slot_stats::accounting_slot(thread, command, args, keys);
+            let subject = || record::logged_command(command, args, client);
+            blocked.logged_command = record::may_exceed_thresholds(&thread.tunables, &blocked).then(subject);
+            Outcome::After(NextStep::Block(blocked))
         }
-        other => other,
-    };
-    let ending = CommandEnd {
-        nanoseconds: finish_command(thread, command, failed),
-        request_bytes,
-        reply_bytes: output.len() - length_before,
-    };
-    let thresholds = Thresholds::of(&thread.tunables);
-    record::remember(&thread.server, command, thresholds, &ending, || {
-        record::subject_of(command, args, client)
-    });
-    if thread.tunables.slot_stats {
-        slot_stats::book_run(thread, (request, keys), (client, input), &ending);
-    }
-    match after {
-        NextStep::Nothing => {
-            // There is nothing to drop. The call that finds this out would cost more than everything else here.
-            std::mem::forget(after);
-            let Some(unserved) = unserved else {
-                connection.apply_reply_mode(before);
-                return Outcome::Done;
-            };
-            let reply = connection.output.split_off(before);
-            Outcome::After(NextStep::Serve(Box::new((*unserved, reply))))
-        }
-        other => {
-            thread.unserved.extend(unserved.map(|unserved| *unserved));
-            Outcome::After(other)
-        }
+        other => Outcome::After(other),
     }
 }

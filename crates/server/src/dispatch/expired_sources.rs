@@ -26,80 +26,80 @@ use crate::keyspace::access::{HeldLeases, Lease, is_expired};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::transaction::Transaction;
 use weft_command_table::registry::Command;
-use weft_command_table::spec::Flags as CommandFlags;
+use weft_command_table::spec::CommandFlags;
 
-use super::leases::lease;
-use super::thread::Thread;
+use super::leases::lease_slots;
+use super::thread::ThreadState;
 
-/// Facts about the leases that [`lease_sources`] has taken.
+/// Facts about the leases that [`lease_command`] has taken.
 #[derive(Clone, Copy)]
 pub(super) struct SourceLeases {
     /// `true` if a slot that may be written has pinned values, or values that a snapshot has to save before they
     /// change.
-    pub meets_loans: bool,
+    pub has_marked_slots: bool,
     /// `true` if a key that the command only reads has expired. Its slot is held for writing.
-    pub finds_expired: bool,
+    pub has_expired_source: bool,
 }
 
 /// Returns `true` if the command may write and therefore has to delete the expired keys that it finds.
 #[inline]
-pub(super) fn deletes_expired(thread: &Thread, command: &Command<Binding>) -> bool {
+pub(super) fn must_delete_expired(thread: &ThreadState, command: &Command<Binding>) -> bool {
     command.spec.flags.contains(CommandFlags::WRITE) && !thread.standing.expiry_is_remote()
 }
 
 /// Leases a command's keys as [`lease`] does, and the slots of expired keys for writing.
-pub(super) fn lease_sources<'p>(
-    thread: &mut Thread,
+pub(super) fn lease_command<'p>(
+    thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
     (command, args, db): (&Command<Binding>, Args<'_>, usize),
     keys: &mut [PlannedKey],
     many: &mut Vec<Lease<'p>>,
     failures: u32,
 ) -> Option<SourceLeases> {
-    let meets_loans = lease(pass, keys, &mut thread.order, many, failures)?;
+    let meets_loans = lease_slots(pass, keys, &mut thread.order, many, failures)?;
     let mut expired = Vec::new();
-    if keys.iter().any(|key| !key.is_write) && deletes_expired(thread, command) {
+    if keys.iter().any(|key| !key.is_write) && must_delete_expired(thread, command) {
         let held = HeldLeases::Many(many);
         let is_found = |key| has_expired(&held, key, (args, db), thread.expiry_ms);
         expired.extend((0..keys.len()).filter(|index| is_found(&keys[*index])));
     }
     if expired.is_empty() {
         return Some(SourceLeases {
-            meets_loans,
-            finds_expired: false,
+            has_marked_slots: meets_loans,
+            has_expired_source: false,
         });
     }
     Some(SourceLeases {
-        meets_loans: lease_as_writer(thread, pass, keys, &expired, many, failures)?,
-        finds_expired: true,
+        has_marked_slots: lease_expired_for_writing(thread, pass, keys, &expired, many, failures)?,
+        has_expired_source: true,
     })
 }
 
 /// Leases a transaction's keys as [`lease`] does. The slots of expired keys that its writing commands read are leased
 /// for writing.
 pub(super) fn lease_transaction<'p>(
-    thread: &mut Thread,
+    thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
     transaction: &mut Transaction,
     many: &mut Vec<Lease<'p>>,
     failures: u32,
 ) -> Option<bool> {
-    let meets_loans = lease(pass, &mut transaction.keys, &mut thread.order, many, failures)?;
+    let meets_loans = lease_slots(pass, &mut transaction.keys, &mut thread.order, many, failures)?;
     let commands = crate::commands::registry().commands();
     let held = HeldLeases::Many(many);
     let mut expired = Vec::new();
     for queued in &transaction.commands {
         let command = commands.get(queued.command);
-        if command.is_some_and(|command| deletes_expired(thread, command)) {
-            let place = (transaction.args(queued), queued.db);
-            let is_found = |key| has_expired(&held, key, place, thread.expiry_ms);
+        if command.is_some_and(|command| must_delete_expired(thread, command)) {
+            let args_and_db = (transaction.args(queued), queued.db);
+            let is_found = |key| has_expired(&held, key, args_and_db, thread.expiry_ms);
             expired.extend(queued.key_indices().filter(|index| is_found(&transaction.keys[*index])));
         }
     }
     if expired.is_empty() {
         return Some(meets_loans);
     }
-    lease_as_writer(thread, pass, &mut transaction.keys, &expired, many, failures)
+    lease_expired_for_writing(thread, pass, &mut transaction.keys, &expired, many, failures)
 }
 
 /// Returns `true` if a key that is only read exists and has expired.
@@ -116,8 +116,8 @@ fn has_expired(held: &HeldLeases<'_, '_>, key: &PlannedKey, (args, db): (Args<'_
 
 /// Leases the keys again, the `expired` ones for writing. The plan stays unchanged.
 #[cold]
-fn lease_as_writer<'p>(
-    thread: &mut Thread,
+fn lease_expired_for_writing<'p>(
+    thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
     keys: &mut [PlannedKey],
     expired: &[usize],
@@ -126,7 +126,7 @@ fn lease_as_writer<'p>(
 ) -> Option<bool> {
     many.clear();
     expired.iter().for_each(|index| keys[*index].is_write = true);
-    let leased = lease(pass, keys, &mut thread.order, many, failures);
+    let leased = lease_slots(pass, keys, &mut thread.order, many, failures);
     expired.iter().for_each(|index| keys[*index].is_write = false);
     leased
 }

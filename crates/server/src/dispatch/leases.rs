@@ -5,14 +5,14 @@ use crate::keyspace::access::Lease;
 use crate::keyspace::key_identity::PlannedKey;
 
 /// The number of failed attempts after which a writer makes the slot refuse new readers.
-pub const PATIENCE: u32 = 3;
+pub const ANNOUNCE_AFTER_FAILURES: u32 = 3;
 /// The number of failed attempts after which a reader regards the announcement of a writer on a free slot as left over.
 /// A writer that still waits has tried as often by then.
-const READERS_PATIENCE: u32 = 12;
+const IGNORE_ANNOUNCEMENT_AFTER_FAILURES: u32 = 12;
 
 /// Leases the slots of the keys: all, or none. Returns `None` if a lease is refused. Otherwise returns `true` if a slot
 /// to be written has pinned values, or values that a snapshot has to save before they change.
-pub(super) fn lease<'p>(
+pub(super) fn lease_slots<'p>(
     pass: &'p GatePassage<'p>,
     keys: &mut [PlannedKey],
     order: &mut Vec<(u16, bool, u32)>,
@@ -42,7 +42,7 @@ pub(super) fn lease<'p>(
             end += 1;
         }
         let write = order[end - 1].1;
-        let Some(held) = lease_one(pass, slot as usize, write, failures) else {
+        let Some(held) = lease_slot(pass, slot as usize, write, failures) else {
             many.clear();
             return None;
         };
@@ -58,24 +58,24 @@ pub(super) fn lease<'p>(
 
 /// Leases one slot, with a bounded number of attempts.
 #[inline]
-pub(super) fn lease_one<'p>(pass: &'p GatePassage<'p>, slot: usize, write: bool, failures: u32) -> Option<Lease<'p>> {
+pub(super) fn lease_slot<'p>(pass: &'p GatePassage<'p>, slot: usize, write: bool, failures: u32) -> Option<Lease<'p>> {
     let held = if write {
         pass.write_spinning(slot).map(Lease::Write)
     } else {
         pass.read_spinning(slot).map(Lease::Read)
     };
-    if held.is_none() && failures >= PATIENCE {
-        insist(pass, slot, write, failures);
+    if held.is_none() && failures >= ANNOUNCE_AFTER_FAILURES {
+        update_announcement(pass, slot, write, failures);
     }
     held
 }
 
 /// Announces a writer that keeps being refused. For a reader, ends the announcement of a writer that has given up.
 #[cold]
-fn insist(pass: &GatePassage<'_>, slot: usize, write: bool, failures: u32) {
+fn update_announcement(pass: &GatePassage<'_>, slot: usize, write: bool, failures: u32) {
     if write {
         pass.announce_writer(slot);
-    } else if failures >= READERS_PATIENCE {
+    } else if failures >= IGNORE_ANNOUNCEMENT_AFTER_FAILURES {
         pass.end_announcement(slot);
     }
 }

@@ -30,77 +30,77 @@ use crate::observability::metrics::Counter;
 use crate::replication::ReplicationState;
 use weft_config::id;
 
-use super::effects::release;
-use super::thread::Thread;
+use super::effects::free_removed_values;
+use super::thread::ThreadState;
 
 /// The minimum that a thread may allocate between two checks, however little memory remains, in bytes.
-const QUANTUM: i64 = 1024;
+const MIN_SHARE_BYTES: i64 = 1024;
 /// The bytes that a thread may take between two checks, however much memory is free.
-const LARGEST_SHARE: i64 = 1 << 20;
+const MAX_SHARE_BYTES: i64 = 1 << 20;
 /// The number of evicted keys between two reads of the clock.
-const KEYS_A_LOOK: u32 = 16;
+const KEYS_PER_CLOCK_READ: u32 = 16;
 /// The time limit of eviction for all commands of a batch, as a multiple of the limit for one command.
-const SHARES_A_BATCH: u32 = 8;
+const TIME_LIMITS_PER_BATCH: u32 = 8;
 /// The number of consecutive attempts that find all slots in use before eviction pauses for other threads.
 const BUSY_ATTEMPTS: u32 = 4;
 
 /// Evicts until memory is below the limit, as far as possible, and records the result in the thread's [`MemoryLimit`].
 /// The thread holds no lease. Must only be called while there is a limit.
 #[inline]
-pub fn evict_to_limit(thread: &mut Thread, pass: &GatePassage<'_>) {
+pub fn evict_to_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     let room = &thread.room;
     if room.cell.is_some() && room.batch == thread.batches && memory::thread_balance() < room.look_at {
         return;
     }
-    look(thread, pass);
+    check_limit(thread, pass);
 }
 
 /// Publishes what the thread has allocated. It is called at the end of a turn, because the thread may sleep then.
 #[inline]
-pub fn put(thread: &mut Thread) {
+pub fn publish_balance(thread: &mut ThreadState) {
     if let Some(cell) = &mut thread.room.cell {
         thread.server.memory.store_balance(cell);
     }
 }
 
 #[inline(never)]
-fn look(thread: &mut Thread, pass: &GatePassage<'_>) {
+fn check_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     if thread.room.batch != thread.batches {
         (thread.room.batch, thread.room.spent) = (thread.batches, Duration::ZERO);
     }
-    let room = match excess(thread) {
-        0 => LimitState::Room,
-        _ if !may_evict(thread) => LimitState::Room,
+    let room = match excess_bytes(thread) {
+        0 => LimitState::WithinLimit,
+        _ if !may_evict(thread) => LimitState::WithinLimit,
         // Imported data stays until the import has ended.
         _ if thread.standing.contains(ReplicationState::IMPORT_MODE) => LimitState::Full,
-        wanted => match thread.tunables.eviction {
+        wanted => match thread.tunables.eviction_policy {
             None => LimitState::Full,
             Some(policy) => evict(thread, pass, policy, wanted),
         },
     };
-    note(thread, room);
+    set_limit_state(thread, room);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LimitState {
-    Room,
+    WithinLimit,
     /// Still above the limit: eviction goes on between batches.
-    Some,
+    Evicting,
     /// Nothing could be evicted now: other threads must go on first.
-    Later,
+    Retry,
     Full,
 }
 
-fn note(thread: &mut Thread, found: LimitState) {
-    thread.room.is_full = found == LimitState::Full;
-    thread.room.is_evicting = found == LimitState::Some;
-    thread.server.memory.note_limit(found == LimitState::Room);
+fn set_limit_state(thread: &mut ThreadState, state: LimitState) {
+    thread.room.is_full = state == LimitState::Full;
+    thread.room.is_evicting = state == LimitState::Evicting;
+    thread.server.memory.note_limit(state == LimitState::WithinLimit);
 }
 
 /// Returns how far memory usage is above the limit, in bytes. If it is not above, sets the thread's new share of the
 /// remaining memory.
-fn excess(thread: &mut Thread) -> u64 {
-    put(thread);
+fn excess_bytes(thread: &mut ThreadState) -> u64 {
+    publish_balance(thread);
     let server = &thread.server;
     let limit = thread.tunables.max_memory;
     let mut used = server.memory.used_bytes();
@@ -109,7 +109,7 @@ fn excess(thread: &mut Thread) -> u64 {
     }
     let left = limit.saturating_sub(used) as i64;
     let workers = server.lifecycle.active_workers.load(Ordering::Relaxed).max(1) as i64;
-    let share = (left / (2 * workers)).clamp(QUANTUM, LARGEST_SHARE);
+    let share = (left / (2 * workers)).clamp(MIN_SHARE_BYTES, MAX_SHARE_BYTES);
     let excess = used.saturating_sub(limit);
     // Above the limit every command checks, because another thread may have freed memory.
     thread.room.look_at = match excess {
@@ -120,53 +120,53 @@ fn excess(thread: &mut Thread) -> u64 {
 }
 
 /// Returns `true` if this server evicts keys on its own at the moment.
-fn may_evict(thread: &Thread) -> bool {
+fn may_evict(thread: &ThreadState) -> bool {
     let ignores = || thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY);
     let follows = thread.standing.contains(ReplicationState::IS_REPLICA) && ignores();
     let loads = thread.standing.contains(ReplicationState::LOADING);
-    !follows && !loads && !thread.server.clients.pause.holds_writes(thread.now_ms)
+    !follows && !loads && !thread.server.clients.pause.are_writes_paused(thread.now_ms)
 }
 
 /// Evicts until `wanted` bytes are free, memory usage is within the limit, or the time is over.
-fn evict(thread: &mut Thread, pass: &GatePassage<'_>, policy: EvictionPolicy, wanted: u64) -> LimitState {
+fn evict(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolicy, needed_bytes: u64) -> LimitState {
     let limit = thread.tunables.eviction_time;
     // A limit of zero still evicts a few keys, since the clock is not read before.
-    if thread.room.spent > limit.saturating_mul(SHARES_A_BATCH) || thread.effects.log_writer.is_backlogged() {
+    if thread.room.spent > limit.saturating_mul(TIME_LIMITS_PER_BATCH) || thread.effects.log_writer.is_backlogged() {
         return match thread.effects.log_writer.is_backlogged() {
-            true => LimitState::Later,
-            false => LimitState::Some,
+            true => LimitState::Retry,
+            false => LimitState::Evicting,
         };
     }
     let start = Instant::now();
     let (mut keys, mut busy, mut freed) = (0u32, 0, 0);
-    let found = loop {
+    let attempt_result = loop {
         match evict_one(thread, pass, policy) {
             (EvictionAttempt::Evicted, bytes) => (keys, busy, freed) = (keys + 1, 0, freed + bytes),
             (EvictionAttempt::NoCandidate, _) => break LimitState::Full,
             (EvictionAttempt::Busy, _) => busy += 1,
         }
         // The messages about evicted keys take memory for a moment. No key is evicted for that.
-        if excess(thread) == 0 || freed >= wanted {
-            break LimitState::Room;
+        if excess_bytes(thread) == 0 || freed >= needed_bytes {
+            break LimitState::WithinLimit;
         }
-        let is_late = keys.is_multiple_of(KEYS_A_LOOK) && start.elapsed() > limit;
+        let is_late = keys.is_multiple_of(KEYS_PER_CLOCK_READ) && start.elapsed() > limit;
         if busy == BUSY_ATTEMPTS {
-            break LimitState::Later;
+            break LimitState::Retry;
         }
         if is_late || pass.gate_is_closing() {
-            break LimitState::Some;
+            break LimitState::Evicting;
         }
     };
     let elapsed = start.elapsed();
     thread.room.spent = thread.room.spent.saturating_add(elapsed);
     thread.effects.log_writer.wake();
-    thread.keep_ready();
-    note_spike(thread, "eviction-cycle", elapsed);
-    found
+    thread.collect_ready_keys();
+    record_latency_spike(thread, "eviction-cycle", elapsed);
+    attempt_result
 }
 
 /// Evicts one key if possible. Also returns the bytes that were freed.
-fn evict_one(thread: &mut Thread, pass: &GatePassage<'_>, policy: EvictionPolicy) -> (EvictionAttempt, u64) {
+fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolicy) -> (EvictionAttempt, u64) {
     let start = Instant::now();
     let server = &thread.server;
     let around = EvictionContext {
@@ -177,13 +177,14 @@ fn evict_one(thread: &mut Thread, pass: &GatePassage<'_>, policy: EvictionPolicy
         samples: thread.tunables.eviction_samples,
         is_lazy: thread.tunables.lazy_eviction,
     };
-    let tell = &mut |effects: &mut Effects| NotificationSender::new(server, effects, thread.seat).tell(0);
+    let tell =
+        &mut |effects: &mut Effects| NotificationSender::new(server, effects, thread.seat).send_recorded_effects(0);
     let attempt = thread.room.chooser.evict(policy, &around, &mut thread.effects, tell);
     let freed = removed_bytes(&thread.effects.removed);
     if attempt == EvictionAttempt::Evicted {
-        release(&mut thread.effects, server);
+        free_removed_values(&mut thread.effects, server);
         server.stats.metrics.add(thread.seat, Counter::EvictedKeys, 1);
-        note_spike(thread, "eviction-del", start.elapsed());
+        record_latency_spike(thread, "eviction-del", start.elapsed());
     }
     (attempt, freed as u64)
 }
@@ -197,7 +198,7 @@ fn removed_bytes(removed: &[(Removed<Value>, RemovalCause)]) -> usize {
     removed.iter().map(|(entry, _)| bytes(entry)).sum()
 }
 
-fn note_spike(thread: &Thread, event: &'static str, elapsed: Duration) {
+fn record_latency_spike(thread: &ThreadState, event: &'static str, elapsed: Duration) {
     if elapsed.as_nanos() as u64 >= thread.tunables.latency_event_ns {
         let spike_ms = elapsed.as_millis() as u64;
         thread

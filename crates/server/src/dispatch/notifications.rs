@@ -10,10 +10,10 @@ use crate::net::client::{Client, ClientFlags};
 use crate::notify::messages::NotificationSender;
 use crate::notify::monitor::monitor_line;
 use crate::state::Server;
-use weft_command_table::spec::Flags as CommandFlags;
+use weft_command_table::spec::CommandFlags;
 use weft_config::id;
 
-use super::record::is_secret;
+use super::record::is_redacted;
 
 /// The caller of the command.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,28 +29,28 @@ pub(super) enum Caller {
 /// Queues what a finished command causes for observing clients. Does nothing for a command that will run again from its
 /// start.
 #[cold]
-pub(super) fn announce(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Caller) {
+pub(super) fn queue_notifications(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Caller) {
     if runs_again {
         ctx.keys.effects.changes.clear();
         return;
     }
     let (seat, by) = (ctx.keys.context.thread_index, ctx.client.id);
-    let shows = ctx.keys.effects.hooks.intersects(Hooks::MONITOR) && is_shown(ctx.command.spec.flags);
-    let shown = shows.then(|| command_line(ctx, caller));
+    let shows = ctx.keys.effects.hooks.intersects(Hooks::MONITOR) && is_shown_to_monitors(ctx.command.spec.flags);
+    let shown = shows.then(|| format_monitor_line(ctx, caller));
     let mut post = NotificationSender::new(ctx.server, ctx.keys.effects, seat);
-    post.tell(by);
+    post.send_recorded_effects(by);
     if let Some(line) = shown {
-        post.show(line);
+        post.send_monitor_line(line);
     }
     // This comes last: a read command that updates a cache inside the value (PFCOUNT) keeps the client's copy valid.
-    remember_keys(ctx);
+    track_read_keys(ctx);
     if caller == Caller::Client && ctx.client.transaction.is_none() && !ctx.command.full_name.starts_with("client|") {
-        forget_caching(ctx.client);
+        reset_client_caching(ctx.client);
     }
 }
 
 /// Resets CLIENT CACHING, which applies to one command only.
-pub(super) fn forget_caching(client: &mut Client) {
+pub(super) fn reset_client_caching(client: &mut Client) {
     if let Some(tracking) = &mut client.tracking {
         tracking.caching_was_called = false;
     }
@@ -58,42 +58,46 @@ pub(super) fn forget_caching(client: &mut Client) {
 
 /// Tracks the keys that a client has read, if the client uses client-side caching. The caller holds the leases of the
 /// keys.
-fn remember_keys(ctx: &Context<'_, '_>) {
+fn track_read_keys(ctx: &Context<'_, '_>) {
     let reads = ctx.command.spec.flags.contains(CommandFlags::READONLY);
     let Some(tracking) = ctx.client.tracking.as_deref().filter(|_| reads) else {
         return;
     };
-    if tracking.should_remember_keys() {
+    if tracking.should_track_next_command() {
         for index in 0..ctx.keys.len() {
             ctx.server
                 .clients
                 .tracking
-                .remember(ctx.keys.name(index), ctx.client.id);
+                .add_reader(ctx.keys.name(index), ctx.client.id);
         }
     }
 }
 
-fn is_shown(flags: CommandFlags) -> bool {
+fn is_shown_to_monitors(flags: CommandFlags) -> bool {
     !flags.intersects(CommandFlags::ADMIN.with(CommandFlags::SKIP_MONITOR))
 }
 
-fn command_line(ctx: &Context<'_, '_>, caller: Caller) -> Vec<u8> {
+fn format_monitor_line(ctx: &Context<'_, '_>, caller: Caller) -> Vec<u8> {
     let name = ctx.command.full_name;
     let from = match caller {
         Caller::Script => "lua".to_owned(),
-        Caller::Client | Caller::Transaction => who(ctx.server, ctx.client),
+        Caller::Client | Caller::Transaction => format_client(ctx.server, ctx.client),
     };
     monitor_line(unix_us(), ctx.client.db, &from, ctx.args.iter(), |index| {
-        is_secret(name, ctx.args, index)
+        is_redacted(name, ctx.args, index)
     })
 }
 
 /// Formats the MONITOR line of EXEC or of a script's command. It is shown after the lines of the commands within.
-pub(super) fn line_of_whole<'a>(server: &Server, client: &Client, words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-    monitor_line(unix_us(), client.db, &who(server, client), words, |_| false)
+pub(super) fn monitor_line_of_unit<'a>(
+    server: &Server,
+    client: &Client,
+    words: impl Iterator<Item = &'a [u8]>,
+) -> Vec<u8> {
+    monitor_line(unix_us(), client.db, &format_client(server, client), words, |_| false)
 }
 
-fn who(server: &Server, client: &Client) -> String {
+fn format_client(server: &Server, client: &Client) -> String {
     if client.flags.contains(ClientFlags::UNIX_SOCKET) {
         let path = server.config.text(id::UNIXSOCKET);
         return format!("unix:{}", String::from_utf8_lossy(&path));

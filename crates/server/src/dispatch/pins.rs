@@ -14,20 +14,20 @@ use crate::keyspace::access::HeldLeases;
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::connection::Connection;
-use weft_command_table::keys::{KeyPosition, walk};
+use weft_command_table::keys::{KeyPosition, walk_keys};
 use weft_command_table::spec::{CommandSpec, Group, KeyFlags};
 
 use super::request::Request;
 
 /// A collection with more bytes takes long to copy.
-const LONG_COLLECTION_BYTES: usize = 64 << 10;
+const LARGE_COLLECTION_BYTES: usize = 64 << 10;
 /// A string with more bytes takes long to copy.
-const LONG_STRING_BYTES: usize = 512 << 10;
+const LARGE_STRING_BYTES: usize = 512 << 10;
 
 /// Returns `true` if a request has to wait until values are no longer pinned, or until they are saved. At least one
 /// slot that it may write is marked.
 #[cold]
-pub fn must_wait(
+pub fn must_wait_for_pins(
     keyspace: &Keyspace,
     request: &Request<'_>,
     keys: &[PlannedKey],
@@ -35,13 +35,13 @@ pub fn must_wait(
     connection: &Connection,
 ) -> bool {
     let args = request.args(&connection.input);
-    changes_lent(keyspace, request.command.spec, args, keys, held, connection.client.db)
+    changes_pinned_value(keyspace, request.command.spec, args, keys, held, connection.client.db)
 }
 
 /// Returns `true` if a command would change a large value in place that is pinned or not saved yet. The value is then
 /// marked as wanted.
 #[cold]
-pub fn changes_lent(
+pub fn changes_pinned_value(
     keyspace: &Keyspace,
     spec: &CommandSpec,
     args: Args<'_>,
@@ -67,22 +67,28 @@ pub fn changes_lent(
         return false;
     }
     let mut flags: Vec<KeyFlags> = Vec::with_capacity(keys.len());
-    walk(spec, &args, &mut |position: KeyPosition| flags.push(position.flags));
-    let in_place = |flags: &KeyFlags| !flags.replaces() && !flags.removes();
+    walk_keys(spec, &args, &mut |position: KeyPosition| flags.push(position.flags));
+    let in_place = |flags: &KeyFlags| !flags.is_overwrite() && !flags.is_removal();
     let changed = keys
         .iter()
         .zip(&flags)
         .filter(|(key, flags)| key.is_write && in_place(flags));
     let waits = |key: &PlannedKey| {
         let entry = held.entry(key, db, args).filter(|entry| is_large(*entry));
-        entry.is_some_and(|entry| is_wanted(keyspace, key, args, entry, db))
+        entry.is_some_and(|entry| must_wait_for_value(keyspace, key, args, entry, db))
     };
     changed.map(|(key, _)| key).any(waits)
 }
 
 /// Returns `true` if a large value has to be unpinned or saved before it changes, and registers that a writer waits for
 /// it.
-fn is_wanted(keyspace: &Keyspace, key: &PlannedKey, args: Args<'_>, entry: EntryRef<'_, Value>, db: usize) -> bool {
+fn must_wait_for_value(
+    keyspace: &Keyspace,
+    key: &PlannedKey,
+    args: Args<'_>,
+    entry: EntryRef<'_, Value>,
+    db: usize,
+) -> bool {
     let header = keyspace.slots.header(usize::from(key.slot));
     if header.has_pinned_values() && entry.is_shared() {
         keyspace.pinned.reserve_briefly(key.slot);
@@ -98,8 +104,8 @@ fn is_wanted(keyspace: &Keyspace, key: &PlannedKey, args: Args<'_>, entry: Entry
 
 fn is_large(entry: EntryRef<'_, Value>) -> bool {
     match entry.value() {
-        ValueRef::Object(object) => object.allocated_bytes() > LONG_COLLECTION_BYTES,
-        ValueRef::Blob(blob) => blob.len() > LONG_STRING_BYTES,
+        ValueRef::Object(object) => object.allocated_bytes() > LARGE_COLLECTION_BYTES,
+        ValueRef::Blob(blob) => blob.len() > LARGE_STRING_BYTES,
         ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Packed(_) => false,
     }
 }

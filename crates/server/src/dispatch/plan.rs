@@ -12,16 +12,16 @@ use crate::keyspace::key_identity::PlannedKey;
 use crate::net::connection::Connection;
 use weft_command_table::registry::{Command, Lookup};
 
-use super::prefetch::{Member, Probe};
+use super::prefetch::{PrefetchMember, PrefetchProbe};
 use weft_command_table::keys;
 
 /// The maximum number of requests of one connection per turn, so that a deep pipeline does not starve the other
 /// connections.
-pub const REQUESTS_A_TURN: usize = 64;
+pub const MAX_REQUESTS_PER_TURN: usize = 64;
 
 /// The kind of a request.
 #[derive(Clone, Copy)]
-pub enum Kind {
+pub enum RequestKind {
     /// A command that exists, with an acceptable number of arguments.
     Command(&'static Command<Binding>, Binding),
     /// Any other well-formed request. Its error is produced when its turn comes.
@@ -31,7 +31,7 @@ pub enum Kind {
 }
 
 /// One request, ready to be executed.
-pub struct Plan {
+pub struct CommandPlan {
     /// The index of the connection.
     pub token: usize,
     /// The start of the request in the connection's input.
@@ -45,20 +45,20 @@ pub struct Plan {
     /// The length of [`Plans::probes`] after this plan was added.
     pub probes_end: u32,
     /// The kind of the request.
-    pub kind: Kind,
+    pub kind: RequestKind,
 }
 
 /// Plans that will run together.
 #[derive(Default)]
 pub struct Plans {
     /// The plans, in order of arrival.
-    pub list: Vec<Plan>,
+    pub plans: Vec<CommandPlan>,
     /// The argument ranges of all plans.
     pub ranges: Vec<ArgRange>,
     /// The keys of all plans.
     pub keys: Vec<PlannedKey>,
     /// The keys to prefetch.
-    pub probes: Vec<Probe>,
+    pub probes: Vec<PrefetchProbe>,
     /// The connections that have plans.
     pub tokens: Vec<usize>,
 }
@@ -66,7 +66,7 @@ pub struct Plans {
 impl Plans {
     /// Removes all plans and keeps the memory.
     pub fn clear(&mut self) {
-        self.list.clear();
+        self.plans.clear();
         self.ranges.clear();
         self.keys.clear();
         self.probes.clear();
@@ -92,7 +92,7 @@ pub struct Planner<'a> {
     /// The maximum length of a bulk string, in bytes.
     pub max_bulk_len: u64,
     /// `true` if keys are prefetched.
-    pub prefetch: bool,
+    pub is_prefetch_enabled: bool,
     /// The command table.
     pub commands: &'static weft_command_table::registry::Registry<Binding>,
 }
@@ -102,13 +102,13 @@ impl Planner<'_> {
     pub fn plan(&self, token: usize, connection: &mut Connection, plans: &mut Plans) -> InputRest {
         // The hasher is chosen once per turn, because the mapping of keys to slots does not change.
         match self.keyspace.hasher.is_clustered() {
-            false => self.plan_in::<false>(token, connection, plans),
-            true => self.plan_in::<true>(token, connection, plans),
+            false => self.plan_requests::<false>(token, connection, plans),
+            true => self.plan_requests::<true>(token, connection, plans),
         }
     }
 
     #[inline]
-    fn plan_in<const CLUSTERED: bool>(
+    fn plan_requests<const CLUSTERED: bool>(
         &self,
         token: usize,
         connection: &mut Connection,
@@ -120,7 +120,7 @@ impl Planner<'_> {
             is_authenticated: authenticated,
         };
         // The permissions after AUTH must be known before the next request is parsed.
-        let share = if authenticated { REQUESTS_A_TURN } else { 1 };
+        let share = if authenticated { MAX_REQUESTS_PER_TURN } else { 1 };
         let mut position = connection.consumed;
         let mut planned = 0;
         let rest = loop {
@@ -138,14 +138,14 @@ impl Planner<'_> {
                 ParseOutcome::Incomplete { missing_bytes: wanted } => break InputRest::Partial(wanted),
                 ParseOutcome::Request { consumed, argc: 0 } => {
                     position += consumed;
-                    match plans.list.last_mut() {
+                    match plans.plans.last_mut() {
                         Some(last) if planned > 0 => last.end = position,
                         _ => connection.consumed = position,
                     }
                 }
                 ParseOutcome::Request { consumed, .. } => {
                     let end = position + consumed;
-                    self.add::<CLUSTERED>(token, connection, plans, (first_range, position, end));
+                    self.add_plan::<CLUSTERED>(token, connection, plans, (first_range, position, end));
                     position = end;
                     planned += 1;
                 }
@@ -153,14 +153,14 @@ impl Planner<'_> {
                     rewrite_as_multibulk(&mut connection.input, position, consumed, &args);
                 }
                 ParseOutcome::Error(error) => {
-                    plans.list.push(Plan {
+                    plans.plans.push(CommandPlan {
                         token,
                         start: position,
                         end: connection.input.len(),
                         args: (0, 0),
                         keys: (0, 0),
                         probes_end: plans.probes.len() as u32,
-                        kind: Kind::Malformed(error),
+                        kind: RequestKind::Malformed(error),
                     });
                     planned += 1;
                     break InputRest::Nothing;
@@ -177,9 +177,9 @@ impl Planner<'_> {
 
     /// Finds the command of a request. In a pipeline it is often the command of the request before.
     #[inline]
-    fn lookup(&self, token: usize, input: &[u8], plans: &Plans, args: &Args<'_>) -> Lookup<Binding> {
-        if let Some(before) = plans.list.last().filter(|plan| plan.token == token)
-            && let Kind::Command(command, _) = before.kind
+    fn lookup_command(&self, token: usize, input: &[u8], plans: &Plans, args: &Args<'_>) -> Lookup<Binding> {
+        if let Some(before) = plans.plans.last().filter(|plan| plan.token == token)
+            && let RequestKind::Command(command, _) = before.kind
             && command.is_named_by_one_word()
             && let Some(name) = plans.ranges.get(before.args.0 as usize)
             && name.of(&input[before.start..before.end]) == args.argument(0)
@@ -189,7 +189,7 @@ impl Planner<'_> {
         self.commands.lookup(args)
     }
 
-    fn add<const CLUSTERED: bool>(
+    fn add_plan<const CLUSTERED: bool>(
         &self,
         token: usize,
         connection: &Connection,
@@ -198,28 +198,28 @@ impl Planner<'_> {
     ) {
         let args = Args::new(&connection.input[start..end], &plans.ranges[first_range..]);
         let first_key = plans.keys.len();
-        let kind = match self.lookup(token, &connection.input, plans, &args) {
+        let kind = match self.lookup_command(token, &connection.input, plans, &args) {
             Lookup::Found(
                 command @ Command {
                     handler: Some(binding), ..
                 },
             ) if command.spec.accepts_arg_count(args.len()) => {
                 let binding = *binding;
-                keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
+                keys::walk_keys(command.spec, &args, &mut |position: keys::KeyPosition| {
                     let hash = self.keyspace.hasher.hash_in::<CLUSTERED>(args.argument(position.index));
                     let write = binding.writes_all_keys || !position.flags.is_read_only();
                     plans.keys.push(PlannedKey::from_argument(position.index, hash, write));
                 });
-                Kind::Command(command, binding)
+                RequestKind::Command(command, binding)
             }
-            _ => Kind::Unknown,
+            _ => RequestKind::Unknown,
         };
         let new_keys = plans.keys.len() - first_key;
-        if self.prefetch && new_keys <= PREFETCH_WINDOW_KEYS {
-            let member = member(&kind, &args);
+        if self.is_prefetch_enabled && new_keys <= PREFETCH_WINDOW_KEYS {
+            let member = member_to_prefetch(&kind, &args);
             for key in &plans.keys[first_key..] {
                 self.keyspace.slots.prefetch(key.slot as usize);
-                plans.probes.push(Probe {
+                plans.probes.push(PrefetchProbe {
                     hash: key.hash,
                     slot: key.slot,
                     db: connection.client.db as u32,
@@ -227,7 +227,7 @@ impl Planner<'_> {
                 });
             }
         }
-        plans.list.push(Plan {
+        plans.plans.push(CommandPlan {
             token,
             start,
             end,
@@ -241,16 +241,16 @@ impl Planner<'_> {
 
 /// Returns the member of the key's value that a command looks for.
 #[inline]
-fn member(kind: &Kind, args: &Args<'_>) -> Member {
+fn member_to_prefetch(kind: &RequestKind, args: &Args<'_>) -> PrefetchMember {
     match kind {
-        Kind::Command(_, binding) => match binding.member {
-            0 => Member::NONE,
-            ALL_MEMBERS => Member::ALL,
-            HEAD_ELEMENTS => Member::HEAD,
-            TAIL_ELEMENTS => Member::TAIL,
-            index => Member::named(args.argument(usize::from(index))),
+        RequestKind::Command(_, binding) => match binding.member_argument {
+            0 => PrefetchMember::NONE,
+            ALL_MEMBERS => PrefetchMember::ALL,
+            HEAD_ELEMENTS => PrefetchMember::HEAD,
+            TAIL_ELEMENTS => PrefetchMember::TAIL,
+            index => PrefetchMember::from_name(args.argument(usize::from(index))),
         },
-        Kind::Unknown | Kind::Malformed(_) => Member::NONE,
+        RequestKind::Unknown | RequestKind::Malformed(_) => PrefetchMember::NONE,
     }
 }
 
@@ -266,8 +266,8 @@ fn rewrite_as_multibulk(input: &mut Vec<u8>, position: usize, consumed: usize, a
 }
 
 /// Adds the keys of a command that is not part of a batch. All of them are planned as written.
-pub fn plan_to_write(keyspace: &Keyspace, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
-    keys::walk(command.spec, &args, &mut |position: keys::KeyPosition| {
+pub fn plan_write_keys(keyspace: &Keyspace, command: &Command<Binding>, args: Args<'_>, planned: &mut Vec<PlannedKey>) {
+    keys::walk_keys(command.spec, &args, &mut |position: keys::KeyPosition| {
         let hash = keyspace.hasher.hash(args.argument(position.index));
         planned.push(PlannedKey::from_argument(position.index, hash, true));
     });

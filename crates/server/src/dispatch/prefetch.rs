@@ -38,7 +38,7 @@ const BLOCK_KEYS: usize = 32;
 
 /// A key whose memory is to be prefetched.
 #[derive(Clone, Copy)]
-pub struct Probe {
+pub struct PrefetchProbe {
     /// The key's hash.
     pub hash: u64,
     /// The key's slot.
@@ -46,72 +46,72 @@ pub struct Probe {
     /// The client's database when the request was planned.
     pub db: u32,
     /// The member that the command looks for in the value.
-    pub member: Member,
+    pub member: PrefetchMember,
 }
 
 /// A member that a command looks for in its key's value: the hash of a member or field, 0 for none, or one of the
 /// constants below. A member whose hash equals one of these is looked up without a useful prefetch.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Member(u64);
+pub struct PrefetchMember(u64);
 
-impl Member {
+impl PrefetchMember {
     /// No member, or none that is known in advance.
-    pub const NONE: Member = Member(0);
+    pub const NONE: PrefetchMember = PrefetchMember(0);
 
     /// All members: the command reads the value from end to end.
-    pub const ALL: Member = Member(u64::MAX);
+    pub const ALL: PrefetchMember = PrefetchMember(u64::MAX);
 
     /// The first elements of a list.
-    pub const HEAD: Member = Member(u64::MAX - 1);
+    pub const HEAD: PrefetchMember = PrefetchMember(u64::MAX - 1);
 
     /// The last elements of a list, or entries of a stream.
-    pub const TAIL: Member = Member(u64::MAX - 2);
+    pub const TAIL: PrefetchMember = PrefetchMember(u64::MAX - 2);
 
     /// Returns the memory that leads to the member in a large value, behind the value itself, as address and length.
-    fn first_place(self, value: &Value) -> Option<(*const u8, usize)> {
+    fn index_memory(self, value: &Value) -> Option<(*const u8, usize)> {
         match self {
-            Member::HEAD => value.list()?.node_memory(ListEnd::Head),
-            Member::TAIL => match value {
+            PrefetchMember::HEAD => value.list()?.node_memory(ListEnd::Head),
+            PrefetchMember::TAIL => match value {
                 Value::Stream(stream) => Some(stream.metadata_memory()),
                 value => value.list()?.node_memory(ListEnd::Tail),
             },
-            Member::ALL => value.records()?.iteration_memory(0).map(extent),
-            Member(hash) => match value {
+            PrefetchMember::ALL => value.records()?.iteration_memory(0).map(address_and_length),
+            PrefetchMember(hash) => match value {
                 Value::SortedSet(set) => Some(set.index_memory(hash)),
-                value => value.records()?.index_memory(hash).map(extent),
+                value => value.records()?.index_memory(hash).map(address_and_length),
             },
         }
     }
 
     /// Returns the memory that a lookup reads after the first, once the first has been fetched.
-    fn second_place(self, value: &Value) -> Option<(*const u8, usize)> {
+    fn record_memory(self, value: &Value) -> Option<(*const u8, usize)> {
         match self {
-            Member::HEAD => value.list()?.end_memory(ListEnd::Head).map(extent),
-            Member::TAIL => match value {
+            PrefetchMember::HEAD => value.list()?.end_memory(ListEnd::Head).map(address_and_length),
+            PrefetchMember::TAIL => match value {
                 Value::Stream(stream) => stream.end_memory(),
-                value => value.list()?.end_memory(ListEnd::Tail).map(extent),
+                value => value.list()?.end_memory(ListEnd::Tail).map(address_and_length),
             },
-            Member::ALL => value.records()?.iteration_memory(1).map(extent),
-            Member(hash) => match value {
-                Value::SortedSet(set) => set.leaf_memory(hash).map(extent),
-                value => value.records()?.record_memory(hash).map(extent),
+            PrefetchMember::ALL => value.records()?.iteration_memory(1).map(address_and_length),
+            PrefetchMember(hash) => match value {
+                Value::SortedSet(set) => set.leaf_memory(hash).map(address_and_length),
+                value => value.records()?.record_memory(hash).map(address_and_length),
             },
         }
     }
 
     /// Returns the member of this name.
-    pub fn named(name: &[u8]) -> Self {
-        Member(records::hash_of(name))
+    pub fn from_name(name: &[u8]) -> Self {
+        PrefetchMember(records::hash_of(name))
     }
 }
 
-fn extent(bytes: &[u8]) -> (*const u8, usize) {
+fn address_and_length(bytes: &[u8]) -> (*const u8, usize) {
     (bytes.as_ptr(), bytes.len())
 }
 
 /// The steps of the pipeline, in order.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum PrefetchStep {
     Bucket,
     Entry,
     Value,
@@ -121,76 +121,82 @@ enum Step {
     Record,
 }
 
-const STEPS: [Step; 5] = [Step::Bucket, Step::Entry, Step::Value, Step::Index, Step::Record];
+const STEPS: [PrefetchStep; 5] = [
+    PrefetchStep::Bucket,
+    PrefetchStep::Entry,
+    PrefetchStep::Value,
+    PrefetchStep::Index,
+    PrefetchStep::Record,
+];
 
 /// The progress of the pipeline. In turn n, step k takes block n − k.
 pub struct Prefetcher {
     /// The index of the first probe of the first block.
-    from: usize,
+    first_probe: usize,
     /// The number of keys in a block.
-    block: usize,
+    block_keys: usize,
     /// The number of turns made.
     turns: usize,
     /// The steps that the batch needs.
-    steps: &'static [Step],
+    steps: &'static [PrefetchStep],
     /// The prefetch policy.
-    pub reach: PrefetchPolicy,
+    pub policy: PrefetchPolicy,
     /// The addresses that the turn prefetches.
-    places: [PrefetchTarget; PLACES],
+    targets: [PrefetchTarget; MAX_TARGETS],
 }
 
 /// The maximum number of addresses in one turn.
-const PLACES: usize = BLOCK_KEYS * (STEPS.len() - 1);
+const MAX_TARGETS: usize = BLOCK_KEYS * (STEPS.len() - 1);
 
 impl Prefetcher {
     /// Creates a prefetcher for the probes from `from` on, in blocks of `block` keys. It makes the steps that `reach`
     /// needs.
-    pub fn new(probes: &[Probe], from: usize, block: usize, reach: PrefetchPolicy) -> Self {
+    pub fn new(probes: &[PrefetchProbe], first_probe: usize, block_keys: usize, policy: PrefetchPolicy) -> Self {
         let reaches_behind = probes
-            .get(from..)
+            .get(first_probe..)
             .unwrap_or_default()
             .iter()
-            .any(|probe| probe.member != Member::NONE);
+            .any(|probe| probe.member != PrefetchMember::NONE);
         Prefetcher {
-            from,
-            block: block.clamp(1, BLOCK_KEYS),
+            first_probe,
+            block_keys: block_keys.clamp(1, BLOCK_KEYS),
             turns: 0,
-            steps: match (reaches_behind && reach.needs_indirect_data(), reach.needs_values()) {
+            steps: match (reaches_behind && policy.needs_indirect_data(), policy.needs_values()) {
                 (true, _) => &STEPS,
                 (false, true) => &STEPS[..3],
                 (false, false) => &STEPS[..2],
             },
-            reach,
-            places: [PrefetchTarget::NOWHERE; PLACES],
+            policy,
+            targets: [PrefetchTarget::NOWHERE; MAX_TARGETS],
         }
     }
 
     /// Runs turns until the memory of all probes before `end` has been prefetched.
     #[inline]
-    pub fn advance(&mut self, pass: &GatePassage<'_>, probes: &[Probe], end: usize) {
-        while self.done() < end {
-            self.turn(pass, probes);
+    pub fn advance(&mut self, pass: &GatePassage<'_>, probes: &[PrefetchProbe], end: usize) {
+        while self.finished_probes() < end {
+            self.run_turn(pass, probes);
         }
     }
 
     /// Returns the index before which all probes have taken every step.
     #[inline]
-    fn done(&self) -> usize {
-        self.from + (self.turns + 1).saturating_sub(self.steps.len()) * self.block
+    fn finished_probes(&self) -> usize {
+        self.first_probe + (self.turns + 1).saturating_sub(self.steps.len()) * self.block_keys
     }
 
     /// Returns the block that takes a step in this turn.
     #[inline]
-    fn block<'p>(&self, probes: &'p [Probe], step: usize) -> &'p [Probe] {
+    fn block<'p>(&self, probes: &'p [PrefetchProbe], step: usize) -> &'p [PrefetchProbe] {
         let Some(block) = self.turns.checked_sub(step) else {
             return &[];
         };
-        let first = (self.from + block * self.block).min(probes.len());
-        let last = (first + self.block).min(probes.len());
+        let first = (self.first_probe + block * self.block_keys).min(probes.len());
+        let last = (first + self.block_keys).min(probes.len());
         probes.get(first..last).unwrap_or_default()
     }
 
-    fn turn(&mut self, pass: &GatePassage<'_>, probes: &[Probe]) {
+    fn run_turn(&mut self, pass: &GatePassage<'_>, probes: &[PrefetchProbe]) {
         let slots = pass.domain();
         for probe in self.block(probes, 0) {
             slots.header(probe.slot as usize).hint.prefetch_bucket(probe.hash);
@@ -198,32 +204,32 @@ impl Prefetcher {
         let mut found = 0;
         for (number, step) in self.steps.iter().enumerate().skip(1) {
             let block = self.block(probes, number);
-            let places = &mut self.places[found..];
+            let targets = &mut self.targets[found..];
             found += match step {
-                Step::Bucket | Step::Entry => {
-                    let head = self.reach.head();
-                    find_places(pass, block, places, |table, probe| table.entry_place(probe.hash, head))
+                PrefetchStep::Bucket | PrefetchStep::Entry => {
+                    let head = self.policy.head();
+                    find_targets(pass, block, targets, |table, probe| table.entry_place(probe.hash, head))
                 }
-                Step::Value => {
-                    let reach = &mut self.reach;
-                    find_places(pass, block, places, |table, probe| {
-                        reach.value_location(table, probe.hash)
+                PrefetchStep::Value => {
+                    let policy = &mut self.policy;
+                    find_targets(pass, block, targets, |table, probe| {
+                        policy.value_location(table, probe.hash)
                     })
                 }
-                Step::Index => {
-                    let reach = &mut self.reach;
-                    find_places_behind(pass, block, places, |value, member| {
-                        let place = PrefetchTarget::behind(value.and_then(|value| member.first_place(value)));
-                        reach.record_indirect_data(!place.is_nowhere());
-                        place
+                PrefetchStep::Index => {
+                    let policy = &mut self.policy;
+                    find_member_targets(pass, block, targets, |value, member| {
+                        let target = PrefetchTarget::behind(value.and_then(|value| member.index_memory(value)));
+                        policy.record_indirect_data(!target.is_nowhere());
+                        target
                     })
                 }
-                Step::Record => find_places_behind(pass, block, places, |value, member| {
-                    PrefetchTarget::behind(value.and_then(|value| member.second_place(value)))
+                PrefetchStep::Record => find_member_targets(pass, block, targets, |value, member| {
+                    PrefetchTarget::behind(value.and_then(|value| member.record_memory(value)))
                 }),
             };
         }
-        for place in &self.places[..found] {
+        for place in &self.targets[..found] {
             place.prefetch();
         }
         self.turns += 1;
@@ -233,11 +239,11 @@ impl Prefetcher {
 /// Determines the addresses for the probes of a block, under leases of all their slots at once. Returns the number of
 /// addresses found. A key that directly follows itself, as in a pipeline on one large collection, is looked up once.
 #[inline]
-fn find_places(
+fn find_targets(
     pass: &GatePassage<'_>,
-    block: &[Probe],
-    places: &mut [PrefetchTarget],
-    mut find: impl FnMut(&SlotTable, &Probe) -> PrefetchTarget,
+    block: &[PrefetchProbe],
+    targets: &mut [PrefetchTarget],
+    mut find: impl FnMut(&SlotTable, &PrefetchProbe) -> PrefetchTarget,
 ) -> usize {
     let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
     let mut last_hash = None;
@@ -250,22 +256,22 @@ fn find_places(
     let mut found = 0;
     for (lease, probe) in leases.iter().zip(block) {
         if let Some(table) = lease.as_ref().and_then(|lease| lease.table(probe.db as usize)) {
-            places[found] = find(table, probe);
+            targets[found] = find(table, probe);
             found += 1;
         }
     }
     found
 }
 
-/// Does the same as [`find_places`] for the probes of a block that look for members.
+/// Does the same as [`find_targets`] for the probes of a block that look for members.
 ///
 /// They are often neighbours on the same key, in a pipeline on one large collection. Such probes share a lease and the
 /// way to the value.
-fn find_places_behind(
+fn find_member_targets(
     pass: &GatePassage<'_>,
-    block: &[Probe],
-    places: &mut [PrefetchTarget],
-    mut find: impl FnMut(Option<&Value>, Member) -> PrefetchTarget,
+    block: &[PrefetchProbe],
+    targets: &mut [PrefetchTarget],
+    mut find: impl FnMut(Option<&Value>, PrefetchMember) -> PrefetchTarget,
 ) -> usize {
     let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
     let mut numbers = [(0, 0); BLOCK_KEYS];
@@ -273,7 +279,7 @@ fn find_places_behind(
     let mut last_key = None;
     let mut last_slot = None;
     for (number, probe) in block.iter().enumerate() {
-        if probe.member == Member::NONE {
+        if probe.member == PrefetchMember::NONE {
             continue;
         }
         if last_slot != Some(probe.slot) {
@@ -298,7 +304,7 @@ fn find_places_behind(
             };
             (last_key, last_value) = (key, table.object_near(probe.hash));
         }
-        places[found] = find(last_value, probe.member);
+        targets[found] = find(last_value, probe.member);
         found += 1;
     }
     found

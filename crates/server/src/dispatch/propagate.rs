@@ -8,33 +8,36 @@ use crate::state::NextStep;
 /// Ends a call. The log repeats the call if the dirty count has grown since it was `dirty`, either verbatim or as the
 /// handler chose.
 #[cold]
-pub(super) fn end_call(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64) {
-    end_call_for(keys, after, dirty, LogTarget::ALL);
+pub(super) fn propagate_call(keys: &mut Keys<'_, '_>, next_step: &NextStep, dirty: u64) {
+    propagate_call_to(keys, next_step, dirty, LogTarget::ALL);
 }
 
 /// Like [`end_call`], for some of the targets.
 #[cold]
-pub(super) fn end_call_for(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64, wanted: LogTarget) {
+pub(super) fn propagate_call_to(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64, targets: LogTarget) {
     let effects = &mut *keys.effects;
-    if matches!(after, NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter) {
+    if matches!(
+        after,
+        NextStep::Defer | NextStep::RunInBackground(_) | NextStep::RetryAsWriter
+    ) {
         // The command runs again from its start. A key that has expired in this run stays expired.
         effects.log_writer.discard_call();
         return;
     }
     let changed = effects.dirty > dirty;
-    let target = effects.hooks.log_target().intersection(wanted);
+    let target = effects.hooks.log_target().intersection(targets);
     effects.log_writer.end_call(target, keys.db, changed, keys.args.iter());
 }
 
 /// Gives the records of the unit their sequence number, under the leases of the commands, and returns the number.
 #[cold]
-pub(super) fn commit(effects: &mut Effects) -> u64 {
+pub(super) fn commit_unit(effects: &mut Effects) -> u64 {
     effects.log_writer.commit();
     effects.log_writer.last_sequence()
 }
 
 /// Ends the operation of a served client. It is a unit of its own, behind the command that served the client.
-pub(super) fn end_served(effects: &mut Effects, db: usize, dirty: u64) {
+pub(super) fn propagate_served(effects: &mut Effects, db: usize, dirty: u64) {
     if !effects.is_logging() {
         return;
     }

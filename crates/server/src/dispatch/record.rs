@@ -11,10 +11,10 @@ use crate::commands::context::{BackgroundReply, Binding};
 use crate::net::client::Client;
 use crate::observability::commandlog::{CommandLogKind, LoggedCommand, loggable_arguments};
 use crate::observability::metrics::Counter;
-use crate::state::{Blocked, Server};
+use crate::state::{BlockedCommand, Server};
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::Command;
-use weft_command_table::spec::Flags;
+use weft_command_table::spec::CommandFlags;
 use weft_config as config;
 use weft_config::id;
 
@@ -27,28 +27,28 @@ mod tests;
 
 /// The thresholds from which on a command is remembered.
 #[derive(Clone, Copy, Debug)]
-pub struct Thresholds {
+pub struct CommandLogThresholds {
     slow_ns: u64,
-    spike_ns: u64,
+    latency_event_ns: u64,
     request_bytes: usize,
     reply_bytes: usize,
 }
 
-impl Thresholds {
+impl CommandLogThresholds {
     /// Returns the thresholds of a worker.
     #[inline]
-    pub fn of(tunables: &Tunables) -> Self {
-        Thresholds {
+    pub fn from_tunables(tunables: &Tunables) -> Self {
+        CommandLogThresholds {
             slow_ns: tunables.slow_ns,
-            spike_ns: tunables.latency_event_ns,
-            request_bytes: tunables.large_request,
-            reply_bytes: tunables.large_reply,
+            latency_event_ns: tunables.latency_event_ns,
+            request_bytes: tunables.large_request_bytes,
+            reply_bytes: tunables.large_reply_bytes,
         }
     }
 
     #[inline]
-    fn exceeded_by(&self, ending: &CommandEnd) -> bool {
-        ending.nanoseconds >= self.slow_ns.min(self.spike_ns)
+    fn is_exceeded_by(&self, ending: &CommandEnd) -> bool {
+        ending.nanoseconds >= self.slow_ns.min(self.latency_event_ns)
             || ending.request_bytes >= self.request_bytes
             || ending.reply_bytes >= self.reply_bytes
     }
@@ -56,30 +56,30 @@ impl Thresholds {
 
 /// Logs a command if it exceeds a threshold.
 #[inline]
-pub fn remember(
+pub fn log_if_exceeded(
     server: &Server,
     command: &Command<Binding>,
-    thresholds: Thresholds,
+    thresholds: CommandLogThresholds,
     ending: &CommandEnd,
     subject: impl FnOnce() -> LoggedCommand,
 ) {
-    if thresholds.exceeded_by(ending) {
-        remember_excess(server, command, thresholds, ending, subject());
+    if thresholds.is_exceeded_by(ending) {
+        log_excess(server, command, thresholds, ending, subject());
     }
 }
 
 #[cold]
-fn remember_excess(
+fn log_excess(
     server: &Server,
     command: &Command<Binding>,
-    thresholds: Thresholds,
+    thresholds: CommandLogThresholds,
     ending: &CommandEnd,
     subject: LoggedCommand,
 ) {
     let flags = command.spec.flags;
     let unix_s = unix_ms() / 1000;
-    if ending.nanoseconds >= thresholds.spike_ns {
-        let event = if flags.contains(Flags::FAST) {
+    if ending.nanoseconds >= thresholds.latency_event_ns {
+        let event = if flags.contains(CommandFlags::FAST) {
             "fast-command"
         } else {
             "command"
@@ -90,7 +90,7 @@ fn remember_excess(
             .latency
             .add(event, unix_s, ending.nanoseconds / 1_000_000);
     }
-    if flags.contains(Flags::SKIP_COMMANDLOG) {
+    if flags.contains(CommandFlags::SKIP_COMMANDLOG) {
         return;
     }
     let excesses = [
@@ -112,7 +112,7 @@ fn remember_excess(
     ];
     for (kind, exceeded, size) in excesses {
         if exceeded {
-            let max_len = server.config.unsigned(max_len_of(kind)) as usize;
+            let max_len = server.config.unsigned(max_len_parameter(kind)) as usize;
             server
                 .stats
                 .history
@@ -122,7 +122,7 @@ fn remember_excess(
     }
 }
 
-fn max_len_of(kind: CommandLogKind) -> config::ParameterId {
+fn max_len_parameter(kind: CommandLogKind) -> config::ParameterId {
     match kind {
         CommandLogKind::Slow => id::COMMANDLOG_SLOW_EXECUTION_MAX_LEN,
         CommandLogKind::LargeRequest => id::COMMANDLOG_LARGE_REQUEST_MAX_LEN,
@@ -131,16 +131,16 @@ fn max_len_of(kind: CommandLogKind) -> config::ParameterId {
 }
 
 /// Returns the command and its client as the command log shows them.
-pub fn subject_of(command: &Command<Binding>, args: Args<'_>, client: &Client) -> LoggedCommand {
+pub fn logged_command(command: &Command<Binding>, args: Args<'_>, client: &Client) -> LoggedCommand {
     LoggedCommand {
-        arguments: loggable_arguments(args.iter(), |index| is_secret(command.full_name, args, index)),
+        arguments: loggable_arguments(args.iter(), |index| is_redacted(command.full_name, args, index)),
         address: client.address.clone(),
         name: client.name.clone(),
     }
 }
 
 /// Returns `true` if logs must not show this argument.
-pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
+pub fn is_redacted(full_name: &str, args: Args<'_>, index: usize) -> bool {
     let word =
         |back: usize, word: &str| index > back && args.argument(index - back).eq_ignore_ascii_case(word.as_bytes());
     match full_name {
@@ -160,27 +160,27 @@ pub fn is_secret(full_name: &str, args: Args<'_>, index: usize) -> bool {
 
 /// Returns `true` if a command that begins to wait is likely to be logged at its end. Preparing for that is cheap
 /// compared with the wait.
-pub fn might_be_remembered(tunables: &Tunables, blocked: &Blocked) -> bool {
+pub fn may_exceed_thresholds(tunables: &Tunables, blocked: &BlockedCommand) -> bool {
     let ending = CommandEnd {
-        nanoseconds: blocked.nanoseconds + ENDING_NS,
+        nanoseconds: blocked.nanoseconds + WAIT_END_ALLOWANCE_NS,
         request_bytes: blocked.request_bytes,
         reply_bytes: 0,
     };
-    Thresholds::of(tunables).exceeded_by(&ending)
+    CommandLogThresholds::from_tunables(tunables).is_exceeded_by(&ending)
 }
 
 /// The time that the end of a wait may add to its command, in nanoseconds.
-const ENDING_NS: u64 = 100_000;
+const WAIT_END_ALLOWANCE_NS: u64 = 100_000;
 
 /// Records a command that has waited and ends with its wait. `row` is the thread's row of counters, `nanoseconds` the
-/// time that serving took, and `reply_bytes` the size of the reply. `got_it` is `true` if the reply is what the client
-/// waited for.
-pub fn waited(
+/// time that serving took, and `reply_bytes` the size of the reply. `is_served` is `true` if the reply is what the
+/// client waited for.
+pub fn record_blocked_command(
     (server, row, tunables): (&Server, usize, &Tunables),
-    blocked: &mut Blocked,
+    blocked: &mut BlockedCommand,
     (nanoseconds, reply_bytes): (u64, usize),
     failed: bool,
-    got_it: bool,
+    is_served: bool,
 ) {
     let nanoseconds = blocked.nanoseconds + nanoseconds;
     server
@@ -188,13 +188,13 @@ pub fn waited(
         .metrics
         .record_execution(row, blocked.command, nanoseconds, failed);
     if blocked.slot.is_some() {
-        slot_stats::book_waited(server, row, blocked, nanoseconds, got_it.then_some(reply_bytes));
+        slot_stats::count_blocked_command(server, row, blocked, nanoseconds, is_served.then_some(reply_bytes));
     }
     if tunables.latency_tracking {
         server.stats.metrics.record_latency(row, blocked.command, nanoseconds);
     }
     let command = crate::commands::registry().commands().get(blocked.command);
-    let (Some(command), Some(subject)) = (command, blocked.subject.take()) else {
+    let (Some(command), Some(subject)) = (command, blocked.logged_command.take()) else {
         return;
     };
     let ending = CommandEnd {
@@ -202,19 +202,25 @@ pub fn waited(
         request_bytes: blocked.request_bytes,
         reply_bytes,
     };
-    remember(server, command, Thresholds::of(tunables), &ending, || subject);
+    log_if_exceeded(
+        server,
+        command,
+        CommandLogThresholds::from_tunables(tunables),
+        &ending,
+        || subject,
+    );
 }
 
 /// Wraps the background work of a command so that it counts as the command: its time, its error, its entries in the
 /// logs. `slot` is the slot of its keys, if slot statistics are enabled.
-pub fn counted(
+pub fn with_command_accounting(
     (command, args): (&'static Command<Binding>, Args<'_>),
     client: &Client,
     request_bytes: usize,
     slot: Option<u16>,
     work: BackgroundReply,
 ) -> BackgroundReply {
-    let subject = subject_of(command, args, client);
+    let subject = logged_command(command, args, client);
     Box::new(move |server, seat| {
         let start = Instant::now();
         let bytes = work(server, seat);
@@ -222,7 +228,7 @@ pub fn counted(
         let failed = bytes.first() == Some(&b'-');
         let row = seat.index();
         // Read now, so that a CONFIG SET of a threshold is measured by the new threshold.
-        let tunables = Tunables::read(server);
+        let tunables = Tunables::from_server(server);
         server
             .stats
             .metrics
@@ -235,7 +241,7 @@ pub fn counted(
         }
         if let Some(slot) = slot {
             let cost = (nanoseconds, request_bytes, bytes.len());
-            slot_stats::book_background(server, (row, command.id as usize), slot, cost);
+            slot_stats::count_background_command(server, (row, command.id as usize), slot, cost);
         }
         if failed {
             let code = bytes[1..].split(|byte| matches!(byte, b' ' | b'\r')).next();
@@ -247,7 +253,13 @@ pub fn counted(
             request_bytes,
             reply_bytes: bytes.len(),
         };
-        remember(server, command, Thresholds::of(&tunables), &ending, || subject);
+        log_if_exceeded(
+            server,
+            command,
+            CommandLogThresholds::from_tunables(&tunables),
+            &ending,
+            || subject,
+        );
         bytes
     })
 }

@@ -22,11 +22,11 @@ use weft_cluster::settings::EndpointType;
 use weft_cluster::view::{ClusterView, RequesterInfo, SlotOwner};
 use weft_command_table::keys;
 use weft_command_table::registry::Command;
-use weft_command_table::spec::Flags as CommandFlags;
+use weft_command_table::spec::CommandFlags;
 use weft_config::id;
 
 use super::script_flags;
-use super::thread::{MigrationState, Thread};
+use super::thread::{SlotMigration, ThreadState};
 
 /// A command's requirements on the cluster.
 struct ClusterRequirement {
@@ -35,51 +35,51 @@ struct ClusterRequirement {
     /// `true` if the command has several different keys.
     many: bool,
     /// `true` if the command is about shard channels.
-    channels: bool,
+    uses_shard_channels: bool,
 }
 
 const CROSS_SLOT: CommandError = CommandError::constant("CROSSSLOT Keys in request don't hash to the same slot");
-const UNSTABLE: CommandError = CommandError::constant("TRYAGAIN Multiple keys request during rehashing of slot");
-const UNSERVED: CommandError = CommandError::constant("CLUSTERDOWN Hash slot not served");
-const DOWN: CommandError = CommandError::constant("CLUSTERDOWN The cluster is down");
-const READ_ONLY: CommandError =
+const TRY_AGAIN: CommandError = CommandError::constant("TRYAGAIN Multiple keys request during rehashing of slot");
+const SLOT_NOT_SERVED: CommandError = CommandError::constant("CLUSTERDOWN Hash slot not served");
+const CLUSTER_DOWN: CommandError = CommandError::constant("CLUSTERDOWN The cluster is down");
+const CLUSTER_READ_ONLY: CommandError =
     CommandError::constant("CLUSTERDOWN The cluster is down and only accepts read commands");
 
 /// Collects the slot that a command is about. `wanted` stays `None` for a command without keys.
-struct Collector<'a> {
-    wanted: Option<ClusterRequirement>,
-    first: &'a [u8],
-    crosses: bool,
+struct SlotCollector<'a> {
+    requirement: Option<ClusterRequirement>,
+    first_name: &'a [u8],
+    is_cross_slot: bool,
     /// Set if no node owns the slot.
-    unserved: bool,
+    is_unserved: bool,
 }
 
-impl<'a> Collector<'a> {
+impl<'a> SlotCollector<'a> {
     fn new() -> Self {
-        Collector {
-            wanted: None,
-            first: &[],
-            crosses: false,
-            unserved: false,
+        SlotCollector {
+            requirement: None,
+            first_name: &[],
+            is_cross_slot: false,
+            is_unserved: false,
         }
     }
 
     fn add(&mut self, view: &ClusterView, slot: u16, name: &'a [u8]) {
-        if self.crosses {
+        if self.is_cross_slot {
             return;
         }
-        match &mut self.wanted {
+        match &mut self.requirement {
             None => {
-                self.unserved = view.owner(slot) == SlotOwner::Unassigned;
-                self.first = name;
-                self.wanted = Some(ClusterRequirement {
+                self.is_unserved = view.owner(slot) == SlotOwner::Unassigned;
+                self.first_name = name;
+                self.requirement = Some(ClusterRequirement {
                     slot,
                     many: false,
-                    channels: false,
+                    uses_shard_channels: false,
                 });
             }
-            Some(wanted) if wanted.slot != slot => self.crosses = true,
-            Some(wanted) => wanted.many |= name != self.first,
+            Some(wanted) if wanted.slot != slot => self.is_cross_slot = true,
+            Some(wanted) => wanted.many |= name != self.first_name,
         }
     }
 
@@ -88,16 +88,16 @@ impl<'a> Collector<'a> {
         for key in planned {
             self.add(view, key.slot, args.argument(key.argument as usize));
         }
-        if planned.is_empty() && command.spec.routes_words() {
-            keys::walk_routed(command.spec, &args, &mut |position: keys::KeyPosition| {
+        if planned.is_empty() && command.spec.has_slot_arguments() {
+            keys::walk_routed_arguments(command.spec, &args, &mut |position: keys::KeyPosition| {
                 let name = args.argument(position.index);
                 self.add(view, cluster_slot(name), name);
             });
         }
         if is_shard_channel_command(command)
-            && let Some(wanted) = &mut self.wanted
+            && let Some(wanted) = &mut self.requirement
         {
-            wanted.channels = true;
+            wanted.uses_shard_channels = true;
         }
     }
 }
@@ -110,8 +110,8 @@ fn is_shard_channel_command(command: &Command<Binding>) -> bool {
 ///
 /// # Errors
 /// The redirection or refusal to send.
-pub fn route(
-    thread: &mut Thread,
+pub fn check_routing(
+    thread: &mut ThreadState,
     view: &Arc<ClusterView>,
     client: &Client,
     command: &'static Command<Binding>,
@@ -119,7 +119,7 @@ pub fn route(
     planned: &[PlannedKey],
 ) -> Result<(), CommandError> {
     thread.moving = None;
-    let mut collector = Collector::new();
+    let mut collector = SlotCollector::new();
     let transaction = client.transaction.as_deref().filter(|_| command.full_name == "exec");
     // A transaction with a refused command executes nothing.
     let transaction = transaction.filter(|transaction| !transaction.is_refused);
@@ -127,8 +127,8 @@ pub fn route(
         Some(transaction) => add_transaction(&mut collector, view, transaction),
         None => collector.add_command(view, command, args, planned),
     }
-    let writes = command.spec.flags.contains(CommandFlags::WRITE) || transaction.is_some_and(queues_writes);
-    let Some(wanted) = settled(&collector)? else {
+    let writes = command.spec.flags.contains(CommandFlags::WRITE) || transaction.is_some_and(has_queued_key_write);
+    let Some(wanted) = collected_requirement(&collector)? else {
         return Ok(());
     };
     let server = &thread.server;
@@ -137,26 +137,26 @@ pub fn route(
     let runs_script = reads_here && matches!(command.full_name, "eval" | "evalsha" | "fcall");
     let writes = writes || (runs_script && script_flags::may_write(server, command, args));
     if !view.is_up {
-        down(server, wanted, writes)?;
+        check_cluster_up(server, wanted, writes)?;
     }
     let asking = client.flags.contains(ClientFlags::ASKING) || command.spec.flags.contains(CommandFlags::ASKING);
     let endpoint = EndpointType::configured(&server.config);
     let migrates = command.full_name == "migrate";
-    thread.moving = judge(view, client, wanted, (asking, writes, migrates), endpoint)?;
+    thread.moving = check_slot_owner(view, client, wanted, (asking, writes, migrates), endpoint)?;
     Ok(())
 }
 
-fn settled<'c>(collector: &'c Collector<'_>) -> Result<Option<&'c ClusterRequirement>, CommandError> {
-    if collector.crosses {
+fn collected_requirement<'c>(collector: &'c SlotCollector<'_>) -> Result<Option<&'c ClusterRequirement>, CommandError> {
+    if collector.is_cross_slot {
         return Err(CROSS_SLOT);
     }
-    if collector.unserved {
-        return Err(UNSERVED);
+    if collector.is_unserved {
+        return Err(SLOT_NOT_SERVED);
     }
-    Ok(collector.wanted.as_ref())
+    Ok(collector.requirement.as_ref())
 }
 
-fn add_transaction<'a>(collector: &mut Collector<'a>, view: &ClusterView, transaction: &'a Transaction) {
+fn add_transaction<'a>(collector: &mut SlotCollector<'a>, view: &ClusterView, transaction: &'a Transaction) {
     let commands = crate::commands::registry().commands();
     for queued in &transaction.commands {
         if let Some(command) = commands.get(queued.command) {
@@ -166,7 +166,7 @@ fn add_transaction<'a>(collector: &mut Collector<'a>, view: &ClusterView, transa
 }
 
 /// Returns `true` if a queued command writes keys. PUBLISH does not count.
-fn queues_writes(transaction: &Transaction) -> bool {
+fn has_queued_key_write(transaction: &Transaction) -> bool {
     let commands = crate::commands::registry().commands();
     let queued = || {
         transaction
@@ -178,29 +178,29 @@ fn queues_writes(transaction: &Transaction) -> bool {
 }
 
 /// Returns the refusal of a command while the cluster is down.
-fn down(server: &Server, wanted: &ClusterRequirement, writes: bool) -> Result<(), CommandError> {
+fn check_cluster_up(server: &Server, requirement: &ClusterRequirement, writes: bool) -> Result<(), CommandError> {
     let config = &server.config;
-    if wanted.channels {
+    if requirement.uses_shard_channels {
         return match config.boolean(id::CLUSTER_ALLOW_PUBSUBSHARD_WHEN_DOWN) {
             true => Ok(()),
-            false => Err(DOWN),
+            false => Err(CLUSTER_DOWN),
         };
     }
     match (config.boolean(id::CLUSTER_ALLOW_READS_WHEN_DOWN), writes) {
-        (false, _) => Err(DOWN),
-        (true, true) => Err(READ_ONLY),
+        (false, _) => Err(CLUSTER_DOWN),
+        (true, true) => Err(CLUSTER_READ_ONLY),
         (true, false) => Ok(()),
     }
 }
 
-fn judge(
+fn check_slot_owner(
     view: &ClusterView,
     client: &Client,
-    wanted: &ClusterRequirement,
+    requirement: &ClusterRequirement,
     (asking, writes, migrates): (bool, bool, bool),
     endpoint: EndpointType,
-) -> Result<Option<MigrationState>, CommandError> {
-    let slot = wanted.slot;
+) -> Result<Option<SlotMigration>, CommandError> {
+    let slot = requirement.slot;
     let mine = view.is_mine(slot);
     let reads = client.flags.contains(ClientFlags::READONLY);
     // A replica knows the migrations of its primary, so a client that reads from it is redirected as the primary would
@@ -211,36 +211,36 @@ fn judge(
     if migrates && (leaves || comes) {
         return Ok(None);
     }
-    if leaves && !wanted.channels {
+    if leaves && !requirement.uses_shard_channels {
         let runs_here = mine || !writes;
-        return Ok(Some(MigrationState::Out { slot, runs_here }));
+        return Ok(Some(SlotMigration::Out { slot, runs_here }));
     }
     if comes && asking {
-        return Ok((!wanted.channels).then_some(MigrationState::In { many: wanted.many }));
+        return Ok((!requirement.uses_shard_channels).then_some(SlotMigration::In { many: requirement.many }));
     }
     if mine {
         return Ok(None);
     }
-    let reads_here = (reads || wanted.channels) && !writes;
+    let reads_here = (reads || requirement.uses_shard_channels) && !writes;
     if reads_here && view.is_of_my_shard(slot) {
         return Ok(None);
     }
-    Err(moved(view, client, slot, endpoint))
+    Err(moved_error(view, client, slot, endpoint))
 }
 
 /// Returns the error that redirects a client to the owner of a slot.
-fn moved(view: &ClusterView, client: &Client, slot: u16, endpoint: EndpointType) -> CommandError {
+fn moved_error(view: &ClusterView, client: &Client, slot: u16, endpoint: EndpointType) -> CommandError {
     match view.owner(slot) {
         SlotOwner::Other(place) => {
-            let place = place.text(endpoint, origin(client));
-            CommandError::text(format!("MOVED {slot} {place}"))
+            let endpoint_text = place.text(endpoint, requester_info(client));
+            CommandError::from_text(format!("MOVED {slot} {endpoint_text}"))
         }
-        SlotOwner::Unassigned | SlotOwner::Myself => UNSERVED,
+        SlotOwner::Unassigned | SlotOwner::Myself => SLOT_NOT_SERVED,
     }
 }
 
 /// Returns the parts of a client on which the address of a redirect depends.
-pub fn origin(client: &Client) -> RequesterInfo {
+pub fn requester_info(client: &Client) -> RequesterInfo {
     RequesterInfo {
         ipv6: client.local_address.starts_with('['),
         tls: client.flags.contains(ClientFlags::TLS),
@@ -252,11 +252,11 @@ pub fn origin(client: &Client) -> RequesterInfo {
 /// # Errors
 /// The redirection or refusal to send.
 #[cold]
-pub fn settle_moving<'k>(
-    thread: &Thread,
+pub fn check_migrating_keys<'k>(
+    thread: &ThreadState,
     view: &ClusterView,
     client: &Client,
-    moving: MigrationState,
+    migration: SlotMigration,
     held: &HeldLeases<'_, '_>,
     planned: impl Iterator<Item = (Args<'k>, &'k PlannedKey)>,
 ) -> Result<(), CommandError> {
@@ -269,27 +269,27 @@ pub fn settle_moving<'k>(
         }
     }
     let endpoint = EndpointType::configured(&thread.server.config);
-    match moving {
-        MigrationState::Out { runs_here: true, .. } if missing == 0 => Ok(()),
-        MigrationState::Out { slot, .. } if missing == 0 => Err(moved(view, client, slot, endpoint)),
-        MigrationState::Out { .. } if here > 0 => Err(UNSTABLE),
-        MigrationState::Out { slot, .. } => match view.migrating(slot) {
+    match migration {
+        SlotMigration::Out { runs_here: true, .. } if missing == 0 => Ok(()),
+        SlotMigration::Out { slot, .. } if missing == 0 => Err(moved_error(view, client, slot, endpoint)),
+        SlotMigration::Out { .. } if here > 0 => Err(TRY_AGAIN),
+        SlotMigration::Out { slot, .. } => match view.migrating(slot) {
             Some(place) => {
-                let place = place.text(endpoint, origin(client));
-                Err(CommandError::text(format!("ASK {slot} {place}")))
+                let endpoint_text = place.text(endpoint, requester_info(client));
+                Err(CommandError::from_text(format!("ASK {slot} {endpoint_text}")))
             }
-            None => Err(UNSTABLE),
+            None => Err(TRY_AGAIN),
         },
-        MigrationState::In { many: true } if missing > 0 => Err(UNSTABLE),
-        MigrationState::In { .. } => Ok(()),
+        SlotMigration::In { many: true } if missing > 0 => Err(TRY_AGAIN),
+        SlotMigration::In { .. } => Ok(()),
     }
 }
 
 /// The second check for a command that is queued in a transaction. It takes a lease for a moment only, because the
 /// check is repeated at EXEC. Returns `None` if another thread holds the lease of the slot.
 #[cold]
-pub fn settle_queued(
-    thread: &Thread,
+pub fn check_queued_command(
+    thread: &ThreadState,
     pass: &GatePassage<'_>,
     args: Args<'_>,
     planned: &[PlannedKey],
@@ -300,7 +300,7 @@ pub fn settle_queued(
     };
     let mut lease = Lease::Read(pass.read_spinning(first.slot as usize)?);
     let held = HeldLeases::One(&mut lease);
-    Some(settle_moving(
+    Some(check_migrating_keys(
         thread,
         view,
         client,
@@ -315,8 +315,8 @@ pub fn settle_queued(
 /// # Errors
 /// The redirection or refusal to send.
 #[cold]
-pub fn settle_transaction(
-    thread: &Thread,
+pub fn check_transaction(
+    thread: &ThreadState,
     client: &Client,
     transaction: &Transaction,
     held: &HeldLeases<'_, '_>,
@@ -328,11 +328,11 @@ pub fn settle_transaction(
         let args = transaction.args(queued);
         transaction.keys_of(queued).iter().map(move |key| (args, key))
     });
-    settle_moving(thread, view, client, moving, held, keys)
+    check_migrating_keys(thread, view, client, moving, held, keys)
 }
 
 /// Resets ASKING, which applies to the next command only. A command that was put off is still the same command.
-pub fn forget_asking(connection: &mut Connection, command: &Command<Binding>) {
+pub fn reset_asking(connection: &mut Connection, command: &Command<Binding>) {
     let flags = &mut connection.client.flags;
     if connection.lease_failures == 0 && flags.contains(ClientFlags::ASKED) {
         flags.set(ClientFlags::ASKING.union(ClientFlags::ASKED), false);
@@ -348,30 +348,30 @@ pub fn forget_asking(connection: &mut Connection, command: &Command<Binding>) {
 /// Returns the error text for a command that a script calls, if the command is refused: its keys belong to another
 /// node, or the cluster is down.
 #[cold]
-pub fn refusal_in_script(
+pub fn script_routing_error(
     view: &ClusterView,
     server: &Server,
     client: &Client,
     command: &'static Command<Binding>,
     args: Args<'_>,
-    one_slot: Option<&mut Option<u16>>,
+    required_slot: Option<&mut Option<u16>>,
 ) -> Option<&'static str> {
-    let mut collector = Collector::new();
+    let mut collector = SlotCollector::new();
     let mut planned = Vec::new();
-    super::plan::plan_to_write(&server.keyspace, command, args, &mut planned);
+    super::plan::plan_write_keys(&server.keyspace, command, args, &mut planned);
     collector.add_command(view, command, args, &planned);
-    if collector.crosses {
+    if collector.is_cross_slot {
         return Some("Attempted to access a non local key in a cluster node");
     }
-    let wanted = collector.wanted.as_ref()?;
+    let requirement = collector.requirement.as_ref()?;
     let writes = command.spec.flags.contains(CommandFlags::WRITE);
-    let mine = view.is_mine(wanted.slot)
-        || (view.is_importing(wanted.slot) && client.flags.contains(ClientFlags::ASKING))
-        || (view.is_of_my_shard(wanted.slot) && client.flags.contains(ClientFlags::READONLY) && !writes);
-    if !collector.unserved && !view.is_up {
-        match down(server, wanted, writes) {
+    let mine = view.is_mine(requirement.slot)
+        || (view.is_importing(requirement.slot) && client.flags.contains(ClientFlags::ASKING))
+        || (view.is_of_my_shard(requirement.slot) && client.flags.contains(ClientFlags::READONLY) && !writes);
+    if !collector.is_unserved && !view.is_up {
+        match check_cluster_up(server, requirement, writes) {
             Ok(()) => {}
-            Err(error) if error == READ_ONLY => {
+            Err(error) if error == CLUSTER_READ_ONLY => {
                 return Some("Can not execute a write command while the cluster is down and readonly");
             }
             Err(_) => return Some("Can not execute a command while the cluster is down"),
@@ -380,12 +380,12 @@ pub fn refusal_in_script(
     if !mine {
         return Some("Attempted to access a non local key in a cluster node");
     }
-    if let Some(first) = one_slot {
+    if let Some(first) = required_slot {
         match first {
-            Some(slot) if *slot != wanted.slot => {
+            Some(slot) if *slot != requirement.slot => {
                 return Some("Script attempted to access keys that do not hash to the same slot");
             }
-            _ => *first = Some(wanted.slot),
+            _ => *first = Some(requirement.slot),
         }
     }
     None

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use weft_base::clock::unix_ms;
 
-use crate::commands::context::{Binding, Mode};
+use crate::commands::context::{Binding, HandlerMode};
 use crate::keyspace::Exclusive;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::key_identity::PlannedKey;
@@ -18,28 +18,33 @@ use crate::observability::log;
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
 use crate::persistence::rdb_file::delay_load;
 use crate::replication::ReplicationState;
-use crate::state::{Replayed, Server};
+use crate::state::{ReplayOutcome, Server};
 use weft_acl::Login;
 use weft_command_table::registry::{Command, Lookup};
 use weft_config::id;
 
-use super::effects::release;
+use super::effects::free_removed_values;
 use super::leased::run_exclusive;
-use super::plan::{Kind, Plan, plan_to_write};
+use super::plan::{CommandPlan, RequestKind, plan_write_keys};
 use super::replicated_stream::first_error;
 use super::request::Request;
-use super::thread::Thread;
-use super::transaction::{self, Role};
+use super::thread::ThreadState;
+use super::transaction::{self, TransactionRole};
 use super::{script, serve};
 
 /// The number of commands between two reads of the clock.
-const COMMANDS_A_TICK: u64 = 1024;
+const COMMANDS_PER_CLOCK_READ: u64 = 1024;
 
 /// Runs all commands of a file. `row` is the thread's row of counters.
-pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, commands: &mut AofReader<File>) -> Replayed {
+pub fn replay_commands(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    row: usize,
+    commands: &mut AofReader<File>,
+) -> ReplayOutcome {
     let mut player = ReplayClient::new(server, row);
     let starts = server.replication.state_bits().contains(ReplicationState::LOADING);
-    player.lets_in = starts;
+    player.admits_clients_while_loading = starts;
     let mut valid_up_to = commands.offset();
     let mut before_multi = valid_up_to;
     let progress = &server.replication.loading;
@@ -50,29 +55,31 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
     loop {
         match commands.read() {
             Ok(true) => {}
-            Ok(false) if player.connection.client.transaction.is_some() => return Replayed::Unfinished(before_multi),
-            Ok(false) => return Replayed::Whole,
+            Ok(false) if player.connection.client.transaction.is_some() => {
+                return ReplayOutcome::UnfinishedTransaction(before_multi);
+            }
+            Ok(false) => return ReplayOutcome::Complete,
             // A write behind half a transaction would become part of it.
             Err(fault) if player.connection.client.transaction.is_some() => {
-                return Replayed::Failed(fault, before_multi);
+                return ReplayOutcome::Failed(fault, before_multi);
             }
-            Err(fault) => return Replayed::Failed(fault, valid_up_to),
+            Err(fault) => return ReplayOutcome::Failed(fault, valid_up_to),
         }
         let args = commands.args();
         let Lookup::Found(command) = crate::commands::registry().lookup(&args) else {
             let name = String::from_utf8_lossy(args.argument(0)).into_owned();
-            return Replayed::Unknown(name);
+            return ReplayOutcome::UnknownCommand(name);
         };
         let Some(binding) = command.handler.filter(|_| command.spec.accepts_arg_count(args.len())) else {
-            return Replayed::Failed(AofReadError::Format, valid_up_to);
+            return ReplayOutcome::Failed(AofReadError::Format, valid_up_to);
         };
         if command.full_name == "multi" {
             before_multi = valid_up_to;
         }
-        player.play(all, (command, binding), commands);
+        player.run_command(all, (command, binding), commands);
         valid_up_to = commands.offset();
         delay_load(&server.config);
-        if starts && player.played.is_multiple_of(COMMANDS_A_TICK) {
+        if starts && player.command_count.is_multiple_of(COMMANDS_PER_CLOCK_READ) {
             progress.loaded_bytes.store(before + valid_up_to, Ordering::Relaxed);
             if player.connection.client.transaction.is_none() {
                 all.pause();
@@ -83,17 +90,17 @@ pub fn replay(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize, command
 
 /// The client that the commands run as.
 struct ReplayClient {
-    thread: Thread,
+    thread: ThreadState,
     connection: Connection,
     keys: Vec<PlannedKey>,
-    played: u64,
+    command_count: u64,
     /// `true` if the gate is opened at intervals.
-    lets_in: bool,
+    admits_clients_while_loading: bool,
 }
 
 impl ReplayClient {
     fn new(server: &Arc<Server>, row: usize) -> Self {
-        let mut thread = Thread::new(server.clone(), row);
+        let mut thread = ThreadState::new(server.clone(), row);
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         let mut client = Client::new(u64::MAX, unix_ms(), 0);
         client.login = Login::for_replication(&server.acl);
@@ -102,41 +109,41 @@ impl ReplayClient {
             thread,
             connection: Connection::new(client),
             keys: Vec::new(),
-            played: 0,
-            lets_in: false,
+            command_count: 0,
+            admits_clients_while_loading: false,
         }
     }
 
-    fn play(
+    fn run_command(
         &mut self,
         all: &mut Exclusive<'_>,
         (command, binding): (&'static Command<Binding>, Binding),
         commands: &AofReader<File>,
     ) {
-        if self.played.is_multiple_of(COMMANDS_A_TICK) {
+        if self.command_count.is_multiple_of(COMMANDS_PER_CLOCK_READ) {
             self.thread.begin_batch(unix_ms());
         }
-        self.played += 1;
+        self.command_count += 1;
         let ReplayClient {
             thread,
             connection,
             keys: planned,
-            lets_in,
+            admits_clients_while_loading: lets_in,
             ..
         } = self;
         connection.input.clear();
         connection.input.extend_from_slice(commands.bytes());
         planned.clear();
         let args = commands.args();
-        plan_to_write(&thread.server.keyspace, command, args, planned);
-        let plan = Plan {
+        plan_write_keys(&thread.server.keyspace, command, args, planned);
+        let plan = CommandPlan {
             token: 0,
             start: 0,
             end: connection.input.len(),
             args: (0, commands.ranges().len() as u32),
             keys: (0, planned.len() as u32),
             probes_end: 0,
-            kind: Kind::Command(command, binding),
+            kind: RequestKind::Command(command, binding),
         };
         let request = Request {
             plan: &plan,
@@ -145,19 +152,19 @@ impl ReplayClient {
             ranges: commands.ranges(),
         };
         // The next step of a command concerns only its reply, which nothing receives.
-        match Role::of(&connection.client, command) {
-            Role::Queued => drop(transaction::queue(thread, &request, planned, connection)),
-            Role::Exec { .. } => drop(transaction::run_exclusive(thread, all, &request, connection)),
-            Role::Alone if binding.mode == Mode::Script => {
+        match TransactionRole::for_command(&connection.client, command) {
+            TransactionRole::Queued => drop(transaction::queue_command(thread, &request, planned, connection)),
+            TransactionRole::Exec { .. } => drop(transaction::exec_exclusive(thread, all, &request, connection)),
+            TransactionRole::RunNow if binding.mode == HandlerMode::Script => {
                 let Connection { client, output, .. } = &mut *connection;
                 let held = HeldLeases::Exclusive(all);
                 thread.lets_in = *lets_in;
-                script::run_inside(thread, None, command, args, held, client, output);
+                script::run_in_transaction(thread, None, command, args, held, client, output);
                 thread.lets_in = false;
-                release(&mut thread.effects, &thread.server);
-                serve::mail(thread);
+                free_removed_values(&mut thread.effects, &thread.server);
+                serve::notify_served_clients(thread);
             }
-            Role::Alone => drop(run_exclusive(thread, all, &request, planned, connection)),
+            TransactionRole::RunNow => drop(run_exclusive(thread, all, &request, planned, connection)),
         }
         if let Some(error) = first_error(&connection.output.bytes) {
             let server = &thread.server;

@@ -26,112 +26,115 @@ use crate::keyspace::Seat;
 use crate::keyspace::access::KeyCounts;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::{Connection, ConnectionState};
-use crate::notify::messages::{NotificationSender, wake};
+use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::log;
 use crate::propagation::LogMilestone;
 use crate::state::{Message, Server};
-use weft_command_table::spec::Flags as CommandFlags;
+use weft_command_table::spec::CommandFlags;
 use weft_config::id;
 
-use super::batch::{self, Connections};
-use super::plan::{InputRest, Kind, Plan, Planner, Plans};
-use super::thread::Thread;
+use super::batch::{self, BatchConnections};
+use super::plan::{CommandPlan, InputRest, Planner, Plans, RequestKind};
+use super::thread::ThreadState;
 
 /// The first pause after a refusal; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_micros(20);
+const MIN_RETRY_PAUSE: Duration = Duration::from_micros(20);
 /// The longest pause after a refusal.
-const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+const MAX_RETRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Between two lines of the log about a disk that fails.
-const TELL_PERIOD: Duration = Duration::from_secs(10);
+const DISK_WARNING_PERIOD: Duration = Duration::from_secs(10);
 
 /// Places of the log that are kept until the disk has them.
-const WRITTEN_PLACES: usize = 4096;
+const MAX_WRITE_POSITIONS: usize = 4096;
 
 /// The reason for which a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamError {
     /// Another primary is followed, or none.
-    TermOver,
+    RoleChanged,
     /// The input is malformed.
     Protocol,
 }
 
 /// The stream of one link.
-pub struct Stream {
-    thread: Thread,
-    lane: PrimaryConnection,
+pub struct ReplicatedStream {
+    thread: ThreadState,
+    connection: PrimaryConnection,
     plans: Plans,
     /// Log sequence numbers, ascending, with the stream offset after each. Entries that are on disk are removed.
-    written: VecDeque<(u64, i64)>,
+    write_positions: VecDeque<(u64, i64)>,
     /// Sequence numbers before this one were taken before this link, and say nothing about its offsets.
-    first_ticket: u64,
+    first_sequence: u64,
     /// The offset up to which the stream is on disk here.
-    synced: i64,
+    fsynced_offset: i64,
     /// The time of the last warning that the disk fails.
-    disk_told: Option<Instant>,
+    last_disk_warning: Option<Instant>,
 }
 
 /// The stream's only connection, as a batch sees it.
 struct PrimaryConnection {
     connection: Connection,
-    term: u64,
+    role_epoch: u64,
     /// Bytes of the stream before those in the input.
-    base: u64,
+    discarded_bytes: u64,
     /// Bytes of the stream up to the last place that counts as reached.
-    reached: u64,
+    applied_bytes: u64,
     /// The offset of the history at which the stream began.
-    origin: i64,
+    start_offset: i64,
     /// Bytes of the stream that are in the backlog.
-    relayed: u64,
+    relayed_bytes: u64,
     /// Bytes that were cut from the input and are not in the backlog yet.
-    held: Vec<u8>,
-    after: Option<NextStep>,
+    unrelayed_bytes: Vec<u8>,
+    next_step: Option<NextStep>,
 }
 
 impl PrimaryConnection {
     /// Notes how far the stream is.
-    fn note_place(&mut self) {
+    fn update_applied_offset(&mut self) {
         if self.connection.client.transaction.is_none() {
-            self.reached = self.base + self.connection.consumed as u64;
+            self.applied_bytes = self.discarded_bytes + self.connection.consumed as u64;
         }
     }
 }
 
 impl PrimaryConnection {
-    /// Appends the bytes of the stream from `relayed` up to `until` to the backlog.
-    fn relay(&mut self, server: &Server) {
-        if self.reached == self.relayed {
+    /// Appends the bytes of the stream from `relayed_bytes` up to `until` to the backlog.
+    fn append_to_backlog(&mut self, server: &Server) {
+        if self.applied_bytes == self.relayed_bytes {
             return;
         }
-        let mut bytes = std::mem::take(&mut self.held);
-        let from = self.relayed.max(self.base) - self.base;
-        if self.reached > self.base {
-            bytes.extend_from_slice(&self.connection.input[from as usize..(self.reached - self.base) as usize]);
+        let mut bytes = std::mem::take(&mut self.unrelayed_bytes);
+        let from = self.relayed_bytes.max(self.discarded_bytes) - self.discarded_bytes;
+        if self.applied_bytes > self.discarded_bytes {
+            bytes.extend_from_slice(
+                &self.connection.input[from as usize..(self.applied_bytes - self.discarded_bytes) as usize],
+            );
         }
-        let kept = (self.reached - self.relayed) as usize;
+        let kept = (self.applied_bytes - self.relayed_bytes) as usize;
         // Behind a place in what was cut lies what the next place brings.
-        self.held = bytes.split_off(kept.min(bytes.len()));
-        self.relayed = self.reached;
+        self.unrelayed_bytes = bytes.split_off(kept.min(bytes.len()));
+        self.relayed_bytes = self.applied_bytes;
         let repl = &server.replication;
         let most_bytes = server.config.integer(id::REPL_BACKLOG_SIZE);
         repl.replicas.backlog().append(&bytes, most_bytes);
         repl.stream_db.store(self.connection.client.db, Ordering::Relaxed);
-        repl.set_offset(self.origin + self.reached as i64);
+        repl.set_offset(self.start_offset + self.applied_bytes as i64);
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
             server.background.wake_primary_thread();
         }
     }
 
     /// Forgets what was executed; whether that was something.
-    fn cut(&mut self) -> bool {
+    fn discard_executed(&mut self) -> bool {
         let executed = self.connection.consumed;
-        let end = self.base + executed as u64;
-        if end > self.relayed {
-            let from = (self.relayed.max(self.base) - self.base) as usize;
-            self.held.extend_from_slice(&self.connection.input[from..executed]);
+        let end = self.discarded_bytes + executed as u64;
+        if end > self.relayed_bytes {
+            let from = (self.relayed_bytes.max(self.discarded_bytes) - self.discarded_bytes) as usize;
+            self.unrelayed_bytes
+                .extend_from_slice(&self.connection.input[from..executed]);
         }
-        self.base = end;
+        self.discarded_bytes = end;
         self.connection.discard_consumed();
         executed > 0
     }
@@ -139,164 +142,165 @@ impl PrimaryConnection {
 
 /// The connections of a batch: only one.
 struct SingleConnection<'a> {
-    lane: &'a mut PrimaryConnection,
+    connection: &'a mut PrimaryConnection,
     server: &'a Arc<Server>,
 }
 
-impl Connections for SingleConnection<'_> {
+impl BatchConnections for SingleConnection<'_> {
     fn connection(&mut self, _: usize) -> Option<&mut Connection> {
-        if self.server.replication.role_epoch() != self.lane.term {
+        if self.server.replication.role_epoch() != self.connection.role_epoch {
             return None;
         }
         // Before the next command of the batch runs.
-        self.lane.note_place();
-        Some(&mut self.lane.connection)
+        self.connection.update_applied_offset();
+        Some(&mut self.connection.connection)
     }
 
-    fn after(&mut self, _: usize, after: NextStep) {
+    fn start_next_step(&mut self, _: usize, after: NextStep) {
         // Commands behind it wait until that is done.
-        self.lane.connection.state = ConnectionState::Parked(0);
-        self.lane.after = Some(after);
+        self.connection.connection.state = ConnectionState::Parked(0);
+        self.connection.next_step = Some(after);
     }
 
-    fn pass_ends(&mut self) {
-        if self.server.replication.role_epoch() == self.lane.term {
-            self.lane.note_place();
-            self.lane.relay(self.server);
+    fn before_gate_release(&mut self) {
+        if self.server.replication.role_epoch() == self.connection.role_epoch {
+            self.connection.update_applied_offset();
+            self.connection.append_to_backlog(self.server);
         }
     }
 
-    fn notify(&mut self, thread: &mut Thread) {
+    fn notify(&mut self, thread: &mut ThreadState) {
         // This thread has no clients of its own, so everything is sent by mail.
-        wake(&thread.server, &mut thread.effects);
+        wake_workers(&thread.server, &mut thread.effects);
     }
 }
 
-impl Stream {
+impl ReplicatedStream {
     /// Creates the stream of a link that was made for the role epoch `term` and has selected database `db`. `client`
     /// stands for the primary.
-    pub fn new(server: &Arc<Server>, seat: &Seat, term: u64, mut client: Client, db: usize) -> Self {
-        let mut thread = Thread::new(server.clone(), seat.index());
+    pub fn new(server: &Arc<Server>, seat: &Seat, role_epoch: u64, mut client: Client, db: usize) -> Self {
+        let mut thread = ThreadState::new(server.clone(), seat.index());
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         client.login = server.acl.superuser_login();
         client.flags.set(ClientFlags::PRIMARY, true);
-        let first_ticket = server.propagation.last_sequence();
-        client.db = db.min(counts(server).databases() - 1);
-        Stream {
+        let first_sequence = server.propagation.last_sequence();
+        client.db = db.min(key_counts(server).databases() - 1);
+        ReplicatedStream {
             thread,
-            lane: PrimaryConnection {
+            connection: PrimaryConnection {
                 connection: Connection::new(client),
-                term,
-                base: 0,
-                reached: 0,
-                origin: server.replication.offset(),
-                relayed: 0,
-                held: Vec::new(),
-                after: None,
+                role_epoch,
+                discarded_bytes: 0,
+                applied_bytes: 0,
+                start_offset: server.replication.offset(),
+                relayed_bytes: 0,
+                unrelayed_bytes: Vec::new(),
+                next_step: None,
             },
             plans: Plans::default(),
-            written: VecDeque::from([(first_ticket, server.replication.offset())]),
-            first_ticket,
-            synced: 0,
-            disk_told: None,
+            write_positions: VecDeque::from([(first_sequence, server.replication.offset())]),
+            first_sequence,
+            fsynced_offset: 0,
+            last_disk_warning: None,
         }
     }
 
     /// Returns the offset up to which the append-only file is on disk, or `None` without an append-only file that has
     /// everything.
-    pub fn synced(&mut self) -> Option<i64> {
+    pub fn fsynced_offset(&mut self) -> Option<i64> {
         let server = &self.thread.server;
         if !server.persistence.aof.is_complete() {
             return None;
         }
         let reached = server.propagation.milestone_sequence(LogMilestone::Synced);
-        while let Some((_, offset)) = self.written.front().filter(|(ticket, _)| *ticket <= reached) {
-            self.synced = *offset;
-            self.written.pop_front();
+        while let Some((_, offset)) = self.write_positions.front().filter(|(ticket, _)| *ticket <= reached) {
+            self.fsynced_offset = *offset;
+            self.write_positions.pop_front();
         }
-        Some(self.synced)
+        Some(self.fsynced_offset)
     }
 
     /// Records the stream offset after the last sequence number.
-    fn note_written(&mut self) {
+    fn record_write_position(&mut self) {
         let server = &self.thread.server;
         let offset = server.replication.offset();
-        let ticket = self.thread.effects.log_writer.last_sequence().max(self.first_ticket);
-        let is_full = self.written.len() == WRITTEN_PLACES;
-        match self.written.back_mut() {
-            Some(last) if last.0 == ticket => last.1 = offset,
+        let sequence = self.thread.effects.log_writer.last_sequence().max(self.first_sequence);
+        let is_full = self.write_positions.len() == MAX_WRITE_POSITIONS;
+        match self.write_positions.back_mut() {
+            Some(last) if last.0 == sequence => last.1 = offset,
             // With a full list, only the latest offset is kept.
-            Some(last) if is_full => *last = (ticket, offset),
-            _ => self.written.push_back((ticket, offset)),
+            Some(last) if is_full => *last = (sequence, offset),
+            _ => self.write_positions.push_back((sequence, offset)),
         }
     }
 
     /// Returns the buffer for input.
-    pub fn input(&mut self) -> &mut Vec<u8> {
-        &mut self.lane.connection.input
+    pub fn input_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.connection.connection.input
     }
 
     /// The primary as a client.
-    pub fn client(&mut self) -> &mut Client {
-        &mut self.lane.connection.client
+    pub fn client_mut(&mut self) -> &mut Client {
+        &mut self.connection.connection.client
     }
 
     /// The connection.
     pub fn connection(&self) -> &Connection {
-        &self.lane.connection
+        &self.connection.connection
     }
 
     /// The database that the stream has selected.
     pub fn db(&self) -> usize {
-        self.lane.connection.client.db
+        self.connection.connection.client.db
     }
 
     /// Runs all complete commands that have arrived.
     ///
     /// # Errors
     /// When the stream ends. What was reached by then counts.
-    pub fn run(&mut self, seat: &mut Seat) -> Result<(), StreamError> {
-        let mut pause = FIRST_PAUSE;
+    pub fn run_commands(&mut self, seat: &mut Seat) -> Result<(), StreamError> {
+        let mut pause = MIN_RETRY_PAUSE;
         loop {
-            self.begin();
-            let rest = self.plan();
-            let planned = !self.plans.list.is_empty();
-            let malformed = matches!(self.plans.list.last(), Some(plan) if matches!(plan.kind, Kind::Malformed(_)));
+            self.begin_batch();
+            let rest = self.plan_commands();
+            let planned = !self.plans.plans.is_empty();
+            let malformed =
+                matches!(self.plans.plans.last(), Some(plan) if matches!(plan.kind, RequestKind::Malformed(_)));
             if planned {
-                self.heed_disk();
+                self.handle_disk_errors();
                 let server = self.thread.server.clone();
                 let mut only = SingleConnection {
-                    lane: &mut self.lane,
+                    connection: &mut self.connection,
                     server: &server,
                 };
-                batch::run(&mut self.thread, seat, &mut self.plans, &mut only);
+                batch::run_plans(&mut self.thread, seat, &mut self.plans, &mut only);
             }
             self.plans.clear();
-            self.lane.connection.is_in_batch = false;
-            let after = self.lane.after.take();
+            self.connection.connection.is_in_batch = false;
+            let next_step = self.connection.next_step.take();
             // Commands behind it have been received, and must be planned again.
-            let held_up = after.is_some();
-            if let Some(after) = after {
-                self.finish(seat, after);
+            let held_up = next_step.is_some();
+            if let Some(after) = next_step {
+                self.run_next_step(seat, after);
             }
-            self.conclude();
-            self.note_written();
-            let advanced = self.lane.cut();
-            if self.thread.server.replication.role_epoch() != self.lane.term {
-                return Err(StreamError::TermOver);
+            self.finish_batch();
+            self.record_write_position();
+            let advanced = self.connection.discard_executed();
+            if self.thread.server.replication.role_epoch() != self.connection.role_epoch {
+                return Err(StreamError::RoleChanged);
             }
             if malformed {
                 return Err(StreamError::Protocol);
             }
-            let connection = &mut self.lane.connection;
+            let connection = &mut self.connection.connection;
             let refused = connection.state != ConnectionState::Ready;
             connection.state = ConnectionState::Ready;
             match refused && !advanced {
                 true => {
                     std::thread::sleep(pause);
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(MAX_RETRY_PAUSE);
                 }
-                false => pause = FIRST_PAUSE,
+                false => pause = MIN_RETRY_PAUSE,
             }
             if !refused && !held_up && rest != InputRest::More {
                 return Ok(());
@@ -304,58 +308,65 @@ impl Stream {
         }
     }
 
-    fn begin(&mut self) {
+    fn begin_batch(&mut self) {
         self.thread.begin_batch(unix_ms());
         // Memory is the primary's responsibility.
         self.thread.tunables.max_memory = 0;
         let server = &self.thread.server;
-        self.lane.connection.client.login.refresh(&server.acl);
+        self.connection.connection.client.login.refresh(&server.acl);
     }
 
-    fn plan(&mut self) -> InputRest {
+    fn plan_commands(&mut self) -> InputRest {
         let planner = Planner {
             keyspace: &self.thread.server.keyspace,
             max_bulk_len: i64::MAX as u64,
-            prefetch: self.thread.tunables.prefetch_depth > 1,
+            is_prefetch_enabled: self.thread.tunables.prefetch_depth > 1,
             commands: crate::commands::registry(),
         };
-        planner.plan(0, &mut self.lane.connection, &mut self.plans)
+        planner.plan(0, &mut self.connection.connection, &mut self.plans)
     }
 
     /// The primary's writes are executed here even while the disk fails, unless this server is configured to end then.
-    fn heed_disk(&mut self) {
+    fn handle_disk_errors(&mut self) {
         let tunables = &self.thread.tunables;
-        if !tunables.refuses_writes && !tunables.aof_fails {
+        if !tunables.refuses_writes && !tunables.is_aof_failing {
             return;
         }
-        let writes = |plan: &Plan| match plan.kind {
-            Kind::Command(command, _) => command.spec.flags.contains(CommandFlags::WRITE),
+        let writes = |plan: &CommandPlan| match plan.kind {
+            RequestKind::Command(command, _) => command.spec.flags.contains(CommandFlags::WRITE),
             _ => false,
         };
-        if !self.plans.list.iter().any(writes) {
+        if !self.plans.plans.iter().any(writes) {
             return;
         }
         if !self.thread.server.config.boolean(id::REPLICA_IGNORE_DISK_WRITE_ERRORS) {
             log::warning!("Replica was unable to write command to disk.");
             panic!("Replica was unable to write command to disk.");
         }
-        if self.disk_told.is_none_or(|told| told.elapsed() > TELL_PERIOD) {
-            self.disk_told = Some(Instant::now());
+        if self
+            .last_disk_warning
+            .is_none_or(|told| told.elapsed() > DISK_WARNING_PERIOD)
+        {
+            self.last_disk_warning = Some(Instant::now());
             log::warning!("Replica is applying a command even though it is unable to write to disk.");
         }
     }
 
     /// The work after the leases of a batch have ended.
-    fn conclude(&mut self) {
-        let Stream { thread, lane, .. } = self;
+    fn finish_batch(&mut self) {
+        let ReplicatedStream {
+            thread,
+            connection: lane,
+            ..
+        } = self;
         let server = thread.server.clone();
         // Waiters that could not be served at once, and what they are made of.
-        thread.keep_ready();
+        thread.collect_ready_keys();
         for unserved in thread.unserved.drain(..) {
-            server.workers[0].send(Message::Serve(unserved));
+            server.workers[0].send(Message::ServeWaiters(unserved));
         }
-        NotificationSender::new(&server, &mut thread.effects, thread.seat).broadcast();
-        wake(&server, &mut thread.effects);
+        NotificationSender::new(&server, &mut thread.effects, thread.seat).send_broadcasts();
+        wake_workers(&server, &mut thread.effects);
         thread.effects.outbox.clear();
         thread.effects.expired.clear();
         let output = &mut lane.connection.output;
@@ -377,43 +388,43 @@ impl Stream {
     }
 
     /// Executes the next step of a command.
-    fn finish(&mut self, seat: &mut Seat, after: NextStep) {
+    fn run_next_step(&mut self, seat: &mut Seat, next_step: NextStep) {
         let server = self.thread.server.clone();
-        match after {
+        match next_step {
             NextStep::Background(work) => {
-                self.lane
+                self.connection
                     .connection
                     .output
                     .bytes
                     .extend_from_slice(&work(&server, seat));
             }
-            NextStep::Serve(withheld) => server.workers[0].send(Message::Serve(withheld.0)),
-            NextStep::Several(parts) => {
+            NextStep::AwaitServing(withheld) => server.workers[0].send(Message::ServeWaiters(withheld.0)),
+            NextStep::TransactionParts(parts) => {
                 for (after, _) in parts.1 {
-                    self.finish(seat, after);
+                    self.run_next_step(seat, after);
                 }
             }
             // Replies that no client receives, and waits that the stream must not make.
-            NextStep::Nothing
-            | NextStep::Ask(_)
-            | NextStep::Gather
+            NextStep::Reply
+            | NextStep::QueryWorkers(_)
+            | NextStep::CollectClients
             | NextStep::Defer
-            | NextStep::Leave(_)
-            | NextStep::Detached(_)
-            | NextStep::Script(_)
+            | NextStep::RunInBackground(_)
+            | NextStep::AwaitBackground(_)
+            | NextStep::AwaitScript(_)
             | NextStep::ReplyAt(_)
             | NextStep::AwaitLog(_)
-            | NextStep::Supply(_)
-            | NextStep::Take(_)
-            | NextStep::Replicas(_)
-            | NextStep::AsWriter
+            | NextStep::Sync(_)
+            | NextStep::TakeConnection(_)
+            | NextStep::AwaitReplicas(_)
+            | NextStep::RetryAsWriter
             | NextStep::Block(_) => {}
         }
-        self.lane.connection.state = ConnectionState::Ready;
+        self.connection.connection.state = ConnectionState::Ready;
     }
 }
 
-fn counts(server: &Server) -> &KeyCounts {
+fn key_counts(server: &Server) -> &KeyCounts {
     &server.keyspace.counts
 }
 
@@ -424,13 +435,13 @@ pub(super) fn first_error(replies: &[u8]) -> Option<&[u8]> {
         if let Some(error) = reply.strip_prefix(b"-") {
             return error.split(|byte| *byte == b'\r').next();
         }
-        at += length_of(reply)?;
+        at += first_reply_len(reply)?;
     }
     None
 }
 
 /// Bytes of the first of some replies.
-fn length_of(replies: &[u8]) -> Option<usize> {
+fn first_reply_len(replies: &[u8]) -> Option<usize> {
     let line = 2 + replies.windows(2).position(|window| window == b"\r\n")?;
     let number = || weft_resp::number::parse_i64(replies.get(1..line - 2)?);
     match replies.first()? {
@@ -440,7 +451,7 @@ fn length_of(replies: &[u8]) -> Option<usize> {
         }
         kind @ (b'*' | b'~' | b'>' | b'%') => {
             let elements = number()?.max(0) * if *kind == b'%' { 2 } else { 1 };
-            (0..elements).try_fold(line, |at, _| Some(at + length_of(replies.get(at..)?)?))
+            (0..elements).try_fold(line, |at, _| Some(at + first_reply_len(replies.get(at..)?)?))
         }
         _ => Some(line),
     }

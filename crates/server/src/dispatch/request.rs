@@ -5,12 +5,12 @@ use weft_resp::Args;
 use crate::commands::context::{Binding, NextStep};
 use weft_command_table::registry::Command;
 
-use super::plan::Plan;
+use super::plan::CommandPlan;
 
 /// The inputs of an execution.
 pub struct Request<'a> {
     /// The plan.
-    pub plan: &'a Plan,
+    pub plan: &'a CommandPlan,
     /// The command.
     pub command: &'static Command<Binding>,
     /// The handler.

@@ -4,7 +4,7 @@ use weft_resp::Args;
 
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
-use crate::commands::scripting::script::busy_with;
+use crate::commands::scripting::script::busy_error_of_run;
 use crate::state::Server;
 use weft_command_table::registry::Command;
 use weft_scripting as scripting;
@@ -27,7 +27,7 @@ pub(super) fn named<'a>(command: &Command<Binding>, args: Args<'a>) -> ScriptNam
 }
 
 /// The flags of the script that a command would run, if it has some.
-fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Option<ScriptFlags> {
+fn script_flags(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Option<ScriptFlags> {
     match named(command, args) {
         ScriptName::Source(source) => scripting::flags_of_source(source),
         ScriptName::Digest(digest) => scripts.cache.find(digest)?.flags,
@@ -40,19 +40,19 @@ fn flags_of(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Op
 
 /// Returns `true` if memory is short and the script's flags say that it may need some.
 #[cold]
-pub fn lacks_memory(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+pub fn is_denied_by_oom(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     let may_run = ScriptFlags::ALLOW_OOM;
-    flags_of(&server.scripting, command, args)
+    script_flags(&server.scripting, command, args)
         .is_some_and(|flags| !flags.contains(may_run) && !flags.contains(ScriptFlags::NO_WRITES))
 }
 
 /// Returns `true` if the script has flags and they do not promise that it writes nothing.
 pub fn may_write(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    flags_of(&server.scripting, command, args).is_some_and(|flags| !flags.contains(ScriptFlags::NO_WRITES))
+    script_flags(&server.scripting, command, args).is_some_and(|flags| !flags.contains(ScriptFlags::NO_WRITES))
 }
 
 /// Returns `true` if the script, as far as is known, calls commands that query all workers.
-pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+pub fn may_query_workers(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     let scripts = &server.scripting;
     match named(command, args) {
         ScriptName::Source(source) => scripting::may_query_workers(&scripts.cache, source),
@@ -69,19 +69,19 @@ pub fn may_ask(server: &Server, command: &Command<Binding>, args: Args<'_>) -> b
 
 /// Returns `true` if the script has promised to write nothing.
 #[cold]
-pub fn only_reads(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
-    flags_of(&server.scripting, command, args).is_some_and(|flags| flags.contains(ScriptFlags::NO_WRITES))
+pub fn is_declared_read_only(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+    script_flags(&server.scripting, command, args).is_some_and(|flags| flags.contains(ScriptFlags::NO_WRITES))
 }
 
 /// Returns the error for a client that was refused a slot, if an overdue script holds one of these slots, or any slot
 /// if `all`.
 #[cold]
-pub fn busy(server: &Server, slots: impl Iterator<Item = u16>, all: bool) -> Option<CommandError> {
+pub fn busy_error(server: &Server, slots: impl Iterator<Item = u16>, all: bool) -> Option<CommandError> {
     let running = &server.scripting.running;
     let any = || running.overdue_holder(None);
     let holder = match all {
         true => any(),
         false => slots.into_iter().find_map(|slot| running.overdue_holder(Some(slot))),
     };
-    holder.map(|run| busy_with(&run))
+    holder.map(|run| busy_error_of_run(&run))
 }

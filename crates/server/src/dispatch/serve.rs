@@ -18,11 +18,11 @@ use std::time::Instant;
 use weft_base::clock::unix_ms;
 use weft_resp::{Args, Protocol, Reply};
 
-use crate::clients_waiting::blocking::{Kind, Line, ServeResult, WaitKey, Waiter};
-use crate::commands::blocked::KeyAccess;
+use crate::clients_waiting::blocking::{ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter};
+use crate::commands::blocked::WaiterKeyAccess;
 use crate::commands::error::CommandError;
 use crate::commands::perform_blocked;
-use crate::commands::permission::{self, Unpermitted};
+use crate::commands::permission::{self, WaiterDenial};
 use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, is_expired};
 use crate::keyspace::effects::Effects;
 use crate::keyspace::key_identity::NamedKey;
@@ -34,17 +34,17 @@ use crate::observability::metrics::Counter;
 use crate::state::{Message, Server, UnservedKeys};
 use weft_config::Config;
 
-use super::effects::release;
-use super::leases::PATIENCE;
+use super::effects::free_removed_values;
+use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::propagate;
-use super::thread::{Call, Thread};
+use super::thread::{LeasedCall, ThreadState};
 
 /// The maximum number of slots leased in addition to those of the command. A chain over more slots is cut: other
 /// commands may run in between.
-const FURTHER_SLOTS: usize = 16;
+const MAX_FURTHER_SLOTS: usize = 16;
 
 /// The context of serving: the leases of a command, and further leases taken on the way.
-struct ServingLeases<'s, 'h, 'p> {
+struct ServingContext<'s, 'h, 'p> {
     /// The command's leases.
     held: &'s mut HeldLeases<'h, 'p>,
     /// The passage of the gate; `None` in exclusive mode, which holds all slots.
@@ -56,27 +56,27 @@ struct ServingLeases<'s, 'h, 'p> {
     /// The server.
     server: &'s Arc<Server>,
     /// The waiters that were served.
-    served: &'s mut Vec<(Arc<Waiter>, ServeResult)>,
+    served_waiters: &'s mut Vec<(Arc<Waiter>, ServeResult)>,
 }
 
 /// The slots that could not be leased.
 struct RefusedSlots(Vec<u16>);
 
-struct ServingWaiter<'w, 's, 'h, 'p> {
-    service: &'w mut ServingLeases<'s, 'h, 'p>,
-    further: Vec<WriteLease<'p>>,
+struct WaiterService<'w, 's, 'h, 'p> {
+    context: &'w mut ServingContext<'s, 'h, 'p>,
+    further_leases: Vec<WriteLease<'p>>,
 }
 
 /// Serves the clients that wait for keys that a command made ready, under the command's leases.
 #[cold]
-pub fn serve_ready<'p>(
+pub fn serve_blocked_clients<'p>(
     keys: &mut Keys<'_, 'p>,
     pass: Option<&'p GatePassage<'p>>,
     server: &Arc<Server>,
-    served: &mut Vec<(Arc<Waiter>, ServeResult)>,
+    served_waiters: &mut Vec<(Arc<Waiter>, ServeResult)>,
 ) -> Option<Box<UnservedKeys>> {
     let ready = std::mem::take(&mut keys.effects.ready);
-    let mut service = ServingLeases {
+    let mut service = ServingContext {
         held: &mut keys.held,
         pass,
         access: AccessContext {
@@ -88,20 +88,20 @@ pub fn serve_ready<'p>(
         },
         effects: keys.effects,
         server,
-        served,
+        served_waiters,
     };
-    serve(ready.into(), &mut service).map(Box::new)
+    serve_keys(ready.into(), &mut service).map(Box::new)
 }
 
 /// Serves the clients that wait for these keys. Returns the keys that could not be served because a slot was refused.
-fn serve(mut ready: VecDeque<ReadyKey>, service: &mut ServingLeases<'_, '_, '_>) -> Option<UnservedKeys> {
-    let mut serving = ServingWaiter {
-        service,
-        further: Vec::new(),
+fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingContext<'_, '_, '_>) -> Option<UnservedKeys> {
+    let mut serving = WaiterService {
+        context,
+        further_leases: Vec::new(),
     };
     while let Some(key) = ready.front() {
         let result = serving.serve_key(key);
-        let effects = &mut *serving.service.effects;
+        let effects = &mut *serving.context.effects;
         // A key that became ready again on the way has been served to the end.
         let others = effects.ready.drain(..).filter(|other| other != key);
         let others: Vec<ReadyKey> = others.collect();
@@ -119,131 +119,131 @@ fn serve(mut ready: VecDeque<ReadyKey>, service: &mut ServingLeases<'_, '_, '_>)
     None
 }
 
-impl<'p> ServingWaiter<'_, '_, '_, 'p> {
-    fn slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
-        held_slot(self.service.held, &mut self.further, slot)
+impl<'p> WaiterService<'_, '_, '_, 'p> {
+    fn slot_mut(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
+        find_held_slot(self.context.held, &mut self.further_leases, slot)
     }
 
-    fn holds(&mut self, slot: u16) -> bool {
-        self.slot(slot).is_some()
+    fn holds_slot(&mut self, slot: u16) -> bool {
+        self.slot_mut(slot).is_some()
     }
 
     /// Makes sure that a slot is held. The lease of the slot `beside` is kept.
-    fn take(&mut self, slot: u16, beside: u16) -> Result<(), RefusedSlots> {
-        if self.holds(slot) {
+    fn ensure_leased(&mut self, slot: u16, kept_slot: u16) -> Result<(), RefusedSlots> {
+        if self.holds_slot(slot) {
             return Ok(());
         }
-        if self.further.len() >= FURTHER_SLOTS {
-            self.further.retain(|lease| lease.cell() == beside as usize);
+        if self.further_leases.len() >= MAX_FURTHER_SLOTS {
+            self.further_leases.retain(|lease| lease.cell() == kept_slot as usize);
         }
-        let lease = self.service.pass.and_then(|pass| pass.write_spinning(slot as usize));
+        let lease = self.context.pass.and_then(|pass| pass.write_spinning(slot as usize));
         match lease {
             Some(lease) => {
-                self.further.push(lease);
+                self.further_leases.push(lease);
                 Ok(())
             }
-            None => Err(RefusedSlots(vec![beside, slot])),
+            None => Err(RefusedSlots(vec![kept_slot, slot])),
         }
     }
 
     /// Serves all clients that can be served from one key.
     fn serve_key(&mut self, key: &ReadyKey) -> Result<(), RefusedSlots> {
-        self.take(key.slot, key.slot)?;
-        let kind = self.kind(key.db, key.slot, key.hash, &key.name);
-        for line in self.concerned(key, kind) {
-            self.serve_line(key, &line)?;
+        self.ensure_leased(key.slot, key.slot)?;
+        let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
+        for line in self.matching_lines(key, kind) {
+            self.serve_queue(key, &line)?;
         }
         Ok(())
     }
 
-    fn kind(&mut self, db: usize, slot: u16, hash: u64, name: &[u8]) -> Kind {
-        let now_ms = self.service.access.now_ms;
-        let table = self.slot(slot).and_then(|(_, slot)| slot.table(db));
+    fn value_kind(&mut self, db: usize, slot: u16, hash: u64, name: &[u8]) -> WaitedKind {
+        let now_ms = self.context.access.now_ms;
+        let table = self.slot_mut(slot).and_then(|(_, slot)| slot.table(db));
         let entry = table.and_then(|table| table.find(hash, name));
         blocking_kind_of(entry.filter(|entry| !is_expired(entry.expire_at_ms(), now_ms)))
     }
 
-    fn concerned(&mut self, key: &ReadyKey, kind: Kind) -> Vec<Line> {
-        self.slot(key.slot)
+    fn matching_lines(&mut self, key: &ReadyKey, kind: WaitedKind) -> Vec<WaitQueueKind> {
+        self.slot_mut(key.slot)
             .and_then(|(_, slot)| slot.blocked())
             .map_or(Vec::new(), |waiting| waiting.affected_queues(key.db, &key.name, kind))
     }
 
     /// Serves one line of a key in the order of arrival, as long as the key has something for the first client.
-    fn serve_line(&mut self, key: &ReadyKey, line: &Line) -> Result<(), RefusedSlots> {
+    fn serve_queue(&mut self, key: &ReadyKey, line: &WaitQueueKind) -> Result<(), RefusedSlots> {
         let mut behind = 0;
         loop {
-            let kind = self.kind(key.db, key.slot, key.hash, &key.name);
-            if !line.is_served_by(kind) {
+            let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
+            if !line.matches_kind(kind) {
                 return Ok(());
             }
             let waiter = self
-                .slot(key.slot)
+                .slot_mut(key.slot)
                 .and_then(|(_, slot)| slot.blocked())
-                .and_then(|waiting| waiting.next(key.db, &key.name, line, behind))
+                .and_then(|waiting| waiting.next_waiter(key.db, &key.name, line, behind))
                 .cloned();
             let Some(waiter) = waiter else {
                 return Ok(());
             };
             // This server has been demoted since the wait began. A message under way tells the client.
-            if waiter.is_claimed() || waiter.demotions != self.service.server.replication.demotions() {
-                self.forget(&waiter, key);
+            if waiter.is_claimed() || waiter.demotions != self.context.server.replication.demotions() {
+                self.remove_waiter(&waiter, key);
                 continue;
             }
-            if let Err(reason) = permission::check_waiter(self.service.server, &waiter) {
-                self.forget(&waiter, key);
+            if let Err(reason) = permission::check_waiter(self.context.server, &waiter) {
+                self.remove_waiter(&waiter, key);
                 if waiter.try_claim() {
-                    self.refuse(&waiter, reason);
+                    self.refuse_waiter(&waiter, reason);
                 }
                 continue;
             }
             let target = self.first_ready(&waiter, key, line);
             if let Some(destination) = waiter.operation.destination() {
-                self.take(destination.slot, key.slot)?;
+                self.ensure_leased(destination.slot, key.slot)?;
             }
             if !perform_blocked::can_perform(&waiter, target, self) {
-                if matches!(line, Line::Streams) {
+                if matches!(line, WaitQueueKind::Stream) {
                     // A later client may wait for less.
-                    behind = waiter.ticket;
+                    behind = waiter.park_id;
                     continue;
                 }
                 return Ok(());
             }
-            self.forget(&waiter, key);
+            self.remove_waiter(&waiter, key);
             if waiter.try_claim() {
-                self.perform(&waiter, target);
+                self.perform_operation(&waiter, target);
             }
         }
     }
 
     /// Returns the first key of a waiter, in the waiter's order, that is ready. A command, a transaction or a script
     /// may have made several of them ready. A key that is not held became ready through another thread.
-    fn first_ready<'w>(&mut self, waiter: &'w Waiter, key: &ReadyKey, line: &Line) -> &'w WaitKey {
+    fn first_ready<'w>(&mut self, waiter: &'w Waiter, key: &ReadyKey, line: &WaitQueueKind) -> &'w WaitKey {
         let at = waiter.keys.iter().position(|named| {
             let this = named.hash == key.hash && named.name == key.name;
-            this || (self.holds(named.slot)
-                && line.is_served_by(self.kind(key.db, named.slot, named.hash, &named.name)))
+            this || (self.holds_slot(named.slot)
+                && line.matches_kind(self.value_kind(key.db, named.slot, named.hash, &named.name)))
         });
         &waiter.keys[at.unwrap_or(0)]
     }
 
-    fn forget(&mut self, waiter: &Waiter, key: &ReadyKey) {
-        let server = self.service.server;
-        if let Some((_, slot)) = self.slot(key.slot) {
+    fn remove_waiter(&mut self, waiter: &Waiter, key: &ReadyKey) {
+        let server = self.context.server;
+        if let Some((_, slot)) = self.slot_mut(key.slot) {
             slot.change_blocked(key.hash, |waiting| {
-                waiting.remove(&key.name, waiter, &server.clients.blocked)
+                waiting.remove_waiter(&key.name, waiter, &server.clients.blocked)
             });
         }
     }
 
     /// Performs the operation of a claimed waiter.
-    fn perform(&mut self, waiter: &Arc<Waiter>, key: &WaitKey) {
+    fn perform_operation(&mut self, waiter: &Arc<Waiter>, key: &WaitKey) {
         let start = Instant::now();
         let mut bytes = Vec::new();
         let mut reply = Reply::new(&mut bytes, waiter.protocol);
-        let dirty = self.service.effects.dirty;
+        let dirty = self.context.effects.dirty;
         let result = perform_blocked::perform(waiter, key, self, &mut reply);
-        propagate::end_served(self.service.effects, waiter.db, dirty);
+        propagate::propagate_served(self.context.effects, waiter.db, dirty);
         let failed = result.is_err();
         if let Err(error) = result {
             bytes.clear();
@@ -252,20 +252,20 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         let served = ServeResult {
             reply: bytes,
             nanoseconds: start.elapsed().as_nanos() as u64,
-            failed,
+            is_error: failed,
             refusal: None,
-            log_ticket: 0,
+            log_sequence: 0,
         };
-        self.service.served.push((waiter.clone(), served));
+        self.context.served_waiters.push((waiter.clone(), served));
     }
 
     /// Ends the wait of a claimed waiter that lacks a permission. A client whose user was deleted gets no reply,
     /// because it is about to be disconnected.
-    fn refuse(&mut self, waiter: &Arc<Waiter>, reason: Unpermitted) {
+    fn refuse_waiter(&mut self, waiter: &Arc<Waiter>, reason: WaiterDenial) {
         let mut reply = Vec::new();
         let refusal = match reason {
-            Unpermitted::Gone => None,
-            Unpermitted::Refused(refusal, error) => {
+            WaiterDenial::UserDeleted => None,
+            WaiterDenial::Refused(refusal, error) => {
                 self.write_error(&error, &mut reply);
                 Some(Box::new(refusal))
             }
@@ -273,23 +273,23 @@ impl<'p> ServingWaiter<'_, '_, '_, 'p> {
         let served = ServeResult {
             reply,
             nanoseconds: 0,
-            failed: true,
+            is_error: true,
             refusal,
-            log_ticket: 0,
+            log_sequence: 0,
         };
-        self.service.served.push((waiter.clone(), served));
+        self.context.served_waiters.push((waiter.clone(), served));
     }
 
     fn write_error(&self, error: &CommandError, out: &mut Vec<u8>) {
-        error.write(out);
-        let ServingLeases { server, access, .. } = &*self.service;
+        error.append_to(out);
+        let ServingContext { server, access, .. } = &*self.context;
         server.stats.metrics.add(access.thread_index, Counter::ErrorReplies, 1);
         server.stats.errors.count(error.code());
     }
 }
 
 /// Returns a slot that is held for writing, by the command or as a further lease.
-fn held_slot<'l>(
+fn find_held_slot<'l>(
     held: &'l mut HeldLeases<'_, '_>,
     further: &'l mut [WriteLease<'_>],
     slot: u16,
@@ -302,12 +302,12 @@ fn held_slot<'l>(
     Some(lease.parts_mut())
 }
 
-impl KeyAccess for ServingWaiter<'_, '_, '_, '_> {
-    fn write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k> {
-        let ServingLeases {
+impl WaiterKeyAccess for WaiterService<'_, '_, '_, '_> {
+    fn open_for_write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k> {
+        let ServingContext {
             held, access, effects, ..
-        } = &mut *self.service;
-        let Some(parts) = held_slot(held, &mut self.further, key.slot) else {
+        } = &mut *self.context;
+        let Some(parts) = find_held_slot(held, &mut self.further_leases, key.slot) else {
             unreachable!("an operation is performed only with the slots of its keys");
         };
         let named = NamedKey {
@@ -318,32 +318,32 @@ impl KeyAccess for ServingWaiter<'_, '_, '_, '_> {
         KeyWrite::new(parts, named, db, access, effects)
     }
 
-    fn holds(&mut self, key: &WaitKey) -> bool {
-        ServingWaiter::holds(self, key.slot)
+    fn is_leased(&mut self, key: &WaitKey) -> bool {
+        WaiterService::holds_slot(self, key.slot)
     }
 
     fn effects(&mut self) -> &mut Effects {
-        self.service.effects
+        self.context.effects
     }
 
     fn now_ms(&self) -> u64 {
-        self.service.access.now_ms
+        self.context.access.now_ms
     }
 
     fn config(&self) -> &Config {
-        &self.service.server.config
+        &self.context.server.config
     }
 }
 
 /// Notifies the workers of served clients. The leases have ended, because this may wake threads.
-pub fn mail(thread: &mut Thread) {
+pub fn notify_served_clients(thread: &mut ThreadState) {
     if thread.served.is_empty() {
         return;
     }
     for (waiter, served) in thread.served.drain(..) {
         // Only now: the effects for this client have their sequence number.
-        waiter.put_served(ServeResult {
-            log_ticket: thread.effects.log_writer.last_sequence(),
+        waiter.set_served(ServeResult {
+            log_sequence: thread.effects.log_writer.last_sequence(),
             ..served
         });
         let worker = waiter.worker();
@@ -351,31 +351,35 @@ pub fn mail(thread: &mut Thread) {
         if worker == thread.seat {
             thread.served_here.push(waiter);
         } else {
-            thread.server.workers[worker].send(Message::Served(waiter));
+            thread.server.workers[worker].send(Message::WaiterServed(waiter));
         }
     }
 }
 
 /// Tries again, for a worker that holds no lease. Returns the keys that are still to be served.
-pub fn serve_again(thread: &mut Thread, seat: &mut Seat, unserved: UnservedKeys) -> Option<UnservedKeys> {
-    let left = attempt(thread, &seat.enter(), unserved);
-    release(&mut thread.effects, &thread.server);
-    mail(thread);
+pub fn retry_unserved(thread: &mut ThreadState, seat: &mut Seat, unserved: UnservedKeys) -> Option<UnservedKeys> {
+    let left = attempt_unserved(thread, &seat.enter(), unserved);
+    free_removed_values(&mut thread.effects, &thread.server);
+    notify_served_clients(thread);
     left
 }
 
-fn attempt(thread: &mut Thread, pass: &GatePassage<'_>, mut unserved: UnservedKeys) -> Option<UnservedKeys> {
-    if thread.server.clients.pause.holds_writes(unix_ms()) {
+fn attempt_unserved(
+    thread: &mut ThreadState,
+    pass: &GatePassage<'_>,
+    mut unserved: UnservedKeys,
+) -> Option<UnservedKeys> {
+    if thread.server.clients.pause.are_writes_paused(unix_ms()) {
         // Serving changes data, so it waits for the end of the pause.
         unserved.failures += 1;
         return Some(unserved);
     }
-    let Some(mut leases) = lease_all(pass, &mut unserved.slots, unserved.failures) else {
+    let Some(mut leases) = lease_for_writing(pass, &mut unserved.slots, unserved.failures) else {
         unserved.failures += 1;
         return Some(unserved);
     };
     let mut held = HeldLeases::Many(&mut leases);
-    let mut service = ServingLeases {
+    let mut service = ServingContext {
         held: &mut held,
         pass: Some(pass),
         access: AccessContext {
@@ -388,17 +392,17 @@ fn attempt(thread: &mut Thread, pass: &GatePassage<'_>, mut unserved: UnservedKe
         },
         effects: &mut thread.effects,
         server: &thread.server,
-        served: &mut thread.served,
+        served_waiters: &mut thread.served,
     };
     service.effects.hooks = thread.server.keyspace.hooks.current();
-    let left = serve(unserved.ready, &mut service);
-    propagate::commit(&mut thread.effects);
-    NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).tell(0);
+    let left = serve_keys(unserved.ready, &mut service);
+    propagate::commit_unit(&mut thread.effects);
+    NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).send_recorded_effects(0);
     left
 }
 
 /// Leases slots for writing: all, or none.
-fn lease_all<'p>(pass: &'p GatePassage<'p>, slots: &mut Vec<u16>, failures: u32) -> Option<Vec<Lease<'p>>> {
+fn lease_for_writing<'p>(pass: &'p GatePassage<'p>, slots: &mut Vec<u16>, failures: u32) -> Option<Vec<Lease<'p>>> {
     slots.sort_unstable();
     slots.dedup();
     let mut leases = Vec::with_capacity(slots.len());
@@ -406,7 +410,7 @@ fn lease_all<'p>(pass: &'p GatePassage<'p>, slots: &mut Vec<u16>, failures: u32)
         match pass.write_spinning(*slot as usize) {
             Some(lease) => leases.push(Lease::Write(lease)),
             None => {
-                if failures >= PATIENCE {
+                if failures >= ANNOUNCE_AFTER_FAILURES {
                     pass.announce_writer(*slot as usize);
                 }
                 return None;
@@ -418,11 +422,11 @@ fn lease_all<'p>(pass: &'p GatePassage<'p>, slots: &mut Vec<u16>, failures: u32)
 
 /// Removes waiters whose wait is over from the queues of their keys. A waiter with a slot that another thread has
 /// leased stays in `over` for another attempt.
-pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
+pub fn remove_ended_waiters(seat: &mut Seat, server: &Server, ended_waiters: &mut Vec<Arc<Waiter>>) {
     let pass = seat.enter();
     // Thousands of clients may wait for keys of a slot that a script holds. One attempt per slot is enough.
     let mut refused: HashSet<u16> = HashSet::new();
-    over.retain(|waiter| {
+    ended_waiters.retain(|waiter| {
         let left = waiter.keys.iter().filter(|key| {
             if refused.contains(&key.slot) {
                 return true;
@@ -434,7 +438,7 @@ pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
             // Checked first, so that a slot without waiters stays small.
             if lease.blocked().is_some() {
                 lease.change_blocked(key.hash, |waiting| {
-                    waiting.remove(&key.name, waiter, &server.clients.blocked)
+                    waiting.remove_waiter(&key.name, waiter, &server.clients.blocked)
                 });
             }
             false
@@ -446,7 +450,7 @@ pub fn forget(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Waiter>>) {
 /// Serves the clients that wait for keys that the commands made ready, and ends the effects of all commands: to the log
 /// they are one unit.
 pub(super) fn serve_unit<'p>(
-    thread: &mut Thread,
+    thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
     held: HeldLeases<'_, 'p>,
     client: &mut Client,
@@ -457,23 +461,23 @@ pub(super) fn serve_unit<'p>(
         false => serve_unit_ready(thread, pass, held, client),
     };
     if thread.effects.log_writer.has_pending_ops() {
-        client.last_write_sequence = propagate::commit(&mut thread.effects);
+        client.last_write_sequence = propagate::commit_unit(&mut thread.effects);
     }
     unserved
 }
 
 fn serve_unit_ready<'p>(
-    thread: &mut Thread,
+    thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
     held: HeldLeases<'_, 'p>,
     client: &Client,
 ) -> Option<Box<UnservedKeys>> {
-    let (frame, served) = thread.split();
+    let (frame, served) = thread.split_frame();
     let server = frame.server;
-    let Some(command) = crate::commands::registry().by_original_name(b"exec") else {
+    let Some(command) = crate::commands::registry().find_by_original_name(b"exec") else {
         unreachable!("EXEC is a command");
     };
-    let call = Call {
+    let call = LeasedCall {
         command,
         args: Args::new(&[], &[]),
         planned: &[],
@@ -481,9 +485,9 @@ fn serve_unit_ready<'p>(
         pass,
     };
     let mut keys = frame.keys(call, client);
-    let unserved = serve_ready(&mut keys, pass, server, served);
+    let unserved = serve_blocked_clients(&mut keys, pass, server, served);
     let seat = keys.context.thread_index;
-    NotificationSender::new(server, keys.effects, seat).tell(client.id);
+    NotificationSender::new(server, keys.effects, seat).send_recorded_effects(client.id);
     unserved
 }
 

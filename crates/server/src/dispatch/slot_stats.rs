@@ -23,31 +23,31 @@ use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::net::transaction::Transaction;
 use crate::observability::slot_stats::SlotFigure;
-use crate::state::{Blocked, Server};
+use crate::state::{BlockedCommand, Server};
 use weft_base::slots::cluster_slot;
 use weft_command_table::keys;
 use weft_command_table::registry::Command;
 
 use super::accounting::CommandEnd;
 use super::request::Request;
-use super::thread::Thread;
+use super::thread::ThreadState;
 
 /// The size of `MULTI`, in the form that clients are assumed to have sent.
 const MULTI_BYTES: usize = b"*1\r\n$5\r\nmulti\r\n".len();
 
 /// Returns the slot of the keys or channels that a command names, if they have exactly one.
-pub fn slot_of(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey]) -> Option<u16> {
+pub fn command_slot(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey]) -> Option<u16> {
     if let Some((first, others)) = planned.split_first() {
         return others
             .iter()
             .all(|other| other.slot == first.slot)
             .then_some(first.slot);
     }
-    if !command.spec.routes_words() {
+    if !command.spec.has_slot_arguments() {
         return None;
     }
     let (mut slot, mut crosses) = (None, false);
-    keys::walk_routed(command.spec, &args, &mut |position: keys::KeyPosition| {
+    keys::walk_routed_arguments(command.spec, &args, &mut |position: keys::KeyPosition| {
         let this = cluster_slot(args.argument(position.index));
         crosses |= slot.is_some_and(|slot| slot != this);
         slot = Some(this);
@@ -57,11 +57,11 @@ pub fn slot_of(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey
 
 /// Returns the slot of a transaction: the slot of its last command that has one. The commands of a client are all of
 /// one slot; those of a primary need not be.
-pub fn slot_of_transaction(transaction: &Transaction) -> Option<u16> {
+pub fn transaction_slot(transaction: &Transaction) -> Option<u16> {
     let commands = crate::commands::registry().commands();
     transaction.commands.iter().rev().find_map(|queued| {
         let command = commands.get(queued.command)?;
-        slot_of(command, transaction.args(queued), transaction.keys_of(queued))
+        command_slot(command, transaction.args(queued), transaction.keys_of(queued))
     })
 }
 
@@ -74,12 +74,12 @@ pub fn request_bytes(request: &[u8], args: Args<'_>) -> usize {
 }
 
 /// Returns `true` if a client's commands are charged to slots. Replayed commands are not.
-pub fn counts(client: &Client) -> bool {
+pub fn is_charged_to_slots(client: &Client) -> bool {
     !client.flags.contains(ClientFlags::REPLAY)
 }
 
 /// Returns `true` if the client receives the reply of its command.
-fn hears(client: &Client) -> bool {
+fn receives_replies(client: &Client) -> bool {
     let deaf = ClientFlags::PRIMARY
         .union(ClientFlags::REPLY_OFF)
         .union(ClientFlags::REPLY_SKIP);
@@ -88,7 +88,7 @@ fn hears(client: &Client) -> bool {
 
 /// The cost of a command.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cost {
+pub struct CommandCost {
     /// The time in nanoseconds.
     pub nanoseconds: u64,
     /// The size of the request, in bytes.
@@ -96,88 +96,103 @@ pub struct Cost {
     /// The size of the reply, in bytes.
     pub reply_bytes: usize,
     /// The number of bytes that each replica receives.
-    pub repeated_bytes: usize,
+    pub propagated_bytes: usize,
 }
 
-impl Cost {
+impl CommandCost {
     /// Returns the cost of a command that has ended.
-    pub fn of(ending: &CommandEnd, request_bytes: usize, repeated_bytes: usize) -> Self {
-        Cost {
+    pub fn from_command_end(ending: &CommandEnd, request_bytes: usize, propagated_bytes: usize) -> Self {
+        CommandCost {
             nanoseconds: ending.nanoseconds,
             request_bytes,
             reply_bytes: ending.reply_bytes,
-            repeated_bytes,
+            propagated_bytes,
         }
     }
 }
 
 /// Returns the slot that a command will be counted for at its end; `None` if slot statistics are disabled.
 #[inline]
-pub fn slot_if_counted(
-    thread: &Thread,
+pub fn accounting_slot(
+    thread: &ThreadState,
     command: &Command<Binding>,
     args: Args<'_>,
     planned: &[PlannedKey],
 ) -> Option<u16> {
     match thread.tunables.slot_stats {
-        true => slot_of(command, args, planned),
+        true => command_slot(command, args, planned),
         false => None,
     }
 }
 
 /// Counts a plan that has run. `input` is the client's input.
 #[cold]
-pub fn book_run(
-    thread: &mut Thread,
+pub fn count_plan(
+    thread: &mut ThreadState,
     (request, planned): (&Request<'_>, &[PlannedKey]),
     (client, input): (&Client, &[u8]),
     ending: &CommandEnd,
 ) {
     let args = request.args(input);
-    let slot = slot_of(request.command, args, planned);
+    let slot = command_slot(request.command, args, planned);
     let bytes = request_bytes(&input[request.plan.start..request.plan.end], args);
-    let cost = Cost::of(ending, bytes, thread.effects.log_writer.take_measured());
-    book(thread, client, request.command, slot, cost);
+    let cost = CommandCost::from_command_end(ending, bytes, thread.effects.log_writer.take_measured());
+    count_command(thread, client, request.command, slot, cost);
 }
 
 /// Counts a command that has run for `slot`.
-pub fn book(thread: &Thread, client: &Client, command: &Command<Binding>, slot: Option<u16>, cost: Cost) {
-    let Some(slot) = slot.filter(|_| counts(client)) else {
+pub fn count_command(
+    thread: &ThreadState,
+    client: &Client,
+    command: &Command<Binding>,
+    slot: Option<u16>,
+    cost: CommandCost,
+) {
+    let Some(slot) = slot.filter(|_| is_charged_to_slots(client)) else {
         return;
     };
-    let Thread { server, seat, .. } = thread;
-    book_time(server, *seat, slot, command.id as usize, cost.nanoseconds);
+    let ThreadState { server, seat, .. } = thread;
+    count_time(server, *seat, slot, command.id as usize, cost.nanoseconds);
     let stats = &server.stats.slots;
     stats.add(*seat, slot, SlotFigure::BytesIn, cost.request_bytes as u64);
-    if hears(client) {
+    if receives_replies(client) {
         stats.add(*seat, slot, SlotFigure::BytesOut, cost.reply_bytes as u64);
     }
-    if cost.repeated_bytes > 0 {
+    if cost.propagated_bytes > 0 {
         let replicas = server.replication.replicas.infos().len();
-        let bytes = cost.repeated_bytes * replicas;
+        let bytes = cost.propagated_bytes * replicas;
         stats.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
     }
 }
 
 /// Adds a command's time to its slot. Slots count whole microseconds, so the time that the command's own counter
 /// already has is corrected to agree.
-fn book_time(server: &Server, seat: usize, slot: u16, command: usize, nanoseconds: u64) {
-    let counted = server.stats.slots.add_time(seat, slot, nanoseconds);
+fn count_time(server: &Server, thread_index: usize, slot: u16, command: usize, nanoseconds: u64) {
+    let counted = server.stats.slots.add_time(thread_index, slot, nanoseconds);
     let correction = (counted as i64).wrapping_sub(nanoseconds as i64);
-    server.stats.metrics.correct_time(seat, command, correction);
+    server.stats.metrics.correct_time(thread_index, command, correction);
 }
 
 /// Counts EXEC. The replies of its commands have been counted behind each of them.
 #[cold]
-pub fn book_exec(thread: &Thread, client: &Client, command: &Command<Binding>, cost: Cost) {
+pub fn count_exec(thread: &ThreadState, client: &Client, command: &Command<Binding>, cost: CommandCost) {
     let request_bytes = cost.request_bytes + MULTI_BYTES;
-    book(thread, client, command, thread.slot, Cost { request_bytes, ..cost });
+    count_command(
+        thread,
+        client,
+        command,
+        thread.slot,
+        CommandCost { request_bytes, ..cost },
+    );
 }
 
 /// Counts the reply so far of a transaction, behind one of its commands.
 #[cold]
-pub fn book_part(thread: &Thread, client: &Client, reply_bytes: usize) {
-    if let Some(slot) = thread.slot.filter(|_| counts(client) && hears(client)) {
+pub fn count_partial_reply(thread: &ThreadState, client: &Client, reply_bytes: usize) {
+    if let Some(slot) = thread
+        .slot
+        .filter(|_| is_charged_to_slots(client) && receives_replies(client))
+    {
         let stats = &thread.server.stats.slots;
         stats.add(thread.seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
     }
@@ -185,14 +200,14 @@ pub fn book_part(thread: &Thread, client: &Client, reply_bytes: usize) {
 
 /// Counts the request of a command that was refused or queued.
 #[cold]
-pub fn book_request(
-    thread: &Thread,
+pub fn count_request(
+    thread: &ThreadState,
     client: &Client,
     command: &Command<Binding>,
     (request, args): (&[u8], Args<'_>),
     planned: &[PlannedKey],
 ) {
-    let slot = slot_of(command, args, planned).filter(|_| counts(client));
+    let slot = command_slot(command, args, planned).filter(|_| is_charged_to_slots(client));
     if let Some(slot) = slot {
         let bytes = request_bytes(request, args) as u64;
         let stats = &thread.server.stats.slots;
@@ -202,27 +217,33 @@ pub fn book_request(
 
 /// Counts a command that has waited for keys. `reply_bytes` is the size of its reply, if it got what it waited for.
 #[cold]
-pub fn book_waited(server: &Server, seat: usize, blocked: &Blocked, nanoseconds: u64, reply_bytes: Option<usize>) {
+pub fn count_blocked_command(
+    server: &Server,
+    thread_index: usize,
+    blocked: &BlockedCommand,
+    nanoseconds: u64,
+    reply_bytes: Option<usize>,
+) {
     let Some(slot) = blocked.slot else {
         return;
     };
-    book_time(server, seat, slot, blocked.command, nanoseconds);
+    count_time(server, thread_index, slot, blocked.command, nanoseconds);
     if let Some(reply_bytes) = reply_bytes {
         let stats = &server.stats.slots;
-        stats.add(seat, slot, SlotFigure::BytesIn, blocked.request_bytes as u64);
-        stats.add(seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
+        stats.add(thread_index, slot, SlotFigure::BytesIn, blocked.request_bytes as u64);
+        stats.add(thread_index, slot, SlotFigure::BytesOut, reply_bytes as u64);
     }
 }
 
 /// Counts a command that ran in the background, outside the keyspace. `seat` is the row of its thread.
 #[cold]
-pub fn book_background(
+pub fn count_background_command(
     server: &Server,
     (seat, command): (usize, usize),
     slot: u16,
     (nanoseconds, request_bytes, reply_bytes): (u64, usize, usize),
 ) {
-    book_time(server, seat, slot, command, nanoseconds);
+    count_time(server, seat, slot, command, nanoseconds);
     let stats = &server.stats.slots;
     stats.add(seat, slot, SlotFigure::BytesIn, request_bytes as u64);
     stats.add(seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
@@ -230,10 +251,10 @@ pub fn book_background(
 
 /// Counts the request of a command that is refused or queued, if slot statistics are enabled.
 #[inline]
-pub(super) fn book_refused(thread: &Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &Connection) {
+pub(super) fn book_refused(thread: &ThreadState, request: &Request<'_>, keys: &[PlannedKey], connection: &Connection) {
     if thread.tunables.slot_stats {
         let bytes = &connection.input[request.plan.start..request.plan.end];
         let args = request.args(&connection.input);
-        book_request(thread, &connection.client, request.command, (bytes, args), keys);
+        count_request(thread, &connection.client, request.command, (bytes, args), keys);
     }
 }

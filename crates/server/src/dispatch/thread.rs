@@ -28,7 +28,7 @@ use weft_command_table::registry::Command;
 use super::tunables::Tunables;
 
 /// The state that a worker keeps from command to command.
-pub struct Thread {
+pub struct ThreadState {
     /// The server.
     pub server: Arc<Server>,
     /// The index of this thread's row of counters.
@@ -50,7 +50,7 @@ pub struct Thread {
     /// The version of that view.
     pub view_version: u64,
     /// The direction in which the slot of the admitted command moves, if it does.
-    pub moving: Option<MigrationState>,
+    pub moving: Option<SlotMigration>,
     /// The replication state as it concerns commands, at the last passage of the gate.
     pub standing: ReplicationState,
     /// A copy of the configuration parameters that commands read.
@@ -88,16 +88,16 @@ pub struct Thread {
     pub(super) order: Vec<(u16, bool, u32)>,
 }
 
-impl Thread {
+impl ThreadState {
     /// Creates the state of a thread that counts in row `seat`.
     pub fn new(server: Arc<Server>, seat: usize) -> Self {
-        let tunables = Tunables::read(&server);
+        let tunables = Tunables::from_server(&server);
         let timer = quanta::Clock::new();
         let effects = Effects {
             log_writer: server.propagation.log_writer(),
             ..Effects::for_keyspace(&server.keyspace)
         };
-        Thread {
+        ThreadState {
             seat,
             effects,
             now_ms: 0,
@@ -148,13 +148,13 @@ impl Thread {
     pub fn begin_passage(&mut self) {
         self.acl_version = self.server.acl.version();
         self.standing = self.server.replication.state_bits();
-        self.take_view();
+        self.refresh_cluster_view();
     }
 
     /// Keeps keys that became ready by changes without a command (expiry). They are served later, under leases of their
     /// own.
     #[inline]
-    pub fn keep_ready(&mut self) {
+    pub fn collect_ready_keys(&mut self) {
         if !self.effects.ready.is_empty() {
             let ready = VecDeque::from(std::mem::take(&mut self.effects.ready));
             self.unserved.push(UnservedKeys::new(ready));
@@ -163,7 +163,7 @@ impl Thread {
 
     /// Splits the thread into the parts that a command uses and the waiters that it has served.
     #[inline]
-    pub(super) fn split(&mut self) -> (ThreadFrame<'_>, &mut Vec<(Arc<Waiter>, ServeResult)>) {
+    pub(super) fn split_frame(&mut self) -> (ThreadFrame<'_>, &mut Vec<(Arc<Waiter>, ServeResult)>) {
         let frame = ThreadFrame {
             server: &self.server,
             clock: &self.clock,
@@ -179,7 +179,7 @@ impl Thread {
 
     /// Fetches the current cluster view at the start of a passage of the gate.
     #[inline]
-    fn take_view(&mut self) {
+    fn refresh_cluster_view(&mut self) {
         let Some(cluster) = &self.server.cluster else {
             return;
         };
@@ -205,7 +205,7 @@ impl Thread {
 
 /// The direction in which the slot of an admitted command moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MigrationState {
+pub enum SlotMigration {
     /// The slot is migrating away from this node, or from the primary of this replica.
     Out {
         /// The slot.
@@ -252,7 +252,7 @@ pub(super) struct ThreadFrame<'a> {
 }
 
 /// A command about to run, with its arguments and leases.
-pub(super) struct Call<'a, 'p> {
+pub(super) struct LeasedCall<'a, 'p> {
     /// The command.
     pub command: &'static Command<Binding>,
     /// The arguments.
@@ -268,7 +268,7 @@ pub(super) struct Call<'a, 'p> {
 impl<'a> ThreadFrame<'a> {
     /// Returns the settings with which keys are accessed on behalf of a client.
     #[inline]
-    pub fn access(&self, client: &Client) -> AccessContext<'a> {
+    pub fn access_context(&self, client: &Client) -> AccessContext<'a> {
         AccessContext {
             now_ms: self.expiry_ms,
             clock: self.clock,
@@ -282,13 +282,13 @@ impl<'a> ThreadFrame<'a> {
 
     /// Returns the access to the keys of a call.
     #[inline]
-    pub fn keys<'p>(self, call: Call<'a, 'p>, client: &Client) -> Keys<'a, 'p> {
+    pub fn keys<'p>(self, call: LeasedCall<'a, 'p>, client: &Client) -> Keys<'a, 'p> {
         Keys {
             args: call.args,
             planned: call.planned,
             held: call.held,
             db: client.db,
-            context: self.access(client),
+            context: self.access_context(client),
             effects: self.effects,
             prefetch_policy: None,
         }
@@ -296,7 +296,12 @@ impl<'a> ThreadFrame<'a> {
 
     /// Returns the context of a call by a client. It replies to `output`.
     #[inline]
-    pub fn context<'p>(self, call: Call<'a, 'p>, client: &'a mut Client, output: &'a mut Output) -> Context<'a, 'p> {
+    pub fn context<'p>(
+        self,
+        call: LeasedCall<'a, 'p>,
+        client: &'a mut Client,
+        output: &'a mut Output,
+    ) -> Context<'a, 'p> {
         let (server, now_ms, may_block) = (self.server, self.now_ms, self.may_block);
         let (args, command, pass) = (call.args, call.command, call.pass);
         let may_leave = self.may_leave && pass.is_some();
@@ -313,9 +318,9 @@ impl<'a> ThreadFrame<'a> {
             command,
             pass,
             now_ms,
-            may_leave,
+            may_detach: may_leave,
             may_block,
-            after: NextStep::Nothing,
+            next_step: NextStep::Reply,
         }
     }
 }

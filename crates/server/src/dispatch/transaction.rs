@@ -19,11 +19,11 @@
 //!    holds, or is refused one half-way.
 //! 4. Commands of a transaction neither leave the worker nor block: they reply at once.
 //! 5. A transaction with commands that report on all clients (CLIENT LIST, INFO) runs in exclusive mode, and has
-//!    snapshots of all clients collected before ([`NextStep::Gather`]). So its commands see everything as it is at
-//!    their position.
+//!    snapshots of all clients collected before ([`NextStep::CollectClients`]). So its commands see everything as it is
+//!    at their position.
 //! 6. Work for background threads (MIGRATE, changes of the cluster) is done after the leases. Its reply keeps its
 //!    position: the output is cut where the reply belongs, and sent once every part is complete
-//!    ([`NextStep::Several`]).
+//!    ([`NextStep::TransactionParts`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use weft_resp::number::parse_i64;
 use weft_resp::{ArgRange, Args, Reply};
 
 use crate::clients_waiting::watch::{Watch, Watches};
-use crate::commands::context::{Binding, Mode, NextStep};
+use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, CommandPermission};
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases, is_expired};
@@ -49,70 +49,70 @@ use crate::observability::metrics::Counter;
 use crate::state::{ClientVisitorHost, Server, UnservedKeys, WorkerQuery};
 use weft_acl::DenialContext;
 use weft_command_table::registry::Command;
-use weft_command_table::spec::Flags as CommandFlags;
+use weft_command_table::spec::CommandFlags;
 
-use super::accounting::{CommandEnd, finish_command, write_error};
-use super::admit::CHANGES;
-use super::execute::{refuse_moving, settle_effects};
+use super::accounting::{CommandEnd, record_command, write_error};
+use super::admit::WRITE_FLAGS;
+use super::execute::{apply_effects, reply_redirection};
 use super::expired_sources;
 use super::notifications::{self, Caller};
-use super::record::{self, Thresholds};
+use super::record::{self, CommandLogThresholds};
 use super::redirect;
 use super::request::{Outcome, Request};
-use super::slot_stats::{self, Cost};
-use super::thread::{Call, Thread};
+use super::slot_stats::{self, CommandCost};
+use super::thread::{LeasedCall, ThreadState};
 use super::{pins, propagate};
 use super::{script, script_flags, serve};
 
 /// The role of a command in its client's transaction.
-pub enum Role {
+pub enum TransactionRole {
     /// The command runs: there is no transaction, or the command is one that is never queued.
-    Alone,
+    RunNow,
     /// The command is queued for EXEC.
     Queued,
     /// The command is EXEC.
     Exec {
         /// `true` if EXEC needs exclusive mode.
-        exclusive: bool,
+        needs_exclusive_mode: bool,
     },
 }
 
-impl Role {
+impl TransactionRole {
     /// The role of a client's next command.
     #[inline]
-    pub fn of(client: &Client, command: &Command<Binding>) -> Self {
+    pub fn for_command(client: &Client, command: &Command<Binding>) -> Self {
         match &client.transaction {
-            None => Role::Alone,
-            Some(transaction) => Role::inside(transaction, command),
+            None => TransactionRole::RunNow,
+            Some(transaction) => TransactionRole::within_transaction(transaction, command),
         }
     }
 
-    fn inside(transaction: &Transaction, command: &Command<Binding>) -> Self {
+    fn within_transaction(transaction: &Transaction, command: &Command<Binding>) -> Self {
         match command.full_name {
-            "exec" => Role::Exec {
-                exclusive: transaction.needs_exclusive && !transaction.is_refused,
+            "exec" => TransactionRole::Exec {
+                needs_exclusive_mode: transaction.needs_exclusive && !transaction.is_refused,
             },
-            "discard" | "multi" | "watch" | "quit" | "reset" => Role::Alone,
-            _ => Role::Queued,
+            "discard" | "multi" | "watch" | "quit" | "reset" => TransactionRole::RunNow,
+            _ => TransactionRole::Queued,
         }
     }
 }
 
 /// Books the refusal of a command with its client's transaction; returns the error as the client sees it.
-pub fn refused(
-    thread: &mut Thread,
+pub fn note_refusal(
+    thread: &mut ThreadState,
     client: &mut Client,
     command: Option<&Command<Binding>>,
     error: CommandError,
 ) -> CommandError {
     if command.is_some_and(|command| command.full_name == "exec") {
-        end(thread, client);
+        end_transaction(thread, client);
         if error.0.starts_with(b"REDIRECT ") {
             // A redirect is returned unchanged.
             return error;
         }
         let reason = error.0.strip_prefix(b"ERR ").unwrap_or(&error.0);
-        return CommandError::bytes([b"EXECABORT Transaction discarded because of: ", reason].concat());
+        return CommandError::from_bytes([b"EXECABORT Transaction discarded because of: ", reason].concat());
     }
     if let Some(transaction) = &mut client.transaction {
         transaction.is_refused = true;
@@ -121,17 +121,17 @@ pub fn refused(
 }
 
 /// Books with its client's transaction that a command belongs to another node.
-pub fn redirected(thread: &mut Thread, client: &mut Client, command: &Command<Binding>) {
+pub fn note_redirection(thread: &mut ThreadState, client: &mut Client, command: &Command<Binding>) {
     if command.full_name == "exec" {
-        end(thread, client);
+        end_transaction(thread, client);
     } else if let Some(transaction) = &mut client.transaction {
         transaction.is_refused = true;
     }
 }
 
 /// Keeps an admitted command for EXEC, unless its keys are on their way to another node.
-pub fn queue_here(
-    thread: &mut Thread,
+pub fn queue_if_slot_is_stable(
+    thread: &mut ThreadState,
     pass: &GatePassage<'_>,
     request: &Request<'_>,
     keys: &[PlannedKey],
@@ -139,20 +139,20 @@ pub fn queue_here(
 ) -> Outcome {
     if thread.moving.is_some() {
         let args = request.args(&connection.input);
-        match redirect::settle_queued(thread, pass, args, keys, &connection.client) {
+        match redirect::check_queued_command(thread, pass, args, keys, &connection.client) {
             None => return Outcome::Contended,
             Some(Err(error)) => {
-                redirected(thread, &mut connection.client, request.command);
-                return refuse_moving(thread, (request, keys), connection, error);
+                note_redirection(thread, &mut connection.client, request.command);
+                return reply_redirection(thread, (request, keys), connection, error);
             }
             Some(Ok(())) => {}
         }
     }
-    queue(thread, request, keys, connection)
+    queue_command(thread, request, keys, connection)
 }
 
 /// Ends a client's transaction, and with it what it watches.
-fn end(thread: &mut Thread, client: &mut Client) -> Option<Box<Transaction>> {
+fn end_transaction(thread: &mut ThreadState, client: &mut Client) -> Option<Box<Transaction>> {
     if let Some(watches) = client.watches.take() {
         thread.effects.removed_watches.extend(watches.keys);
     }
@@ -161,7 +161,12 @@ fn end(thread: &mut Thread, client: &mut Client) -> Option<Box<Transaction>> {
 }
 
 /// Keeps an admitted command for EXEC.
-pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
+pub fn queue_command(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) -> Outcome {
     slot_stats::book_refused(thread, request, keys, connection);
     let Connection {
         client, input, output, ..
@@ -176,18 +181,19 @@ pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], co
         let (plan, flags) = (request.plan, request.command.spec.flags);
         let ranges = &request.ranges[plan.args.0 as usize..plan.args.1 as usize];
         transaction.push(request.command.id as usize, &input[plan.start..plan.end], ranges, keys);
-        transaction.may_write |= flags.intersects(CHANGES);
+        transaction.may_write |= flags.intersects(WRITE_FLAGS);
         transaction.is_denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
-        let databases = permission::databases(&thread.server);
-        let changed = db_after(request, &input[plan.start..plan.end], ranges).filter(|db| *db < databases);
+        let databases = permission::database_count(&thread.server);
+        let changed = database_after(request, &input[plan.start..plan.end], ranges).filter(|db| *db < databases);
         transaction.db = changed.unwrap_or(transaction.db);
         let binding = request.binding;
-        transaction.reports_clients |= binding.asks;
-        transaction.needs_exclusive |= binding.mode == Mode::Exclusive || binding.reaches_further || binding.asks;
-        if binding.mode == Mode::Script {
+        transaction.reports_clients |= binding.queries_workers;
+        transaction.needs_exclusive |=
+            binding.mode == HandlerMode::Exclusive || binding.has_undeclared_keys || binding.queries_workers;
+        if binding.mode == HandlerMode::Script {
             transaction.runs_script = true;
             let args = Args::new(&input[plan.start..plan.end], ranges);
-            if script_flags::may_ask(&thread.server, request.command, args) {
+            if script_flags::may_query_workers(&thread.server, request.command, args) {
                 (transaction.reports_clients, transaction.needs_exclusive) = (true, true);
             }
             transaction.script_may_write |= script_flags::may_write(&thread.server, request.command, args);
@@ -200,7 +206,7 @@ pub fn queue(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], co
 }
 
 /// Returns the database of the commands that follow a queued one, if that changes it.
-fn db_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> Option<usize> {
+fn database_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> Option<usize> {
     if request.command.full_name != "select" {
         return None;
     }
@@ -208,9 +214,9 @@ fn db_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> Option<
 }
 
 /// Removes watches from their slots. The watches of a slot that is leased by another thread stay for another attempt.
-pub fn unwatch(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Watch>>) {
+pub fn remove_watches(seat: &mut Seat, server: &Server, ended_watches: &mut Vec<Arc<Watch>>) {
     let pass = seat.enter();
-    over.retain(|watch| {
+    ended_watches.retain(|watch| {
         let Some(mut held) = pass.write_spinning(watch.slot as usize) else {
             return true;
         };
@@ -220,14 +226,14 @@ pub fn unwatch(seat: &mut Seat, server: &Server, over: &mut Vec<Arc<Watch>>) {
 }
 
 /// Returns `true` if the EXEC of a client needs snapshots of all clients first.
-pub fn must_ask(thread: &Thread, client: &Client) -> bool {
+pub fn needs_client_snapshots(thread: &ThreadState, client: &Client) -> bool {
     let unknown = |transaction: &Transaction| transaction.reports_clients && transaction.client_snapshots.is_none();
     // Other threads cannot wait for snapshots.
-    thread.may_leave && verdict(client).is_none() && client.transaction.as_deref().is_some_and(unknown)
+    thread.may_leave && exec_refusal(client).is_none() && client.transaction.as_deref().is_some_and(unknown)
 }
 
 /// Discards the snapshots because EXEC must wait: they will be outdated when it runs.
-pub fn forget_answer(client: &mut Client) {
+pub fn discard_client_snapshots(client: &mut Client) {
     if let Some(transaction) = &mut client.transaction {
         transaction.client_snapshots = None;
     }
@@ -236,16 +242,16 @@ pub fn forget_answer(client: &mut Client) {
 // ---- EXEC -------------------------------------------------------------------------------------------------
 
 /// Runs EXEC under the leases of all keys that it needs.
-pub fn run_leased<'p>(
-    thread: &mut Thread,
+pub fn exec_leased<'p>(
+    thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
     request: &Request<'_>,
-    many: &mut Vec<Lease<'p>>,
+    lease_buffer: &mut Vec<Lease<'p>>,
     connection: &mut Connection,
 ) -> Outcome {
     let start = thread.ticks;
-    if let Some(verdict) = verdict(&connection.client) {
-        return abort(thread, request, connection, start, verdict);
+    if let Some(verdict) = exec_refusal(&connection.client) {
+        return abort_transaction(thread, request, connection, start, verdict);
     }
     let failures = connection.lease_failures;
     let client = &mut connection.client;
@@ -254,7 +260,9 @@ pub fn run_leased<'p>(
     };
     transaction.keys.truncate(transaction.command_key_count());
     if let Some(watches) = &client.watches {
-        transaction.keys.extend(watches.keys.iter().map(|watch| planned(watch)));
+        transaction
+            .keys
+            .extend(watches.keys.iter().map(|watch| planned_key_of_watch(watch)));
     }
     let scripts = transaction.runs_script;
     if scripts {
@@ -264,16 +272,23 @@ pub fn run_leased<'p>(
             return Outcome::Contended;
         }
     }
-    let leased = match expired_sources::lease_transaction(thread, pass, transaction, many, failures) {
-        Some(meets_loans) => !(meets_loans && must_wait(&thread.server, transaction, many)),
+    let leased = match expired_sources::lease_transaction(thread, pass, transaction, lease_buffer, failures) {
+        Some(meets_loans) => !(meets_loans && must_wait_for_pins(&thread.server, transaction, lease_buffer)),
         None => false,
     };
     let outcome = match (leased, scripts) {
         (false, _) => Outcome::Contended,
-        (true, false) => run(thread, Some(pass), request, HeldLeases::Many(many), connection, start),
+        (true, false) => exec_commands(
+            thread,
+            Some(pass),
+            request,
+            HeldLeases::Many(lease_buffer),
+            connection,
+            start,
+        ),
         (true, true) => {
-            let mut leases = ScriptLeases::new(std::mem::take(many));
-            run(
+            let mut leases = ScriptLeases::new(std::mem::take(lease_buffer));
+            exec_commands(
                 thread,
                 Some(pass),
                 request,
@@ -283,19 +298,19 @@ pub fn run_leased<'p>(
             )
         }
     };
-    many.clear();
+    lease_buffer.clear();
     if scripts {
         thread.server.scripting.release_token();
     }
     if leased {
-        settle_effects(thread);
+        apply_effects(thread);
     }
     outcome
 }
 
 /// Runs EXEC with the whole keyspace to itself.
-pub fn run_exclusive(
-    thread: &mut Thread,
+pub fn exec_exclusive(
+    thread: &mut ThreadState,
     all: &mut Exclusive<'_>,
     request: &Request<'_>,
     connection: &mut Connection,
@@ -313,25 +328,27 @@ pub fn run_exclusive(
         }
     };
     keep_back(true);
-    let outcome = run(thread, None, request, HeldLeases::Exclusive(all), connection, start);
-    settle_effects(thread);
+    let outcome = exec_commands(thread, None, request, HeldLeases::Exclusive(all), connection, start);
+    apply_effects(thread);
     keep_back(false);
     outcome
 }
 
 /// Returns `true` if a command would change a large value that is pinned.
 #[cold]
-fn must_wait(server: &Server, transaction: &Transaction, many: &mut Vec<Lease<'_>>) -> bool {
-    let held = HeldLeases::Many(many);
+fn must_wait_for_pins(server: &Server, transaction: &Transaction, leases: &mut Vec<Lease<'_>>) -> bool {
+    let held = HeldLeases::Many(leases);
     let commands = crate::commands::registry().commands();
     transaction.commands.iter().any(|queued| {
         let (args, keys) = (transaction.args(queued), transaction.keys_of(queued));
         let command = commands.get(queued.command);
-        command.is_some_and(|command| pins::changes_lent(&server.keyspace, command.spec, args, keys, &held, queued.db))
+        command.is_some_and(|command| {
+            pins::changes_pinned_value(&server.keyspace, command.spec, args, keys, &held, queued.db)
+        })
     })
 }
 
-fn planned(watch: &Watch) -> PlannedKey {
+fn planned_key_of_watch(watch: &Watch) -> PlannedKey {
     PlannedKey {
         // To take the watch out.
         is_write: true,
@@ -342,74 +359,74 @@ fn planned(watch: &Watch) -> PlannedKey {
 /// The reason why EXEC does nothing.
 #[derive(Clone, Copy)]
 enum ExecRefusal {
-    Refused,
-    Dirty,
+    QueueingFailed,
+    WatchedKeyChanged,
 }
 
-fn verdict(client: &Client) -> Option<ExecRefusal> {
+fn exec_refusal(client: &Client) -> Option<ExecRefusal> {
     if client
         .transaction
         .as_ref()
         .is_some_and(|transaction| transaction.is_refused)
     {
-        Some(ExecRefusal::Refused)
+        Some(ExecRefusal::QueueingFailed)
     } else if client.is_dirty() {
-        Some(ExecRefusal::Dirty)
+        Some(ExecRefusal::WatchedKeyChanged)
     } else {
         None
     }
 }
 
 /// Ends a transaction without running it.
-fn abort(
-    thread: &mut Thread,
+fn abort_transaction(
+    thread: &mut ThreadState,
     request: &Request<'_>,
     connection: &mut Connection,
     start: u64,
-    verdict: ExecRefusal,
+    refusal: ExecRefusal,
 ) -> Outcome {
-    end(thread, &mut connection.client);
+    end_transaction(thread, &mut connection.client);
     let before = connection.output.mark();
-    let failed = match verdict {
-        ExecRefusal::Refused => {
+    let failed = match refusal {
+        ExecRefusal::QueueingFailed => {
             let error = CommandError::constant("EXECABORT Transaction discarded because of previous errors.");
             write_error(thread, &error, &mut connection.output.bytes);
             true
         }
-        ExecRefusal::Dirty => {
+        ExecRefusal::WatchedKeyChanged => {
             Reply::new(&mut connection.output.bytes, connection.client.protocol).null_array();
             false
         }
     };
-    finish_exec(thread, request, connection, start, failed);
+    record_exec(thread, request, connection, start, failed);
     connection.apply_reply_mode(before);
     Outcome::Done
 }
 
 /// Books EXEC itself; its time is that of all its commands.
 /// Returns it, ns.
-fn finish_exec(
-    thread: &mut Thread,
+fn record_exec(
+    thread: &mut ThreadState,
     request: &Request<'_>,
     connection: &mut Connection,
     start: u64,
     failed: bool,
 ) -> u64 {
     connection.client.last_command = request.command.full_name;
-    notifications::forget_caching(&mut connection.client);
+    notifications::reset_client_caching(&mut connection.client);
     if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
         let word = connection.input[request.plan.start..request.plan.end].to_vec();
         let ranges = &request.ranges[request.plan.args.0 as usize..request.plan.args.1 as usize];
         let word = std::iter::once(Args::new(&word, ranges).argument(0));
-        let line = notifications::line_of_whole(&thread.server, &connection.client, word);
-        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+        let line = notifications::monitor_line_of_unit(&thread.server, &connection.client, word);
+        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).send_monitor_line(line);
     }
     thread.ticks = start;
-    finish_command(thread, request.command, failed)
+    record_command(thread, request.command, failed)
 }
 
-fn run<'p>(
-    thread: &mut Thread,
+fn exec_commands<'p>(
+    thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
     request: &Request<'_>,
     mut held: HeldLeases<'_, 'p>,
@@ -417,54 +434,52 @@ fn run<'p>(
     start: u64,
 ) -> Outcome {
     let watches = connection.client.watches.as_deref();
-    let expired = watches.is_some_and(|watches| any_expired(watches, &mut held, thread.now_ms));
-    let verdict = verdict(&connection.client).or(expired.then_some(ExecRefusal::Dirty));
+    let expired = watches.is_some_and(|watches| has_expired_watch(watches, &mut held, thread.now_ms));
+    let verdict = exec_refusal(&connection.client).or(expired.then_some(ExecRefusal::WatchedKeyChanged));
     if let Some(verdict) = verdict {
-        return abort(thread, request, connection, start, verdict);
+        return abort_transaction(thread, request, connection, start, verdict);
     }
     if thread.moving.is_some()
         && let Some(transaction) = connection.client.transaction.as_deref()
-        && let Err(error) = redirect::settle_transaction(thread, &connection.client, transaction, &held)
+        && let Err(error) = redirect::check_transaction(thread, &connection.client, transaction, &held)
     {
-        redirected(thread, &mut connection.client, request.command);
-        return refuse_moving(thread, (request, &[]), connection, error);
+        note_redirection(thread, &mut connection.client, request.command);
+        return reply_redirection(thread, (request, &[]), connection, error);
     }
     if let Some(watches) = connection.client.watches.take() {
-        take_out(&watches, &mut held, &thread.server);
+        remove_own_watches(&watches, &mut held, &thread.server);
     }
-    let Some(mut transaction) = end(thread, &mut connection.client) else {
+    let Some(mut transaction) = end_transaction(thread, &mut connection.client) else {
         unreachable!("EXEC runs here only inside a transaction");
     };
     thread.client_snapshots = transaction.client_snapshots.take();
     let (may_leave, may_block) = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
     let slot_stats = thread.tunables.slot_stats;
-    thread.slot = slot_stats
-        .then(|| slot_stats::slot_of_transaction(&transaction))
-        .flatten();
+    thread.slot = slot_stats.then(|| slot_stats::transaction_slot(&transaction)).flatten();
     let before = connection.output.mark();
     let length_before = connection.output.len();
-    let parts = run_all(thread, pass, &transaction, &mut held, connection);
+    let parts = run_queued_commands(thread, pass, &transaction, &mut held, connection);
     thread.client_snapshots = None;
     let unserved = serve::serve_unit(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
-    let nanoseconds = finish_exec(thread, request, connection, start, false);
+    let nanoseconds = record_exec(thread, request, connection, start, false);
     if slot_stats {
         let args = request.args(&connection.input);
         let bytes = &connection.input[request.plan.start..request.plan.end];
-        let cost = Cost {
+        let cost = CommandCost {
             nanoseconds,
             request_bytes: slot_stats::request_bytes(bytes, args),
             reply_bytes: connection.output.len() - length_before,
-            repeated_bytes: thread.effects.log_writer.take_measured(),
+            propagated_bytes: thread.effects.log_writer.take_measured(),
         };
-        slot_stats::book_exec(thread, &connection.client, request.command, cost);
+        slot_stats::count_exec(thread, &connection.client, request.command, cost);
     }
-    settle(thread, connection, before, parts, unserved)
+    build_outcome(thread, connection, before, parts, unserved)
 }
 
 /// Returns `true` if a watched key has expired since its watch began. A deleted key has marked the watch.
-fn any_expired(watches: &Watches, held: &mut HeldLeases<'_, '_>, now_ms: u64) -> bool {
+fn has_expired_watch(watches: &Watches, held: &mut HeldLeases<'_, '_>, now_ms: u64) -> bool {
     watches.keys.iter().any(|watch| {
         let slot = held.writable_slot(watch.slot).map(|(_, slot)| slot);
         let entry = slot
@@ -474,7 +489,7 @@ fn any_expired(watches: &Watches, held: &mut HeldLeases<'_, '_>, now_ms: u64) ->
     })
 }
 
-fn take_out(watches: &Watches, held: &mut HeldLeases<'_, '_>, server: &Server) {
+fn remove_own_watches(watches: &Watches, held: &mut HeldLeases<'_, '_>, server: &Server) {
     for watch in &watches.keys {
         if let Some((_, slot)) = held.writable_slot(watch.slot) {
             slot.change_watching(watch.hash, |watching| watching.remove(watch, &server.clients.watched));
@@ -483,8 +498,8 @@ fn take_out(watches: &Watches, held: &mut HeldLeases<'_, '_>, server: &Server) {
 }
 
 /// Runs every command; returns where the output has gaps, and what fills them.
-fn run_all<'p>(
-    thread: &mut Thread,
+fn run_queued_commands<'p>(
+    thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
     transaction: &Transaction,
     held: &mut HeldLeases<'_, 'p>,
@@ -501,13 +516,13 @@ fn run_all<'p>(
             HeldLeases::Exclusive(all) => HeldLeases::Exclusive(all),
             HeldLeases::One(_) | HeldLeases::Private(_) | HeldLeases::Nothing => HeldLeases::Nothing,
         };
-        let after = run_queued(thread, pass, transaction, queued, held, connection);
+        let next_step = run_queued_command(thread, pass, transaction, queued, held, connection);
         if thread.tunables.slot_stats {
             let so_far = connection.output.len() - length_before;
-            slot_stats::book_part(thread, &connection.client, so_far);
+            slot_stats::count_partial_reply(thread, &connection.client, so_far);
         }
-        if !matches!(after, NextStep::Nothing) {
-            parts.push((connection.output.mark(), after));
+        if !matches!(next_step, NextStep::Reply) {
+            parts.push((connection.output.mark(), next_step));
         }
         if last.is_none() && connection.client.flags.contains(ClientFlags::CLOSE_AFTER_REPLY) {
             last = Some((connection.output.mark(), parts.len()));
@@ -523,21 +538,16 @@ fn run_all<'p>(
 }
 
 /// Runs one command of a transaction.
-fn run_queued<'p>(
-    thread: &mut Thread,
+fn run_queued_command<'p>(
+    thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
     transaction: &Transaction,
     queued: &QueuedCommand,
     held: HeldLeases<'_, 'p>,
     connection: &mut Connection,
 ) -> NextStep {
-    let Some(command) = crate::commands::registry().commands().get(queued.command) else {
-        unreachable!("a queued command is one of the registry's");
-    };
-    let Some(binding) = command.handler else {
-        unreachable!("a queued command has a handler");
-    };
-    let buffers = match binding.asks {
+    let (command, binding) = resolve_queued(queued);
+    let buffers = match binding.queries_workers {
         true => connection.buffers(0),
         false => BufferFigures::default(),
     };
@@ -546,17 +556,17 @@ fn run_queued<'p>(
     let before = output.mark();
     let length_before = output.len();
     client.last_command = command.full_name;
-    if let Err(error) = still_permitted(thread, client, command, args) {
+    if let Err(error) = check_permission_again(thread, client, command, args) {
         write_error(thread, &error, &mut output.bytes);
-        return NextStep::Nothing;
+        return NextStep::Reply;
     }
-    if binding.mode == Mode::Script {
-        let failed = script::run_inside(thread, pass, command, args, held, client, output);
+    if binding.mode == HandlerMode::Script {
+        let failed = script::run_in_transaction(thread, pass, command, args, held, client, output);
         let length = output.len() - length_before;
-        finish_queued(thread, command, (queued, args), client, (failed, length));
-        return NextStep::Nothing;
+        record_queued_command(thread, command, (queued, args), client, (failed, length));
+        return NextStep::Reply;
     }
-    let call = Call {
+    let call = LeasedCall {
         command,
         args,
         planned: transaction.keys_of(queued),
@@ -565,18 +575,18 @@ fn run_queued<'p>(
     };
     thread.effects.hooks = thread.server.keyspace.hooks.current();
     let dirty = thread.effects.dirty;
-    let deletes_expired = expired_sources::deletes_expired(thread, command);
-    let mut context = thread.split().0.context(call, client, output);
+    let deletes_expired = expired_sources::must_delete_expired(thread, command);
+    let mut context = thread.split_frame().0.context(call, client, output);
     if deletes_expired {
         context.keys.delete_expired();
     }
-    let result = (binding.run)(&mut context);
-    let after = std::mem::take(&mut context.after);
+    let result = (binding.handler)(&mut context);
+    let next_step = std::mem::take(&mut context.next_step);
     if context.keys.effects.is_logging() {
-        propagate::end_call(&mut context.keys, &after, dirty);
+        propagate::propagate_call(&mut context.keys, &next_step, dirty);
     }
     if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
-        notifications::announce(&mut context, after.is_restarted(), Caller::Transaction);
+        notifications::queue_notifications(&mut context, next_step.is_restarted(), Caller::Transaction);
     }
     drop(context);
     let failed = result.is_err();
@@ -584,48 +594,66 @@ fn run_queued<'p>(
         output.truncate(before);
         write_error(thread, &error, &mut output.bytes);
     }
-    let after = match after {
-        NextStep::Ask(make) => {
+    let next_step = match next_step {
+        NextStep::QueryWorkers(make) => {
             let query = make((client.worker, client.id, 0));
             let own = (&mut *client, buffers);
             output.truncate(before);
-            output.bytes.extend(answer_here(thread, transaction, &query, own));
-            NextStep::Nothing
+            output
+                .bytes
+                .extend(answer_query_locally(thread, transaction, &query, own));
+            NextStep::Reply
         }
         other => other,
     };
-    if let NextStep::Background(work) = after {
+    if let NextStep::Background(work) = next_step {
         output.truncate(before);
         thread.ticks = thread.timer.raw();
         // The time of what follows behind the leases is not that of EXEC either.
-        let work = record::counted((command, args), client, queued.request_bytes(), None, *work);
+        let work = record::with_command_accounting((command, args), client, queued.request_bytes(), None, *work);
         return NextStep::Background(Box::new(work));
     }
     let length = output.len() - length_before;
-    finish_queued(thread, command, (queued, args), client, (failed, length));
-    match after {
-        NextStep::Nothing | NextStep::ReplyAt(..) => after,
+    record_queued_command(thread, command, (queued, args), client, (failed, length));
+    into_exec_step(next_step, command)
+}
+
+/// Returns a queued command and its handler.
+fn resolve_queued(queued: &QueuedCommand) -> (&'static Command<Binding>, Binding) {
+    let Some(command) = crate::commands::registry().commands().get(queued.command) else {
+        unreachable!("a queued command is one of the registry's");
+    };
+    let Some(binding) = command.handler else {
+        unreachable!("a queued command has a handler");
+    };
+    (command, binding)
+}
+
+/// Returns the next step of a command in a transaction. Commands with other steps cannot be queued.
+fn into_exec_step(next_step: NextStep, command: &Command<Binding>) -> NextStep {
+    match next_step {
+        NextStep::Reply | NextStep::ReplyAt(..) => next_step,
         NextStep::Background(_)
-        | NextStep::Ask(_)
-        | NextStep::Gather
+        | NextStep::QueryWorkers(_)
+        | NextStep::CollectClients
         | NextStep::Defer
-        | NextStep::Leave(_)
-        | NextStep::Detached(_)
-        | NextStep::Script(_)
-        | NextStep::AsWriter
+        | NextStep::RunInBackground(_)
+        | NextStep::AwaitBackground(_)
+        | NextStep::AwaitScript(_)
+        | NextStep::RetryAsWriter
         | NextStep::Block(_)
         | NextStep::AwaitLog(_)
-        | NextStep::Several(..)
-        | NextStep::Supply(_)
-        | NextStep::Take(_)
-        | NextStep::Replicas(_)
-        | NextStep::Serve(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
+        | NextStep::TransactionParts(..)
+        | NextStep::Sync(_)
+        | NextStep::TakeConnection(_)
+        | NextStep::AwaitReplicas(_)
+        | NextStep::AwaitServing(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
     }
 }
 
 /// Answers a query about all clients within the transaction of one of them.
-fn answer_here(
-    thread: &mut Thread,
+fn answer_query_locally(
+    thread: &mut ThreadState,
     transaction: &Transaction,
     query: &WorkerQuery,
     (client, buffers): (&mut Client, BufferFigures),
@@ -639,10 +667,10 @@ fn answer_here(
     }));
     client.flags.set(ClientFlags::MULTI, true);
     client.last_command = "exec";
-    let part = (query.ask)(&mut ClientVisitorHost {
+    let part = (query.task)(&mut ClientVisitorHost {
         server: &thread.server,
         client_snapshots: thread.client_snapshots.get_or_insert_default(),
-        own: (client, buffers),
+        requesting_client: (client, buffers),
     });
     client.flags.set(ClientFlags::MULTI, false);
     client.transaction_figures = None;
@@ -655,8 +683,8 @@ fn answer_here(
 /// # Errors
 /// If the user lacks the permission.
 #[inline]
-fn still_permitted(
-    thread: &mut Thread,
+fn check_permission_again(
+    thread: &mut ThreadState,
     client: &mut Client,
     command: &'static Command<Binding>,
     args: Args<'_>,
@@ -672,53 +700,53 @@ fn still_permitted(
         command,
         args: &args,
         db: client.db,
-        databases: permission::databases(server),
+        databases: permission::database_count(server),
     };
-    permission::check(client.login.rules(), &permission).map_err(|denial| {
-        let refusal = permission::refusal(client, DenialContext::Transaction, (command, &args), denial);
+    permission::check_permission(client.login.rules(), &permission).map_err(|denial| {
+        let refusal = permission::denied_access(client, DenialContext::Transaction, (command, &args), denial);
         client.last_command = "exec";
         let line = client.list_line(thread.now_ms, BufferFigures::default());
-        permission::note((server, thread.seat, thread.now_ms), refusal, line);
-        permission::changed_since_queued(denial.reason)
+        permission::log_denial((server, thread.seat, thread.now_ms), refusal, line);
+        permission::exec_denial_error(denial.reason)
     })
 }
 
 /// Books a command of a transaction.
-fn finish_queued(
-    thread: &mut Thread,
+fn record_queued_command(
+    thread: &mut ThreadState,
     command: &'static Command<Binding>,
     (queued, args): (&QueuedCommand, Args<'_>),
     client: &Client,
     (failed, reply_bytes): (bool, usize),
 ) {
     let ending = CommandEnd {
-        nanoseconds: finish_command(thread, command, failed),
+        nanoseconds: record_command(thread, command, failed),
         request_bytes: queued.request_bytes(),
         reply_bytes,
     };
-    let thresholds = Thresholds::of(&thread.tunables);
-    record::remember(&thread.server, command, thresholds, &ending, || {
-        record::subject_of(command, args, client)
+    let thresholds = CommandLogThresholds::from_tunables(&thread.tunables);
+    record::log_if_exceeded(&thread.server, command, thresholds, &ending, || {
+        record::logged_command(command, args, client)
     });
 }
 
 /// Ends EXEC: collects the steps before the client has its reply.
-fn settle(
-    thread: &mut Thread,
+fn build_outcome(
+    thread: &mut ThreadState,
     connection: &mut Connection,
-    before: OutputMark,
+    output_start: OutputMark,
     parts: Vec<(OutputMark, NextStep)>,
     unserved: Option<Box<UnservedKeys>>,
 ) -> Outcome {
     if parts.is_empty() {
         return match unserved {
             None => {
-                connection.apply_reply_mode(before);
+                connection.apply_reply_mode(output_start);
                 Outcome::Done
             }
             Some(unserved) => {
-                let reply = connection.output.split_off(before);
-                Outcome::After(NextStep::Serve(Box::new((*unserved, reply))))
+                let reply = connection.output.split_off(output_start);
+                Outcome::After(NextStep::AwaitServing(Box::new((*unserved, reply))))
             }
         };
     }
@@ -727,6 +755,6 @@ fn settle(
     for (mark, after) in parts.into_iter().rev() {
         pieces.push_front((after, connection.output.split_off(mark)));
     }
-    let done = connection.output.split_off(before);
-    Outcome::After(NextStep::Several(Box::new((done, pieces))))
+    let done = connection.output.split_off(output_start);
+    Outcome::After(NextStep::TransactionParts(Box::new((done, pieces))))
 }

@@ -26,13 +26,13 @@ pub struct Tunables {
     /// `lazyfree-lazy-expire`.
     pub lazy_expire: bool,
     /// `true` if any rule on memory or data may refuse a command.
-    pub guarded: bool,
+    pub has_write_restrictions: bool,
     /// `maxmemory`, in bytes; 0 for no limit.
     pub max_memory: u64,
     /// `maxmemory-clients`, in bytes; 0 for no limit.
     pub client_memory: u64,
     /// `maxmemory-policy`; `None` if nothing is evicted.
-    pub eviction: Option<EvictionPolicy>,
+    pub eviction_policy: Option<EvictionPolicy>,
     /// `maxmemory-samples`.
     pub eviction_samples: usize,
     /// `maxmemory-eviction-tenacity`, as the time that eviction may take before a command.
@@ -40,7 +40,7 @@ pub struct Tunables {
     /// `lazyfree-lazy-eviction`.
     pub lazy_eviction: bool,
     /// `true` if writes are refused because the append-only file cannot be written.
-    pub aof_fails: bool,
+    pub is_aof_failing: bool,
     /// `true` if writes are refused because the last RDB save has failed (`stop-writes-on-bgsave-error`).
     pub refuses_writes: bool,
     /// `timeout`, in seconds; 0 for none.
@@ -54,29 +54,29 @@ pub struct Tunables {
     /// `commandlog-execution-slower-than`, in nanoseconds; `u64::MAX` when disabled.
     pub slow_ns: u64,
     /// `commandlog-request-larger-than`, in bytes; `usize::MAX` when disabled.
-    pub large_request: usize,
+    pub large_request_bytes: usize,
     /// `commandlog-reply-larger-than`, in bytes; `usize::MAX` when disabled.
-    pub large_reply: usize,
+    pub large_reply_bytes: usize,
     /// `latency-monitor-threshold`, in nanoseconds; `u64::MAX` when disabled.
     pub latency_event_ns: u64,
 }
 
 /// The smallest effective limit of clients' memory, in bytes. With less, clients could not even raise it.
-const SMALLEST_CLIENT_MEMORY: u64 = 128 * 1024;
+const MIN_CLIENT_MEMORY: u64 = 128 * 1024;
 
 /// Returns the limit of all clients' memory in bytes; 0 without a limit.
-fn client_memory(config: &Config, max_memory: u64) -> u64 {
+fn max_client_memory(config: &Config, max_memory: u64) -> u64 {
     let bytes = match config.integer(id::MAXMEMORY_CLIENTS) {
         0 => return 0,
         percent if percent < 0 && max_memory > 0 => (max_memory as f64 * -(percent as f64) / 100.0) as u64,
         percent if percent < 0 => u64::MAX,
         bytes => bytes as u64,
     };
-    bytes.max(SMALLEST_CLIENT_MEMORY)
+    bytes.max(MIN_CLIENT_MEMORY)
 }
 
 /// Refuses writes so that an operator who relies on dumps notices that they fail.
-fn refuses_writes(server: &Server) -> bool {
+fn must_refuse_writes(server: &Server) -> bool {
     server.persistence.dumps.has_last_save_failed.load(Ordering::Relaxed)
         && server.config.boolean(id::STOP_WRITES_ON_BGSAVE_ERROR)
         && !server.config.save_points().is_empty()
@@ -89,14 +89,14 @@ impl Tunables {
         let generation = server.config.generation();
         let changed = generation != self.generation;
         if changed {
-            *self = Self::read(server);
+            *self = Self::from_server(server);
             self.generation = generation;
         }
         changed
     }
 
     /// Reads a new copy of the parameters.
-    pub fn read(server: &Server) -> Self {
+    pub fn from_server(server: &Server) -> Self {
         let config = &server.config;
         let bytes = |parameter| usize::try_from(config.integer(parameter)).unwrap_or(usize::MAX);
         // A negative threshold disables a log.
@@ -104,10 +104,12 @@ impl Tunables {
             |parameter| u64::try_from(config.integer(parameter)).map_or(u64::MAX, |us| us.saturating_mul(1000));
         let policy = config.choice(id::MAXMEMORY_POLICY);
         let max_memory = config.unsigned(id::MAXMEMORY);
-        let refuses_writes = refuses_writes(server);
+        let refuses_writes = must_refuse_writes(server);
         Tunables {
-            guarded: max_memory > 0 || refuses_writes || server.persistence.aof.is_failing.load(Ordering::Relaxed),
-            aof_fails: server.persistence.aof.is_failing.load(Ordering::Relaxed),
+            has_write_restrictions: max_memory > 0
+                || refuses_writes
+                || server.persistence.aof.is_failing.load(Ordering::Relaxed),
+            is_aof_failing: server.persistence.aof.is_failing.load(Ordering::Relaxed),
             refuses_writes,
             generation: config.generation(),
             prefetch_depth: bytes(id::PREFETCH_BATCH_MAX_SIZE),
@@ -117,8 +119,8 @@ impl Tunables {
             pubsub_output_limit: config.output_buffer_limits()[ClientClass::Pubsub as usize],
             lazy_expire: config.boolean(id::LAZYFREE_LAZY_EXPIRE),
             max_memory,
-            client_memory: client_memory(config, max_memory),
-            eviction: EvictionPolicy::from_name(policy),
+            client_memory: max_client_memory(config, max_memory),
+            eviction_policy: EvictionPolicy::from_name(policy),
             eviction_samples: bytes(id::MAXMEMORY_SAMPLES),
             eviction_time: eviction_time_limit(config.integer(id::MAXMEMORY_EVICTION_TENACITY)),
             lazy_eviction: config.boolean(id::LAZYFREE_LAZY_EVICTION),
@@ -132,8 +134,8 @@ impl Tunables {
             latency_tracking: config.boolean(id::LATENCY_TRACKING),
             slot_stats: server.cluster.is_some() && config.boolean(id::CLUSTER_SLOT_STATS_ENABLED),
             slow_ns: threshold_ns(id::COMMANDLOG_EXECUTION_SLOWER_THAN),
-            large_request: bytes(id::COMMANDLOG_REQUEST_LARGER_THAN),
-            large_reply: bytes(id::COMMANDLOG_REPLY_LARGER_THAN),
+            large_request_bytes: bytes(id::COMMANDLOG_REQUEST_LARGER_THAN),
+            large_reply_bytes: bytes(id::COMMANDLOG_REPLY_LARGER_THAN),
             latency_event_ns: match config.integer(id::LATENCY_MONITOR_THRESHOLD) {
                 0 => u64::MAX,
                 ms => (ms as u64).saturating_mul(1_000_000),

@@ -40,7 +40,7 @@ fn every_seed_is_loaded_and_dumped_unchanged() {
 }
 
 #[test]
-fn dumps_are_those_of_valkey_where_order_is_defined() {
+fn dumps_equal_those_of_valkey_where_order_is_defined() {
     // The members of a hash table come in a different order.
     let unordered = ["hash-table", "hash-with-an-expiring-field", "set-table"];
     // These seeds were made with other limits than the defaults with which they are loaded here.

@@ -14,8 +14,8 @@ use super::key_identity::PlannedKey;
 use super::ready_keys::ReadyKey;
 use super::{Keyspace, SlotTable};
 use crate::clients_waiting::watch::Watch;
-use crate::notify::keyspace_event::Event;
-use crate::notify::pubsub::{Publication, Recipient};
+use crate::notify::keyspace_event::KeyspaceEvent;
+use crate::notify::pubsub::{PublishedMessage, Recipient};
 use crate::notify::tracking::{Invalidation, RedirectedInvalidation};
 use crate::observability::metrics::{Counter, Metrics};
 use crate::propagation::{LogTarget, LogWriter};
@@ -113,7 +113,7 @@ pub struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// An event to publish.
-    Event(Event),
+    Event(KeyspaceEvent),
     /// Cached copies of the key become invalid.
     Value,
 }
@@ -122,9 +122,9 @@ pub enum ChangeKind {
 #[derive(Clone)]
 pub enum ClientNotification {
     /// A message for subscribers.
-    Published(Arc<Publication>),
+    Published(Arc<PublishedMessage>),
     /// A message for these subscribers of the thread's own. They receive it even if they unsubscribe meanwhile.
-    PublishedTo(Box<(Arc<Publication>, Vec<Recipient>)>),
+    PublishedTo(Box<(Arc<PublishedMessage>, Vec<Recipient>)>),
     /// Tracking clients must drop their copies.
     Invalidated(Arc<Invalidation>),
     /// The invalidation messages of one client, redirected to another.
@@ -308,7 +308,7 @@ impl Effects {
 
     /// Records an event of a key.
     #[cold]
-    pub fn record_event(&mut self, db: usize, name: &[u8], event: Event) {
+    pub fn record_event(&mut self, db: usize, name: &[u8], event: KeyspaceEvent) {
         self.changes.push(Change {
             db,
             name: name.into(),

@@ -24,7 +24,7 @@ use super::effects::{Effects, Hooks, RemovalCause};
 use super::expiry::{OnExpired, queue_blocked_clients_of_slot};
 use super::key_identity::NamedKey;
 use super::{GatePassage, Keyspace, SlotTable, publish_header};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 use weft_base::slots::SLOTS;
 
 /// The number of candidates in a thread's pool.
@@ -292,7 +292,7 @@ fn evict_candidate(
     tell(effects);
     publish_header(header, data);
     if let Some(watching) = data.watching() {
-        watching.touch(db, name, false);
+        watching.mark_key(db, name, false);
     }
     queue_blocked_clients_of_slot(keyspace, data, slot, effects);
     if db > 0 && after.0 == 0 {
@@ -313,7 +313,7 @@ fn record_eviction(effects: &mut Effects, db: usize, name: &[u8], lazy: bool) {
         effects.log_writer.commit();
     }
     if effects.hooks.intersects(Hooks::EVENTS) {
-        effects.record_event(db, name, Event::EVICTED);
+        effects.record_event(db, name, KeyspaceEvent::EVICTED);
     }
     if effects.hooks.intersects(Hooks::TRACKING) {
         effects.record_invalidation(db, name);

@@ -14,7 +14,7 @@ use super::access::{KeyCounts, is_expired, value_due_ms};
 use super::effects::{Effects, ExpiredKey, Hooks, RemovalCause};
 use super::key_identity::NamedKey;
 use super::{GatePassage, Keyspace, Seat, Slot, Slots, publish_header, ready_keys};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 use weft_base::slots::SLOTS;
 
 /// The number of slots taken from the queue at once.
@@ -137,7 +137,7 @@ fn expire_slot(
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
         if let Some(watching) = data.watching() {
             for key in &removed[from..] {
-                watching.touch(db, key.key(), false);
+                watching.mark_key(db, key.key(), false);
             }
         }
         if effects.hooks.any() {
@@ -178,9 +178,9 @@ fn record_expired(effects: &mut Effects, db: usize, removed: &[Removed<Value>], 
         }
         effects.log_writer.end_unit();
         if events {
-            effects.record_event(db, &name, Event::hash("hexpired"));
+            effects.record_event(db, &name, KeyspaceEvent::hash("hexpired"));
             if emptied {
-                effects.record_event(db, &name, Event::generic("del"));
+                effects.record_event(db, &name, KeyspaceEvent::generic("del"));
             }
         }
         if tracking {
@@ -193,7 +193,7 @@ fn record_expired(effects: &mut Effects, db: usize, removed: &[Removed<Value>], 
             effects.log_writer.end_unit();
         }
         if events {
-            effects.record_event(db, key.key(), Event::EXPIRED);
+            effects.record_event(db, key.key(), KeyspaceEvent::EXPIRED);
         }
         if tracking {
             effects.record_invalidation(db, key.key());
@@ -327,7 +327,7 @@ pub fn delete_keys_found_expired(
 pub fn discard_keys_found_expired(effects: &mut Effects, tell: OnExpired<'_>) {
     for key in std::mem::take(&mut effects.expired) {
         if key.should_publish_miss {
-            effects.record_event(key.db, &key.name, Event::MISSED);
+            effects.record_event(key.db, &key.name, KeyspaceEvent::MISSED);
             tell(effects);
         }
     }
@@ -355,7 +355,7 @@ pub fn delete_keys_found_expired_in_pass(
         // A leased slot is left to the expiry cycle. The key is invisible already.
         let Some(mut lease) = pass.try_write(slot as usize) else {
             if missed {
-                effects.record_event(db, &name, Event::MISSED);
+                effects.record_event(db, &name, KeyspaceEvent::MISSED);
                 tell(effects);
             }
             continue;
@@ -386,13 +386,13 @@ pub fn delete_keys_found_expired_in_pass(
             effects.expired_keys += 1;
         }
         if missed {
-            effects.record_event(db, &name, Event::MISSED);
+            effects.record_event(db, &name, KeyspaceEvent::MISSED);
         }
         tell(effects);
         count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
         publish_header(header, data);
         if still_expired && let Some(watching) = data.watching() {
-            watching.touch(db, &name, false);
+            watching.mark_key(db, &name, false);
         }
         queue_blocked_clients_of_slot(keyspace, data, slot, effects);
     }

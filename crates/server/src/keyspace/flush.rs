@@ -23,7 +23,7 @@ pub fn touch_watchers_before_swap(slot: &Slot, db: usize, by: Option<usize>, now
             Some(_) => KeyPresence::Live,
         }
     };
-    watching.touch_database(db, |hash, name| {
+    watching.mark_database(db, |hash, name| {
         let after = by.map_or(KeyPresence::Missing, |by| presence(by, hash, name));
         (presence(db, hash, name), after)
     });
@@ -40,7 +40,7 @@ pub fn touch_watchers_before_replacement(slot: &Slot, db: usize, by: Option<&Slo
             Some(entry) if is_expired(entry.expire_at_ms(), now_ms) => KeyPresence::Expired,
             Some(_) => KeyPresence::Live,
         };
-    watching.touch_database(db, |hash, name| {
+    watching.mark_database(db, |hash, name| {
         (presence(slot.table(db), hash, name), presence(by, hash, name))
     });
 }

@@ -35,8 +35,8 @@ use weft_table::{Hint, Table};
 use weft_values::Value;
 
 use self::key_filter::KeyFilter;
-use crate::clients_waiting::blocking::Waiting;
-use crate::clients_waiting::watch::Watching;
+use crate::clients_waiting::blocking::SlotWaiters;
+use crate::clients_waiting::watch::SlotWatches;
 
 /// The table of one slot and database.
 pub type SlotTable = Table<Value>;
@@ -172,9 +172,9 @@ pub struct InterestedClients {
     /// Filters the names of keys that a client waits for or watches.
     filter: KeyFilter,
     /// Clients blocked on keys of the slot.
-    pub blocked: Waiting,
+    pub blocked: SlotWaiters,
     /// Clients that watch keys of the slot.
-    pub watching: Watching,
+    pub watching: SlotWatches,
 }
 
 impl InterestedClients {
@@ -256,25 +256,25 @@ impl Slot {
 
     /// The clients blocked on keys of this slot; `None` if there are none.
     #[inline]
-    pub fn blocked(&self) -> Option<&Waiting> {
+    pub fn blocked(&self) -> Option<&SlotWaiters> {
         let extra = self.extra.as_deref()?;
         Some(&extra.interested_clients.blocked).filter(|waiting| !waiting.is_empty())
     }
 
     /// Changes the set of clients blocked on a key of this slot. `hash` is the hash of the key.
-    pub fn change_blocked<R>(&mut self, hash: u64, change: impl FnOnce(&mut Waiting) -> R) -> R {
+    pub fn change_blocked<R>(&mut self, hash: u64, change: impl FnOnce(&mut SlotWaiters) -> R) -> R {
         self.change_interested_clients(hash, |interested| change(&mut interested.blocked))
     }
 
     /// The keys of this slot that clients watch; `None` if there are none.
     #[inline]
-    pub fn watching(&self) -> Option<&Watching> {
+    pub fn watching(&self) -> Option<&SlotWatches> {
         let extra = self.extra.as_deref()?;
         Some(&extra.interested_clients.watching).filter(|watching| !watching.is_empty())
     }
 
     /// Changes the set of clients that watch a key of this slot. `hash` is the hash of the key.
-    pub fn change_watching<R>(&mut self, hash: u64, change: impl FnOnce(&mut Watching) -> R) -> R {
+    pub fn change_watching<R>(&mut self, hash: u64, change: impl FnOnce(&mut SlotWatches) -> R) -> R {
         self.change_interested_clients(hash, |interested| change(&mut interested.watching))
     }
 

@@ -8,7 +8,7 @@ use weft_values::Value;
 use weft_values::packed::PackedKind;
 
 use super::Slot;
-use crate::clients_waiting::blocking::Kind;
+use crate::clients_waiting::blocking::WaitedKind;
 
 /// A key whose blocked clients may be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,20 +36,20 @@ impl ReadyKey {
 }
 
 /// Returns the kind of an entry as waiters distinguish it.
-pub fn blocking_kind_of(entry: Option<EntryRef<'_, Value>>) -> Kind {
+pub fn blocking_kind_of(entry: Option<EntryRef<'_, Value>>) -> WaitedKind {
     match entry.map(|entry| entry.value()) {
         Some(ValueRef::Packed(packed)) => match PackedKind::of(packed) {
-            PackedKind::List => Kind::List,
-            PackedKind::SortedSet => Kind::SortedSet,
-            PackedKind::Hash | PackedKind::Set | PackedKind::IntegerSet => Kind::Other,
+            PackedKind::List => WaitedKind::List,
+            PackedKind::SortedSet => WaitedKind::SortedSet,
+            PackedKind::Hash | PackedKind::Set | PackedKind::IntegerSet => WaitedKind::NotWaited,
         },
         Some(ValueRef::Object(value)) => match value {
-            Value::List(_) => Kind::List,
-            Value::SortedSet(_) => Kind::SortedSet,
-            Value::Stream(_) => Kind::Stream,
-            Value::Hash(_) | Value::Set(_) => Kind::Other,
+            Value::List(_) => WaitedKind::List,
+            Value::SortedSet(_) => WaitedKind::SortedSet,
+            Value::Stream(_) => WaitedKind::Stream,
+            Value::Hash(_) | Value::Set(_) => WaitedKind::NotWaited,
         },
-        Some(ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Blob(_)) | None => Kind::Other,
+        Some(ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Blob(_)) | None => WaitedKind::NotWaited,
     }
 }
 

@@ -7,7 +7,7 @@ use super::effects::{Effects, Hooks};
 use super::flush::touch_watchers_before_swap;
 use super::key_identity::NamedKey;
 use super::{Keyspace, Slot, SlotHeader, SlotTable, publish_due_time, publish_header, ready_keys};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// Removes all keys of all databases from a slot that is held for writing. `row` is the thread's row of counts. Returns
 /// the tables, their databases and the number of keys. The caller frees the tables.
@@ -95,7 +95,7 @@ fn record_deletions(effects: &mut Effects, db: usize, table: &SlotTable) {
     }
     for entry in table.iter() {
         if noted {
-            effects.record_event(db, entry.key(), Event::generic("del"));
+            effects.record_event(db, entry.key(), KeyspaceEvent::generic("del"));
         }
         if tracked {
             effects.record_invalidation(db, entry.key());

@@ -126,7 +126,7 @@ pub enum ClientKind {
 
 impl ClientKind {
     /// Returns the kind with that name, in any case. Deprecated names are accepted.
-    pub fn named(name: &[u8]) -> Option<ClientKind> {
+    pub fn from_name(name: &[u8]) -> Option<ClientKind> {
         match name.to_ascii_lowercase().as_slice() {
             b"normal" => Some(ClientKind::Normal),
             b"replica" | b"slave" => Some(ClientKind::Replica),
@@ -322,7 +322,7 @@ impl Client {
 
     /// Copies the state that replies about clients show, for a client whose connection no worker has: the view, and the
     /// figures of the connection.
-    pub fn shown(&self) -> Client {
+    pub fn link_snapshot(&self) -> Client {
         let mut view = self.handler_view();
         view.fd = self.fd;
         view.last_interaction_ms = self.last_interaction_ms;
@@ -335,7 +335,7 @@ impl Client {
 
     /// Takes a snapshot of the client for replies about clients.
     pub fn client_snapshot(&self) -> Client {
-        let mut client_snapshot = self.shown();
+        let mut client_snapshot = self.link_snapshot();
         client_snapshot.flags = self.flags;
         client_snapshot.lib_name.clone_from(&self.lib_name);
         client_snapshot.lib_version.clone_from(&self.lib_version);
@@ -417,7 +417,7 @@ impl Client {
     pub fn subscription_count(&self, kind: SubscriptionKind) -> usize {
         self.subscriptions
             .as_ref()
-            .map_or(0, |subscriptions| subscriptions.of(kind).len())
+            .map_or(0, |subscriptions| subscriptions.names(kind).len())
     }
 
     /// Returns the id of the client that gets the invalidation messages: 0 for this client itself, -1 without tracking.

@@ -20,7 +20,7 @@ pub struct ClientSnapshot {
     /// The figures of its connection.
     pub buffers: BufferFigures,
     /// The event for which the client was waiting.
-    pub awaited: Option<WaitState>,
+    pub wait_state: Option<WaitState>,
 }
 
 /// Figures of a client's transaction and watches, for use where those themselves are not available.

@@ -97,17 +97,17 @@ impl Listeners {
     fn listen_ports(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), (u16, bool)> {
         let ports = [(id::PORT, false), (id::TLS_PORT, true)].map(|(id, is_tls)| (config.integer(id) as u16, is_tls));
         let addresses = config.addresses(id::BIND);
-        let places: Vec<BindAddress<'_>> = addresses.iter().map(|word| BindAddress::read(word)).collect();
-        let wanted: Vec<IpAddr> = places.iter().filter_map(|place| place.address().ok()).collect();
+        let bind_addresses: Vec<BindAddress<'_>> = addresses.iter().map(|word| BindAddress::parse(word)).collect();
+        let wanted_addresses: Vec<IpAddr> = bind_addresses.iter().filter_map(|place| place.address().ok()).collect();
         self.close_tcp(reactor, |open| {
-            !ports.contains(&(open.port, open.is_tls)) || !wanted.contains(&open.address)
+            !ports.contains(&(open.port, open.is_tls)) || !wanted_addresses.contains(&open.address)
         });
         self.is_multipath = config.boolean(id::MPTCP);
         let kept = self.tcp.len();
         for (port, is_tls) in ports.into_iter().filter(|(port, _)| *port != 0) {
-            let listens = places
+            let listens = bind_addresses
                 .iter()
-                .try_for_each(|place| self.listen_at_place(place, (port, is_tls), config, reactor));
+                .try_for_each(|place| self.listen_or_tolerate(place, (port, is_tls), config, reactor));
             if listens.is_err() {
                 let last = self.tcp.split_off(kept);
                 last.iter()
@@ -118,22 +118,22 @@ impl Listeners {
         Ok(())
     }
 
-    fn listen_at_place(
+    fn listen_or_tolerate(
         &mut self,
-        place: &BindAddress<'_>,
+        bind_address: &BindAddress<'_>,
         (port, is_tls): (u16, bool),
         config: &Config,
         reactor: &mut Reactor,
     ) -> Result<(), ListenError> {
-        let Err(error) = self.listen_at(place, (port, is_tls), config, reactor) else {
+        let Err(error) = self.listen_at(bind_address, (port, is_tls), config, reactor) else {
             return Ok(());
         };
         log::warning!(
             "Warning: Could not create server TCP listening socket {}:{port}: {}",
-            place.name,
+            bind_address.name,
             describe_error(&error)
         );
-        match place.tolerates(&error) {
+        match bind_address.tolerates(&error) {
             true => Ok(()),
             false => Err(ListenError),
         }
@@ -173,12 +173,12 @@ impl Listeners {
 
     fn listen_at(
         &mut self,
-        place: &BindAddress<'_>,
+        bind_address: &BindAddress<'_>,
         (port, is_tls): (u16, bool),
         config: &Config,
         reactor: &mut Reactor,
     ) -> io::Result<()> {
-        let address = place.address()?;
+        let address = bind_address.address()?;
         let is_same = |open: &OpenListener| (open.address, open.port, open.is_tls) == (address, port, is_tls);
         if self.tcp.iter().any(is_same) {
             return Ok(());
@@ -245,7 +245,7 @@ impl Listeners {
 }
 
 impl<'config> BindAddress<'config> {
-    fn read(word: &'config str) -> BindAddress<'config> {
+    fn parse(word: &'config str) -> BindAddress<'config> {
         match word.strip_prefix('-') {
             Some(name) => BindAddress {
                 name,

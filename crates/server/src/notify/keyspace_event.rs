@@ -32,17 +32,17 @@ pub enum EventClass {
 
 /// An event: a change of a key that can be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct KeyspaceEvent {
     /// The class of the event.
     pub class: EventClass,
     /// The name of the event, as published.
     pub name: &'static str,
 }
 
-impl Event {
+impl KeyspaceEvent {
     /// An event of class `g`.
     pub const fn generic(name: &'static str) -> Self {
-        Event {
+        KeyspaceEvent {
             class: EventClass::Generic,
             name,
         }
@@ -50,7 +50,7 @@ impl Event {
 
     /// An event of class `$`.
     pub const fn string(name: &'static str) -> Self {
-        Event {
+        KeyspaceEvent {
             class: EventClass::String,
             name,
         }
@@ -58,7 +58,7 @@ impl Event {
 
     /// An event of class `h`.
     pub const fn hash(name: &'static str) -> Self {
-        Event {
+        KeyspaceEvent {
             class: EventClass::Hash,
             name,
         }
@@ -66,7 +66,7 @@ impl Event {
 
     /// An event of class `s`.
     pub const fn set(name: &'static str) -> Self {
-        Event {
+        KeyspaceEvent {
             class: EventClass::Set,
             name,
         }
@@ -74,7 +74,7 @@ impl Event {
 
     /// An event of class `z`.
     pub const fn sorted_set(name: &'static str) -> Self {
-        Event {
+        KeyspaceEvent {
             class: EventClass::SortedSet,
             name,
         }
@@ -82,7 +82,7 @@ impl Event {
 
     /// An event of class `l`.
     pub const fn list(name: &'static str) -> Self {
-        Event {
+        KeyspaceEvent {
             class: EventClass::List,
             name,
         }
@@ -90,38 +90,38 @@ impl Event {
 
     /// An event of class `t`.
     pub const fn stream(name: &'static str) -> Self {
-        Event {
+        KeyspaceEvent {
             class: EventClass::Stream,
             name,
         }
     }
 
     /// The event of a key that was created.
-    pub const NEW: Event = Event {
+    pub const NEW: KeyspaceEvent = KeyspaceEvent {
         class: EventClass::New,
         name: "new",
     };
 
     /// A change without an event, such as a change of a value's internal metadata.
-    pub const NO_EVENT: Event = Event {
+    pub const NO_EVENT: KeyspaceEvent = KeyspaceEvent {
         class: EventClass::Silent,
         name: "",
     };
 
     /// The event of a key that a reader did not find.
-    pub const MISSED: Event = Event {
+    pub const MISSED: KeyspaceEvent = KeyspaceEvent {
         class: EventClass::Missed,
         name: "keymiss",
     };
 
     /// The event of an expired key.
-    pub const EXPIRED: Event = Event {
+    pub const EXPIRED: KeyspaceEvent = KeyspaceEvent {
         class: EventClass::Expired,
         name: "expired",
     };
 
     /// The event of a key that was evicted.
-    pub const EVICTED: Event = Event {
+    pub const EVICTED: KeyspaceEvent = KeyspaceEvent {
         class: EventClass::Evicted,
         name: "evicted",
     };

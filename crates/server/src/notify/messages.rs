@@ -12,7 +12,7 @@ use weft_resp::{Protocol, Reply};
 
 use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, Hooks};
 use crate::net::client::{Client, ClientFlags};
-use crate::notify::keyspace_event::{Event, EventClass};
+use crate::notify::keyspace_event::{EventClass, KeyspaceEvent};
 use crate::notify::pubsub::{ChannelNamespace, Subscriber};
 use crate::notify::tracking::{InvalidKeys, Invalidation};
 use crate::observability::slot_stats::SlotFigure;
@@ -21,61 +21,61 @@ use weft_base::slots::cluster_slot;
 use weft_config::{id, keyspace_events};
 
 /// Keys that are forgotten in one turn when too many are remembered.
-const FORGOTTEN_A_TURN: usize = 100;
+const FORGOTTEN_KEYS_PER_TURN: usize = 100;
 
 /// Sends notices from one thread.
 pub struct NotificationSender<'a> {
     server: &'a Server,
     effects: &'a mut Effects,
     /// The row of this thread.
-    seat: usize,
+    counter_row: usize,
     /// The worker that this thread is; none for others.
-    own: Option<WorkerId>,
+    own_worker: Option<WorkerId>,
 }
 
 impl<'a> NotificationSender<'a> {
     /// The post of the thread in row `seat`.
-    pub fn new(server: &'a Server, effects: &'a mut Effects, seat: usize) -> Self {
+    pub fn new(server: &'a Server, effects: &'a mut Effects, counter_row: usize) -> Self {
         // Workers took the first seats.
-        let own = Some(seat).filter(|seat| *seat < server.workers.len());
+        let own = Some(counter_row).filter(|seat| *seat < server.workers.len());
         NotificationSender {
             server,
             effects,
-            seat,
-            own,
+            counter_row,
+            own_worker: own,
         }
     }
 
     /// Whether the thread tells its own clients itself.
-    fn tells_itself(&self, worker: WorkerId) -> bool {
-        self.own == Some(worker) && self.server.workers[worker].mailbox.is_empty_hint()
+    fn can_deliver_directly(&self, worker: WorkerId) -> bool {
+        self.own_worker == Some(worker) && self.server.workers[worker].mailbox.is_empty_hint()
     }
 
-    fn send(&mut self, worker: WorkerId, notice: ClientNotification) {
-        if self.tells_itself(worker) {
-            self.effects.outbox.push(notice);
+    fn send_notification(&mut self, worker: WorkerId, notification: ClientNotification) {
+        if self.can_deliver_directly(worker) {
+            self.effects.outbox.push(notification);
             return;
         }
         let link = &self.server.workers[worker];
-        if link.post(notice) {
+        if link.post_notification(notification) {
             self.effects.wakes.push(worker);
         }
-        if self.own != Some(worker) && link.is_mailbox_full() {
+        if self.own_worker != Some(worker) && link.is_mailbox_full() {
             self.effects.full_mailbox = Some(worker);
         }
     }
 
     /// Publishes a message; returns how many receive it.
-    pub fn publish(&mut self, space: ChannelNamespace, channel: &[u8], payload: &[u8]) -> usize {
-        if !self.server.clients.pubsub.may_have_receivers(space) {
+    pub fn publish_message(&mut self, namespace: ChannelNamespace, channel: &[u8], payload: &[u8]) -> usize {
+        if !self.server.clients.pubsub.may_have_receivers(namespace) {
             return 0;
         }
-        let Some(prepared) = self.server.clients.pubsub.prepare(space, channel, payload) else {
+        let Some(prepared) = self.server.clients.pubsub.prepare(namespace, channel, payload) else {
             return 0;
         };
         let publication = Arc::new(prepared.publication);
         for worker in prepared.workers {
-            if self.tells_itself(worker) {
+            if self.can_deliver_directly(worker) {
                 let mut recipients = Vec::new();
                 self.server
                     .clients
@@ -84,18 +84,18 @@ impl<'a> NotificationSender<'a> {
                 let received = ClientNotification::PublishedTo(Box::new((publication.clone(), recipients)));
                 self.effects.outbox.push(received);
             } else {
-                self.send(worker, ClientNotification::Published(publication.clone()));
+                self.send_notification(worker, ClientNotification::Published(publication.clone()));
             }
         }
-        if space == ChannelNamespace::ShardChannels && self.server.config.boolean(id::CLUSTER_SLOT_STATS_ENABLED) {
-            self.count_for_slot(channel, payload, prepared.receivers);
+        if namespace == ChannelNamespace::ShardChannels && self.server.config.boolean(id::CLUSTER_SLOT_STATS_ENABLED) {
+            self.count_published_bytes(channel, payload, prepared.receivers);
         }
         prepared.receivers
     }
 
     /// Books what the receivers of a message of a shard channel get on the channel's slot.
     #[cold]
-    fn count_for_slot(&self, channel: &[u8], payload: &[u8], receivers: usize) {
+    fn count_published_bytes(&self, channel: &[u8], payload: &[u8], receivers: usize) {
         if self.server.cluster.is_none() {
             return;
         }
@@ -107,12 +107,12 @@ impl<'a> NotificationSender<'a> {
         }
         let bytes = message.len() * receivers;
         let (stats, slot) = (&self.server.stats.slots, cluster_slot(channel));
-        stats.add(self.seat, slot, SlotFigure::BytesOut, bytes as u64);
+        stats.add(self.counter_row, slot, SlotFigure::BytesOut, bytes as u64);
     }
 
     /// Publishes an event, to the channel of its key and to that of its name.
-    fn event(&mut self, classes: i64, db: usize, name: &[u8], event: Event) {
-        if classes & letter(event.class) == 0
+    fn publish_event(&mut self, classes: i64, db: usize, name: &[u8], event: KeyspaceEvent) {
+        if classes & class_flag(event.class) == 0
             || !self
                 .server
                 .clients
@@ -124,16 +124,16 @@ impl<'a> NotificationSender<'a> {
         if classes & keyspace_events::KEYSPACE != 0 {
             let mut channel = format!("__keyspace@{db}__:").into_bytes();
             channel.extend_from_slice(name);
-            self.publish(ChannelNamespace::Channels, &channel, event.name.as_bytes());
+            self.publish_message(ChannelNamespace::Channels, &channel, event.name.as_bytes());
         }
         if classes & keyspace_events::KEYEVENT != 0 {
             let channel = format!("__keyevent@{db}__:{}", event.name);
-            self.publish(ChannelNamespace::Channels, channel.as_bytes(), name);
+            self.publish_message(ChannelNamespace::Channels, channel.as_bytes(), name);
         }
     }
 
     /// Tells those who keep copies of a key. `by` is the client that changed it; 0 for none.
-    fn invalidate(&mut self, name: Box<[u8]>, by: u64) {
+    fn invalidate_key(&mut self, name: Box<[u8]>, changed_by: u64) {
         let table = &self.server.clients.tracking;
         let clients = table.remove(&name);
         if !clients.is_empty() && table.key_count() == 0 {
@@ -141,12 +141,12 @@ impl<'a> NotificationSender<'a> {
             table.check_idle(|| hooks.set(Hooks::TRACKING, false));
         }
         if self.server.clients.tracking.has_prefixes() {
-            self.effects.broadcast.insert(name.clone(), by);
+            self.effects.broadcast.insert(name.clone(), changed_by);
         }
-        self.invalidate_for(clients, &InvalidKeys::Key((name, by)));
+        self.send_invalidations(clients, &InvalidKeys::Key((name, changed_by)));
     }
 
-    fn invalidate_for(&mut self, clients: impl IntoIterator<Item = u64>, invalid: &InvalidKeys) {
+    fn send_invalidations(&mut self, clients: impl IntoIterator<Item = u64>, invalid: &InvalidKeys) {
         let mut by_worker: BTreeMap<WorkerId, Vec<u64>> = BTreeMap::new();
         for client in clients {
             if let Some(worker) = self.server.clients.directory.worker_of(client) {
@@ -155,7 +155,7 @@ impl<'a> NotificationSender<'a> {
         }
         for (worker, clients) in by_worker {
             let invalid = invalid.clone();
-            self.send(
+            self.send_notification(
                 worker,
                 ClientNotification::Invalidated(Arc::new(Invalidation { clients, invalid })),
             );
@@ -165,72 +165,72 @@ impl<'a> NotificationSender<'a> {
     /// Tells others what was recorded of a command by client `by`, or of nobody's doing. For the holder of the leases
     /// under which it happened.
     #[inline]
-    pub fn tell(&mut self, by: u64) {
+    pub fn send_recorded_effects(&mut self, changed_by: u64) {
         if !self.effects.changes.is_empty() {
-            self.tell_changes(by);
+            self.send_changes(changed_by);
         }
     }
 
     #[cold]
-    fn tell_changes(&mut self, by: u64) {
+    fn send_changes(&mut self, changed_by: u64) {
         let classes = self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
         let mut changes = std::mem::take(&mut self.effects.changes);
         for Change { db, name, kind: what } in changes.drain(..) {
             match what {
-                ChangeKind::Event(event) => self.event(classes, db, &name, event),
-                ChangeKind::Value => self.invalidate(name, by),
+                ChangeKind::Event(event) => self.publish_event(classes, db, &name, event),
+                ChangeKind::Value => self.invalidate_key(name, changed_by),
             }
         }
         self.effects.changes = changes;
     }
 
     /// Tells everybody who keeps copies to drop them all: a database was emptied.
-    pub fn invalidate_everything(&mut self) {
+    pub fn invalidate_all_keys(&mut self) {
         if !self.server.keyspace.hooks.current().intersects(Hooks::TRACKING) {
             return;
         }
         self.server.clients.tracking.clear();
-        self.invalidate_for(self.server.clients.tracking.clients(), &InvalidKeys::Everything);
+        self.send_invalidations(self.server.clients.tracking.clients(), &InvalidKeys::Everything);
     }
 
     /// Ends a batch: sends the broadcasts of keys that its commands changed.
-    pub fn broadcast(&mut self) {
+    pub fn send_broadcasts(&mut self) {
         if self.effects.broadcast.is_empty() {
             return;
         }
         let keys = std::mem::take(&mut self.effects.broadcast);
         for (keys, clients) in self.server.clients.tracking.match_prefixes(&keys) {
-            self.invalidate_for(clients, &InvalidKeys::Prefixed(keys));
+            self.send_invalidations(clients, &InvalidKeys::Prefixed(keys));
         }
     }
 
     /// Forgets remembered keys while there are too many, as if they had changed. Whether some are left that are too
     /// many.
-    pub fn forget_surplus(&mut self) -> bool {
+    pub fn evict_excess_tracked_keys(&mut self) -> bool {
         let limit = self.server.config.unsigned(id::TRACKING_TABLE_MAX_KEYS) as usize;
         let table = &self.server.clients.tracking;
-        for _ in 0..FORGOTTEN_A_TURN {
+        for _ in 0..FORGOTTEN_KEYS_PER_TURN {
             if limit == 0 || table.key_count() <= limit {
                 return false;
             }
             let Some((name, clients)) = table.remove_any() else {
                 return false;
             };
-            self.invalidate_for(clients, &InvalidKeys::Key((name, 0)));
+            self.send_invalidations(clients, &InvalidKeys::Key((name, 0)));
         }
         table.key_count() > limit
     }
 
     /// Shows a line to all monitors.
-    pub fn show(&mut self, line: Vec<u8>) {
+    pub fn send_monitor_line(&mut self, line: Vec<u8>) {
         let line: Arc<[u8]> = line.into();
         for worker in self.server.clients.monitors.workers() {
-            self.send(worker, ClientNotification::MonitorLine(line.clone()));
+            self.send_notification(worker, ClientNotification::MonitorLine(line.clone()));
         }
     }
 
     /// Gives one of this thread's own clients something that is no reply.
-    pub fn push(&mut self, client: u64, bytes: Vec<u8>) {
+    pub fn push_to_own_client(&mut self, client: u64, bytes: Vec<u8>) {
         self.effects
             .outbox
             .push(ClientNotification::Push(Box::new((client, bytes))));
@@ -238,14 +238,14 @@ impl<'a> NotificationSender<'a> {
 }
 
 /// Wakes the workers that got mail. The leases have ended: this calls the kernel.
-pub fn wake(server: &Server, effects: &mut Effects) {
+pub fn wake_workers(server: &Server, effects: &mut Effects) {
     for worker in effects.wakes.drain(..) {
         server.workers[worker].wake();
     }
 }
 
 /// The letter of `notify-keyspace-events` that wants a class.
-fn letter(class: EventClass) -> i64 {
+fn class_flag(class: EventClass) -> i64 {
     match class {
         EventClass::Generic => keyspace_events::GENERIC,
         EventClass::String => keyspace_events::STRING,
@@ -271,7 +271,7 @@ pub fn subscriber(client: &Client) -> Subscriber {
 }
 
 /// A client listens to nothing any more: no channel, no key, no other client.
-pub fn leave(server: &Server, client: &mut Client) {
+pub fn remove_all_registrations(server: &Server, client: &mut Client) {
     let who = subscriber(client);
     if let Some(mut subscriptions) = client.subscriptions.take() {
         server.clients.pubsub.unsubscribe_all(&mut subscriptions, who);
@@ -282,7 +282,7 @@ pub fn leave(server: &Server, client: &mut Client) {
         server
             .clients
             .monitors
-            .remove(client.id, || hooks.set(Hooks::MONITOR, false));
+            .remove_monitor(client.id, || hooks.set(Hooks::MONITOR, false));
     }
     client.flags.set(ClientFlags::PUBSUB.union(ClientFlags::MONITOR), false);
 }
@@ -297,7 +297,7 @@ pub fn stop_tracking(server: &Server, client: &mut Client) {
 }
 
 /// Looks at which events are to be published.
-pub fn refresh_event_hook(server: &Server) {
+pub fn update_event_hook(server: &Server) {
     let classes = server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
     server.keyspace.hooks.set(Hooks::EVENTS, classes != 0);
 }

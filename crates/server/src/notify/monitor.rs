@@ -12,7 +12,7 @@ pub struct Monitors(Mutex<Vec<(u64, usize)>>);
 
 impl Monitors {
     /// Adds a client. Calls `first` if it is the only one.
-    pub fn add(&self, client: u64, worker: usize, first: impl FnOnce()) {
+    pub fn add_monitor(&self, client: u64, worker: usize, first: impl FnOnce()) {
         let mut monitors = self.0.lock();
         monitors.push((client, worker));
         if monitors.len() == 1 {
@@ -21,7 +21,7 @@ impl Monitors {
     }
 
     /// Removes a client. Calls `last` if none is left.
-    pub fn remove(&self, client: u64, last: impl FnOnce()) {
+    pub fn remove_monitor(&self, client: u64, last: impl FnOnce()) {
         let mut monitors = self.0.lock();
         monitors.retain(|(monitor, _)| *monitor != client);
         if monitors.is_empty() {
@@ -39,7 +39,7 @@ impl Monitors {
     }
 
     /// Returns the monitors of one worker.
-    pub fn of_worker(&self, worker: usize) -> Vec<u64> {
+    pub fn worker_monitors(&self, worker: usize) -> Vec<u64> {
         let monitors = self.0.lock();
         let of_worker = monitors.iter().filter(|(_, owner)| *owner == worker);
         of_worker.map(|(client, _)| *client).collect()

@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The number of shards of the table.
-const SHARDS: usize = 256;
+const SHARD_COUNT: usize = 256;
 
 /// The channel on which a client of RESP2 gets the invalidations that are redirected to it.
-pub const CHANNEL: &[u8] = b"__redis__:invalidate";
+pub const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// The tracking options and state of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct TrackingOptions {
 
 impl TrackingOptions {
     /// Returns `true` if the keys of the next command are added to the table.
-    pub fn should_remember_keys(&self) -> bool {
+    pub fn should_track_next_command(&self) -> bool {
         if self.is_broadcast {
             false
         } else if self.is_opt_in {
@@ -116,14 +116,14 @@ impl InvalidKeys {
     }
 }
 
-type Shard = HashMap<Box<[u8]>, BTreeSet<u64>, ahash::RandomState>;
+type TrackingShard = HashMap<Box<[u8]>, BTreeSet<u64>, ahash::RandomState>;
 
 /// The table of the keys that clients have read, and the clients that track keys.
 pub struct TrackingTable {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<TrackingShard>]>,
     hasher: ahash::RandomState,
     keys: AtomicUsize,
-    items: AtomicUsize,
+    pair_count: AtomicUsize,
     prefixes: Mutex<BTreeMap<Box<[u8]>, BTreeSet<u64>>>,
     prefix_count: AtomicUsize,
     clients: Mutex<BTreeSet<u64>>,
@@ -132,10 +132,10 @@ pub struct TrackingTable {
 impl Default for TrackingTable {
     fn default() -> Self {
         TrackingTable {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
             hasher: ahash::RandomState::new(),
             keys: AtomicUsize::new(0),
-            items: AtomicUsize::new(0),
+            pair_count: AtomicUsize::new(0),
             prefixes: Mutex::default(),
             prefix_count: AtomicUsize::new(0),
             clients: Mutex::default(),
@@ -145,7 +145,7 @@ impl Default for TrackingTable {
 
 impl TrackingTable {
     /// Records that a client has read a key.
-    pub fn remember(&self, name: &[u8], client: u64) {
+    pub fn add_reader(&self, name: &[u8], client: u64) {
         let mut shard = self.shard(name).lock();
         let added = match shard.get_mut(name) {
             Some(clients) => clients.insert(client),
@@ -155,7 +155,7 @@ impl TrackingTable {
                 true
             }
         };
-        self.items.fetch_add(usize::from(added), Ordering::Relaxed);
+        self.pair_count.fetch_add(usize::from(added), Ordering::Relaxed);
     }
 
     /// Removes a key that has changed. Returns the clients that have read it.
@@ -167,8 +167,8 @@ impl TrackingTable {
 
     /// Removes an arbitrary key. Returns it and the clients that have read it.
     pub fn remove_any(&self) -> Option<(Box<[u8]>, BTreeSet<u64>)> {
-        let first = fastrand::usize(..SHARDS);
-        for index in (first..SHARDS).chain(0..first) {
+        let first = fastrand::usize(..SHARD_COUNT);
+        for index in (first..SHARD_COUNT).chain(0..first) {
             let mut shard = self.shards[index].lock();
             if let Some(name) = shard.keys().next().cloned() {
                 let clients = shard.remove(&name);
@@ -182,7 +182,7 @@ impl TrackingTable {
     fn count_removed(&self, clients: Option<&BTreeSet<u64>>) {
         if let Some(clients) = clients {
             self.keys.fetch_sub(1, Ordering::Relaxed);
-            self.items.fetch_sub(clients.len(), Ordering::Relaxed);
+            self.pair_count.fetch_sub(clients.len(), Ordering::Relaxed);
         }
     }
 
@@ -192,7 +192,7 @@ impl TrackingTable {
             let forgotten = std::mem::take(&mut *shard.lock());
             self.keys.fetch_sub(forgotten.len(), Ordering::Relaxed);
             let items: usize = forgotten.values().map(BTreeSet::len).sum();
-            self.items.fetch_sub(items, Ordering::Relaxed);
+            self.pair_count.fetch_sub(items, Ordering::Relaxed);
         }
     }
 
@@ -283,7 +283,7 @@ impl TrackingTable {
 
     /// Returns the number of pairs of a key and a client in the table.
     pub fn pair_count(&self) -> usize {
-        self.items.load(Ordering::Relaxed)
+        self.pair_count.load(Ordering::Relaxed)
     }
 
     /// Returns the number of tracked prefixes.
@@ -291,8 +291,8 @@ impl TrackingTable {
         self.prefix_count.load(Ordering::Relaxed)
     }
 
-    fn shard(&self, name: &[u8]) -> &Mutex<Shard> {
-        &self.shards[self.hasher.hash_one(name) as usize % SHARDS]
+    fn shard(&self, name: &[u8]) -> &Mutex<TrackingShard> {
+        &self.shards[self.hasher.hash_one(name) as usize % SHARD_COUNT]
     }
 }
 

@@ -18,7 +18,7 @@ use weft_base::clock::unix_ms;
 use crate::observability::log;
 use crate::replication::backlog_writer;
 use crate::replication::{CoordinatedFailover, CoordinatedFailoverState, Endpoint, ReplicaSyncState};
-use crate::runtime::config_changes::on_role_change;
+use crate::runtime::config_changes::apply_role_change;
 use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
 use weft_config::PrimaryAddress;
 
@@ -33,7 +33,7 @@ pub fn become_replica(server: &Arc<Server>, primary: Endpoint, is_new_history: b
     log::notice!("Connecting to PRIMARY {}:{}", primary.host, primary.port);
     server.replication.start_following(primary, is_new_history);
     backlog_writer::on_demotion(server);
-    on_role_change(server);
+    apply_role_change(server);
     if was_primary {
         for worker in &server.workers {
             worker.send(Message::Demoted);
@@ -52,7 +52,7 @@ pub fn become_primary(server: &Arc<Server>) -> bool {
     server
         .background
         .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
-    on_role_change(server);
+    apply_role_change(server);
     log::notice!("Discarding previously cached primary state.");
     log::notice!(
         "Setting secondary replication ID to {}, valid up to offset: {}. New replication ID is {}",
@@ -72,7 +72,9 @@ pub fn begin_failover(server: &Server, wanted: CoordinatedFailover) {
     *server.replication.failover() = wanted;
     server.replication.is_failing_over.store(true, Ordering::Release);
     server.pause_clients(PauseReason::Failover, unix_ms(), u64::MAX, false);
-    server.background.send_to_primary_thread(PrimaryThreadCommand::Look);
+    server
+        .background
+        .send_to_primary_thread(PrimaryThreadCommand::CheckReplicas);
 }
 
 /// Ends the failover and resumes writes.

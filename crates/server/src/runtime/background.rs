@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::observability::{log, memory};
-use crate::state::{Job, Server};
+use crate::state::{BackgroundJob, Server};
 
 /// Threads; more would only contend for the cores that the workers use.
-pub const THREADS: usize = 2;
+pub const THREAD_COUNT: usize = 2;
 
 /// The nice value of the threads, so that they yield to the workers, whose requests are short and have a client waiting
 /// for each.
 const NICE: i32 = 10;
 
 /// Creates the queue of jobs.
-pub fn queue() -> (Sender<Job>, Receiver<Job>) {
+pub fn create_queue() -> (Sender<BackgroundJob>, Receiver<BackgroundJob>) {
     channel()
 }
 
@@ -23,17 +23,21 @@ pub fn queue() -> (Sender<Job>, Receiver<Job>) {
 ///
 /// # Errors
 /// When the operating system refuses a thread, or no seat is left at the keyspace.
-pub fn start(server: &Arc<Server>, jobs: Receiver<Job>, scripts: Receiver<Job>) -> std::io::Result<()> {
-    start_some(server, jobs, ("weft-bg", THREADS), true)?;
+pub fn start(
+    server: &Arc<Server>,
+    jobs: Receiver<BackgroundJob>,
+    scripts: Receiver<BackgroundJob>,
+) -> std::io::Result<()> {
+    start_threads(server, jobs, ("weft-bg", THREAD_COUNT), true)?;
     // A client waits for a script that still has to prove that it is short.
-    start_some(server, scripts, ("weft-script", weft_scripting::SCRIPT_THREADS), false)
+    start_threads(server, scripts, ("weft-script", weft_scripting::SCRIPT_THREADS), false)
 }
 
-fn start_some(
+fn start_threads(
     server: &Arc<Server>,
-    jobs: Receiver<Job>,
+    jobs: Receiver<BackgroundJob>,
     (name, threads): (&str, usize),
-    step_back: bool,
+    is_low_priority: bool,
 ) -> std::io::Result<()> {
     let jobs = Arc::new(Mutex::new(jobs));
     for index in 0..threads {
@@ -48,7 +52,7 @@ fn start_some(
             .name(format!("{name}-{index}"))
             .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
             .spawn(move || {
-                if step_back {
+                if is_low_priority {
                     lower_priority();
                 }
                 loop {

@@ -15,18 +15,18 @@ use crate::replication::ReplicationState;
 use crate::runtime::process::threads;
 use crate::runtime::reclaim;
 use crate::runtime::reclaim::Reclaimer;
-use crate::runtime::shutdown::Shutdown;
+use crate::runtime::shutdown::ShutdownOptions;
 use crate::runtime::tuning::Tuner;
-use crate::state::{CoordinatorCommand, Job, Message, Server};
+use crate::state::{BackgroundJob, CoordinatorCommand, Message, Server};
 use weft_base::clock::unix_ms;
 use weft_config::id;
 
 /// One window of the rates that INFO shows.
 const RATE_WINDOW: Duration = Duration::from_millis(100);
 /// The interval of counting memory and commands while the server is idle. With many threads a count takes some 100 µs.
-const QUIET_WINDOW: Duration = Duration::from_secs(1);
+const IDLE_WINDOW: Duration = Duration::from_secs(1);
 /// A pause may end so late that an `Instant` could not hold it.
-const LONGEST_WAIT_MS: u64 = 1000;
+const MAX_WAIT_MS: u64 = 1000;
 /// Between two lines of level debug about the state of the server.
 const REPORT_PERIOD: Duration = Duration::from_secs(5);
 
@@ -35,7 +35,7 @@ pub struct Coordinator {
     server: Arc<Server>,
     reactor: Reactor,
     listeners: Listeners,
-    orders: mpsc::Receiver<CoordinatorCommand>,
+    commands_receiver: mpsc::Receiver<CoordinatorCommand>,
     signals: SignalReceiver,
     tuner: Tuner,
     next_cron: Instant,
@@ -43,15 +43,15 @@ pub struct Coordinator {
     next_report: Instant,
     next_rates: Instant,
     /// The progress counter and the time when memory and commands were counted last.
-    counted: (u64, Instant),
+    last_count: (u64, Instant),
     /// The number of commands at that time.
-    commands: u64,
+    last_command_count: u64,
     reclaimer: Reclaimer,
     next_reclaim: Instant,
     /// The time at which the certificate files were checked last.
     last_reload: Instant,
     /// `true` if a signal has requested shutdown.
-    signalled: bool,
+    has_shutdown_signal: bool,
 }
 
 impl Coordinator {
@@ -68,19 +68,19 @@ impl Coordinator {
             server,
             reactor,
             listeners,
-            orders,
+            commands_receiver: orders,
             signals,
             tuner,
             next_cron: Instant::now(),
             next_tuning: Instant::now(),
             next_report: Instant::now(),
             next_rates: Instant::now(),
-            counted: (u64::MAX, Instant::now()),
-            commands: 0,
+            last_count: (u64::MAX, Instant::now()),
+            last_command_count: 0,
             reclaimer: Reclaimer::new(),
             next_reclaim: Instant::now(),
             last_reload: Instant::now(),
-            signalled: false,
+            has_shutdown_signal: false,
         }
     }
 
@@ -88,18 +88,18 @@ impl Coordinator {
     ///
     /// # Errors
     /// If waiting for events fails.
-    pub fn run(mut self) -> std::io::Result<(Shutdown, Listeners)> {
+    pub fn run(mut self) -> std::io::Result<(ShutdownOptions, Listeners)> {
         let mut events = Vec::new();
         loop {
             let mut wake_at = self.run_periodic_tasks();
             self.server.end_due_pause(unix_ms());
-            self.take_signal();
+            self.handle_signal();
             if let Some(how) = self.server.lifecycle.shutdown.commit() {
                 self.signals.set_shutting_down(true);
                 return Ok((how, self.listeners));
             }
             if let Some(end_ms) = self.server.clients.pause.next_end_ms() {
-                let left = Duration::from_millis(end_ms.saturating_sub(unix_ms()).min(LONGEST_WAIT_MS));
+                let left = Duration::from_millis(end_ms.saturating_sub(unix_ms()).min(MAX_WAIT_MS));
                 wake_at = wake_at.min(Instant::now() + left);
             }
             let timeout = wake_at.saturating_duration_since(Instant::now());
@@ -114,7 +114,7 @@ impl Coordinator {
                     Event::Readable(_) | Event::Writable(_) | Event::SendFailed(_) | Event::Closed(_) => {}
                 }
             }
-            self.execute_command();
+            self.execute_commands();
         }
     }
 
@@ -124,7 +124,7 @@ impl Coordinator {
         if now >= self.next_cron {
             self.next_cron = now + self.cron_period();
             self.cron();
-            self.report(now);
+            self.log_report(now);
             let metrics = &self.server.stats.metrics;
             metrics.add(
                 metrics.coordinator_row,
@@ -137,16 +137,16 @@ impl Coordinator {
         }
         if now >= self.next_tuning {
             self.next_tuning = now + crate::runtime::tuning::WINDOW;
-            self.tuner.sample(&self.server, now);
+            self.tuner.sample_and_apply(&self.server, now);
         }
         self.next_cron.min(self.next_tuning)
     }
 
     /// A signal asks for the shutdown that is configured for it, or for a report.
-    fn take_signal(&mut self) {
+    fn handle_signal(&mut self) {
         if self.signals.take_report_request() {
             log::warning!("Received SIGALRM");
-            threads::report();
+            threads::log_threads();
         }
         let server = &self.server;
         if let Some(signal) = self.signals.take() {
@@ -155,24 +155,24 @@ impl Coordinator {
                 ShutdownSignal::Interrupt => id::SHUTDOWN_ON_SIGINT,
                 ShutdownSignal::Terminate => id::SHUTDOWN_ON_SIGTERM,
             };
-            let how = Shutdown::from_options(server.config.integer(options));
-            server.lifecycle.shutdown.note_signal(how);
-            self.signalled = true;
+            let shutdown = ShutdownOptions::from_options(server.config.integer(options));
+            server.lifecycle.shutdown.record_signal(shutdown);
+            self.has_shutdown_signal = true;
         }
         if !server.stats.history.is_cron_paused.load(Ordering::Relaxed)
             && let Some(how) = server.lifecycle.shutdown.take_signalled()
         {
             save::begin_shutdown(server, how);
         }
-        if self.signalled && server.lifecycle.shutdown.is_idle() {
+        if self.has_shutdown_signal && server.lifecycle.shutdown.is_idle() {
             // The shutdown was aborted: the next signal counts as a first one again.
-            self.signalled = false;
+            self.has_shutdown_signal = false;
             self.signals.set_shutting_down(false);
         }
     }
 
-    fn execute_command(&mut self) {
-        while let Ok(order) = self.orders.try_recv() {
+    fn execute_commands(&mut self) {
+        while let Ok(order) = self.commands_receiver.try_recv() {
             match order {
                 CoordinatorCommand::Listen(answer) => {
                     let listens = self
@@ -241,7 +241,7 @@ impl Coordinator {
         };
         server.clients.connections.fetch_add(1, Ordering::Relaxed);
         server.workers[worker].connections.fetch_add(1, Ordering::Relaxed);
-        server.workers[worker].send(Message::Connect(AcceptedConnection {
+        server.workers[worker].send(Message::NewConnection(AcceptedConnection {
             socket,
             is_tls,
             refusal,
@@ -258,13 +258,13 @@ impl Coordinator {
         if self.server.stats.history.is_cron_paused.load(Ordering::Relaxed) {
             return;
         }
-        if !self.is_quiet() {
+        if !self.is_idle() {
             self.sample_memory();
-            self.commands = self.server.stats.metrics.commands_processed();
+            self.last_command_count = self.server.stats.metrics.commands_processed();
         }
         self.sample_rates();
-        self.reclaim();
-        self.reload_certificates();
+        self.reclaim_memory();
+        self.reload_certificates_if_due();
         let server = &self.server;
         if server.persistence.dumps.is_loading.load(Ordering::Relaxed) {
             // There is a part of the data, which belongs to the thread that loads it.
@@ -274,7 +274,7 @@ impl Coordinator {
         crate::persistence::aof::start_due_rewrite(server);
         let now_ms = unix_ms();
         let may_expire =
-            server.background.active_expire.load(Ordering::Relaxed) && !server.clients.pause.holds_writes(now_ms);
+            server.background.active_expire.load(Ordering::Relaxed) && !server.clients.pause.are_writes_paused(now_ms);
         let imports = server.replication.state_bits().contains(ReplicationState::IMPORT_MODE);
         let some_are_due = || match server.replication.is_replica() {
             true => server.keyspace.local_expiry.is_due(now_ms),
@@ -294,18 +294,18 @@ impl Coordinator {
     }
 
     /// Returns `true` if nothing has happened since memory and commands were counted, and that was recently.
-    fn is_quiet(&mut self) -> bool {
+    fn is_idle(&mut self) -> bool {
         let metrics = &self.server.stats.metrics;
         let happened = metrics.sum(Counter::Batches) + metrics.sum(Counter::NetInputBytes);
-        let (before, at) = self.counted;
-        if happened == before && at.elapsed() < QUIET_WINDOW {
+        let (before, at) = self.last_count;
+        if happened == before && at.elapsed() < IDLE_WINDOW {
             return true;
         }
-        self.counted = (happened, Instant::now());
+        self.last_count = (happened, Instant::now());
         false
     }
 
-    fn report(&mut self, now: Instant) {
+    fn log_report(&mut self, now: Instant) {
         if now < self.next_report {
             return;
         }
@@ -323,7 +323,7 @@ impl Coordinator {
         self.next_rates = now + RATE_WINDOW;
         let metrics = &self.server.stats.metrics;
         let totals = [
-            self.commands,
+            self.last_command_count,
             metrics.sum(Counter::NetInputBytes),
             metrics.sum(Counter::NetOutputBytes),
             metrics.sum(Counter::Batches),
@@ -333,33 +333,33 @@ impl Coordinator {
     }
 
     /// Looks, now and then, whether certificates were exchanged.
-    fn reload_certificates(&mut self) {
+    fn reload_certificates_if_due(&mut self) {
         let period_s = self.server.config.unsigned(id::TLS_AUTO_RELOAD_INTERVAL);
         if period_s == 0 || self.last_reload.elapsed() < Duration::from_secs(period_s) {
             return;
         }
         self.last_reload = Instant::now();
         if self.server.tls.current().is_some() {
-            let job: Job = Box::new(|server, _| server.tls.reload_if_changed(&server.config));
+            let job: BackgroundJob = Box::new(|server, _| server.tls.reload_if_changed(&server.config));
             // The threads are gone only at shutdown.
             let _ = self.server.background.long_commands.send(job);
         }
     }
 
-    fn reclaim(&mut self) {
+    fn reclaim_memory(&mut self) {
         let now = Instant::now();
         if now < self.next_reclaim {
             return;
         }
         self.next_reclaim = now + reclaim::PERIOD;
         if let Some(reclaim) = self.reclaimer.next_reclaim(now) {
-            let job: Job = Box::new(move |_, seat| {
+            let job: BackgroundJob = Box::new(move |_, seat| {
                 if reclaim.needs_compaction() {
                     // Twice: the second pass fills the slabs that the first one emptied in part.
                     compact::compact(seat);
                     compact::compact(seat);
                 }
-                if let Err(reason) = reclaim.run() {
+                if let Err(reason) = reclaim.purge() {
                     log::warning!("Free memory could not be given back: {reason}");
                 }
             });
@@ -374,7 +374,7 @@ impl Coordinator {
         let server = &self.server;
         if server.config.unsigned(id::MAXMEMORY) > 0 && server.stats.history.startup_memory.load(Ordering::Relaxed) > 0
         {
-            return server.measure_memory();
+            return server.request_memory_sample();
         }
         let Some(bytes) = server.memory.calibrate() else {
             return;

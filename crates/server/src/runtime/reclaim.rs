@@ -18,61 +18,61 @@ use crate::observability::memory::{self, AllocatorFigures};
 /// The interval between two checks.
 pub const PERIOD: Duration = Duration::from_secs(1);
 /// Between two times of giving back, so that a heap that breathes keeps its breath.
-const PAUSE: Duration = Duration::from_secs(10);
+const MIN_PURGE_INTERVAL: Duration = Duration::from_secs(10);
 /// Free pages below this part of the used ones stay.
-const KEPT_PART: u64 = 16;
+const MIN_FREE_FRACTION: u64 = 16;
 /// The same for the arena of the tables' arrays.
-const KEPT_PART_OF_ARRAYS: u64 = 8;
+const MIN_FREE_FRACTION_OF_ARRAYS: u64 = 8;
 /// Free pages below this many bytes stay.
-const KEPT_BYTES: u64 = 4 << 20;
+const MIN_FREE_BYTES: u64 = 4 << 20;
 /// The time after the last long command until its free pages are returned.
-const LONG_REST: Duration = Duration::from_secs(20);
+const LONG_COMMAND_IDLE_TIME: Duration = Duration::from_secs(20);
 /// A heap that grew by less than this part of itself in a period has stopped growing.
-const QUIET_PART: u64 = 100;
+const GROWTH_FRACTION: u64 = 100;
 
 /// The observations of the last check.
 pub struct Reclaimer {
-    active: u64,
-    not_before: Instant,
+    active_bytes: u64,
+    next_allowed: Instant,
     /// The number of allocations of long commands, and the time at which that number was seen first.
-    long: (u64, Instant),
+    long_allocations: (u64, Instant),
 }
 
 impl Reclaimer {
     /// Creates a reclaimer without observations.
     pub fn new() -> Self {
         Reclaimer {
-            active: 0,
-            not_before: Instant::now(),
-            long: (0, Instant::now()),
+            active_bytes: 0,
+            next_allowed: Instant::now(),
+            long_allocations: (0, Instant::now()),
         }
     }
 
     /// Returns the free pages to return now, if any.
     pub fn next_reclaim(&mut self, now: Instant) -> Option<Reclaim> {
         let figures = memory::figures()?;
-        let grown = figures.active.saturating_sub(self.active);
-        self.active = figures.active;
+        let grown = figures.active.saturating_sub(self.active_bytes);
+        self.active_bytes = figures.active;
         if self.are_long_commands_idle(memory::long_command_allocations().unwrap_or(0), now)
-            && figures.long_commands.free > KEPT_BYTES
+            && figures.long_commands.free > MIN_FREE_BYTES
         {
-            return Some(Reclaim::OfLongCommands);
+            return Some(Reclaim::LongCommands);
         }
-        if now < self.not_before || grown > figures.active / QUIET_PART {
+        if now < self.next_allowed || grown > figures.active / GROWTH_FRACTION {
             return None;
         }
-        let reclaim = worthwhile_reclaim(&figures)?;
-        self.not_before = now + PAUSE;
+        let reclaim = select_reclaim(&figures)?;
+        self.next_allowed = now + MIN_PURGE_INTERVAL;
         Some(reclaim)
     }
 
     /// Returns `true` if no long command has allocated memory for a while; `requests` is the number of their
     /// allocations so far.
     fn are_long_commands_idle(&mut self, requests: u64, now: Instant) -> bool {
-        if requests != self.long.0 {
-            self.long = (requests, now);
+        if requests != self.long_allocations.0 {
+            self.long_allocations = (requests, now);
         }
-        now >= self.long.1 + LONG_REST
+        now >= self.long_allocations.1 + LONG_COMMAND_IDLE_TIME
     }
 }
 
@@ -82,7 +82,7 @@ pub enum Reclaim {
     /// Free pages among the arrays of the tables.
     Arrays,
     /// Free pages that long commands left.
-    OfLongCommands,
+    LongCommands,
     /// All free pages but those.
     Everything,
 }
@@ -90,31 +90,31 @@ pub enum Reclaim {
 impl Reclaim {
     /// Returns `true` if values should be compacted first, so that more pages are free.
     pub fn needs_compaction(self) -> bool {
-        self != Reclaim::OfLongCommands
+        self != Reclaim::LongCommands
     }
 
     /// Gives the pages back.
     ///
     /// # Errors
     /// The allocator's reason.
-    pub fn run(self) -> Result<(), String> {
+    pub fn purge(self) -> Result<(), String> {
         match self {
             Reclaim::Arrays => memory::purge_arrays(),
-            Reclaim::OfLongCommands => memory::purge_long_command_arena(),
+            Reclaim::LongCommands => memory::purge_long_command_arena(),
             Reclaim::Everything => memory::purge_common_arenas(),
         }
     }
 }
 
-fn worthwhile_reclaim(figures: &AllocatorFigures) -> Option<Reclaim> {
-    let is_wasteful = |free: u64, active: u64, part: u64| free > KEPT_BYTES && free > active / part;
+fn select_reclaim(figures: &AllocatorFigures) -> Option<Reclaim> {
+    let is_wasteful = |free: u64, active: u64, part: u64| free > MIN_FREE_BYTES && free > active / part;
     let arrays = figures.arrays;
     let free = figures
         .resident
         .saturating_sub(figures.active + figures.metadata + arrays.free + figures.long_commands.free);
-    if is_wasteful(free, figures.active, KEPT_PART) {
+    if is_wasteful(free, figures.active, MIN_FREE_FRACTION) {
         Some(Reclaim::Everything)
-    } else if is_wasteful(arrays.free, arrays.active, KEPT_PART_OF_ARRAYS) {
+    } else if is_wasteful(arrays.free, arrays.active, MIN_FREE_FRACTION_OF_ARRAYS) {
         Some(Reclaim::Arrays)
     } else {
         None
@@ -127,7 +127,7 @@ mod tests {
     use crate::observability::memory::ArenaFigures;
 
     #[test]
-    fn a_few_free_pages_stay_and_many_go() {
+    fn few_free_pages_are_kept_and_many_are_returned() {
         let figures = |active: u64, free: u64| AllocatorFigures {
             allocated: active,
             used: active,
@@ -136,14 +136,14 @@ mod tests {
             resident: (active + free + 5) << 20,
             ..AllocatorFigures::default()
         };
-        assert_eq!(worthwhile_reclaim(&figures(1000, 50)), None);
-        assert_eq!(worthwhile_reclaim(&figures(1000, 70)), Some(Reclaim::Everything));
-        assert_eq!(worthwhile_reclaim(&figures(10, 3)), None);
-        assert_eq!(worthwhile_reclaim(&figures(10, 900)), Some(Reclaim::Everything));
+        assert_eq!(select_reclaim(&figures(1000, 50)), None);
+        assert_eq!(select_reclaim(&figures(1000, 70)), Some(Reclaim::Everything));
+        assert_eq!(select_reclaim(&figures(10, 3)), None);
+        assert_eq!(select_reclaim(&figures(10, 900)), Some(Reclaim::Everything));
     }
 
     #[test]
-    fn what_long_commands_left_stays_while_they_come() {
+    fn free_pages_of_long_commands_are_kept_while_such_commands_run() {
         let figures = AllocatorFigures {
             active: 200 << 20,
             resident: 700 << 20,
@@ -153,7 +153,7 @@ mod tests {
             },
             ..AllocatorFigures::default()
         };
-        assert_eq!(worthwhile_reclaim(&figures), None);
+        assert_eq!(select_reclaim(&figures), None);
         let mut reclaimer = Reclaimer::new();
         let begin = Instant::now();
         let mut rests = |requests, second| reclaimer.are_long_commands_idle(requests, begin + second * PERIOD);
@@ -177,8 +177,8 @@ mod tests {
             },
             ..AllocatorFigures::default()
         };
-        assert_eq!(worthwhile_reclaim(&figures(32, 30)), Some(Reclaim::Arrays));
-        assert_eq!(worthwhile_reclaim(&figures(200, 24)), None, "less than an eighth");
-        assert_eq!(worthwhile_reclaim(&figures(8, 4)), None, "too few to matter");
+        assert_eq!(select_reclaim(&figures(32, 30)), Some(Reclaim::Arrays));
+        assert_eq!(select_reclaim(&figures(200, 24)), None, "less than an eighth");
+        assert_eq!(select_reclaim(&figures(8, 4)), None, "too few to matter");
     }
 }

@@ -14,24 +14,24 @@ use std::sync::atomic::AtomicU64;
 
 /// The way in which the process ends: the options of SHUTDOWN, and of `shutdown-on-sigint` and `-sigterm`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shutdown {
+pub struct ShutdownOptions {
     /// Decides if a dump is written first.
-    pub save: Save,
+    pub save: SavePolicy,
     /// Do not wait: neither for clients to take their replies nor for replicas.
-    pub now: bool,
+    pub is_immediate: bool,
     /// Go on even if the dump cannot be written.
-    pub force: bool,
+    pub is_forced: bool,
     /// Refuse if ending could lose data that other servers rely on.
-    pub safe: bool,
+    pub is_safe: bool,
     /// Hand over to a replica first.
-    pub failover: bool,
+    pub requests_failover: bool,
     /// The client that asked, as CLIENT LIST describes it; `None` for a signal.
     pub requested_by: Option<String>,
 }
 
 /// Decides if a shutdown writes a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Save {
+pub enum SavePolicy {
     /// If save points are configured.
     #[default]
     IfConfigured,
@@ -41,20 +41,20 @@ pub enum Save {
     Never,
 }
 
-impl Shutdown {
+impl ShutdownOptions {
     /// The shutdown that a value of `shutdown-on-sigint` or `shutdown-on-sigterm` describes.
-    pub fn from_options(options: i64) -> Shutdown {
+    pub fn from_options(options: i64) -> ShutdownOptions {
         let has = |bit: i64| options & bit != 0;
-        Shutdown {
+        ShutdownOptions {
             save: match (has(1), has(2)) {
-                (true, _) => Save::Always,
-                (false, true) => Save::Never,
-                (false, false) => Save::IfConfigured,
+                (true, _) => SavePolicy::Always,
+                (false, true) => SavePolicy::Never,
+                (false, false) => SavePolicy::IfConfigured,
             },
-            now: has(4),
-            force: has(8),
-            safe: has(16),
-            failover: has(32),
+            is_immediate: has(4),
+            is_forced: has(8),
+            is_safe: has(16),
+            requests_failover: has(32),
             requested_by: None,
         }
     }
@@ -63,47 +63,47 @@ impl Shutdown {
 /// The place where a request waits.
 #[derive(Debug, Default)]
 pub struct ShutdownRequest {
-    state: Mutex<State>,
+    state: Mutex<ShutdownState>,
     /// Until when replicas are waited for, ms since the epoch; 0 when they are not.
-    pub waits_until_ms: AtomicU64,
+    pub replica_deadline_ms: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum ShutdownState {
     #[default]
     None,
-    Signalled(Shutdown),
+    Signalled(ShutdownOptions),
     Prepared {
-        called_off: bool,
+        is_aborted: bool,
     },
-    Waiting(Shutdown),
-    UnderWay,
+    Waiting(ShutdownOptions),
+    Committed,
 }
 
 impl ShutdownRequest {
     /// Somebody begins to prepare the end, unless that is under way; whether this is so.
     pub fn try_begin(&self) -> bool {
         let mut state = self.state.lock();
-        let begins = matches!(*state, State::None | State::Signalled(_));
+        let begins = matches!(*state, ShutdownState::None | ShutdownState::Signalled(_));
         if begins {
-            *state = State::Prepared { called_off: false };
+            *state = ShutdownState::Prepared { is_aborted: false };
         }
         begins
     }
 
     /// A signal asks for the end, unless that is under way.
-    pub fn note_signal(&self, shutdown: Shutdown) {
+    pub fn record_signal(&self, shutdown: ShutdownOptions) {
         let mut state = self.state.lock();
-        if matches!(*state, State::None) {
-            *state = State::Signalled(shutdown);
+        if matches!(*state, ShutdownState::None) {
+            *state = ShutdownState::Signalled(shutdown);
         }
     }
 
     /// Takes the request of a signal that was not aborted.
-    pub fn take_signalled(&self) -> Option<Shutdown> {
+    pub fn take_signalled(&self) -> Option<ShutdownOptions> {
         let mut state = self.state.lock();
         match std::mem::take(&mut *state) {
-            State::Signalled(shutdown) => Some(shutdown),
+            ShutdownState::Signalled(shutdown) => Some(shutdown),
             before => {
                 *state = before;
                 None
@@ -113,45 +113,45 @@ impl ShutdownRequest {
 
     /// Returns `true` if no shutdown is requested.
     pub fn is_idle(&self) -> bool {
-        matches!(*self.state.lock(), State::None)
+        matches!(*self.state.lock(), ShutdownState::None)
     }
 
     /// Returns `true` if a shutdown is being prepared or about to happen.
-    pub fn is_wanted(&self) -> bool {
-        !matches!(*self.state.lock(), State::None | State::Signalled(_))
+    pub fn is_in_progress(&self) -> bool {
+        !matches!(*self.state.lock(), ShutdownState::None | ShutdownState::Signalled(_))
     }
 
     /// Returns `true` if the shutdown under preparation was aborted.
     pub fn is_aborted(&self) -> bool {
-        matches!(*self.state.lock(), State::Prepared { called_off: true })
+        matches!(*self.state.lock(), ShutdownState::Prepared { is_aborted: true })
     }
 
     /// Ends the preparation without a shutdown.
     pub fn cancel_preparation(&self) {
         let mut state = self.state.lock();
-        if matches!(*state, State::Prepared { .. }) {
-            *state = State::None;
+        if matches!(*state, ShutdownState::Prepared { .. }) {
+            *state = ShutdownState::None;
         }
     }
 
     /// Completes the preparation. Returns `true` if this request counts, which the first one does.
-    pub fn try_complete(&self, shutdown: Shutdown) -> bool {
+    pub fn try_complete(&self, shutdown: ShutdownOptions) -> bool {
         let mut state = self.state.lock();
         if !matches!(
             *state,
-            State::None | State::Signalled(_) | State::Prepared { called_off: false }
+            ShutdownState::None | ShutdownState::Signalled(_) | ShutdownState::Prepared { is_aborted: false }
         ) {
             return false;
         }
-        *state = State::Waiting(shutdown);
+        *state = ShutdownState::Waiting(shutdown);
         true
     }
 
     /// Takes the request up: it cannot be called off any more.
-    pub fn commit(&self) -> Option<Shutdown> {
+    pub fn commit(&self) -> Option<ShutdownOptions> {
         let mut state = self.state.lock();
-        match std::mem::replace(&mut *state, State::UnderWay) {
-            State::Waiting(shutdown) => Some(shutdown),
+        match std::mem::replace(&mut *state, ShutdownState::Committed) {
+            ShutdownState::Waiting(shutdown) => Some(shutdown),
             before => {
                 *state = before;
                 None
@@ -163,12 +163,12 @@ impl ShutdownRequest {
     pub fn abort(&self) -> bool {
         let mut state = self.state.lock();
         match &mut *state {
-            State::Prepared { called_off } => !std::mem::replace(called_off, true),
-            State::Signalled(_) => {
-                *state = State::None;
+            ShutdownState::Prepared { is_aborted: called_off } => !std::mem::replace(called_off, true),
+            ShutdownState::Signalled(_) => {
+                *state = ShutdownState::None;
                 true
             }
-            State::None | State::Waiting(_) | State::UnderWay => false,
+            ShutdownState::None | ShutdownState::Waiting(_) | ShutdownState::Committed => false,
         }
     }
 }

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::sync::Arc;
 
-use super::moving_connections::Query;
+use super::moving_connections::AllWorkersQuery;
 use super::{ClientVisitor, Message, QueryOrigin, Server};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
@@ -32,7 +32,7 @@ pub struct ClientCollection {
     origin: QueryOrigin,
     client_snapshots: Mutex<Vec<ClientSnapshot>>,
     /// Workers whose clients are missing.
-    missing: AtomicUsize,
+    pending_workers: AtomicUsize,
 }
 
 impl Server {
@@ -41,9 +41,9 @@ impl Server {
         let gathering = Arc::new(ClientCollection {
             origin,
             client_snapshots: Mutex::default(),
-            missing: AtomicUsize::new(self.workers.len()),
+            pending_workers: AtomicUsize::new(self.workers.len()),
         });
-        self.begin_query(Query::Gathering(gathering));
+        self.begin_query(AllWorkersQuery::ClientCollection(gathering));
     }
 }
 
@@ -54,10 +54,10 @@ impl ClientCollection {
     }
 
     /// Adds the clients of one worker. With the last worker's clients, all are sent to the requesting worker.
-    pub fn add(&self, server: &Server, client_snapshots: Vec<ClientSnapshot>) {
+    pub fn add_worker(&self, server: &Server, client_snapshots: Vec<ClientSnapshot>) {
         let mut all = self.client_snapshots.lock();
         all.extend(client_snapshots);
-        if self.missing.fetch_sub(1, Ordering::AcqRel) != 1 {
+        if self.pending_workers.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
         let mut client_snapshots = std::mem::take(&mut *all);
@@ -67,9 +67,9 @@ impl ClientCollection {
         let mut seen = HashSet::new();
         client_snapshots.retain(|client_snapshot| seen.insert(client_snapshot.client.id));
         let (worker, client, ticket) = self.origin;
-        server.workers[worker].send(Message::Gathered {
+        server.workers[worker].send(Message::ClientsCollected {
             client,
-            ticket,
+            park_id: ticket,
             client_snapshots,
         });
     }
@@ -82,7 +82,7 @@ pub struct ClientVisitorHost<'a> {
     /// The other clients.
     pub client_snapshots: &'a mut Vec<ClientSnapshot>,
     /// The client that runs the transaction.
-    pub own: (&'a mut Client, BufferFigures),
+    pub requesting_client: (&'a mut Client, BufferFigures),
 }
 
 impl ClientVisitorHost<'_> {
@@ -92,8 +92,8 @@ impl ClientVisitorHost<'_> {
 }
 
 impl ClientVisitor for ClientVisitorHost<'_> {
-    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
-        visit(self.own.0, self.own.1);
+    fn visit_clients(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
+        visit(self.requesting_client.0, self.requesting_client.1);
         for client_snapshot in self
             .client_snapshots
             .iter_mut()
@@ -103,13 +103,13 @@ impl ClientVisitor for ClientVisitorHost<'_> {
             if ClientVisitorHost::is_gone(client_snapshot)
                 && let Some(worker) = self.server.clients.directory.worker_of(client_snapshot.client.id)
             {
-                self.server.workers[worker].send(Message::Close(client_snapshot.client.id));
+                self.server.workers[worker].send(Message::CloseClient(client_snapshot.client.id));
             }
         }
         self.server.visit_linked(visit);
     }
 
-    fn unblock(&mut self, id: u64, with_error: bool) -> bool {
+    fn unblock_client(&mut self, id: u64, with_error: bool) -> bool {
         let client_snapshots = &mut *self.client_snapshots;
         let Some(client_snapshot) = client_snapshots
             .iter_mut()
@@ -117,7 +117,7 @@ impl ClientVisitor for ClientVisitorHost<'_> {
         else {
             return false;
         };
-        let Some(waiting) = client_snapshot.awaited.take() else {
+        let Some(waiting) = client_snapshot.wait_state.take() else {
             return false;
         };
         let worker = match &waiting {
@@ -129,17 +129,17 @@ impl ClientVisitor for ClientVisitorHost<'_> {
         client_snapshot.client.flags.set(ClientFlags::BLOCKED, false);
         self.server.workers[worker].send(Message::EndWait {
             client: id,
-            waiting,
+            wait_state: waiting,
             with_error,
         });
         true
     }
 
-    fn closing(&self) -> u64 {
-        let gone = self
+    fn closing_count(&self) -> u64 {
+        let closing = self
             .client_snapshots
             .iter()
             .filter(|client_snapshot| ClientVisitorHost::is_gone(client_snapshot));
-        gone.count() as u64
+        closing.count() as u64
     }
 }

@@ -9,20 +9,20 @@ use std::collections::HashMap;
 
 use super::WorkerId;
 
-const SHARDS: usize = 64;
+const SHARD_COUNT: usize = 64;
 
 /// Workers by client.
-pub struct Directory([Mutex<HashMap<u64, WorkerId>>; SHARDS]);
+pub struct ClientDirectory([Mutex<HashMap<u64, WorkerId>>; SHARD_COUNT]);
 
-impl Default for Directory {
+impl Default for ClientDirectory {
     fn default() -> Self {
-        Directory(std::array::from_fn(|_| Mutex::default()))
+        ClientDirectory(std::array::from_fn(|_| Mutex::default()))
     }
 }
 
-impl Directory {
+impl ClientDirectory {
     /// A client is there now.
-    pub fn put(&self, client: u64, worker: WorkerId) {
+    pub fn set_worker(&self, client: u64, worker: WorkerId) {
         self.shard(client).lock().insert(client, worker);
     }
 
@@ -37,6 +37,6 @@ impl Directory {
     }
 
     fn shard(&self, client: u64) -> &Mutex<HashMap<u64, WorkerId>> {
-        &self.0[client as usize % SHARDS]
+        &self.0[client as usize % SHARD_COUNT]
     }
 }

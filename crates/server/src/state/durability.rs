@@ -9,12 +9,12 @@ impl Server {
     /// Wakes the workers that wait for the log to advance.
     pub fn wake_log_waiters(&self) {
         self.propagation
-            .take_notice_requests(|worker| self.workers[worker].send(Message::Logged));
+            .take_notice_requests(|worker| self.workers[worker].send(Message::LogAdvanced));
     }
 
     /// Returns `true` if everything up to this sequence number of the log is on this server's disk.
-    pub fn is_on_disk(&self, ticket: u64) -> bool {
-        self.persistence.aof.is_complete() && self.propagation.milestone_sequence(LogMilestone::Synced) >= ticket
+    pub fn is_on_disk(&self, sequence: u64) -> bool {
+        self.persistence.aof.is_complete() && self.propagation.milestone_sequence(LogMilestone::Synced) >= sequence
     }
 
     /// Returns `true` while a file or a primary's dump is being loaded. Code that would replace the data checks this in
@@ -25,7 +25,7 @@ impl Server {
 
     /// Makes replies to writes wait for the rules in force now. Must be called when an input of
     /// [`crate::persistence::aof_files::Status::replies_wait_for`] changes.
-    pub fn withhold_replies(&self) {
+    pub fn update_reply_milestone(&self) {
         let until = self.persistence.aof.replies_wait_for();
         self.propagation.set_reply_milestone(until);
         if until != Some(LogMilestone::Synced) {
@@ -36,13 +36,13 @@ impl Server {
     }
 
     /// Notes that a snapshot is being written from now on, or not any more (`no-appendfsync-on-rewrite`).
-    pub fn note_snapshot(&self, is_under_way: bool) {
+    pub fn set_snapshot_running(&self, is_running: bool) {
         self.persistence
             .aof
             .is_snapshot_running
-            .store(is_under_way, Ordering::Relaxed);
+            .store(is_running, Ordering::Relaxed);
         if self.persistence.aof.no_fsync_on_rewrite.load(Ordering::Relaxed) {
-            self.withhold_replies();
+            self.update_reply_milestone();
         }
     }
 }

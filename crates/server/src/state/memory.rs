@@ -33,14 +33,14 @@ impl Server {
     }
 
     /// Lets a worker read the allocator's count.
-    pub fn measure_memory(&self) {
+    pub fn request_memory_sample(&self) {
         if let Some(worker) = self.workers.first() {
-            worker.send(Message::Measure);
+            worker.send(Message::SampleMemory);
         }
     }
 
     /// Lets the workers evict keys if memory is above its limit.
-    pub fn evict_if_full(&self) {
+    pub fn request_eviction(&self) {
         let limit = self.config.unsigned(id::MAXMEMORY);
         if limit == 0 || self.counted_memory() <= limit {
             return;

@@ -26,8 +26,8 @@ use crate::observability::used_memory::UsedMemory;
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
 use crate::propagation::PropagationLog;
 use crate::replication::{ReplicaWait, Replication};
-use crate::runtime::shutdown::Shutdown;
-use directory::Directory;
+use crate::runtime::shutdown::ShutdownOptions;
+use directory::ClientDirectory;
 use weft_acl::{Acl, AclAccount};
 use weft_cluster::Cluster;
 use weft_config::Config;
@@ -55,78 +55,78 @@ pub type WorkerId = usize;
 /// A message to a worker.
 pub enum Message {
     /// A connection that was accepted and assigned to this worker.
-    Connect(AcceptedConnection),
+    NewConnection(AcceptedConnection),
     /// A connection that moves to this worker with its state, including its wait for keys.
-    Adopt(Box<Connection>, Option<Box<Blocked>>),
+    AdoptConnection(Box<Connection>, Option<Box<BlockedCommand>>),
     /// Give up connections until `keep` are left; they go to the workers `to`, in turn.
-    Shed {
+    MoveConnections {
         /// The workers that take them.
-        to: Range<WorkerId>,
+        target_workers: Range<WorkerId>,
         /// The number of connections that stay.
-        keep: usize,
+        kept_connections: usize,
     },
     /// The reply of a command that ran elsewhere.
     Reply {
         /// The client that waits.
         client: u64,
         /// The park id that the connection waits under.
-        ticket: u64,
+        park_id: u64,
         /// The reply.
         bytes: Vec<u8>,
         /// The position in the log that counts as its last write from now on; 0 for none.
-        log_ticket: u64,
+        log_sequence: u64,
     },
     /// The reply of a command that ran on a background thread.
-    Ran {
+    CommandDone {
         /// The client that waits.
         client: u64,
         /// The park id that the connection waits under.
-        ticket: u64,
+        park_id: u64,
         /// The reply.
         output: Output,
         /// The remaining steps before the client continues.
-        after: NextStep,
+        next_step: NextStep,
         /// The log sequence number of the client's last write.
-        log_ticket: u64,
+        log_sequence: u64,
     },
     /// A blocked client has been served: the waiter has its reply.
-    Served(Arc<Waiter>),
+    WaiterServed(Arc<Waiter>),
     /// Waiters to serve that no command of a worker can serve.
-    Serve(UnservedKeys),
+    ServeWaiters(UnservedKeys),
     /// Notifications for clients of this worker about other clients' commands.
-    Notice(ClientNotification),
+    Notify(ClientNotification),
     /// A question about this worker's clients.
-    Question(Arc<WorkerQuery>),
+    Query(Arc<WorkerQuery>),
     /// Portraits of this worker's clients are wanted.
-    Gather(Arc<ClientCollection>),
+    CollectClients(Arc<ClientCollection>),
     /// The portraits that a transaction waits for.
-    Gathered {
+    ClientsCollected {
         /// The client that waits.
         client: u64,
         /// The park id that the connection waits under.
-        ticket: u64,
+        park_id: u64,
         /// The other clients.
         client_snapshots: Vec<ClientSnapshot>,
     },
     /// A transaction has closed this client's connection.
-    Close(u64),
+    CloseClient(u64),
     /// A transaction has ended a client's wait. A wait for keys is claimed already.
     EndWait {
         /// The client that waits.
         client: u64,
         /// The event that the client waits for.
-        waiting: WaitState,
+        wait_state: WaitState,
         /// `true` if the client gets an error.
         with_error: bool,
     },
     /// Slots with due keys are queued.
     ExpireDue,
     /// The worker is to take the allocator's count at the end of this turn.
-    Measure,
+    SampleMemory,
     /// Memory is above its limit.
     EvictDue,
     /// Recount the clients' memory: the limit has changed, or the largest clients are on this worker.
-    CountClients,
+    RecountClients,
     /// Users were changed or deleted.
     UsersChanged {
         /// Those that may use fewer channels than before.
@@ -135,17 +135,17 @@ pub enum Message {
     /// This server has become a replica: clients that wait for keys are no longer served.
     Demoted,
     /// The shutdown was aborted: reply to the clients that requested it.
-    ShutdownOff,
+    ShutdownAborted,
     /// A pause has ended: paused clients continue.
-    Unpaused,
+    ResumePaused,
     /// Slots have left this node: inform clients that wait for their keys or are subscribed to their channels.
     SlotsLeft,
     /// The log has advanced: send the replies that waited for it.
-    Logged,
+    LogAdvanced,
     /// Stop: end the thread, once clients have taken their replies or the time is over.
     Stop {
         /// The time that clients may take.
-        patience: Duration,
+        grace_period: Duration,
     },
 }
 
@@ -158,17 +158,17 @@ pub struct WorkerLink {
     /// Connections it has.
     pub connections: AtomicUsize,
     /// Requests executed, for tuning.
-    pub executed: AtomicU64,
+    pub executed_commands: AtomicU64,
     /// Payloads of published messages in the mailbox, bytes.
     pub published_bytes: AtomicUsize,
     /// The start of the worker's turn, in nanoseconds since the server started; 0 while it waits for events.
-    pub turn_began_ns: AtomicU64,
+    pub turn_started_ns: AtomicU64,
 }
 
 /// Mail beyond which a worker counts as crowded.
-const CROWDED_MESSAGES: usize = 8192;
+const FULL_MAILBOX_MESSAGES: usize = 8192;
 /// Published bytes beyond which a worker counts as crowded.
-const CROWDED_BYTES: usize = 64 << 20;
+const FULL_MAILBOX_BYTES: usize = 64 << 20;
 
 impl WorkerLink {
     /// Returns the link of a worker that does not run yet.
@@ -177,19 +177,19 @@ impl WorkerLink {
             mailbox: Mailbox::new(),
             waker: OnceLock::new(),
             connections: AtomicUsize::new(0),
-            executed: AtomicU64::new(0),
+            executed_commands: AtomicU64::new(0),
             published_bytes: AtomicUsize::new(0),
-            turn_began_ns: AtomicU64::new(0),
+            turn_started_ns: AtomicU64::new(0),
         }
     }
 
     /// Adds a notice to the mail. Whether the worker must be woken: its sender does that once its leases have ended.
     #[must_use = "the worker sleeps on if it is not woken"]
-    pub fn post(&self, notice: ClientNotification) -> bool {
+    pub fn post_notification(&self, notice: ClientNotification) -> bool {
         if let ClientNotification::Published(publication) = &notice {
             self.published_bytes.fetch_add(publication.bytes(), Ordering::Relaxed);
         }
-        self.mailbox.push(Message::Notice(notice))
+        self.mailbox.push(Message::Notify(notice))
     }
 
     /// Wakes the worker.
@@ -201,7 +201,7 @@ impl WorkerLink {
 
     /// Returns `true` if the mailbox holds more than the worker can read at the moment.
     pub fn is_mailbox_full(&self) -> bool {
-        self.mailbox.len() > CROWDED_MESSAGES || self.published_bytes.load(Ordering::Relaxed) > CROWDED_BYTES
+        self.mailbox.len() > FULL_MAILBOX_MESSAGES || self.published_bytes.load(Ordering::Relaxed) > FULL_MAILBOX_BYTES
     }
 
     /// Sends a message and wakes the worker if it sleeps.
@@ -213,38 +213,38 @@ impl WorkerLink {
 }
 
 /// One worker's part of an answer.
-pub type TransactionPart = Vec<u8>;
+pub type WorkerAnswer = Vec<u8>;
 
 /// The part of a query that a worker runs over its clients.
-pub type QueryTask = Box<dyn Fn(&mut dyn ClientVisitor) -> TransactionPart + Send + Sync>;
+pub type QueryTask = Box<dyn Fn(&mut dyn ClientVisitor) -> WorkerAnswer + Send + Sync>;
 
 /// Combines the workers' answers into a reply.
-pub type CombineAnswers = Box<dyn Fn(Vec<TransactionPart>) -> Vec<u8> + Send + Sync>;
+pub type CombineAnswers = Box<dyn Fn(Vec<WorkerAnswer>) -> Vec<u8> + Send + Sync>;
 
 /// A query to all workers. Each runs `ask` over its clients, and the last one completes the reply.
 pub struct WorkerQuery {
     /// Runs on each worker; returns that worker's part.
-    pub ask: QueryTask,
+    pub task: QueryTask,
     /// Makes the reply of the parts.
     pub combine: CombineAnswers,
     /// Parts so far.
-    pub parts: Mutex<Vec<TransactionPart>>,
+    pub answers: Mutex<Vec<WorkerAnswer>>,
     /// Workers that have not answered.
-    pub missing: AtomicUsize,
+    pub pending_workers: AtomicUsize,
     /// The origin of the query.
     pub origin: QueryOrigin,
     /// The channel for the reply when a thread waits for it; otherwise the reply goes to the origin's mailbox.
-    pub waits: Option<SyncSender<Vec<u8>>>,
+    pub reply_channel: Option<SyncSender<Vec<u8>>>,
 }
 
 /// Visits the clients of one worker.
 pub trait ClientVisitor {
     /// Calls `visit` for each client with its buffer figures.
-    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures));
+    fn visit_clients(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures));
     /// Ends a client's wait; whether it was waiting.
-    fn unblock(&mut self, id: u64, with_error: bool) -> bool;
+    fn unblock_client(&mut self, id: u64, with_error: bool) -> bool;
     /// Clients that are gone and not closed yet.
-    fn closing(&self) -> u64 {
+    fn closing_count(&self) -> u64 {
         0
     }
 }
@@ -257,47 +257,63 @@ pub type QueryOrigin = (WorkerId, u64, u64);
 pub enum NextStep {
     /// Send the reply.
     #[default]
-    Nothing,
+    Reply,
     /// Park the connection and ask all workers.
-    Ask(Box<Box<dyn FnOnce(QueryOrigin) -> WorkerQuery + Send>>),
+    QueryWorkers(Box<Box<dyn FnOnce(QueryOrigin) -> WorkerQuery + Send>>),
     /// Park the connection until there are portraits of all clients, and run the request then.
-    Gather,
+    CollectClients,
     /// Park the connection and run this on a background thread; its bytes are the reply.
     Background(Box<BackgroundReply>),
     /// A slot was leased by another thread: run the command again in a later turn.
     Defer,
-    /// The work is long: run the handler again, on a background thread (see `Context::leaves_worker`), on these keys if
-    /// there are any.
-    Leave(Option<Box<KeySnapshot>>),
+    /// The work is long: run the handler again, on a background thread (see `Context::detach_if_long`), on these keys
+    /// if there are any.
+    RunInBackground(Option<Box<KeySnapshot>>),
     /// Park the connection until a background thread has run its command, which this makes a job of.
-    Detached(Box<Box<dyn FnOnce(QueryOrigin) -> Job + Send>>),
+    AwaitBackground(Box<Box<dyn FnOnce(QueryOrigin) -> BackgroundJob + Send>>),
     /// Like [`NextStep::Background`], for a script thread.
-    Script(Box<Box<dyn FnOnce(QueryOrigin) -> Job + Send>>),
+    AwaitScript(Box<Box<dyn FnOnce(QueryOrigin) -> BackgroundJob + Send>>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(Box<(u64, Vec<u8>)>),
     /// Park the connection until its writes are on the disk, or the time is over.
     AwaitLog(Box<LogWait>),
     /// Run the handler again, under writers' leases of all its keys.
-    AsWriter,
+    RetryAsWriter,
     /// Park the connection: it waits for keys, and is in their queues already.
-    Block(Box<Blocked>),
+    Block(Box<BlockedCommand>),
     /// The steps of a transaction, in order. Each reply goes behind the output before it, and the output of the pair
     /// follows.
-    Several(Box<(Output, VecDeque<(NextStep, Output)>)>),
+    TransactionParts(Box<(Output, VecDeque<(NextStep, Output)>)>),
     /// The connection is that of a replica: it moves to the thread that serves them.
-    Supply(Box<SyncRequest>),
+    Sync(Box<SyncRequest>),
     /// The connection leaves its worker, and is never seen again: this takes it.
-    Take(Box<Box<dyn FnOnce(Box<Connection>) + Send>>),
+    TakeConnection(Box<Box<dyn FnOnce(Box<Connection>) + Send>>),
     /// Park the connection until so many replicas have its writes, or this time (ms since the epoch).
-    Replicas(Box<(u64, ReplicaWait)>),
+    AwaitReplicas(Box<(u64, ReplicaWait)>),
     /// Park the connection and withhold its reply until these waiters have been served.
-    Serve(Box<(UnservedKeys, Output)>),
+    AwaitServing(Box<(UnservedKeys, Output)>),
 }
 
 impl NextStep {
+    /// Returns `true` if the command has not replied and runs again, elsewhere or later.
+    #[inline]
+    pub fn is_unfinished(&self) -> bool {
+        matches!(
+            self,
+            NextStep::Defer
+                | NextStep::RunInBackground(_)
+                | NextStep::Background(_)
+                | NextStep::RetryAsWriter
+                | NextStep::Block(_)
+        )
+    }
+
     /// Returns `true` if the command runs again from its start, so that nothing of this run counts.
     pub fn is_restarted(&self) -> bool {
-        matches!(self, NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter)
+        matches!(
+            self,
+            NextStep::Defer | NextStep::RunInBackground(_) | NextStep::RetryAsWriter
+        )
     }
 }
 
@@ -308,15 +324,15 @@ const _: () = assert!(size_of::<NextStep>() <= 16);
 #[derive(Clone, Copy)]
 pub struct LogWait {
     /// The sequence number of the last write to wait for.
-    pub ticket: u64,
+    pub sequence: u64,
     /// `true` if replicas must have the write as well.
-    pub replicas: bool,
+    pub needs_replicas: bool,
     /// The end of the wait, in milliseconds since the Unix epoch.
-    pub at_ms: u64,
+    pub deadline_ms: u64,
 }
 
 /// A blocked connection's side of its wait.
-pub struct Blocked {
+pub struct BlockedCommand {
     /// The waiter in the queues.
     pub waiter: Arc<Waiter>,
     /// Index of its command, which ends with the wait.
@@ -326,7 +342,7 @@ pub struct Blocked {
     /// Size of its request, bytes.
     pub request_bytes: usize,
     /// The form in which logs show the command, if a log may need it.
-    pub subject: Option<LoggedCommand>,
+    pub logged_command: Option<LoggedCommand>,
     /// The slot of its keys, if what slots cost is counted.
     pub slot: Option<u16>,
 }
@@ -357,21 +373,21 @@ pub struct UnservedKeys {
 pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + Send>;
 
 /// A job for the background threads. It gets a thread seat of its own.
-pub type Job = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
+pub type BackgroundJob = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
 /// Runs commands of a file, with the whole keyspace to itself; the number is the thread's row of counters.
-pub type Replay = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut AofReader<File>) -> Replayed;
+pub type ReplayFn = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut AofReader<File>) -> ReplayOutcome;
 
 /// The outcome of replaying the commands of a file.
-pub enum Replayed {
+pub enum ReplayOutcome {
     /// At its end.
-    Whole,
+    Complete,
     /// The file ends inside a transaction that starts at this offset.
-    Unfinished(u64),
+    UnfinishedTransaction(u64),
     /// With an error; the last whole command ends at this offset.
     Failed(AofReadError, u64),
     /// With a command of this name, which does not exist.
-    Unknown(String),
+    UnknownCommand(String),
 }
 
 /// The synchronization that a replica requests.
@@ -385,34 +401,34 @@ pub struct SyncRequest {
 /// A command for the thread that serves replicas.
 pub enum PrimaryThreadCommand {
     /// Serve a replica.
-    Adopt(Box<Connection>, Box<SyncRequest>),
+    AdoptReplica(Box<Connection>, Box<SyncRequest>),
     /// A dump for these replicas has ended; some of them have it.
     DumpEnded {
         /// For whom it was.
         replicas: Vec<u64>,
         /// The ids of the replicas that have the dump.
-        served: Vec<u64>,
+        synced_replicas: Vec<u64>,
         /// `true` if the dump ended with an EOF mark; then a replica reports when it is ready for the stream.
-        with_mark: bool,
+        has_eof_mark: bool,
     },
     /// Disconnect all replicas.
     DisconnectAll,
     /// Disconnect the replica with that client id.
     Disconnect(u64),
     /// Something has changed that counts.
-    Look,
+    CheckReplicas,
 }
 
 /// A command that replicas must acknowledge before it takes effect here.
-pub struct Acknowledgement {
+pub struct PendingAcknowledgement {
     /// The sequence number of the command in the log.
-    pub ticket: u64,
+    pub sequence: u64,
     /// The number of replicas that must have it.
     pub replicas: i64,
     /// The end of the time that they may take.
-    pub until: Instant,
+    pub deadline: Instant,
     /// Makes the job that follows; the argument is `true` if the replicas have the command.
-    pub then: Box<dyn FnOnce(bool) -> Job + Send>,
+    pub continuation: Box<dyn FnOnce(bool) -> BackgroundJob + Send>,
 }
 
 /// A command that only the coordinator can execute.
@@ -459,12 +475,12 @@ impl Server {
     /// Returns `true` if this server deletes what has expired: it follows no other, imports nothing, and no pause holds
     /// writes back. The answer holds until the gate is passed again.
     pub fn may_delete_expired(&self, now_ms: u64) -> bool {
-        !self.replication.state_bits().expiry_is_remote() && !self.clients.pause.holds_writes(now_ms)
+        !self.replication.state_bits().expiry_is_remote() && !self.clients.pause.are_writes_paused(now_ms)
     }
 
     /// Ends the process once shutdown is prepared. Returns `false` if the shutdown was aborted.
-    pub fn request_shutdown(&self, how: Shutdown) -> bool {
-        let counts = self.lifecycle.shutdown.try_complete(how);
+    pub fn request_shutdown(&self, shutdown: ShutdownOptions) -> bool {
+        let counts = self.lifecycle.shutdown.try_complete(shutdown);
         if counts {
             self.background.wake_coordinator();
         }
@@ -503,34 +519,34 @@ impl Server {
     /// Asks all workers; the reply reaches the asker as [`Message::Reply`].
     pub fn query_all_workers(&self, query: WorkerQuery) {
         let query = Arc::new(query);
-        query.missing.store(self.workers.len(), Ordering::Release);
-        self.begin_query(moving_connections::Query::Question(query));
+        query.pending_workers.store(self.workers.len(), Ordering::Release);
+        self.begin_query(moving_connections::AllWorkersQuery::WorkerQuery(query));
     }
 }
 
 impl WorkerQuery {
     /// Adds a worker's part; the last part completes the reply and mails it.
-    pub fn add_answer(&self, server: &Server, part: TransactionPart) {
+    pub fn add_answer(&self, server: &Server, part: WorkerAnswer) {
         let parts = {
-            let mut parts = self.parts.lock();
+            let mut parts = self.answers.lock();
             parts.push(part);
-            if self.missing.fetch_sub(1, Ordering::AcqRel) != 1 {
+            if self.pending_workers.fetch_sub(1, Ordering::AcqRel) != 1 {
                 return;
             }
             std::mem::take(&mut *parts)
         };
         server.end_query();
-        if let Some(waits) = &self.waits {
+        if let Some(waits) = &self.reply_channel {
             // The waiting thread may have given up.
             let _ = waits.send((self.combine)(parts));
             return;
         }
-        let (worker, client, ticket) = self.origin;
+        let (worker, client, park_id) = self.origin;
         server.workers[worker].send(Message::Reply {
             client,
-            ticket,
+            park_id,
             bytes: (self.combine)(parts),
-            log_ticket: 0,
+            log_sequence: 0,
         });
     }
 }

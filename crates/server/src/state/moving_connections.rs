@@ -18,9 +18,9 @@ use std::sync::Arc;
 use super::{ClientCollection, Message, Server, WorkerId, WorkerQuery};
 
 /// A query to all workers.
-pub(super) enum Query {
-    Question(Arc<WorkerQuery>),
-    Gathering(Arc<ClientCollection>),
+pub(super) enum AllWorkersQuery {
+    WorkerQuery(Arc<WorkerQuery>),
+    ClientCollection(Arc<ClientCollection>),
 }
 
 /// Moves and queries under way.
@@ -34,21 +34,21 @@ struct InTransit {
     /// Queries that were sent and are not answered by all workers.
     queries: usize,
     /// Queries that wait for the last arrival.
-    waiting: Vec<Query>,
+    waiting_queries: Vec<AllWorkersQuery>,
     /// Orders to move connections that were refused: worker, where to, how many connections it keeps.
-    refused: Vec<(WorkerId, Range<WorkerId>, usize)>,
+    refused_moves: Vec<(WorkerId, Range<WorkerId>, usize)>,
 }
 
 impl MovingConnections {
     /// Returns `true` if a connection may leave a worker now. Otherwise the worker gets the order again later.
-    pub fn begin(&self, worker: WorkerId, to: &Range<WorkerId>, keep: usize) -> bool {
+    pub fn begin_move(&self, worker: WorkerId, to: &Range<WorkerId>, kept_connections: usize) -> bool {
         let mut now = self.0.lock();
-        if now.queries == 0 && now.waiting.is_empty() {
+        if now.queries == 0 && now.waiting_queries.is_empty() {
             now.moving += 1;
             return true;
         }
-        now.refused.retain(|(other, ..)| *other != worker);
-        now.refused.push((worker, to.clone(), keep));
+        now.refused_moves.retain(|(other, ..)| *other != worker);
+        now.refused_moves.push((worker, to.clone(), kept_connections));
         false
     }
 }
@@ -62,8 +62,8 @@ impl Server {
             if now.moving > 0 {
                 return;
             }
-            now.queries += now.waiting.len();
-            std::mem::take(&mut now.waiting)
+            now.queries += now.waiting_queries.len();
+            std::mem::take(&mut now.waiting_queries)
         };
         for query in waiting {
             self.send_query(query);
@@ -71,11 +71,11 @@ impl Server {
     }
 
     /// Sends a query to all workers, once no connection is between two of them.
-    pub(super) fn begin_query(&self, query: Query) {
+    pub(super) fn begin_query(&self, query: AllWorkersQuery) {
         {
             let mut now = self.clients.moving.0.lock();
             if now.moving > 0 {
-                now.waiting.push(query);
+                now.waiting_queries.push(query);
                 return;
             }
             now.queries += 1;
@@ -83,11 +83,11 @@ impl Server {
         self.send_query(query);
     }
 
-    fn send_query(&self, query: Query) {
+    fn send_query(&self, query: AllWorkersQuery) {
         for worker in &self.workers {
             worker.send(match &query {
-                Query::Question(query) => Message::Question(query.clone()),
-                Query::Gathering(gathering) => Message::Gather(gathering.clone()),
+                AllWorkersQuery::WorkerQuery(query) => Message::Query(query.clone()),
+                AllWorkersQuery::ClientCollection(gathering) => Message::CollectClients(gathering.clone()),
             });
         }
     }
@@ -100,10 +100,13 @@ impl Server {
             if now.queries > 0 {
                 return;
             }
-            std::mem::take(&mut now.refused)
+            std::mem::take(&mut now.refused_moves)
         };
         for (worker, to, keep) in refused {
-            self.workers[worker].send(Message::Shed { to, keep });
+            self.workers[worker].send(Message::MoveConnections {
+                target_workers: to,
+                kept_connections: keep,
+            });
         }
     }
 }

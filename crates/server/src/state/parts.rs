@@ -4,8 +4,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use super::{
-    Background, Clients, CoordinatorCommand, Job, Lifecycle, Persistence, PrimaryThreadCommand, Server, Stats,
-    WorkerLink,
+    Background, BackgroundJob, Clients, CoordinatorCommand, Lifecycle, Persistence, PrimaryThreadCommand, Server,
+    Stats, WorkerLink,
 };
 use crate::keyspace::Keyspace;
 use crate::keyspace::lazyfree::LazyFree;
@@ -35,9 +35,9 @@ pub struct ServerParts {
     /// Frees in the background.
     pub lazyfree: LazyFree,
     /// Takes long commands.
-    pub background: mpsc::Sender<Job>,
+    pub background: mpsc::Sender<BackgroundJob>,
     /// Takes scripts that may be long.
-    pub script_jobs: mpsc::Sender<Job>,
+    pub script_jobs: mpsc::Sender<BackgroundJob>,
     /// The way to the thread that serves replicas.
     pub supply: mpsc::Sender<PrimaryThreadCommand>,
     /// The coordinator's commands.
@@ -54,7 +54,7 @@ impl Server {
     /// Creates a server that no thread knows yet.
     pub fn new(parts: ServerParts) -> Server {
         let seats = parts.keyspace.slots.seats();
-        let active_workers = active_at_start(&parts.config, parts.workers);
+        let active_workers = initial_active_workers(&parts.config, parts.workers);
         Server {
             config: parts.config,
             acl: parts.acl,
@@ -87,7 +87,7 @@ impl Server {
 }
 
 /// Returns the number of workers that take part when the server starts.
-fn active_at_start(config: &Config, workers: usize) -> usize {
+fn initial_active_workers(config: &Config, workers: usize) -> usize {
     match config.boolean(id::IO_THREADS_ALWAYS_ACTIVE) {
         true => workers.max(1),
         false => 1,

@@ -14,7 +14,7 @@ pub struct Pause {
     /// Until when reads wait too.
     all_until_ms: AtomicU64,
     /// The pause of each reason, of which the fields above are the sum. Locked while that changes.
-    wanted: Mutex<[Option<PauseScope>; PAUSE_REASONS]>,
+    scopes: Mutex<[Option<PauseScope>; PAUSE_REASONS]>,
 }
 
 /// The reason for a pause.
@@ -34,7 +34,7 @@ const PAUSE_REASONS: usize = 3;
 #[derive(Clone, Copy, Debug)]
 struct PauseScope {
     until_ms: u64,
-    all: bool,
+    includes_reads: bool,
 }
 
 impl Pause {
@@ -48,51 +48,51 @@ impl Pause {
     }
 
     /// Begins a pause. One under way for the same reason is neither shortened nor made to hold back less.
-    pub fn begin(&self, reason: PauseReason, now_ms: u64, until_ms: u64, all: bool) {
-        let mut wanted = self.wanted.lock();
-        let hold = &mut wanted[reason as usize];
+    pub fn begin(&self, reason: PauseReason, now_ms: u64, until_ms: u64, includes_reads: bool) {
+        let mut scopes = self.scopes.lock();
+        let hold = &mut scopes[reason as usize];
         let current = hold.filter(|hold| now_ms < hold.until_ms);
         *hold = Some(PauseScope {
             until_ms: current.map_or(until_ms, |hold| hold.until_ms.max(until_ms)),
-            all: all || current.is_some_and(|hold| hold.all),
+            includes_reads: includes_reads || current.is_some_and(|hold| hold.includes_reads),
         });
-        self.recompute(&wanted);
+        self.recompute(&scopes);
     }
 
     /// Ends the pauses that are due. Returns `true` if that lets any client continue.
     pub fn end_if_due(&self, now_ms: u64) -> bool {
-        let mut wanted = self.wanted.lock();
-        let before = self.now();
-        for hold in wanted.iter_mut() {
+        let mut scopes = self.scopes.lock();
+        let before = self.current_ends();
+        for hold in scopes.iter_mut() {
             *hold = hold.filter(|hold| now_ms < hold.until_ms);
         }
-        self.recompute(&wanted);
-        self.now() != before
+        self.recompute(&scopes);
+        self.current_ends() != before
     }
 
     /// Ends the pause of one reason. Returns `true` if that lets any client continue.
     pub fn end(&self, reason: PauseReason) -> bool {
-        let mut wanted = self.wanted.lock();
-        let before = self.now();
-        wanted[reason as usize] = None;
-        self.recompute(&wanted);
-        self.now() != before
+        let mut scopes = self.scopes.lock();
+        let before = self.current_ends();
+        scopes[reason as usize] = None;
+        self.recompute(&scopes);
+        self.current_ends() != before
     }
 
     /// Returns the next time at which a client may continue, in milliseconds since the Unix epoch.
     pub fn next_end_ms(&self) -> Option<u64> {
         self.end_ms()?;
-        self.wanted.lock().iter().flatten().map(|hold| hold.until_ms).min()
+        self.scopes.lock().iter().flatten().map(|hold| hold.until_ms).min()
     }
 
-    fn now(&self) -> (u64, u64) {
+    fn current_ends(&self) -> (u64, u64) {
         let load = |end: &AtomicU64| end.load(Ordering::Relaxed);
         (load(&self.until_ms), load(&self.all_until_ms))
     }
 
     fn recompute(&self, wanted: &[Option<PauseScope>; PAUSE_REASONS]) {
         let last = |all: bool| {
-            let holds = wanted.iter().flatten().filter(|hold| hold.all || !all);
+            let holds = wanted.iter().flatten().filter(|hold| hold.includes_reads || !all);
             holds.map(|hold| hold.until_ms).max().unwrap_or(0)
         };
         self.all_until_ms.store(last(true), Ordering::Relaxed);
@@ -101,22 +101,22 @@ impl Pause {
 
     /// Returns `true` if writes are held back at `now_ms`. Nothing may change then, so keys do not expire either.
     #[inline]
-    pub fn holds_writes(&self, now_ms: u64) -> bool {
-        self.holds(now_ms, true)
+    pub fn are_writes_paused(&self, now_ms: u64) -> bool {
+        self.is_paused(now_ms, true)
     }
 
     /// Returns `true` if the command is held back at `now_ms`.
     #[inline]
-    pub fn holds(&self, now_ms: u64, writes: bool) -> bool {
+    pub fn is_paused(&self, now_ms: u64, is_write: bool) -> bool {
         let until_ms = self.until_ms.load(Ordering::Relaxed);
-        until_ms != 0 && now_ms < until_ms && (writes || now_ms < self.all_until_ms.load(Ordering::Relaxed))
+        until_ms != 0 && now_ms < until_ms && (is_write || now_ms < self.all_until_ms.load(Ordering::Relaxed))
     }
 }
 
 impl Server {
     /// Holds back the commands of all clients until `until_ms`: all of them, or what writes.
-    pub fn pause_clients(&self, reason: PauseReason, now_ms: u64, until_ms: u64, all: bool) {
-        self.clients.pause.begin(reason, now_ms, until_ms, all);
+    pub fn pause_clients(&self, reason: PauseReason, now_ms: u64, until_ms: u64, includes_reads: bool) {
+        self.clients.pause.begin(reason, now_ms, until_ms, includes_reads);
         // The coordinator sleeps until its next task, which may be due earlier now.
         self.background.wake_coordinator();
     }
@@ -137,7 +137,7 @@ impl Server {
 
     fn resume_clients(&self) {
         for worker in &self.workers {
-            worker.send(Message::Unpaused);
+            worker.send(Message::ResumePaused);
         }
     }
 }

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use weft_reactor::Waker;
 
 use super::{
-    Acknowledgement, CoordinatorCommand, Directory, Job, MovingConnections, Pause, PrimaryThreadCommand, Replay, Server,
+    BackgroundJob, ClientDirectory, CoordinatorCommand, MovingConnections, Pause, PendingAcknowledgement,
+    PrimaryThreadCommand, ReplayFn, Server,
 };
 use crate::clients_waiting::{blocking, watch};
 use crate::keyspace::lazyfree::LazyFree;
@@ -30,9 +31,9 @@ use crate::runtime::shutdown::ShutdownRequest;
 /// The clients of all workers: where they are, and what they wait for, watch and subscribed to.
 pub struct Clients {
     /// The counts of waits for keys.
-    pub blocked: blocking::Counts,
+    pub blocked: blocking::WaitCounts,
     /// The counts of watched keys.
-    pub watched: watch::Counts,
+    pub watched: watch::WatchCounts,
     /// The subscriptions.
     pub pubsub: PubSubRegistry,
     /// The keys that tracking clients may have cached.
@@ -40,7 +41,7 @@ pub struct Clients {
     /// The clients in MONITOR mode.
     pub monitors: Monitors,
     /// The worker of each client.
-    pub directory: Directory,
+    pub directory: ClientDirectory,
     /// The connections that move between two workers.
     pub moving: MovingConnections,
     /// The primary and the replicas as clients, by ID, for commands that report on all clients.
@@ -93,7 +94,7 @@ pub struct Persistence {
     /// The files of the append-only file.
     pub aof_files: Mutex<AofFiles>,
     /// Executes the commands of a file. Set at the start, since command execution is a layer above.
-    pub replay: OnceLock<Replay>,
+    pub replay: OnceLock<ReplayFn>,
     /// The snapshot that is being written.
     pub snapshot: SnapshotState,
 }
@@ -101,9 +102,9 @@ pub struct Persistence {
 /// Work for the threads that are no workers.
 pub struct Background {
     /// Takes long commands.
-    pub long_commands: mpsc::Sender<Job>,
+    pub long_commands: mpsc::Sender<BackgroundJob>,
     /// Takes scripts that may be long.
-    pub scripts: mpsc::Sender<Job>,
+    pub scripts: mpsc::Sender<BackgroundJob>,
     /// Frees large values.
     pub lazyfree: LazyFree,
     /// The slots with due keys, in the order they were found.
@@ -111,7 +112,7 @@ pub struct Background {
     /// Set while keys expire without being accessed (`DEBUG SET-ACTIVE-EXPIRE`).
     pub active_expire: AtomicBool,
     /// Commands that wait for replicas before they are carried out.
-    pub acknowledgements: Mutex<Vec<Acknowledgement>>,
+    pub acknowledgements: Mutex<Vec<PendingAcknowledgement>>,
     primary_thread: ThreadLink<PrimaryThreadCommand>,
     coordinator: ThreadLink<CoordinatorCommand>,
 }
@@ -147,8 +148,8 @@ impl<Command> ThreadLink<Command> {
 impl Background {
     /// Creates the links to the threads with these receivers.
     pub(super) fn new(
-        long_commands: mpsc::Sender<Job>,
-        scripts: mpsc::Sender<Job>,
+        long_commands: mpsc::Sender<BackgroundJob>,
+        scripts: mpsc::Sender<BackgroundJob>,
         lazyfree: LazyFree,
         primary_thread: mpsc::Sender<PrimaryThreadCommand>,
         coordinator: mpsc::Sender<CoordinatorCommand>,

@@ -1,4 +1,4 @@
-//! The limits of a run of a list: `list_source-max-listpack-size`, and what follows from it.
+//! The limits of a run of a list: `list-max-listpack-size`, and what follows from it.
 //!
 //! A negative size selects one of five numbers of bytes. A positive size is a number of elements, combined with a
 //! safety limit in bytes. Sizes refer to the whole listpack that a run is in files.
@@ -29,7 +29,7 @@ pub struct ListLimits {
 }
 
 impl ListLimits {
-    /// Returns the limits that a value of `list_source-max-listpack-size` stands for.
+    /// Returns the limits that a value of `list-max-listpack-size` stands for.
     #[inline]
     pub fn new(size: i64) -> Self {
         if size < 0 {

@@ -28,7 +28,7 @@
 //!
 //! 1. **Registered under the leases.** A handler that finds nothing puts its waiter into the queues while it holds the
 //!    write leases under which it looked. So a key cannot become ready between the lookup and the wait. (A command that
-//!    only reads, XREAD, is run again as a writer for that: `NextStep::AsWriter`.)
+//!    only reads, XREAD, is run again as a writer for that: `NextStep::RetryAsWriter`.)
 //! 2. **One winner.** A wait is ended by the winner of [`Waiter::try_claim`]: service, timeout, CLIENT UNBLOCK, or the
 //!    end of the connection. The serving thread claims first and changes data then; a loser changes nothing.
 //! 3. **Order.** Park ids are drawn under the leases, so in each queue they ascend, and a queue is served from its
@@ -82,7 +82,7 @@ mod queues;
 mod timers;
 mod waiter;
 
-pub use operation::{GroupRead, Kind, Line, Operation, ScoreEnd};
-pub use queues::{Counts, Waiting};
-pub use timers::Timers;
-pub use waiter::{Permit, ServeResult, Wait, WaitKey, Waiter};
+pub use operation::{BlockingOperation, GroupRead, ScoreEnd, WaitQueueKind, WaitedKind};
+pub use queues::{SlotWaiters, WaitCounts};
+pub use timers::TimerQueue;
+pub use waiter::{ServeResult, WaitKey, Waiter, WaiterParameters, WaiterPermission};

@@ -17,7 +17,7 @@ pub enum ScoreEnd {
 
 /// The operation on the first of a waiter's keys that is ready.
 #[derive(Clone, Debug)]
-pub enum Operation {
+pub enum BlockingOperation {
     /// BLPOP, BRPOP: one element.
     ListPop(ListEnd),
     /// BLMPOP: up to so many elements.
@@ -25,9 +25,9 @@ pub enum Operation {
     /// BLMOVE, BRPOPLPUSH: one element, to another list or the same.
     ListMove {
         /// The end it is taken from.
-        from: ListEnd,
+        source_end: ListEnd,
         /// The end it is put at.
-        to: ListEnd,
+        destination_end: ListEnd,
         /// The list where it is put.
         destination: WaitKey,
     },
@@ -56,7 +56,7 @@ pub struct GroupRead {
 
 /// The kind of a key, as waiters distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum WaitedKind {
     /// A list.
     List,
     /// A sorted set.
@@ -64,52 +64,54 @@ pub enum Kind {
     /// A stream.
     Stream,
     /// Missing, or of a type that no command waits for.
-    Other,
+    NotWaited,
 }
 
 /// The queue of a key that a waiter stands in. Waiters of different queues never compete with each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Line {
+pub enum WaitQueueKind {
     /// For a list: one after the other, as long as there are elements.
-    Lists,
+    List,
     /// For a sorted set: in the same way.
-    SortedSets,
+    SortedSet,
     /// For a stream's entries, which all of them may get.
-    Streams,
+    Stream,
     /// For a stream's entries as a consumer of this group: one after the other, as long as there are entries. The
     /// waiters also end when the stream is deleted.
-    Group(Box<[u8]>),
+    StreamGroup(Box<[u8]>),
 }
 
-impl Operation {
+impl BlockingOperation {
     /// Returns the queue to stand in.
-    pub fn line(&self) -> Line {
+    pub fn queue_kind(&self) -> WaitQueueKind {
         match self {
-            Operation::ListPop(_) | Operation::ListPopMany(..) | Operation::ListMove { .. } => Line::Lists,
-            Operation::SortedSetPop(_) | Operation::SortedSetPopMany(..) => Line::SortedSets,
-            Operation::StreamRead(..) => Line::Streams,
-            Operation::StreamReadGroup(read) => Line::Group(read.group.clone()),
+            BlockingOperation::ListPop(_) | BlockingOperation::ListPopMany(..) | BlockingOperation::ListMove { .. } => {
+                WaitQueueKind::List
+            }
+            BlockingOperation::SortedSetPop(_) | BlockingOperation::SortedSetPopMany(..) => WaitQueueKind::SortedSet,
+            BlockingOperation::StreamRead(..) => WaitQueueKind::Stream,
+            BlockingOperation::StreamReadGroup(read) => WaitQueueKind::StreamGroup(read.group.clone()),
         }
     }
 
     /// Returns the key that is written besides the one that is ready.
     pub fn destination(&self) -> Option<&WaitKey> {
         match self {
-            Operation::ListMove { destination, .. } => Some(destination),
+            BlockingOperation::ListMove { destination, .. } => Some(destination),
             _ => None,
         }
     }
 }
 
-impl Line {
+impl WaitQueueKind {
     /// Returns `true` if a key of this kind concerns the waiters of this queue.
-    pub fn is_served_by(&self, kind: Kind) -> bool {
+    pub fn matches_kind(&self, kind: WaitedKind) -> bool {
         match self {
-            Line::Lists => kind == Kind::List,
-            Line::SortedSets => kind == Kind::SortedSet,
-            Line::Streams => kind == Kind::Stream,
+            WaitQueueKind::List => kind == WaitedKind::List,
+            WaitQueueKind::SortedSet => kind == WaitedKind::SortedSet,
+            WaitQueueKind::Stream => kind == WaitedKind::Stream,
             // With the stream its groups go, which ends the wait as well.
-            Line::Group(_) => true,
+            WaitQueueKind::StreamGroup(_) => true,
         }
     }
 }

@@ -4,26 +4,26 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::operation::{Kind, Line};
+use super::operation::{WaitQueueKind, WaitedKind};
 use super::waiter::{WaitKey, Waiter};
 
 /// The numbers of keys with waiters and of timeouts, in the whole process.
 #[derive(Default)]
-pub struct Counts {
+pub struct WaitCounts {
     keys: AtomicUsize,
-    keys_of_groups: AtomicUsize,
+    group_keys: AtomicUsize,
     timeouts: AtomicUsize,
 }
 
-impl Counts {
+impl WaitCounts {
     /// Returns the number of keys with waiters.
     pub fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
     /// Returns the number of keys with waiters that also end when the key is deleted.
-    pub fn keys_of_groups(&self) -> usize {
-        self.keys_of_groups.load(Ordering::Relaxed)
+    pub fn group_keys(&self) -> usize {
+        self.group_keys.load(Ordering::Relaxed)
     }
 
     /// Waits that end by themselves.
@@ -43,30 +43,30 @@ impl Counts {
 }
 
 /// Waiters by park id, which is the order of their arrival.
-type Queue = BTreeMap<u64, Arc<Waiter>>;
+type WaitQueue = BTreeMap<u64, Arc<Waiter>>;
 
 /// The queues of one key of one database.
 #[derive(Default)]
-struct KeyLines {
-    lines: BTreeMap<Line, Queue>,
-    groups: usize,
+struct KeyQueues {
+    queues: BTreeMap<WaitQueueKind, WaitQueue>,
+    group_count: usize,
 }
 
 /// The queues of one name.
 struct AwaitedName {
     hash: u64,
     /// The queues, by database.
-    lines: BTreeMap<usize, KeyLines>,
+    queues_by_db: BTreeMap<usize, KeyQueues>,
 }
 
 /// The waiters of one slot. Changed under its write lease.
 #[derive(Default)]
-pub struct Waiting {
+pub struct SlotWaiters {
     /// By name first, so that a lookup needs no owned key.
     keys: HashMap<Box<[u8]>, AwaitedName>,
 }
 
-impl Waiting {
+impl SlotWaiters {
     /// Returns `true` if there are no waiters.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -84,99 +84,105 @@ impl Waiting {
     }
 
     /// Returns `true` if a client waits for the key to become of this kind.
-    pub fn has_waiter_for(&self, db: usize, name: &[u8], kind: Kind) -> bool {
-        self.lines(db, name)
-            .is_some_and(|lines| lines.lines.keys().any(|line| line.is_served_by(kind)))
+    pub fn has_waiter_for(&self, db: usize, name: &[u8], kind: WaitedKind) -> bool {
+        self.key_queues(db, name)
+            .is_some_and(|lines| lines.queues.keys().any(|line| line.matches_kind(kind)))
     }
 
     /// The lines of a key that its being of this kind concerns.
-    pub fn affected_queues(&self, db: usize, name: &[u8], kind: Kind) -> Vec<Line> {
-        self.lines(db, name).map_or(Vec::new(), |lines| {
+    pub fn affected_queues(&self, db: usize, name: &[u8], kind: WaitedKind) -> Vec<WaitQueueKind> {
+        self.key_queues(db, name).map_or(Vec::new(), |lines| {
             lines
-                .lines
+                .queues
                 .keys()
-                .filter(|line| line.is_served_by(kind))
+                .filter(|line| line.matches_kind(kind))
                 .cloned()
                 .collect()
         })
     }
 
     /// Returns the first waiter of a queue after this park id.
-    pub fn next(&self, db: usize, name: &[u8], line: &Line, behind: u64) -> Option<&Arc<Waiter>> {
-        let queue = self.lines(db, name)?.lines.get(line)?;
-        queue.range(behind + 1..).next().map(|(_, waiter)| waiter)
+    pub fn next_waiter(
+        &self,
+        db: usize,
+        name: &[u8],
+        line: &WaitQueueKind,
+        after_park_id: u64,
+    ) -> Option<&Arc<Waiter>> {
+        let queue = self.key_queues(db, name)?.queues.get(line)?;
+        queue.range(after_park_id + 1..).next().map(|(_, waiter)| waiter)
     }
 
     /// Returns the names of a database's keys with waiters.
     pub fn names(&self, db: usize) -> impl Iterator<Item = &[u8]> {
         self.keys
             .iter()
-            .filter(move |(_, awaited)| awaited.lines.contains_key(&db))
+            .filter(move |(_, awaited)| awaited.queues_by_db.contains_key(&db))
             .map(|(name, _)| &**name)
     }
 
     /// Puts a waiter at the end of its queue for one of its keys.
-    pub fn add(&mut self, key: &WaitKey, waiter: &Arc<Waiter>, counts: &Counts) {
+    pub fn add_waiter(&mut self, key: &WaitKey, waiter: &Arc<Waiter>, counts: &WaitCounts) {
         let awaited = self.keys.entry(key.name.clone()).or_insert_with(|| AwaitedName {
             hash: key.hash,
-            lines: BTreeMap::new(),
+            queues_by_db: BTreeMap::new(),
         });
-        let lines = awaited.lines.entry(waiter.db).or_insert_with(|| {
+        let lines = awaited.queues_by_db.entry(waiter.db).or_insert_with(|| {
             counts.keys.fetch_add(1, Ordering::Relaxed);
-            KeyLines::default()
+            KeyQueues::default()
         });
-        let line = waiter.operation.line();
-        let of_group = matches!(line, Line::Group(_));
+        let line = waiter.operation.queue_kind();
+        let of_group = matches!(line, WaitQueueKind::StreamGroup(_));
         let before = lines
-            .lines
+            .queues
             .entry(line)
             .or_default()
-            .insert(waiter.ticket, waiter.clone());
+            .insert(waiter.park_id, waiter.clone());
         // A waiter may name a key twice.
         if of_group && before.is_none() {
-            lines.groups += 1;
-            if lines.groups == 1 {
-                counts.keys_of_groups.fetch_add(1, Ordering::Relaxed);
+            lines.group_count += 1;
+            if lines.group_count == 1 {
+                counts.group_keys.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
     /// Removes a waiter from its queue for one of its keys. Returns `true` if it was there.
-    pub fn remove(&mut self, name: &[u8], waiter: &Waiter, counts: &Counts) -> bool {
+    pub fn remove_waiter(&mut self, name: &[u8], waiter: &Waiter, counts: &WaitCounts) -> bool {
         let Some(awaited) = self.keys.get_mut(name) else {
             return false;
         };
-        let Some(lines) = awaited.lines.get_mut(&waiter.db) else {
+        let Some(lines) = awaited.queues_by_db.get_mut(&waiter.db) else {
             return false;
         };
-        let line = waiter.operation.line();
-        let Some(queue) = lines.lines.get_mut(&line) else {
+        let line = waiter.operation.queue_kind();
+        let Some(queue) = lines.queues.get_mut(&line) else {
             return false;
         };
-        if queue.remove(&waiter.ticket).is_none() {
+        if queue.remove(&waiter.park_id).is_none() {
             return false;
         }
         if queue.is_empty() {
-            lines.lines.remove(&line);
+            lines.queues.remove(&line);
         }
-        if matches!(line, Line::Group(_)) {
-            lines.groups -= 1;
-            if lines.groups == 0 {
-                counts.keys_of_groups.fetch_sub(1, Ordering::Relaxed);
+        if matches!(line, WaitQueueKind::StreamGroup(_)) {
+            lines.group_count -= 1;
+            if lines.group_count == 0 {
+                counts.group_keys.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        if lines.lines.is_empty() {
+        if lines.queues.is_empty() {
             counts.keys.fetch_sub(1, Ordering::Relaxed);
-            awaited.lines.remove(&waiter.db);
-            if awaited.lines.is_empty() {
+            awaited.queues_by_db.remove(&waiter.db);
+            if awaited.queues_by_db.is_empty() {
                 self.keys.remove(name);
             }
         }
         true
     }
 
-    fn lines(&self, db: usize, name: &[u8]) -> Option<&KeyLines> {
-        self.keys.get(name)?.lines.get(&db)
+    fn key_queues(&self, db: usize, name: &[u8]) -> Option<&KeyQueues> {
+        self.keys.get(name)?.queues_by_db.get(&db)
     }
 }
 

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 
 /// Values with an end time, ordered by time and then by park id.
-pub struct Timers<T> {
+pub struct TimerQueue<T> {
     by_time: BTreeMap<(u64, u64), T>,
 }
 
-impl<T> Default for Timers<T> {
+impl<T> Default for TimerQueue<T> {
     fn default() -> Self {
-        Timers {
+        TimerQueue {
             by_time: BTreeMap::new(),
         }
     }
 }
 
-impl<T> Timers<T> {
+impl<T> TimerQueue<T> {
     /// Adds a value that ends after the millisecond `at_ms` (since the Unix epoch), under a park id.
-    pub fn add(&mut self, at_ms: u64, ticket: u64, what: T) {
-        self.by_time.insert((at_ms, ticket), what);
+    pub fn add(&mut self, at_ms: u64, ticket: u64, value: T) {
+        self.by_time.insert((at_ms, ticket), value);
     }
 
     /// Takes out what was added so.

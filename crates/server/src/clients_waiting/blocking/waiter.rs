@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use weft_resp::Protocol;
 use weft_sync::Claim;
 
-use super::operation::Operation;
+use super::operation::BlockingOperation;
 use weft_acl::{AclAccount, CommandId, DeniedAccess};
 
 /// A key that a client waits for, or moves an element to.
@@ -21,11 +21,11 @@ pub struct WaitKey {
 }
 
 /// The permission under which a client waits; its user may change meanwhile.
-pub struct Permit {
+pub struct WaiterPermission {
     /// The user.
     pub account: Arc<AclAccount>,
     /// The version of the users when the wait began.
-    pub version: u64,
+    pub acl_version: u64,
     /// The command.
     pub command: CommandId,
     /// The argument behind the command's name.
@@ -39,11 +39,11 @@ pub struct ServeResult {
     /// The time of serving in nanoseconds; it counts as a part of the command.
     pub nanoseconds: u64,
     /// `true` if the reply is an error.
-    pub failed: bool,
+    pub is_error: bool,
     /// The ACL log's entry, if the client lost the permission.
     pub refusal: Option<Box<DeniedAccess>>,
     /// The log sequence number of the served operation; 0 for none.
-    pub log_ticket: u64,
+    pub log_sequence: u64,
 }
 
 /// A blocked client. Shared by the queues of its keys, its connection, and the thread that serves it.
@@ -54,7 +54,7 @@ pub struct Waiter {
     /// The client.
     pub client: u64,
     /// The park id of its connection; also its order in every queue.
-    pub ticket: u64,
+    pub park_id: u64,
     /// The client's database.
     pub db: usize,
     /// The protocol of its reply.
@@ -62,24 +62,24 @@ pub struct Waiter {
     /// The keys it waits for, in the order in which it named them.
     pub keys: Box<[WaitKey]>,
     /// The operation on the first key that is ready.
-    pub operation: Operation,
+    pub operation: BlockingOperation,
     /// The time at which the wait ends, in milliseconds since the Unix epoch; `None` for never.
     pub deadline_ms: Option<u64>,
     /// The number of times that this server had become a replica when the wait began. A higher number ends the wait:
     /// the waiter must not be served.
     pub demotions: u64,
     /// The permission under which it waits.
-    pub permit: Permit,
+    pub permission: WaiterPermission,
 }
 
 /// The arguments of a new [`Waiter`].
-pub struct Wait {
+pub struct WaiterParameters {
     /// The client.
     pub client: u64,
     /// The worker that has its connection.
     pub worker: usize,
     /// The park id.
-    pub ticket: u64,
+    pub park_id: u64,
     /// The database.
     pub db: usize,
     /// The protocol of the reply.
@@ -87,31 +87,31 @@ pub struct Wait {
     /// The keys it waits for.
     pub keys: Box<[WaitKey]>,
     /// The operation.
-    pub operation: Operation,
+    pub operation: BlockingOperation,
     /// The time at which the wait ends, in milliseconds since the Unix epoch; `None` for never.
     pub deadline_ms: Option<u64>,
     /// The number of times that this server had become a replica when the wait began.
     pub demotions: u64,
     /// The permission under which it waits.
-    pub permit: Permit,
+    pub permission: WaiterPermission,
 }
 
 impl Waiter {
     /// Creates an unclaimed waiter.
-    pub fn new(wait: Wait) -> Self {
+    pub fn new(wait: WaiterParameters) -> Self {
         Waiter {
             claim: Claim::new(),
             served: OnceLock::new(),
             worker: AtomicUsize::new(wait.worker),
             client: wait.client,
-            ticket: wait.ticket,
+            park_id: wait.park_id,
             db: wait.db,
             protocol: wait.protocol,
             keys: wait.keys,
             operation: wait.operation,
             deadline_ms: wait.deadline_ms,
             demotions: wait.demotions,
-            permit: wait.permit,
+            permission: wait.permission,
         }
     }
 
@@ -127,13 +127,13 @@ impl Waiter {
     }
 
     /// Stores the reply for the client's worker. Called by the thread that claimed the waiter to serve it.
-    pub fn put_served(&self, served: ServeResult) {
+    pub fn set_served(&self, served: ServeResult) {
         let first = self.served.set(served).is_ok();
         assert!(first, "a waiter is served once");
     }
 
     /// Returns the result of serving, once it is there.
-    pub fn served(&self) -> Option<&ServeResult> {
+    pub fn serve_result(&self) -> Option<&ServeResult> {
         self.served.get()
     }
 

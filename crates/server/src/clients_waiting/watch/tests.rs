@@ -2,50 +2,50 @@
 
 use super::*;
 
-const PLACE: (u64, u16) = (7, 7);
+const HASH_AND_SLOT: (u64, u16) = (7, 7);
 
 #[test]
-fn a_change_marks_those_who_watch_the_key_in_that_database() {
-    let (counts, mut slot) = (Counts::default(), Watching::default());
+fn a_change_marks_the_watches_of_the_key_in_that_database() {
+    let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
     let (mut one, mut other) = (Watches::default(), Watches::default());
-    slot.add(one.add(0, b"k", PLACE, 1, false), &counts);
-    slot.add(other.add(1, b"k", PLACE, 2, false), &counts);
-    assert_eq!(counts.keys(), 2);
-    slot.touch(0, b"other", true);
+    slot.add(one.add(0, b"k", HASH_AND_SLOT, 1, false), &counts);
+    slot.add(other.add(1, b"k", HASH_AND_SLOT, 2, false), &counts);
+    assert_eq!(counts.watched_keys(), 2);
+    slot.mark_key(0, b"other", true);
     assert!(!one.is_dirty());
-    slot.touch(0, b"k", true);
+    slot.mark_key(0, b"k", true);
     assert!(one.is_dirty() && !other.is_dirty());
 }
 
 #[test]
-fn the_end_of_a_key_that_was_expired_before_is_no_change_but_what_follows_is() {
-    let (counts, mut slot) = (Counts::default(), Watching::default());
+fn deleting_an_already_expired_key_is_no_change_but_later_writes_are() {
+    let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
     let mut watches = Watches::default();
-    slot.add(watches.add(0, b"k", PLACE, 1, true), &counts);
-    slot.touch(0, b"k", false);
+    slot.add(watches.add(0, b"k", HASH_AND_SLOT, 1, true), &counts);
+    slot.mark_key(0, b"k", false);
     assert!(!watches.is_dirty());
-    slot.touch(0, b"k", true);
+    slot.mark_key(0, b"k", true);
     assert!(watches.is_dirty());
 }
 
 #[test]
-fn watches_that_are_taken_out_leave_nothing() {
-    let (counts, mut slot) = (Counts::default(), Watching::default());
+fn removed_watches_leave_no_entries() {
+    let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
     let (mut one, mut other) = (Watches::default(), Watches::default());
-    slot.add(one.add(0, b"k", PLACE, 1, false), &counts);
-    slot.add(other.add(0, b"k", PLACE, 2, false), &counts);
-    assert_eq!(counts.keys(), 1);
+    slot.add(one.add(0, b"k", HASH_AND_SLOT, 1, false), &counts);
+    slot.add(other.add(0, b"k", HASH_AND_SLOT, 2, false), &counts);
+    assert_eq!(counts.watched_keys(), 1);
     slot.remove(&one.keys[0], &counts);
-    slot.touch(0, b"k", true);
+    slot.mark_key(0, b"k", true);
     assert!(other.is_dirty() && !one.is_dirty());
     slot.remove(&one.keys[0], &counts);
     slot.remove(&other.keys[0], &counts);
     assert!(slot.is_empty());
-    assert_eq!(counts.keys(), 0);
+    assert_eq!(counts.watched_keys(), 0);
 }
 
 #[test]
-fn what_a_database_becomes_marks_watches_unless_missing_and_expired_keys_change_places() {
+fn replacing_a_database_marks_watches_unless_the_key_stays_absent() {
     use KeyPresence::{Expired, Live, Missing};
     for (began_expired, before, after, dirty) in [
         (false, Missing, Missing, false),
@@ -57,12 +57,12 @@ fn what_a_database_becomes_marks_watches_unless_missing_and_expired_keys_change_
         (true, Expired, Expired, false),
         (true, Expired, Live, true),
     ] {
-        let (counts, mut slot) = (Counts::default(), Watching::default());
+        let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
         let mut watches = Watches::default();
-        slot.add(watches.add(0, b"k", PLACE, 1, began_expired), &counts);
-        slot.touch_database(1, |_, _| (Live, Missing));
+        slot.add(watches.add(0, b"k", HASH_AND_SLOT, 1, began_expired), &counts);
+        slot.mark_database(1, |_, _| (Live, Missing));
         assert!(!watches.is_dirty(), "another database changed");
-        slot.touch_database(0, |_, _| (before, after));
+        slot.mark_database(0, |_, _| (before, after));
         assert_eq!(watches.is_dirty(), dirty, "{began_expired} {before:?} {after:?}");
     }
 }

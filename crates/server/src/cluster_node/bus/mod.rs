@@ -26,7 +26,7 @@ use weft_reactor::{Event, Reactor};
 use crate::cluster_node::topology;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::{Seat, slot_drop};
-use crate::notify::messages::{NotificationSender, wake};
+use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::log;
 use crate::state::{Message, PauseReason, Server, UnservedKeys};
@@ -301,8 +301,8 @@ impl ClusterBus {
         } else {
             ChannelNamespace::Channels
         };
-        NotificationSender::new(&self.server, &mut effects, self.seat.index()).publish(space, channel, payload);
-        wake(&self.server, &mut effects);
+        NotificationSender::new(&self.server, &mut effects, self.seat.index()).publish_message(space, channel, payload);
+        wake_workers(&self.server, &mut effects);
     }
 
     // ---- manual failover --------------------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ impl ClusterBus {
                     slot_drop::take_all_keys(keyspace, row, number, lease.parts_mut(), &mut effects);
                 slot_drop::log_deletions(&mut effects, &tables, &databases);
                 effects.log_writer.commit();
-                NotificationSender::new(&server, &mut effects, row).tell(0);
+                NotificationSender::new(&server, &mut effects, row).send_recorded_effects(0);
                 if keys > 0 {
                     log::notice!("Deleted {keys} keys in slot {number}, which another node owns now");
                 }
@@ -421,12 +421,12 @@ impl ClusterBus {
         };
         if !effects.ready.is_empty() {
             let ready = std::mem::take(&mut effects.ready).into();
-            server.workers[0].send(Message::Serve(UnservedKeys::new(ready)));
+            server.workers[0].send(Message::ServeWaiters(UnservedKeys::new(ready)));
         }
         let objects = tables.iter().map(|table| table.len() as u64).sum();
         server.background.lazyfree.free(objects, 0, Box::new(tables));
-        NotificationSender::new(&server, &mut effects, row).broadcast();
-        wake(&server, &mut effects);
+        NotificationSender::new(&server, &mut effects, row).send_broadcasts();
+        wake_workers(&server, &mut effects);
     }
 
     /// Assigns unowned slots that have keys to this node, and deletes the keys of slots that other nodes own.

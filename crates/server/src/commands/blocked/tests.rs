@@ -1,11 +1,11 @@
 //! Tests that timeouts are parsed as in Valkey.
 
-use super::{deadline_ms, end_ms};
+use super::{parse_deadline_ms, parse_end_ms};
 
 const NOW_MS: u64 = 1_700_000_000_000;
 
 #[test]
-fn timeouts_in_seconds_round_up_to_milliseconds() {
+fn timeouts_in_seconds_are_rounded_up_to_milliseconds() {
     let cases: [(&[u8], Option<u64>); 9] = [
         (b"0", None),
         (b"-0.0001", None),
@@ -19,12 +19,12 @@ fn timeouts_in_seconds_round_up_to_milliseconds() {
     ];
     for (text, wait_ms) in cases {
         let expected = Ok(wait_ms.map(|wait_ms| NOW_MS + wait_ms));
-        assert_eq!(deadline_ms(text, NOW_MS), expected, "{}", text.escape_ascii());
+        assert_eq!(parse_deadline_ms(text, NOW_MS), expected, "{}", text.escape_ascii());
     }
 }
 
 #[test]
-fn impossible_timeouts_are_told_apart() {
+fn invalid_timeouts_have_distinct_errors() {
     let cases: [(&[u8], &str); 10] = [
         (b"", "ERR timeout is not a float or out of range"),
         (b"x", "ERR timeout is not a float or out of range"),
@@ -38,9 +38,9 @@ fn impossible_timeouts_are_told_apart() {
         (b"9223372036854775", "ERR timeout is out of range"),
     ];
     for (text, error) in cases {
-        let refused = deadline_ms(text, NOW_MS).map_err(|error| String::from_utf8_lossy(&error.0).into_owned());
+        let refused = parse_deadline_ms(text, NOW_MS).map_err(|error| String::from_utf8_lossy(&error.0).into_owned());
         assert_eq!(refused, Err(error.to_owned()), "{}", text.escape_ascii());
     }
-    assert!(end_ms(-1, NOW_MS).is_err() && end_ms(i64::MAX, NOW_MS).is_err());
-    assert_eq!(end_ms(5, NOW_MS), Ok(Some(NOW_MS + 5)));
+    assert!(parse_end_ms(-1, NOW_MS).is_err() && parse_end_ms(i64::MAX, NOW_MS).is_err());
+    assert_eq!(parse_end_ms(5, NOW_MS), Ok(Some(NOW_MS + 5)));
 }

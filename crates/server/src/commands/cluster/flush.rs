@@ -1,14 +1,14 @@
 //! CLUSTER FLUSHSLOT.
 
-use super::{cluster_of, slot_of};
+use super::{parse_slot, require_cluster};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::slot_drop;
 use weft_config::id;
 
 pub(super) fn flush_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
-    cluster_of(ctx)?;
-    let slot = slot_of(ctx.arg(2))?;
+    require_cluster(ctx)?;
+    let slot = parse_slot(ctx.arg(2))?;
     let is = |name: &str| ctx.arg(3).eq_ignore_ascii_case(name.as_bytes());
     let in_background = match ctx.argc() {
         3 => ctx.server.config.boolean(id::LAZYFREE_LAZY_USER_FLUSH),

@@ -73,6 +73,6 @@ const HELP: &[&str] = &[
 
 /// Without a cluster, Valkey refuses this too.
 pub(super) fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    super::cluster_of(ctx)?;
+    super::require_cluster(ctx)?;
     ctx.reply_with_lines(HELP)
 }

@@ -30,14 +30,17 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("cluster|bumpepoch", leased(change::bump_epoch)),
     ("cluster|cancelslotmigrations", leased(migrations::cancel)),
     ("cluster|count-failure-reports", leased(count_failure_reports)),
-    ("cluster|countkeysinslot", leased(count_keys_in_slot).reaching_further()),
+    (
+        "cluster|countkeysinslot",
+        leased(count_keys_in_slot).with_undeclared_keys(),
+    ),
     ("cluster|delslots", leased(change::delete_slots)),
     ("cluster|delslotsrange", leased(change::delete_slots_range)),
     ("cluster|failover", leased(change::failover)),
     ("cluster|flushslot", super::context::exclusive(flush::flush_slot)),
     ("cluster|flushslots", leased(change::flush_slots)),
     ("cluster|forget", leased(change::forget)),
-    ("cluster|getkeysinslot", leased(keys_in_slot).reaching_further()),
+    ("cluster|getkeysinslot", leased(keys_in_slot).with_undeclared_keys()),
     ("cluster|getslotmigrations", leased(migrations::list)),
     ("cluster|help", leased(help::help)),
     ("cluster|info", leased(info)),
@@ -56,30 +59,34 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("cluster|setslot", leased(change::set_slot)),
     ("cluster|shards", leased(topology::shards)),
     ("cluster|slaves", leased(replicas)),
-    ("cluster|slot-stats", leased(statistics::slot_stats).reaching_further()),
+    (
+        "cluster|slot-stats",
+        leased(statistics::slot_stats).with_undeclared_keys(),
+    ),
     ("cluster|slots", leased(topology::slots)),
     ("cluster|syncslots", leased(migrations::sync)),
-    ("clusterscan", leased(scan::cluster_scan).reaching_further()),
+    ("clusterscan", leased(scan::cluster_scan).with_undeclared_keys()),
     ("readonly", leased(read_only)),
     ("readwrite", leased(read_write)),
 ];
 
 /// The error of all that needs a cluster.
-pub(super) const DISABLED: CommandError = CommandError::constant("ERR This instance has cluster support disabled");
+pub(super) const CLUSTER_DISABLED: CommandError =
+    CommandError::constant("ERR This instance has cluster support disabled");
 
 /// Returns the cluster, or the error without one.
-fn cluster_of<'a>(ctx: &Context<'a, '_>) -> Result<&'a Cluster, CommandError> {
-    ctx.server.cluster.as_ref().ok_or(DISABLED)
+fn require_cluster<'a>(ctx: &Context<'a, '_>) -> Result<&'a Cluster, CommandError> {
+    ctx.server.cluster.as_ref().ok_or(CLUSTER_DISABLED)
 }
 
 /// Looks at the state.
-fn look<R>(ctx: &Context<'_, '_>, at: impl FnOnce(&ClusterState) -> R) -> Result<R, CommandError> {
-    let cluster = cluster_of(ctx)?;
-    Ok(at(&crate::cluster_node::topology::lock_state(ctx.server, cluster)))
+fn with_state<R>(ctx: &Context<'_, '_>, read: impl FnOnce(&ClusterState) -> R) -> Result<R, CommandError> {
+    let cluster = require_cluster(ctx)?;
+    Ok(read(&crate::cluster_node::topology::lock_state(ctx.server, cluster)))
 }
 
 /// A slot's number.
-fn slot_of(word: &[u8]) -> Result<u16, CommandError> {
+fn parse_slot(word: &[u8]) -> Result<u16, CommandError> {
     parse_i64(word)
         .and_then(|slot| u16::try_from(slot).ok())
         .filter(|slot| usize::from(*slot) < SLOTS)
@@ -87,8 +94,8 @@ fn slot_of(word: &[u8]) -> Result<u16, CommandError> {
 }
 
 /// The error of a subcommand with words too many or too few, where the metadata permits them.
-fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
-    CommandError::about(
+fn wrong_argument_count(ctx: &Context<'_, '_>) -> CommandError {
+    CommandError::with_word(
         "ERR unknown subcommand or wrong number of arguments for '",
         ctx.arg(1),
         "'. Try CLUSTER HELP.",
@@ -96,7 +103,7 @@ fn wrong_words(ctx: &Context<'_, '_>) -> CommandError {
 }
 
 /// Returns the parts of a client on which the addresses of nodes depend.
-fn origin(client: &Client) -> RequesterInfo {
+fn requester_info(client: &Client) -> RequesterInfo {
     RequesterInfo {
         ipv6: client.local_address.starts_with('['),
         tls: client.flags.contains(ClientFlags::TLS),
@@ -105,49 +112,49 @@ fn origin(client: &Client) -> RequesterInfo {
 
 // ---- connections ------------------------------------------------------------------------------------------
 
-fn put_flag(ctx: &mut Context<'_, '_>, flag: ClientFlags, on: bool) -> CommandResult {
+fn set_client_flag(ctx: &mut Context<'_, '_>, flag: ClientFlags, on: bool) -> CommandResult {
     ctx.client.flags.set(flag, on);
     ctx.reply.ok();
     Ok(())
 }
 
 fn asking(ctx: &mut Context<'_, '_>) -> CommandResult {
-    cluster_of(ctx)?;
-    put_flag(ctx, ClientFlags::ASKING, true)
+    require_cluster(ctx)?;
+    set_client_flag(ctx, ClientFlags::ASKING, true)
 }
 
 fn read_only(ctx: &mut Context<'_, '_>) -> CommandResult {
-    put_flag(ctx, ClientFlags::READONLY, true)
+    set_client_flag(ctx, ClientFlags::READONLY, true)
 }
 
 fn read_write(ctx: &mut Context<'_, '_>) -> CommandResult {
-    put_flag(ctx, ClientFlags::READONLY, false)
+    set_client_flag(ctx, ClientFlags::READONLY, false)
 }
 
 // ---- looking ----------------------------------------------------------------------------------------------
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let up = cluster_of(ctx)?.view().is_up;
-    let text = look(ctx, |state| nodes_text::info_text(state, up))?;
+    let up = require_cluster(ctx)?.view().is_up;
+    let text = with_state(ctx, |state| nodes_text::info_text(state, up))?;
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
 
 fn nodes(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let origin = origin(ctx.client);
-    let text = look(ctx, |state| nodes_text::nodes_text(state, origin))?;
+    let origin = requester_info(ctx.client);
+    let text = with_state(ctx, |state| nodes_text::nodes_text(state, origin))?;
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
 
 fn my_id(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let id = look(ctx, |state| state.myself)?;
+    let id = with_state(ctx, |state| state.myself)?;
     ctx.reply.bulk(id.as_bytes());
     Ok(())
 }
 
 fn my_shard_id(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let shard = look(ctx, |state| state.me().shard)?;
+    let shard = with_state(ctx, |state| state.me().shard)?;
     ctx.reply.bulk(shard.as_bytes());
     Ok(())
 }
@@ -158,14 +165,16 @@ fn key_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn unknown_node(word: &[u8]) -> CommandError {
-    CommandError::about("ERR Unknown node ", word, "")
+fn unknown_node_error(word: &[u8]) -> CommandError {
+    CommandError::with_word("ERR Unknown node ", word, "")
 }
 
 fn replicas(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let origin = origin(ctx.client);
-    let lines = look(ctx, |state| {
-        let node = state.node_by_id(ctx.arg(2)).ok_or_else(|| unknown_node(ctx.arg(2)))?;
+    let origin = requester_info(ctx.client);
+    let lines = with_state(ctx, |state| {
+        let node = state
+            .node_by_id(ctx.arg(2))
+            .ok_or_else(|| unknown_node_error(ctx.arg(2)))?;
         if node.is_replica() {
             return Err(CommandError::constant("ERR The specified node is not a master"));
         }
@@ -181,8 +190,10 @@ fn replicas(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn count_failure_reports(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now_ms = ctx.now_ms;
-    let count = look(ctx, |state| {
-        let node = state.node_by_id(ctx.arg(2)).ok_or_else(|| unknown_node(ctx.arg(2)))?;
+    let count = with_state(ctx, |state| {
+        let node = state
+            .node_by_id(ctx.arg(2))
+            .ok_or_else(|| unknown_node_error(ctx.arg(2)))?;
         if node.flags.has_any(NodeFlags::FAIL) {
             return Ok::<usize, CommandError>(0);
         }
@@ -195,17 +206,17 @@ fn count_failure_reports(ctx: &mut Context<'_, '_>) -> CommandResult {
 // ---- keys of a slot ---------------------------------------------------------------------------------------
 
 /// Passes a slot to `look`. Returns `None` if another thread writes it at the moment; then the command is put off.
-fn view_slot<R>(ctx: &mut Context<'_, '_>, slot: u16, look: impl FnOnce(&crate::keyspace::Slot) -> R) -> Option<R> {
-    let reach = crate::keyspace::walk::WalkAccess::for_command(&ctx.keys.held, ctx.pass);
-    let seen = reach.read_slot(usize::from(slot), look);
+fn read_slot<R>(ctx: &mut Context<'_, '_>, slot: u16, visit: impl FnOnce(&crate::keyspace::Slot) -> R) -> Option<R> {
+    let access = crate::keyspace::walk::WalkAccess::for_command(&ctx.keys.held, ctx.pass);
+    let seen = access.read_slot(usize::from(slot), visit);
     if seen.is_none() {
-        ctx.after = NextStep::Defer;
+        ctx.next_step = NextStep::Defer;
     }
     seen
 }
 
 fn count_keys_in_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
-    cluster_of(ctx)?;
+    require_cluster(ctx)?;
     let slot = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let slot = u16::try_from(slot)
         .ok()
@@ -213,14 +224,14 @@ fn count_keys_in_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         .ok_or(CommandError::constant("ERR Invalid slot"))?;
     let db = ctx.keys.db;
     let count = |slot: &crate::keyspace::Slot| slot.table(db).map_or(0, |table| table.len());
-    if let Some(keys) = view_slot(ctx, slot, count) {
+    if let Some(keys) = read_slot(ctx, slot, count) {
         ctx.reply.integer(keys as i64);
     }
     Ok(())
 }
 
 fn keys_in_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
-    cluster_of(ctx)?;
+    require_cluster(ctx)?;
     let slot = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let count = parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let invalid = CommandError::constant("ERR Invalid slot or number of keys");
@@ -230,7 +241,7 @@ fn keys_in_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         .ok_or(invalid.clone())?;
     let count = usize::try_from(count).map_err(|_| invalid)?;
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
-    let found = view_slot(ctx, slot, |slot| {
+    let found = read_slot(ctx, slot, |slot| {
         let (mut bytes, mut found) = (Vec::new(), 0);
         for entry in slot.table(db).iter().flat_map(|table| table.iter()).take(count) {
             Reply::new(&mut bytes, protocol).bulk(entry.key());

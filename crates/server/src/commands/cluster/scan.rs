@@ -3,10 +3,10 @@
 
 use weft_resp::number::{parse_i64, parse_u64};
 
-use super::{cluster_of, slot_of};
+use super::{parse_slot, require_cluster};
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
-use crate::commands::generic::scan::{DEFAULT_COUNT, Filter, FilterVerdict, FoundNames, type_of_name};
+use crate::commands::generic::scan::{BulkNameList, DEFAULT_COUNT, FilterResult, ScanFilter, parse_type_name};
 use crate::keyspace::walk::WalkAccess;
 use weft_base::slots::SLOTS;
 use weft_base::slots::cluster_slot;
@@ -14,21 +14,21 @@ use weft_base::slots::slot_of_pattern;
 use weft_cluster::slot_tags::tag_for_slot;
 
 /// The position of a scan.
-struct ScanPosition {
+struct ClusterScanPosition {
     slot: u16,
     position: u32,
 }
 
 /// The arguments of a scan.
-struct ScanArguments<'a> {
-    from: Option<ScanPosition>,
+struct ClusterScanArguments<'a> {
+    start: Option<ClusterScanPosition>,
     /// The only slot to scan.
-    only: Option<u16>,
+    only_slot: Option<u16>,
     count: usize,
-    filter: Filter<&'a [u8]>,
+    filter: ScanFilter<&'a [u8]>,
 }
 
-fn cursor(word: &[u8]) -> Result<Option<ScanPosition>, CommandError> {
+fn parse_cursor(word: &[u8]) -> Result<Option<ClusterScanPosition>, CommandError> {
     let invalid = CommandError::constant("ERR Invalid cursor");
     if word == b"0" {
         return Ok(None);
@@ -40,18 +40,18 @@ fn cursor(word: &[u8]) -> Result<Option<ScanPosition>, CommandError> {
     let position = parse_u64(position)
         .and_then(|position| u32::try_from(position).ok())
         .ok_or(invalid)?;
-    Ok(Some(ScanPosition {
+    Ok(Some(ClusterScanPosition {
         slot: cluster_slot(tag),
         position,
     }))
 }
 
-fn wanted<'a>(ctx: &Context<'a, '_>) -> Result<ScanArguments<'a>, CommandError> {
-    let mut wanted = ScanArguments {
-        from: None,
-        only: None,
+fn parse_arguments<'a>(ctx: &Context<'a, '_>) -> Result<ClusterScanArguments<'a>, CommandError> {
+    let mut arguments = ClusterScanArguments {
+        start: None,
+        only_slot: None,
         count: DEFAULT_COUNT,
-        filter: Filter::of_pattern(ctx, b"*"),
+        filter: ScanFilter::from_pattern(ctx, b"*"),
     };
     let mut index = 2;
     while index < ctx.argc() {
@@ -61,56 +61,62 @@ fn wanted<'a>(ctx: &Context<'a, '_>) -> Result<ScanArguments<'a>, CommandError> 
             Some(next) if is("COUNT") => {
                 let number = parse_i64(next).ok_or(CommandError::NOT_AN_INTEGER)?;
                 let count = usize::try_from(number).ok().filter(|count| *count > 0);
-                wanted.count = count.ok_or(CommandError::SYNTAX)?;
+                arguments.count = count.ok_or(CommandError::SYNTAX)?;
             }
             Some(next) if is("MATCH") => {
-                wanted.filter.pattern = Filter::of_pattern(ctx, next).pattern;
+                arguments.filter.pattern = ScanFilter::from_pattern(ctx, next).pattern;
             }
-            Some(next) if is("TYPE") => wanted.filter.type_name = Some(type_of_name(next)?),
+            Some(next) if is("TYPE") => arguments.filter.type_name = Some(parse_type_name(next)?),
             Some(next) if is("SLOT") => {
-                if wanted.only.is_some() {
+                if arguments.only_slot.is_some() {
                     return Err(CommandError::constant("ERR SLOT option can only be specified once"));
                 }
-                wanted.only = Some(slot_of(next)?);
+                arguments.only_slot = Some(parse_slot(next)?);
             }
             _ => return Err(CommandError::SYNTAX),
         }
         index += 2;
     }
-    wanted.from = cursor(ctx.arg(1))?;
-    Ok(wanted)
+    arguments.start = parse_cursor(ctx.arg(1))?;
+    Ok(arguments)
 }
 
 pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let cluster = cluster_of(ctx)?;
-    let wanted = wanted(ctx)?;
-    let only = wanted.only.or_else(|| slot_of_pattern(wanted.filter.pattern?));
-    let Some(from) = wanted.from else {
+    let cluster = require_cluster(ctx)?;
+    let arguments = parse_arguments(ctx)?;
+    let only = arguments
+        .only_slot
+        .or_else(|| slot_of_pattern(arguments.filter.pattern?));
+    let Some(from) = arguments.start else {
         // The first step only returns the start, since the client may have contacted any node.
-        return reply(ctx, Some((only.unwrap_or(0), 0)), &FoundNames::new(ctx.reply.protocol));
+        return reply_with_names(
+            ctx,
+            Some((only.unwrap_or(0), 0)),
+            &BulkNameList::new(ctx.reply.protocol),
+        );
     };
-    if only.is_some_and(|only| only != from.slot) && wanted.only.is_some() {
+    if only.is_some_and(|only| only != from.slot) && arguments.only_slot.is_some() {
         return Err(CommandError::constant("ERR Invalid cursor"));
     }
     let view = cluster.view();
-    let mut found = FoundNames::new(ctx.reply.protocol);
-    let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
+    let mut found = BulkNameList::new(ctx.reply.protocol);
+    let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     let (mut slot, mut position, mut visited) = (from.slot, from.position, 0);
     let db = ctx.keys.db;
     let next = loop {
-        if reach.header(usize::from(slot)).may_hold(db) {
-            let rest = wanted.count.saturating_sub(visited);
-            let scanned = reach.read_slot(usize::from(slot), |data| {
+        if access.header(usize::from(slot)).may_hold(db) {
+            let rest = arguments.count.saturating_sub(visited);
+            let scanned = access.read_slot(usize::from(slot), |data| {
                 data.table(db)?.scan(position, rest, &mut |entry| {
                     visited += 1;
-                    if wanted.filter.judge(entry) == FilterVerdict::Wanted {
+                    if arguments.filter.evaluate(entry) == FilterResult::Included {
                         found.add(entry.key());
                     }
                 })
             });
             match scanned {
                 None if visited == 0 && slot == from.slot => {
-                    ctx.after = NextStep::Defer;
+                    ctx.next_step = NextStep::Defer;
                     return Ok(());
                 }
                 None => break Some((slot, position)),
@@ -123,14 +129,14 @@ pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
             break None;
         }
         slot += 1;
-        if visited >= wanted.count || !view.is_of_my_shard(slot) {
+        if visited >= arguments.count || !view.is_of_my_shard(slot) {
             break Some((slot, 0));
         }
     };
-    reply(ctx, next, &found)
+    reply_with_names(ctx, next, &found)
 }
 
-fn reply(ctx: &mut Context<'_, '_>, next: Option<(u16, u32)>, found: &FoundNames) -> CommandResult {
+fn reply_with_names(ctx: &mut Context<'_, '_>, next: Option<(u16, u32)>, found: &BulkNameList) -> CommandResult {
     ctx.reply.array(2);
     match next {
         None => ctx.reply.bulk(b"0"),

@@ -2,7 +2,7 @@
 
 use weft_resp::number::parse_i64;
 
-use super::{cluster_of, slot_of, wrong_words};
+use super::{parse_slot, require_cluster, wrong_argument_count};
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
 use crate::keyspace::slot_drop;
@@ -14,44 +14,48 @@ use weft_config::id;
 
 /// A metric of a slot, by which slots may be ordered.
 #[derive(Clone, Copy)]
-enum Metric {
+enum SlotMetric {
     Keys,
     Cost(SlotFigure),
 }
 
 /// All there is, in the order of the reply. Those behind the first are counted only if a parameter says so.
-const METRICS: [(&str, Metric); 4] = [
-    ("key-count", Metric::Keys),
-    ("cpu-usec", Metric::Cost(SlotFigure::CpuUs)),
-    ("network-bytes-in", Metric::Cost(SlotFigure::BytesIn)),
-    ("network-bytes-out", Metric::Cost(SlotFigure::BytesOut)),
+const METRICS: [(&str, SlotMetric); 4] = [
+    ("key-count", SlotMetric::Keys),
+    ("cpu-usec", SlotMetric::Cost(SlotFigure::CpuUs)),
+    ("network-bytes-in", SlotMetric::Cost(SlotFigure::BytesIn)),
+    ("network-bytes-out", SlotMetric::Cost(SlotFigure::BytesOut)),
 ];
 
 /// The slots that are shown, and their order.
-enum SlotSelection {
+enum SlotStatsQuery {
     /// These, by number.
     Range(u16, u16),
     /// So many with the most of something, or the least.
-    Ordered { by: Metric, limit: usize, descending: bool },
+    Ordered {
+        by: SlotMetric,
+        limit: usize,
+        descending: bool,
+    },
 }
 
 pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let view = cluster_of(ctx)?.view();
+    let view = require_cluster(ctx)?.view();
     let shown = match ctx.server.config.boolean(id::CLUSTER_SLOT_STATS_ENABLED) {
         true => &METRICS[..],
         false => &METRICS[..1],
     };
-    let wanted = wanted(ctx, shown)?;
-    let Some(slots) = chosen(ctx, &view, &wanted) else {
-        ctx.after = NextStep::Defer;
+    let query = parse_query(ctx, shown)?;
+    let Some(slots) = select_slots(ctx, &view, &query) else {
+        ctx.next_step = NextStep::Defer;
         return Ok(());
     };
     let mut rows = Vec::with_capacity(slots.len());
     for slot in slots {
         let mut row = Vec::with_capacity(shown.len());
         for (name, metric) in shown {
-            let Some(figure) = figure(ctx, slot, *metric) else {
-                ctx.after = NextStep::Defer;
+            let Some(figure) = slot_metric(ctx, slot, *metric) else {
+                ctx.next_step = NextStep::Defer;
                 return Ok(());
             };
             row.push((*name, figure));
@@ -73,14 +77,14 @@ pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Returns a metric of a slot, or `None` if another thread writes the slot at the moment.
-fn figure(ctx: &Context<'_, '_>, slot: u16, metric: Metric) -> Option<u64> {
+fn slot_metric(ctx: &Context<'_, '_>, slot: u16, metric: SlotMetric) -> Option<u64> {
     match metric {
-        Metric::Cost(figure) => Some(ctx.server.stats.slots.sum(slot, figure)),
-        Metric::Keys => {
-            let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
-            match reach.header(usize::from(slot)).may_hold_any() {
+        SlotMetric::Cost(figure) => Some(ctx.server.stats.slots.sum(slot, figure)),
+        SlotMetric::Keys => {
+            let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
+            match access.header(usize::from(slot)).may_hold_any() {
                 false => Some(0),
-                true => reach
+                true => access
                     .read_slot(usize::from(slot), slot_drop::count_keys_of_slot)
                     .map(|keys| keys as u64),
             }
@@ -89,13 +93,14 @@ fn figure(ctx: &Context<'_, '_>, slot: u16, metric: Metric) -> Option<u64> {
 }
 
 /// Returns the slots that are shown, in order, or `None` if another thread writes one of them at the moment.
-fn chosen(ctx: &Context<'_, '_>, view: &ClusterView, wanted: &SlotSelection) -> Option<Vec<u16>> {
+fn select_slots(ctx: &Context<'_, '_>, view: &ClusterView, query: &SlotStatsQuery) -> Option<Vec<u16>> {
     let of_shard = |slot: &u16| view.is_of_my_shard(*slot);
-    match *wanted {
-        SlotSelection::Range(first, last) => Some((first..=last).filter(of_shard).collect()),
-        SlotSelection::Ordered { by, limit, descending } => {
+    match *query {
+        SlotStatsQuery::Range(first, last) => Some((first..=last).filter(of_shard).collect()),
+        SlotStatsQuery::Ordered { by, limit, descending } => {
             let slots = (0..SLOTS as u16).filter(of_shard);
-            let figures: Option<Vec<(u64, u16)>> = slots.map(|slot| Some((figure(ctx, slot, by)?, slot))).collect();
+            let figures: Option<Vec<(u64, u16)>> =
+                slots.map(|slot| Some((slot_metric(ctx, slot, by)?, slot))).collect();
             let mut figures = figures?;
             figures.sort_by_key(|(figure, slot)| (if descending { u64::MAX - figure } else { *figure }, *slot));
             Some(figures.into_iter().take(limit).map(|(_, slot)| slot).collect())
@@ -103,26 +108,26 @@ fn chosen(ctx: &Context<'_, '_>, view: &ClusterView, wanted: &SlotSelection) -> 
     }
 }
 
-fn wanted(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<SlotSelection, CommandError> {
+fn parse_query(ctx: &Context<'_, '_>, metrics: &[(&str, SlotMetric)]) -> Result<SlotStatsQuery, CommandError> {
     let is = |name: &str| ctx.arg(2).eq_ignore_ascii_case(name.as_bytes());
     if is("slotsrange") && ctx.argc() == 5 {
-        let (first, last) = (slot_of(ctx.arg(3))?, slot_of(ctx.arg(4))?);
+        let (first, last) = (parse_slot(ctx.arg(3))?, parse_slot(ctx.arg(4))?);
         if first > last {
-            return Err(CommandError::text(format!(
+            return Err(CommandError::from_text(format!(
                 "ERR Start slot number {first} is greater than end slot number {last}"
             )));
         }
-        return Ok(SlotSelection::Range(first, last));
+        return Ok(SlotStatsQuery::Range(first, last));
     }
     if is("orderby") && ctx.argc() >= 4 {
-        return order(ctx, shown);
+        return parse_order_by(ctx, metrics);
     }
-    Err(wrong_words(ctx))
+    Err(wrong_argument_count(ctx))
 }
 
-fn order(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<SlotSelection, CommandError> {
-    let named = |(name, _): &&(&str, Metric)| ctx.arg(3).eq_ignore_ascii_case(name.as_bytes());
-    let (_, by) = shown
+fn parse_order_by(ctx: &Context<'_, '_>, metrics: &[(&str, SlotMetric)]) -> Result<SlotStatsQuery, CommandError> {
+    let named = |(name, _): &&(&str, SlotMetric)| ctx.arg(3).eq_ignore_ascii_case(name.as_bytes());
+    let (_, by) = metrics
         .iter()
         .find(named)
         .ok_or(CommandError::constant("ERR Unrecognized sort metric for ORDERBY."))?;
@@ -149,7 +154,7 @@ fn order(ctx: &Context<'_, '_>, shown: &[(&str, Metric)]) -> Result<SlotSelectio
         }
         index += 1;
     }
-    Ok(SlotSelection::Ordered {
+    Ok(SlotStatsQuery::Ordered {
         by: *by,
         limit: limit.unwrap_or(SLOTS),
         descending: descending.unwrap_or(true),

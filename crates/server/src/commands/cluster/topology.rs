@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_resp::Reply;
 
-use super::{cluster_of, origin};
+use super::{requester_info, require_cluster};
 use crate::commands::context::{CommandResult, Context};
 use weft_cluster::node::{Node, NodeId};
 use weft_cluster::settings::EndpointType;
@@ -12,8 +12,8 @@ use weft_cluster::state::{ClusterState, LinkInfo};
 use weft_cluster::view::{RequesterInfo, client_ip, client_port, endpoint_text};
 
 pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let origin = origin(ctx.client);
-    let cluster = cluster_of(ctx)?;
+    let origin = requester_info(ctx.client);
+    let cluster = require_cluster(ctx)?;
     let state = crate::cluster_node::topology::lock_state(ctx.server, cluster);
     let ranges = owned_ranges(&state);
     let reply = &mut ctx.reply;
@@ -27,7 +27,7 @@ pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
         reply.integer(first.into());
         reply.integer(last.into());
         for node in std::iter::once(owner).chain(replicas) {
-            slot_node(reply, &state, node, origin);
+            reply_slot_node(reply, &state, node, origin);
         }
     }
     Ok(())
@@ -49,7 +49,7 @@ fn owned_ranges(state: &ClusterState) -> Vec<(u16, u16, &Node)> {
 }
 
 /// A node in a range of CLUSTER SLOTS.
-fn slot_node(reply: &mut Reply<'_>, state: &ClusterState, node: &Node, origin: RequesterInfo) {
+fn reply_slot_node(reply: &mut Reply<'_>, state: &ClusterState, node: &Node, origin: RequesterInfo) {
     let kind = state.settings.endpoint_type;
     let (ip, hostname, zone) = (
         client_ip(node, origin.ipv6),
@@ -81,8 +81,8 @@ fn slot_node(reply: &mut Reply<'_>, state: &ClusterState, node: &Node, origin: R
 }
 
 pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let origin = origin(ctx.client);
-    let cluster = cluster_of(ctx)?;
+    let origin = requester_info(ctx.client);
+    let cluster = require_cluster(ctx)?;
     let state = crate::cluster_node::topology::lock_state(ctx.server, cluster);
     let mut shards: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
     for node in state.nodes.values() {
@@ -103,7 +103,7 @@ pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
         reply.bulk(b"nodes");
         reply.array(nodes.len());
         for node in nodes {
-            shard_node(reply, &state, node, origin);
+            reply_shard_node(reply, &state, node, origin);
         }
         reply.bulk(b"id");
         reply.bulk(shard.as_bytes());
@@ -112,7 +112,7 @@ pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// A node in a shard of CLUSTER SHARDS.
-fn shard_node(reply: &mut Reply<'_>, state: &ClusterState, node: &Node, origin: RequesterInfo) {
+fn reply_shard_node(reply: &mut Reply<'_>, state: &ClusterState, node: &Node, origin: RequesterInfo) {
     let map = reply.begin_map();
     let mut fields = 0;
     let mut name = |reply: &mut Reply<'_>, name: &str| {
@@ -162,7 +162,7 @@ fn shard_node(reply: &mut Reply<'_>, state: &ClusterState, node: &Node, origin: 
 }
 
 pub(super) fn links(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let cluster = cluster_of(ctx)?;
+    let cluster = require_cluster(ctx)?;
     let mut links: Vec<LinkInfo> = {
         let state = cluster.lock(&ctx.server.config);
         let known = state.links.values().filter(|link| link.node.is_some());

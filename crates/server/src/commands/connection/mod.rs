@@ -9,7 +9,7 @@ use super::error::CommandError;
 use super::permission;
 use crate::commands::connection::client::attributes::check_name;
 use crate::net::client::{BufferFigures, ClientFlags};
-use crate::notify::messages::leave;
+use crate::notify::messages::remove_all_registrations;
 use weft_acl::{DEFAULT_USER, DenialReason, DeniedAccess};
 use weft_config::{COMPATIBLE_VERSION, id};
 
@@ -27,13 +27,13 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 /// The version that clients of Redis get with `extended-redis-compatibility`.
 const REDIS_VERSION: &str = "7.2.4";
 
-const WRONG_PASSWORD: CommandError =
+const WRONG_PASSWORD_ERROR: CommandError =
     CommandError::constant("WRONGPASS invalid username-password pair or user is disabled.");
-const NO_PASSWORD: CommandError = CommandError::constant(
+const NO_PASSWORD_ERROR: CommandError = CommandError::constant(
     "ERR AUTH <password> called without any password configured for the default user. \
      Are you sure your configuration is correct?",
 );
-const HELLO_BEFORE_AUTH: CommandError = CommandError::constant(
+const HELLO_BEFORE_AUTH_ERROR: CommandError = CommandError::constant(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> \
      <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
 );
@@ -70,8 +70,8 @@ fn quit(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
-    super::transaction::discard_all(ctx);
-    leave(ctx.server, ctx.client);
+    super::transaction::discard_transaction(ctx);
+    remove_all_registrations(ctx.server, ctx.client);
     ctx.client.reset(ctx.server.acl.new_login());
     ctx.reply.protocol = ctx.client.protocol;
     ctx.reply.simple("RESET");
@@ -96,9 +96,9 @@ fn select(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn auth(ctx: &mut Context<'_, '_>) -> CommandResult {
     match ctx.argc() {
-        2 if ctx.server.acl.default_user_needs_no_password() => return Err(NO_PASSWORD),
-        2 => log_in(ctx, DEFAULT_USER, ctx.arg(1))?,
-        3 => log_in(ctx, ctx.arg(1), ctx.arg(2))?,
+        2 if ctx.server.acl.default_user_needs_no_password() => return Err(NO_PASSWORD_ERROR),
+        2 => authenticate(ctx, DEFAULT_USER, ctx.arg(1))?,
+        3 => authenticate(ctx, ctx.arg(1), ctx.arg(2))?,
         _ => return Err(CommandError::SYNTAX),
     }
     ctx.reply.ok();
@@ -106,7 +106,7 @@ fn auth(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Logs the client in. A failure leaves it as it was: logged in, if it was that before.
-fn log_in(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
+fn authenticate(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
     if let Some(login) = ctx.server.acl.log_in(user, password) {
         ctx.client.login = login;
         ctx.client.flags.set(ClientFlags::HAS_AUTHENTICATED, true);
@@ -114,20 +114,20 @@ fn log_in(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandRes
     }
     let refusal = DeniedAccess {
         reason: DenialReason::Auth,
-        context: permission::scene_of(ctx.client),
+        context: permission::denial_context(ctx.client),
         object: ctx.arg(0).to_vec(),
         user: user.to_vec(),
     };
     let client = ctx.client.list_line(ctx.now_ms, BufferFigures::default());
-    permission::note((ctx.server, ctx.keys.context.thread_index, ctx.now_ms), refusal, client);
-    Err(WRONG_PASSWORD)
+    permission::log_denial((ctx.server, ctx.keys.context.thread_index, ctx.now_ms), refusal, client);
+    Err(WRONG_PASSWORD_ERROR)
 }
 
 // ---- HELLO ------------------------------------------------------------------------------------------------
 
 /// The options of HELLO.
 #[derive(Default)]
-struct Hello<'a> {
+struct HelloOptions<'a> {
     protocol: Option<Protocol>,
     login: Option<(&'a [u8], &'a [u8])>,
     name: Option<&'a [u8]>,
@@ -136,10 +136,10 @@ struct Hello<'a> {
 fn hello(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_hello(ctx)?;
     if let Some((user, password)) = options.login {
-        log_in(ctx, user, password)?;
+        authenticate(ctx, user, password)?;
     }
     if !ctx.client.login.is_authenticated() {
-        return Err(HELLO_BEFORE_AUTH);
+        return Err(HELLO_BEFORE_AUTH_ERROR);
     }
     if let Some(name) = options.name {
         ctx.client.name = name.to_vec();
@@ -148,12 +148,12 @@ fn hello(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.client.protocol = protocol;
         ctx.reply.protocol = protocol;
     }
-    describe_server(ctx);
+    reply_with_server_properties(ctx);
     Ok(())
 }
 
-fn parse_hello<'a>(ctx: &Context<'a, '_>) -> Result<Hello<'a>, CommandError> {
-    let mut options = Hello::default();
+fn parse_hello<'a>(ctx: &Context<'a, '_>) -> Result<HelloOptions<'a>, CommandError> {
+    let mut options = HelloOptions::default();
     if ctx.argc() < 2 {
         return Ok(options);
     }
@@ -181,13 +181,17 @@ fn parse_hello<'a>(ctx: &Context<'a, '_>) -> Result<Hello<'a>, CommandError> {
             options.name = Some(ctx.arg(at + 1));
             at += 2;
         } else {
-            return Err(CommandError::about("ERR Syntax error in HELLO option '", option, "'"));
+            return Err(CommandError::with_word(
+                "ERR Syntax error in HELLO option '",
+                option,
+                "'",
+            ));
         }
     }
     Ok(options)
 }
 
-fn describe_server(ctx: &mut Context<'_, '_>) {
+fn reply_with_server_properties(ctx: &mut Context<'_, '_>) {
     let config = &ctx.server.config;
     let zone = config.text(id::AVAILABILITY_ZONE);
     let (name, version) = if config.boolean(id::EXTENDED_REDIS_COMPATIBILITY) {
@@ -209,7 +213,7 @@ fn describe_server(ctx: &mut Context<'_, '_>) {
     } else {
         "master"
     };
-    let has_scripts = super::registry().by_original_name(b"eval").is_some();
+    let has_scripts = super::registry().find_by_original_name(b"eval").is_some();
     let reply = &mut ctx.reply;
     reply.map(if zone.is_empty() { 7 } else { 8 });
     reply.bulk(b"server");

@@ -17,7 +17,7 @@ use crate::keyspace::{Seat, SlotTable, publish_header, ready_keys};
 use crate::notify::messages::NotificationSender;
 use crate::persistence::save;
 use crate::propagation::LogTarget;
-use crate::state::{Job, Server};
+use crate::state::{BackgroundJob, Server};
 use weft_base::slots::SLOTS;
 use weft_config::id;
 
@@ -35,17 +35,17 @@ const DATABASE_OUT_OF_RANGE: CommandError = CommandError::constant("ERR DB index
 ///
 /// # Errors
 /// When it is no number, or none of a database.
-pub fn database_index(ctx: &Context<'_, '_>, argument: &[u8]) -> Result<usize, CommandError> {
+pub fn parse_database_index(ctx: &Context<'_, '_>, argument: &[u8]) -> Result<usize, CommandError> {
     let number = parse_i64(argument).ok_or(CommandError::NOT_AN_INTEGER)?;
     if i32::try_from(number).is_err() {
         return Err(CommandError::constant(
             "ERR value is out of range, value must between -2147483648 and 2147483647",
         ));
     }
-    existing_database(ctx, number)
+    check_database_index(ctx, number)
 }
 
-fn existing_database(ctx: &Context<'_, '_>, number: i64) -> Result<usize, CommandError> {
+fn check_database_index(ctx: &Context<'_, '_>, number: i64) -> Result<usize, CommandError> {
     let counts = &ctx.server.keyspace.counts;
     let db = usize::try_from(number)
         .ok()
@@ -65,21 +65,21 @@ fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
     let databases = 0..ctx.server.keyspace.counts.databases();
     save::cancel_for_flush(ctx.server);
-    let DetachedTables { tables, keys } = empty(ctx, databases);
+    let DetachedTables { tables, keys } = empty_databases(ctx, databases);
     if ctx.server.config.save_points().is_empty() {
-        free(ctx, tables, keys, asynchronous);
+        free_and_reply(ctx, tables, keys, asynchronous);
     } else if asynchronous {
         let bytes = ctx.server.estimated_bytes_of_keys(keys);
         ctx.server.background.lazyfree.free(keys, bytes, Box::new(tables));
-        save_what_is_left(ctx, Vec::new());
+        free_and_save(ctx, Vec::new());
     } else {
-        save_what_is_left(ctx, tables);
+        free_and_save(ctx, tables);
     }
     Ok(())
 }
 
 /// Frees tables, replaces the last dump, so that the deleted data is not loaded again, and replies.
-fn save_what_is_left(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
+fn free_and_save(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
     let work = move |server: &Arc<Server>, seat: &mut Seat| {
         drop(tables);
         // A failure was logged; the data is deleted in any case.
@@ -87,11 +87,11 @@ fn save_what_is_left(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
         b"+OK\r\n".to_vec()
     };
     if ctx.may_block {
-        ctx.in_background(work);
+        ctx.reply_from_background(work);
     } else {
         // In a transaction or script, which must not take longer.
         ctx.reply.ok();
-        let job: Job = Box::new(move |server, seat| drop(work(server, seat)));
+        let job: BackgroundJob = Box::new(move |server, seat| drop(work(server, seat)));
         // The threads are gone only at shutdown.
         let _ = ctx.server.background.long_commands.send(job);
     }
@@ -100,8 +100,8 @@ fn save_what_is_left(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
 fn flushdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
     let db = ctx.keys.db;
-    let DetachedTables { tables, keys } = empty(ctx, db..db + 1);
-    free(ctx, tables, keys, asynchronous);
+    let DetachedTables { tables, keys } = empty_databases(ctx, db..db + 1);
+    free_and_reply(ctx, tables, keys, asynchronous);
     Ok(())
 }
 
@@ -116,32 +116,32 @@ fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
 }
 
 /// Empties databases, marks watches and queues waiters.
-fn empty(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> DetachedTables {
-    let taken = take_databases(
-        &mut everything(&mut ctx.keys.held),
+fn empty_databases(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> DetachedTables {
+    let detached = take_databases(
+        &mut whole_keyspace(&mut ctx.keys.held),
         databases.clone(),
         &ctx.server.keyspace,
         ctx.keys.context.thread_index,
     );
-    ctx.keys.effects.dirty += taken.keys;
+    ctx.keys.effects.dirty += detached.keys;
     // Also for empty databases: a replica may have keys there.
     ctx.keys.effects.log_for(LogTarget::ALL);
-    note_ready(ctx, databases);
+    queue_ready_waiters(ctx, databases);
     let seat = ctx.keys.context.thread_index;
-    NotificationSender::new(ctx.server, ctx.keys.effects, seat).invalidate_everything();
-    taken
+    NotificationSender::new(ctx.server, ctx.keys.effects, seat).invalidate_all_keys();
+    detached
 }
 
 /// Frees tables, and replies.
-fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchronous: bool) {
+fn free_and_reply(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, is_asynchronous: bool) {
     let bytes = ctx.server.estimated_bytes_of_keys(keys);
     if tables.is_empty() {
         ctx.reply.ok();
-    } else if asynchronous {
+    } else if is_asynchronous {
         ctx.server.background.lazyfree.free(keys, bytes, Box::new(tables));
         ctx.reply.ok();
     } else if ctx.may_block {
-        ctx.in_background(move |_, _| {
+        ctx.reply_from_background(move |_, _| {
             drop(tables);
             b"+OK\r\n".to_vec()
         });
@@ -152,7 +152,7 @@ fn free(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, asynchrono
     }
 }
 
-fn everything<'h, 'p>(held: &'h mut HeldLeases<'_, 'p>) -> WholeKeyspace<'h, 'p> {
+fn whole_keyspace<'h, 'p>(held: &'h mut HeldLeases<'_, 'p>) -> WholeKeyspace<'h, 'p> {
     let Some(all) = held.whole_keyspace() else {
         unreachable!("this command is bound as an exclusive one");
     };
@@ -170,11 +170,11 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let one = number(ctx.arg(1), "ERR invalid first DB index")?;
     let other = number(ctx.arg(2), "ERR invalid second DB index")?;
-    let (one, other) = (existing_database(ctx, one)?, existing_database(ctx, other)?);
+    let (one, other) = (check_database_index(ctx, one)?, check_database_index(ctx, other)?);
     if one != other {
-        swap(&mut everything(&mut ctx.keys.held), one, other, &ctx.keys.context);
+        swap_databases(&mut whole_keyspace(&mut ctx.keys.held), one, other, &ctx.keys.context);
         ctx.server.keyspace.before_images.record_swapped(one, other);
-        note_ready(ctx, [one, other].into_iter());
+        queue_ready_waiters(ctx, [one, other].into_iter());
     }
     ctx.keys.effects.dirty += 1;
     ctx.reply.ok();
@@ -182,12 +182,12 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Queues the waiters for keys of databases that changed as a whole.
-fn note_ready(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = usize> + Clone) {
+fn queue_ready_waiters(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = usize> + Clone) {
     if ctx.server.clients.blocked.keys() == 0 {
         return;
     }
     let hasher = &ctx.server.keyspace.hasher;
-    let all = everything(&mut ctx.keys.held);
+    let all = whole_keyspace(&mut ctx.keys.held);
     for index in 0..SLOTS {
         for db in databases.clone() {
             let hash = |name: &[u8]| hasher.hash(name);
@@ -196,14 +196,14 @@ fn note_ready(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = usize> 
     }
 }
 
-fn swap(all: &mut WholeKeyspace<'_, '_>, one: usize, other: usize, access: &AccessContext<'_>) {
+fn swap_databases(all: &mut WholeKeyspace<'_, '_>, first: usize, second: usize, access: &AccessContext<'_>) {
     for index in 0..SLOTS {
         let header = all.header(index);
-        if header.may_hold(one) || header.may_hold(other) {
+        if header.may_hold(first) || header.may_hold(second) {
             let (header, slot) = all.parts_mut(index);
-            touch_watchers_before_swap(slot, one, Some(other), access.now_ms);
-            touch_watchers_before_swap(slot, other, Some(one), access.now_ms);
-            slot.swap_databases(one, other);
+            touch_watchers_before_swap(slot, first, Some(second), access.now_ms);
+            touch_watchers_before_swap(slot, second, Some(first), access.now_ms);
+            slot.swap_databases(first, second);
             publish_header(header, slot);
         }
     }
@@ -212,11 +212,11 @@ fn swap(all: &mut WholeKeyspace<'_, '_>, one: usize, other: usize, access: &Acce
         thread_index: seat,
         ..
     } = *access;
-    let keys = counts.keys(other) as i64 - counts.keys(one) as i64;
-    let expiring = counts.with_expiry(other) as i64 - counts.with_expiry(one) as i64;
-    counts.add(seat, one, keys, expiring);
-    counts.add(seat, other, -keys, -expiring);
-    let volatile = counts.volatile_values(other) as i64 - counts.volatile_values(one) as i64;
-    counts.add_volatile(seat, one, volatile);
-    counts.add_volatile(seat, other, -volatile);
+    let keys = counts.keys(second) as i64 - counts.keys(first) as i64;
+    let expiring = counts.with_expiry(second) as i64 - counts.with_expiry(first) as i64;
+    counts.add(seat, first, keys, expiring);
+    counts.add(seat, second, -keys, -expiring);
+    let volatile = counts.volatile_values(second) as i64 - counts.volatile_values(first) as i64;
+    counts.add_volatile(seat, first, volatile);
+    counts.add_volatile(seat, second, -volatile);
 }

@@ -6,12 +6,12 @@ use weft_resp::number::parse_i64;
 use weft_table::ValueRef;
 
 use super::expire::is_already_expired;
-use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::ExpiryUpdate;
 use crate::keyspace::encoding_limits::EncodingParameters;
 use crate::keyspace::string_encoding::encode_string;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 use crate::observability::log;
 use weft_config::id;
 use weft_rdb::dump_payload;
@@ -26,20 +26,20 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 /// The time to encode or decode a byte of a collection, in ns.
 const COLLECTION_BYTE_NS: u64 = 5;
 /// Longer strings are compressed in the background.
-const IN_PLACE_BYTES: usize = 64 * 1024;
+const MAX_INLINE_COMPRESSION_BYTES: usize = 64 * 1024;
 
 fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
     let compress = ctx.server.config.boolean(id::RDBCOMPRESSION);
     let protocol = ctx.client.protocol;
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let large = match ctx.keys.read(0).map(|entry| entry.value()) {
         None => {
             ctx.reply.null();
             return Ok(());
         }
-        Some(ValueRef::Blob(blob)) if blob.len() > IN_PLACE_BYTES => blob.clone(),
+        Some(ValueRef::Blob(blob)) if blob.len() > MAX_INLINE_COMPRESSION_BYTES => blob.clone(),
         Some(ValueRef::Object(object)) if object.allocated_bytes() as u64 * COLLECTION_BYTE_NS > in_place_ns => {
-            ctx.leave();
+            ctx.detach();
             return Ok(());
         }
         Some(value) => {
@@ -47,22 +47,22 @@ fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
             return Ok(());
         }
     };
-    ctx.off_worker(move |_| {
+    ctx.run_without_keys(move |_| {
         let bytes = dump_payload::dump(ValueRef::Blob(&large), compress);
-        reply_bytes(protocol, |reply| reply.bulk(&bytes))
+        build_reply(protocol, |reply| reply.bulk(&bytes))
     })
 }
 
 /// The options of RESTORE.
 #[derive(Default)]
 struct RestoreOptions {
-    replace: bool,
-    absolute_ttl: bool,
+    should_replace: bool,
+    is_absolute_ttl: bool,
     idle_s: Option<u64>,
     frequency: Option<u8>,
 }
 
-fn restore_options(ctx: &Context<'_, '_>) -> Result<RestoreOptions, CommandError> {
+fn parse_restore_options(ctx: &Context<'_, '_>) -> Result<RestoreOptions, CommandError> {
     let mut options = RestoreOptions::default();
     let mut index = 4;
     while index < ctx.argc() {
@@ -70,8 +70,8 @@ fn restore_options(ctx: &Context<'_, '_>) -> Result<RestoreOptions, CommandError
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let next = (index + 1 < ctx.argc()).then(|| ctx.arg(index + 1));
         match next {
-            _ if is("REPLACE") => options.replace = true,
-            _ if is("ABSTTL") => options.absolute_ttl = true,
+            _ if is("REPLACE") => options.should_replace = true,
+            _ if is("ABSTTL") => options.is_absolute_ttl = true,
             Some(next) if is("IDLETIME") && options.frequency.is_none() => {
                 let idle_s = parse_i64(next).ok_or(CommandError::NOT_AN_INTEGER)?;
                 let invalid = CommandError::constant("ERR Invalid IDLETIME value, must be >= 0");
@@ -93,27 +93,27 @@ fn restore_options(ctx: &Context<'_, '_>) -> Result<RestoreOptions, CommandError
 
 /// Returns the expiry of the restored key, in milliseconds since the Unix epoch. A time to live that overflows wraps
 /// around into the past.
-fn restored_expiry(ctx: &Context<'_, '_>, absolute: bool) -> Result<Option<i64>, CommandError> {
+fn restored_expiry(ctx: &Context<'_, '_>, is_absolute: bool) -> Result<Option<i64>, CommandError> {
     let ttl = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
     if ttl < 0 {
         return Err(CommandError::constant("ERR Invalid TTL value, must be >= 0"));
     }
-    let base_ms = if absolute { 0 } else { ctx.now_ms as i64 };
+    let base_ms = if is_absolute { 0 } else { ctx.now_ms as i64 };
     Ok((ttl > 0).then(|| ttl.wrapping_add(base_ms)))
 }
 
 /// Logs a bad payload, at most once a second, because any client may send as many as it likes.
 #[cold]
-fn note_bad_payload(now_ms: u64, payload: &[u8]) {
-    static TOLD_S: AtomicU64 = AtomicU64::new(0);
-    static UNTOLD: AtomicU64 = AtomicU64::new(0);
+fn log_bad_payload(now_ms: u64, payload: &[u8]) {
+    static LAST_LOGGED_S: AtomicU64 = AtomicU64::new(0);
+    static SUPPRESSED_COUNT: AtomicU64 = AtomicU64::new(0);
     let now_s = now_ms / 1000;
-    if TOLD_S.swap(now_s, Ordering::Relaxed) == now_s {
-        UNTOLD.fetch_add(1, Ordering::Relaxed);
+    if LAST_LOGGED_S.swap(now_s, Ordering::Relaxed) == now_s {
+        SUPPRESSED_COUNT.fetch_add(1, Ordering::Relaxed);
         return;
     }
     let kind = payload.first().copied().unwrap_or_default();
-    let before = match UNTOLD.swap(0, Ordering::Relaxed) {
+    let before = match SUPPRESSED_COUNT.swap(0, Ordering::Relaxed) {
         0 => String::new(),
         count => format!(" ({count} more since the last such line)"),
     };
@@ -121,26 +121,28 @@ fn note_bad_payload(now_ms: u64, payload: &[u8]) {
 }
 
 fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let options = restore_options(ctx)?;
+    let options = parse_restore_options(ctx)?;
     let key = ctx.keys.write(0);
-    let taken = key.exists();
+    let key_exists = key.exists();
     drop(key);
-    if taken && !options.replace {
+    if key_exists && !options.should_replace {
         return Err(CommandError::constant("BUSYKEY Target key name already exists."));
     }
-    let at_ms = restored_expiry(ctx, options.absolute_ttl)?;
+    let at_ms = restored_expiry(ctx, options.is_absolute_ttl)?;
     let relaxed = ctx.server.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
-    if dump_payload::is_collection(ctx.arg(3)) && ctx.leaves_worker(ctx.arg(3).len() as u64 * COLLECTION_BYTE_NS) {
+    if dump_payload::is_collection(ctx.arg(3)) && ctx.detach_if_long(ctx.arg(3).len() as u64 * COLLECTION_BYTE_NS) {
         return Ok(());
     }
     if !dump_payload::is_valid(ctx.arg(3), relaxed) {
         return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
     }
     if let Some(kind) = dump_payload::foreign_type(ctx.arg(3)) {
-        return Err(CommandError::text(format!("ERR Unsupported foreign data type: {kind}")));
+        return Err(CommandError::from_text(format!(
+            "ERR Unsupported foreign data type: {kind}"
+        )));
     }
     let Some(loaded) = dump_payload::parse_payload(ctx.arg(3), &ctx.server.config.encoding_limits()) else {
-        note_bad_payload(ctx.now_ms, ctx.arg(3));
+        log_bad_payload(ctx.now_ms, ctx.arg(3));
         return Err(CommandError::constant("ERR Bad data format"));
     };
     let expired = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
@@ -150,7 +152,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     if expired {
         if deleted {
             key.effects().log_past_expiry(ctx.args.argument(1));
-            key.changed(Event::generic("del"));
+            key.changed(KeyspaceEvent::generic("del"));
         }
     } else {
         let expiry = at_ms.map_or(ExpiryUpdate::Remove, |at_ms| ExpiryUpdate::SetTo(at_ms.max(0) as u64));
@@ -161,7 +163,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
             entry.set_clock(clock);
         }
         if let Some(at_ms) = at_ms
-            && !options.absolute_ttl
+            && !options.is_absolute_ttl
         {
             let mut digits = itoa::Buffer::new();
             let mut words: Vec<&[u8]> = ctx.args.iter().collect();
@@ -169,7 +171,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
             words.push(b"ABSTTL");
             key.log_instead(&words);
         }
-        key.changed(Event::generic("restore"));
+        key.changed(KeyspaceEvent::generic("restore"));
     }
     ctx.reply.ok();
     Ok(())

@@ -2,11 +2,11 @@
 
 use weft_resp::number::parse_i64;
 
-use super::expiry_argument::{ExpiryUnit, any_absolute_ms};
+use super::expiry_argument::{ExpiryUnit, to_unix_ms};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::{ExpiryUpdate, LookupStatistics};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 use weft_config::id;
 
 /// The commands of this file and their handlers.
@@ -24,30 +24,30 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 /// Under which conditions an expiry is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Conditions {
+pub struct ExpiryConditions {
     /// `NX`: the key has none.
-    unset: bool,
+    if_persistent: bool,
     /// `XX`: the key has an expiry.
-    set: bool,
+    if_volatile: bool,
     /// `GT`: the new expiry is later.
-    later: bool,
+    if_later: bool,
     /// `LT`: the new expiry is earlier.
-    earlier: bool,
+    if_earlier: bool,
 }
 
-impl Conditions {
+impl ExpiryConditions {
     /// The conditions that options name.
     ///
     /// # Errors
     /// An option is unknown, or two exclude each other.
     pub fn parse<'a>(options: impl Iterator<Item = &'a [u8]>) -> Result<Self, CommandError> {
-        let mut conditions = Conditions::default();
+        let mut conditions = ExpiryConditions::default();
         for option in options {
             let named = [
-                ("NX", &mut conditions.unset),
-                ("XX", &mut conditions.set),
-                ("GT", &mut conditions.later),
-                ("LT", &mut conditions.earlier),
+                ("NX", &mut conditions.if_persistent),
+                ("XX", &mut conditions.if_volatile),
+                ("GT", &mut conditions.if_later),
+                ("LT", &mut conditions.if_earlier),
             ];
             match named
                 .into_iter()
@@ -55,15 +55,15 @@ impl Conditions {
             {
                 Some((_, condition)) => *condition = true,
                 None => {
-                    return Err(CommandError::about("ERR Unsupported option ", option, ""));
+                    return Err(CommandError::with_word("ERR Unsupported option ", option, ""));
                 }
             }
         }
-        let Conditions {
-            unset,
-            set,
-            later,
-            earlier,
+        let ExpiryConditions {
+            if_persistent: unset,
+            if_volatile: set,
+            if_later: later,
+            if_earlier: earlier,
         } = conditions;
         if unset && (set || later || earlier) {
             return Err(CommandError::constant(
@@ -82,8 +82,10 @@ impl Conditions {
     pub fn allow(self, current: Option<i64>, new: i64) -> bool {
         match current {
             // Never is later than any time.
-            None => !self.set && !self.later,
-            Some(current) => !self.unset && (!self.later || new > current) && (!self.earlier || new < current),
+            None => !self.if_volatile && !self.if_later,
+            Some(current) => {
+                !self.if_persistent && (!self.if_later || new > current) && (!self.if_earlier || new < current)
+            }
         }
     }
 }
@@ -106,22 +108,22 @@ fn pexpireat(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Returns `true` if a key that gets this expiry is deleted instead.
 pub fn is_already_expired(ctx: &Context<'_, '_>, at_ms: i64) -> bool {
-    at_ms <= ctx.alive_ms() as i64 && !ctx.server.config.boolean(id::IMPORT_MODE)
+    at_ms <= ctx.expiry_time_ms() as i64 && !ctx.server.config.boolean(id::IMPORT_MODE)
 }
 
 /// Before which time a key that is given this expiry is deleted instead, ms since the epoch.
 #[inline]
-pub fn passed_ms(ctx: &Context<'_, '_>, expiry: ExpiryUpdate) -> u64 {
+pub fn deletion_threshold_ms(ctx: &Context<'_, '_>, expiry: ExpiryUpdate) -> u64 {
     match expiry {
-        ExpiryUpdate::SetTo(_) if !ctx.server.config.boolean(id::IMPORT_MODE) => ctx.alive_ms(),
+        ExpiryUpdate::SetTo(_) if !ctx.server.config.boolean(id::IMPORT_MODE) => ctx.expiry_time_ms(),
         ExpiryUpdate::SetTo(_) | ExpiryUpdate::Keep | ExpiryUpdate::Remove => 0,
     }
 }
 
 fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
-    let conditions = Conditions::parse(ctx.args.iter().skip(3))?;
+    let conditions = ExpiryConditions::parse(ctx.args.iter().skip(3))?;
     let amount = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
-    let at_ms = any_absolute_ms(amount, unit, ctx.now_ms, ctx.command.full_name)?;
+    let at_ms = to_unix_ms(amount, unit, ctx.now_ms, ctx.command.full_name)?;
     let delete = is_already_expired(ctx, at_ms);
     let mut key = ctx.keys.write(0);
     let allowed = key
@@ -131,7 +133,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     } else if delete {
         key.delete_with_past_expiry();
         key.effects().log_past_expiry(ctx.args.argument(1));
-        key.changed(Event::EXPIRED);
+        key.changed(KeyspaceEvent::EXPIRED);
     } else {
         key.set_expiry(Some(at_ms.max(0) as u64));
         if key.effects().is_logging() {
@@ -140,7 +142,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
             words.extend(ctx.args.iter().skip(3));
             key.log_instead(&words);
         }
-        key.changed(Event::generic("expire"));
+        key.changed(KeyspaceEvent::generic("expire"));
     }
     ctx.reply.integer(i64::from(allowed));
     Ok(())
@@ -151,7 +153,7 @@ fn persist(ctx: &mut Context<'_, '_>) -> CommandResult {
     let expires = key.use_entry().is_some_and(|entry| entry.expire_at_ms().is_some());
     if expires {
         key.set_expiry(None);
-        key.changed(Event::generic("persist"));
+        key.changed(KeyspaceEvent::generic("persist"));
     }
     ctx.reply.integer(i64::from(expires));
     Ok(())
@@ -159,7 +161,7 @@ fn persist(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn ttl(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now_ms = ctx.now_ms as i64;
-    reply_with_expiry(ctx, |at_ms| in_seconds(at_ms.saturating_sub(now_ms).max(0)))
+    reply_with_expiry(ctx, |at_ms| round_to_seconds(at_ms.saturating_sub(now_ms).max(0)))
 }
 
 fn pttl(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -168,7 +170,7 @@ fn pttl(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn expiretime(ctx: &mut Context<'_, '_>) -> CommandResult {
-    reply_with_expiry(ctx, in_seconds)
+    reply_with_expiry(ctx, round_to_seconds)
 }
 
 fn pexpiretime(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -176,16 +178,16 @@ fn pexpiretime(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Rounds milliseconds to seconds.
-pub fn in_seconds(ms: i64) -> i64 {
+pub fn round_to_seconds(ms: i64) -> i64 {
     ms / 1000 + i64::from(ms % 1000 >= 500)
 }
 
 /// Replies with `show` of the key's expiry, -1 without an expiry, -2 without the key.
-fn reply_with_expiry(ctx: &mut Context<'_, '_>, show: impl FnOnce(i64) -> i64) -> CommandResult {
+fn reply_with_expiry(ctx: &mut Context<'_, '_>, convert: impl FnOnce(i64) -> i64) -> CommandResult {
     let db = ctx.keys.db;
     let answer = match ctx.keys.read_with(0, db, LookupStatistics::No) {
         None => -2,
-        Some(entry) => entry.expire_at_ms().map_or(-1, |at_ms| show(at_ms as i64)),
+        Some(entry) => entry.expire_at_ms().map_or(-1, |at_ms| convert(at_ms as i64)),
     };
     ctx.reply.integer(answer);
     Ok(())

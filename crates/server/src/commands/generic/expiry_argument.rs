@@ -19,7 +19,7 @@ pub enum ExpiryUnit {
 
 impl ExpiryUnit {
     /// The unit that an option of SET names.
-    pub fn of_option(option: &[u8]) -> Option<Self> {
+    pub fn from_option(option: &[u8]) -> Option<Self> {
         let units = [
             ("EX", ExpiryUnit::Seconds),
             ("PX", ExpiryUnit::Milliseconds),
@@ -32,11 +32,11 @@ impl ExpiryUnit {
             .map(|(_, unit)| unit)
     }
 
-    fn in_seconds(self) -> bool {
+    fn is_in_seconds(self) -> bool {
         matches!(self, ExpiryUnit::Seconds | ExpiryUnit::UnixSeconds)
     }
 
-    fn relative(self) -> bool {
+    fn is_relative(self) -> bool {
         matches!(self, ExpiryUnit::Seconds | ExpiryUnit::Milliseconds)
     }
 }
@@ -45,30 +45,35 @@ impl ExpiryUnit {
 ///
 /// # Errors
 /// When the amount is no integer, not positive, or too large for a 64-bit time.
-pub fn absolute_ms(amount: &[u8], unit: ExpiryUnit, now_ms: u64, command: &str) -> Result<u64, CommandError> {
+pub fn parse_positive_expiry_ms(
+    amount: &[u8],
+    unit: ExpiryUnit,
+    now_ms: u64,
+    command: &str,
+) -> Result<u64, CommandError> {
     let amount = parse_i64(amount).ok_or(CommandError::NOT_AN_INTEGER)?;
     if amount <= 0 {
-        return Err(invalid_expire_time(command));
+        return Err(invalid_expire_time_error(command));
     }
-    any_absolute_ms(amount, unit, now_ms, command).map(|at| at as u64)
+    to_unix_ms(amount, unit, now_ms, command).map(|at| at as u64)
 }
 
 /// The time that any amount means, in ms since the epoch; negative when it lies before that.
 ///
 /// # Errors
 /// When the amount is too large for a 64-bit time.
-pub fn any_absolute_ms(amount: i64, unit: ExpiryUnit, now_ms: u64, command: &str) -> Result<i64, CommandError> {
-    let ms = if unit.in_seconds() {
+pub fn to_unix_ms(amount: i64, unit: ExpiryUnit, now_ms: u64, command: &str) -> Result<i64, CommandError> {
+    let ms = if unit.is_in_seconds() {
         amount.checked_mul(1000)
     } else {
         Some(amount)
     };
-    let base_ms = if unit.relative() { now_ms as i64 } else { 0 };
+    let base_ms = if unit.is_relative() { now_ms as i64 } else { 0 };
     ms.and_then(|ms| ms.checked_add(base_ms))
-        .ok_or_else(|| invalid_expire_time(command))
+        .ok_or_else(|| invalid_expire_time_error(command))
 }
 
 /// The error about a time that is none.
-pub fn invalid_expire_time(command: &str) -> CommandError {
-    CommandError::text(format!("ERR invalid expire time in '{command}' command"))
+pub fn invalid_expire_time_error(command: &str) -> CommandError {
+    CommandError::from_text(format!("ERR invalid expire time in '{command}' command"))
 }

@@ -18,12 +18,12 @@ use weft_values::packed::PackedKind;
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
-use crate::commands::generic::database::database_index;
+use crate::commands::generic::database::parse_database_index;
 use crate::commands::generic::object::encoding_name;
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite, LookupStatistics};
 use crate::keyspace::effects::RemovalCause;
 use crate::keyspace::expiry::log_expired_fields;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -41,7 +41,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 const SAME_OBJECT: CommandError = CommandError::constant("ERR source and destination objects are the same");
 
 /// Bytes of a collection that are copied in a nanosecond.
-const COPIED_BYTES_A_NS: u64 = 2;
+const COPIED_BYTES_PER_NS: u64 = 2;
 
 /// The name of a value's type, as TYPE and SCAN know it.
 pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
@@ -53,7 +53,7 @@ pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
 }
 
 /// Returns an owned copy of a value; large strings are shared, not copied.
-fn duplicate(value: ValueRef<'_, Value>) -> OwnedValue<Value> {
+fn duplicate_value(value: ValueRef<'_, Value>) -> OwnedValue<Value> {
     match value {
         ValueRef::Int(number) => OwnedValue::Int(number),
         ValueRef::Bytes(bytes) => OwnedValue::Bytes(bytes.to_vec()),
@@ -81,12 +81,12 @@ fn touch(ctx: &mut Context<'_, '_>) -> CommandResult {
     count_existing(ctx, LookupStatistics::Always)
 }
 
-fn count_existing(ctx: &mut Context<'_, '_>, touch: LookupStatistics) -> CommandResult {
+fn count_existing(ctx: &mut Context<'_, '_>, statistics: LookupStatistics) -> CommandResult {
     let db = ctx.keys.db;
     let mut existing = 0;
     for index in 0..ctx.keys.len() {
         ctx.keys.prefetch_ahead(index);
-        existing += i64::from(ctx.keys.read_with(index, db, touch).is_some());
+        existing += i64::from(ctx.keys.read_with(index, db, statistics).is_some());
     }
     ctx.reply.integer(existing);
     Ok(())
@@ -107,7 +107,7 @@ fn delete_keys(ctx: &mut Context<'_, '_>, cause: RemovalCause) -> CommandResult 
         ctx.keys.prefetch_ahead(index);
         let mut key = ctx.keys.write(index);
         if key.delete_for(cause) {
-            key.changed(Event::generic("del"));
+            key.changed(KeyspaceEvent::generic("del"));
             deleted += 1;
         }
     }
@@ -141,7 +141,7 @@ fn renamenx(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (from, to) = (ctx.keys.db, database_index(ctx, ctx.arg(2))?);
+    let (from, to) = (ctx.keys.db, parse_database_index(ctx, ctx.arg(2))?);
     if from == to {
         return Err(SAME_OBJECT);
     }
@@ -166,7 +166,7 @@ type DatabaseKey = (usize, usize);
 fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, events: [&'static str; 2]) {
     let clock = ctx.keys.context.clock;
     let mut source = ctx.keys.write_in(from.0, from.1);
-    let was_raw = source.entry().is_some_and(is_raw);
+    let was_raw = source.entry().is_some_and(has_raw_encoding);
     let removed = source.remove();
     source.changed_with_another_key();
     let Some(removed) = removed else {
@@ -174,25 +174,25 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, eve
     };
     let mut target = ctx.keys.write_in(to.0, to.1);
     target.insert_removed(removed);
-    keep_raw(&mut target, was_raw);
+    preserve_raw_encoding(&mut target, was_raw);
     if let Some(entry) = target.entry() {
         entry.set_clock(clock.for_new_entry());
     }
     target.changed_with_another_key();
     // Counted as one change together with the next; waiters for the source may learn that it is gone.
     let source = ctx.keys.write_in(from.0, from.1);
-    source.changed_times(Event::generic(events[0]), 0);
-    ctx.keys.write_in(to.0, to.1).changed(Event::generic(events[1]));
+    source.changed_times(KeyspaceEvent::generic(events[0]), 0);
+    ctx.keys.write_in(to.0, to.1).changed(KeyspaceEvent::generic(events[1]));
 }
 
-fn is_raw(entry: EntryRef<'_, Value>) -> bool {
+fn has_raw_encoding(entry: EntryRef<'_, Value>) -> bool {
     encoding_name(entry) == "raw"
 }
 
 /// A string keeps the encoding `raw` under a shorter key, with which it would have another one.
-fn keep_raw(target: &mut KeyWrite<'_>, was_raw: bool) {
+fn preserve_raw_encoding(target: &mut KeyWrite<'_>, was_raw: bool) {
     if was_raw
-        && !target.entry().is_some_and(is_raw)
+        && !target.entry().is_some_and(has_raw_encoding)
         && let Some(mut entry) = target.entry_mut()
     {
         entry.bytes_mut(0);
@@ -200,7 +200,7 @@ fn keep_raw(target: &mut KeyWrite<'_>, was_raw: bool) {
 }
 
 /// The options of COPY: the database of the copy, and whether it may replace a key.
-fn copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
+fn parse_copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
     let (mut db, mut replace) = (ctx.keys.db, false);
     let mut index = 3;
     while index < ctx.argc() {
@@ -208,7 +208,7 @@ fn copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
         if option.eq_ignore_ascii_case(b"REPLACE") {
             replace = true;
         } else if option.eq_ignore_ascii_case(b"DB") && index + 1 < ctx.argc() {
-            db = database_index(ctx, ctx.arg(index + 1))?;
+            db = parse_database_index(ctx, ctx.arg(index + 1))?;
             index += 1;
         } else {
             return Err(CommandError::SYNTAX);
@@ -219,9 +219,9 @@ fn copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
 }
 
 fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (db, replace) = copy_options(ctx)?;
-    let in_place_ns = ctx.in_place_ns();
-    let now_ms = ctx.alive_ms();
+    let (db, replace) = parse_copy_options(ctx)?;
+    let in_place_ns = ctx.max_worker_ns();
+    let now_ms = ctx.expiry_time_ms();
     if db == ctx.keys.db && ctx.keys.name(0) == ctx.keys.name(1) {
         return Err(SAME_OBJECT);
     }
@@ -230,14 +230,14 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     };
     if let ValueRef::Object(object) = source.value()
-        && object.allocated_bytes() as u64 / COPIED_BYTES_A_NS > in_place_ns
+        && object.allocated_bytes() as u64 / COPIED_BYTES_PER_NS > in_place_ns
     {
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
-    let copy = duplicate(source.value());
+    let copy = duplicate_value(source.value());
     let expiry = source.expire_at_ms().map_or(ExpiryUpdate::Remove, ExpiryUpdate::SetTo);
-    let was_raw = is_raw(source);
+    let was_raw = has_raw_encoding(source);
     let mut target = ctx.keys.write_in(1, db);
     if target.exists() && !replace {
         ctx.reply.integer(0);
@@ -253,10 +253,10 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     target.set(value, expiry);
     let expired = target
-        .change_hash(|hash| take_expired(hash, now_ms))
+        .change_hash(|hash| remove_expired_fields(hash, now_ms))
         .unwrap_or_default();
-    keep_raw(&mut target, was_raw);
-    target.changed(Event::generic("copy_to"));
+    preserve_raw_encoding(&mut target, was_raw);
+    target.changed(KeyspaceEvent::generic("copy_to"));
     if !expired.is_empty() && ctx.keys.effects.is_logging() {
         // Replicas copy the fields, too.
         let words: Vec<&[u8]> = ctx.args.iter().collect();
@@ -271,7 +271,7 @@ fn copy(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Removes the expired fields from a copied hash, unless there are no others, and returns their names. A hash with only
 /// expired fields keeps them until they are deleted, like the hash it was copied from.
-fn take_expired(hash: &mut Hash, now_ms: u64) -> Vec<Box<[u8]>> {
+fn remove_expired_fields(hash: &mut Hash, now_ms: u64) -> Vec<Box<[u8]>> {
     let mut expired = Vec::new();
     if hash.has_expired_fields(now_ms) && hash.iter(now_ms).next().is_some() {
         hash.remove_expired(now_ms, usize::MAX, |name| expired.push(name.into()));

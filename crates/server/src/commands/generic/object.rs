@@ -22,16 +22,20 @@ const EMBEDDED_BYTES: usize = 128;
 /// Valkey's overhead beyond key and string: object header, string headers, terminators.
 const EMBEDDED_OVERHEAD_BYTES: usize = 15;
 /// Longer keys have a longer header.
-const SHORT_KEY_BYTES: usize = 31;
+const MAX_SHORT_KEY_BYTES: usize = 31;
 const LONG_KEY_OVERHEAD_BYTES: usize = 2;
 
 /// The name under which OBJECT ENCODING reports how an entry's value is stored.
 pub fn encoding_name(entry: EntryRef<'_, Value>) -> &'static str {
-    if entry.is_raw() { "raw" } else { encoding_of_new(entry) }
+    if entry.is_raw() {
+        "raw"
+    } else {
+        unmodified_encoding(entry)
+    }
 }
 
 /// The name that the value would have if it had not been modified in place.
-fn encoding_of_new(entry: EntryRef<'_, Value>) -> &'static str {
+fn unmodified_encoding(entry: EntryRef<'_, Value>) -> &'static str {
     let length = match entry.value() {
         ValueRef::Int(_) => return "int",
         ValueRef::Bytes(bytes) => bytes.len(),
@@ -48,7 +52,7 @@ fn encoding_of_new(entry: EntryRef<'_, Value>) -> &'static str {
 
 /// Returns `true` if Valkey would store a string of `length` bytes in one allocation with its key.
 fn is_embedded(key_length: usize, length: usize) -> bool {
-    let more = if key_length > SHORT_KEY_BYTES {
+    let more = if key_length > MAX_SHORT_KEY_BYTES {
         LONG_KEY_OVERHEAD_BYTES
     } else {
         0
@@ -57,9 +61,9 @@ fn is_embedded(key_length: usize, length: usize) -> bool {
 }
 
 /// Runs `show` on the entry without counting that as a use; null without the key.
-fn look<R>(ctx: &mut Context<'_, '_>, show: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
+fn with_entry<R>(ctx: &mut Context<'_, '_>, visit: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
     let db = ctx.keys.db;
-    let shown = ctx.keys.read_with(0, db, LookupStatistics::NoEvent).map(show);
+    let shown = ctx.keys.read_with(0, db, LookupStatistics::NoEvent).map(visit);
     if shown.is_none() {
         ctx.reply.null();
     }
@@ -67,14 +71,14 @@ fn look<R>(ctx: &mut Context<'_, '_>, show: impl FnOnce(EntryRef<'_, Value>) -> 
 }
 
 fn encoding(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if let Some(name) = look(ctx, encoding_name) {
+    if let Some(name) = with_entry(ctx, encoding_name) {
         ctx.reply.bulk(name.as_bytes());
     }
     Ok(())
 }
 
 fn refcount(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if look(ctx, |_| ()).is_some() {
+    if with_entry(ctx, |_| ()).is_some() {
         // To clients, no two keys share a value.
         ctx.reply.integer(1);
     }
@@ -83,7 +87,7 @@ fn refcount(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn idletime(ctx: &mut Context<'_, '_>) -> CommandResult {
     let access_clock = ctx.keys.context.clock;
-    let Some(clock) = look(ctx, |entry| entry.clock()) else {
+    let Some(clock) = with_entry(ctx, |entry| entry.clock()) else {
         return Ok(());
     };
     if access_clock.is_lfu {
@@ -98,7 +102,7 @@ fn idletime(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn freq(ctx: &mut Context<'_, '_>) -> CommandResult {
     let access_clock = ctx.keys.context.clock;
-    let Some(clock) = look(ctx, |entry| entry.clock()) else {
+    let Some(clock) = with_entry(ctx, |entry| entry.clock()) else {
         return Ok(());
     };
     if !access_clock.is_lfu {

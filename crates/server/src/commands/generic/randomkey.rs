@@ -18,27 +18,27 @@ use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk};
 use weft_base::slots::SLOTS;
 
 /// The command of this file and its handler.
-pub const BINDINGS: &[(&str, Binding)] = &[("randomkey", leased(randomkey).reaching_further())];
+pub const BINDINGS: &[(&str, Binding)] = &[("randomkey", leased(randomkey).with_undeclared_keys())];
 
 /// Draws until the search becomes systematic.
-const DRAWS: usize = 512;
+const MAX_DRAWS: usize = 512;
 /// Below this number of keys the occupied slots are listed.
-const SPARSE_KEYS: u64 = SLOTS as u64 / 32;
+const SPARSE_DATABASE_KEYS: u64 = SLOTS as u64 / 32;
 /// The number of keys that the systematic search examines.
-const SEARCHED_KEYS: usize = 1000;
+const MAX_SEARCHED_KEYS: usize = 1000;
 
 /// The maximum number of expired keys that one search reports.
-const EXPIRED_MOST: usize = 100;
+const MAX_EXPIRED_KEYS: usize = 100;
 
 fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let search = Search {
-        reach: WalkAccess::for_command(&ctx.keys.held, ctx.pass),
+    let search = RandomKeySearch {
+        access: WalkAccess::for_command(&ctx.keys.held, ctx.pass),
         db: ctx.keys.db,
         keys: ctx.server.keyspace.counts.keys(ctx.keys.db),
         alive_at_ms: (!ctx.keys.context.sees_expired).then_some(ctx.now_ms),
         expired: RefCell::default(),
     };
-    let found = search.run();
+    let found = search.find_random_key();
     let hasher = &ctx.server.keyspace.hasher;
     for name in search.expired.into_inner() {
         let key = PlannedKey::unnamed(hasher.hash(&name));
@@ -51,8 +51,8 @@ fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-struct Search<'r, 'p> {
-    reach: WalkAccess<'r, 'p>,
+struct RandomKeySearch<'r, 'p> {
+    access: WalkAccess<'r, 'p>,
     db: usize,
     /// About how many keys the database has.
     keys: u64,
@@ -61,31 +61,31 @@ struct Search<'r, 'p> {
     expired: RefCell<BTreeSet<Vec<u8>>>,
 }
 
-impl Search<'_, '_> {
-    fn run(&self) -> Option<Vec<u8>> {
-        let drawn = if self.keys < SPARSE_KEYS {
+impl RandomKeySearch<'_, '_> {
+    fn find_random_key(&self) -> Option<Vec<u8>> {
+        let drawn = if self.keys < SPARSE_DATABASE_KEYS {
             let occupied: Vec<usize> = (0..SLOTS)
-                .filter(|slot| self.reach.header(*slot).may_hold(self.db))
+                .filter(|slot| self.access.header(*slot).may_hold(self.db))
                 .collect();
             if occupied.is_empty() {
                 return None;
             }
-            self.draw(|| occupied[fastrand::usize(..occupied.len())])
+            self.draw_key(|| occupied[fastrand::usize(..occupied.len())])
         } else {
-            self.draw(|| fastrand::usize(..SLOTS))
+            self.draw_key(|| fastrand::usize(..SLOTS))
         };
-        drawn.or_else(|| self.search())
+        drawn.or_else(|| self.search_from_random_slot())
     }
 
     /// Draws slots until one yields a key.
-    fn draw(&self, mut slot: impl FnMut() -> usize) -> Option<Vec<u8>> {
-        let full = well_filled(self.keys);
-        (0..DRAWS).find_map(|_| {
-            let slot = slot();
-            if !self.reach.header(slot).may_hold(self.db) {
+    fn draw_key(&self, mut draw_slot: impl FnMut() -> usize) -> Option<Vec<u8>> {
+        let full = acceptance_bound(self.keys);
+        (0..MAX_DRAWS).find_map(|_| {
+            let slot = draw_slot();
+            if !self.access.header(slot).may_hold(self.db) {
                 return None;
             }
-            let picked = self.reach.read_slot(slot, |data| {
+            let picked = self.access.read_slot(slot, |data| {
                 let table = data.table(self.db)?;
                 let accepted = fastrand::usize(..full) < table.len();
                 let entry = accepted.then(|| table.random(fastrand::u64(..)))??;
@@ -96,17 +96,18 @@ impl Search<'_, '_> {
     }
 
     /// Looks for any key from a random place on, in databases where nearly everything has expired.
-    fn search(&self) -> Option<Vec<u8>> {
+    fn search_from_random_slot(&self) -> Option<Vec<u8>> {
         let start = Cursor::at_slot(fastrand::usize(..SLOTS));
-        self.first_from(start).or_else(|| self.first_from(Cursor::START))
+        self.first_live_key_from(start)
+            .or_else(|| self.first_live_key_from(Cursor::START))
     }
 
-    fn first_from(&self, start: Cursor) -> Option<Vec<u8>> {
+    fn first_live_key_from(&self, start: Cursor) -> Option<Vec<u8>> {
         let mut found = None;
-        let mut left = SEARCHED_KEYS;
+        let mut left = MAX_SEARCHED_KEYS;
         let mut cursor = start;
         while found.is_none() && left > 0 {
-            let stop = walk(&self.reach, self.db, cursor, 1, &mut |_, entry| {
+            let stop = walk(&self.access, self.db, cursor, 1, &mut |_, entry| {
                 left = left.saturating_sub(1);
                 if found.is_none() && self.is_alive(entry) {
                     found = Some(entry.key().to_vec());
@@ -126,7 +127,7 @@ impl Search<'_, '_> {
             .alive_at_ms
             .is_none_or(|now_ms| !is_expired(entry.expire_at_ms(), now_ms));
         let mut expired = self.expired.borrow_mut();
-        if !alive && expired.len() < EXPIRED_MOST {
+        if !alive && expired.len() < MAX_EXPIRED_KEYS {
             expired.insert(entry.key().to_vec());
         }
         alive
@@ -134,7 +135,7 @@ impl Search<'_, '_> {
 }
 
 /// A number of keys that few slots exceed: keys fall into slots at random, so four standard deviations above the mean.
-fn well_filled(keys: u64) -> usize {
+fn acceptance_bound(keys: u64) -> usize {
     let mean = keys as f64 / SLOTS as f64;
     (mean + 4.0 * mean.sqrt()).ceil() as usize + 1
 }

@@ -8,10 +8,10 @@ use weft_resp::{Protocol, Reply, glob};
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::commands::generic::type_name;
-use crate::commands::scripting::script::{BUSY_SCRIPT, busy_with};
+use crate::commands::scripting::script::{BUSY_SCRIPT, busy_error_of_run};
 use crate::keyspace::access::is_expired;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk, walk_blocking, walk_slot};
@@ -20,20 +20,20 @@ use weft_base::slots::slot_of_pattern;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("keys", leased(keys).reaching_further()),
-    ("scan", leased(scan).reaching_further()),
+    ("keys", leased(keys).with_undeclared_keys()),
+    ("scan", leased(scan).with_undeclared_keys()),
 ];
 
 /// The number of keys that a worker examines in place; they take about 100 µs if they are not cached.
-const IN_PLACE_KEYS: usize = 1000;
+const MAX_KEYS_ON_WORKER: usize = 1000;
 /// Keys that SCAN visits when no COUNT says otherwise.
 pub(crate) const DEFAULT_COUNT: usize = 10;
 /// Types that TYPE may ask for.
-const TYPES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
+const TYPE_NAMES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
 
 /// The filter for keys.
 #[derive(Clone)]
-pub(crate) struct Filter<P> {
+pub(crate) struct ScanFilter<P> {
     /// The pattern that they must match; without one all match.
     pub pattern: Option<P>,
     /// They are of this type.
@@ -44,32 +44,32 @@ pub(crate) struct Filter<P> {
 
 /// The result of a filter for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FilterVerdict {
-    Unwanted,
+pub(crate) enum FilterResult {
+    Excluded,
     Expired,
-    Wanted,
+    Included,
 }
 
-impl<P: AsRef<[u8]>> Filter<P> {
-    pub(crate) fn judge(&self, entry: EntryRef<'_, Value>) -> FilterVerdict {
+impl<P: AsRef<[u8]>> ScanFilter<P> {
+    pub(crate) fn evaluate(&self, entry: EntryRef<'_, Value>) -> FilterResult {
         if self.type_name.is_some_and(|wanted| type_name(entry.value()) != wanted) {
-            return FilterVerdict::Unwanted;
+            return FilterResult::Excluded;
         }
         if let Some(pattern) = &self.pattern
             && !glob::matches(pattern.as_ref(), entry.key(), false)
         {
-            return FilterVerdict::Unwanted;
+            return FilterResult::Excluded;
         }
         match self.alive_at_ms {
-            Some(now_ms) if is_expired(entry.expire_at_ms(), now_ms) => FilterVerdict::Expired,
-            _ => FilterVerdict::Wanted,
+            Some(now_ms) if is_expired(entry.expire_at_ms(), now_ms) => FilterResult::Expired,
+            _ => FilterResult::Included,
         }
     }
 }
 
-impl<'a> Filter<&'a [u8]> {
-    pub(crate) fn of_pattern(ctx: &Context<'_, '_>, pattern: &'a [u8]) -> Self {
-        Filter {
+impl<'a> ScanFilter<&'a [u8]> {
+    pub(crate) fn from_pattern(ctx: &Context<'_, '_>, pattern: &'a [u8]) -> Self {
+        ScanFilter {
             // A lone star matches even the empty key, which no pattern with a star does.
             pattern: (pattern != b"*").then_some(pattern),
             type_name: None,
@@ -77,8 +77,8 @@ impl<'a> Filter<&'a [u8]> {
         }
     }
 
-    fn to_owned(&self) -> Filter<Vec<u8>> {
-        Filter {
+    fn to_owned(&self) -> ScanFilter<Vec<u8>> {
+        ScanFilter {
             pattern: self.pattern.map(<[u8]>::to_vec),
             type_name: self.type_name,
             alive_at_ms: self.alive_at_ms,
@@ -87,15 +87,15 @@ impl<'a> Filter<&'a [u8]> {
 }
 
 /// Names as bulk strings, counted.
-pub(crate) struct FoundNames {
+pub(crate) struct BulkNameList {
     bytes: Vec<u8>,
     count: usize,
     protocol: Protocol,
 }
 
-impl FoundNames {
+impl BulkNameList {
     pub(crate) fn new(protocol: Protocol) -> Self {
-        FoundNames {
+        BulkNameList {
             bytes: Vec::new(),
             count: 0,
             protocol,
@@ -124,9 +124,9 @@ impl FoundNames {
 }
 
 /// The options of SCAN: COUNT and what filters.
-fn scan_options<'a>(ctx: &Context<'a, '_>) -> Result<(usize, Filter<&'a [u8]>), CommandError> {
+fn parse_scan_options<'a>(ctx: &Context<'a, '_>) -> Result<(usize, ScanFilter<&'a [u8]>), CommandError> {
     let mut count = DEFAULT_COUNT;
-    let mut filter = Filter::of_pattern(ctx, b"*");
+    let mut filter = ScanFilter::from_pattern(ctx, b"*");
     let mut index = 2;
     while index < ctx.argc() {
         let option = ctx.arg(index);
@@ -140,8 +140,8 @@ fn scan_options<'a>(ctx: &Context<'a, '_>) -> Result<(usize, Filter<&'a [u8]>), 
                     .filter(|count| *count > 0)
                     .ok_or(CommandError::SYNTAX)?;
             }
-            Some(next) if is("MATCH") => filter.pattern = Filter::of_pattern(ctx, next).pattern,
-            Some(next) if is("TYPE") => filter.type_name = Some(type_of_name(next)?),
+            Some(next) if is("MATCH") => filter.pattern = ScanFilter::from_pattern(ctx, next).pattern,
+            Some(next) if is("TYPE") => filter.type_name = Some(parse_type_name(next)?),
             _ if is("NOVALUES") => {
                 return Err(CommandError::constant("ERR NOVALUES option can only be used in HSCAN"));
             }
@@ -155,21 +155,23 @@ fn scan_options<'a>(ctx: &Context<'a, '_>) -> Result<(usize, Filter<&'a [u8]>), 
     Ok((count, filter))
 }
 
-pub(crate) fn type_of_name(name: &[u8]) -> Result<&'static str, CommandError> {
-    TYPES
+pub(crate) fn parse_type_name(name: &[u8]) -> Result<&'static str, CommandError> {
+    TYPE_NAMES
         .into_iter()
         .find(|known| name.eq_ignore_ascii_case(known.as_bytes()))
-        .ok_or_else(|| CommandError::about("ERR unknown type name '", name, "'"))
+        .ok_or_else(|| CommandError::with_word("ERR unknown type name '", name, "'"))
 }
 
 fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let from = parse_u64(ctx.arg(1)).ok_or(CommandError::constant("ERR invalid cursor"))?;
-    let (count, filter) = scan_options(ctx)?;
+    let (count, filter) = parse_scan_options(ctx)?;
     let from = Cursor::from_number(from);
     let exclusive = ctx.keys.held.holds_all_slots();
     if let Some(slot) = only_slot(ctx, &filter) {
         scan_slot(ctx, slot, from, count, &filter);
-    } else if count > IN_PLACE_KEYS && !exclusive && ctx.server.keyspace.counts.keys(ctx.keys.db) > IN_PLACE_KEYS as u64
+    } else if count > MAX_KEYS_ON_WORKER
+        && !exclusive
+        && ctx.server.keyspace.counts.keys(ctx.keys.db) > MAX_KEYS_ON_WORKER as u64
     {
         scan_in_background(ctx, from, count, filter.to_owned());
     } else {
@@ -179,60 +181,66 @@ fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// The slot of a cluster in which all wanted keys are.
-fn only_slot(ctx: &Context<'_, '_>, filter: &Filter<&[u8]>) -> Option<u16> {
+fn only_slot(ctx: &Context<'_, '_>, filter: &ScanFilter<&[u8]>) -> Option<u16> {
     ctx.server.cluster.as_ref()?;
     slot_of_pattern(filter.pattern?)
 }
 
-fn scan_slot(ctx: &mut Context<'_, '_>, slot: u16, from: Cursor, count: usize, filter: &Filter<&[u8]>) {
-    let mut found = FoundNames::new(ctx.reply.protocol);
-    let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
-    let stop = walk_slot(&reach, ctx.keys.db, slot, from, count, &mut |_, entry| {
-        if filter.judge(entry) == FilterVerdict::Wanted {
+fn scan_slot(ctx: &mut Context<'_, '_>, slot: u16, from: Cursor, count: usize, filter: &ScanFilter<&[u8]>) {
+    let mut found = BulkNameList::new(ctx.reply.protocol);
+    let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
+    let stop = walk_slot(&access, ctx.keys.db, slot, from, count, &mut |_, entry| {
+        if filter.evaluate(entry) == FilterResult::Included {
             found.add(entry.key());
         }
     });
     match stop {
-        WalkEnd::Contended(_) => ctx.after = NextStep::Defer,
+        WalkEnd::Contended(_) => ctx.next_step = NextStep::Defer,
         WalkEnd::End | WalkEnd::Paused(_) => found.reply_with_cursor(stop, &mut ctx.reply),
     }
 }
 
-fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: &Filter<&[u8]>) {
-    let mut found = FoundNames::new(ctx.reply.protocol);
+fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: &ScanFilter<&[u8]>) {
+    let mut found = BulkNameList::new(ctx.reply.protocol);
     let db = ctx.keys.db;
     let (hasher, effects) = (&ctx.server.keyspace.hasher, &mut *ctx.keys.effects);
-    let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
+    let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     // A database that fits into one reply is returned completely, so that no second call is needed.
     let small = ctx.server.keyspace.counts.keys(db) <= count as u64;
     let at_least = count.saturating_add(usize::from(small));
-    let stop = walk(&reach, db, from, at_least, &mut |_, entry| match filter.judge(entry) {
-        FilterVerdict::Unwanted => {}
-        FilterVerdict::Wanted => found.add(entry.key()),
-        FilterVerdict::Expired => {
-            let key = PlannedKey::unnamed(hasher.hash(entry.key()));
-            effects.queue_expired(db, &key, entry.key(), false);
-        }
-    });
+    let stop = walk(
+        &access,
+        db,
+        from,
+        at_least,
+        &mut |_, entry| match filter.evaluate(entry) {
+            FilterResult::Excluded => {}
+            FilterResult::Included => found.add(entry.key()),
+            FilterResult::Expired => {
+                let key = PlannedKey::unnamed(hasher.hash(entry.key()));
+                effects.queue_expired(db, &key, entry.key(), false);
+            }
+        },
+    );
     if stop == WalkEnd::Contended(from) {
         // Nothing was reached at all.
-        ctx.after = NextStep::Defer;
+        ctx.next_step = NextStep::Defer;
     } else {
         found.reply_with_cursor(stop, &mut ctx.reply);
     }
 }
 
-fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: Filter<Vec<u8>>) {
+fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: ScanFilter<Vec<u8>>) {
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
-    ctx.in_background(move |server, seat| {
-        let mut found = FoundNames::new(protocol);
-        let gives_up = |slot| is_held_for_long(server, slot);
+    ctx.reply_from_background(move |server, seat| {
+        let mut found = BulkNameList::new(protocol);
+        let gives_up = |slot| is_held_by_overdue_script(server, slot);
         let stop = walk_blocking(seat, &gives_up, db, from, count, &mut |_, entry| {
-            if filter.judge(entry) == FilterVerdict::Wanted {
+            if filter.evaluate(entry) == FilterResult::Included {
                 found.add(entry.key());
             }
         });
-        reply_bytes(protocol, |reply| match busy_at(server, stop) {
+        build_reply(protocol, |reply| match busy_error_of_walk(server, stop) {
             Some(error) if stop == WalkEnd::Contended(from) => reply.error_bytes(&error.0),
             _ => found.reply_with_cursor(stop, reply),
         })
@@ -240,39 +248,46 @@ fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, fil
 }
 
 fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let filter = Filter::of_pattern(ctx, ctx.arg(1));
+    let filter = ScanFilter::from_pattern(ctx, ctx.arg(1));
     if let Some(slot) = only_slot(ctx, &filter) {
         keys_of_slot(ctx, slot, &filter);
         return Ok(());
     }
     let exclusive = ctx.keys.held.holds_all_slots();
-    let few = ctx.server.keyspace.counts.keys(ctx.keys.db) <= IN_PLACE_KEYS as u64;
+    let few = ctx.server.keyspace.counts.keys(ctx.keys.db) <= MAX_KEYS_ON_WORKER as u64;
     if !(exclusive || few) || !keys_in_place(ctx, &filter) {
         keys_in_background(ctx, filter.to_owned());
     }
     Ok(())
 }
 
-fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: u16, filter: &Filter<&[u8]>) {
-    let mut found = FoundNames::new(ctx.reply.protocol);
-    let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
-    let stop = walk_slot(&reach, ctx.keys.db, slot, Cursor::START, usize::MAX, &mut |_, entry| {
-        if filter.judge(entry) == FilterVerdict::Wanted {
-            found.add(entry.key());
-        }
-    });
+fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: u16, filter: &ScanFilter<&[u8]>) {
+    let mut found = BulkNameList::new(ctx.reply.protocol);
+    let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
+    let stop = walk_slot(
+        &access,
+        ctx.keys.db,
+        slot,
+        Cursor::START,
+        usize::MAX,
+        &mut |_, entry| {
+            if filter.evaluate(entry) == FilterResult::Included {
+                found.add(entry.key());
+            }
+        },
+    );
     match stop {
-        WalkEnd::Contended(_) => ctx.after = NextStep::Defer,
+        WalkEnd::Contended(_) => ctx.next_step = NextStep::Defer,
         WalkEnd::End | WalkEnd::Paused(_) => found.reply(&mut ctx.reply),
     }
 }
 
 /// Replies with the names of all wanted keys, unless some slot is being written.
-fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &Filter<&[u8]>) -> bool {
-    let mut found = FoundNames::new(ctx.reply.protocol);
-    let reach = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
-    let stop = walk(&reach, ctx.keys.db, Cursor::START, usize::MAX, &mut |_, entry| {
-        if filter.judge(entry) == FilterVerdict::Wanted {
+fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &ScanFilter<&[u8]>) -> bool {
+    let mut found = BulkNameList::new(ctx.reply.protocol);
+    let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
+    let stop = walk(&access, ctx.keys.db, Cursor::START, usize::MAX, &mut |_, entry| {
+        if filter.evaluate(entry) == FilterResult::Included {
             found.add(entry.key());
         }
     });
@@ -283,17 +298,17 @@ fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &Filter<&[u8]>) -> bool {
     complete
 }
 
-fn keys_in_background(ctx: &mut Context<'_, '_>, filter: Filter<Vec<u8>>) {
+fn keys_in_background(ctx: &mut Context<'_, '_>, filter: ScanFilter<Vec<u8>>) {
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
-    ctx.in_background(move |server, seat| {
-        let mut found = FoundNames::new(protocol);
-        let gives_up = |slot| is_held_for_long(server, slot);
+    ctx.reply_from_background(move |server, seat| {
+        let mut found = BulkNameList::new(protocol);
+        let gives_up = |slot| is_held_by_overdue_script(server, slot);
         let stop = walk_blocking(seat, &gives_up, db, Cursor::START, usize::MAX, &mut |_, entry| {
-            if filter.judge(entry) == FilterVerdict::Wanted {
+            if filter.evaluate(entry) == FilterResult::Included {
                 found.add(entry.key());
             }
         });
-        reply_bytes(protocol, |reply| match busy_at(server, stop) {
+        build_reply(protocol, |reply| match busy_error_of_walk(server, stop) {
             Some(error) => reply.error_bytes(&error.0),
             None => found.reply(reply),
         })
@@ -301,15 +316,15 @@ fn keys_in_background(ctx: &mut Context<'_, '_>, filter: Filter<Vec<u8>>) {
 }
 
 /// Returns `true` if an overdue script holds a slot.
-fn is_held_for_long(server: &Server, slot: u16) -> bool {
+fn is_held_by_overdue_script(server: &Server, slot: u16) -> bool {
     server.scripting.running.overdue_holder(Some(slot)).is_some()
 }
 
 /// The error if a walk gave up, for a script that should have ended by now holds the next slot.
-fn busy_at(server: &Server, stop: WalkEnd) -> Option<CommandError> {
+fn busy_error_of_walk(server: &Server, stop: WalkEnd) -> Option<CommandError> {
     let WalkEnd::Contended(here) = stop else {
         return None;
     };
     let holder = server.scripting.running.overdue_holder(Some(here.slot()));
-    Some(holder.map_or(BUSY_SCRIPT, |run| busy_with(&run)))
+    Some(holder.map_or(BUSY_SCRIPT, |run| busy_error_of_run(&run)))
 }

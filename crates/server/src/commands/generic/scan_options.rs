@@ -11,7 +11,7 @@ const DEFAULT_COUNT: usize = 10;
 
 /// The elements of a collection to return, and the parts of each.
 #[derive(Clone, Copy, Debug)]
-pub struct ScanOptions<'a> {
+pub struct CollectionScanOptions<'a> {
     /// COUNT: about how many elements a call visits.
     pub count: usize,
     /// MATCH; without a pattern all elements match.
@@ -20,13 +20,13 @@ pub struct ScanOptions<'a> {
     pub names_only: bool,
 }
 
-impl<'a> ScanOptions<'a> {
+impl<'a> CollectionScanOptions<'a> {
     /// The options from argument `first` on. `names_only` is the option of this command that asks for the names alone.
     ///
     /// # Errors
     /// The syntax is wrong, COUNT is no positive integer, or an option belongs to another command.
     pub fn parse(ctx: &Context<'a, '_>, first: usize, names_only: Option<&str>) -> Result<Self, CommandError> {
-        let mut options = ScanOptions {
+        let mut options = CollectionScanOptions {
             count: DEFAULT_COUNT,
             pattern: None,
             names_only: false,
@@ -38,7 +38,7 @@ impl<'a> ScanOptions<'a> {
             let next = (index + 1 < ctx.argc()).then(|| ctx.arg(index + 1));
             match next {
                 Some(next) if is("COUNT") => {
-                    options.count = count_of(next)?;
+                    options.count = parse_count(next)?;
                     index += 1;
                 }
                 Some(next) if is("MATCH") => {
@@ -62,12 +62,12 @@ impl<'a> ScanOptions<'a> {
 
     /// Returns `true` if an element of this name matches.
     #[inline]
-    pub fn wants(&self, name: &[u8]) -> bool {
+    pub fn matches(&self, name: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false))
     }
 }
 
-fn count_of(word: &[u8]) -> Result<usize, CommandError> {
+fn parse_count(word: &[u8]) -> Result<usize, CommandError> {
     let count = parse_i64(word).ok_or(CommandError::NOT_AN_INTEGER)?;
     let count = usize::try_from(count).map_err(|_| CommandError::SYNTAX)?;
     if count == 0 {

@@ -16,7 +16,7 @@ use weft_config::id;
 pub const BINDINGS: &[(&str, Binding)] = &[("wait", leased(wait)), ("waitaof", leased(waitaof))];
 
 /// Returns the end of a wait of this many milliseconds, in milliseconds since the Unix epoch; 0 for no end.
-fn deadline_ms(argument: &[u8], now_ms: u64) -> Result<u64, CommandError> {
+fn parse_deadline_ms(argument: &[u8], now_ms: u64) -> Result<u64, CommandError> {
     let timeout = parse_i64(argument).ok_or(CommandError::constant("ERR timeout is not an integer or out of range"))?;
     let timeout_ms = u64::try_from(timeout).map_err(|_| CommandError::constant("ERR timeout is negative"))?;
     if timeout_ms == 0 {
@@ -36,14 +36,14 @@ fn wait(ctx: &mut Context<'_, '_>) -> CommandResult {
         ));
     }
     let replicas = parse_i64(ctx.arg(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
-    let at_ms = deadline_ms(ctx.arg(2), ctx.now_ms)?;
+    let at_ms = parse_deadline_ms(ctx.arg(2), ctx.now_ms)?;
     await_replicas(ctx, at_ms, replicas, None);
     Ok(())
 }
 
 /// Returns the reply: the progress of replicas, and of the disk, for a client.
-pub fn reply(server: &Server, wait: &ReplicaWait) -> Vec<u8> {
-    let (local, replicas) = progress(server, wait);
+pub fn build_reply(server: &Server, wait: &ReplicaWait) -> Vec<u8> {
+    let (local, replicas) = acknowledged_counts(server, wait);
     match wait.local_disks {
         None => format!(":{replicas}\r\n"),
         Some(_) => format!("*2\r\n:{local}\r\n:{replicas}\r\n"),
@@ -51,7 +51,7 @@ pub fn reply(server: &Server, wait: &ReplicaWait) -> Vec<u8> {
     .into_bytes()
 }
 
-fn progress(server: &Server, wait: &ReplicaWait) -> (i64, i64) {
+fn acknowledged_counts(server: &Server, wait: &ReplicaWait) -> (i64, i64) {
     let replicas = &server.replication.replicas;
     let having = match wait.local_disks {
         None => replicas.acknowledged_sequence_count(wait.log_sequence),
@@ -60,21 +60,21 @@ fn progress(server: &Server, wait: &ReplicaWait) -> (i64, i64) {
     (server.is_on_disk(wait.log_sequence).into(), having)
 }
 
-fn await_replicas(ctx: &mut Context<'_, '_>, at_ms: u64, replicas: i64, disk: Option<i64>) {
+fn await_replicas(ctx: &mut Context<'_, '_>, deadline_ms: u64, replicas: i64, required_local_fsyncs: Option<i64>) {
     let wait = ReplicaWait {
         worker: 0,
         client: ctx.client.id,
         park_id: 0,
         log_sequence: ctx.client.last_write_sequence,
         replicas,
-        local_disks: disk,
+        local_disks: required_local_fsyncs,
     };
-    let (local, having) = progress(ctx.server, &wait);
-    if (having >= replicas && local >= disk.unwrap_or(0)) || !ctx.may_block {
-        let bytes = reply(ctx.server, &wait);
+    let (local, having) = acknowledged_counts(ctx.server, &wait);
+    if (having >= replicas && local >= required_local_fsyncs.unwrap_or(0)) || !ctx.may_block {
+        let bytes = build_reply(ctx.server, &wait);
         ctx.reply.out.extend_from_slice(&bytes);
     } else {
-        ctx.after = NextStep::Replicas(Box::new((at_ms, wait)));
+        ctx.next_step = NextStep::AwaitReplicas(Box::new((deadline_ms, wait)));
     }
 }
 
@@ -88,7 +88,7 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     let replicas = parse_i64(ctx.arg(2))
         .filter(|replicas| *replicas >= 0)
         .ok_or(CommandError::constant("ERR value is out of range, must be positive"))?;
-    let at_ms = deadline_ms(ctx.arg(3), ctx.now_ms)?;
+    let at_ms = parse_deadline_ms(ctx.arg(3), ctx.now_ms)?;
     let config = &ctx.server.config;
     if config.primary().is_some() {
         return Err(CommandError::constant(
@@ -105,19 +105,19 @@ fn waitaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         await_replicas(ctx, at_ms, replicas, Some(local));
         return Ok(());
     }
-    let ticket = ctx.client.last_write_sequence;
-    let is_there = ctx.server.is_on_disk(ticket);
+    let sequence = ctx.client.last_write_sequence;
+    let is_there = ctx.server.is_on_disk(sequence);
     let enough = local == 0 || is_there;
     if enough || !ctx.may_block {
         ctx.reply.array(2);
         ctx.reply.integer(is_there.into());
         ctx.reply
-            .integer(ctx.server.replication.replicas.synced_sequence_count(ticket));
+            .integer(ctx.server.replication.replicas.synced_sequence_count(sequence));
     } else {
-        ctx.after = NextStep::AwaitLog(Box::new(LogWait {
-            ticket,
-            replicas: replicas > 0,
-            at_ms,
+        ctx.next_step = NextStep::AwaitLog(Box::new(LogWait {
+            sequence,
+            needs_replicas: replicas > 0,
+            deadline_ms: at_ms,
         }));
     }
     Ok(())

@@ -9,7 +9,7 @@ use weft_values::sorted_set::SortedSetView;
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
-use super::sorted_set::{AddOptions, add_scores, view_of};
+use super::sorted_set::{ZaddOptions, add_scores, value_as_sorted_set};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -41,7 +41,7 @@ fn parse_position(longitude: &[u8], latitude: &[u8]) -> Result<GeoPosition, Comm
         return Ok(position);
     }
     let GeoPosition { longitude, latitude } = position;
-    Err(CommandError::text(format!(
+    Err(CommandError::from_text(format!(
         "ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}"
     )))
 }
@@ -72,14 +72,14 @@ fn reply_position(reply: &mut Reply<'_>, position: GeoPosition) {
 
 /// GEOADD key [NX|XX] [CH] longitude latitude member [longitude latitude member ...]
 fn geoadd(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let mut options = AddOptions::default();
+    let mut options = ZaddOptions::default();
     let mut first = 2;
     while first < ctx.argc() {
         let word = ctx.arg(first);
         let flag = match word {
             _ if word.eq_ignore_ascii_case(b"nx") => &mut options.if_missing,
             _ if word.eq_ignore_ascii_case(b"xx") => &mut options.if_present,
-            _ if word.eq_ignore_ascii_case(b"ch") => &mut options.count_changed,
+            _ if word.eq_ignore_ascii_case(b"ch") => &mut options.should_count_changed,
             _ => break,
         };
         *flag = true;
@@ -98,14 +98,14 @@ fn geoadd(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::SYNTAX);
     }
     if ctx.keys.effects.is_logging() {
-        log_scores(ctx, first, &scores);
+        propagate_as_zadd(ctx, first, &scores);
     }
     add_scores(ctx, options, scores, first + 2, 3)
 }
 
 /// Propagates GEOADD as ZADD with the scores.
 #[cold]
-fn log_scores(ctx: &mut Context<'_, '_>, first: usize, scores: &[f64]) {
+fn propagate_as_zadd(ctx: &mut Context<'_, '_>, first: usize, scores: &[f64]) {
     // Positions are whole numbers.
     let scores: Vec<String> = scores.iter().map(|score| format!("{score:.0}")).collect();
     let mut words: Vec<&[u8]> = vec![b"ZADD"];
@@ -117,18 +117,18 @@ fn log_scores(ctx: &mut Context<'_, '_>, first: usize, scores: &[f64]) {
 }
 
 /// Reads the key and passes its sorted set, if there is one, to the closure.
-fn with_view<R>(
+fn with_sorted_set<R>(
     ctx: &mut Context<'_, '_>,
-    show: impl FnOnce(Option<SortedSetView<'_>>, &mut Reply<'_>) -> R,
+    visit: impl FnOnce(Option<SortedSetView<'_>>, &mut Reply<'_>) -> R,
 ) -> Result<R, CommandError> {
     let view = match ctx.keys.read(0) {
-        Some(entry) => Some(view_of(entry.value())?),
+        Some(entry) => Some(value_as_sorted_set(entry.value())?),
         None => None,
     };
-    Ok(show(view, &mut ctx.reply))
+    Ok(visit(view, &mut ctx.reply))
 }
 
-fn position_of(view: Option<&SortedSetView<'_>>, member: &[u8]) -> Option<GeoPosition> {
+fn member_position(view: Option<&SortedSetView<'_>>, member: &[u8]) -> Option<GeoPosition> {
     view?.score(member).map(GeoPosition::from_score)
 }
 
@@ -140,8 +140,8 @@ fn geodist(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => return Err(CommandError::SYNTAX),
     };
     let (one, other) = (ctx.arg(2), ctx.arg(3));
-    with_view(ctx, |view, reply| {
-        let positions = position_of(view.as_ref(), one).zip(position_of(view.as_ref(), other));
+    with_sorted_set(ctx, |view, reply| {
+        let positions = member_position(view.as_ref(), one).zip(member_position(view.as_ref(), other));
         match positions {
             Some((one, other)) => reply_distance(reply, one.distance_m(other) / metres),
             None => reply.null(),
@@ -152,10 +152,10 @@ fn geodist(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// GEOHASH key [member ...]
 fn geohash(ctx: &mut Context<'_, '_>) -> CommandResult {
     let args = ctx.args;
-    with_view(ctx, |view, reply| {
+    with_sorted_set(ctx, |view, reply| {
         reply.array(args.len() - 2);
         for member in args.iter().skip(2) {
-            match position_of(view.as_ref(), member) {
+            match member_position(view.as_ref(), member) {
                 Some(position) => reply.bulk(&position.geohash()),
                 None => reply.null(),
             }
@@ -166,10 +166,10 @@ fn geohash(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// GEOPOS key [member ...]
 fn geopos(ctx: &mut Context<'_, '_>) -> CommandResult {
     let args = ctx.args;
-    with_view(ctx, |view, reply| {
+    with_sorted_set(ctx, |view, reply| {
         reply.array(args.len() - 2);
         for member in args.iter().skip(2) {
-            match position_of(view.as_ref(), member) {
+            match member_position(view.as_ref(), member) {
                 Some(position) => reply_position(reply, position),
                 None => reply.null_array(),
             }

@@ -6,20 +6,20 @@ use weft_values::geohash::{GeoOutline, GeoPosition, GeoShape};
 use weft_values::listpack::Element;
 use weft_values::sorted_set::{MemberBuilder, ScoreRange, SortedSetView};
 
-use super::{parse_position, parse_unit, position_of, reply_distance, reply_position};
+use super::{member_position, parse_position, parse_unit, reply_distance, reply_position};
 use crate::commands::context::{CommandResult, Context};
-use crate::commands::error::{CommandError, shown};
-use crate::commands::sorted_set::{reply_member, store_result_of, view_of};
+use crate::commands::error::{CommandError, c_string_prefix};
+use crate::commands::sorted_set::{reply_member, store_result_with_changes, value_as_sorted_set};
 use crate::keyspace::encoding_limits::EncodingParameters;
 
 /// The time to examine a member, in ns.
-const LOOK_NS: u64 = 100;
-const FEW_CORNERS: CommandError = CommandError::constant("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");
-const FEWEST_CORNERS: usize = 3;
+const EXAMINE_MEMBER_NS: u64 = 100;
+const TOO_FEW_VERTICES: CommandError = CommandError::constant("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");
+const MIN_VERTICES: usize = 3;
 
 /// The command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum GeoSearchCommand {
     /// GEOSEARCH.
     Search,
     /// GEOSEARCHSTORE.
@@ -30,18 +30,18 @@ enum Kind {
     RadiusByMember(bool),
 }
 
-impl Kind {
+impl GeoSearchCommand {
     const fn is_search(self) -> bool {
-        matches!(self, Kind::Search | Kind::SearchStore)
+        matches!(self, GeoSearchCommand::Search | GeoSearchCommand::SearchStore)
     }
 
     /// Index of the first option among the arguments.
     const fn options_index(self) -> usize {
         match self {
-            Kind::Search => 2,
-            Kind::SearchStore => 3,
-            Kind::RadiusByMember(_) => 5,
-            Kind::Radius(_) => 6,
+            GeoSearchCommand::Search => 2,
+            GeoSearchCommand::SearchStore => 3,
+            GeoSearchCommand::RadiusByMember(_) => 5,
+            GeoSearchCommand::Radius(_) => 6,
         }
     }
 
@@ -56,40 +56,40 @@ impl Kind {
 
 /// GEORADIUS key longitude latitude radius unit [option ...]
 pub fn georadius(ctx: &mut Context<'_, '_>) -> CommandResult {
-    search(ctx, Kind::Radius(true))
+    search(ctx, GeoSearchCommand::Radius(true))
 }
 
 /// GEORADIUS_RO key longitude latitude radius unit [option ...]
 pub fn georadius_ro(ctx: &mut Context<'_, '_>) -> CommandResult {
-    search(ctx, Kind::Radius(false))
+    search(ctx, GeoSearchCommand::Radius(false))
 }
 
 /// GEORADIUSBYMEMBER key member radius unit [option ...]
 pub fn georadiusbymember(ctx: &mut Context<'_, '_>) -> CommandResult {
-    search(ctx, Kind::RadiusByMember(true))
+    search(ctx, GeoSearchCommand::RadiusByMember(true))
 }
 
 /// GEORADIUSBYMEMBER_RO key member radius unit [option ...]
 pub fn georadiusbymember_ro(ctx: &mut Context<'_, '_>) -> CommandResult {
-    search(ctx, Kind::RadiusByMember(false))
+    search(ctx, GeoSearchCommand::RadiusByMember(false))
 }
 
 /// GEOSEARCH key FROMMEMBER member|FROMLONLAT longitude latitude BYRADIUS radius unit|BYBOX width height unit [option
 /// ...], or GEOSEARCH key BYPOLYGON corners longitude latitude ... [option ...]
 pub fn geosearch(ctx: &mut Context<'_, '_>) -> CommandResult {
-    search(ctx, Kind::Search)
+    search(ctx, GeoSearchCommand::Search)
 }
 
 /// GEOSEARCHSTORE destination, and as GEOSEARCH
 pub fn geosearchstore(ctx: &mut Context<'_, '_>) -> CommandResult {
-    search(ctx, Kind::SearchStore)
+    search(ctx, GeoSearchCommand::SearchStore)
 }
 
 /// The order of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DistanceOrder {
     /// Those that are found first.
-    Found,
+    Unsorted,
     Nearest,
     Farthest,
 }
@@ -102,35 +102,35 @@ enum StoredScore {
 }
 
 /// An outline as it was given, and the metres of the unit it was given in.
-struct GivenShape {
+struct OutlineWithUnit {
     outline: GeoOutline,
     unit_m: f64,
 }
 
 /// The parameters of a search.
-struct Query {
+struct GeoQuery {
     centre: Option<GeoPosition>,
     /// `true` if a centre was given, even if it is a member of a missing key.
     has_centre: bool,
-    given: Option<GivenShape>,
-    with_distance: bool,
-    with_score: bool,
-    with_position: bool,
+    shape: Option<OutlineWithUnit>,
+    should_reply_distance: bool,
+    should_reply_score: bool,
+    should_reply_position: bool,
     order: DistanceOrder,
     /// 0: no limit.
     count: usize,
-    any: bool,
+    accepts_any: bool,
     store: Option<StoredScore>,
 }
 
 /// A radius and its unit.
-fn parse_circle(radius: &[u8], unit: &[u8]) -> Result<GivenShape, CommandError> {
+fn parse_circle(radius: &[u8], unit: &[u8]) -> Result<OutlineWithUnit, CommandError> {
     let radius = parse_f64(radius).ok_or(CommandError::constant("ERR need numeric radius"))?;
     if radius < 0.0 {
         return Err(CommandError::constant("ERR radius cannot be negative"));
     }
     let unit_m = parse_unit(unit)?;
-    Ok(GivenShape {
+    Ok(OutlineWithUnit {
         outline: GeoOutline::Circle {
             radius_m: radius * unit_m,
         },
@@ -138,14 +138,14 @@ fn parse_circle(radius: &[u8], unit: &[u8]) -> Result<GivenShape, CommandError> 
     })
 }
 
-fn parse_box(width: &[u8], height: &[u8], unit: &[u8]) -> Result<GivenShape, CommandError> {
+fn parse_box(width: &[u8], height: &[u8], unit: &[u8]) -> Result<OutlineWithUnit, CommandError> {
     let width = parse_f64(width).ok_or(CommandError::constant("ERR need numeric width"))?;
     let height = parse_f64(height).ok_or(CommandError::constant("ERR need numeric height"))?;
     if width < 0.0 || height < 0.0 {
         return Err(CommandError::constant("ERR height or width cannot be negative"));
     }
     let unit_m = parse_unit(unit)?;
-    Ok(GivenShape {
+    Ok(OutlineWithUnit {
         outline: GeoOutline::Box {
             width_m: width * unit_m,
             height_m: height * unit_m,
@@ -155,51 +155,51 @@ fn parse_box(width: &[u8], height: &[u8], unit: &[u8]) -> Result<GivenShape, Com
 }
 
 fn position_of_member(view: Option<&SortedSetView<'_>>, member: &[u8]) -> Result<GeoPosition, CommandError> {
-    position_of(view, member).ok_or_else(|| CommandError::about("ERR member ", member, " does not exist"))
+    member_position(view, member).ok_or_else(|| CommandError::with_word("ERR member ", member, " does not exist"))
 }
 
 /// Walks over the options of a command.
-struct Parser<'c, 'a, 'p> {
+struct GeoSearchParser<'c, 'a, 'p> {
     ctx: &'c Context<'a, 'p>,
-    kind: Kind,
+    kind: GeoSearchCommand,
     index: usize,
-    query: Query,
+    query: GeoQuery,
 }
 
-impl Parser<'_, '_, '_> {
+impl GeoSearchParser<'_, '_, '_> {
     /// Returns `true` if the current option has this name and enough arguments.
-    fn is(&self, name: &[u8], words: usize) -> bool {
-        self.ctx.arg(self.index).eq_ignore_ascii_case(name) && self.index + words < self.ctx.argc()
+    fn matches_option(&self, name: &[u8], argument_count: usize) -> bool {
+        self.ctx.arg(self.index).eq_ignore_ascii_case(name) && self.index + argument_count < self.ctx.argc()
     }
 
-    fn word(&self, number: usize) -> &[u8] {
+    fn argument_after_option(&self, number: usize) -> &[u8] {
         self.ctx.arg(self.index + number)
     }
 
     /// Returns `true` if the shape is a polygon, which defines its own centre.
     fn has_polygon(&self) -> bool {
-        matches!(&self.query.given, Some(given) if matches!(given.outline, GeoOutline::Polygon(_)))
+        matches!(&self.query.shape, Some(given) if matches!(given.outline, GeoOutline::Polygon(_)))
     }
 
     fn has_circle(&self) -> bool {
-        matches!(&self.query.given, Some(given) if matches!(given.outline, GeoOutline::Circle { .. }))
+        matches!(&self.query.shape, Some(given) if matches!(given.outline, GeoOutline::Circle { .. }))
     }
 
     fn has_box(&self) -> bool {
-        matches!(&self.query.given, Some(given) if matches!(given.outline, GeoOutline::Box { .. }))
+        matches!(&self.query.shape, Some(given) if matches!(given.outline, GeoOutline::Box { .. }))
     }
 
-    fn parse(&mut self, view: Option<&SortedSetView<'_>>) -> CommandResult {
+    fn parse_options(&mut self, view: Option<&SortedSetView<'_>>) -> CommandResult {
         let mut from_member = false;
         while self.index < self.ctx.argc() {
-            let words = if self.simple_option()? {
+            let words = if self.parse_flag()? {
                 0
-            } else if self.is(b"count", 1) {
+            } else if self.matches_option(b"count", 1) {
                 self.parse_count()?
-            } else if self.store_option() {
+            } else if self.parse_store_option() {
                 1
             } else if self.kind.is_search() {
-                self.search_option(view, &mut from_member)?
+                self.parse_search_option(view, &mut from_member)?
             } else {
                 return Err(CommandError::SYNTAX);
             };
@@ -209,20 +209,20 @@ impl Parser<'_, '_, '_> {
     }
 
     /// Takes an option without words behind it.
-    fn simple_option(&mut self) -> Result<bool, CommandError> {
-        if self.is(b"withdist", 0) {
-            self.query.with_distance = true;
-        } else if self.is(b"withhash", 0) {
-            self.query.with_score = true;
-        } else if self.is(b"withcoord", 0) {
-            self.query.with_position = true;
-        } else if self.is(b"any", 0) {
-            self.query.any = true;
-        } else if self.is(b"asc", 0) {
+    fn parse_flag(&mut self) -> Result<bool, CommandError> {
+        if self.matches_option(b"withdist", 0) {
+            self.query.should_reply_distance = true;
+        } else if self.matches_option(b"withhash", 0) {
+            self.query.should_reply_score = true;
+        } else if self.matches_option(b"withcoord", 0) {
+            self.query.should_reply_position = true;
+        } else if self.matches_option(b"any", 0) {
+            self.query.accepts_any = true;
+        } else if self.matches_option(b"asc", 0) {
             self.query.order = DistanceOrder::Nearest;
-        } else if self.is(b"desc", 0) {
+        } else if self.matches_option(b"desc", 0) {
             self.query.order = DistanceOrder::Farthest;
-        } else if self.kind == Kind::SearchStore && self.is(b"storedist", 0) {
+        } else if self.kind == GeoSearchCommand::SearchStore && self.matches_option(b"storedist", 0) {
             self.query.store = Some(StoredScore::Distance);
         } else {
             return Ok(false);
@@ -231,20 +231,23 @@ impl Parser<'_, '_, '_> {
     }
 
     fn parse_count(&mut self) -> Result<usize, CommandError> {
-        let count = parse_i64(self.word(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
+        let count = parse_i64(self.argument_after_option(1)).ok_or(CommandError::NOT_AN_INTEGER)?;
         let positive = usize::try_from(count).ok().filter(|count| *count > 0);
         self.query.count = positive.ok_or(CommandError::constant("ERR COUNT must be > 0"))?;
         Ok(1)
     }
 
     /// Parses STORE or STOREDIST with its key; the key walker knows which key that is.
-    fn store_option(&mut self) -> bool {
-        if !matches!(self.kind, Kind::Radius(true) | Kind::RadiusByMember(true)) {
+    fn parse_store_option(&mut self) -> bool {
+        if !matches!(
+            self.kind,
+            GeoSearchCommand::Radius(true) | GeoSearchCommand::RadiusByMember(true)
+        ) {
             return false;
         }
-        if self.is(b"store", 1) {
+        if self.matches_option(b"store", 1) {
             self.query.store = Some(StoredScore::Position);
-        } else if self.is(b"storedist", 1) {
+        } else if self.matches_option(b"storedist", 1) {
             self.query.store = Some(StoredScore::Distance);
         } else {
             return false;
@@ -253,31 +256,45 @@ impl Parser<'_, '_, '_> {
     }
 
     /// Takes a centre or an outline; returns the number of words behind it.
-    fn search_option(
+    fn parse_search_option(
         &mut self,
         view: Option<&SortedSetView<'_>>,
-        from_member: &mut bool,
+        is_from_member: &mut bool,
     ) -> Result<usize, CommandError> {
-        let from_position = self.query.has_centre && !*from_member;
+        let from_position = self.query.has_centre && !*is_from_member;
         let polygon = self.has_polygon();
-        if self.is(b"frommember", 1) && !from_position && !polygon {
+        if self.matches_option(b"frommember", 1) && !from_position && !polygon {
             if view.is_some() {
-                self.query.centre = Some(position_of_member(view, self.word(1))?);
+                self.query.centre = Some(position_of_member(view, self.argument_after_option(1))?);
             }
             self.query.has_centre = true;
-            *from_member = true;
+            *is_from_member = true;
             Ok(1)
-        } else if self.is(b"fromlonlat", 2) && !*from_member && !polygon {
-            self.query.centre = Some(parse_position(self.word(1), self.word(2))?);
+        } else if self.matches_option(b"fromlonlat", 2) && !*is_from_member && !polygon {
+            self.query.centre = Some(parse_position(
+                self.argument_after_option(1),
+                self.argument_after_option(2),
+            )?);
             self.query.has_centre = true;
             Ok(2)
-        } else if self.is(b"byradius", 2) && !self.has_box() && !polygon {
-            self.query.given = Some(parse_circle(self.word(1), self.word(2))?);
+        } else if self.matches_option(b"byradius", 2) && !self.has_box() && !polygon {
+            self.query.shape = Some(parse_circle(
+                self.argument_after_option(1),
+                self.argument_after_option(2),
+            )?);
             Ok(2)
-        } else if self.is(b"bybox", 3) && !self.has_circle() && !polygon {
-            self.query.given = Some(parse_box(self.word(1), self.word(2), self.word(3))?);
+        } else if self.matches_option(b"bybox", 3) && !self.has_circle() && !polygon {
+            self.query.shape = Some(parse_box(
+                self.argument_after_option(1),
+                self.argument_after_option(2),
+                self.argument_after_option(3),
+            )?);
             Ok(3)
-        } else if self.is(b"bypolygon", 2) && !self.has_box() && !self.has_circle() && !self.query.has_centre {
+        } else if self.matches_option(b"bypolygon", 2)
+            && !self.has_box()
+            && !self.has_circle()
+            && !self.query.has_centre
+        {
             self.parse_polygon()
         } else {
             Err(CommandError::SYNTAX)
@@ -286,15 +303,20 @@ impl Parser<'_, '_, '_> {
 
     fn parse_polygon(&mut self) -> Result<usize, CommandError> {
         let invalid = CommandError::constant("ERR invalid number of vertices");
-        let count = parse_i64(self.word(1)).and_then(|count| i32::try_from(count).ok());
+        let count = parse_i64(self.argument_after_option(1)).and_then(|count| i32::try_from(count).ok());
         let count = usize::try_from(count.ok_or(invalid)?).unwrap_or(0);
         let left = self.ctx.argc() - self.index - 2;
-        if count < FEWEST_CORNERS || left < 2 * count {
-            return Err(FEW_CORNERS);
+        if count < MIN_VERTICES || left < 2 * count {
+            return Err(TOO_FEW_VERTICES);
         }
-        let corner = |number: usize| parse_position(self.word(2 + 2 * number), self.word(3 + 2 * number));
+        let corner = |number: usize| {
+            parse_position(
+                self.argument_after_option(2 + 2 * number),
+                self.argument_after_option(3 + 2 * number),
+            )
+        };
         let corners: Result<Vec<GeoPosition>, CommandError> = (0..count).map(corner).collect();
-        self.query.given = Some(GivenShape {
+        self.query.shape = Some(OutlineWithUnit {
             outline: GeoOutline::Polygon(corners?),
             unit_m: 1.0,
         });
@@ -303,63 +325,68 @@ impl Parser<'_, '_, '_> {
 }
 
 /// Parses all arguments; `view` is the sorted set that is searched, if there is one.
-fn parse(ctx: &Context<'_, '_>, kind: Kind, view: Option<&SortedSetView<'_>>) -> Result<Query, CommandError> {
+fn parse_query(
+    ctx: &Context<'_, '_>,
+    kind: GeoSearchCommand,
+    view: Option<&SortedSetView<'_>>,
+) -> Result<GeoQuery, CommandError> {
     let (mut centre, mut given) = (None, None);
     match kind {
-        Kind::Radius(_) => {
+        GeoSearchCommand::Radius(_) => {
             centre = Some(parse_position(ctx.arg(2), ctx.arg(3))?);
             given = Some(parse_circle(ctx.arg(4), ctx.arg(5))?);
         }
-        Kind::RadiusByMember(_) if view.is_some() => {
+        GeoSearchCommand::RadiusByMember(_) if view.is_some() => {
             centre = Some(position_of_member(view, ctx.arg(2))?);
             given = Some(parse_circle(ctx.arg(3), ctx.arg(4))?);
         }
         _ => {}
     }
-    let mut parser = Parser {
+    let mut parser = GeoSearchParser {
         ctx,
         kind,
         index: kind.options_index(),
-        query: Query {
+        query: GeoQuery {
             centre,
             has_centre: false,
-            given,
-            with_distance: false,
-            with_score: false,
-            with_position: false,
-            order: DistanceOrder::Found,
+            shape: given,
+            should_reply_distance: false,
+            should_reply_score: false,
+            should_reply_position: false,
+            order: DistanceOrder::Unsorted,
             count: 0,
-            any: false,
-            store: (kind == Kind::SearchStore).then_some(StoredScore::Position),
+            accepts_any: false,
+            store: (kind == GeoSearchCommand::SearchStore).then_some(StoredScore::Position),
         },
     };
-    parser.parse(view)?;
+    parser.parse_options(view)?;
     let polygon = parser.has_polygon();
-    check(ctx, kind, &parser.query, polygon)?;
+    check_query(ctx, kind, &parser.query, polygon)?;
     Ok(parser.query)
 }
 
-fn check(ctx: &Context<'_, '_>, kind: Kind, query: &Query, polygon: bool) -> CommandResult {
-    if query.store.is_some() && (query.with_distance || query.with_score || query.with_position) {
-        let who = if kind == Kind::SearchStore {
+fn check_query(ctx: &Context<'_, '_>, kind: GeoSearchCommand, query: &GeoQuery, is_polygon: bool) -> CommandResult {
+    if query.store.is_some() && (query.should_reply_distance || query.should_reply_score || query.should_reply_position)
+    {
+        let who = if kind == GeoSearchCommand::SearchStore {
             "GEOSEARCHSTORE"
         } else {
             "STORE option in GEORADIUS"
         };
-        return Err(CommandError::text(format!(
+        return Err(CommandError::from_text(format!(
             "ERR {who} is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
         )));
     }
-    let name = shown(ctx.arg(0));
-    if kind.is_search() && !query.has_centre && !polygon {
+    let name = c_string_prefix(ctx.arg(0));
+    if kind.is_search() && !query.has_centre && !is_polygon {
         let before = "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for ";
-        return Err(CommandError::about(before, name, ""));
+        return Err(CommandError::with_word(before, name, ""));
     }
-    if kind.is_search() && query.given.is_none() {
+    if kind.is_search() && query.shape.is_none() {
         let before = "ERR exactly one of BYRADIUS, BYBOX and BYPOLYGON can be specified for ";
-        return Err(CommandError::about(before, name, ""));
+        return Err(CommandError::with_word(before, name, ""));
     }
-    if query.any && query.count == 0 {
+    if query.accepts_any && query.count == 0 {
         return Err(CommandError::constant("ERR the ANY argument requires COUNT argument"));
     }
     Ok(())
@@ -373,31 +400,35 @@ struct FoundMember<'v> {
     distance_m: f64,
 }
 
-fn search(ctx: &mut Context<'_, '_>, kind: Kind) -> CommandResult {
+fn search(ctx: &mut Context<'_, '_>, kind: GeoSearchCommand) -> CommandResult {
     // GEOSEARCHSTORE has its destination first; the others may have one behind their key.
-    let (source, destination) = if kind == Kind::SearchStore { (1, 0) } else { (0, 1) };
+    let (source, destination) = if kind == GeoSearchCommand::SearchStore {
+        (1, 0)
+    } else {
+        (0, 1)
+    };
     if let Some(entry) = ctx.keys.read(source) {
-        view_of(entry.value())?;
+        value_as_sorted_set(entry.value())?;
     }
     let view = match ctx.keys.peek(source) {
-        Some(entry) => Some(view_of(entry.value())?),
+        Some(entry) => Some(value_as_sorted_set(entry.value())?),
         None => None,
     };
-    let mut query = parse(ctx, kind, view.as_ref())?;
+    let mut query = parse_query(ctx, kind, view.as_ref())?;
     let mut found = Vec::new();
-    let unit_m = query.given.as_ref().map_or(1.0, |given| given.unit_m);
-    if let (Some(view), Some(shape)) = (view, shape_of(&mut query)) {
-        let ranges = ranks_of(&view, &shape);
+    let unit_m = query.shape.as_ref().map_or(1.0, |given| given.unit_m);
+    if let (Some(view), Some(shape)) = (view, take_shape(&mut query)) {
+        let ranges = candidate_ranks(&view, &shape);
         let members: usize = ranges.iter().map(std::ops::Range::len).sum();
-        if members as u64 * LOOK_NS > ctx.in_place_ns() {
-            ctx.leave();
+        if members as u64 * EXAMINE_MEMBER_NS > ctx.max_worker_ns() {
+            ctx.detach();
             return Ok(());
         }
-        found = collect(&view, &shape, ranges, &query);
-        arrange(&mut found, &query);
+        found = collect_members(&view, &shape, ranges, &query);
+        sort_and_limit(&mut found, &query);
     }
     let Some(stored) = query.store else {
-        reply_found(&mut ctx.reply, &found, &query, unit_m);
+        reply_members(&mut ctx.reply, &found, &query, unit_m);
         return Ok(());
     };
     let mut gathering = MemberBuilder::with_capacity(found.len());
@@ -411,13 +442,13 @@ fn search(ctx: &mut Context<'_, '_>, kind: Kind) -> CommandResult {
     let limits = ctx.server.config.sorted_set_limits();
     let times = gathering.len() as u64;
     let draft = (!gathering.is_empty()).then(|| gathering.build(limits));
-    let count = store_result_of(ctx.keys.write(destination), draft, kind.store_event(), times);
+    let count = store_result_with_changes(ctx.keys.write(destination), draft, kind.store_event(), times);
     ctx.reply.integer(count as i64);
     Ok(())
 }
 
-fn shape_of(query: &mut Query) -> Option<GeoShape> {
-    match (query.given.take()?.outline, query.centre) {
+fn take_shape(query: &mut GeoQuery) -> Option<GeoShape> {
+    match (query.shape.take()?.outline, query.centre) {
         (GeoOutline::Polygon(corners), _) => Some(GeoShape::polygon(corners)),
         (outline, Some(centre)) => Some(GeoShape::new(centre, outline)),
         (_, None) => None,
@@ -425,7 +456,7 @@ fn shape_of(query: &mut Query) -> Option<GeoShape> {
 }
 
 /// The ranks of the members in the cells around the shape, cell by cell.
-fn ranks_of(view: &SortedSetView<'_>, shape: &GeoShape) -> Vec<std::ops::Range<usize>> {
+fn candidate_ranks(view: &SortedSetView<'_>, shape: &GeoShape) -> Vec<std::ops::Range<usize>> {
     let range = |(min, max)| ScoreRange {
         min,
         min_exclusive: false,
@@ -436,11 +467,11 @@ fn ranks_of(view: &SortedSetView<'_>, shape: &GeoShape) -> Vec<std::ops::Range<u
     ranges.map(|range| view.ranks_of_scores(&range)).collect()
 }
 
-fn collect<'v>(
+fn collect_members<'v>(
     view: &SortedSetView<'v>,
     shape: &GeoShape,
     ranges: Vec<std::ops::Range<usize>>,
-    query: &Query,
+    query: &GeoQuery,
 ) -> Vec<FoundMember<'v>> {
     let members = ranges.into_iter().flat_map(|ranks| view.iter_ranks(ranks, false));
     let inside = members.filter_map(|(member, score)| {
@@ -453,43 +484,47 @@ fn collect<'v>(
             distance_m,
         })
     });
-    let most = if query.any { query.count } else { usize::MAX };
+    let most = if query.accepts_any { query.count } else { usize::MAX };
     inside.take(most).collect()
 }
 
 /// Sorts what was found, and keeps as much as is wanted.
-fn arrange(found: &mut Vec<FoundMember<'_>>, query: &Query) {
+fn sort_and_limit(members: &mut Vec<FoundMember<'_>>, query: &GeoQuery) {
     let order = match query.order {
         // The first of no order would be any.
-        DistanceOrder::Found if query.count > 0 && !query.any => DistanceOrder::Nearest,
+        DistanceOrder::Unsorted if query.count > 0 && !query.accepts_any => DistanceOrder::Nearest,
         order => order,
     };
     match order {
-        DistanceOrder::Found => {}
-        DistanceOrder::Nearest => found.sort_by(|a, b| a.distance_m.total_cmp(&b.distance_m)),
-        DistanceOrder::Farthest => found.sort_by(|a, b| b.distance_m.total_cmp(&a.distance_m)),
+        DistanceOrder::Unsorted => {}
+        DistanceOrder::Nearest => members.sort_by(|a, b| a.distance_m.total_cmp(&b.distance_m)),
+        DistanceOrder::Farthest => members.sort_by(|a, b| b.distance_m.total_cmp(&a.distance_m)),
     }
     if query.count > 0 {
-        found.truncate(query.count);
+        members.truncate(query.count);
     }
 }
 
-fn reply_found(reply: &mut Reply<'_>, found: &[FoundMember<'_>], query: &Query, unit_m: f64) {
-    let parts = [query.with_distance, query.with_score, query.with_position];
+fn reply_members(reply: &mut Reply<'_>, members: &[FoundMember<'_>], query: &GeoQuery, unit_m: f64) {
+    let parts = [
+        query.should_reply_distance,
+        query.should_reply_score,
+        query.should_reply_position,
+    ];
     let parts = parts.into_iter().filter(|wanted| *wanted).count();
-    reply.array(found.len());
-    for found in found {
+    reply.array(members.len());
+    for found in members {
         if parts > 0 {
             reply.array(1 + parts);
         }
         reply_member(reply, found.member);
-        if query.with_distance {
+        if query.should_reply_distance {
             reply_distance(reply, found.distance_m / unit_m);
         }
-        if query.with_score {
+        if query.should_reply_score {
             reply.integer(found.score as i64);
         }
-        if query.with_position {
+        if query.should_reply_position {
             reply_position(reply, found.position);
         }
     }

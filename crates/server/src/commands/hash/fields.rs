@@ -11,19 +11,19 @@ use weft_values::packed::{MAX_PACKED_BYTES, PackedKind};
 
 use super::super::error::CommandError;
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The time to write a field to a reply, in ns.
-pub const SHOW_NS: u64 = 40;
+pub const REPLY_FIELD_NS: u64 = 40;
 /// The time to look up and change a field, in ns.
-pub const CHANGE_NS: u64 = 200;
+pub const CHANGE_FIELD_NS: u64 = 200;
 
 /// A value as a hash.
 ///
 /// # Errors
 /// `WRONGTYPE` when it is none.
 #[inline]
-pub fn hash_of_value(value: ValueRef<'_, Value>) -> Result<HashRef<'_>, CommandError> {
+pub fn value_as_hash(value: ValueRef<'_, Value>) -> Result<HashRef<'_>, CommandError> {
     match value {
         ValueRef::Object(Value::Hash(hash)) => Ok(HashRef::Large(hash)),
         ValueRef::Packed(packed) if PackedKind::of(packed) == PackedKind::Hash => Ok(HashRef::Packed(run_of(packed))),
@@ -36,8 +36,8 @@ pub fn hash_of_value(value: ValueRef<'_, Value>) -> Result<HashRef<'_>, CommandE
 /// # Errors
 /// `WRONGTYPE` for other types.
 #[inline]
-pub fn hash_of_entry(entry: Option<EntryRef<'_, Value>>) -> Result<Option<HashRef<'_>>, CommandError> {
-    entry.map(|entry| hash_of_value(entry.value())).transpose()
+pub fn entry_as_hash(entry: Option<EntryRef<'_, Value>>) -> Result<Option<HashRef<'_>>, CommandError> {
+    entry.map(|entry| value_as_hash(entry.value())).transpose()
 }
 
 /// The key, if it is free or holds a hash; else it is closed.
@@ -45,8 +45,8 @@ pub fn hash_of_entry(entry: Option<EntryRef<'_, Value>>) -> Result<Option<HashRe
 /// # Errors
 /// `WRONGTYPE` when it holds something else.
 #[inline]
-pub fn checked(key: KeyWrite<'_>) -> Result<KeyWrite<'_>, CommandError> {
-    let is_hash = hash_of_entry(key.entry()).map(|_| ());
+pub fn check_hash_key(key: KeyWrite<'_>) -> Result<KeyWrite<'_>, CommandError> {
+    let is_hash = entry_as_hash(key.entry()).map(|_| ());
     match is_hash {
         Ok(()) => Ok(key),
         Err(error) => Err(error),
@@ -55,13 +55,13 @@ pub fn checked(key: KeyWrite<'_>) -> Result<KeyWrite<'_>, CommandError> {
 
 /// The hash under a key, which was checked.
 #[inline]
-pub fn hash_at<'k>(key: &'k KeyWrite<'_>) -> Option<HashRef<'k>> {
-    hash_of_entry(key.entry()).ok().flatten()
+pub fn key_as_hash<'k>(key: &'k KeyWrite<'_>) -> Option<HashRef<'k>> {
+    entry_as_hash(key.entry()).ok().flatten()
 }
 
 /// Shows a name or value.
 #[inline]
-pub fn show(reply: &mut Reply<'_>, element: Element<'_>) {
+pub fn reply_element(reply: &mut Reply<'_>, element: Element<'_>) {
     match element {
         Element::Bytes(bytes) => reply.bulk(bytes),
         Element::Int(number) => reply.bulk_integer(number),
@@ -70,25 +70,25 @@ pub fn show(reply: &mut Reply<'_>, element: Element<'_>) {
 
 /// Shows a value, or null.
 #[inline]
-pub fn show_value(reply: &mut Reply<'_>, value: Option<Element<'_>>) {
+pub fn reply_value_or_null(reply: &mut Reply<'_>, value: Option<Element<'_>>) {
     match value {
-        Some(value) => show(reply, value),
+        Some(value) => reply_element(reply, value),
         None => reply.null(),
     }
 }
 
 /// Names among arguments.
 #[derive(Clone, Copy)]
-pub struct Names<'a> {
+pub struct FieldNames<'a> {
     args: Args<'a>,
     first: usize,
     count: usize,
 }
 
-impl<'a> Names<'a> {
+impl<'a> FieldNames<'a> {
     /// `count` names from argument `first` on.
     pub fn new(args: Args<'a>, first: usize, count: usize) -> Self {
-        Names { args, first, count }
+        FieldNames { args, first, count }
     }
 
     /// Returns the number of names.
@@ -104,16 +104,16 @@ impl<'a> Names<'a> {
 
 /// Names and values among arguments.
 #[derive(Clone, Copy)]
-pub struct Pairs<'a> {
+pub struct FieldValueArguments<'a> {
     args: Args<'a>,
     first: usize,
     count: usize,
 }
 
-impl<'a> Pairs<'a> {
+impl<'a> FieldValueArguments<'a> {
     /// `count` names, each followed by its value, from argument `first` on.
     pub fn new(args: Args<'a>, first: usize, count: usize) -> Self {
-        Pairs { args, first, count }
+        FieldValueArguments { args, first, count }
     }
 
     /// Returns the number of pairs.
@@ -133,14 +133,14 @@ impl<'a> Pairs<'a> {
 
 /// The result of setting fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetFields {
+pub struct SetFieldsResult {
     /// Fields that are new.
     pub added: usize,
     /// Of these, fields that existed and had expired.
     pub expired: usize,
 }
 
-impl SetFields {
+impl SetFieldsResult {
     fn count(&mut self, before: PreviousField) {
         self.added += usize::from(before != PreviousField::Present);
         self.expired += usize::from(before == PreviousField::Expired);
@@ -154,13 +154,13 @@ pub fn set_fields<'a>(
     expiry: FieldExpiry,
     limits: HashLimits,
     now_ms: u64,
-) -> SetFields {
+) -> SetFieldsResult {
     let fits = |bytes: &[u8]| bytes.len() <= limits.value_bytes;
     let (count, fitting) = pairs.clone().fold((0, true), |(count, fitting), (name, value)| {
         (count + 1, fitting && fits(name) && fits(value))
     });
     let compact = fitting && count <= limits.fields && !matches!(expiry, FieldExpiry::At(_));
-    let mut done = SetFields::default();
+    let mut done = SetFieldsResult::default();
     let changed = key.change_hash(|hash| {
         if !compact {
             hash.set_hashtable_encoding();
@@ -176,7 +176,7 @@ pub fn set_fields<'a>(
         return done;
     }
     if !compact {
-        let mut hash = unpacked(key, HashEncoding::Hashtable, count);
+        let mut hash = to_unpacked(key, HashEncoding::Hashtable, count);
         for (name, value) in pairs {
             done.count(hash.set(name, value, expiry, now_ms));
         }
@@ -204,10 +204,10 @@ fn set_packed<'a>(
     key: &mut KeyWrite<'_>,
     pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     limits: HashLimits,
-) -> SetFields {
+) -> SetFieldsResult {
     let bytes = pairs.clone().map(|(name, value)| name.len() + value.len() + 8).sum();
-    let mut packing = PackedHashBuilder::of(packed_of(key), bytes);
-    let mut done = SetFields::default();
+    let mut packing = PackedHashBuilder::of(packed_bytes(key), bytes);
+    let mut done = SetFieldsResult::default();
     let mut rest = pairs;
     while packing.bytes().len() <= MAX_PACKED_BYTES
         && let Some((name, value)) = rest.next()
@@ -229,7 +229,7 @@ fn set_packed<'a>(
     done
 }
 
-fn packed_of<'k>(key: &'k KeyWrite<'_>) -> Option<&'k [u8]> {
+fn packed_bytes<'k>(key: &'k KeyWrite<'_>) -> Option<&'k [u8]> {
     match key.entry().map(|entry| entry.value()) {
         Some(ValueRef::Packed(packed)) => Some(packed),
         _ => None,
@@ -237,17 +237,17 @@ fn packed_of<'k>(key: &'k KeyWrite<'_>) -> Option<&'k [u8]> {
 }
 
 /// Returns a packed hash as a value behind the entry; an empty one, for this many fields, if the key is missing.
-fn unpacked(key: &KeyWrite<'_>, reported: HashEncoding, fields: usize) -> Hash {
-    match packed_of(key) {
+fn to_unpacked(key: &KeyWrite<'_>, reported: HashEncoding, fields: usize) -> Hash {
+    match packed_bytes(key) {
         Some(packed) => Hash::from_run(run_of(packed), reported),
         None => Hash::with_capacity(reported, fields, 0),
     }
 }
 
 /// Converts a packed hash to a value behind the entry, which reports `hashtable`.
-pub fn unpack(key: &mut KeyWrite<'_>) {
-    if packed_of(key).is_some() {
-        let hash = unpacked(key, HashEncoding::Hashtable, 0);
+pub fn unpack_hash(key: &mut KeyWrite<'_>) {
+    if packed_bytes(key).is_some() {
+        let hash = to_unpacked(key, HashEncoding::Hashtable, 0);
         key.reencode(NewValue::Object(Value::Hash(hash)));
     }
 }
@@ -264,7 +264,7 @@ pub fn remove_fields<'a>(key: &mut KeyWrite<'_>, names: impl Iterator<Item = &'a
     if let Some(removed) = removed {
         return removed;
     }
-    let Some(packed) = packed_of(key) else {
+    let Some(packed) = packed_bytes(key) else {
         return 0;
     };
     let run: ElementRun<'_> = run_of(packed);
@@ -281,7 +281,7 @@ pub fn remove_fields<'a>(key: &mut KeyWrite<'_>, names: impl Iterator<Item = &'a
 ///
 /// For replicas nothing has expired. They would change that other field too, so the log names only the fields that the
 /// command itself has found.
-pub fn live_beside_expired<'a>(
+pub fn live_names_if_any_expired<'a>(
     key: &mut KeyWrite<'_>,
     names: impl Iterator<Item = &'a [u8]> + Clone,
     now_ms: u64,
@@ -289,7 +289,7 @@ pub fn live_beside_expired<'a>(
     if !key.effects().is_logging() {
         return None;
     }
-    match hash_at(key)? {
+    match key_as_hash(key)? {
         HashRef::Large(hash) if hash.has_expired_fields(now_ms) => {
             let is_live = |name: &&[u8]| hash.find(name, now_ms).is_some();
             let is_stored = |name: &&[u8]| hash.find(name, 0).is_some();
@@ -302,11 +302,11 @@ pub fn live_beside_expired<'a>(
 
 /// Closes a key whose fields were changed `times` times: with `event`, or with the end of a hash that has no fields
 /// left.
-pub fn close(mut key: KeyWrite<'_>, event: Event, times: u64) {
-    if hash_at(&key).is_some_and(HashRef::is_empty) {
+pub fn close_changed_key(mut key: KeyWrite<'_>, event: KeyspaceEvent, times: u64) {
+    if key_as_hash(&key).is_some_and(HashRef::is_empty) {
         key.delete();
         key.record_event(event);
-        key.changed_times(Event::generic("del"), times);
+        key.changed_times(KeyspaceEvent::generic("del"), times);
     } else {
         key.changed_times(event, times);
     }

@@ -9,14 +9,14 @@ use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
-use super::reply_limit::{ELEMENTS_A_LOOK, ReplyLimit};
-use crate::commands::generic::scan_options::ScanOptions;
+use super::reply_limit::{ELEMENTS_PER_CHECK, ReplyLimit};
+use crate::commands::generic::scan_options::CollectionScanOptions;
 use crate::keyspace::access::KeyWrite;
 use crate::keyspace::encoding_limits::EncodingParameters;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 use fields::{
-    CHANGE_NS, Names, Pairs, SHOW_NS, checked, close, hash_at, hash_of_entry, live_beside_expired, remove_fields,
-    set_fields, show, show_value,
+    CHANGE_FIELD_NS, FieldNames, FieldValueArguments, REPLY_FIELD_NS, check_hash_key, close_changed_key, entry_as_hash,
+    key_as_hash, live_names_if_any_expired, remove_fields, reply_element, reply_value_or_null, set_fields,
 };
 
 pub mod expiry;
@@ -24,189 +24,189 @@ pub mod fields;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("hdel", leased(hdel).of_member(2)),
-    ("hexists", leased(hexists).of_member(2)),
-    ("hget", leased(hget).of_member(2)),
-    ("hgetall", leased(hgetall).of_all_members()),
-    ("hincrby", leased(hincrby).of_member(2)),
-    ("hincrbyfloat", leased(hincrbyfloat).of_member(2)),
-    ("hkeys", leased(hkeys).of_all_members()),
+    ("hdel", leased(hdel).with_member_argument(2)),
+    ("hexists", leased(hexists).with_member_argument(2)),
+    ("hget", leased(hget).with_member_argument(2)),
+    ("hgetall", leased(hgetall).with_all_members()),
+    ("hincrby", leased(hincrby).with_member_argument(2)),
+    ("hincrbyfloat", leased(hincrbyfloat).with_member_argument(2)),
+    ("hkeys", leased(hkeys).with_all_members()),
     ("hlen", leased(hlen)),
     ("hmget", leased(hmget)),
     ("hmset", leased(hmset)),
     ("hrandfield", leased(hrandfield)),
     ("hscan", leased(hscan)),
-    ("hset", leased(hset).of_member(2)),
-    ("hsetnx", leased(hsetnx).of_member(2)),
-    ("hstrlen", leased(hstrlen).of_member(2)),
-    ("hvals", leased(hvals).of_all_members()),
+    ("hset", leased(hset).with_member_argument(2)),
+    ("hsetnx", leased(hsetnx).with_member_argument(2)),
+    ("hstrlen", leased(hstrlen).with_member_argument(2)),
+    ("hvals", leased(hvals).with_all_members()),
 ];
 
 /// The time to draw a random field, in ns.
-const DRAW_NS: u64 = 150;
+const DRAW_FIELD_NS: u64 = 150;
 /// The bytes of a name or value in a reply beyond its own.
-const FRAME_BYTES: usize = 12;
+const BULK_OVERHEAD_BYTES: usize = 12;
 
 fn hset(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if let Some(added) = set_given(ctx)? {
+    if let Some(added) = set_argument_fields(ctx)? {
         ctx.reply.integer(added as i64);
     }
     Ok(())
 }
 
 fn hmset(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if set_given(ctx)?.is_some() {
+    if set_argument_fields(ctx)?.is_some() {
         ctx.reply.ok();
     }
     Ok(())
 }
 
 /// Sets the fields that the arguments give. Returns how many are new; nothing if the handler left its worker.
-fn set_given(ctx: &mut Context<'_, '_>) -> Result<Option<usize>, CommandError> {
+fn set_argument_fields(ctx: &mut Context<'_, '_>) -> Result<Option<usize>, CommandError> {
     if !ctx.argc().is_multiple_of(2) {
         let name = ctx.command.full_name;
-        return Err(CommandError::text(format!(
+        return Err(CommandError::from_text(format!(
             "ERR wrong number of arguments for '{name}' command"
         )));
     }
-    let pairs = Pairs::new(ctx.args, 2, ctx.argc() / 2 - 1);
-    if ctx.leaves_worker(pairs.len() as u64 * CHANGE_NS) {
+    let pairs = FieldValueArguments::new(ctx.args, 2, ctx.argc() / 2 - 1);
+    if ctx.detach_if_long(pairs.len() as u64 * CHANGE_FIELD_NS) {
         return Ok(None);
     }
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
-    let mut key = checked(ctx.keys.write(0))?;
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.expiry_time_ms());
+    let mut key = check_hash_key(ctx.keys.write(0))?;
     let done = set_fields(&mut key, pairs.iter(), FieldExpiry::Never, limits, now_ms);
     key.record_expired_fields(done.expired);
-    key.changed_times(Event::hash("hset"), pairs.len() as u64);
+    key.changed_times(KeyspaceEvent::hash("hset"), pairs.len() as u64);
     Ok(Some(done.added))
 }
 
 fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
-    let pair = Pairs::new(ctx.args, 2, 1);
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.expiry_time_ms());
+    let pair = FieldValueArguments::new(ctx.args, 2, 1);
     let name = ctx.arg(2);
-    let mut key = checked(ctx.keys.write(0))?;
-    if hash_at(&key).is_some_and(|hash| hash.value(name, now_ms).is_some()) {
+    let mut key = check_hash_key(ctx.keys.write(0))?;
+    if key_as_hash(&key).is_some_and(|hash| hash.value(name, now_ms).is_some()) {
         ctx.reply.integer(0);
         return Ok(());
     }
-    if hash_at(&key).is_some_and(HashRef::has_expiring_fields) {
+    if key_as_hash(&key).is_some_and(HashRef::has_expiring_fields) {
         // On replicas the field may still exist, though it has expired.
         key.log_instead(&[b"HSET", ctx.args.argument(1), name, ctx.args.argument(3)]);
     }
     let done = set_fields(&mut key, pair.iter(), FieldExpiry::Never, limits, now_ms);
     key.record_expired_fields(done.expired);
-    key.changed(Event::hash("hset"));
+    key.changed(KeyspaceEvent::hash("hset"));
     ctx.reply.integer(1);
     Ok(())
 }
 
 fn hget(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
-    let hash = hash_of_entry(ctx.keys.read(0))?;
+    let (name, now_ms) = (ctx.arg(2), ctx.expiry_time_ms());
+    let hash = entry_as_hash(ctx.keys.read(0))?;
     let value = hash.and_then(|hash| hash.value(name, now_ms));
-    show_value(&mut ctx.reply, value);
+    reply_value_or_null(&mut ctx.reply, value);
     Ok(())
 }
 
 fn hmget(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let names = Names::new(ctx.args, 2, ctx.argc() - 2);
-    let now_ms = ctx.alive_ms();
-    let hash = hash_of_entry(ctx.keys.read(0))?;
+    let names = FieldNames::new(ctx.args, 2, ctx.argc() - 2);
+    let now_ms = ctx.expiry_time_ms();
+    let hash = entry_as_hash(ctx.keys.read(0))?;
     ctx.reply.array(names.len());
     for name in names.iter() {
         let value = hash.and_then(|hash| hash.value(name, now_ms));
-        show_value(&mut ctx.reply, value);
+        reply_value_or_null(&mut ctx.reply, value);
     }
     Ok(())
 }
 
 fn hexists(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
-    let hash = hash_of_entry(ctx.keys.read(0))?;
+    let (name, now_ms) = (ctx.arg(2), ctx.expiry_time_ms());
+    let hash = entry_as_hash(ctx.keys.read(0))?;
     let exists = hash.is_some_and(|hash| hash.value(name, now_ms).is_some());
     ctx.reply.integer(i64::from(exists));
     Ok(())
 }
 
 fn hstrlen(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (name, now_ms) = (ctx.arg(2), ctx.alive_ms());
-    let hash = hash_of_entry(ctx.keys.read(0))?;
+    let (name, now_ms) = (ctx.arg(2), ctx.expiry_time_ms());
+    let hash = entry_as_hash(ctx.keys.read(0))?;
     let value = hash.and_then(|hash| hash.value(name, now_ms));
     ctx.reply.integer(value.map_or(0, Element::text_bytes) as i64);
     Ok(())
 }
 
 fn hlen(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let hash = hash_of_entry(ctx.keys.read(0))?;
+    let hash = entry_as_hash(ctx.keys.read(0))?;
     ctx.reply.integer(hash.map_or(0, HashRef::len) as i64);
     Ok(())
 }
 
 /// The parts of fields that are returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ShownParts {
+enum FieldParts {
     Names,
     Values,
     Both,
 }
 
 fn hgetall(ctx: &mut Context<'_, '_>) -> CommandResult {
-    show_fields(ctx, ShownParts::Both)
+    reply_fields(ctx, FieldParts::Both)
 }
 
 fn hkeys(ctx: &mut Context<'_, '_>) -> CommandResult {
-    show_fields(ctx, ShownParts::Names)
+    reply_fields(ctx, FieldParts::Names)
 }
 
 fn hvals(ctx: &mut Context<'_, '_>) -> CommandResult {
-    show_fields(ctx, ShownParts::Values)
+    reply_fields(ctx, FieldParts::Values)
 }
 
-fn show_fields(ctx: &mut Context<'_, '_>, parts: ShownParts) -> CommandResult {
-    let (in_place_ns, now_ms) = (ctx.in_place_ns(), ctx.alive_ms());
-    let hash = hash_of_entry(ctx.keys.read(0))?;
+fn reply_fields(ctx: &mut Context<'_, '_>, parts: FieldParts) -> CommandResult {
+    let (in_place_ns, now_ms) = (ctx.max_worker_ns(), ctx.expiry_time_ms());
+    let hash = entry_as_hash(ctx.keys.read(0))?;
     let reply = &mut ctx.reply;
     let len = hash.map_or(0, |hash| hash.live_len(now_ms));
-    if len as u64 * SHOW_NS > in_place_ns {
-        ctx.leave();
+    if len as u64 * REPLY_FIELD_NS > in_place_ns {
+        ctx.detach();
         return Ok(());
     }
     match parts {
-        ShownParts::Both => reply.map(len),
-        ShownParts::Names | ShownParts::Values => reply.array(len),
+        FieldParts::Both => reply.map(len),
+        FieldParts::Names | FieldParts::Values => reply.array(len),
     }
     let Some(hash) = hash else {
         return Ok(());
     };
-    reply.out.reserve(hash.stored_bytes() + 2 * len * FRAME_BYTES);
+    reply.out.reserve(hash.stored_bytes() + 2 * len * BULK_OVERHEAD_BYTES);
     match parts {
-        ShownParts::Both => hash.for_each(now_ms, |field| show_both(reply, field)),
-        ShownParts::Names => hash.for_each(now_ms, |field| show(reply, field.name)),
-        ShownParts::Values => hash.for_each(now_ms, |field| show(reply, field.value)),
+        FieldParts::Both => hash.for_each(now_ms, |field| reply_field_and_value(reply, field)),
+        FieldParts::Names => hash.for_each(now_ms, |field| reply_element(reply, field.name)),
+        FieldParts::Values => hash.for_each(now_ms, |field| reply_element(reply, field.value)),
     }
     Ok(())
 }
 
 #[inline]
-fn show_both(reply: &mut Reply<'_>, field: HashField<'_>) {
-    show(reply, field.name);
-    show(reply, field.value);
+fn reply_field_and_value(reply: &mut Reply<'_>, field: HashField<'_>) {
+    reply_element(reply, field.name);
+    reply_element(reply, field.value);
 }
 
 fn hdel(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let names = Names::new(ctx.args, 2, ctx.argc() - 2);
-    if ctx.leaves_worker(names.len() as u64 * CHANGE_NS) {
+    let names = FieldNames::new(ctx.args, 2, ctx.argc() - 2);
+    if ctx.detach_if_long(names.len() as u64 * CHANGE_FIELD_NS) {
         return Ok(());
     }
-    let now_ms = ctx.alive_ms();
-    let mut key = checked(ctx.keys.write(0))?;
-    if let Some(live) = live_beside_expired(&mut key, names.iter(), now_ms) {
+    let now_ms = ctx.expiry_time_ms();
+    let mut key = check_hash_key(ctx.keys.write(0))?;
+    if let Some(live) = live_names_if_any_expired(&mut key, names.iter(), now_ms) {
         key.log_instead(&[&[b"HDEL", ctx.args.argument(1)], live.as_slice()].concat());
     }
     let removed = remove_fields(&mut key, names.iter(), now_ms);
     if removed > 0 {
-        close(key, Event::hash("hdel"), removed as u64);
+        close_changed_key(key, KeyspaceEvent::hash("hdel"), removed as u64);
     }
     ctx.reply.integer(removed as i64);
     Ok(())
@@ -214,7 +214,7 @@ fn hdel(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn hincrby(ctx: &mut Context<'_, '_>) -> CommandResult {
     let by = parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?;
-    let sum = change_number(ctx, "hincrby", |before, digits| {
+    let sum = replace_number(ctx, "hincrby", |before, digits| {
         let before = match before {
             None => 0,
             Some(Element::Int(number)) => number,
@@ -236,7 +236,7 @@ fn hincrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
     if by.is_nan() || by.is_infinite() {
         return Err(CommandError::constant("ERR value is NaN or Infinity"));
     }
-    let text = change_number(ctx, "hincrbyfloat", |before, digits| {
+    let text = replace_number(ctx, "hincrbyfloat", |before, digits| {
         let before = match before {
             None => LongDouble::from_i64(0),
             Some(Element::Int(number)) => LongDouble::from_i64(number),
@@ -256,25 +256,25 @@ fn hincrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Replaces the value of a field by what `change` writes, given what it was. Its expiry stays.
-fn change_number<R>(
+fn replace_number<R>(
     ctx: &mut Context<'_, '_>,
     event: &'static str,
     change: impl FnOnce(Option<Element<'_>>, &mut Vec<u8>) -> Result<R, CommandError>,
 ) -> Result<R, CommandError> {
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.alive_ms());
+    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.expiry_time_ms());
     let name = ctx.arg(2);
-    let mut key = checked(ctx.keys.write(0))?;
+    let mut key = check_hash_key(ctx.keys.write(0))?;
     let mut digits = Vec::new();
-    let before = hash_at(&key).and_then(|hash| hash.value(name, now_ms));
+    let before = key_as_hash(&key).and_then(|hash| hash.value(name, now_ms));
     match change(before, &mut digits) {
         Ok(result) => {
             if key.effects().is_logging() {
-                log_number(&mut key, event, name, &digits, now_ms);
+                propagate_number(&mut key, event, name, &digits, now_ms);
             }
             let pair = std::iter::once((name, &digits[..]));
             let done = set_fields(&mut key, pair, FieldExpiry::Keep, limits, now_ms);
             key.record_expired_fields(done.expired);
-            key.changed(Event::hash(event));
+            key.changed(KeyspaceEvent::hash(event));
             Ok(result)
         }
         Err(error) => Err(error),
@@ -284,8 +284,8 @@ fn change_number<R>(
 /// Propagates the new value of a number, with its expiry. Only integers in hashes without field expiry are the same on
 /// every server.
 #[cold]
-fn log_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], now_ms: u64) {
-    let hash = hash_at(key);
+fn propagate_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], now_ms: u64) {
+    let hash = key_as_hash(key);
     if event == "hincrby" && !hash.is_some_and(HashRef::has_expiring_fields) {
         return;
     }
@@ -305,12 +305,12 @@ fn log_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], no
 }
 
 /// The arguments of HRANDFIELD: the number of fields, and whether values are returned.
-struct Draw {
+struct RandomFieldOptions {
     count: i64,
     with_values: bool,
 }
 
-impl Draw {
+impl RandomFieldOptions {
     fn parse(ctx: &Context<'_, '_>) -> Result<Self, CommandError> {
         let count = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
         if count == i64::MIN {
@@ -326,40 +326,40 @@ impl Draw {
         if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 {
             return Err(CommandError::constant("ERR value is out of range"));
         }
-        Ok(Draw { count, with_values })
+        Ok(RandomFieldOptions { count, with_values })
     }
 
-    fn begin(&self, reply: &mut Reply<'_>, fields: usize) {
+    fn begin_reply(&self, reply: &mut Reply<'_>, fields: usize) {
         let flat = self.with_values && reply.protocol == Protocol::Resp2;
         reply.array(if flat { fields * 2 } else { fields });
     }
 
-    fn show(&self, reply: &mut Reply<'_>, field: HashField<'_>) {
+    fn reply_field(&self, reply: &mut Reply<'_>, field: HashField<'_>) {
         if !self.with_values {
-            show(reply, field.name);
+            reply_element(reply, field.name);
             return;
         }
         if reply.protocol == Protocol::Resp3 {
             reply.array(2);
         }
-        show_both(reply, field);
+        reply_field_and_value(reply, field);
     }
 }
 
 fn hrandfield(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let now_ms = ctx.alive_ms();
+    let now_ms = ctx.expiry_time_ms();
     if ctx.argc() == 2 {
-        let hash = hash_of_entry(ctx.keys.read(0))?;
+        let hash = entry_as_hash(ctx.keys.read(0))?;
         let mut name = None;
         if let Some(hash) = hash {
             draw_repeated(hash, 1, now_ms, |field| name = Some(field.name));
         }
-        show_value(&mut ctx.reply, name);
+        reply_value_or_null(&mut ctx.reply, name);
         return Ok(());
     }
-    let draw = Draw::parse(ctx)?;
-    let in_place_ns = ctx.in_place_ns();
-    let hash = hash_of_entry(ctx.keys.read(0))?;
+    let draw = RandomFieldOptions::parse(ctx)?;
+    let in_place_ns = ctx.max_worker_ns();
+    let hash = entry_as_hash(ctx.keys.read(0))?;
     let live = hash.map_or(0, |hash| hash.live_len(now_ms));
     let Some(hash) = hash.filter(|_| live > 0 && draw.count != 0) else {
         ctx.reply.array(0);
@@ -367,32 +367,32 @@ fn hrandfield(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let wanted = usize::try_from(draw.count.unsigned_abs()).unwrap_or(usize::MAX);
     let shown = if draw.count < 0 { wanted } else { wanted.min(live) };
-    if (shown as u64).saturating_mul(DRAW_NS) > in_place_ns {
-        ctx.leave();
+    if (shown as u64).saturating_mul(DRAW_FIELD_NS) > in_place_ns {
+        ctx.detach();
         return Ok(());
     }
-    let limit = ReplyLimit::of(ctx.server, ctx.client);
+    let limit = ReplyLimit::for_client(ctx.server, ctx.client);
     let reply = &mut ctx.reply;
-    draw.begin(reply, shown);
+    draw.begin_reply(reply, shown);
     if draw.count < 0 {
         // Fields that have expired are sorted out at each look.
-        let (mut left, a_look) = (shown, live.max(ELEMENTS_A_LOOK));
-        while left > 0 && !limit.is_passed(reply.out.len()) {
-            draw_repeated(hash, left.min(a_look), now_ms, |field| draw.show(reply, field));
+        let (mut left, a_look) = (shown, live.max(ELEMENTS_PER_CHECK));
+        while left > 0 && !limit.is_exceeded(reply.out.len()) {
+            draw_repeated(hash, left.min(a_look), now_ms, |field| draw.reply_field(reply, field));
             left -= left.min(a_look);
         }
     } else {
-        draw_distinct(hash, shown, live, now_ms, |field| draw.show(reply, field));
+        draw_distinct(hash, shown, live, now_ms, |field| draw.reply_field(reply, field));
     }
     Ok(())
 }
 
-fn below(end: usize) -> usize {
+fn random_below(end: usize) -> usize {
     fastrand::usize(..end)
 }
 
 /// A large hash all of whose fields count.
-fn without_expired(hash: HashRef<'_>, now_ms: u64) -> Option<&Hash> {
+fn hash_without_expired(hash: HashRef<'_>, now_ms: u64) -> Option<&Hash> {
     match hash {
         HashRef::Large(hash) if !hash.has_expired_fields(now_ms) => Some(hash),
         _ => None,
@@ -401,9 +401,9 @@ fn without_expired(hash: HashRef<'_>, now_ms: u64) -> Option<&Hash> {
 
 /// Draws fields that have not expired, each as if it were the first; none if there are none.
 fn draw_repeated<'a>(hash: HashRef<'a>, count: usize, now_ms: u64, mut visit: impl FnMut(HashField<'a>)) {
-    if let Some(hash) = without_expired(hash, now_ms) {
+    if let Some(hash) = hash_without_expired(hash, now_ms) {
         for _ in 0..count {
-            if let Some(record) = hash.random_field(below) {
+            if let Some(record) = hash.random_field(random_below) {
                 visit(HashField {
                     name: Element::Bytes(record.key),
                     value: Element::Bytes(record.value),
@@ -415,19 +415,19 @@ fn draw_repeated<'a>(hash: HashRef<'a>, count: usize, now_ms: u64, mut visit: im
     let mut fields = Vec::new();
     hash.for_each(now_ms, |field| fields.push(field));
     if !fields.is_empty() {
-        (0..count).for_each(|_| visit(fields[below(fields.len())]));
+        (0..count).for_each(|_| visit(fields[random_below(fields.len())]));
     }
 }
 
 /// Draws `count` different fields of the `live` that have not expired.
 fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, mut visit: impl FnMut(HashField<'a>)) {
     if count < live / 4
-        && let Some(hash) = without_expired(hash, now_ms)
+        && let Some(hash) = hash_without_expired(hash, now_ms)
     {
         let records = hash.records();
         let mut drawn = HashSet::with_capacity(count);
         while drawn.len() < count
-            && let Some(id) = records.random_record(below)
+            && let Some(id) = records.random_record(random_below)
         {
             if drawn.insert(id) {
                 let record = records.record(id);
@@ -442,7 +442,7 @@ fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, 
     // Each field is chosen with the probability that leaves the right number for those that follow.
     let (mut wanted, mut left) = (count, live);
     hash.for_each(now_ms, |field| {
-        if wanted > 0 && below(left.max(1)) < wanted {
+        if wanted > 0 && random_below(left.max(1)) < wanted {
             wanted -= 1;
             visit(field);
         }
@@ -452,22 +452,22 @@ fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, 
 
 fn hscan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let cursor = parse_u64(ctx.arg(2)).ok_or(CommandError::constant("ERR invalid cursor"))?;
-    let now_ms = ctx.alive_ms();
-    let Some(fields) = hash_of_entry(ctx.keys.read(0))?.map(HashRef::len) else {
+    let now_ms = ctx.expiry_time_ms();
+    let Some(fields) = entry_as_hash(ctx.keys.read(0))?.map(HashRef::len) else {
         ctx.reply.array(2);
         ctx.reply.bulk(b"0");
         ctx.reply.array(0);
         return Ok(());
     };
-    let options = ScanOptions::parse(ctx, 3, Some("NOVALUES"))?;
-    if ctx.leaves_worker(fields.min(options.count) as u64 * SHOW_NS) {
+    let options = CollectionScanOptions::parse(ctx, 3, Some("NOVALUES"))?;
+    if ctx.detach_if_long(fields.min(options.count) as u64 * REPLY_FIELD_NS) {
         return Ok(());
     }
-    let Some(hash) = hash_of_entry(ctx.keys.peek(0))? else {
+    let Some(hash) = entry_as_hash(ctx.keys.peek(0))? else {
         return Ok(());
     };
     let mut bytes = Vec::new();
-    let mut found = ScannedFields {
+    let mut found = HashScanReply {
         reply: Reply::new(&mut bytes, ctx.reply.protocol),
         options,
         elements: 0,
@@ -494,21 +494,21 @@ fn hscan(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// The result of HSCAN.
-struct ScannedFields<'a> {
+struct HashScanReply<'a> {
     reply: Reply<'a>,
-    options: ScanOptions<'a>,
+    options: CollectionScanOptions<'a>,
     elements: usize,
 }
 
-impl ScannedFields<'_> {
+impl HashScanReply<'_> {
     fn add(&mut self, field: HashField<'_>) {
-        if !self.options.wants(field.name.text(&mut [0; DECIMAL_MAX_BYTES])) {
+        if !self.options.matches(field.name.text(&mut [0; DECIMAL_MAX_BYTES])) {
             return;
         }
-        show(&mut self.reply, field.name);
+        reply_element(&mut self.reply, field.name);
         self.elements += 1;
         if !self.options.names_only {
-            show(&mut self.reply, field.value);
+            reply_element(&mut self.reply, field.value);
             self.elements += 1;
         }
     }

@@ -11,10 +11,10 @@ use weft_values::hyperloglog::{
     self as hll, CorruptedHyperLogLog, HyperLogLogEncoding, HyperLogLogUnion, HyperLogLogWriter, RegisterUpdate,
 };
 
-use super::context::{Binding, CommandResult, Context, leased, reply_bytes};
-use super::error::{CommandError, shown};
+use super::context::{Binding, CommandResult, Context, build_reply, leased};
+use super::error::{CommandError, c_string_prefix};
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 use weft_config::id;
 
 /// The commands of this file and their handlers.
@@ -45,7 +45,7 @@ const MERGE_NS: u64 = 10_000;
 ///
 /// # Errors
 /// When the value is none.
-fn bytes_of(entry: EntryRef<'_, Value>) -> Result<(&[u8], HyperLogLogEncoding), CommandError> {
+fn hyperloglog_bytes(entry: EntryRef<'_, Value>) -> Result<(&[u8], HyperLogLogEncoding), CommandError> {
     let bytes: &[u8] = match entry.value() {
         ValueRef::Bytes(bytes) => bytes,
         ValueRef::Blob(blob) => blob,
@@ -61,7 +61,7 @@ fn sparse_max_bytes(ctx: &Context<'_, '_>) -> usize {
 }
 
 /// Stores a HyperLogLog that was changed. It counts as a string that was modified in place.
-fn store(key: &mut KeyWrite<'_>, bytes: &[u8]) {
+fn store_modified(key: &mut KeyWrite<'_>, bytes: &[u8]) {
     key.set(NewValue::Bytes(bytes), ExpiryUpdate::Keep);
     if let Some(mut entry) = key.entry_mut() {
         entry.bytes_mut(0);
@@ -69,20 +69,20 @@ fn store(key: &mut KeyWrite<'_>, bytes: &[u8]) {
 }
 
 fn pfadd(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if ctx.leaves_worker((ctx.argc() as u64).saturating_mul(ADD_NS)) {
+    if ctx.detach_if_long((ctx.argc() as u64).saturating_mul(ADD_NS)) {
         return Ok(());
     }
     let limit = sparse_max_bytes(ctx);
     let args = ctx.args;
     let mut key = ctx.keys.write(0);
     let marks = (2..args.len()).map(|index| RegisterUpdate::of(args.argument(index)));
-    match add(&mut key, marks, limit) {
+    match add_elements(&mut key, marks, limit) {
         Err(error) => {
             return Err(error);
         }
         Ok(0) => {}
         Ok(changes) => {
-            key.changed_times(Event::string("pfadd"), changes);
+            key.changed_times(KeyspaceEvent::string("pfadd"), changes);
             ctx.reply.integer(1);
             return Ok(());
         }
@@ -92,21 +92,25 @@ fn pfadd(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Adds elements; returns how many of them changed something, the key's coming into being included.
-fn add(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = RegisterUpdate>, limit: usize) -> Result<u64, CommandError> {
+fn add_elements(
+    key: &mut KeyWrite<'_>,
+    updates: impl Iterator<Item = RegisterUpdate>,
+    limit: usize,
+) -> Result<u64, CommandError> {
     let (mut bytes, mut changes) = match key.entry() {
         None => (hll::empty(), 1),
-        Some(entry) => match bytes_of(entry)? {
-            (_, HyperLogLogEncoding::Dense) => return Ok(add_to_dense(key, marks)),
+        Some(entry) => match hyperloglog_bytes(entry)? {
+            (_, HyperLogLogEncoding::Dense) => return Ok(add_to_dense(key, updates)),
             (bytes, HyperLogLogEncoding::Sparse) => (bytes.to_vec(), 0),
         },
     };
     let mut writer = HyperLogLogWriter::new(&mut bytes, limit).ok_or(NOT_A_HYPERLOGLOG)?;
-    for mark in marks {
+    for mark in updates {
         changes += u64::from(writer.raise(mark)?);
     }
     if changes > 0 {
         hll::invalidate_cardinality(&mut bytes);
-        store(key, &bytes);
+        store_modified(key, &bytes);
     } else {
         key.use_entry();
     }
@@ -114,12 +118,12 @@ fn add(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = RegisterUpdate>, limi
 }
 
 /// Adds elements in place. The registers of a shared string are copied only for a change.
-fn add_to_dense(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = RegisterUpdate>) -> u64 {
+fn add_to_dense(key: &mut KeyWrite<'_>, updates: impl Iterator<Item = RegisterUpdate>) -> u64 {
     let mut changes = 0;
-    for mark in marks {
+    for mark in updates {
         let raises = key
             .entry()
-            .and_then(|entry| bytes_of(entry).ok())
+            .and_then(|entry| hyperloglog_bytes(entry).ok())
             .is_some_and(|(bytes, _)| hll::dense_register(bytes, mark.index) < mark.count);
         if raises && let Some(mut entry) = key.entry_mut() {
             let bytes = entry.bytes_mut(hll::DENSE_BYTES);
@@ -135,17 +139,17 @@ fn add_to_dense(key: &mut KeyWrite<'_>, marks: impl Iterator<Item = RegisterUpda
 
 fn pfcount(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.keys.len() != 1 {
-        return pfcount_of_many(ctx);
+        return count_union(ctx);
     }
     let count = match ctx.keys.read(0) {
         None => 0,
         Some(entry) => {
-            let (bytes, _) = bytes_of(entry)?;
+            let (bytes, _) = hyperloglog_bytes(entry)?;
             match hll::cached_cardinality(bytes) {
                 Some(count) => count,
                 None => {
                     let count = hll::cardinality(bytes)?;
-                    remember(ctx, count);
+                    cache_count(ctx, count);
                     count
                 }
             }
@@ -155,30 +159,30 @@ fn pfcount(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn remember(ctx: &mut Context<'_, '_>, count: u64) {
+fn cache_count(ctx: &mut Context<'_, '_>, count: u64) {
     let mut key = ctx.keys.write(0);
     if let Some(mut entry) = key.entry_mut() {
         hll::cache_cardinality(entry.bytes_mut(0), count);
     }
-    key.changed(Event::NO_EVENT);
+    key.changed(KeyspaceEvent::NO_EVENT);
 }
 
-fn pfcount_of_many(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if ctx.leaves_worker(ctx.keys.len() as u64 * MERGE_NS) {
+fn count_union(ctx: &mut Context<'_, '_>) -> CommandResult {
+    if ctx.detach_if_long(ctx.keys.len() as u64 * MERGE_NS) {
         return Ok(());
     }
-    let union = union_of(ctx)?.0;
+    let union = merge_keys(ctx)?.0;
     ctx.reply.integer(union.cardinality() as i64);
     Ok(())
 }
 
 /// Merges all keys. The second part is `true` if one of them is dense.
-fn union_of(ctx: &mut Context<'_, '_>) -> Result<(HyperLogLogUnion, bool), CommandError> {
+fn merge_keys(ctx: &mut Context<'_, '_>) -> Result<(HyperLogLogUnion, bool), CommandError> {
     let mut union = HyperLogLogUnion::default();
     let mut any_dense = false;
     for index in 0..ctx.keys.len() {
         if let Some(entry) = ctx.keys.read(index) {
-            let (bytes, encoding) = bytes_of(entry)?;
+            let (bytes, encoding) = hyperloglog_bytes(entry)?;
             union.merge(bytes)?;
             any_dense |= encoding == HyperLogLogEncoding::Dense;
         }
@@ -187,14 +191,14 @@ fn union_of(ctx: &mut Context<'_, '_>) -> Result<(HyperLogLogUnion, bool), Comma
 }
 
 fn pfmerge(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if ctx.leaves_worker(ctx.keys.len() as u64 * MERGE_NS) {
+    if ctx.detach_if_long(ctx.keys.len() as u64 * MERGE_NS) {
         return Ok(());
     }
     let limit = sparse_max_bytes(ctx);
-    let (union, any_dense) = union_of(ctx)?;
+    let (union, any_dense) = merge_keys(ctx)?;
     let mut key = ctx.keys.write(0);
     match merge_into(&mut key, &union, any_dense, limit) {
-        Ok(()) => key.changed(Event::string("pfadd")),
+        Ok(()) => key.changed(KeyspaceEvent::string("pfadd")),
         Err(error) => {
             return Err(error);
         }
@@ -206,34 +210,34 @@ fn pfmerge(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn merge_into(
     key: &mut KeyWrite<'_>,
     union: &HyperLogLogUnion,
-    any_dense: bool,
+    has_dense: bool,
     limit: usize,
 ) -> Result<(), CommandError> {
     let mut bytes = match key.entry() {
         None => hll::empty(),
-        Some(entry) => bytes_of(entry)?.0.to_vec(),
+        Some(entry) => hyperloglog_bytes(entry)?.0.to_vec(),
     };
     let mut writer = HyperLogLogWriter::new(&mut bytes, limit).ok_or(NOT_A_HYPERLOGLOG)?;
-    if any_dense {
+    if has_dense {
         writer.make_dense()?;
     }
     for mark in union.register_updates() {
         writer.raise(mark)?;
     }
     hll::invalidate_cardinality(&mut bytes);
-    store(key, &bytes);
+    store_modified(key, &bytes);
     Ok(())
 }
 
 fn pfdebug(ctx: &mut Context<'_, '_>) -> CommandResult {
     let name = ctx.arg(1).to_ascii_lowercase();
     if name == b"simd" {
-        return simd(ctx);
+        return accept_simd_switch(ctx);
     }
     let Some(entry) = ctx.keys.read(0) else {
         return Err(CommandError::constant("ERR The specified key does not exist"));
     };
-    let (bytes, encoding) = bytes_of(entry)?;
+    let (bytes, encoding) = hyperloglog_bytes(entry)?;
     match name.as_slice() {
         b"getreg" => {
             make_dense(ctx)?;
@@ -256,16 +260,16 @@ fn pfdebug(ctx: &mut Context<'_, '_>) -> CommandResult {
             ctx.reply.integer(i64::from(made));
             Ok(())
         }
-        _ => Err(CommandError::about(
+        _ => Err(CommandError::with_word(
             "ERR Unknown PFDEBUG subcommand '",
-            shown(ctx.arg(1)),
+            c_string_prefix(ctx.arg(1)),
             "'",
         )),
     }
 }
 
 /// Vector instructions are not switched on and off here; the switch is answered for the sake of tests that use it.
-fn simd(ctx: &mut Context<'_, '_>) -> CommandResult {
+fn accept_simd_switch(ctx: &mut Context<'_, '_>) -> CommandResult {
     match ctx.arg(2).to_ascii_lowercase().as_slice() {
         b"on" => ctx.reply.simple("enabled"),
         b"off" => ctx.reply.simple("disabled"),
@@ -278,15 +282,15 @@ fn simd(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn make_dense(ctx: &mut Context<'_, '_>) -> Result<bool, CommandError> {
     let mut key = ctx.keys.write(0);
     let dense = key.entry().map(|entry| -> Result<_, CommandError> {
-        let mut bytes = bytes_of(entry)?.0.to_vec();
+        let mut bytes = hyperloglog_bytes(entry)?.0.to_vec();
         let mut writer = HyperLogLogWriter::new(&mut bytes, usize::MAX).ok_or(NOT_A_HYPERLOGLOG)?;
         let made = writer.make_dense()?;
         Ok(made.then_some(bytes))
     });
     match dense {
         Some(Ok(Some(bytes))) => {
-            store(&mut key, &bytes);
-            key.changed(Event::NO_EVENT);
+            store_modified(&mut key, &bytes);
+            key.changed(KeyspaceEvent::NO_EVENT);
             Ok(true)
         }
         Some(Err(error)) => Err(error),
@@ -298,7 +302,7 @@ fn reply_with_registers(ctx: &mut Context<'_, '_>) -> CommandResult {
     let Some(entry) = ctx.keys.read(0) else {
         return Err(CORRUPTED);
     };
-    let (bytes, _) = bytes_of(entry)?;
+    let (bytes, _) = hyperloglog_bytes(entry)?;
     ctx.reply.array(hll::REGISTERS);
     for index in 0..hll::REGISTERS {
         ctx.reply.integer(i64::from(hll::dense_register(bytes, index)));
@@ -309,8 +313,8 @@ fn reply_with_registers(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn pfselftest(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
     let limit = sparse_max_bytes(ctx);
-    ctx.off_worker(move |_| {
-        reply_bytes(protocol, |reply| match self_test::run(limit) {
+    ctx.run_without_keys(move |_| {
+        build_reply(protocol, |reply| match self_test::run_self_test(limit) {
             Ok(()) => reply.ok(),
             Err(failure) => reply.error_bytes(format!("TESTFAILED {failure}").as_bytes()),
         })

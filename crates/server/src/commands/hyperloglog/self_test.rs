@@ -10,9 +10,9 @@ const ELEMENTS: u64 = 10_000_000;
 const VALUE_MAX: u8 = 63;
 
 /// Runs both tests; on failure, what is wrong.
-pub fn run(sparse_max_bytes: usize) -> Result<(), String> {
-    registers()?;
-    estimates(sparse_max_bytes)
+pub fn run_self_test(sparse_max_bytes: usize) -> Result<(), String> {
+    test_registers()?;
+    test_estimates(sparse_max_bytes)
 }
 
 fn new_dense() -> Result<Vec<u8>, String> {
@@ -25,7 +25,7 @@ fn new_dense() -> Result<Vec<u8>, String> {
 }
 
 /// Registers grow round by round, in random steps, beside a plain copy.
-fn registers() -> Result<(), String> {
+fn test_registers() -> Result<(), String> {
     let mut random = fastrand::Rng::new();
     for _ in 0..REGISTER_ROUNDS {
         let mut dense = new_dense()?;
@@ -46,7 +46,7 @@ fn registers() -> Result<(), String> {
 }
 
 /// Counts ever more elements in both encodings, which must agree and be near the truth.
-fn estimates(sparse_max_bytes: usize) -> Result<(), String> {
+fn test_estimates(sparse_max_bytes: usize) -> Result<(), String> {
     let standard_error = 1.04 / (REGISTERS as f64).sqrt();
     let (mut dense, mut sparse) = (new_dense()?, hll::empty());
     let seed = fastrand::u64(..);

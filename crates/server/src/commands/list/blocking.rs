@@ -3,13 +3,14 @@
 use weft_resp::Reply;
 use weft_values::list::ListEnd;
 
-use crate::clients_waiting::blocking::{Operation, WaitKey, Waiter};
-use crate::commands::blocked::{KeyAccess, deadline_ms, wait, wait_key};
+use crate::clients_waiting::blocking::{BlockingOperation, WaitKey, Waiter};
+use crate::commands::blocked::{WaiterKeyAccess, parse_deadline_ms, wait_for_keys, wait_key};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::list::pop::{
-    ManyPop, MoveKeys, end_named, log_pop, many_pop, move_element, pop_first_of, pop_many, pop_one,
+    ListMoveKeys, MultiPopArguments, move_element, parse_list_end, parse_multi_pop, pop_first_of, pop_many, pop_one,
+    propagate_pop,
 };
-use crate::commands::list::stored::{ListSettings, list_at};
+use crate::commands::list::stored::{ListSettings, entry_as_list};
 use crate::keyspace::access::KeyWrite;
 
 /// The commands of this file and their handlers.
@@ -22,20 +23,20 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 fn blpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    pop(ctx, ListEnd::Head)
+    pop_or_wait(ctx, ListEnd::Head)
 }
 
 fn brpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    pop(ctx, ListEnd::Tail)
+    pop_or_wait(ctx, ListEnd::Tail)
 }
 
-fn pop(ctx: &mut Context<'_, '_>, end: ListEnd) -> CommandResult {
-    let deadline_ms = deadline_ms(ctx.arg(ctx.argc() - 1), ctx.now_ms)?;
-    let rules = ListSettings::of(&ctx.server.config);
+fn pop_or_wait(ctx: &mut Context<'_, '_>, end: ListEnd) -> CommandResult {
+    let deadline_ms = parse_deadline_ms(ctx.arg(ctx.argc() - 1), ctx.now_ms)?;
+    let rules = ListSettings::from_config(&ctx.server.config);
     for index in 0..ctx.keys.len() {
         let name = ctx.keys.name(index);
         let mut key = ctx.keys.write(index);
-        match list_at(key.entry()).map(|list| list.is_some()) {
+        match entry_as_list(key.entry()).map(|list| list.is_some()) {
             Err(error) => {
                 return Err(error);
             }
@@ -43,30 +44,30 @@ fn pop(ctx: &mut Context<'_, '_>, end: ListEnd) -> CommandResult {
             Ok(true) => {
                 ctx.reply.array(2);
                 ctx.reply.bulk(name);
-                log_pop(&mut key, end, None);
+                propagate_pop(&mut key, end, None);
                 pop_one(key, end, rules, &mut ctx.reply);
                 return Ok(());
             }
         }
     }
     let keys = 0..ctx.keys.len();
-    wait(ctx, Operation::ListPop(end), keys, deadline_ms);
+    wait_for_keys(ctx, BlockingOperation::ListPop(end), keys, deadline_ms);
     Ok(())
 }
 
 fn blmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let pop = many_pop(ctx, 2)?;
-    let deadline_ms = deadline_ms(ctx.arg(1), ctx.now_ms)?;
+    let pop = parse_multi_pop(ctx, 2)?;
+    let deadline_ms = parse_deadline_ms(ctx.arg(1), ctx.now_ms)?;
     if !pop_first_of(ctx, pop)? {
-        let ManyPop { end, count } = pop;
+        let MultiPopArguments { end, count } = pop;
         let keys = 0..ctx.keys.len();
-        wait(ctx, Operation::ListPopMany(end, count), keys, deadline_ms);
+        wait_for_keys(ctx, BlockingOperation::ListPopMany(end, count), keys, deadline_ms);
     }
     Ok(())
 }
 
 fn blmove(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (from, to) = (end_named(ctx.arg(3))?, end_named(ctx.arg(4))?);
+    let (from, to) = (parse_list_end(ctx.arg(3))?, parse_list_end(ctx.arg(4))?);
     move_or_wait(ctx, from, to, 5)
 }
 
@@ -75,12 +76,17 @@ fn brpoplpush(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// `timeout` is the index of that argument.
-fn move_or_wait(ctx: &mut Context<'_, '_>, from: ListEnd, to: ListEnd, timeout: usize) -> CommandResult {
-    let deadline_ms = deadline_ms(ctx.arg(timeout), ctx.now_ms)?;
-    let rules = ListSettings::of(&ctx.server.config);
+fn move_or_wait(
+    ctx: &mut Context<'_, '_>,
+    source_end: ListEnd,
+    destination_end: ListEnd,
+    timeout_index: usize,
+) -> CommandResult {
+    let deadline_ms = parse_deadline_ms(ctx.arg(timeout_index), ctx.now_ms)?;
+    let rules = ListSettings::from_config(&ctx.server.config);
     let (source, target) = (ctx.arg(1), ctx.arg(2));
-    if move_element(&mut ctx.keys, from, to, rules, &mut ctx.reply)? {
-        match timeout {
+    if move_element(&mut ctx.keys, source_end, destination_end, rules, &mut ctx.reply)? {
+        match timeout_index {
             3 => ctx.keys.effects.log_instead(&[b"RPOPLPUSH", source, target]),
             _ => ctx
                 .keys
@@ -89,7 +95,16 @@ fn move_or_wait(ctx: &mut Context<'_, '_>, from: ListEnd, to: ListEnd, timeout: 
         }
     } else {
         let destination = wait_key(ctx, 1);
-        wait(ctx, Operation::ListMove { from, to, destination }, 0..1, deadline_ms);
+        wait_for_keys(
+            ctx,
+            BlockingOperation::ListMove {
+                source_end,
+                destination_end,
+                destination,
+            },
+            0..1,
+            deadline_ms,
+        );
     }
     Ok(())
 }
@@ -98,26 +113,35 @@ fn move_or_wait(ctx: &mut Context<'_, '_>, from: ListEnd, to: ListEnd, timeout: 
 ///
 /// # Errors
 /// When the destination of a move is no list.
-pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply: &mut Reply<'_>) -> CommandResult {
-    let rules = ListSettings::of(reach.config());
+pub fn perform(
+    waiter: &Waiter,
+    key: &WaitKey,
+    access: &mut dyn WaiterKeyAccess,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
+    let rules = ListSettings::from_config(access.config());
     match &waiter.operation {
-        Operation::ListPop(end) => {
+        BlockingOperation::ListPop(end) => {
             reply.array(2);
             reply.bulk(&key.name);
-            let mut key = reach.write(waiter.db, key);
-            log_pop(&mut key, *end, None);
+            let mut key = access.open_for_write(waiter.db, key);
+            propagate_pop(&mut key, *end, None);
             pop_one(key, *end, rules, reply);
         }
-        Operation::ListPopMany(end, count) => {
+        BlockingOperation::ListPopMany(end, count) => {
             reply.array(2);
             reply.bulk(&key.name);
-            let mut key = reach.write(waiter.db, key);
-            log_pop(&mut key, *end, Some(*count));
+            let mut key = access.open_for_write(waiter.db, key);
+            propagate_pop(&mut key, *end, Some(*count));
             pop_many(key, *end, *count, rules, reply);
         }
-        Operation::ListMove { from, to, destination } => {
-            let mut keys = WaitedMove {
-                reach,
+        BlockingOperation::ListMove {
+            source_end: from,
+            destination_end: to,
+            destination,
+        } => {
+            let mut keys = BlockedMove {
+                keys: access,
                 db: waiter.db,
                 source: key,
                 destination,
@@ -126,13 +150,13 @@ pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply:
             let (source, target) = (&key.name, &destination.name);
             let is_old = crate::commands::registry()
                 .commands()
-                .get(waiter.permit.command as usize)
+                .get(waiter.permission.command as usize)
                 .is_some_and(|command| command.full_name == "brpoplpush");
             match is_old {
-                true => reach.effects().log_instead(&[b"RPOPLPUSH", source, target]),
+                true => access.effects().log_instead(&[b"RPOPLPUSH", source, target]),
                 false => {
                     let (from, to) = (end_word(*from), end_word(*to));
-                    reach.effects().log_instead(&[b"LMOVE", source, target, from, to]);
+                    access.effects().log_instead(&[b"LMOVE", source, target, from, to]);
                 }
             }
         }
@@ -149,23 +173,23 @@ fn end_word(end: ListEnd) -> &'static [u8] {
 }
 
 /// The keys of a BLMOVE that has waited.
-struct WaitedMove<'w> {
-    reach: &'w mut dyn KeyAccess,
+struct BlockedMove<'w> {
+    keys: &'w mut dyn WaiterKeyAccess,
     db: usize,
     source: &'w WaitKey,
     destination: &'w WaitKey,
 }
 
-impl MoveKeys for WaitedMove<'_> {
+impl ListMoveKeys for BlockedMove<'_> {
     fn are_same(&self) -> bool {
         self.source.name == self.destination.name
     }
 
     fn source(&mut self) -> KeyWrite<'_> {
-        self.reach.write(self.db, self.source)
+        self.keys.open_for_write(self.db, self.source)
     }
 
     fn destination(&mut self) -> KeyWrite<'_> {
-        self.reach.write(self.db, self.destination)
+        self.keys.open_for_write(self.db, self.destination)
     }
 }

@@ -4,23 +4,23 @@ use weft_resp::Reply;
 use weft_resp::number::parse_i64;
 use weft_values::list::{Direction, ListEnd};
 
-use super::stored::{ListSettings, change, list_at, push, settle};
-use super::{pushed, reply_with, reply_with_range, showing_ns};
+use super::stored::{ListSettings, change_list, entry_as_list, push_elements, shrink_layout};
+use super::{push_event, reply_cost_ns, reply_element, reply_range};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::{KeyWrite, Keys};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The event of taking from an end.
-fn popped(end: ListEnd) -> Event {
+fn pop_event(end: ListEnd) -> KeyspaceEvent {
     match end {
-        ListEnd::Head => Event::list("lpop"),
-        ListEnd::Tail => Event::list("rpop"),
+        ListEnd::Head => KeyspaceEvent::list("lpop"),
+        ListEnd::Tail => KeyspaceEvent::list("rpop"),
     }
 }
 
 /// The index of the element at an end, and the direction away from it.
-fn from_end(end: ListEnd, length: usize) -> (usize, Direction) {
+fn end_index_and_direction(end: ListEnd, length: usize) -> (usize, Direction) {
     match end {
         ListEnd::Head => (0, Direction::Forward),
         ListEnd::Tail => (length - 1, Direction::Backward),
@@ -28,47 +28,49 @@ fn from_end(end: ListEnd, length: usize) -> (usize, Direction) {
 }
 
 /// Removes `count` of a list's `length` elements at an end and closes the key.
-fn remove(mut key: KeyWrite<'_>, end: ListEnd, count: usize, length: usize, rules: ListSettings) {
+fn remove_at_end(mut key: KeyWrite<'_>, end: ListEnd, count: usize, length: usize, settings: ListSettings) {
     if count == length {
-        key.record_event(popped(end));
+        key.record_event(pop_event(end));
         key.delete();
-        key.changed_times(Event::generic("del"), count as u64);
+        key.changed_times(KeyspaceEvent::generic("del"), count as u64);
         return;
     }
     let start = match end {
         ListEnd::Head => 0,
         ListEnd::Tail => length - count,
     };
-    change(&mut key, |list| list.remove_range(start, count));
-    settle(&mut key, rules);
-    key.changed_times(popped(end), count as u64);
+    change_list(&mut key, |list| list.remove_range(start, count));
+    shrink_layout(&mut key, settings);
+    key.changed_times(pop_event(end), count as u64);
 }
 
 /// Pops one element of a key that is known to hold a list, and replies with it; closes the key.
-pub fn pop_one(key: KeyWrite<'_>, end: ListEnd, rules: ListSettings, reply: &mut Reply<'_>) {
-    let Ok(Some(list)) = list_at(key.entry()) else {
+pub fn pop_one(key: KeyWrite<'_>, end: ListEnd, settings: ListSettings, reply: &mut Reply<'_>) {
+    let Ok(Some(list)) = entry_as_list(key.entry()) else {
         return;
     };
     let length = list.len();
-    list.with_element(from_end(end, length).0, |element| reply_with(reply, element));
-    remove(key, end, 1, length, rules);
+    list.with_element(end_index_and_direction(end, length).0, |element| {
+        reply_element(reply, element)
+    });
+    remove_at_end(key, end, 1, length, settings);
 }
 
 /// Pops up to `count` elements of a key that is known to hold a list, and replies with an array of them; closes the
 /// key.
-pub fn pop_many(key: KeyWrite<'_>, end: ListEnd, count: usize, rules: ListSettings, reply: &mut Reply<'_>) {
-    let Ok(Some(list)) = list_at(key.entry()) else {
+pub fn pop_many(key: KeyWrite<'_>, end: ListEnd, count: usize, settings: ListSettings, reply: &mut Reply<'_>) {
+    let Ok(Some(list)) = entry_as_list(key.entry()) else {
         return;
     };
     let length = list.len();
     let count = count.min(length);
-    let (start, direction) = from_end(end, length);
-    reply_with_range(reply, list, start, count, direction);
-    remove(key, end, count, length, rules);
+    let (start, direction) = end_index_and_direction(end, length);
+    reply_range(reply, list, start, count, direction);
+    remove_at_end(key, end, count, length, settings);
 }
 
 /// Propagates, instead of the command that runs, the pop of this number of elements, or of one.
-pub fn log_pop(key: &mut KeyWrite<'_>, end: ListEnd, count: Option<usize>) {
+pub fn propagate_pop(key: &mut KeyWrite<'_>, end: ListEnd, count: Option<usize>) {
     if !key.effects().is_logging() {
         return;
     }
@@ -76,7 +78,7 @@ pub fn log_pop(key: &mut KeyWrite<'_>, end: ListEnd, count: Option<usize>) {
         ListEnd::Head => b"LPOP",
         ListEnd::Tail => b"RPOP",
     };
-    let length = list_at(key.entry()).ok().flatten().map_or(0, |list| list.len());
+    let length = entry_as_list(key.entry()).ok().flatten().map_or(0, |list| list.len());
     let mut digits = itoa::Buffer::new();
     let name = key.name_for_plan();
     match count {
@@ -103,15 +105,15 @@ fn pop(ctx: &mut Context<'_, '_>, end: ListEnd) -> CommandResult {
         ),
         _ => {
             let name = ctx.command.full_name;
-            return Err(CommandError::text(format!(
+            return Err(CommandError::from_text(format!(
                 "ERR wrong number of arguments for '{name}' command"
             )));
         }
     };
-    let rules = ListSettings::of(&ctx.server.config);
-    let in_place_ns = ctx.in_place_ns();
+    let rules = ListSettings::from_config(&ctx.server.config);
+    let in_place_ns = ctx.max_worker_ns();
     let key = ctx.keys.write(0);
-    let cost_ns = list_at(key.entry())?.map(|list| showing_ns(list, count.unwrap_or(1)));
+    let cost_ns = entry_as_list(key.entry())?.map(|list| reply_cost_ns(list, count.unwrap_or(1)));
     match (cost_ns, count) {
         (None, count) => match count {
             None => ctx.reply.null(),
@@ -123,7 +125,7 @@ fn pop(ctx: &mut Context<'_, '_>, end: ListEnd) -> CommandResult {
         }
         (Some(cost_ns), Some(_)) if cost_ns > in_place_ns => {
             drop(key);
-            ctx.leave();
+            ctx.detach();
         }
         (Some(_), Some(count)) => pop_many(key, end, count, rules, &mut ctx.reply),
     }
@@ -134,7 +136,7 @@ fn pop(ctx: &mut Context<'_, '_>, end: ListEnd) -> CommandResult {
 ///
 /// # Errors
 /// A syntax error for any other word.
-pub fn end_named(word: &[u8]) -> Result<ListEnd, CommandError> {
+pub fn parse_list_end(word: &[u8]) -> Result<ListEnd, CommandError> {
     if word.eq_ignore_ascii_case(b"left") {
         Ok(ListEnd::Head)
     } else if word.eq_ignore_ascii_case(b"right") {
@@ -146,7 +148,7 @@ pub fn end_named(word: &[u8]) -> Result<ListEnd, CommandError> {
 
 /// The arguments of LMPOP and BLMPOP behind the keys.
 #[derive(Clone, Copy, Debug)]
-pub struct ManyPop {
+pub struct MultiPopArguments {
     /// The end from which elements are taken.
     pub end: ListEnd,
     /// The maximum number of elements.
@@ -157,7 +159,7 @@ pub struct ManyPop {
 ///
 /// # Errors
 /// For numbers that are not positive, and for syntax.
-pub fn many_pop(ctx: &Context<'_, '_>, first: usize) -> Result<ManyPop, CommandError> {
+pub fn parse_multi_pop(ctx: &Context<'_, '_>, first: usize) -> Result<MultiPopArguments, CommandError> {
     let positive = |index, error| {
         parse_i64(ctx.arg(index))
             .and_then(|number| usize::try_from(number).ok())
@@ -165,16 +167,16 @@ pub fn many_pop(ctx: &Context<'_, '_>, first: usize) -> Result<ManyPop, CommandE
             .ok_or(CommandError::constant(error))
     };
     let keys = positive(first, "ERR numkeys should be greater than 0")?;
-    let place = first.saturating_add(keys).saturating_add(1);
-    if place >= ctx.argc() {
+    let direction_index = first.saturating_add(keys).saturating_add(1);
+    if direction_index >= ctx.argc() {
         return Err(CommandError::SYNTAX);
     }
-    let mut arguments = ManyPop {
-        end: end_named(ctx.arg(place))?,
+    let mut arguments = MultiPopArguments {
+        end: parse_list_end(ctx.arg(direction_index))?,
         count: 1,
     };
     let mut counted = false;
-    let mut index = place + 1;
+    let mut index = direction_index + 1;
     while index < ctx.argc() {
         let more = index + 1 < ctx.argc();
         if counted || !more || !ctx.arg(index).eq_ignore_ascii_case(b"count") {
@@ -188,7 +190,7 @@ pub fn many_pop(ctx: &Context<'_, '_>, first: usize) -> Result<ManyPop, CommandE
 }
 
 pub(super) fn lmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let pop = many_pop(ctx, 1)?;
+    let pop = parse_multi_pop(ctx, 1)?;
     if !pop_first_of(ctx, pop)? {
         ctx.reply.null_array();
     }
@@ -199,27 +201,30 @@ pub(super) fn lmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
 ///
 /// # Errors
 /// `WRONGTYPE` when a key before it holds something else.
-pub fn pop_first_of(ctx: &mut Context<'_, '_>, ManyPop { end, count }: ManyPop) -> Result<bool, CommandError> {
-    let rules = ListSettings::of(&ctx.server.config);
-    let in_place_ns = ctx.in_place_ns();
+pub fn pop_first_of(
+    ctx: &mut Context<'_, '_>,
+    MultiPopArguments { end, count }: MultiPopArguments,
+) -> Result<bool, CommandError> {
+    let rules = ListSettings::from_config(&ctx.server.config);
+    let in_place_ns = ctx.max_worker_ns();
     for index in 0..ctx.keys.len() {
         ctx.keys.prefetch_ahead(index);
         let name = ctx.keys.name(index);
         let mut key = ctx.keys.write(index);
-        match list_at(key.entry()).map(|list| list.map(|list| showing_ns(list, count))) {
+        match entry_as_list(key.entry()).map(|list| list.map(|list| reply_cost_ns(list, count))) {
             Err(error) => {
                 return Err(error);
             }
             Ok(None) => {}
             Ok(Some(cost_ns)) if cost_ns > in_place_ns => {
                 drop(key);
-                ctx.leave();
+                ctx.detach();
                 return Ok(true);
             }
             Ok(Some(_)) => {
                 ctx.reply.array(2);
                 ctx.reply.bulk(name);
-                log_pop(&mut key, end, Some(count));
+                propagate_pop(&mut key, end, Some(count));
                 pop_many(key, end, count, rules, &mut ctx.reply);
                 return Ok(true);
             }
@@ -229,7 +234,7 @@ pub fn pop_first_of(ctx: &mut Context<'_, '_>, ManyPop { end, count }: ManyPop) 
 }
 
 pub(super) fn lmove(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (from, to) = (end_named(ctx.arg(3))?, end_named(ctx.arg(4))?);
+    let (from, to) = (parse_list_end(ctx.arg(3))?, parse_list_end(ctx.arg(4))?);
     move_between_keys(ctx, from, to)
 }
 
@@ -237,16 +242,16 @@ pub(super) fn rpoplpush(ctx: &mut Context<'_, '_>) -> CommandResult {
     move_between_keys(ctx, ListEnd::Tail, ListEnd::Head)
 }
 
-fn move_between_keys(ctx: &mut Context<'_, '_>, from: ListEnd, to: ListEnd) -> CommandResult {
-    let rules = ListSettings::of(&ctx.server.config);
-    if !move_element(&mut ctx.keys, from, to, rules, &mut ctx.reply)? {
+fn move_between_keys(ctx: &mut Context<'_, '_>, source_end: ListEnd, destination_end: ListEnd) -> CommandResult {
+    let rules = ListSettings::from_config(&ctx.server.config);
+    if !move_element(&mut ctx.keys, source_end, destination_end, rules, &mut ctx.reply)? {
         ctx.reply.null();
     }
     Ok(())
 }
 
 /// The two keys of a move.
-pub trait MoveKeys {
+pub trait ListMoveKeys {
     /// Returns `true` if both keys are the same.
     fn are_same(&self) -> bool;
     /// Opens the source.
@@ -256,7 +261,7 @@ pub trait MoveKeys {
 }
 
 /// The first two keys of a command.
-impl MoveKeys for Keys<'_, '_> {
+impl ListMoveKeys for Keys<'_, '_> {
     fn are_same(&self) -> bool {
         self.name(0) == self.name(1)
     }
@@ -275,16 +280,18 @@ impl MoveKeys for Keys<'_, '_> {
 /// # Errors
 /// `WRONGTYPE` if a key holds another type.
 pub fn move_element(
-    keys: &mut impl MoveKeys,
-    from: ListEnd,
-    to: ListEnd,
-    rules: ListSettings,
+    keys: &mut impl ListMoveKeys,
+    source_end: ListEnd,
+    destination_end: ListEnd,
+    settings: ListSettings,
     reply: &mut Reply<'_>,
 ) -> Result<bool, CommandError> {
     let same = keys.are_same();
     let source = keys.source();
-    let element = match list_at(source.entry()) {
-        Ok(Some(list)) => list.with_element(from_end(from, list.len()).0, |element| (element.to_vec(), list.len())),
+    let element = match entry_as_list(source.entry()) {
+        Ok(Some(list)) => list.with_element(end_index_and_direction(source_end, list.len()).0, |element| {
+            (element.to_vec(), list.len())
+        }),
         Ok(None) => None,
         Err(error) => {
             return Err(error);
@@ -294,14 +301,19 @@ pub fn move_element(
         return Ok(false);
     };
     if same {
-        rotate(source, from, to, &element, rules);
+        rotate_element(source, source_end, destination_end, &element, settings);
     } else {
         drop(source);
         let mut destination = keys.destination();
-        push(&mut destination, to, std::iter::once(&element[..]), rules)?;
+        push_elements(
+            &mut destination,
+            destination_end,
+            std::iter::once(&element[..]),
+            settings,
+        )?;
         // The move counts once, with the removal.
-        destination.changed_times(pushed(to), 0);
-        remove(keys.source(), from, 1, length, rules);
+        destination.changed_times(push_event(destination_end), 0);
+        remove_at_end(keys.source(), source_end, 1, length, settings);
     }
     reply.bulk(&element);
     Ok(true)
@@ -309,12 +321,20 @@ pub fn move_element(
 
 /// Moves an element from one end of a list to an end of the same list, in two steps, since that may change its
 /// encoding.
-fn rotate(mut key: KeyWrite<'_>, from: ListEnd, to: ListEnd, element: &[u8], rules: ListSettings) {
-    change(&mut key, |list| list.remove_range(from_end(from, list.len()).0, 1));
+fn rotate_element(
+    mut key: KeyWrite<'_>,
+    source_end: ListEnd,
+    destination_end: ListEnd,
+    element: &[u8],
+    settings: ListSettings,
+) {
+    change_list(&mut key, |list| {
+        list.remove_range(end_index_and_direction(source_end, list.len()).0, 1)
+    });
     // The list may be empty for a moment, but it still exists and takes the element back.
-    let pushed_back = push(&mut key, to, std::iter::once(element), rules);
+    let pushed_back = push_elements(&mut key, destination_end, std::iter::once(element), settings);
     debug_assert!(pushed_back.is_ok());
-    settle(&mut key, rules);
-    key.record_event(pushed(to));
-    key.changed(popped(from));
+    shrink_layout(&mut key, settings);
+    key.record_event(push_event(destination_end));
+    key.changed(pop_event(source_end));
 }

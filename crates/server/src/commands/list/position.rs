@@ -7,11 +7,11 @@ use weft_values::list::ElementAction;
 use weft_values::list::{Direction, ListRef};
 use weft_values::listpack::{Element, Needle};
 
-use super::stored::{ListSettings, change, list_at, settle};
-use super::{GLANCE_NS, ListRefusal, length_at};
+use super::stored::{ListSettings, change_list, entry_as_list, shrink_layout};
+use super::{ListRefusal, READ_ELEMENT_NS, list_length};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The first element that equals a string.
 pub(super) fn first_equal(list: ListRef<'_>, needle: &Needle<'_>) -> Option<usize> {
@@ -29,18 +29,18 @@ pub(super) fn first_equal(list: ListRef<'_>, needle: &Needle<'_>) -> Option<usiz
 }
 
 /// The options of LPOS.
-struct Search {
+struct PositionSearch {
     direction: Direction,
     /// The first match that counts, from 1.
     rank: u64,
     /// The number of matches, 0 for all; without COUNT the reply is not an array.
     count: Option<u64>,
     /// The number of elements to compare, 0 for all.
-    most: u64,
+    max_comparisons: u64,
 }
 
 /// A number from -(2^63 - 1) to 2^63 - 1.
-fn symmetric(argument: &[u8]) -> Result<i64, CommandError> {
+fn parse_symmetric_integer(argument: &[u8]) -> Result<i64, CommandError> {
     let number = parse_i64(argument).ok_or(CommandError::NOT_AN_INTEGER)?;
     if number == i64::MIN {
         return Err(CommandError::constant(
@@ -50,12 +50,12 @@ fn symmetric(argument: &[u8]) -> Result<i64, CommandError> {
     Ok(number)
 }
 
-fn search(ctx: &Context<'_, '_>) -> Result<Search, CommandError> {
-    let mut search = Search {
+fn parse_search(ctx: &Context<'_, '_>) -> Result<PositionSearch, CommandError> {
+    let mut search = PositionSearch {
         direction: Direction::Forward,
         rank: 1,
         count: None,
-        most: 0,
+        max_comparisons: 0,
     };
     let natural = |argument, error| {
         parse_i64(argument)
@@ -70,7 +70,7 @@ fn search(ctx: &Context<'_, '_>) -> Result<Search, CommandError> {
         }
         let value = ctx.arg(index + 1);
         if option.eq_ignore_ascii_case(b"rank") {
-            let rank = symmetric(value)?;
+            let rank = parse_symmetric_integer(value)?;
             if rank == 0 {
                 return Err(CommandError::constant(
                     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative \
@@ -86,7 +86,7 @@ fn search(ctx: &Context<'_, '_>) -> Result<Search, CommandError> {
         } else if option.eq_ignore_ascii_case(b"count") {
             search.count = Some(natural(value, "ERR COUNT can't be negative")?);
         } else if option.eq_ignore_ascii_case(b"maxlen") {
-            search.most = natural(value, "ERR MAXLEN can't be negative")?;
+            search.max_comparisons = natural(value, "ERR MAXLEN can't be negative")?;
         } else {
             return Err(CommandError::SYNTAX);
         }
@@ -95,15 +95,19 @@ fn search(ctx: &Context<'_, '_>) -> Result<Search, CommandError> {
     Ok(search)
 }
 
-impl Search {
+impl PositionSearch {
     /// Calls `report` with the index of every match that counts.
-    fn run(&self, list: ListRef<'_>, needle: &Needle<'_>, mut report: impl FnMut(usize)) {
+    fn find_matches(&self, list: ListRef<'_>, needle: &Needle<'_>, mut report: impl FnMut(usize)) {
         let length = list.len();
         let start = match self.direction {
             Direction::Forward => 0,
             Direction::Backward => length - 1,
         };
-        let most = if self.most == 0 { u64::MAX } else { self.most };
+        let most = if self.max_comparisons == 0 {
+            u64::MAX
+        } else {
+            self.max_comparisons
+        };
         // Without COUNT the first match is enough; with 0 all are wanted.
         let wanted = match self.count {
             None => 1,
@@ -134,32 +138,32 @@ impl Search {
 }
 
 pub(super) fn lpos(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let search = search(ctx)?;
+    let search = parse_search(ctx)?;
     let needle = Needle::new(ctx.arg(2));
-    let in_place_ns = ctx.in_place_ns();
-    let Some(list) = list_at(ctx.keys.read(0))? else {
+    let in_place_ns = ctx.max_worker_ns();
+    let Some(list) = entry_as_list(ctx.keys.read(0))? else {
         match search.count {
             Some(_) => ctx.reply.array(0),
             None => ctx.reply.null(),
         }
         return Ok(());
     };
-    if list.len() as u64 * GLANCE_NS > in_place_ns {
-        ctx.leave();
+    if list.len() as u64 * READ_ELEMENT_NS > in_place_ns {
+        ctx.detach();
         return Ok(());
     }
     let reply = &mut ctx.reply;
     if search.count.is_some() {
         let begun = reply.begin_array();
         let mut found = 0;
-        search.run(list, &needle, |index| {
+        search.find_matches(list, &needle, |index| {
             reply.integer(index as i64);
             found += 1;
         });
         reply.end_array(begun, found);
     } else {
         let mut found = None;
-        search.run(list, &needle, |index| found = Some(index));
+        search.find_matches(list, &needle, |index| found = Some(index));
         match found {
             Some(index) => reply.integer(index as i64),
             None => reply.null(),
@@ -169,19 +173,19 @@ pub(super) fn lpos(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 pub(super) fn lrem(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let count = symmetric(ctx.arg(2))?;
+    let count = parse_symmetric_integer(ctx.arg(2))?;
     let needle = Needle::new(ctx.arg(3));
-    let rules = ListSettings::of(&ctx.server.config);
-    let in_place_ns = ctx.in_place_ns();
+    let rules = ListSettings::from_config(&ctx.server.config);
+    let in_place_ns = ctx.max_worker_ns();
     let mut key = ctx.keys.write(0);
-    let refused = match length_at(&key) {
-        Ok(length) if length as u64 * GLANCE_NS > in_place_ns => Some(ListRefusal::TooLong),
+    let refused = match list_length(&key) {
+        Ok(length) if length as u64 * READ_ELEMENT_NS > in_place_ns => Some(ListRefusal::TooLong),
         Ok(_) => None,
         Err(refused) => Some(refused),
     };
     if let Some(refused) = refused {
         drop(key);
-        return refused.answer(ctx, |reply| reply.integer(0));
+        return refused.reply(ctx, |reply| reply.integer(0));
     }
     let direction = if count < 0 {
         Direction::Backward
@@ -200,16 +204,16 @@ pub(super) fn lrem(ctx: &mut Context<'_, '_>) -> CommandResult {
             ElementAction::Remove
         }
     };
-    let removed = change(&mut key, |list| list.remove_if(direction, pick));
+    let removed = change_list(&mut key, |list| list.remove_if(direction, pick));
     if removed > 0 {
-        let emptied = settle(&mut key, rules);
+        let emptied = shrink_layout(&mut key, rules);
         if emptied {
-            key.record_event(Event::list("lrem"));
+            key.record_event(KeyspaceEvent::list("lrem"));
         }
         let event = if emptied {
-            Event::generic("del")
+            KeyspaceEvent::generic("del")
         } else {
-            Event::list("lrem")
+            KeyspaceEvent::list("lrem")
         };
         key.changed_times(event, removed as u64);
     }

@@ -20,7 +20,7 @@ use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use weft_config::{Config, id};
 
 /// Packed lists of fewer bytes keep their free space.
-const SHRINKING_MIN_BYTES: usize = 64;
+const MIN_SHRINK_BYTES: usize = 64;
 
 thread_local! {
     /// The buffer in which packed lists are built before they go into the table.
@@ -39,7 +39,7 @@ pub struct ListSettings {
 impl ListSettings {
     /// The settings as they are now.
     #[inline]
-    pub fn of(config: &Config) -> Self {
+    pub fn from_config(config: &Config) -> Self {
         ListSettings {
             fill: config.integer(id::LIST_MAX_LISTPACK_SIZE),
             depth: config.integer(id::LIST_COMPRESS_DEPTH),
@@ -56,7 +56,7 @@ impl ListSettings {
 /// # Errors
 /// `WRONGTYPE` when it is none.
 #[inline]
-pub fn list_of(value: ValueRef<'_, Value>) -> Result<ListRef<'_>, CommandError> {
+pub fn value_as_list(value: ValueRef<'_, Value>) -> Result<ListRef<'_>, CommandError> {
     match value {
         ValueRef::Packed(bytes) if PackedKind::of(bytes) == PackedKind::List => {
             Ok(ListRef::Packed(PackedList::new(bytes)))
@@ -71,84 +71,84 @@ pub fn list_of(value: ValueRef<'_, Value>) -> Result<ListRef<'_>, CommandError> 
 /// # Errors
 /// `WRONGTYPE` when it holds something else.
 #[inline]
-pub fn list_at(entry: Option<EntryRef<'_, Value>>) -> Result<Option<ListRef<'_>>, CommandError> {
-    entry.map(|entry| list_of(entry.value())).transpose()
+pub fn entry_as_list(entry: Option<EntryRef<'_, Value>>) -> Result<Option<ListRef<'_>>, CommandError> {
+    entry.map(|entry| value_as_list(entry.value())).transpose()
 }
 
 /// The elements to be added to a list, summarized.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Addition {
+pub struct ListAddition {
     count: usize,
     text_bytes: usize,
     run_bytes: usize,
 }
 
-impl Addition {
+impl ListAddition {
     /// Summarizes these elements.
     #[inline]
-    pub fn of<'e>(elements: impl Iterator<Item = &'e [u8]>) -> Self {
-        elements.fold(Self::default(), |sum, element| Addition {
+    pub fn from_elements<'e>(elements: impl Iterator<Item = &'e [u8]>) -> Self {
+        elements.fold(Self::default(), |sum, element| ListAddition {
             count: sum.count + 1,
             text_bytes: sum.text_bytes + element.len(),
             run_bytes: sum.run_bytes + Element::of(element).run_bytes(),
         })
     }
 
-    fn is_too_much_for(self, run_bytes: usize, count: usize, rules: ListSettings) -> bool {
-        rules
+    fn exceeds_limits(self, run_bytes: usize, count: usize, settings: ListSettings) -> bool {
+        settings
             .limits()
             .is_exceeded(listpack_bytes(run_bytes) + self.text_bytes, count + self.count)
     }
 }
 
 /// The conversion of an entry before elements are added.
-enum Step {
-    Nothing,
+enum GrowthStep {
+    None,
     Grow,
     BecomeLarge,
     BecomeQuicklist,
 }
 
 /// Brings a list that exists into the form that takes an addition at `end`.
-pub fn prepare(key: &mut KeyWrite<'_>, end: ListEnd, addition: Addition, rules: ListSettings) {
+pub fn prepare_for_addition(key: &mut KeyWrite<'_>, end: ListEnd, addition: ListAddition, settings: ListSettings) {
     let Some(entry) = key.entry() else { return };
     let step = match entry.value() {
         ValueRef::Packed(bytes) => {
             let list = PackedList::new(bytes);
             let run_bytes = list.run().bytes().len();
-            if addition.is_too_much_for(run_bytes, list.len(), rules) {
-                Step::BecomeQuicklist
+            if addition.exceeds_limits(run_bytes, list.len(), settings) {
+                GrowthStep::BecomeQuicklist
             } else if list.free_bytes() >= addition.run_bytes {
-                Step::Nothing
+                GrowthStep::None
             } else if run_bytes + addition.run_bytes > MAX_RUN_BYTES {
-                Step::BecomeLarge
+                GrowthStep::BecomeLarge
             } else {
-                Step::Grow
+                GrowthStep::Grow
             }
         }
         ValueRef::Object(Value::List(list)) if !list.is_quicklist() => {
             let run_bytes = list.single_run().map_or(0, |run| run.bytes().len());
-            if addition.is_too_much_for(run_bytes, list.len(), rules) {
-                Step::BecomeQuicklist
+            if addition.exceeds_limits(run_bytes, list.len(), settings) {
+                GrowthStep::BecomeQuicklist
             } else {
-                Step::Nothing
+                GrowthStep::None
             }
         }
-        _ => Step::Nothing,
+        _ => GrowthStep::None,
     };
     match step {
-        Step::Nothing => {}
-        Step::Grow => repack(key, addition, end),
-        Step::BecomeLarge => unpack(key),
-        Step::BecomeQuicklist => {
-            unpack(key);
-            change_large(key, |list| list.convert_to_quicklist(rules.fill, rules.depth));
+        GrowthStep::None => {}
+        GrowthStep::Grow => reserve_free_space(key, addition, end),
+        GrowthStep::BecomeLarge => unpack_list(key),
+        GrowthStep::BecomeQuicklist => {
+            unpack_list(key);
+            change_large(key, |list| list.convert_to_quicklist(settings.fill, settings.depth));
         }
     }
 }
 
 /// Gives a packed list free space for an addition, and more if that costs nothing.
-fn repack(key: &mut KeyWrite<'_>, addition: Addition, free_at: ListEnd) {
+fn reserve_free_space(key: &mut KeyWrite<'_>, addition: ListAddition, free_at: ListEnd) {
     SCRATCH.with_borrow_mut(|scratch| {
         let Some(entry) = key.entry() else { return };
         let ValueRef::Packed(bytes) = entry.value() else { return };
@@ -166,7 +166,7 @@ fn repack(key: &mut KeyWrite<'_>, addition: Addition, free_at: ListEnd) {
 }
 
 /// Makes an object of a packed list.
-fn unpack(key: &mut KeyWrite<'_>) {
+fn unpack_list(key: &mut KeyWrite<'_>) {
     let Some(entry) = key.entry() else { return };
     if let ValueRef::Packed(bytes) = entry.value() {
         let packed = PackedList::new(bytes);
@@ -177,7 +177,7 @@ fn unpack(key: &mut KeyWrite<'_>) {
 
 /// Changes a list that exists.
 #[inline]
-pub fn change<R: Default>(key: &mut KeyWrite<'_>, change: impl FnOnce(&mut ListMut<'_>) -> R) -> R {
+pub fn change_list<R: Default>(key: &mut KeyWrite<'_>, change: impl FnOnce(&mut ListMut<'_>) -> R) -> R {
     let Some(mut entry) = key.entry_mut() else {
         return R::default();
     };
@@ -203,28 +203,28 @@ fn change_large(key: &mut KeyWrite<'_>, change: impl FnOnce(&mut List)) {
 ///
 /// # Errors
 /// `WRONGTYPE` if the key holds another type.
-pub fn push<'e>(
+pub fn push_elements<'e>(
     key: &mut KeyWrite<'_>,
     end: ListEnd,
     elements: impl Iterator<Item = &'e [u8]> + Clone,
-    rules: ListSettings,
+    settings: ListSettings,
 ) -> Result<usize, CommandError> {
-    let addition = Addition::of(elements.clone());
-    if list_at(key.entry())?.is_some() {
-        prepare(key, end, addition, rules);
+    let addition = ListAddition::from_elements(elements.clone());
+    if entry_as_list(key.entry())?.is_some() {
+        prepare_for_addition(key, end, addition, settings);
     } else {
-        create(key, end, addition, rules);
+        create_list(key, end, addition, settings);
     }
-    Ok(change(key, |list| {
+    Ok(change_list(key, |list| {
         elements.for_each(|element| list.push(end, element));
         list.len()
     }))
 }
 
 /// Makes an empty list that takes an addition.
-fn create(key: &mut KeyWrite<'_>, end: ListEnd, addition: Addition, rules: ListSettings) {
-    if addition.is_too_much_for(0, 0, rules) {
-        let list = List::quicklist(rules.fill, rules.depth);
+fn create_list(key: &mut KeyWrite<'_>, end: ListEnd, addition: ListAddition, settings: ListSettings) {
+    if addition.exceeds_limits(0, 0, settings) {
+        let list = List::quicklist(settings.fill, settings.depth);
         key.set(NewValue::Object(Value::List(list)), ExpiryUpdate::Remove);
     } else if addition.run_bytes > MAX_RUN_BYTES {
         key.set(
@@ -246,8 +246,8 @@ fn create(key: &mut KeyWrite<'_>, end: ListEnd, addition: Addition, rules: ListS
 }
 
 /// The conversion of an entry after elements were removed.
-enum EntryUpdate {
-    AsItIs,
+enum ShrinkStep {
+    Keep,
     Delete,
     Shrink,
     BecomeListpack,
@@ -256,63 +256,63 @@ enum EntryUpdate {
 
 /// After elements were removed from a list: deletes the key if it is empty, and returns `true`; otherwise converts it
 /// to a smaller layout if possible.
-pub fn settle(key: &mut KeyWrite<'_>, rules: ListSettings) -> bool {
-    settle_in(key, rules, true)
+pub fn shrink_layout(key: &mut KeyWrite<'_>, settings: ListSettings) -> bool {
+    shrink_layout_with(key, settings, true)
 }
 
 /// Stores a list of these elements, at least one, in place of the existing value. Its layout is that of a list that
 /// grew as a quicklist, element by element, and then became a listpack if possible.
-pub fn replace<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &'e [u8]>, rules: ListSettings) {
-    let mut list = List::quicklist(rules.fill, rules.depth);
+pub fn replace_list<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &'e [u8]>, settings: ListSettings) {
+    let mut list = List::quicklist(settings.fill, settings.depth);
     elements.for_each(|element| list.push(ListEnd::Tail, element));
     debug_assert!(!list.is_empty());
     key.set(NewValue::Object(Value::List(list)), ExpiryUpdate::Remove);
-    settle_in(key, rules, false);
+    shrink_layout_with(key, settings, false);
 }
 
 /// Like [`settle`]; a list that is `shrinking` becomes a listpack later than a new one.
-fn settle_in(key: &mut KeyWrite<'_>, rules: ListSettings, shrinking: bool) -> bool {
+fn shrink_layout_with(key: &mut KeyWrite<'_>, settings: ListSettings, is_shrinking: bool) -> bool {
     let Some(entry) = key.entry() else { return false };
     let rest = match entry.value() {
         ValueRef::Packed(bytes) => {
             let list = PackedList::new(bytes);
             if list.is_empty() {
-                EntryUpdate::Delete
-            } else if list.free_bytes() > SHRINKING_MIN_BYTES + list.run().bytes().len() {
-                EntryUpdate::Shrink
+                ShrinkStep::Delete
+            } else if list.free_bytes() > MIN_SHRINK_BYTES + list.run().bytes().len() {
+                ShrinkStep::Shrink
             } else {
-                EntryUpdate::AsItIs
+                ShrinkStep::Keep
             }
         }
-        ValueRef::Object(Value::List(list)) if list.is_empty() => EntryUpdate::Delete,
+        ValueRef::Object(Value::List(list)) if list.is_empty() => ShrinkStep::Delete,
         ValueRef::Object(Value::List(list)) => {
-            let listpack = !list.is_quicklist() || list.fits_listpack(rules.limits(), shrinking);
+            let listpack = !list.is_quicklist() || list.fits_listpack(settings.limits(), is_shrinking);
             // Not at every step across the border.
-            let longest = if shrinking { MAX_RUN_BYTES / 2 } else { MAX_RUN_BYTES };
+            let longest = if is_shrinking { MAX_RUN_BYTES / 2 } else { MAX_RUN_BYTES };
             let short = list.single_run().is_some_and(|run| run.bytes().len() <= longest);
             match (listpack, short) {
-                (true, true) => EntryUpdate::Pack,
-                (true, false) if list.is_quicklist() => EntryUpdate::BecomeListpack,
-                _ => EntryUpdate::AsItIs,
+                (true, true) => ShrinkStep::Pack,
+                (true, false) if list.is_quicklist() => ShrinkStep::BecomeListpack,
+                _ => ShrinkStep::Keep,
             }
         }
-        _ => EntryUpdate::AsItIs,
+        _ => ShrinkStep::Keep,
     };
     match rest {
-        EntryUpdate::AsItIs => {}
-        EntryUpdate::Delete => {
+        ShrinkStep::Keep => {}
+        ShrinkStep::Delete => {
             key.delete();
             return true;
         }
-        EntryUpdate::Shrink => repack(key, Addition::default(), ListEnd::Tail),
-        EntryUpdate::BecomeListpack => change_large(key, List::convert_to_listpack),
-        EntryUpdate::Pack => pack(key),
+        ShrinkStep::Shrink => reserve_free_space(key, ListAddition::default(), ListEnd::Tail),
+        ShrinkStep::BecomeListpack => change_large(key, List::convert_to_listpack),
+        ShrinkStep::Pack => pack_into_entry(key),
     }
     false
 }
 
 /// Packs a list of one short run into its entry.
-fn pack(key: &mut KeyWrite<'_>) {
+fn pack_into_entry(key: &mut KeyWrite<'_>) {
     SCRATCH.with_borrow_mut(|scratch| {
         let Some(entry) = key.entry() else { return };
         let ValueRef::Object(Value::List(list)) = entry.value() else {

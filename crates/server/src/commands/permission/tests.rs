@@ -20,8 +20,8 @@ fn words(line: &str) -> Vec<&[u8]> {
 }
 
 #[test]
-fn rules_may_name_every_command_of_valkey() {
-    let catalogue = catalogue();
+fn rules_accept_every_command_of_valkey() {
+    let catalogue = command_catalogue();
     for name in [
         "get",
         "CONFIG|GET",
@@ -47,7 +47,7 @@ fn rules_may_name_every_command_of_valkey() {
 }
 
 #[test]
-fn databases_are_the_clients_own_and_those_that_arguments_name() {
+fn the_selected_database_and_those_named_by_arguments_are_checked() {
     let cases: [(&str, &[(usize, usize)]); 14] = [
         ("get a", &[(0, 7)]),
         ("ping", &[]),
@@ -72,7 +72,7 @@ fn databases_are_the_clients_own_and_those_that_arguments_name() {
 }
 
 #[test]
-fn keys_are_read_or_written_or_merely_named() {
+fn keys_are_checked_for_read_write_or_no_access() {
     let cases: [(&str, &[(usize, KeyAccess)]); 6] = [
         ("get a", &[(1, KeyAccess::READ)]),
         ("set a v", &[(1, KeyAccess::WRITE)]),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use weft_base::clock::unix_ms;
 use weft_resp::{Protocol, Reply, glob};
 
-use super::script::{BUSY_SCRIPT, is_asynchronous, kill_one};
-use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased, reply_bytes};
-use crate::commands::error::{CommandError, shown};
+use super::script::{BUSY_SCRIPT, is_asynchronous, kill_running};
+use crate::commands::context::{Binding, CommandResult, Context, build_reply, exclusive, leased};
+use crate::commands::error::{CommandError, c_string_prefix};
 use crate::observability::metrics::Counter;
 use crate::state::Server;
 use weft_config::id;
@@ -29,26 +29,26 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("function|stats", leased(stats)),
 ];
 
-fn wrong_number(name: &[u8]) -> CommandError {
-    CommandError::about(
+fn wrong_argument_count(name: &[u8]) -> CommandError {
+    CommandError::with_word(
         "ERR unknown subcommand or wrong number of arguments for '",
         name,
         "'. Try FUNCTION HELP.",
     )
 }
 
-fn failed(text: &[u8]) -> CommandError {
-    CommandError::bytes([b"ERR ", text].concat())
+fn engine_error(text: &[u8]) -> CommandError {
+    CommandError::from_bytes([b"ERR ", text].concat())
 }
 
 /// Libraries change one after the other, and the log has the same order. DELETE and FLUSH, which are exclusive, wait
 /// for the threads in the gate.
-static CHANGES: Mutex<()> = Mutex::new(());
+static LIBRARY_CHANGES: Mutex<()> = Mutex::new(());
 /// The interval between two checks if the log has advanced.
-const LOG_PERIOD: Duration = Duration::from_millis(1);
+const LOG_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Runs clients' code on a background thread (`prepare`), and changes the libraries with the result (`apply`).
-fn changing<P: 'static>(
+fn change_libraries<P: 'static>(
     ctx: &mut Context<'_, '_>,
     prepare: impl FnOnce(&Server) -> Result<P, CommandError> + Send + 'static,
     apply: impl FnOnce(&Server, P) -> Result<Vec<u8>, CommandError> + Send + 'static,
@@ -57,16 +57,16 @@ fn changing<P: 'static>(
         let protocol = ctx.client.protocol;
         let words: Vec<Vec<u8>> = ctx.args.iter().map(<[u8]>::to_vec).collect();
         let db = ctx.keys.db;
-        ctx.in_background(move |server, seat| {
+        ctx.reply_from_background(move |server, seat| {
             let row = seat.index();
             let change = |prepared| loop {
-                while server.clients.pause.holds_writes(unix_ms()) {
-                    std::thread::sleep(LOG_PERIOD);
+                while server.clients.pause.are_writes_paused(unix_ms()) {
+                    std::thread::sleep(LOG_POLL_INTERVAL);
                 }
-                let _order = CHANGES.lock();
+                let _order = LIBRARY_CHANGES.lock();
                 // A pause, and another role, begin in exclusive mode, so within this passage both are what they are.
                 let _pass = seat.enter();
-                if server.clients.pause.holds_writes(unix_ms()) {
+                if server.clients.pause.are_writes_paused(unix_ms()) {
                     continue;
                 }
                 if server.replication.is_replica() && server.config.boolean(id::REPLICA_READ_ONLY) {
@@ -76,18 +76,18 @@ fn changing<P: 'static>(
                 }
                 let reply = apply(server, prepared)?;
                 server.stats.metrics.add(row, Counter::Dirty, 1);
-                let ticket = log_change(server, db, &words);
-                return Ok((reply, ticket));
+                let sequence = propagate_change(server, db, &words);
+                return Ok((reply, sequence));
             };
             let result = prepare(server).and_then(change);
             match result {
                 Ok((reply, ticket)) => {
                     while server.propagation.must_withhold_reply(ticket) {
-                        std::thread::sleep(LOG_PERIOD);
+                        std::thread::sleep(LOG_POLL_INTERVAL);
                     }
                     reply
                 }
-                Err(error) => reply_bytes(protocol, |reply| reply.error_bytes(&error.0)),
+                Err(error) => build_reply(protocol, |reply| reply.error_bytes(&error.0)),
             }
         });
         return Ok(());
@@ -99,7 +99,7 @@ fn changing<P: 'static>(
 }
 
 /// Propagates a command that changed libraries, within a passage of the gate; returns its sequence number.
-fn log_change(server: &Server, db: usize, words: &[Vec<u8>]) -> u64 {
+fn propagate_change(server: &Server, db: usize, words: &[Vec<u8>]) -> u64 {
     let target = server.keyspace.hooks.current().log_target();
     if !target.is_any() {
         return 0;
@@ -115,7 +115,7 @@ fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut replace = false;
     for option in ctx.args.iter().take(last).skip(2) {
         if !option.eq_ignore_ascii_case(b"replace") {
-            return Err(CommandError::about("ERR Unknown option given: ", option, ""));
+            return Err(CommandError::with_word("ERR Unknown option given: ", option, ""));
         }
         replace = true;
     }
@@ -126,12 +126,12 @@ fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
             server.scripting.libraries.check_name(&name, replace)?;
             Ok((name, load_library(&server.scripting, &code, true)?))
         };
-        load().map_err(|text: Vec<u8>| failed(&text))
+        load().map_err(|text: Vec<u8>| engine_error(&text))
     };
-    changing(ctx, prepare, move |server, (name, library)| {
+    change_libraries(ctx, prepare, move |server, (name, library)| {
         let added = server.scripting.libraries.add(&library, replace);
-        added.map_err(|text| failed(&text))?;
-        Ok(reply_bytes(Protocol::Resp2, |reply| reply.bulk(&name)))
+        added.map_err(|text| engine_error(&text))?;
+        Ok(build_reply(Protocol::Resp2, |reply| reply.bulk(&name)))
     })
 }
 
@@ -146,7 +146,7 @@ fn delete(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc() > 3 {
-        return Err(wrong_number(ctx.arg(1)));
+        return Err(wrong_argument_count(ctx.arg(1)));
     }
     let asynchronous = is_asynchronous(ctx, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")?;
     let scripts = &ctx.server.scripting;
@@ -181,28 +181,28 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
                 "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
             ));
         }
-        _ => return Err(wrong_number(ctx.arg(1))),
+        _ => return Err(wrong_argument_count(ctx.arg(1))),
     };
     let relaxed = ctx.server.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
     if !dump_payload::is_valid(ctx.arg(2), relaxed) {
         return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
     }
-    let codes = functions::load(ctx.arg(2)).map_err(|reason| failed(reason.as_bytes()))?;
-    let prepare = move |server: &Server| load_all(server, &codes).map_err(|text| failed(&text));
-    changing(ctx, prepare, move |server, libraries| {
+    let codes = functions::load(ctx.arg(2)).map_err(|reason| engine_error(reason.as_bytes()))?;
+    let prepare = move |server: &Server| load_libraries(server, &codes).map_err(|text| engine_error(&text));
+    change_libraries(ctx, prepare, move |server, libraries| {
         let restored = server.scripting.libraries.restore(&libraries, policy);
-        restored.map_err(|text| failed(&text))?;
+        restored.map_err(|text| engine_error(&text))?;
         Ok(b"+OK\r\n".to_vec())
     })
 }
 
-fn load_all(server: &Server, codes: &[Vec<u8>]) -> Result<Vec<Arc<Library>>, Vec<u8>> {
+fn load_libraries(server: &Server, codes: &[Vec<u8>]) -> Result<Vec<Arc<Library>>, Vec<u8>> {
     let load = |code: &Vec<u8>| load_library(&server.scripting, code, true);
     codes.iter().map(load).collect()
 }
 
 fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
-    kill_one(ctx.server, true)?;
+    kill_running(ctx.server, true)?;
     ctx.reply.ok();
     Ok(())
 }
@@ -221,7 +221,7 @@ fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
             }
             pattern = Some(ctx.arg(index));
         } else {
-            return Err(CommandError::about("ERR Unknown argument ", option, ""));
+            return Err(CommandError::with_word("ERR Unknown argument ", option, ""));
         }
         index += 1;
     }
@@ -258,7 +258,7 @@ fn write_function(reply: &mut Reply<'_>, function: &LoadedFunction) {
     reply.bulk(&function.name);
     reply.bulk(b"description");
     match &function.description {
-        Some(text) => reply.bulk(shown(text)),
+        Some(text) => reply.bulk(c_string_prefix(text)),
         None => reply.null(),
     }
     reply.bulk(b"flags");

@@ -34,7 +34,7 @@ pub const BUSY_FUNCTION: CommandError =
     CommandError::constant("BUSY Valkey is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.");
 
 /// Returns the error for a client that needs a slot of this run.
-pub fn busy_with(run: &ScriptRun) -> CommandError {
+pub fn busy_error_of_run(run: &ScriptRun) -> CommandError {
     if run.is_function { BUSY_FUNCTION } else { BUSY_SCRIPT }
 }
 
@@ -59,7 +59,7 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
         ));
     }
     if ctx.argc() == 4 && !ctx.arg(3).eq_ignore_ascii_case(b"lua") {
-        return Err(CommandError::about(
+        return Err(CommandError::with_word(
             "ERR No scripting engine found with name '",
             ctx.arg(3),
             "' to enable debug",
@@ -107,7 +107,7 @@ fn flush(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
-    kill_one(ctx.server, false)?;
+    kill_running(ctx.server, false)?;
     ctx.reply.ok();
     Ok(())
 }
@@ -116,22 +116,22 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
 ///
 /// # Errors
 /// When none runs that can be killed so.
-pub fn kill_one(server: &Server, functions: bool) -> CommandResult {
+pub fn kill_running(server: &Server, is_function: bool) -> CommandResult {
     use weft_scripting::KillError;
-    server.scripting.running.kill(functions).map_err(|reason| match reason {
+    server.scripting.running.kill(is_function).map_err(|reason| match reason {
         KillError::NotRunning => CommandError::constant("NOTBUSY No scripts in execution right now."),
         KillError::HasWritten => CommandError::constant(
             "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
              script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
         ),
-        KillError::OtherKind if functions => BUSY_SCRIPT,
+        KillError::OtherKind if is_function => BUSY_SCRIPT,
         KillError::OtherKind => BUSY_FUNCTION,
     })
 }
 
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
     let program = prepare_script(&ctx.server.scripting, Some(ctx.arg(2)), b"", true)
-        .map_err(|text| CommandError::bytes([b"ERR ", &text[..]].concat()))?;
+        .map_err(|text| CommandError::from_bytes([b"ERR ", &text[..]].concat()))?;
     ctx.reply.bulk(program.name());
     Ok(())
 }

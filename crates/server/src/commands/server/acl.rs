@@ -7,8 +7,8 @@ use std::sync::Arc;
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
 
-use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased, reply_bytes};
-use crate::commands::error::{CommandError, shown, shown_name};
+use crate::commands::context::{Binding, CommandResult, Context, build_reply, exclusive, leased};
+use crate::commands::error::{CommandError, c_string_prefix, printable_name};
 use crate::commands::permission;
 use crate::commands::permission::CommandPermission;
 use crate::net::client::ClientFlags;
@@ -27,7 +27,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("acl|getuser", leased(user)),
     ("acl|help", leased(help)),
     ("acl|list", leased(list)),
-    ("acl|load", leased(load).reaching_further()),
+    ("acl|load", leased(load).with_undeclared_keys()),
     ("acl|log", leased(log_entries)),
     ("acl|save", leased(save)),
     ("acl|setuser", exclusive(set_user)),
@@ -36,24 +36,24 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 /// The largest size of a generated password, in bits.
-const PASSWORD_BITS_MAX: i64 = 4096;
+const MAX_PASSWORD_BITS: i64 = 4096;
 /// The default size of a generated password, in bits.
-const PASSWORD_BITS: i64 = 256;
+const DEFAULT_PASSWORD_BITS: i64 = 256;
 /// The default number of log entries shown.
-const LOG_ENTRIES: i64 = 10;
+const DEFAULT_LOG_ENTRIES: i64 = 10;
 
-const NO_FILE: CommandError = CommandError::constant(
+const NO_ACL_FILE_ERROR: CommandError = CommandError::constant(
     "ERR This instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command \
      and then issue a CONFIG REWRITE (assuming you have a configuration file set) in order to store users in the \
      configuration.",
 );
 
 /// Returns the error of a subcommand with too many words.
-fn too_many_words(ctx: &Context<'_, '_>) -> CommandError {
+fn wrong_argument_count(ctx: &Context<'_, '_>) -> CommandError {
     let mut text = b"ERR unknown subcommand or wrong number of arguments for '".to_vec();
-    text.extend_from_slice(shown_name(ctx.arg(1)));
+    text.extend_from_slice(printable_name(ctx.arg(1)));
     text.extend_from_slice(b"'. Try ACL HELP.");
-    CommandError::bytes(text)
+    CommandError::from_bytes(text)
 }
 
 // ---- users ------------------------------------------------------------------------------------------------
@@ -70,15 +70,15 @@ fn set_user(ctx: &mut Context<'_, '_>) -> CommandResult {
     let narrowed = server
         .acl
         .set_user(name, &rules, &server.config)
-        .map_err(|text| CommandError::bytes([b"ERR ", &*text].concat()))?;
-    tell_workers(server, narrowed.into_iter().collect());
+        .map_err(|text| CommandError::from_bytes([b"ERR ", &*text].concat()))?;
+    notify_workers(server, narrowed.into_iter().collect());
     ctx.reply.ok();
     Ok(())
 }
 
 fn delete_users(ctx: &mut Context<'_, '_>) -> CommandResult {
     let names = || ctx.args.iter().skip(2);
-    if names().any(|name| shown(name) == weft_acl::DEFAULT_USER) {
+    if names().any(|name| c_string_prefix(name) == weft_acl::DEFAULT_USER) {
         return Err(CommandError::constant("ERR The 'default' user cannot be removed"));
     }
     let deleted = ctx.server.acl.delete_users(names());
@@ -88,14 +88,14 @@ fn delete_users(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.client.login = ctx.server.acl.new_login().deauthenticated();
         ctx.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
     }
-    tell_workers(ctx.server, Vec::new());
+    notify_workers(ctx.server, Vec::new());
     ctx.reply.integer(deleted.len() as i64);
     Ok(())
 }
 
 /// Makes all workers check their clients: some may have to be disconnected, among them subscribers whose users lost
 /// channels.
-fn tell_workers(server: &Server, lost_channels: Vec<Arc<AclAccount>>) {
+fn notify_workers(server: &Server, lost_channels: Vec<Arc<AclAccount>>) {
     let lost_channels: Arc<[Arc<AclAccount>]> = lost_channels.into();
     for worker in &server.workers {
         worker.send(Message::UsersChanged {
@@ -123,18 +123,18 @@ fn user(ctx: &mut Context<'_, '_>) -> CommandResult {
     for hash in user.passwords() {
         reply.bulk(hash.digits().as_bytes());
     }
-    describe_selector(reply, user.root());
+    reply_selector(reply, user.root());
     reply.bulk(b"selectors");
     reply.array(user.selectors().len());
     for selector in user.selectors() {
         reply.map(4);
-        describe_selector(reply, selector);
+        reply_selector(reply, selector);
     }
     Ok(())
 }
 
 /// Writes the four fields of a selector with their values.
-fn describe_selector(reply: &mut Reply<'_>, selector: &Selector) {
+fn reply_selector(reply: &mut Reply<'_>, selector: &Selector) {
     reply.bulk(b"commands");
     reply.bulk(&selector.describe_commands());
     reply.bulk(b"keys");
@@ -174,25 +174,25 @@ fn who_am_i(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// part of one.
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.text(id::ACLFILE).is_empty() {
-        return Err(NO_FILE);
+        return Err(NO_ACL_FILE_ERROR);
     }
-    let wrong = |errors: Vec<u8>| CommandError::bytes([b"ERR ", &*errors].concat());
+    let wrong = |errors: Vec<u8>| CommandError::from_bytes([b"ERR ", &*errors].concat());
     if !ctx.may_block {
         let users = ctx.server.acl.read_file(&ctx.server.config).map_err(wrong)?;
         let narrowed = ctx.server.acl.replace_all(users);
-        tell_workers(ctx.server, narrowed);
+        notify_workers(ctx.server, narrowed);
         ctx.reply.ok();
         return Ok(());
     }
     let protocol = ctx.client.protocol;
-    ctx.in_background(move |server, seat| {
+    ctx.reply_from_background(move |server, seat| {
         let loaded = server.acl.read_file(&server.config).map(|users| {
             let everything = seat.exclusive();
             let narrowed = server.acl.replace_all(users);
             drop(everything);
-            tell_workers(server, narrowed);
+            notify_workers(server, narrowed);
         });
-        reply_bytes(protocol, |reply| match loaded {
+        build_reply(protocol, |reply| match loaded {
             Ok(()) => reply.ok(),
             Err(errors) => reply.error_bytes(&wrong(errors).0),
         })
@@ -202,12 +202,12 @@ fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.text(id::ACLFILE).is_empty() {
-        return Err(NO_FILE);
+        return Err(NO_ACL_FILE_ERROR);
     }
     let protocol = ctx.client.protocol;
-    ctx.off_worker(move |server| {
+    ctx.run_without_keys(move |server| {
         let saved = server.acl.write_file(&server.config);
-        reply_bytes(protocol, |reply| match saved {
+        build_reply(protocol, |reply| match saved {
             Ok(()) => reply.ok(),
             Err(error) => {
                 log::warning!("Writing the ACL file for ACL SAVE failed: {error}");
@@ -231,8 +231,8 @@ fn cat(ctx: &mut Context<'_, '_>) -> CommandResult {
             }
         }
         3 => {
-            let name = shown(ctx.arg(2));
-            let unknown = || CommandError::about("ERR Unknown category '", &name[..name.len().min(128)], "'");
+            let name = c_string_prefix(ctx.arg(2));
+            let unknown = || CommandError::with_word("ERR Unknown category '", &name[..name.len().min(128)], "'");
             let category = catalogue.category(name).ok_or_else(unknown)?;
             // Only commands that the server implements are shown.
             let exists = |id: &&u16| usize::from(**id) < crate::commands::registry().commands().len();
@@ -241,22 +241,22 @@ fn cat(ctx: &mut Context<'_, '_>) -> CommandResult {
                 ctx.reply.bulk(catalogue.entry(*id).full_name.as_bytes());
             }
         }
-        _ => return Err(too_many_words(ctx)),
+        _ => return Err(wrong_argument_count(ctx)),
     }
     Ok(())
 }
 
 fn dry_run(ctx: &mut Context<'_, '_>) -> CommandResult {
     let Some(account) = ctx.server.acl.account(ctx.arg(2)) else {
-        return Err(CommandError::about("ERR User '", ctx.arg(2), "' not found"));
+        return Err(CommandError::with_word("ERR User '", ctx.arg(2), "' not found"));
     };
     let words: Vec<&[u8]> = ctx.args.iter().skip(3).collect();
     let words = words.as_slice();
     let Lookup::Found(command) = crate::commands::registry().lookup(words) else {
-        return Err(CommandError::about("ERR Command '", ctx.arg(3), "' not found"));
+        return Err(CommandError::with_word("ERR Command '", ctx.arg(3), "' not found"));
     };
     if !command.spec.accepts_arg_count(words.len()) {
-        return Err(CommandError::text(format!(
+        return Err(CommandError::from_text(format!(
             "ERR wrong number of arguments for '{}' command",
             command.full_name
         )));
@@ -265,13 +265,13 @@ fn dry_run(ctx: &mut Context<'_, '_>) -> CommandResult {
         command,
         args: words,
         db: ctx.client.db,
-        databases: permission::databases(ctx.server),
+        databases: permission::database_count(ctx.server),
     };
-    match permission::check(&account.rules(), &permission) {
+    match permission::check_permission(&account.rules(), &permission) {
         Ok(()) => ctx.reply.ok(),
         Err(denial) => {
             let object = words.get(denial.argument).copied().unwrap_or_default();
-            let text = permission::explain(denial.reason, account.name(), command, object);
+            let text = permission::dry_run_reply(denial.reason, account.name(), command, object);
             ctx.reply.bulk(&text);
         }
     }
@@ -280,19 +280,19 @@ fn dry_run(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn generate_password(ctx: &mut Context<'_, '_>) -> CommandResult {
     let bits = match ctx.argc() {
-        2 => PASSWORD_BITS,
+        2 => DEFAULT_PASSWORD_BITS,
         3 => parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?,
-        _ => return Err(too_many_words(ctx)),
+        _ => return Err(wrong_argument_count(ctx)),
     };
-    if !(1..=PASSWORD_BITS_MAX).contains(&bits) {
-        return Err(CommandError::text(format!(
+    if !(1..=MAX_PASSWORD_BITS).contains(&bits) {
+        return Err(CommandError::from_text(format!(
             "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to \
-             {PASSWORD_BITS_MAX}"
+             {MAX_PASSWORD_BITS}"
         )));
     }
     let digits = (bits as usize).div_ceil(4);
     let password = random_digits(digits)
-        .map_err(|error| CommandError::text(format!("ERR The system has no randomness: {error}")))?;
+        .map_err(|error| CommandError::from_text(format!("ERR The system has no randomness: {error}")))?;
     ctx.reply.bulk(password.as_bytes());
     Ok(())
 }
@@ -301,24 +301,24 @@ fn generate_password(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn log_entries(ctx: &mut Context<'_, '_>) -> CommandResult {
     let count = match ctx.argc() {
-        2 => LOG_ENTRIES,
+        2 => DEFAULT_LOG_ENTRIES,
         3 if ctx.arg(2).eq_ignore_ascii_case(b"reset") => {
             ctx.server.acl.log.lock().clear();
             ctx.reply.ok();
             return Ok(());
         }
         3 => parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?,
-        _ => return Err(too_many_words(ctx)),
+        _ => return Err(wrong_argument_count(ctx)),
     };
     let entries = ctx.server.acl.log.lock().latest(usize::try_from(count).unwrap_or(0));
     ctx.reply.array(entries.len());
     for entry in &entries {
-        show_entry(&mut ctx.reply, entry, ctx.now_ms);
+        reply_log_entry(&mut ctx.reply, entry, ctx.now_ms);
     }
     Ok(())
 }
 
-fn show_entry(reply: &mut Reply<'_>, entry: &LogEntry, now_ms: u64) {
+fn reply_log_entry(reply: &mut Reply<'_>, entry: &LogEntry, now_ms: u64) {
     let refusal = &entry.refusal;
     reply.map(10);
     reply.bulk(b"count");
@@ -350,7 +350,7 @@ fn show_entry(reply: &mut Reply<'_>, entry: &LogEntry, now_ms: u64) {
 }
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    crate::commands::server::help(
+    crate::commands::server::reply_with_help(
         ctx,
         "ACL",
         &[

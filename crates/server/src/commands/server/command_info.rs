@@ -5,15 +5,17 @@
 
 use weft_resp::{Reply, glob};
 
-use weft_command_table::keys::{Arguments, KeyPosition, walk};
+use weft_command_table::keys::{CommandArguments, KeyPosition, walk_keys};
 use weft_command_table::registry::{Command, Lookup, Registry};
-use weft_command_table::spec::{Arg, ArgType, BeginSearch, Categories, CommandSpec, FindKeys, Flags, KeySpec};
+use weft_command_table::spec::{
+    ArgSpec, ArgType, BeginSearch, Categories, CommandFlags, CommandSpec, FindKeys, KeySpec,
+};
 
 /// Replies to COMMAND: describes every command.
 pub fn all<H>(registry: &Registry<H>, out: &mut Reply<'_>) {
     out.array(registry.top_level_count());
     for command in registry.top_level() {
-        describe(registry, command, out);
+        reply_command_info(registry, command, out);
     }
 }
 
@@ -23,45 +25,45 @@ pub fn count<H>(registry: &Registry<H>, out: &mut Reply<'_>) {
 }
 
 /// Replies to COMMAND INFO: describes the named commands, or all.
-pub fn info<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
+pub fn info<H, Args: CommandArguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     if args.len() <= 2 {
         return all(registry, out);
     }
     out.array(args.len() - 2);
     for index in 2..args.len() {
-        match registry.by_full_name(args.arg(index)) {
-            Some(command) => describe(registry, command, out),
+        match registry.find_by_full_name(args.arg(index)) {
+            Some(command) => reply_command_info(registry, command, out),
             None => out.null(),
         }
     }
 }
 
 /// Replies to COMMAND DOCS: the documentation of the named commands except unknown ones, or of all.
-pub fn docs<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
+pub fn docs<H, Args: CommandArguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     let commands: Vec<&Command<H>> = if args.len() <= 2 {
         registry.top_level().collect()
     } else {
         (2..args.len())
-            .filter_map(|index| registry.by_full_name(args.arg(index)))
+            .filter_map(|index| registry.find_by_full_name(args.arg(index)))
             .collect()
     };
     out.map(commands.len());
     for command in commands {
         out.bulk(command.full_name.as_bytes());
-        document(registry, command, out);
+        reply_command_docs(registry, command, out);
     }
 }
 
 /// Replies to COMMAND LIST: the names of all commands and subcommands that match the filter, if there is one.
-pub fn list<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
-    let Some(filter) = Filter::parse(args) else {
+pub fn list<H, Args: CommandArguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
+    let Some(filter) = CommandListFilter::parse(args) else {
         return out.error("ERR syntax error");
     };
     let is_listed = |command: &&Command<H>| match filter {
-        Filter::None => true,
-        Filter::Module => false,
-        Filter::Category(category) => command.spec.acl_categories.intersects(category),
-        Filter::Pattern(pattern) => glob::matches(pattern, command.full_name.as_bytes(), true),
+        CommandListFilter::None => true,
+        CommandListFilter::Module => false,
+        CommandListFilter::Category(category) => command.spec.acl_categories.intersects(category),
+        CommandListFilter::Pattern(pattern) => glob::matches(pattern, command.full_name.as_bytes(), true),
     };
     let with_subcommands = |command| std::iter::once(command).chain(registry.subcommands(command).iter().copied());
     let listed: Vec<&Command<H>> = registry
@@ -76,7 +78,7 @@ pub fn list<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, ou
 }
 
 /// The filter of COMMAND LIST.
-enum Filter<'a> {
+enum CommandListFilter<'a> {
     None,
     /// Only the commands of a module. No module has commands.
     Module,
@@ -85,20 +87,22 @@ enum Filter<'a> {
     Pattern(&'a [u8]),
 }
 
-impl<'a> Filter<'a> {
-    fn parse<Args: Arguments + ?Sized>(args: &'a Args) -> Option<Filter<'a>> {
+impl<'a> CommandListFilter<'a> {
+    fn parse<Args: CommandArguments + ?Sized>(args: &'a Args) -> Option<CommandListFilter<'a>> {
         match args.len() {
-            0..=2 => return Some(Filter::None),
+            0..=2 => return Some(CommandListFilter::None),
             5 if args.arg(2).eq_ignore_ascii_case(b"filterby") => {}
             _ => return None,
         }
         let (kind, value) = (args.arg(3), args.arg(4));
         if kind.eq_ignore_ascii_case(b"module") {
-            Some(Filter::Module)
+            Some(CommandListFilter::Module)
         } else if kind.eq_ignore_ascii_case(b"aclcat") {
-            Some(Filter::Category(Categories::named(value).unwrap_or(Categories::NONE)))
+            Some(CommandListFilter::Category(
+                Categories::from_name(value).unwrap_or(Categories::NONE),
+            ))
         } else if kind.eq_ignore_ascii_case(b"pattern") {
-            Some(Filter::Pattern(value))
+            Some(CommandListFilter::Pattern(value))
         } else {
             None
         }
@@ -106,14 +110,14 @@ impl<'a> Filter<'a> {
 }
 
 /// Replies to COMMAND GETKEYS: the keys of the command that follows.
-pub fn keys<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
+pub fn keys<H, Args: CommandArguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     reply_keys(registry, args, out, |request, key, out| {
         out.bulk(request.arg(key.index))
     });
 }
 
 /// Replies to COMMAND GETKEYSANDFLAGS: the keys of the command that follows, and the use that it makes of each.
-pub fn keys_and_flags<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
+pub fn keys_and_flags<H, Args: CommandArguments + ?Sized>(registry: &Registry<H>, args: &Args, out: &mut Reply<'_>) {
     reply_keys(registry, args, out, |request, key, out| {
         out.array(2);
         out.bulk(request.arg(key.index));
@@ -122,9 +126,9 @@ pub fn keys_and_flags<H, Args: Arguments + ?Sized>(registry: &Registry<H>, args:
 }
 
 /// The words after COMMAND GETKEYS, as a request.
-struct Quoted<'a, Args: ?Sized>(&'a Args);
+struct QuotedCommand<'a, Args: ?Sized>(&'a Args);
 
-impl<Args: Arguments + ?Sized> Arguments for Quoted<'_, Args> {
+impl<Args: CommandArguments + ?Sized> CommandArguments for QuotedCommand<'_, Args> {
     fn len(&self) -> usize {
         self.0.len().saturating_sub(2)
     }
@@ -134,13 +138,13 @@ impl<Args: Arguments + ?Sized> Arguments for Quoted<'_, Args> {
     }
 }
 
-fn reply_keys<H, Args: Arguments + ?Sized>(
+fn reply_keys<H, Args: CommandArguments + ?Sized>(
     registry: &Registry<H>,
     args: &Args,
     out: &mut Reply<'_>,
-    reply_key: impl Fn(&Quoted<'_, Args>, KeyPosition, &mut Reply<'_>),
+    reply_key: impl Fn(&QuotedCommand<'_, Args>, KeyPosition, &mut Reply<'_>),
 ) {
-    let request = Quoted(args);
+    let request = QuotedCommand(args);
     let Lookup::Found(command) = registry.lookup(&request) else {
         return out.error("ERR Invalid command specified");
     };
@@ -151,12 +155,12 @@ fn reply_keys<H, Args: Arguments + ?Sized>(
     if !spec.accepts_arg_count(request.len()) {
         return out.error("ERR Invalid number of arguments specified for command");
     }
-    let count = walk(spec, &request, &mut |_| ());
-    if count == 0 && !spec.flags.contains(Flags::NO_MANDATORY_KEYS) {
+    let count = walk_keys(spec, &request, &mut |_| ());
+    if count == 0 && !spec.flags.contains(CommandFlags::NO_MANDATORY_KEYS) {
         return out.error("ERR Invalid arguments specified for command");
     }
     out.array(count);
-    walk(spec, &request, &mut |key| reply_key(&request, key, out));
+    walk_keys(spec, &request, &mut |key| reply_key(&request, key, out));
 }
 
 /// The reply of COMMAND HELP.
@@ -185,7 +189,7 @@ pub const HELP: &[&str] = &[
 ];
 
 /// Writes one row of COMMAND INFO.
-fn describe<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {
+fn reply_command_info<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {
     let spec = command.spec;
     out.array(10);
     out.bulk(command.full_name.as_bytes());
@@ -201,12 +205,12 @@ fn describe<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>
     }
     out.set(spec.key_specs.len());
     for key_spec in spec.key_specs {
-        describe_key_spec(key_spec, out);
+        reply_key_spec(key_spec, out);
     }
     let subcommands = registry.subcommands(command);
     out.array(subcommands.len());
     for subcommand in subcommands {
-        describe(registry, subcommand, out);
+        reply_command_info(registry, subcommand, out);
     }
 }
 
@@ -224,21 +228,21 @@ fn reply_categories(categories: Categories, out: &mut Reply<'_>) {
     }
 }
 
-fn describe_key_spec(spec: &KeySpec, out: &mut Reply<'_>) {
+fn reply_key_spec(spec: &KeySpec, out: &mut Reply<'_>) {
     out.map(3 + usize::from(!spec.notes.is_empty()));
-    field_unless_empty("notes", spec.notes, out);
+    reply_field_unless_empty("notes", spec.notes, out);
     out.bulk(b"flags");
     reply_names(spec.flags.names(), out);
     out.bulk(b"begin_search");
     match spec.begin {
-        BeginSearch::Index(index) => reply_rule("index", &[("index", index)], out),
-        BeginSearch::Unknown => reply_rule("unknown", &[], out),
+        BeginSearch::Index(index) => reply_search_rule("index", &[("index", index)], out),
+        BeginSearch::Unknown => reply_search_rule("unknown", &[], out),
         BeginSearch::Keyword { keyword, start_from } => {
             out.map(2);
-            field("type", "keyword", out);
+            reply_field("type", "keyword", out);
             out.bulk(b"spec");
             out.map(2);
-            field("keyword", keyword, out);
+            reply_field("keyword", keyword, out);
             out.bulk(b"startfrom");
             out.integer(i64::from(start_from));
         }
@@ -246,23 +250,23 @@ fn describe_key_spec(spec: &KeySpec, out: &mut Reply<'_>) {
     out.bulk(b"find_keys");
     match spec.find {
         FindKeys::Range { last, step, limit } => {
-            reply_rule("range", &[("lastkey", last), ("keystep", step), ("limit", limit)], out);
+            reply_search_rule("range", &[("lastkey", last), ("keystep", step), ("limit", limit)], out);
         }
         FindKeys::KeyNum { index, first, step } => {
-            reply_rule(
+            reply_search_rule(
                 "keynum",
                 &[("keynumidx", index), ("firstkey", first), ("keystep", step)],
                 out,
             );
         }
-        FindKeys::Unknown => reply_rule("unknown", &[], out),
+        FindKeys::Unknown => reply_search_rule("unknown", &[], out),
     }
 }
 
 /// Writes the type of a search and its numbers.
-fn reply_rule(kind: &str, numbers: &[(&str, i32)], out: &mut Reply<'_>) {
+fn reply_search_rule(kind: &str, numbers: &[(&str, i32)], out: &mut Reply<'_>) {
     out.map(2);
-    field("type", kind, out);
+    reply_field("type", kind, out);
     out.bulk(b"spec");
     out.map(numbers.len());
     for (name, number) in numbers {
@@ -271,19 +275,19 @@ fn reply_rule(kind: &str, numbers: &[(&str, i32)], out: &mut Reply<'_>) {
     }
 }
 
-fn field(name: &str, value: &str, out: &mut Reply<'_>) {
+fn reply_field(name: &str, value: &str, out: &mut Reply<'_>) {
     out.bulk(name.as_bytes());
     out.bulk(value.as_bytes());
 }
 
-fn field_unless_empty(name: &str, value: &str, out: &mut Reply<'_>) {
+fn reply_field_unless_empty(name: &str, value: &str, out: &mut Reply<'_>) {
     if !value.is_empty() {
-        field(name, value, out);
+        reply_field(name, value, out);
     }
 }
 
 /// Writes the value of one command in COMMAND DOCS.
-fn document<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {
+fn reply_command_docs<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>) {
     let spec = command.spec;
     let subcommands = registry.subcommands(command);
     let fields = [
@@ -296,13 +300,13 @@ fn document<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>
         !subcommands.is_empty(),
     ];
     out.map(3 + fields.into_iter().filter(|is_present| *is_present).count());
-    field("summary", spec.summary, out);
-    field("since", spec.since, out);
-    field("group", spec.group.name(), out);
-    field_unless_empty("complexity", spec.complexity, out);
-    document_flags(spec, out);
-    field_unless_empty("deprecated_since", spec.deprecated_since, out);
-    field_unless_empty("replaced_by", spec.replaced_by, out);
+    reply_field("summary", spec.summary, out);
+    reply_field("since", spec.since, out);
+    reply_field("group", spec.group.name(), out);
+    reply_field_unless_empty("complexity", spec.complexity, out);
+    reply_doc_flags(spec, out);
+    reply_field_unless_empty("deprecated_since", spec.deprecated_since, out);
+    reply_field_unless_empty("replaced_by", spec.replaced_by, out);
     if !spec.history.is_empty() {
         out.bulk(b"history");
         out.set(spec.history.len());
@@ -314,14 +318,14 @@ fn document<H>(registry: &Registry<H>, command: &Command<H>, out: &mut Reply<'_>
     }
     if !spec.args.is_empty() {
         out.bulk(b"arguments");
-        document_args(spec.args, out);
+        reply_args(spec.args, out);
     }
     if !subcommands.is_empty() {
         out.bulk(b"subcommands");
         out.map(subcommands.len());
         for subcommand in subcommands {
             out.bulk(subcommand.full_name.as_bytes());
-            document(registry, subcommand, out);
+            reply_command_docs(registry, subcommand, out);
         }
     }
 }
@@ -330,7 +334,7 @@ fn has_doc_flags(spec: &CommandSpec) -> bool {
     !spec.deprecated_since.is_empty() || spec.is_internal
 }
 
-fn document_flags(spec: &CommandSpec, out: &mut Reply<'_>) {
+fn reply_doc_flags(spec: &CommandSpec, out: &mut Reply<'_>) {
     if !has_doc_flags(spec) {
         return;
     }
@@ -343,20 +347,20 @@ fn document_flags(spec: &CommandSpec, out: &mut Reply<'_>) {
     reply_names(present, out);
 }
 
-fn document_args(args: &[Arg], out: &mut Reply<'_>) {
+fn reply_args(args: &[ArgSpec], out: &mut Reply<'_>) {
     out.array(args.len());
     for arg in args {
-        document_arg(arg, out);
+        reply_arg(arg, out);
     }
 }
 
 /// Returns `true` if the argument has a keyword. A pure token's keyword is shown even if it is empty.
-fn has_token(arg: &Arg) -> bool {
+fn has_token(arg: &ArgSpec) -> bool {
     !arg.token.is_empty() || arg.kind == ArgType::PureToken
 }
 
-fn document_arg(arg: &Arg, out: &mut Reply<'_>) {
-    let has_flags = arg.optional || arg.multiple || arg.multiple_token;
+fn reply_arg(arg: &ArgSpec, out: &mut Reply<'_>) {
+    let has_flags = arg.is_optional || arg.is_multiple || arg.repeats_token;
     let fields = [
         arg.key_spec_index >= 0,
         has_token(arg),
@@ -367,26 +371,26 @@ fn document_arg(arg: &Arg, out: &mut Reply<'_>) {
     ];
     // Name, type, and either the display text or the nested arguments are always present.
     out.map(3 + fields.into_iter().filter(|is_present| *is_present).count());
-    field("name", arg.name, out);
-    field("type", arg.kind.name(), out);
+    reply_field("name", arg.name, out);
+    reply_field("type", arg.kind.name(), out);
     if !arg.kind.is_nested() {
-        field("display_text", arg.display_text, out);
+        reply_field("display_text", arg.display_text, out);
     }
     if arg.key_spec_index >= 0 {
         out.bulk(b"key_spec_index");
         out.integer(i64::from(arg.key_spec_index));
     }
     if has_token(arg) {
-        field("token", arg.token, out);
+        reply_field("token", arg.token, out);
     }
-    field_unless_empty("summary", arg.summary, out);
-    field_unless_empty("since", arg.since, out);
-    field_unless_empty("deprecated_since", arg.deprecated_since, out);
+    reply_field_unless_empty("summary", arg.summary, out);
+    reply_field_unless_empty("since", arg.since, out);
+    reply_field_unless_empty("deprecated_since", arg.deprecated_since, out);
     if has_flags {
         let flags = [
-            (arg.optional, "optional"),
-            (arg.multiple, "multiple"),
-            (arg.multiple_token, "multiple_token"),
+            (arg.is_optional, "optional"),
+            (arg.is_multiple, "multiple"),
+            (arg.repeats_token, "multiple_token"),
         ];
         out.bulk(b"flags");
         reply_names(
@@ -396,7 +400,7 @@ fn document_arg(arg: &Arg, out: &mut Reply<'_>) {
     }
     if arg.kind.is_nested() {
         out.bulk(b"arguments");
-        document_args(arg.args, out);
+        reply_args(arg.args, out);
     }
 }
 

@@ -3,7 +3,7 @@
 use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
-use crate::commands::error::{CommandError, shown_name};
+use crate::commands::error::{CommandError, printable_name};
 use crate::observability::commandlog::CommandLogKind;
 
 /// The subcommands of COMMANDLOG and SLOWLOG.
@@ -19,16 +19,16 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 /// The default number of entries of SLOWLOG GET.
-const SHOWN: usize = 10;
+const DEFAULT_ENTRY_COUNT: usize = 10;
 
-fn kind(ctx: &Context<'_, '_>, index: usize) -> Result<CommandLogKind, CommandError> {
+fn parse_kind(ctx: &Context<'_, '_>, index: usize) -> Result<CommandLogKind, CommandError> {
     CommandLogKind::named(ctx.arg(index)).ok_or(CommandError::constant(
         "ERR type should be one of the following: slow, large-request, large-reply",
     ))
 }
 
 /// Returns the number of entries that the client requests: all of them for -1.
-fn wanted(ctx: &Context<'_, '_>) -> Result<usize, CommandError> {
+fn parse_entry_count(ctx: &Context<'_, '_>) -> Result<usize, CommandError> {
     match parse_i64(ctx.arg(2)) {
         Some(-1) => Ok(usize::MAX),
         Some(count) if count >= 0 => Ok(count as usize),
@@ -39,20 +39,24 @@ fn wanted(ctx: &Context<'_, '_>) -> Result<usize, CommandError> {
 }
 
 fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let count = wanted(ctx)?;
-    let kind = kind(ctx, 3)?;
+    let count = parse_entry_count(ctx)?;
+    let kind = parse_kind(ctx, 3)?;
     reply_entries(ctx, kind, count)
 }
 
 fn slow_get(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc() > 3 {
-        return Err(CommandError::about(
+        return Err(CommandError::with_word(
             "ERR unknown subcommand or wrong number of arguments for '",
-            shown_name(ctx.arg(1)),
+            printable_name(ctx.arg(1)),
             "'. Try SLOWLOG HELP.",
         ));
     }
-    let count = if ctx.argc() > 2 { wanted(ctx)? } else { SHOWN };
+    let count = if ctx.argc() > 2 {
+        parse_entry_count(ctx)?
+    } else {
+        DEFAULT_ENTRY_COUNT
+    };
     reply_entries(ctx, CommandLogKind::Slow, count)
 }
 
@@ -76,7 +80,7 @@ fn reply_entries(ctx: &mut Context<'_, '_>, kind: CommandLogKind, count: usize) 
 }
 
 fn len(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let kind = kind(ctx, 2)?;
+    let kind = parse_kind(ctx, 2)?;
     reply_len(ctx, kind)
 }
 
@@ -90,7 +94,7 @@ fn reply_len(ctx: &mut Context<'_, '_>, kind: CommandLogKind) -> CommandResult {
 }
 
 fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let kind = kind(ctx, 2)?;
+    let kind = parse_kind(ctx, 2)?;
     reset_log(ctx, kind)
 }
 
@@ -105,7 +109,7 @@ fn reset_log(ctx: &mut Context<'_, '_>, kind: CommandLogKind) -> CommandResult {
 }
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    super::help(
+    super::reply_with_help(
         ctx,
         "COMMANDLOG",
         &[
@@ -122,7 +126,7 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn slow_help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    super::help(
+    super::reply_with_help(
         ctx,
         "SLOWLOG",
         &[

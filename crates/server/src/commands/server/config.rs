@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
@@ -48,14 +48,17 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let protocol = ctx.client.protocol;
     let may_wait = ctx.may_block;
-    ctx.off_worker(move |server| {
+    ctx.run_without_keys(move |server| {
         let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
         let result = server
             .config
             .set(&pairs, permissions, &mut |changed| apply(server, changed, may_wait));
-        reply_bytes(protocol, |reply| match result {
+        build_reply(protocol, |reply| match result {
             Ok(changed) => {
-                changed.iter().filter(|id| id.is_retired()).for_each(tell_retired);
+                changed
+                    .iter()
+                    .filter(|id| id.is_retired())
+                    .for_each(warn_about_retired_parameter);
                 reply.ok();
             }
             Err(SetError::Loading) => reply.error("LOADING Valkey is loading the dataset in memory"),
@@ -64,39 +67,39 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
     })
 }
 
-fn tell_retired(id: &ParameterId) {
+fn warn_about_retired_parameter(id: &ParameterId) {
     let name = id.parameter().name;
     log::notice!("The parameter '{name}' is retired: its value is kept and changes nothing");
 }
 
 fn rewrite(ctx: &mut Context<'_, '_>) -> CommandResult {
-    rewrite_to(ctx, RewriteScope::ChangedOnly, "")
+    rewrite_with_scope(ctx, RewriteScope::ChangedOnly, "")
 }
 
 /// Executes DEBUG CONFIG-REWRITE-FORCE-ALL, which writes defaults to the file, too.
 pub fn rewrite_all(ctx: &mut Context<'_, '_>) -> CommandResult {
-    rewrite_to(ctx, RewriteScope::All, "CONFIG-REWRITE-FORCE-ALL failed: ")
+    rewrite_with_scope(ctx, RewriteScope::All, "CONFIG-REWRITE-FORCE-ALL failed: ")
 }
 
-/// Rewrites the configuration file. Error texts begin with `what_failed`.
-fn rewrite_to(ctx: &mut Context<'_, '_>, extent: RewriteScope, what_failed: &'static str) -> CommandResult {
+/// Rewrites the configuration file. Error texts begin with `error_prefix`.
+fn rewrite_with_scope(ctx: &mut Context<'_, '_>, scope: RewriteScope, error_prefix: &'static str) -> CommandResult {
     if ctx.server.config.file().is_none() {
-        return Err(CommandError::text(format!(
-            "ERR {what_failed}The server is running without a config file"
+        return Err(CommandError::from_text(format!(
+            "ERR {error_prefix}The server is running without a config file"
         )));
     }
     let protocol = ctx.client.protocol;
-    ctx.off_worker(move |server| {
-        let result = rewrite_file(server, extent);
-        reply_bytes(protocol, |reply| match result {
+    ctx.run_without_keys(move |server| {
+        let result = rewrite_file(server, scope);
+        build_reply(protocol, |reply| match result {
             Ok(()) => reply.ok(),
-            Err(text) => reply.error(&format!("ERR {what_failed}{text}")),
+            Err(text) => reply.error(&format!("ERR {error_prefix}{text}")),
         })
     })
 }
 
-fn rewrite_file(server: &Server, extent: RewriteScope) -> Result<(), String> {
-    let result = server.config.rewrite(&server.acl.describe_users(), extent);
+fn rewrite_file(server: &Server, scope: RewriteScope) -> Result<(), String> {
+    let result = server.config.rewrite(&server.acl.describe_users(), scope);
     match &result {
         Ok(()) => log::notice!("CONFIG REWRITE executed with success."),
         Err(text) => log::warning!("CONFIG REWRITE failed: {text}"),
@@ -105,11 +108,11 @@ fn rewrite_file(server: &Server, extent: RewriteScope) -> Result<(), String> {
 }
 
 /// Counters that CONFIG RESETSTAT does not reset, because they describe a state or the age of the data.
-const KEPT: &[Counter] = &[Counter::Dirty, Counter::BusyNs];
+const COUNTERS_NOT_RESET: &[Counter] = &[Counter::Dirty, Counter::BusyNs];
 
 fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let server = ctx.server;
-    server.stats.metrics.reset_all_but(KEPT);
+    server.stats.metrics.reset_all_but(COUNTERS_NOT_RESET);
     server.stats.metrics.reset_commands();
     server.stats.slots.reset_all();
     server.stats.errors.reset();
@@ -123,7 +126,7 @@ fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    super::help(
+    super::reply_with_help(
         ctx,
         "CONFIG",
         &[

@@ -3,6 +3,7 @@
 //! Subcommands for internals that Weft does not have (the resizing of one big table, list nodes, reply buffers) are
 //! accepted if their arguments are valid, but have no effect.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,15 +13,15 @@ use weft_resp::{Protocol, Reply};
 use weft_table::{EntryRef, ValueRef, allocator};
 use weft_values::Value;
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
-use crate::commands::error::{CommandError, shown_name};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, leased};
+use crate::commands::error::{CommandError, printable_name};
 use crate::commands::generic::object::encoding_name;
 use crate::keyspace::Slot;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::walk::{Cursor, WalkAccess, for_each_slot_blocking, walk, walk_blocking};
-use crate::notify::messages::{NotificationSender, wake};
+use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::{log, memory};
 use crate::persistence::save;
 use crate::persistence::save::{ReloadError, ReloadOptions};
@@ -32,128 +33,156 @@ use weft_rdb::dump_payload;
 use super::{config, digest, populate};
 
 /// DEBUG.
-pub const BINDINGS: &[(&str, Binding)] = &[("debug", leased(debug).reaching_further())];
+pub const BINDINGS: &[(&str, Binding)] = &[("debug", leased(debug).with_undeclared_keys())];
 
-fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let name = ctx.arg(1).to_ascii_lowercase();
-    match (name.as_slice(), ctx.argc()) {
-        (b"help", 2) => help(ctx),
-        (b"sleep", 3) => sleep(ctx),
-        (b"set-active-expire", 3) => {
-            let on = is_on(ctx.arg(2));
-            ctx.server.background.active_expire.store(on, Ordering::Relaxed);
-            done(ctx)
-        }
-        (b"pause-cron", 3) => {
-            let paused = is_on(ctx.arg(2));
-            ctx.server.stats.history.is_cron_paused.store(paused, Ordering::Relaxed);
-            done(ctx)
-        }
-        (b"config-rewrite-force-all", 2) => config::rewrite_all(ctx),
-        (b"change-repl-id", 2) => {
-            log::notice!("Changing replication IDs after receiving DEBUG change-repl-id");
-            ctx.server.replication.change_replication_id();
-            done(ctx)
-        }
-        (b"replicate", 3..) => replicate(ctx),
-        (b"log", 3) => {
-            log::warning!("DEBUG LOG: {}", String::from_utf8_lossy(ctx.arg(2)));
-            done(ctx)
-        }
-        (b"error", 3) => {
-            ctx.reply.error_bytes(ctx.arg(2));
-            Ok(())
-        }
-        (b"protocol", 3) => protocol(ctx),
-        (b"object", 3 | 4) => object(ctx),
-        (b"sdslen", 3) => string_lengths(ctx),
-        (b"digest", 2) => whole_digest(ctx),
-        (b"digest-value", 2..) => value_digests(ctx),
-        (b"htstats", 3..) => table_statistics(ctx),
-        (b"htstats-key", 3 | 4) => with_entry(ctx, 2, |_, _| {
+/// A subcommand: its name, its numbers of words with DEBUG itself, and its handler.
+type DebugSubcommand = (
+    &'static str,
+    RangeInclusive<usize>,
+    fn(&mut Context<'_, '_>) -> CommandResult,
+);
+
+/// The subcommands of DEBUG.
+const SUBCOMMANDS: &[DebugSubcommand] = &[
+    ("help", 2..=2, help),
+    ("sleep", 3..=3, sleep),
+    ("set-active-expire", 3..=3, |ctx| {
+        let on = parse_switch(ctx.arg(2));
+        ctx.server.background.active_expire.store(on, Ordering::Relaxed);
+        reply_ok(ctx)
+    }),
+    ("pause-cron", 3..=3, |ctx| {
+        let paused = parse_switch(ctx.arg(2));
+        ctx.server.stats.history.is_cron_paused.store(paused, Ordering::Relaxed);
+        reply_ok(ctx)
+    }),
+    ("config-rewrite-force-all", 2..=2, config::rewrite_all),
+    ("change-repl-id", 2..=2, |ctx| {
+        log::notice!("Changing replication IDs after receiving DEBUG change-repl-id");
+        ctx.server.replication.change_replication_id();
+        reply_ok(ctx)
+    }),
+    ("replicate", 3..=usize::MAX, replicate),
+    ("log", 3..=3, |ctx| {
+        log::warning!("DEBUG LOG: {}", String::from_utf8_lossy(ctx.arg(2)));
+        reply_ok(ctx)
+    }),
+    ("error", 3..=3, |ctx| {
+        ctx.reply.error_bytes(ctx.arg(2));
+        Ok(())
+    }),
+    ("protocol", 3..=3, protocol),
+    ("object", 3..=4, object),
+    ("sdslen", 3..=3, string_lengths),
+    ("digest", 2..=2, whole_digest),
+    ("digest-value", 2..=usize::MAX, value_digests),
+    ("htstats", 3..=usize::MAX, table_statistics),
+    ("htstats-key", 3..=4, |ctx| {
+        with_entry(ctx, 2, |_, _| {
             Err(CommandError::constant(
                 "ERR The value stored at the specified key is not represented using an hash table",
             ))
-        }),
-        (b"listpack", 3) => with_entry(ctx, 2, |_, _| {
+        })
+    }),
+    ("listpack", 3..=3, |ctx| {
+        with_entry(ctx, 2, |_, _| {
             Err(CommandError::constant("ERR Not a listpack encoded object."))
-        }),
-        (b"quicklist", 3 | 4) => with_entry(ctx, 2, |_, _| {
+        })
+    }),
+    ("quicklist", 3..=4, |ctx| {
+        with_entry(ctx, 2, |_, _| {
             Err(CommandError::constant("ERR Not a quicklist encoded object."))
-        }),
-        (b"populate", 3..=5) => populate::populate(ctx),
-        (b"leak", 3) => {
-            // The memory is leaked on purpose.
-            std::mem::forget(ctx.arg(2).to_vec());
-            done(ctx)
-        }
-        (b"reload", 2..) => reload(ctx),
-        (b"loadaof", 2) => load_aof(ctx),
-        (b"client-eviction", 2) => Err(CommandError::constant("ERR maxmemory-clients is disabled.")),
-        (b"stringmatch-test", 2) => match_patterns(ctx),
-        (b"quicklist-packed-threshold", 3) => packed_threshold(ctx),
-        (b"replybuffer", 4) => reply_buffer(ctx),
-        (b"set-skip-checksum-validation", 3) => {
-            let skips = is_on(ctx.arg(2));
-            dump_payload::VERIFIES_CHECKSUMS.store(!skips, Ordering::Relaxed);
-            done(ctx)
-        }
-        (b"aof-flush-sleep", 3) => {
-            let pause_us = parse_i64(ctx.arg(2)).and_then(|us| u64::try_from(us).ok()).unwrap_or(0);
-            ctx.server
-                .persistence
-                .aof
-                .flush_pause_us
-                .store(pause_us, Ordering::Relaxed);
-            done(ctx)
-        }
-        (b"mallctl", 3 | 4) => allocator_number(ctx),
-        (b"mallctl-str", 3 | 4) => allocator_text(ctx),
-        (b"dict-resizing" | b"hashtable-can-abort-shrink" | b"client-enforce-reply-list", 3) => done(ctx),
-        (b"pause-after-fork", 3) => {
-            let pauses = is_on(ctx.arg(2));
-            ctx.server
-                .replication
-                .pauses_after_fork
-                .store(pauses, Ordering::Relaxed);
-            done(ctx)
-        }
-        (b"delay-rdb-client-free-seconds", 3) => {
-            let seconds = parse_i64(ctx.arg(2)).and_then(|seconds| u64::try_from(seconds).ok());
-            let grace_s = &ctx.server.replication.replicas.grace_s;
-            grace_s.store(seconds.unwrap_or(0), Ordering::Relaxed);
-            done(ctx)
-        }
-        (b"set-disable-deny-scripts", 3) => {
-            ctx.server.scripting.permit_denied_commands(is_on(ctx.arg(2)));
-            done(ctx)
-        }
-        (b"drop-cluster-packet-filter", 3) => {
-            let dropped = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
-            change_faults(ctx, |faults| faults.dropped = usize::try_from(dropped).ok())
-        }
-        (b"close-cluster-link-on-packet-drop", 3) => {
-            let on = is_on(ctx.arg(2));
-            change_faults(ctx, |faults| faults.ends_links = on)
-        }
-        (b"disable-cluster-random-ping", 3) => {
-            let on = is_on(ctx.arg(2));
-            change_faults(ctx, |faults| faults.no_random_ping = on)
-        }
-        (b"disable-cluster-reconnection", 3) => {
-            let on = is_on(ctx.arg(2));
-            change_faults(ctx, |faults| faults.no_reconnection = on)
-        }
-        (b"clusterlink", 5) => end_cluster_links(ctx),
-        (b"panic", 2) => crash("Panic requested by DEBUG PANIC"),
-        (b"assert", 2) => crash("Assertion failed, as DEBUG ASSERT requested"),
-        (b"oom", 2..) => crash("Out of memory, as DEBUG OOM requested"),
-        (b"segfault", 2) => {
-            // If the signal is not delivered, there is no crash.
-            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSEGV);
-            crash("Segmentation fault requested by DEBUG SEGFAULT")
-        }
-        _ => Err(unknown(ctx)),
+        })
+    }),
+    ("populate", 3..=5, populate::populate),
+    ("leak", 3..=3, |ctx| {
+        // The memory is leaked on purpose.
+        std::mem::forget(ctx.arg(2).to_vec());
+        reply_ok(ctx)
+    }),
+    ("reload", 2..=usize::MAX, reload),
+    ("loadaof", 2..=2, load_aof),
+    ("client-eviction", 2..=2, |_| {
+        Err(CommandError::constant("ERR maxmemory-clients is disabled."))
+    }),
+    ("stringmatch-test", 2..=2, match_patterns),
+    ("quicklist-packed-threshold", 3..=3, packed_threshold),
+    ("replybuffer", 4..=4, reply_buffer),
+    ("set-skip-checksum-validation", 3..=3, |ctx| {
+        let skips = parse_switch(ctx.arg(2));
+        dump_payload::VERIFIES_CHECKSUMS.store(!skips, Ordering::Relaxed);
+        reply_ok(ctx)
+    }),
+    ("aof-flush-sleep", 3..=3, |ctx| {
+        let pause_us = parse_i64(ctx.arg(2)).and_then(|us| u64::try_from(us).ok()).unwrap_or(0);
+        ctx.server
+            .persistence
+            .aof
+            .flush_pause_us
+            .store(pause_us, Ordering::Relaxed);
+        reply_ok(ctx)
+    }),
+    ("mallctl", 3..=4, allocator_number),
+    ("mallctl-str", 3..=4, allocator_text),
+    ("dict-resizing", 3..=3, reply_ok),
+    ("hashtable-can-abort-shrink", 3..=3, reply_ok),
+    ("client-enforce-reply-list", 3..=3, reply_ok),
+    ("pause-after-fork", 3..=3, |ctx| {
+        let pauses = parse_switch(ctx.arg(2));
+        ctx.server
+            .replication
+            .pauses_after_fork
+            .store(pauses, Ordering::Relaxed);
+        reply_ok(ctx)
+    }),
+    ("delay-rdb-client-free-seconds", 3..=3, |ctx| {
+        let seconds = parse_i64(ctx.arg(2)).and_then(|seconds| u64::try_from(seconds).ok());
+        let grace_s = &ctx.server.replication.replicas.grace_s;
+        grace_s.store(seconds.unwrap_or(0), Ordering::Relaxed);
+        reply_ok(ctx)
+    }),
+    ("set-disable-deny-scripts", 3..=3, |ctx| {
+        ctx.server.scripting.permit_denied_commands(parse_switch(ctx.arg(2)));
+        reply_ok(ctx)
+    }),
+    ("drop-cluster-packet-filter", 3..=3, |ctx| {
+        let dropped = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+        change_faults(ctx, |faults| faults.dropped = usize::try_from(dropped).ok())
+    }),
+    ("close-cluster-link-on-packet-drop", 3..=3, |ctx| {
+        let on = parse_switch(ctx.arg(2));
+        change_faults(ctx, |faults| faults.ends_links = on)
+    }),
+    ("disable-cluster-random-ping", 3..=3, |ctx| {
+        let on = parse_switch(ctx.arg(2));
+        change_faults(ctx, |faults| faults.no_random_ping = on)
+    }),
+    ("disable-cluster-reconnection", 3..=3, |ctx| {
+        let on = parse_switch(ctx.arg(2));
+        change_faults(ctx, |faults| faults.no_reconnection = on)
+    }),
+    ("clusterlink", 5..=5, end_cluster_links),
+    ("panic", 2..=2, |_| crash_process("Panic requested by DEBUG PANIC")),
+    ("assert", 2..=2, |_| {
+        crash_process("Assertion failed, as DEBUG ASSERT requested")
+    }),
+    ("oom", 2..=usize::MAX, |_| {
+        crash_process("Out of memory, as DEBUG OOM requested")
+    }),
+    ("segfault", 2..=2, |_| {
+        // If the signal is not delivered, there is no crash.
+        let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSEGV);
+        crash_process("Segmentation fault requested by DEBUG SEGFAULT")
+    }),
+];
+
+fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (name, argc) = (ctx.arg(1), ctx.argc());
+    let is_asked_for =
+        |(known, words, _): &&DebugSubcommand| known.as_bytes().eq_ignore_ascii_case(name) && words.contains(&argc);
+    match SUBCOMMANDS.iter().find(is_asked_for) {
+        Some((.., handler)) => handler(ctx),
+        None => Err(unknown_subcommand_error(ctx)),
     }
 }
 
@@ -162,10 +191,10 @@ fn debug(ctx: &mut Context<'_, '_>) -> CommandResult {
 const PROTOCOL_DOUBLE: f64 = 3.141;
 
 /// Returns the error of a subcommand that does not exist with these arguments.
-fn unknown(ctx: &Context<'_, '_>) -> CommandError {
-    CommandError::about(
+fn unknown_subcommand_error(ctx: &Context<'_, '_>) -> CommandError {
+    CommandError::with_word(
         "ERR unknown subcommand or wrong number of arguments for '",
-        shown_name(ctx.arg(1)),
+        printable_name(ctx.arg(1)),
         "'. Try DEBUG HELP.",
     )
 }
@@ -175,7 +204,7 @@ fn change_faults(ctx: &mut Context<'_, '_>, change: impl FnOnce(&mut InjectedFau
     if let Some(cluster) = &ctx.server.cluster {
         change(&mut cluster.lock(&ctx.server.config).faults);
     }
-    done(ctx)
+    reply_ok(ctx)
 }
 
 /// Executes CLUSTERLINK KILL TO|FROM|ALL node: closes links to or from a node.
@@ -187,15 +216,15 @@ fn end_cluster_links(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let is = |index: usize, name: &str| ctx.arg(index).eq_ignore_ascii_case(name.as_bytes());
     if !is(2, "kill") {
-        return Err(unknown(ctx));
+        return Err(unknown_subcommand_error(ctx));
     }
     let (to, from) = (is(3, "to") || is(3, "all"), is(3, "from") || is(3, "all"));
     if !to && !from {
-        return Err(unknown(ctx));
+        return Err(unknown_subcommand_error(ctx));
     }
     let mut state = cluster.lock(&ctx.server.config);
     let Some(node) = state.node_by_id(ctx.arg(4)) else {
-        return Err(CommandError::about("ERR Unknown node ", ctx.arg(4), ""));
+        return Err(CommandError::with_word("ERR Unknown node ", ctx.arg(4), ""));
     };
     let links = [node.link.filter(|_| to), node.inbound_link.filter(|_| from)];
     for link in links.into_iter().flatten() {
@@ -203,20 +232,20 @@ fn end_cluster_links(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     drop(state);
     cluster.wake_bus();
-    done(ctx)
+    reply_ok(ctx)
 }
 
-fn done(ctx: &mut Context<'_, '_>) -> CommandResult {
+fn reply_ok(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply.ok();
     Ok(())
 }
 
 /// Parses a switch. Any number but 0 is on; a word that is not a number is off.
-fn is_on(word: &[u8]) -> bool {
+fn parse_switch(word: &[u8]) -> bool {
     parse_i64(word).is_some_and(|number| number != 0)
 }
 
-fn crash(why: &str) -> ! {
+fn crash_process(why: &str) -> ! {
     log::warning!("{why}");
     std::process::abort();
 }
@@ -228,11 +257,11 @@ fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     if effects.hooks.intersects(Hooks::LOG_REPLICAS) {
         effects.log_writer.propagate_before(LogTarget::REPLICAS, db, &words);
     }
-    done(ctx)
+    reply_ok(ctx)
 }
 
 /// Stops the links to replicas and to the primary for `duration`.
-fn stop_links(server: &Server, duration: Duration) {
+fn pause_replication_links(server: &Server, duration: Duration) {
     let until_ms = unix_ms().saturating_add(duration.as_millis() as u64);
     server
         .replication
@@ -246,14 +275,14 @@ fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
     let duration = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     if !ctx.may_block {
         // A transaction or a script already blocks all commands.
-        stop_links(ctx.server, duration);
+        pause_replication_links(ctx.server, duration);
         std::thread::sleep(duration);
-        return done(ctx);
+        return reply_ok(ctx);
     }
-    ctx.in_background(move |server, seat| {
+    ctx.reply_from_background(move |server, seat| {
         server.scripting.running.exclude_runs();
         let everything = seat.exclusive();
-        stop_links(server, duration);
+        pause_replication_links(server, duration);
         std::thread::sleep(duration);
         drop(everything);
         server.scripting.running.end_exclusion();
@@ -327,33 +356,33 @@ fn protocol(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn with_entry(
     ctx: &mut Context<'_, '_>,
     argument: usize,
-    show: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
+    visit: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
 ) -> CommandResult {
     let hash = ctx.server.keyspace.hasher.hash(ctx.arg(argument));
     // The leases are taken out of the context for the time of the access, because the handler needs the rest of it.
     let held = std::mem::replace(&mut ctx.keys.held, HeldLeases::Nothing);
     let shown = WalkAccess::for_command(&held, ctx.pass).read_slot(KeyHasher::slot(hash), |slot| {
-        show_entry(ctx, argument, hash, slot, show)
+        visit_entry(ctx, argument, hash, slot, visit)
     });
     ctx.keys.held = held;
     shown.unwrap_or_else(|| {
-        ctx.after = NextStep::Defer;
+        ctx.next_step = NextStep::Defer;
         Ok(())
     })
 }
 
-fn show_entry(
+fn visit_entry(
     ctx: &mut Context<'_, '_>,
     argument: usize,
     hash: u64,
     slot: &Slot,
-    show: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
+    visit: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
 ) -> CommandResult {
     let key = ctx.arg(argument);
     // Expired keys that have not been deleted yet are shown, too.
     let entry = slot.table(ctx.client.db).and_then(|table| table.find(hash, key));
     match entry {
-        Some(entry) => show(ctx, entry),
+        Some(entry) => visit(ctx, entry),
         None => Err(CommandError::NO_SUCH_KEY),
     }
 }
@@ -377,7 +406,7 @@ fn object(ctx: &mut Context<'_, '_>) -> CommandResult {
             entry.key().as_ptr(),
             encoding_name(entry),
             entry.clock(),
-            nodes_of(entry.value()),
+            quicklist_statistics(entry.value()),
         ));
         Ok(())
     })
@@ -406,17 +435,17 @@ fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (protocol, now_ms) = (ctx.client.protocol, ctx.now_ms);
     if let Some(whole) = WalkAccess::for_whole_keyspace(&ctx.keys.held) {
         let counts = &ctx.server.keyspace.counts;
-        let fingerprint = digest::of_everything(counts, now_ms, &mut |db, visit| {
+        let fingerprint = digest::digest_all(counts, now_ms, &mut |db, visit| {
             walk(&whole, db, Cursor::START, usize::MAX, visit);
         });
-        ctx.reply.simple(&fingerprint.text());
+        ctx.reply.simple(&fingerprint.to_hex());
         return Ok(());
     }
-    ctx.in_background(move |server, seat| {
-        let fingerprint = digest::of_everything(&server.keyspace.counts, now_ms, &mut |db, visit| {
+    ctx.reply_from_background(move |server, seat| {
+        let fingerprint = digest::digest_all(&server.keyspace.counts, now_ms, &mut |db, visit| {
             walk_blocking(seat, &|_| false, db, Cursor::START, usize::MAX, visit);
         });
-        reply_bytes(protocol, |reply| reply.simple(&fingerprint.text()))
+        build_reply(protocol, |reply| reply.simple(&fingerprint.to_hex()))
     });
     Ok(())
 }
@@ -426,14 +455,14 @@ fn value_digests(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply.array(ctx.argc() - 2);
     for argument in 2..ctx.argc() {
         let shown = with_entry(ctx, argument, |ctx, entry| {
-            ctx.reply.simple(&digest::of_value(entry, now_ms).text());
+            ctx.reply.simple(&digest::digest_value(entry, now_ms).to_hex());
             Ok(())
         });
-        if matches!(ctx.after, NextStep::Defer) {
+        if matches!(ctx.next_step, NextStep::Defer) {
             return Ok(());
         }
         if shown.is_err() {
-            ctx.reply.simple(&digest::Fingerprint::default().text());
+            ctx.reply.simple(&digest::DataDigest::default().to_hex());
         }
     }
     Ok(())
@@ -447,20 +476,20 @@ fn table_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let protocol = ctx.client.protocol;
     if let Some(whole) = WalkAccess::for_whole_keyspace(&ctx.keys.held) {
-        let text = describe_tables(ctx.server, db, |visit| whole.for_each_slot(visit));
+        let text = table_statistics_text(ctx.server, db, |visit| whole.for_each_slot(visit));
         ctx.reply.verbatim("txt", text.as_bytes());
         return Ok(());
     }
-    ctx.in_background(move |server, seat| {
-        let text = describe_tables(server, db, |visit| for_each_slot_blocking(seat, visit));
-        reply_bytes(protocol, |reply| reply.verbatim("txt", text.as_bytes()))
+    ctx.reply_from_background(move |server, seat| {
+        let text = table_statistics_text(server, db, |visit| for_each_slot_blocking(seat, visit));
+        build_reply(protocol, |reply| reply.verbatim("txt", text.as_bytes()))
     });
     Ok(())
 }
 
 /// Describes the tables of one database, one per slot. Their sums are shown in the format that Valkey has for its
 /// single table.
-fn describe_tables(server: &Server, db: usize, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> String {
+fn table_statistics_text(server: &Server, db: usize, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> String {
     /// The number of entries that fit into a bucket, and its size in bytes.
     const BUCKET: (usize, usize) = (7, 64);
     let (mut bytes, mut slots, mut longest) = (0, 0, 0);
@@ -489,7 +518,7 @@ fn describe_tables(server: &Server, db: usize, walk: impl FnOnce(&mut dyn FnMut(
 }
 
 /// The reply while data is loaded, because it cannot be replaced during the load.
-const LOADING: &[u8] = b"-LOADING Valkey is loading the dataset in memory\r\n";
+const LOADING_ERROR: &[u8] = b"-LOADING Valkey is loading the dataset in memory\r\n";
 
 /// Executes DEBUG LOADAOF, which replaces the data in memory by the contents of the append-only file.
 fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -498,12 +527,12 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR DEBUG LOADAOF is not possible within a transaction or a script",
         ));
     }
-    ctx.in_background(|server, seat| match crate::persistence::aof::reload(server, seat) {
+    ctx.reply_from_background(|server, seat| match crate::persistence::aof::reload(server, seat) {
         Ok(()) => {
             crate::observability::log::warning!("Append Only File loaded by DEBUG LOADAOF");
             b"+OK\r\n".to_vec()
         }
-        Err(ReloadError::Loading) => LOADING.to_vec(),
+        Err(ReloadError::Loading) => LOADING_ERROR.to_vec(),
         Err(ReloadError::Save | ReloadError::Load) => {
             b"-ERR Error trying to load the AOF files, check server logs.\r\n".to_vec()
         }
@@ -513,16 +542,16 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Executes `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`, which writes all data to the dump and loads it again.
 fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let mut how = ReloadOptions {
+    let mut options = ReloadOptions {
         should_save: true,
         should_flush: true,
         replace: false,
     };
     for word in ctx.args.iter().skip(2) {
         match word.to_ascii_lowercase().as_slice() {
-            b"merge" => how.replace = true,
-            b"noflush" => how.should_flush = false,
-            b"nosave" => how.should_save = false,
+            b"merge" => options.replace = true,
+            b"noflush" => options.should_flush = false,
+            b"nosave" => options.should_save = false,
             _ => {
                 return Err(CommandError::constant(
                     "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
@@ -530,15 +559,15 @@ fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
             }
         }
     }
-    ctx.in_background(move |server, seat| {
-        let reply: &[u8] = match save::reload(server, seat, how) {
+    ctx.reply_from_background(move |server, seat| {
+        let reply: &[u8] = match save::reload(server, seat, options) {
             Ok(()) => {
                 let mut effects = Effects::default();
-                NotificationSender::new(server, &mut effects, seat.index()).invalidate_everything();
-                wake(server, &mut effects);
+                NotificationSender::new(server, &mut effects, seat.index()).invalidate_all_keys();
+                wake_workers(server, &mut effects);
                 b"+OK\r\n"
             }
-            Err(ReloadError::Loading) => LOADING,
+            Err(ReloadError::Loading) => LOADING_ERROR,
             Err(ReloadError::Save) => b"-ERR\r\n",
             Err(ReloadError::Load) => b"-ERR Error trying to load the RDB dump, check server logs.\r\n",
         };
@@ -553,7 +582,7 @@ fn match_patterns(ctx: &mut Context<'_, '_>) -> CommandResult {
     const ROUNDS: usize = 200_000;
     const LENGTH: usize = 32;
     let protocol = ctx.client.protocol;
-    ctx.in_background(move |_, _| {
+    ctx.reply_from_background(move |_, _| {
         for _ in 0..ROUNDS {
             let random = || -> Vec<u8> {
                 let length = fastrand::usize(..LENGTH);
@@ -567,7 +596,7 @@ fn match_patterns(ctx: &mut Context<'_, '_>) -> CommandResult {
                 "{pattern:?} against {string:?}"
             );
         }
-        reply_bytes(protocol, |reply: &mut Reply<'_>| {
+        build_reply(protocol, |reply: &mut Reply<'_>| {
             reply.simple("Apparently Weft did not crash: test passed");
         })
     });
@@ -575,7 +604,7 @@ fn match_patterns(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Describes a quicklist's nodes, for DEBUG OBJECT.
-fn nodes_of(value: ValueRef<'_, Value>) -> String {
+fn quicklist_statistics(value: ValueRef<'_, Value>) -> String {
     match value {
         ValueRef::Object(Value::List(list)) if list.is_quicklist() => {
             let figures = list.statistics();
@@ -595,7 +624,7 @@ fn nodes_of(value: ValueRef<'_, Value>) -> String {
 /// Returns the error for an error code of the allocator.
 fn allocator_error(errno: i32) -> CommandError {
     let text = nix::errno::Errno::from_raw(errno).desc();
-    CommandError::text(format!("ERR {text}"))
+    CommandError::from_text(format!("ERR {text}"))
 }
 
 /// Executes `DEBUG MALLCTL name [number]`.
@@ -616,7 +645,7 @@ fn allocator_text(ctx: &mut Context<'_, '_>) -> CommandResult {
             return Err(allocator_error(allocator::NOT_PERMITTED));
         }
         allocator::command(ctx.arg(2)).map_err(allocator_error)?;
-        return done(ctx);
+        return reply_ok(ctx);
     }
     let text = memory::allocator_text(ctx.arg(2)).ok_or_else(|| allocator_error(allocator::INVALID))?;
     ctx.reply.bulk(text);
@@ -627,7 +656,7 @@ fn packed_threshold(ctx: &mut Context<'_, '_>) -> CommandResult {
     match parse_memory(ctx.arg(2)) {
         Some(bytes) if bytes < 4 << 30 => {
             weft_values::list::set_plain_threshold(usize::try_from(bytes).unwrap_or_default());
-            done(ctx)
+            reply_ok(ctx)
         }
         _ => Err(CommandError::constant(
             "ERR argument must be a memory value bigger than 1 and smaller than 4gb",
@@ -637,21 +666,21 @@ fn packed_threshold(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn reply_buffer(ctx: &mut Context<'_, '_>) -> CommandResult {
     match ctx.arg(2).to_ascii_lowercase().as_slice() {
-        b"resizing" => done(ctx),
+        b"resizing" => reply_ok(ctx),
         b"peak-reset-time" => {
             let word = ctx.arg(3);
             let known = word.eq_ignore_ascii_case(b"never") || word.eq_ignore_ascii_case(b"reset");
             if !known && parse_i64(word).is_none() {
                 return Err(CommandError::NOT_AN_INTEGER);
             }
-            done(ctx)
+            reply_ok(ctx)
         }
-        _ => Err(unknown(ctx)),
+        _ => Err(unknown_subcommand_error(ctx)),
     }
 }
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    super::help(
+    super::reply_with_help(
         ctx,
         "DEBUG",
         &[

@@ -22,7 +22,7 @@ use weft_values::stream::{Stream, StreamId};
 use crate::keyspace::access::{KeyCounts, is_expired};
 
 /// Marks a key that expires. The time is left out, because it differs between copies.
-const EXPIRES: &[u8] = b"!!expire!!";
+const EXPIRE_MARK: &[u8] = b"!!expire!!";
 /// Valkey's number of the type string.
 const TYPE_STRING: u32 = 0;
 /// Valkey's number of the type list.
@@ -38,18 +38,18 @@ const TYPE_STREAM: u32 = 6;
 
 /// A digest that is being computed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Fingerprint([u8; 20]);
+pub struct DataDigest([u8; 20]);
 
-impl Fingerprint {
+impl DataDigest {
     /// Adds a part. The order of parts that are added in this way does not matter.
-    fn add(&mut self, part: &[u8]) {
+    fn add_unordered(&mut self, part: &[u8]) {
         let hash = Sha1::digest(part);
         self.0.iter_mut().zip(hash).for_each(|(byte, other)| *byte ^= other);
     }
 
     /// Adds a part and hashes the result, so that the order of parts matters.
-    fn chain(&mut self, part: &[u8]) {
-        self.add(part);
+    fn add_ordered(&mut self, part: &[u8]) {
+        self.add_unordered(part);
         self.0 = Sha1::digest(self.0).into();
     }
 
@@ -60,7 +60,7 @@ impl Fingerprint {
             _ => self.add_string(entry.value()),
         }
         if entry.expire_at_ms().is_some() {
-            self.add(EXPIRES);
+            self.add_unordered(EXPIRE_MARK);
         }
     }
 
@@ -84,95 +84,95 @@ impl Fingerprint {
     }
 
     fn add_stream(&mut self, stream: &Stream) {
-        self.chain(&TYPE_STREAM.to_be_bytes());
+        self.add_ordered(&TYPE_STREAM.to_be_bytes());
         for entry in stream.entries(StreamId::MIN, StreamId::MAX) {
-            self.chain(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+            self.add_ordered(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
             for (name, value) in entry.pairs() {
-                self.chain(name.text(&mut [0; DECIMAL_MAX_BYTES]));
-                self.chain(value.text(&mut [0; DECIMAL_MAX_BYTES]));
+                self.add_ordered(name.text(&mut [0; DECIMAL_MAX_BYTES]));
+                self.add_ordered(value.text(&mut [0; DECIMAL_MAX_BYTES]));
             }
         }
     }
 
     /// The expiry of fields is left out, like all times. Expired fields are left out, too.
     fn add_hash(&mut self, hash: HashRef<'_>, now_ms: u64) {
-        self.chain(&TYPE_HASH.to_be_bytes());
+        self.add_ordered(&TYPE_HASH.to_be_bytes());
         hash.for_each(now_ms, |field| {
-            let mut digest = Fingerprint::default();
-            digest.chain(field.name.text(&mut [0; DECIMAL_MAX_BYTES]));
-            digest.chain(field.value.text(&mut [0; DECIMAL_MAX_BYTES]));
-            self.add(&digest.0);
+            let mut digest = DataDigest::default();
+            digest.add_ordered(field.name.text(&mut [0; DECIMAL_MAX_BYTES]));
+            digest.add_ordered(field.value.text(&mut [0; DECIMAL_MAX_BYTES]));
+            self.add_unordered(&digest.0);
         });
     }
 
     fn add_set(&mut self, set: SetView<'_>) {
-        self.chain(&TYPE_SET.to_be_bytes());
+        self.add_ordered(&TYPE_SET.to_be_bytes());
         for member in set.iter() {
-            self.add(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+            self.add_unordered(member.text(&mut [0; DECIMAL_MAX_BYTES]));
         }
     }
 
     fn add_sorted_set(&mut self, set: SortedSetView<'_>) {
-        self.chain(&TYPE_SORTED_SET.to_be_bytes());
+        self.add_ordered(&TYPE_SORTED_SET.to_be_bytes());
         let mut text = Vec::new();
         for (member, score) in set.iter() {
-            let mut pair = Fingerprint::default();
-            pair.chain(member.text(&mut [0; DECIMAL_MAX_BYTES]));
+            let mut pair = DataDigest::default();
+            pair.add_ordered(member.text(&mut [0; DECIMAL_MAX_BYTES]));
             text.clear();
             format_f64_shortest(score, &mut text);
-            pair.chain(&text);
-            self.add(&pair.0);
+            pair.add_ordered(&text);
+            self.add_unordered(&pair.0);
         }
     }
 
     fn add_list(&mut self, list: ListRef<'_>) {
-        self.chain(&TYPE_LIST.to_be_bytes());
+        self.add_ordered(&TYPE_LIST.to_be_bytes());
         list.visit(0, Direction::Forward, |element| {
-            self.chain(element.text(&mut [0; DECIMAL_MAX_BYTES]));
+            self.add_ordered(element.text(&mut [0; DECIMAL_MAX_BYTES]));
             ControlFlow::Continue(())
         });
     }
 
     fn add_string(&mut self, value: ValueRef<'_, Value>) {
-        self.chain(&TYPE_STRING.to_be_bytes());
+        self.add_ordered(&TYPE_STRING.to_be_bytes());
         match value {
-            ValueRef::Int(number) => self.chain(number.to_string().as_bytes()),
-            ValueRef::Bytes(bytes) => self.chain(bytes),
-            ValueRef::Blob(blob) => self.chain(blob),
+            ValueRef::Int(number) => self.add_ordered(number.to_string().as_bytes()),
+            ValueRef::Bytes(bytes) => self.add_ordered(bytes),
+            ValueRef::Blob(blob) => self.add_ordered(blob),
             ValueRef::Packed(_) | ValueRef::Object(_) => {}
         }
     }
 
     /// Returns the digest as 40 hexadecimal digits.
-    pub fn text(&self) -> String {
+    pub fn to_hex(self) -> String {
         hex::encode(self.0)
     }
 }
 
 /// Returns the digest of a value with its expiry.
-pub fn of_value(entry: EntryRef<'_, Value>, now_ms: u64) -> Fingerprint {
-    let mut fingerprint = Fingerprint::default();
+pub fn digest_value(entry: EntryRef<'_, Value>, now_ms: u64) -> DataDigest {
+    let mut fingerprint = DataDigest::default();
     fingerprint.add_value(entry, now_ms);
     fingerprint
 }
 
 /// Calls a function with each key of a database.
-pub type Walk<'a> = dyn FnMut(usize, &mut dyn FnMut(u16, EntryRef<'_, Value>)) + 'a;
+pub type DatabaseWalk<'a> = dyn FnMut(usize, &mut dyn FnMut(u16, EntryRef<'_, Value>)) + 'a;
 
 /// Returns the digest of all databases.
-pub fn of_everything(counts: &KeyCounts, now_ms: u64, walk: &mut Walk<'_>) -> Fingerprint {
-    let mut all = Fingerprint::default();
+pub fn digest_all(counts: &KeyCounts, now_ms: u64, walk: &mut DatabaseWalk<'_>) -> DataDigest {
+    let mut all = DataDigest::default();
     for db in 0..counts.databases() {
         if counts.keys(db) == 0 {
             continue;
         }
-        all.chain(&(db as u32).to_be_bytes());
+        all.add_ordered(&(db as u32).to_be_bytes());
         walk(db, &mut |_, entry| {
             if !is_expired(entry.expire_at_ms(), now_ms) {
-                let mut key = Fingerprint::default();
-                key.chain(entry.key());
+                let mut key = DataDigest::default();
+                key.add_ordered(entry.key());
                 key.add_value(entry, now_ms);
-                all.add(&key.0);
+                all.add_unordered(&key.0);
             }
         });
     }
@@ -184,19 +184,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chains_depend_on_order_and_sums_do_not() {
+    fn ordered_parts_depend_on_order_and_unordered_parts_do_not() {
         let build = |parts: &[&str], chain: bool| {
-            let mut fingerprint = Fingerprint::default();
+            let mut fingerprint = DataDigest::default();
             for part in parts {
                 match chain {
-                    true => fingerprint.chain(part.as_bytes()),
-                    false => fingerprint.add(part.as_bytes()),
+                    true => fingerprint.add_ordered(part.as_bytes()),
+                    false => fingerprint.add_unordered(part.as_bytes()),
                 }
             }
             fingerprint
         };
         assert_ne!(build(&["a", "b"], true), build(&["b", "a"], true));
         assert_eq!(build(&["a", "b"], false), build(&["b", "a"], false));
-        assert_eq!(build(&["a", "a"], false).text(), "0".repeat(40));
+        assert_eq!(build(&["a", "a"], false).to_hex(), "0".repeat(40));
     }
 }

@@ -1,22 +1,22 @@
 //! INFO: the choice of sections, and the worker query that some of them need.
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, leased};
 use crate::keyspace::GatePassage;
 use crate::net::client::ClientFlags;
 use crate::observability::memory;
-use crate::state::{ClientVisitor, Server, TransactionPart, WorkerQuery};
+use crate::state::{ClientVisitor, Server, WorkerAnswer, WorkerQuery};
 use weft_base::slots::SLOTS;
 
-use super::sections::{self, ClientFigures, Section};
+use super::sections::{self, ClientFigures, InfoSection};
 
 #[cfg(test)]
 mod tests;
 
 /// INFO.
-pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info).telling_offset().asking())];
+pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info).with_exact_offset().with_worker_query())];
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let wanted = wanted(ctx.args.iter().skip(1));
+    let wanted = parse_sections(ctx.args.iter().skip(1));
     // The metrics of earlier commands of the same batch or transaction are included. A script that has changed nothing
     // may have to restart: its reads are counted then.
     if !ctx.client.flags.contains(ClientFlags::SCRIPT) || ctx.keys.effects.dirty > 0 {
@@ -26,80 +26,80 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
             .add_to_metrics(&server.keyspace, &server.stats.metrics, row);
     }
     // The replies that are built here are not part of the reported memory.
-    let allocator = match wanted.contains(&Section::Memory) {
+    let allocator = match wanted.contains(&InfoSection::Memory) {
         true => sections::allocator_figures(ctx.server),
         false => memory::AllocatorFigures::default(),
     };
-    let ttls_ms = match wanted.contains(&Section::Keyspace) {
+    let ttls_ms = match wanted.contains(&InfoSection::Keyspace) {
         true => mean_ttls_ms(ctx),
         false => Vec::new(),
     };
     // The sections are rendered before the query, not when the answers have arrived, so that they do not include the
     // metrics of this command.
-    let texts: Vec<Text> = wanted
+    let texts: Vec<SectionText> = wanted
         .iter()
         .map(|section| match section {
-            Section::Clients | Section::Memory => Text::Asked(*section),
-            _ => Text::Ready(sections::render(ctx.server, *section, &ttls_ms)),
+            InfoSection::Clients | InfoSection::Memory => SectionText::NeedsClientFigures(*section),
+            _ => SectionText::Ready(sections::render_section(ctx.server, *section, &ttls_ms)),
         })
         .collect();
-    if texts.iter().all(|text| matches!(text, Text::Ready(_))) {
-        let text = join(ctx.server, &texts, &ClientFigures::default());
+    if texts.iter().all(|text| matches!(text, SectionText::Ready(_))) {
+        let text = join_sections(ctx.server, &texts, &ClientFigures::default());
         ctx.reply.verbatim("txt", &text);
         return Ok(());
     }
     let server = ctx.server.clone();
     let protocol = ctx.client.protocol;
-    ctx.after = NextStep::Ask(Box::new(Box::new(move |origin| WorkerQuery {
-        ask: Box::new(|clients| figures(clients)),
+    ctx.next_step = NextStep::QueryWorkers(Box::new(Box::new(move |origin| WorkerQuery {
+        task: Box::new(|clients| encode_client_figures(clients)),
         combine: Box::new(move |parts| {
             let clients = ClientFigures {
                 allocator,
-                ..total(&parts)
+                ..sum_client_figures(&parts)
             };
-            let text = join(&server, &texts, &clients);
-            reply_bytes(protocol, |reply| reply.verbatim("txt", &text))
+            let text = join_sections(&server, &texts, &clients);
+            build_reply(protocol, |reply| reply.verbatim("txt", &text))
         }),
-        parts: Default::default(),
-        missing: Default::default(),
+        answers: Default::default(),
+        pending_workers: Default::default(),
         origin,
-        waits: None,
+        reply_channel: None,
     })));
     Ok(())
 }
 
 /// The text of a section, or a section that needs the answers of the workers first.
-enum Text {
+enum SectionText {
     Ready(Vec<u8>),
-    Asked(Section),
+    NeedsClientFigures(InfoSection),
 }
 
-fn join(server: &Server, texts: &[Text], clients: &ClientFigures) -> Vec<u8> {
+fn join_sections(server: &Server, texts: &[SectionText], clients: &ClientFigures) -> Vec<u8> {
     let texts: Vec<Vec<u8>> = texts
         .iter()
         .map(|text| match text {
-            Text::Ready(text) => text.clone(),
-            Text::Asked(section) => sections::render_asked(server, *section, clients),
+            SectionText::Ready(text) => text.clone(),
+            SectionText::NeedsClientFigures(section) => sections::render_client_section(server, *section, clients),
         })
         .collect();
     texts.join(&b"\r\n"[..])
 }
 
 /// Returns the sections that the words name, in the order in which they are shown.
-fn wanted<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<Section> {
+fn parse_sections<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<InfoSection> {
     let mut named = Vec::new();
     let mut any = false;
     for word in words {
         any = true;
         let word = word.to_ascii_lowercase();
         match word.as_slice() {
-            b"default" => named.extend(Section::DEFAULT),
-            b"all" | b"everything" => named.extend(Section::ALL),
-            name => named.extend(Section::named(name)),
+            b"default" => named.extend(InfoSection::DEFAULT),
+            b"all" | b"everything" => named.extend(InfoSection::ALL),
+            name => named.extend(InfoSection::from_name(name)),
         }
     }
     if !any {
-        named.extend(Section::DEFAULT);
+        named.extend(InfoSection::DEFAULT);
     }
     named.sort_unstable();
     named.dedup();
@@ -107,12 +107,12 @@ fn wanted<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<Section> {
 }
 
 /// Returns the figures of one worker's clients, eight bytes each.
-fn figures(clients: &mut dyn ClientVisitor) -> TransactionPart {
+fn encode_client_figures(clients: &mut dyn ClientVisitor) -> WorkerAnswer {
     let mut figures = ClientFigures {
-        closing: clients.closing(),
+        closing: clients.closing_count(),
         ..ClientFigures::default()
     };
-    clients.each(&mut |client, buffers| {
+    clients.visit_clients(&mut |client, buffers| {
         figures.blocked += u64::from(client.flags.contains(ClientFlags::BLOCKED));
         figures.watching += u64::from(client.watched_keys() > 0);
         match client.flags.contains(ClientFlags::REPLICA) {
@@ -136,7 +136,7 @@ fn figures(clients: &mut dyn ClientVisitor) -> TransactionPart {
     .collect()
 }
 
-fn total(parts: &[TransactionPart]) -> ClientFigures {
+fn sum_client_figures(parts: &[WorkerAnswer]) -> ClientFigures {
     let mut total = ClientFigures::default();
     for part in parts {
         let mut numbers = part.chunks_exact(8).map(|bytes| {
@@ -158,7 +158,7 @@ fn total(parts: &[TransactionPart]) -> ClientFigures {
 }
 
 /// The number of slots to sample for estimating a mean, and the number of keys of each.
-const SAMPLED: (usize, usize) = (16, 32);
+const SAMPLE_SIZE: (usize, usize) = (16, 32);
 
 /// Returns the estimated mean time to live of the keys with an expiry, in milliseconds by database.
 fn mean_ttls_ms(ctx: &Context<'_, '_>) -> Vec<u64> {
@@ -186,12 +186,16 @@ fn mean_ttl_ms(pass: &GatePassage<'_>, db: usize, now_ms: u64) -> u64 {
         let Some(table) = lease.table(db).filter(|table| table.with_expiry() > 0) else {
             continue;
         };
-        for at_ms in table.iter().take(SAMPLED.1).filter_map(|entry| entry.expire_at_ms()) {
+        for at_ms in table
+            .iter()
+            .take(SAMPLE_SIZE.1)
+            .filter_map(|entry| entry.expire_at_ms())
+        {
             keys += 1;
             sum_ms += at_ms.saturating_sub(now_ms);
         }
         slots += 1;
-        if slots == SAMPLED.0 {
+        if slots == SAMPLE_SIZE.0 {
             break;
         }
     }

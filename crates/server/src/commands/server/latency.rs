@@ -77,7 +77,7 @@ fn histogram(ctx: &mut Context<'_, '_>) -> CommandResult {
         names.is_empty()
             || names.iter().any(|name| {
                 commands
-                    .by_full_name(name)
+                    .find_by_full_name(name)
                     .is_some_and(|named| named.id == command.id || named.subcommand_ids.contains(&command.id))
             })
     });
@@ -111,40 +111,40 @@ fn reply_histogram(ctx: &mut Context<'_, '_>, metrics: &Metrics, full_name: &str
 }
 
 /// The width and height of a graph, in characters.
-const GRAPH: (usize, u64) = (80, 4);
+const GRAPH_SIZE: (usize, u64) = (80, 4);
 
 fn graph(ctx: &mut Context<'_, '_>) -> CommandResult {
     let Some((name, series)) = ctx.server.stats.history.latency.series(ctx.arg(2)) else {
-        return Err(CommandError::about(
+        return Err(CommandError::with_word(
             "ERR No samples available for event '",
             ctx.arg(2),
             "'",
         ));
     };
-    let text = draw(name, &series, ctx.now_ms / 1000);
+    let text = draw_graph(name, &series, ctx.now_ms / 1000);
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
 
 /// Draws one column per sample, as high as its latency, with its age written downwards below it.
-fn draw(name: &str, series: &LatencySeries, now_s: u64) -> String {
-    let shown = &series.samples[series.samples.len().saturating_sub(GRAPH.0)..];
+fn draw_graph(name: &str, series: &LatencySeries, now_s: u64) -> String {
+    let shown = &series.samples[series.samples.len().saturating_sub(GRAPH_SIZE.0)..];
     let high = shown.iter().map(|sample| sample.ms).max().unwrap_or(0);
     let low = shown.iter().map(|sample| sample.ms).min().unwrap_or(0);
     let mut text = format!(
         "{name} - high {high} ms, low {low} ms (all time high {} ms)\n",
         series.max_ms
     );
-    text.push_str(&"-".repeat(GRAPH.0));
+    text.push_str(&"-".repeat(GRAPH_SIZE.0));
     text.push('\n');
     let range = (high - low).max(1);
     // Each row has three levels.
-    let inks = GRAPH.1 * 3;
+    let inks = GRAPH_SIZE.1 * 3;
     let heights: Vec<u64> = shown
         .iter()
         .map(|sample| (sample.ms - low) * (inks - 1) / range)
         .collect();
-    for row in (0..GRAPH.1).rev() {
+    for row in (0..GRAPH_SIZE.1).rev() {
         let line: String = heights
             .iter()
             .map(|height| match height.checked_sub(row * 3) {
@@ -162,7 +162,7 @@ fn draw(name: &str, series: &LatencySeries, now_s: u64) -> String {
     text.push('\n');
     let ages: Vec<String> = shown
         .iter()
-        .map(|sample| age(now_s.saturating_sub(sample.unix_s)))
+        .map(|sample| format_age(now_s.saturating_sub(sample.unix_s)))
         .collect();
     for row in 0..ages.iter().map(String::len).max().unwrap_or(0) {
         let line: String = ages
@@ -176,7 +176,7 @@ fn draw(name: &str, series: &LatencySeries, now_s: u64) -> String {
 }
 
 /// Formats an age in its largest unit.
-fn age(seconds: u64) -> String {
+fn format_age(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
         60..3600 => format!("{}m", seconds / 60),
@@ -187,12 +187,12 @@ fn age(seconds: u64) -> String {
 
 fn doctor(ctx: &mut Context<'_, '_>) -> CommandResult {
     let events = ctx.server.stats.history.latency.all();
-    let text = diagnosis(&events, &ctx.server.config, ctx.now_ms / 1000);
+    let text = latency_report(&events, &ctx.server.config, ctx.now_ms / 1000);
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
 
-fn diagnosis(events: &[(&'static str, LatencySeries)], config: &Config, now_s: u64) -> String {
+fn latency_report(events: &[(&'static str, LatencySeries)], config: &Config, now_s: u64) -> String {
     let threshold_ms = config.integer(id::LATENCY_MONITOR_THRESHOLD);
     if threshold_ms == 0 {
         return "The latency monitor is off, so there is nothing to look at. \
@@ -244,7 +244,7 @@ fn diagnosis(events: &[(&'static str, LatencySeries)], config: &Config, now_s: u
 }
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    super::help(
+    super::reply_with_help(
         ctx,
         "LATENCY",
         &[

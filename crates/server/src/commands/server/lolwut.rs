@@ -10,11 +10,11 @@ use weft_config::COMPATIBLE_VERSION;
 pub const BINDINGS: &[(&str, Binding)] = &[("lolwut", leased(lolwut))];
 
 /// The default number of columns and rows, and the largest.
-const SIZE: (usize, usize) = (66, 20);
-const LARGEST: (usize, usize) = (160, 64);
+const DEFAULT_SIZE: (usize, usize) = (66, 20);
+const MAX_SIZE: (usize, usize) = (160, 64);
 
 /// The version that is drawn by default.
-const NEWEST_VERSION: i64 = 9;
+const DEFAULT_VERSION: i64 = 9;
 
 /// Executes `LOLWUT [VERSION n] [columns rows] [real imaginary]`. The version selects the weave; further numbers add to
 /// its seed.
@@ -23,11 +23,11 @@ fn lolwut(ctx: &mut Context<'_, '_>) -> CommandResult {
     let first = if has_version { 3 } else { 1 };
     let version = match has_version {
         true => parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?,
-        false => NEWEST_VERSION,
+        false => DEFAULT_VERSION,
     };
     let words: Vec<&[u8]> = (first..ctx.argc()).map(|index| ctx.arg(index)).collect();
-    let cut = CanvasOptions::read(version, &words)?;
-    let text = weave(cut.seed, cut.columns, cut.rows)
+    let cut = CanvasOptions::parse(version, &words)?;
+    let text = draw_cloth(cut.seed, cut.columns, cut.rows)
         + &format!(
             "\nwoven by Weft {}, Valkey ver. {COMPATIBLE_VERSION}\n",
             env!("CARGO_PKG_VERSION")
@@ -46,7 +46,7 @@ struct CanvasOptions {
 impl CanvasOptions {
     /// Parses the arguments. The versions that Valkey has drawings for differ in the number of words that they read (90
     /// is the ninth version, too). Other versions read none.
-    fn read(version: i64, words: &[&[u8]]) -> Result<CanvasOptions, CommandError> {
+    fn parse(version: i64, words: &[&[u8]]) -> Result<CanvasOptions, CommandError> {
         let (integers, floats) = match (version, words) {
             (5, _) => (&words[..words.len().min(3)], &[][..]),
             (6, _) => (&words[..words.len().min(2)], &[][..]),
@@ -59,15 +59,15 @@ impl CanvasOptions {
             _ => (&[][..], &[][..]),
         };
         let mut cut = CanvasOptions {
-            columns: SIZE.0,
-            rows: SIZE.1,
+            columns: DEFAULT_SIZE.0,
+            rows: DEFAULT_SIZE.1,
             seed: version as u64,
         };
         for (place, word) in integers.iter().enumerate() {
             let number = parse_i64(word).ok_or(CommandError::NOT_AN_INTEGER)?;
             match place {
-                0 => cut.columns = number.clamp(1, LARGEST.0 as i64) as usize,
-                1 => cut.rows = number.clamp(1, LARGEST.1 as i64) as usize,
+                0 => cut.columns = number.clamp(1, MAX_SIZE.0 as i64) as usize,
+                1 => cut.rows = number.clamp(1, MAX_SIZE.1 as i64) as usize,
                 _ => cut.seed = cut.seed.wrapping_mul(31).wrapping_add(number as u64),
             }
         }
@@ -81,7 +81,7 @@ impl CanvasOptions {
 
 /// Draws vertical warp threads that the weft crosses, over one and under the next. A twill pattern that depends on the
 /// seed decides where the weft is on top and over how many threads it goes.
-fn weave(seed: u64, columns: usize, rows: usize) -> String {
+fn draw_cloth(seed: u64, columns: usize, rows: usize) -> String {
     const OVER: [char; 3] = ['─', '═', '╌'];
     const UNDER: [char; 3] = ['│', '║', '╎'];
     let float = 2 + seed % 4;
@@ -112,12 +112,12 @@ mod tests {
     #[test]
     fn every_cloth_has_its_size_and_both_kinds_of_threads() {
         for seed in 0..40 {
-            let text = weave(seed, 30, 12);
+            let text = draw_cloth(seed, 30, 12);
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!(lines.len(), 12);
             assert!(lines.iter().all(|line| line.chars().count() == 30));
             assert!(text.contains('─') && text.contains('│'), "seed {seed}:\n{text}");
         }
-        assert_ne!(weave(0, 30, 12), weave(1, 30, 12));
+        assert_ne!(draw_cloth(0, 30, 12), draw_cloth(1, 30, 12));
     }
 }

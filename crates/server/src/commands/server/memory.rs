@@ -8,7 +8,7 @@ use weft_resp::number::parse_i64;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
-use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::Slot;
 use crate::keyspace::access::LookupStatistics;
@@ -16,7 +16,7 @@ use crate::keyspace::walk::{WalkAccess, for_each_slot_blocking};
 use crate::observability::memory;
 use crate::state::Server;
 
-use super::sections::{MemoryFigures, allocator_figures, human, ratio};
+use super::sections::{MemoryFigures, allocator_figures, format_bytes, ratio};
 
 /// The subcommands.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -24,7 +24,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("memory|help", leased(help)),
     ("memory|malloc-stats", leased(allocator_statistics)),
     ("memory|purge", leased(purge)),
-    ("memory|stats", leased(statistics).reaching_further()),
+    ("memory|stats", leased(statistics).with_undeclared_keys()),
     ("memory|usage", leased(usage)),
 ];
 
@@ -41,7 +41,7 @@ fn usage(ctx: &mut Context<'_, '_>) -> CommandResult {
         index += 2;
     }
     let db = ctx.keys.db;
-    match ctx.keys.read_with(0, db, LookupStatistics::No).map(bytes_of) {
+    match ctx.keys.read_with(0, db, LookupStatistics::No).map(entry_bytes) {
         Some(bytes) => ctx.reply.integer(bytes as i64),
         None => ctx.reply.null(),
     }
@@ -50,7 +50,7 @@ fn usage(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Returns the number of bytes that a key and its value take from the allocator. Collections count their bytes, so
 /// sampling is not necessary.
-fn bytes_of(entry: EntryRef<'_, Value>) -> usize {
+fn entry_bytes(entry: EntryRef<'_, Value>) -> usize {
     let behind = match entry.value() {
         ValueRef::Object(object) => object.allocated_bytes(),
         _ => 0,
@@ -60,9 +60,9 @@ fn bytes_of(entry: EntryRef<'_, Value>) -> usize {
 
 fn purge(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
-    ctx.off_worker(move |_| {
+    ctx.run_without_keys(move |_| {
         let purged = memory::purge();
-        reply_bytes(protocol, |reply| match purged {
+        build_reply(protocol, |reply| match purged {
             Ok(()) => reply.ok(),
             Err(reason) => reply.error(&format!("ERR Error purging dirty pages: {reason}")),
         })
@@ -71,9 +71,9 @@ fn purge(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn allocator_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
-    ctx.off_worker(move |_| {
+    ctx.run_without_keys(move |_| {
         let text = memory::report();
-        reply_bytes(protocol, |reply| reply.verbatim("txt", &text))
+        build_reply(protocol, |reply| reply.verbatim("txt", &text))
     })
 }
 
@@ -97,37 +97,37 @@ fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     if let Some(whole) = WalkAccess::for_whole_keyspace(&ctx.keys.held) {
         // A transaction or script owns the whole keyspace, so these are its current figures.
         let tables = table_bytes(ctx.server, |visit| whole.for_each_slot(visit));
-        statistics_of(ctx.server, &tables, &mut ctx.reply);
+        reply_statistics(ctx.server, &tables, &mut ctx.reply);
         return Ok(());
     }
-    ctx.in_background(move |server, seat| {
+    ctx.reply_from_background(move |server, seat| {
         let tables = table_bytes(server, |visit| for_each_slot_blocking(seat, visit));
-        reply_bytes(protocol, |reply| statistics_of(server, &tables, reply))
+        build_reply(protocol, |reply| reply_statistics(server, &tables, reply))
     });
     Ok(())
 }
 
-fn statistics_of(server: &Server, tables: &[(usize, u64)], reply: &mut Reply<'_>) {
+fn reply_statistics(server: &Server, tables: &[(usize, u64)], reply: &mut Reply<'_>) {
     let allocator = allocator_figures(server);
     let connections = server.clients.connections.load(Ordering::Relaxed) as u64;
     let client_bytes = connections * std::mem::size_of::<crate::net::connection::Connection>() as u64;
-    let figures = MemoryFigures::of(server, allocator, client_bytes);
+    let figures = MemoryFigures::from_server(server, allocator, client_bytes);
     write_statistics(reply, &figures, client_bytes, tables);
 }
 
 /// A number of MEMORY STATS.
-enum Figure {
+enum MemoryStatValue {
     Count(u64),
     Difference(i64),
     Share(f64),
 }
 
 fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes: u64, tables: &[(usize, u64)]) {
-    use Figure::{Count, Difference, Share};
+    use MemoryStatValue::{Count, Difference, Share};
     let allocator = figures.allocator;
     let resident = figures.resident_bytes;
     let difference = |one: u64, other: u64| Difference(one as i64 - other as i64);
-    let before: &[(&str, Figure)] = &[
+    let before: &[(&str, MemoryStatValue)] = &[
         ("peak.allocated", Count(figures.peak_bytes)),
         ("total.allocated", Count(allocator.used)),
         ("startup.allocated", Count(figures.startup_bytes)),
@@ -142,7 +142,7 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
         ("lua.caches", Count(figures.script_bytes)),
         ("functions.caches", Count(figures.library_bytes)),
     ];
-    let after: &[(&str, Figure)] = &[
+    let after: &[(&str, MemoryStatValue)] = &[
         (
             "overhead.db.hashtable.lut",
             Count(tables.iter().map(|(_, bytes)| bytes).sum()),
@@ -194,13 +194,13 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
     write_figures(reply, after);
 }
 
-fn write_figures(reply: &mut Reply<'_>, figures: &[(&str, Figure)]) {
+fn write_figures(reply: &mut Reply<'_>, figures: &[(&str, MemoryStatValue)]) {
     for (name, figure) in figures {
         reply.bulk(name.as_bytes());
         match figure {
-            Figure::Count(number) => reply.integer(*number as i64),
-            Figure::Difference(number) => reply.integer(*number),
-            Figure::Share(share) => reply.double(*share),
+            MemoryStatValue::Count(number) => reply.integer(*number as i64),
+            MemoryStatValue::Difference(number) => reply.integer(*number),
+            MemoryStatValue::Share(share) => reply.double(*share),
         }
     }
 }
@@ -211,18 +211,22 @@ fn bytes_per_key(figures: &MemoryFigures) -> u64 {
 }
 
 /// The allocated memory in bytes below which ratios have no meaning.
-const TOO_LITTLE_BYTES: u64 = 5 << 20;
+const MIN_BYTES_FOR_DIAGNOSIS: u64 = 5 << 20;
 
 fn doctor(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let text = diagnosis(&MemoryFigures::of(ctx.server, allocator_figures(ctx.server), 0));
+    let text = memory_report(&MemoryFigures::from_server(
+        ctx.server,
+        allocator_figures(ctx.server),
+        0,
+    ));
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
 
-fn diagnosis(figures: &MemoryFigures) -> String {
+fn memory_report(figures: &MemoryFigures) -> String {
     let allocator = figures.allocator;
     let grown = allocator.allocated.saturating_sub(figures.startup_bytes);
-    if grown < TOO_LITTLE_BYTES {
+    if grown < MIN_BYTES_FOR_DIAGNOSIS {
         return "There is too little data in memory to say anything about it.\n".to_owned();
     }
     let mut text = String::new();
@@ -232,8 +236,8 @@ fn diagnosis(figures: &MemoryFigures) -> String {
             text,
             "- Peak: {} were in use once, now it is {}. The allocator may keep pages of that time; MEMORY PURGE \
              gives them back.",
-            human(figures.peak_bytes),
-            human(allocator.allocated)
+            format_bytes(figures.peak_bytes),
+            format_bytes(allocator.allocated)
         );
     }
     if ratio(allocator.active, allocator.allocated) > 1.1 && allocator.active - allocator.allocated > 10 << 20 {
@@ -249,7 +253,7 @@ fn diagnosis(figures: &MemoryFigures) -> String {
             text,
             "- Kept pages: {} belong to the process without being used; the allocator returns them in time, or at \
              once with MEMORY PURGE.",
-            human(allocator.resident - allocator.active)
+            format_bytes(allocator.resident - allocator.active)
         );
     }
     if ratio(figures.resident_bytes, allocator.resident) > 1.1 && figures.resident_bytes - allocator.resident > 10 << 20
@@ -257,7 +261,7 @@ fn diagnosis(figures: &MemoryFigures) -> String {
         let _ = writeln!(
             text,
             "- Overhead: {} of the process are outside the allocator.",
-            human(figures.resident_bytes - allocator.resident)
+            format_bytes(figures.resident_bytes - allocator.resident)
         );
     }
     match text.is_empty() {
@@ -267,7 +271,7 @@ fn diagnosis(figures: &MemoryFigures) -> String {
 }
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    super::help(
+    super::reply_with_help(
         ctx,
         "MEMORY",
         &[
@@ -292,9 +296,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_doctor_names_what_is_out_of_proportion() {
+    fn the_doctor_reports_disproportionate_figures() {
         let mut figures = MemoryFigures::default();
-        assert!(diagnosis(&figures).contains("too little"));
+        assert!(memory_report(&figures).contains("too little"));
         figures.allocator = memory::AllocatorFigures {
             allocated: 100 << 20,
             used: 100 << 20,
@@ -305,12 +309,12 @@ mod tests {
         };
         figures.resident_bytes = 103 << 20;
         figures.peak_bytes = 100 << 20;
-        assert!(diagnosis(&figures).starts_with("No problem"));
+        assert!(memory_report(&figures).starts_with("No problem"));
         figures.allocator.active = 150 << 20;
         figures.allocator.resident = 200 << 20;
         figures.resident_bytes = 300 << 20;
         figures.peak_bytes = 400 << 20;
-        let text = diagnosis(&figures);
+        let text = memory_report(&figures);
         for word in [
             "- Peak: 400.00M",
             "- Fragmentation: ",

@@ -23,7 +23,7 @@ pub mod time;
 use super::context::{CommandResult, Context};
 
 /// Replies with a container's HELP: its usage line, then each topic's usage and description.
-pub fn help(ctx: &mut Context<'_, '_>, container: &str, topics: &[(&str, &str)]) -> CommandResult {
+pub fn reply_with_help(ctx: &mut Context<'_, '_>, container: &str, topics: &[(&str, &str)]) -> CommandResult {
     let lines = topics.iter().map(|(_, text)| 1 + text.lines().count()).sum::<usize>();
     ctx.reply.array(lines + 3);
     ctx.reply.simple(&format!(

@@ -14,10 +14,10 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 /// The script engine, which Valkey lists as a module.
-const ENGINE: &[u8] = b"lua";
+const SCRIPT_ENGINE_NAME: &[u8] = b"lua";
 
 fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    super::help(
+    super::reply_with_help(
         ctx,
         "MODULE",
         &[
@@ -40,11 +40,11 @@ fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply.array(1);
     reply.map(4);
     reply.bulk(b"name");
-    reply.bulk(ENGINE);
+    reply.bulk(SCRIPT_ENGINE_NAME);
     reply.bulk(b"ver");
     reply.integer(1);
     reply.bulk(b"path");
-    reply.bulk(ENGINE);
+    reply.bulk(SCRIPT_ENGINE_NAME);
     reply.bulk(b"args");
     reply.array(0);
     Ok(())
@@ -61,12 +61,12 @@ fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn unload(ctx: &mut Context<'_, '_>) -> CommandResult {
     let reason = match ctx.arg(2) {
-        ENGINE => "operation not possible.",
+        SCRIPT_ENGINE_NAME => "operation not possible.",
         _ => "no such module with that name",
     };
     log::warning!(
         "Error unloading module {}: {reason}",
         String::from_utf8_lossy(ctx.arg(2))
     );
-    Err(CommandError::text(format!("ERR Error unloading module: {reason}")))
+    Err(CommandError::from_text(format!("ERR Error unloading module: {reason}")))
 }

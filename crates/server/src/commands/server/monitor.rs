@@ -19,7 +19,10 @@ fn monitor(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let hooks = &ctx.server.keyspace.hooks;
     let first = || hooks.set(Hooks::MONITOR, true);
-    ctx.server.clients.monitors.add(ctx.client.id, ctx.client.worker, first);
+    ctx.server
+        .clients
+        .monitors
+        .add_monitor(ctx.client.id, ctx.client.worker, first);
     ctx.client.flags.set(ClientFlags::MONITOR, true);
     ctx.reply.ok();
     Ok(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_resp::number::parse_i64;
 use weft_table::NewValue;
 
-use crate::commands::context::{CommandResult, Context, reply_bytes};
+use crate::commands::context::{CommandResult, Context, build_reply};
 use crate::commands::error::CommandError;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::key_identity::NamedKey;
@@ -13,7 +13,7 @@ use crate::keyspace::{Seat, Slot, SlotHeader, publish_header};
 use crate::state::Server;
 
 /// The pause before another attempt to lease a slot that another thread holds.
-const RETRY: Duration = Duration::from_micros(50);
+const LEASE_RETRY_PAUSE: Duration = Duration::from_micros(50);
 
 /// The arguments of DEBUG POPULATE.
 struct PopulateOptions {
@@ -37,7 +37,7 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
     if value_bytes > ctx.server.config.unsigned(weft_config::id::PROTO_MAX_BULK_LEN) {
         return Err(CommandError::STRING_TOO_LONG);
     }
-    let order = PopulateOptions {
+    let options = PopulateOptions {
         db: ctx.client.db,
         count,
         prefix: if ctx.argc() > 3 {
@@ -50,33 +50,33 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
     let row = ctx.keys.context.thread_index;
     if let Some(mut whole) = ctx.keys.held.whole_keyspace() {
-        for number in 0..order.count {
-            let key = Key::of(ctx.server, &order, number);
+        for number in 0..options.count {
+            let key = PopulatedKey::new(ctx.server, &options, number);
             let (header, slot) = whole.parts_mut(KeyHasher::slot(key.hash));
-            make_one(ctx.server, row, &order, &key, (header, slot));
+            create_key(ctx.server, row, &options, &key, (header, slot));
         }
         ctx.reply.ok();
         return Ok(());
     }
-    ctx.in_background(move |server, seat| {
-        make(server, seat, &order);
-        reply_bytes(protocol, |reply| reply.ok())
+    ctx.reply_from_background(move |server, seat| {
+        evict_until_below(server, seat, &options);
+        build_reply(protocol, |reply| reply.ok())
     });
     Ok(())
 }
 
 /// Creates the keys that do not exist, under one lease each, and leaves the gate at intervals.
-fn make(server: &Server, seat: &mut Seat, order: &PopulateOptions) {
+fn evict_until_below(server: &Server, seat: &mut Seat, options: &PopulateOptions) {
     let row = seat.index();
     let mut next = 0;
-    while next < order.count {
+    while next < options.count {
         let pass = seat.enter();
         let mut contended = false;
-        while next < order.count && !contended && !pass.gate_is_closing() {
-            let key = Key::of(server, order, next);
+        while next < options.count && !contended && !pass.gate_is_closing() {
+            let key = PopulatedKey::new(server, options, next);
             match pass.write_spinning(KeyHasher::slot(key.hash)) {
                 Some(mut lease) => {
-                    let freed = make_one(server, row, order, &key, lease.parts_mut());
+                    let freed = create_key(server, row, options, &key, lease.parts_mut());
                     drop(lease);
                     drop(freed);
                     next += 1;
@@ -86,37 +86,37 @@ fn make(server: &Server, seat: &mut Seat, order: &PopulateOptions) {
         }
         drop(pass);
         if contended {
-            std::thread::sleep(RETRY);
+            std::thread::sleep(LEASE_RETRY_PAUSE);
         }
     }
 }
 
 /// A key to create.
-struct Key {
+struct PopulatedKey {
     number: u64,
     name: Vec<u8>,
     hash: u64,
 }
 
-impl Key {
-    fn of(server: &Server, order: &PopulateOptions, number: u64) -> Self {
-        let name = [&order.prefix[..], format!(":{number}").as_bytes()].concat();
+impl PopulatedKey {
+    fn new(server: &Server, options: &PopulateOptions, number: u64) -> Self {
+        let name = [&options.prefix[..], format!(":{number}").as_bytes()].concat();
         let hash = server.keyspace.hasher.hash(&name);
-        Key { number, name, hash }
+        PopulatedKey { number, name, hash }
     }
 }
 
 /// Creates one key in its slot if it does not exist, and returns the memory to free. As in Valkey, this does not count
 /// as a change.
-fn make_one(
+fn create_key(
     server: &Server,
     row: usize,
-    order: &PopulateOptions,
-    Key { number, name, hash }: &Key,
+    options: &PopulateOptions,
+    PopulatedKey { number, name, hash }: &PopulatedKey,
     (header, slot): (&SlotHeader, &mut Slot),
 ) -> impl Sized + use<> {
     let (keyspace, hash) = (&server.keyspace, *hash);
-    let table = slot.table_mut(order.db);
+    let table = slot.table_mut(options.db);
     if table.find(hash, name).is_some() {
         return None;
     }
@@ -126,16 +126,16 @@ fn make_one(
             hash,
             slot: KeyHasher::slot(hash) as u16,
         };
-        keyspace.before_images.keep_before_image(order.db, key, table);
+        keyspace.before_images.keep_before_image(options.db, key, table);
     }
     let mut value = format!("value:{number}").into_bytes();
-    if order.value_bytes > 0 {
-        value.resize(order.value_bytes, 0);
+    if options.value_bytes > 0 {
+        value.resize(options.value_bytes, 0);
     }
     // The current time on the access clock, which counts seconds.
     let clock = (weft_base::clock::unix_ms() / 1000) as u32 & ((1 << 24) - 1);
     let freed = table.insert(hash, name, NewValue::Bytes(&value), None, clock);
     publish_header(header, slot);
-    keyspace.counts.add(row, order.db, 1, 0);
+    keyspace.counts.add(row, options.db, 1, 0);
     Some(freed)
 }

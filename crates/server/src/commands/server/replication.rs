@@ -21,7 +21,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("psync", exclusive(psync)),
     ("replconf", leased(replconf)),
     ("replicaof", exclusive(replicaof)),
-    ("role", leased(role).telling_offset()),
+    ("role", leased(role).with_exact_offset()),
     ("slaveof", exclusive(replicaof)),
     ("sync", leased(sync)),
 ];
@@ -58,7 +58,7 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn sync(ctx: &mut Context<'_, '_>) -> CommandResult {
-    supply(ctx, None, false)
+    start_sync(ctx, None, false)
 }
 
 fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -71,16 +71,16 @@ fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let id = String::from_utf8_lossy(ctx.arg(1)).into_owned();
     if ctx.arg(3).eq_ignore_ascii_case(b"failover") {
-        take_over(ctx, &id)?;
+        start_takeover(ctx, &id)?;
     }
-    supply(ctx, Some((id, offset)), true)
+    start_sync(ctx, Some((id, offset)), true)
 }
 
 /// Makes this replica a primary, as its primary requested in a coordinated failover.
 ///
 /// # Errors
 /// If this server is not a replica, or has another replication id.
-fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
+fn start_takeover(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
     let repl = &ctx.server.replication;
     if !repl.is_replica() {
         return Err(CommandError::constant("ERR PSYNC FAILOVER can't be sent to a master."));
@@ -91,7 +91,10 @@ fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
         ));
     }
     role::become_primary(ctx.server);
-    log::notice!("PRIMARY MODE enabled (failover request from '{}')", who(ctx));
+    log::notice!(
+        "PRIMARY MODE enabled (failover request from '{}')",
+        describe_client(ctx)
+    );
     Ok(())
 }
 
@@ -99,7 +102,7 @@ fn take_over(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
 ///
 /// # Errors
 /// If this server cannot serve replicas now, or if the replica's capabilities do not suffice.
-fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bool) -> CommandResult {
+fn start_sync(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bool) -> CommandResult {
     let repl = &ctx.server.replication;
     if repl.is_failing_over() {
         return Err(CommandError::constant("NOMASTERLINK Can't SYNC while failing over"));
@@ -128,7 +131,7 @@ fn supply(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bo
             return Ok(());
         }
     }
-    ctx.after = NextStep::Supply(Box::new(SyncRequest { resume, is_psync }));
+    ctx.next_step = NextStep::Sync(Box::new(SyncRequest { resume, is_psync }));
     Ok(())
 }
 
@@ -140,7 +143,7 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::constant("ERR REPLICAOF not allowed while failing over."));
     }
     if ctx.arg(1).eq_ignore_ascii_case(b"no") && ctx.arg(2).eq_ignore_ascii_case(b"one") {
-        follow_nobody(ctx);
+        become_primary(ctx);
         ctx.reply.ok();
         return Ok(());
     }
@@ -162,7 +165,7 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.simple("OK Already connected to specified master");
         return Ok(());
     }
-    follow(
+    follow_primary(
         ctx,
         Endpoint {
             host: host.into(),
@@ -173,20 +176,23 @@ fn replicaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn follow(ctx: &mut Context<'_, '_>, primary: Endpoint) {
+fn follow_primary(ctx: &mut Context<'_, '_>, primary: Endpoint) {
     let (host, port) = (primary.host.clone(), primary.port);
     role::become_replica(ctx.server, primary, false);
-    log::notice!("REPLICAOF {host}:{port} enabled (user request from '{}')", who(ctx));
+    log::notice!(
+        "REPLICAOF {host}:{port} enabled (user request from '{}')",
+        describe_client(ctx)
+    );
 }
 
-fn follow_nobody(ctx: &mut Context<'_, '_>) {
+fn become_primary(ctx: &mut Context<'_, '_>) {
     if role::become_primary(ctx.server) {
-        log::notice!("PRIMARY MODE enabled (user request from '{}')", who(ctx));
+        log::notice!("PRIMARY MODE enabled (user request from '{}')", describe_client(ctx));
     }
 }
 
 /// Returns the client's description for the log.
-fn who(ctx: &Context<'_, '_>) -> String {
+fn describe_client(ctx: &Context<'_, '_>) -> String {
     let client = &ctx.client;
     let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
     let (name, user) = match ctx.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG) {
@@ -219,7 +225,7 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
                 }
                 return Ok(());
             }
-            option => note(ctx.server, ctx.client.handshake.get_or_insert_default(), option, value)?,
+            option => record_option(ctx.server, ctx.client.handshake.get_or_insert_default(), option, value)?,
         }
     }
     ctx.reply.ok();
@@ -230,7 +236,7 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
 ///
 /// # Errors
 /// If the option is unknown or its value is invalid.
-fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value: &[u8]) -> CommandResult {
+fn record_option(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value: &[u8]) -> CommandResult {
     let is_on = || match parse_i64(value) {
         Some(number @ (0 | 1)) => Ok(number == 1),
         Some(_) => Err(CommandError::constant(
@@ -240,11 +246,11 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
     };
     match option {
         b"listening-port" => handshake.port = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?,
-        b"ip-address" if value.len() < LONGEST_ADDRESS => {
+        b"ip-address" if value.len() < MAX_ADDRESS_LEN => {
             handshake.address = String::from_utf8_lossy(value).into_owned();
         }
         b"ip-address" => {
-            return Err(CommandError::text(format!(
+            return Err(CommandError::from_text(format!(
                 "ERR REPLCONF ip-address provided by replica instance is too long: {} bytes",
                 value.len()
             )));
@@ -253,7 +259,7 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
         b"capa" => match value.to_ascii_lowercase().as_slice() {
             b"eof" => handshake.supports_eof_mark = true,
             b"psync2" => handshake.supports_psync2 = true,
-            b"dual-channel" => note_dual_channel(server, handshake),
+            b"dual-channel" => record_dual_channel(server, handshake),
             _ => {}
         },
         b"rdb-channel" => handshake.is_rdb_channel = is_on()?,
@@ -264,14 +270,14 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
             let client = u64::try_from(id).ok();
             let client = client.filter(|client| server.replication.replicas.awaited_dumps().contains(client));
             handshake.rdb_channel_client =
-                Some(client.ok_or_else(|| CommandError::text(format!("ERR Unrecognized RDB client id {id}")))?);
+                Some(client.ok_or_else(|| CommandError::from_text(format!("ERR Unrecognized RDB client id {id}")))?);
         }
         b"rdb-only" => handshake.wants_rdb_only = is_on()?,
         b"rdb-filter-only" => {
             (handshake.excludes_data, handshake.excludes_functions) = (true, true);
             for word in value.split(|byte| *byte == b' ').filter(|word| !word.is_empty()) {
                 if !word.eq_ignore_ascii_case(b"functions") {
-                    return Err(CommandError::about(
+                    return Err(CommandError::with_word(
                         "ERR Unsupported rdb-filter-only option: ",
                         word,
                         "",
@@ -280,18 +286,24 @@ fn note(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8], value:
                 handshake.excludes_functions = false;
             }
         }
-        b"set-cluster-node-id" => return note_node(server, handshake, value),
+        b"set-cluster-node-id" => return record_cluster_node(server, handshake, value),
         b"version" => {
-            handshake.version = version_number(value)
-                .ok_or_else(|| CommandError::about("ERR Unrecognized version format: ", value, ""))?;
+            handshake.version = parse_version(value)
+                .ok_or_else(|| CommandError::with_word("ERR Unrecognized version format: ", value, ""))?;
         }
-        _ => return Err(CommandError::about("ERR Unrecognized REPLCONF option: ", option, "")),
+        _ => {
+            return Err(CommandError::with_word(
+                "ERR Unrecognized REPLCONF option: ",
+                option,
+                "",
+            ));
+        }
     }
     Ok(())
 }
 
 /// Records that a replica can receive the dump over a second connection, if the configuration allows it.
-fn note_dual_channel(server: &Server, handshake: &mut ReplicaHandshake) {
+fn record_dual_channel(server: &Server, handshake: &mut ReplicaHandshake) {
     if !server.config.boolean(id::DUAL_CHANNEL_REPLICATION_ENABLED) {
         return;
     }
@@ -305,21 +317,21 @@ fn note_dual_channel(server: &Server, handshake: &mut ReplicaHandshake) {
 ///
 /// # Errors
 /// If cluster mode is off or the node is unknown.
-fn note_node(server: &Server, handshake: &mut ReplicaHandshake, name: &[u8]) -> CommandResult {
+fn record_cluster_node(server: &Server, handshake: &mut ReplicaHandshake, name: &[u8]) -> CommandResult {
     let Some(cluster) = &server.cluster else {
         return Err(CommandError::constant("ERR This instance has cluster support disabled"));
     };
     let node = cluster.lock(&server.config).node_by_id(name).map(|node| node.id);
-    let node = node.ok_or_else(|| CommandError::about("ERR Unknown node ", name, ""))?;
+    let node = node.ok_or_else(|| CommandError::with_word("ERR Unknown node ", name, ""))?;
     handshake.cluster_node = node.as_str().to_owned();
     Ok(())
 }
 
 /// The maximum length of a replica's address in bytes, plus one.
-const LONGEST_ADDRESS: usize = 256;
+const MAX_ADDRESS_LEN: usize = 256;
 
 /// Parses a version such as `1.2.3` to a number with one byte for each part.
-fn version_number(text: &[u8]) -> Option<u32> {
+fn parse_version(text: &[u8]) -> Option<u32> {
     let parts: Vec<u32> = text
         .split(|byte| *byte == b'.')
         .map(|part| {
@@ -360,13 +372,13 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     if known.is_empty() {
         return Err(refused("ERR FAILOVER requires connected replicas."));
     }
-    if asked.force && (asked.timeout_ms.is_none() || asked.to.is_none()) {
+    if asked.is_forced && (asked.timeout_ms.is_none() || asked.target.is_none()) {
         return Err(refused(
             "ERR FAILOVER with force option requires both a timeout and target HOST and IP.",
         ));
     }
     let mut target = None;
-    if let Some((host, port)) = &asked.to {
+    if let Some((host, port)) = &asked.target {
         let meant = |replica: &&ReplicaInfo| replica.host.as_bytes() == &host[..] && replica.port == *port;
         let replica = known.iter().find(meant);
         let replica = replica.ok_or(refused("ERR FAILOVER target HOST and PORT is not a replica."))?;
@@ -387,7 +399,7 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
             state: CoordinatedFailoverState::WaitForSync,
             target,
             until_ms,
-            is_forced: asked.force,
+            is_forced: asked.is_forced,
         },
     );
     ctx.reply.ok();
@@ -398,8 +410,8 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
 #[derive(Default)]
 struct FailoverArguments {
     timeout_ms: Option<i64>,
-    to: Option<(Vec<u8>, i64)>,
-    force: bool,
+    target: Option<(Vec<u8>, i64)>,
+    is_forced: bool,
 }
 
 impl FailoverArguments {
@@ -418,11 +430,11 @@ impl FailoverArguments {
                     asked.timeout_ms = Some(timeout_ms);
                     index += 1;
                 }
-                b"to" if left >= 2 && asked.to.is_none() => {
-                    asked.to = Some((ctx.arg(index + 1).to_vec(), number(index + 2)?));
+                b"to" if left >= 2 && asked.target.is_none() => {
+                    asked.target = Some((ctx.arg(index + 1).to_vec(), number(index + 2)?));
                     index += 2;
                 }
-                b"force" if !asked.force => asked.force = true,
+                b"force" if !asked.is_forced => asked.is_forced = true,
                 _ => return Err(CommandError::SYNTAX),
             }
             index += 1;

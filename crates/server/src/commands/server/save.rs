@@ -20,17 +20,17 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("save", leased(save)),
 ];
 
-const IN_PROGRESS: &str = "ERR Background save already in progress";
-const OTHER_IN_PROGRESS: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE \
+const SAVE_IN_PROGRESS: &str = "ERR Background save already in progress";
+const AOF_REWRITE_IN_PROGRESS: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE \
                                  in order to schedule a BGSAVE whenever possible.";
 
 /// Executes SAVE on a background thread. All other commands wait while the dump is written.
 fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if is_dumping(ctx.server) {
-        return Err(CommandError::constant(IN_PROGRESS));
+    if is_save_running(ctx.server) {
+        return Err(CommandError::constant(SAVE_IN_PROGRESS));
     }
     ctx.server.persistence.dumps.saves.fetch_add(1, Ordering::Relaxed);
-    ctx.in_background(|server, seat| {
+    ctx.reply_from_background(|server, seat| {
         let reply: &[u8] = match save::save(server, seat) {
             Ok(()) => b"+OK\r\n",
             Err(save::SaveFailed) => b"-ERR\r\n",
@@ -41,7 +41,7 @@ fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Returns `true` if a background dump is being written, for a file or for replicas.
-fn is_dumping(server: &Server) -> bool {
+fn is_save_running(server: &Server) -> bool {
     matches!(
         server.persistence.snapshot.purpose(),
         Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas)
@@ -52,30 +52,30 @@ fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
     let schedule = match (ctx.argc(), ctx.arg(1)) {
         (1, _) => false,
         (2, word) if word.eq_ignore_ascii_case(b"schedule") => true,
-        (2, word) if word.eq_ignore_ascii_case(b"cancel") => return cancel(ctx),
+        (2, word) if word.eq_ignore_ascii_case(b"cancel") => return cancel_save(ctx),
         _ => return Err(CommandError::SYNTAX),
     };
     let within = !ctx.may_block;
-    if is_dumping(ctx.server) {
-        return Err(CommandError::constant(IN_PROGRESS));
+    if is_save_running(ctx.server) {
+        return Err(CommandError::constant(SAVE_IN_PROGRESS));
     }
     if within || (schedule && ctx.server.persistence.snapshot.purpose().is_some()) {
-        self::schedule(ctx.server, within && !schedule);
+        self::schedule_save(ctx.server, within && !schedule);
         ctx.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    ctx.in_background(move |server, _| {
+    ctx.reply_from_background(move |server, _| {
         let reply: &str = match save::start_background_save(server) {
             Ok(()) => "+Background saving started",
             Err(BackgroundSaveError::Busy(SnapshotPurpose::AofBase)) if schedule => {
-                self::schedule(server, false);
+                self::schedule_save(server, false);
                 "+Background saving scheduled"
             }
             Err(BackgroundSaveError::Busy(SnapshotPurpose::AofBase)) => {
-                return format!("-{OTHER_IN_PROGRESS}\r\n").into_bytes();
+                return format!("-{AOF_REWRITE_IN_PROGRESS}\r\n").into_bytes();
             }
             Err(BackgroundSaveError::Busy(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas)) => {
-                return format!("-{IN_PROGRESS}\r\n").into_bytes();
+                return format!("-{SAVE_IN_PROGRESS}\r\n").into_bytes();
             }
             Err(BackgroundSaveError::Failed) => "-ERR",
         };
@@ -85,7 +85,7 @@ fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
-    const UNDER_WAY: &str = "ERR Background append only file rewriting already in progress";
+    const REWRITE_IN_PROGRESS: &str = "ERR Background append only file rewriting already in progress";
     const SCHEDULED: &str = "+Background append only file rewriting scheduled\r\n";
     let schedule = |server: &Server| {
         server
@@ -98,7 +98,7 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         log::notice!("Background append only file rewriting scheduled.");
     };
     match ctx.server.persistence.snapshot.purpose() {
-        Some(SnapshotPurpose::AofBase) => return Err(CommandError::constant(UNDER_WAY)),
+        Some(SnapshotPurpose::AofBase) => return Err(CommandError::constant(REWRITE_IN_PROGRESS)),
         Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas) => {
             schedule(ctx.server);
             ctx.reply.raw(SCHEDULED.as_bytes());
@@ -111,10 +111,10 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         None => {}
     }
-    ctx.in_background(move |server, _| {
+    ctx.reply_from_background(move |server, _| {
         let reply = match aof::start_rewrite(server) {
             Ok(()) => "+Background append only file rewriting started\r\n".to_owned(),
-            Err(RewriteError::Busy(SnapshotPurpose::AofBase)) => format!("-{UNDER_WAY}\r\n"),
+            Err(RewriteError::Busy(SnapshotPurpose::AofBase)) => format!("-{REWRITE_IN_PROGRESS}\r\n"),
             Err(RewriteError::Busy(_)) => {
                 schedule(server);
                 SCHEDULED.to_owned()
@@ -130,16 +130,16 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Schedules a background save, which the cron then begins.
-fn schedule(server: &Server, after_transaction: bool) {
+fn schedule_save(server: &Server, is_after_transaction: bool) {
     server.persistence.dumps.is_scheduled.store(true, Ordering::Relaxed);
-    if after_transaction {
+    if is_after_transaction {
         log::notice!("Background saving scheduled to run after transaction execution");
     } else {
         log::notice!("Background saving scheduled due to user request");
     }
 }
 
-fn cancel(ctx: &mut Context<'_, '_>) -> CommandResult {
+fn cancel_save(ctx: &mut Context<'_, '_>) -> CommandResult {
     let Some(what) = save::cancel_background_save(ctx.server) else {
         return Err(CommandError::constant(
             "ERR Background saving is currently not in progress or scheduled",

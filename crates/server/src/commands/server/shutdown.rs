@@ -2,43 +2,43 @@
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased};
 use crate::commands::error::CommandError;
-use crate::commands::scripting::script::busy_with;
+use crate::commands::scripting::script::busy_error_of_run;
 use crate::persistence::save;
-use crate::runtime::shutdown::{Save, Shutdown};
+use crate::runtime::shutdown::{SavePolicy, ShutdownOptions};
 
 /// SHUTDOWN.
 pub const BINDINGS: &[(&str, Binding)] = &[("shutdown", leased(shutdown))];
 
 #[derive(Default)]
-struct Options {
-    save: bool,
-    no_save: bool,
-    now: bool,
-    force: bool,
-    safe: bool,
-    failover: bool,
-    abort: bool,
+struct ShutdownArguments {
+    has_save: bool,
+    has_no_save: bool,
+    is_immediate: bool,
+    is_forced: bool,
+    is_safe: bool,
+    requests_failover: bool,
+    is_abort: bool,
 }
 
-impl Options {
-    fn parse<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Options, CommandError> {
-        let mut options = Options::default();
+impl ShutdownArguments {
+    fn parse<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<ShutdownArguments, CommandError> {
+        let mut options = ShutdownArguments::default();
         let mut count = 0;
         for word in words {
             count += 1;
             let option = match word.to_ascii_lowercase().as_slice() {
-                b"save" => &mut options.save,
-                b"nosave" => &mut options.no_save,
-                b"now" => &mut options.now,
-                b"force" => &mut options.force,
-                b"safe" => &mut options.safe,
-                b"failover" => &mut options.failover,
-                b"abort" => &mut options.abort,
+                b"save" => &mut options.has_save,
+                b"nosave" => &mut options.has_no_save,
+                b"now" => &mut options.is_immediate,
+                b"force" => &mut options.is_forced,
+                b"safe" => &mut options.is_safe,
+                b"failover" => &mut options.requests_failover,
+                b"abort" => &mut options.is_abort,
                 _ => return Err(CommandError::SYNTAX),
             };
             *option = true;
         }
-        match (options.save && options.no_save) || (options.abort && count > 1) {
+        match (options.has_save && options.has_no_save) || (options.is_abort && count > 1) {
             true => Err(CommandError::SYNTAX),
             false => Ok(options),
         }
@@ -46,8 +46,8 @@ impl Options {
 }
 
 fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let options = Options::parse(ctx.args.iter().skip(1))?;
-    if options.abort {
+    let options = ShutdownArguments::parse(ctx.args.iter().skip(1))?;
+    if options.is_abort {
         if !save::abort_shutdown(ctx.server) {
             return Err(CommandError::constant("ERR No shutdown in progress."));
         }
@@ -55,7 +55,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     // A save would wait for the script.
-    let no_save_alone = options.no_save && ctx.argc() == 2;
+    let no_save_alone = options.has_no_save && ctx.argc() == 2;
     if let Some(run) = ctx
         .server
         .scripting
@@ -63,24 +63,24 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         .overdue_holder(None)
         .filter(|_| !no_save_alone)
     {
-        return Err(busy_with(&run));
+        return Err(busy_error_of_run(&run));
     }
     let description = ctx.client.list_line(ctx.now_ms, Default::default());
-    let how = Shutdown {
-        save: match (options.save, options.no_save) {
-            (true, _) => Save::Always,
-            (false, true) => Save::Never,
-            (false, false) => Save::IfConfigured,
+    let shutdown = ShutdownOptions {
+        save: match (options.has_save, options.has_no_save) {
+            (true, _) => SavePolicy::Always,
+            (false, true) => SavePolicy::Never,
+            (false, false) => SavePolicy::IfConfigured,
         },
-        now: options.now,
-        force: options.force,
-        safe: options.safe,
-        failover: options.failover,
+        is_immediate: options.is_immediate,
+        is_forced: options.is_forced,
+        is_safe: options.is_safe,
+        requests_failover: options.requests_failover,
         requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
     };
-    save::begin_shutdown(ctx.server, how);
+    save::begin_shutdown(ctx.server, shutdown);
     // If all goes well there is no reply: the connection ends with the process.
     let stays = b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n".to_vec();
-    ctx.after = NextStep::ReplyAt(Box::new((u64::MAX, stays)));
+    ctx.next_step = NextStep::ReplyAt(Box::new((u64::MAX, stays)));
     Ok(())
 }

@@ -11,12 +11,12 @@ pub const BINDINGS: &[(&str, Binding)] = &[("time", leased(time))];
 
 fn time(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    write(&mut ctx.reply, now);
+    reply_time(&mut ctx.reply, now);
     Ok(())
 }
 
 /// Writes the reply of TIME for a time since the Unix epoch.
-pub fn write(reply: &mut Reply<'_>, now: Duration) {
+pub fn reply_time(reply: &mut Reply<'_>, now: Duration) {
     reply.array(2);
     reply.bulk_integer(now.as_secs() as i64);
     reply.bulk_integer(i64::from(now.subsec_micros()));

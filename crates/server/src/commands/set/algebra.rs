@@ -13,10 +13,10 @@ use weft_values::set::{Set, SetLimits, SetView};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
-use crate::commands::set::{SHOW_NS, set_view, show, show_all, store};
+use crate::commands::set::{REPLY_MEMBER_NS, reply_member, reply_members, store_set, value_as_set};
 use crate::keyspace::access::{ExpiryUpdate, Keys};
 use crate::keyspace::encoding_limits::EncodingParameters;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -30,22 +30,22 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 /// The time for adding a member to a result, or for removing it from the result, in nanoseconds.
-const COLLECT_NS: u64 = 100;
+const COLLECT_MEMBER_NS: u64 = 100;
 
 /// Returns the sets of some keys, in the order of the keys; `None` for a missing key.
 ///
 /// # Errors
 /// `WRONGTYPE` if one of the keys holds another type.
-fn sets_of<'k>(keys: &'k mut Keys<'_, '_>, indices: Range<usize>) -> Result<Vec<Option<SetView<'k>>>, CommandError> {
+fn read_sets<'k>(keys: &'k mut Keys<'_, '_>, indices: Range<usize>) -> Result<Vec<Option<SetView<'k>>>, CommandError> {
     for index in indices.clone() {
         keys.prefetch_ahead(index);
         if let Some(entry) = keys.read(index) {
-            set_view(entry.value())?;
+            value_as_set(entry.value())?;
         }
     }
     let keys = &*keys;
     indices
-        .map(|index| keys.peek(index).map(|entry| set_view(entry.value())).transpose())
+        .map(|index| keys.peek(index).map(|entry| value_as_set(entry.value())).transpose())
         .collect()
 }
 
@@ -54,10 +54,10 @@ fn store_result(ctx: &mut Context<'_, '_>, result: Set, event: &'static str) {
     let members = result.len();
     let mut key = ctx.keys.write(0);
     if members > 0 {
-        store(&mut key, result, ExpiryUpdate::Remove);
-        key.changed(Event::set(event));
+        store_set(&mut key, result, ExpiryUpdate::Remove);
+        key.changed(KeyspaceEvent::set(event));
     } else if key.delete() {
-        key.changed(Event::generic("del"));
+        key.changed(KeyspaceEvent::generic("del"));
     }
     ctx.reply.integer(members as i64);
 }
@@ -70,7 +70,7 @@ struct Intersection<'a> {
 
 impl<'a> Intersection<'a> {
     /// Returns `None` if the intersection is empty because one of the sets is missing.
-    fn of(sets: Vec<Option<SetView<'a>>>) -> Option<Self> {
+    fn new(sets: Vec<Option<SetView<'a>>>) -> Option<Self> {
         let mut sets: Vec<SetView<'a>> = sets.into_iter().collect::<Option<_>>()?;
         sets.sort_by_key(SetView::len);
         let smallest = *sets.first()?;
@@ -80,7 +80,7 @@ impl<'a> Intersection<'a> {
 
     fn estimated_ns(&self) -> u64 {
         let search_ns: u64 = self.others.iter().map(SetView::estimate_search_ns).sum();
-        self.smallest.len() as u64 * (SHOW_NS + search_ns)
+        self.smallest.len() as u64 * (REPLY_MEMBER_NS + search_ns)
     }
 
     fn members(&self) -> impl Iterator<Item = Element<'a>> {
@@ -88,7 +88,7 @@ impl<'a> Intersection<'a> {
         self.smallest.iter().filter(in_all)
     }
 
-    fn collect(&self, limits: SetLimits) -> Set {
+    fn collect_members(&self, limits: SetLimits) -> Set {
         let mut result = match self.smallest {
             SetView::Integers(_) => Set::new_integers(),
             _ => Set::new_run(),
@@ -100,21 +100,21 @@ impl<'a> Intersection<'a> {
 }
 
 fn sinter(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let keys = ctx.keys.len();
-    let sets = sets_of(&mut ctx.keys, 0..keys)?;
-    let Some(intersection) = Intersection::of(sets) else {
+    let sets = read_sets(&mut ctx.keys, 0..keys)?;
+    let Some(intersection) = Intersection::new(sets) else {
         ctx.reply.set(0);
         return Ok(());
     };
     if intersection.estimated_ns() > in_place_ns {
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
     let begun = ctx.reply.begin_set();
     let mut members = 0;
     for member in intersection.members() {
-        show(&mut ctx.reply, member);
+        reply_member(&mut ctx.reply, member);
         members += 1;
     }
     ctx.reply.end_set(begun, members);
@@ -122,24 +122,24 @@ fn sinter(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn sinterstore(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let limits = ctx.server.config.set_limits();
     let keys = ctx.keys.len();
-    let intersection = Intersection::of(sets_of(&mut ctx.keys, 1..keys)?);
+    let intersection = Intersection::new(read_sets(&mut ctx.keys, 1..keys)?);
     if intersection
         .as_ref()
         .is_some_and(|found| found.estimated_ns() > in_place_ns)
     {
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
-    let result = intersection.map_or_else(Set::new_integers, |found| found.collect(limits));
+    let result = intersection.map_or_else(Set::new_integers, |found| found.collect_members(limits));
     store_result(ctx, result, "sinterstore");
     Ok(())
 }
 
 /// Parses the number of keys and the limit of SINTERCARD. A limit of 0 stands for no limit.
-fn cardinality_options(ctx: &Context<'_, '_>) -> Result<(usize, usize), CommandError> {
+fn parse_intercard_options(ctx: &Context<'_, '_>) -> Result<(usize, usize), CommandError> {
     let keys = parse_i64(ctx.arg(1))
         .and_then(|keys| usize::try_from(keys).ok())
         .filter(|keys| *keys > 0)
@@ -164,15 +164,15 @@ fn cardinality_options(ctx: &Context<'_, '_>) -> Result<(usize, usize), CommandE
 }
 
 fn sintercard(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (keys, limit) = cardinality_options(ctx)?;
-    let in_place_ns = ctx.in_place_ns();
-    let sets = sets_of(&mut ctx.keys, 0..keys)?;
-    let Some(intersection) = Intersection::of(sets) else {
+    let (keys, limit) = parse_intercard_options(ctx)?;
+    let in_place_ns = ctx.max_worker_ns();
+    let sets = read_sets(&mut ctx.keys, 0..keys)?;
+    let Some(intersection) = Intersection::new(sets) else {
         ctx.reply.integer(0);
         return Ok(());
     };
     if intersection.estimated_ns() > in_place_ns {
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
     let limit = if limit == 0 { usize::MAX } else { limit };
@@ -182,7 +182,7 @@ fn sintercard(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Returns an empty set for members of these sets that are only written to a reply. Its encoding is fast to search.
-fn result_for_reply(sets: &[SetView<'_>]) -> Set {
+fn new_set_for_reply(sets: &[SetView<'_>]) -> Set {
     match largest(sets) {
         Some(largest) if !sets.iter().all(|set| matches!(set, SetView::Integers(_))) => {
             Set::new_table(largest.len(), largest.max_text_bytes())
@@ -193,7 +193,7 @@ fn result_for_reply(sets: &[SetView<'_>]) -> Set {
 
 /// Returns an empty set for storing the union of these sets. It begins as a set of integers, unless it is certain to
 /// become a table.
-fn result_for_union(sets: &[SetView<'_>], limits: SetLimits) -> Set {
+fn new_set_for_union(sets: &[SetView<'_>], limits: SetLimits) -> Set {
     match largest(sets) {
         Some(largest) if largest.len() > limits.integers.max(limits.run_members) => {
             Set::new_table(largest.len(), largest.max_text_bytes())
@@ -206,7 +206,7 @@ fn largest<'a>(sets: &[SetView<'a>]) -> Option<SetView<'a>> {
     sets.iter().copied().max_by_key(SetView::len)
 }
 
-fn union(mut result: Set, sets: &[SetView<'_>], limits: SetLimits) -> Set {
+fn compute_union(mut result: Set, sets: &[SetView<'_>], limits: SetLimits) -> Set {
     let [first, others @ ..] = sets else { return result };
     first.iter().for_each(|member| result.add_new(member, limits));
     for set in others {
@@ -218,16 +218,16 @@ fn union(mut result: Set, sets: &[SetView<'_>], limits: SetLimits) -> Set {
     result
 }
 
-fn members_of_all(sets: &[SetView<'_>]) -> u64 {
+fn total_members(sets: &[SetView<'_>]) -> u64 {
     sets.iter().map(|set| set.len() as u64).sum()
 }
 
 fn sunion(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let keys = ctx.keys.len();
-    let sets: Vec<SetView<'_>> = sets_of(&mut ctx.keys, 0..keys)?.into_iter().flatten().collect();
-    if members_of_all(&sets) * COLLECT_NS > in_place_ns {
-        ctx.leave();
+    let sets: Vec<SetView<'_>> = read_sets(&mut ctx.keys, 0..keys)?.into_iter().flatten().collect();
+    if total_members(&sets) * COLLECT_MEMBER_NS > in_place_ns {
+        ctx.detach();
         return Ok(());
     }
     let limits = ctx.server.config.set_limits();
@@ -236,25 +236,25 @@ fn sunion(ctx: &mut Context<'_, '_>) -> CommandResult {
     let result = match *sets {
         [only] => only,
         _ => {
-            collected = union(result_for_reply(&sets), &sets, limits);
+            collected = compute_union(new_set_for_reply(&sets), &sets, limits);
             collected.view()
         }
     };
     reply.set(result.len());
-    show_all(reply, result);
+    reply_members(reply, result);
     Ok(())
 }
 
 fn sunionstore(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let limits = ctx.server.config.set_limits();
     let keys = ctx.keys.len();
-    let sets: Vec<SetView<'_>> = sets_of(&mut ctx.keys, 1..keys)?.into_iter().flatten().collect();
-    if members_of_all(&sets) * COLLECT_NS > in_place_ns {
-        ctx.leave();
+    let sets: Vec<SetView<'_>> = read_sets(&mut ctx.keys, 1..keys)?.into_iter().flatten().collect();
+    if total_members(&sets) * COLLECT_MEMBER_NS > in_place_ns {
+        ctx.detach();
         return Ok(());
     }
-    let result = union(result_for_union(&sets, limits), &sets, limits);
+    let result = compute_union(new_set_for_union(&sets, limits), &sets, limits);
     store_result(ctx, result, "sunionstore");
     Ok(())
 }
@@ -267,11 +267,11 @@ struct Difference<'a> {
 
 impl<'a> Difference<'a> {
     /// Returns `None` if the difference is empty because the first set is missing or is also one of the others.
-    fn of(keys: &'a mut Keys<'_, '_>, indices: Range<usize>) -> Result<Option<Self>, CommandError> {
+    fn from_keys(keys: &'a mut Keys<'_, '_>, indices: Range<usize>) -> Result<Option<Self>, CommandError> {
         let name = keys.name(indices.start);
         let others = indices.start + 1..indices.end;
         let repeated = others.into_iter().any(|index| keys.name(index) == name);
-        let mut sets = sets_of(keys, indices)?.into_iter();
+        let mut sets = read_sets(keys, indices)?.into_iter();
         let first = sets.next().flatten().filter(|_| !repeated);
         Ok(first.map(|first| {
             let mut others: Vec<SetView<'a>> = sets.flatten().collect();
@@ -283,17 +283,17 @@ impl<'a> Difference<'a> {
     /// Returns `true` if each of the first set's members should be looked up in all other sets, and `false` if all sets
     /// should be iterated. The estimate favours lookups by a factor of two, because they often end early and need no
     /// memory.
-    fn by_lookups(&self) -> bool {
+    fn should_use_lookups(&self) -> bool {
         let (first, sets) = (self.first.len() as u64, 1 + self.others.len() as u64);
-        first * sets / 2 <= first + members_of_all(&self.others)
+        first * sets / 2 <= first + total_members(&self.others)
     }
 
     fn estimated_ns(&self) -> u64 {
-        if self.by_lookups() {
+        if self.should_use_lookups() {
             let search_ns: u64 = self.others.iter().map(SetView::estimate_search_ns).sum();
-            self.first.len() as u64 * (COLLECT_NS + search_ns)
+            self.first.len() as u64 * (COLLECT_MEMBER_NS + search_ns)
         } else {
-            (self.first.len() as u64 + members_of_all(&self.others)) * COLLECT_NS
+            (self.first.len() as u64 + total_members(&self.others)) * COLLECT_MEMBER_NS
         }
     }
 
@@ -303,8 +303,8 @@ impl<'a> Difference<'a> {
     }
 
     /// Adds the difference to `result`, which must be empty, and returns it.
-    fn collect(&self, mut result: Set, limits: SetLimits) -> Set {
-        if self.by_lookups() {
+    fn collect_into(&self, mut result: Set, limits: SetLimits) -> Set {
+        if self.should_use_lookups() {
             self.members().for_each(|member| result.add_new(member, limits));
             return result;
         }
@@ -322,28 +322,28 @@ impl<'a> Difference<'a> {
 }
 
 fn sdiff(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let limits = ctx.server.config.set_limits();
     let keys = ctx.keys.len();
-    let Some(difference) = Difference::of(&mut ctx.keys, 0..keys)? else {
+    let Some(difference) = Difference::from_keys(&mut ctx.keys, 0..keys)? else {
         ctx.reply.set(0);
         return Ok(());
     };
     if difference.estimated_ns() > in_place_ns {
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
     let reply = &mut ctx.reply;
-    if !difference.by_lookups() {
-        let result = difference.collect(result_for_reply(&[difference.first]), limits);
+    if !difference.should_use_lookups() {
+        let result = difference.collect_into(new_set_for_reply(&[difference.first]), limits);
         reply.set(result.len());
-        show_all(reply, result.view());
+        reply_members(reply, result.view());
         return Ok(());
     }
     let begun = reply.begin_set();
     let mut members = 0;
     for member in difference.members() {
-        show(reply, member);
+        reply_member(reply, member);
         members += 1;
     }
     reply.end_set(begun, members);
@@ -351,19 +351,19 @@ fn sdiff(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn sdiffstore(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let limits = ctx.server.config.set_limits();
     let keys = ctx.keys.len();
-    let difference = Difference::of(&mut ctx.keys, 1..keys)?;
+    let difference = Difference::from_keys(&mut ctx.keys, 1..keys)?;
     if difference
         .as_ref()
         .is_some_and(|found| found.estimated_ns() > in_place_ns)
     {
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
     let result = match difference {
-        Some(difference) => difference.collect(Set::new_integers(), limits),
+        Some(difference) => difference.collect_into(Set::new_integers(), limits),
         None => Set::new_integers(),
     };
     store_result(ctx, result, "sdiffstore");

@@ -3,18 +3,18 @@
 use weft_resp::number::parse_f64;
 use weft_values::sorted_set::{DetachedSortedSet, MAX_MEMBER_BYTES, SortedSetLimits, UpsertOutcome};
 
-use super::{CHANGE_NS, EditOutcome, SortedSetEditor, edit, store};
+use super::{CHANGE_MEMBER_NS, EditOutcome, SortedSetEditor, edit_sorted_set, store_sorted_set};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::ExpiryUpdate;
 use crate::keyspace::encoding_limits::EncodingParameters;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 const NOT_A_NUMBER: CommandError = CommandError::constant("ERR resulting score is not a number (NaN)");
 
 /// The options of ZADD.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AddOptions {
+pub struct ZaddOptions {
     /// `true` if existing members are not changed (NX).
     pub if_missing: bool,
     /// `true` if no members are added (XX).
@@ -24,18 +24,18 @@ pub struct AddOptions {
     /// `true` if a score is only changed to a smaller one (LT).
     pub if_less: bool,
     /// `true` if the reply also counts changed scores (CH).
-    pub count_changed: bool,
+    pub should_count_changed: bool,
     /// `true` if the given score is added to the current one (INCR).
-    pub increment: bool,
+    pub is_increment: bool,
 }
 
-impl AddOptions {
+impl ZaddOptions {
     /// Returns the new score of a member; `None` if the options forbid the change.
-    fn decide(&self, before: Option<f64>, given: f64) -> Option<f64> {
+    fn new_score(&self, before: Option<f64>, given: f64) -> Option<f64> {
         let Some(before) = before else {
             return (!self.if_present).then_some(given);
         };
-        let score = if self.increment { before + given } else { given };
+        let score = if self.is_increment { before + given } else { given };
         let forbidden = self.if_missing || (self.if_less && score >= before) || (self.if_greater && score <= before);
         (!forbidden).then_some(score)
     }
@@ -43,31 +43,31 @@ impl AddOptions {
 
 /// The effects of a command.
 #[derive(Default)]
-struct Tally {
+struct AddResult {
     added: u64,
     changed: u64,
     /// The last score that was set, for commands that increment.
     score: Option<f64>,
     /// `true` if an increment resulted in NaN.
-    not_a_number: bool,
+    is_not_a_number: bool,
 }
 
 /// ZADD key [NX|XX] [GT|LT] [CH] [INCR] score member [score member ...]
 pub fn zadd(ctx: &mut Context<'_, '_>) -> CommandResult {
-    add(ctx, AddOptions::default())
+    add_members(ctx, ZaddOptions::default())
 }
 
 /// ZINCRBY key increment member
 pub fn zincrby(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let increment = AddOptions {
-        increment: true,
-        ..AddOptions::default()
+    let increment = ZaddOptions {
+        is_increment: true,
+        ..ZaddOptions::default()
     };
-    add(ctx, increment)
+    add_members(ctx, increment)
 }
 
 /// Parses the options, which begin at argument 2. Returns the index of the first argument after them.
-fn parse_options(ctx: &Context<'_, '_>, options: &mut AddOptions) -> usize {
+fn parse_options(ctx: &Context<'_, '_>, options: &mut ZaddOptions) -> usize {
     let mut index = 2;
     while index < ctx.argc() {
         let word = ctx.arg(index);
@@ -79,8 +79,8 @@ fn parse_options(ctx: &Context<'_, '_>, options: &mut AddOptions) -> usize {
         let flag = match word.first().map(u8::to_ascii_lowercase) {
             Some(b'n') if is(b"nx") => &mut options.if_missing,
             Some(b'x') if is(b"xx") => &mut options.if_present,
-            Some(b'c') if is(b"ch") => &mut options.count_changed,
-            Some(b'i') if is(b"incr") => &mut options.increment,
+            Some(b'c') if is(b"ch") => &mut options.should_count_changed,
+            Some(b'i') if is(b"incr") => &mut options.is_increment,
             Some(b'g') if is(b"gt") => &mut options.if_greater,
             Some(b'l') if is(b"lt") => &mut options.if_less,
             _ => break,
@@ -91,13 +91,13 @@ fn parse_options(ctx: &Context<'_, '_>, options: &mut AddOptions) -> usize {
     index
 }
 
-fn check_options(options: &AddOptions, pairs: usize) -> CommandResult {
-    let AddOptions {
+fn check_options(options: &ZaddOptions, pairs: usize) -> CommandResult {
+    let ZaddOptions {
         if_missing,
         if_present,
         if_greater,
         if_less,
-        increment,
+        is_increment: increment,
         ..
     } = *options;
     if if_missing && if_present {
@@ -119,16 +119,16 @@ fn check_options(options: &AddOptions, pairs: usize) -> CommandResult {
 }
 
 /// The members that a command specifies, with their scores.
-struct GivenMembers {
+struct ScoredMemberArguments {
     scores: Vec<f64>,
     /// The index of the first member among the arguments.
     first_member: usize,
     /// The distance between neighbouring members, in arguments.
     stride: usize,
-    longest_bytes: usize,
+    max_member_bytes: usize,
 }
 
-impl GivenMembers {
+impl ScoredMemberArguments {
     fn new(ctx: &Context<'_, '_>, scores: Vec<f64>, first_member: usize, stride: usize) -> Result<Self, CommandError> {
         let members = (first_member..ctx.argc()).step_by(stride);
         let longest_bytes = members.map(|index| ctx.arg(index).len()).max().unwrap_or(0);
@@ -139,12 +139,12 @@ impl GivenMembers {
             scores,
             first_member,
             stride,
-            longest_bytes,
+            max_member_bytes: longest_bytes,
         })
     }
 }
 
-fn add(ctx: &mut Context<'_, '_>, mut options: AddOptions) -> CommandResult {
+fn add_members(ctx: &mut Context<'_, '_>, mut options: ZaddOptions) -> CommandResult {
     let first = parse_options(ctx, &mut options);
     let words = ctx.argc() - first;
     if words == 0 || words % 2 == 1 {
@@ -165,36 +165,40 @@ fn add(ctx: &mut Context<'_, '_>, mut options: AddOptions) -> CommandResult {
 /// If the key is not a sorted set, a member is too long, or an increment results in NaN.
 pub fn add_scores(
     ctx: &mut Context<'_, '_>,
-    options: AddOptions,
+    options: ZaddOptions,
     scores: Vec<f64>,
     first_member: usize,
     stride: usize,
 ) -> CommandResult {
-    if ctx.leaves_worker(scores.len() as u64 * CHANGE_NS) {
+    if ctx.detach_if_long(scores.len() as u64 * CHANGE_MEMBER_NS) {
         return Ok(());
     }
-    let given = GivenMembers::new(ctx, scores, first_member, stride)?;
-    let tally = put(ctx, &options, &given)?;
-    if options.increment {
+    let given = ScoredMemberArguments::new(ctx, scores, first_member, stride)?;
+    let tally = add_to_key(ctx, &options, &given)?;
+    if options.is_increment {
         match tally.score {
             Some(score) => ctx.reply.double(score),
             None => ctx.reply.null(),
         }
     } else {
-        let changed = if options.count_changed { tally.changed } else { 0 };
+        let changed = if options.should_count_changed { tally.changed } else { 0 };
         ctx.reply.integer((tally.added + changed) as i64);
     }
     Ok(())
 }
 
-fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &GivenMembers) -> Result<Tally, CommandError> {
+fn add_to_key(
+    ctx: &mut Context<'_, '_>,
+    options: &ZaddOptions,
+    given: &ScoredMemberArguments,
+) -> Result<AddResult, CommandError> {
     let limits = ctx.server.config.sorted_set_limits();
     let args = ctx.args;
     let members = given.scores.len();
     let mut key = ctx.keys.write(0);
     let change = |mut set: SortedSetEditor<'_>| {
         if let SortedSetEditor::InPlace(set) = &mut set {
-            set.prepare_for_members(members, given.longest_bytes, limits);
+            set.prepare_for_members(members, given.max_member_bytes, limits);
         }
         let named = given.scores.iter().enumerate();
         let named = named.map(|(index, score)| (args.argument(given.first_member + index * given.stride), *score));
@@ -202,24 +206,25 @@ fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &GivenMembers) ->
         let changed = tally.added + tally.changed > 0;
         (tally, changed)
     };
-    let copy = |packed: &[u8]| DetachedSortedSet::from_packed_with_more(packed, members, given.longest_bytes, limits);
-    let edited = edit(&mut key, copy, change)?;
+    let copy =
+        |packed: &[u8]| DetachedSortedSet::from_packed_with_more(packed, members, given.max_member_bytes, limits);
+    let edited = edit_sorted_set(&mut key, copy, change)?;
     let tally = match edited {
         Some(EditOutcome { result, .. }) => result,
-        None if options.if_present => Tally::default(),
+        None if options.if_present => AddResult::default(),
         None => {
-            let mut draft = DetachedSortedSet::new(members, given.longest_bytes, limits);
-            let (tally, _) = change(SortedSetEditor::Draft(&mut draft));
-            store(&mut key, draft, ExpiryUpdate::Remove);
+            let mut draft = DetachedSortedSet::new(members, given.max_member_bytes, limits);
+            let (tally, _) = change(SortedSetEditor::Detached(&mut draft));
+            store_sorted_set(&mut key, draft, ExpiryUpdate::Remove);
             tally
         }
     };
     let changes = tally.added + tally.changed;
     if changes > 0 {
-        let event = Event::sorted_set(if options.increment { "zincr" } else { "zadd" });
+        let event = KeyspaceEvent::sorted_set(if options.is_increment { "zincr" } else { "zadd" });
         key.changed_times(event, changes);
     }
-    if tally.not_a_number {
+    if tally.is_not_a_number {
         return Err(NOT_A_NUMBER);
     }
     Ok(tally)
@@ -227,16 +232,16 @@ fn put(ctx: &mut Context<'_, '_>, options: &AddOptions, given: &GivenMembers) ->
 
 fn upsert_all<'m>(
     set: &mut SortedSetEditor<'_>,
-    options: &AddOptions,
+    options: &ZaddOptions,
     limits: SortedSetLimits,
     members: impl Iterator<Item = (&'m [u8], f64)>,
-) -> Tally {
-    let mut tally = Tally::default();
+) -> AddResult {
+    let mut tally = AddResult::default();
     for (member, given) in members {
         let upsert = set.upsert(member, limits, |before| {
-            let score = options.decide(before, given)?;
+            let score = options.new_score(before, given)?;
             if score.is_nan() {
-                tally.not_a_number = true;
+                tally.is_not_a_number = true;
                 return None;
             }
             tally.score = Some(score);

@@ -2,10 +2,10 @@
 
 use weft_resp::Reply;
 
-use crate::clients_waiting::blocking::{Operation, ScoreEnd, WaitKey, Waiter};
-use crate::commands::blocked::{KeyAccess, deadline_ms, wait};
+use crate::clients_waiting::blocking::{BlockingOperation, ScoreEnd, WaitKey, Waiter};
+use crate::commands::blocked::{WaiterKeyAccess, parse_deadline_ms, wait_for_keys};
 use crate::commands::context::{Binding, CommandResult, Context, leased};
-use crate::commands::sorted_set::{End, PopArguments, PopShape, pop, pop_first_of};
+use crate::commands::sorted_set::{PopEnd, PopReplyFormat, ZmpopArguments, pop_first_of, pop_members};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -23,30 +23,30 @@ fn bzpopmax(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn pop_or_wait(ctx: &mut Context<'_, '_>, end: ScoreEnd) -> CommandResult {
-    let deadline_ms = deadline_ms(ctx.arg(ctx.argc() - 1), ctx.now_ms)?;
+    let deadline_ms = parse_deadline_ms(ctx.arg(ctx.argc() - 1), ctx.now_ms)?;
     for index in 0..ctx.keys.len() {
-        let shape = PopShape::KeyFlat(ctx.keys.name(index));
-        if pop(ctx.keys.write(index), &mut ctx.reply, End::from(end), 1, shape)? {
+        let shape = PopReplyFormat::KeyFlat(ctx.keys.name(index));
+        if pop_members(ctx.keys.write(index), &mut ctx.reply, PopEnd::from(end), 1, shape)? {
             return Ok(());
         }
     }
     let keys = 0..ctx.keys.len();
-    wait(ctx, Operation::SortedSetPop(end), keys, deadline_ms);
+    wait_for_keys(ctx, BlockingOperation::SortedSetPop(end), keys, deadline_ms);
     Ok(())
 }
 
 fn bzmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let arguments = PopArguments::parse(ctx, 2)?;
-    let deadline_ms = deadline_ms(ctx.arg(1), ctx.now_ms)?;
+    let arguments = ZmpopArguments::parse(ctx, 2)?;
+    let deadline_ms = parse_deadline_ms(ctx.arg(1), ctx.now_ms)?;
     if !pop_first_of(ctx, arguments)? {
         let end = match arguments.end {
-            End::Min => ScoreEnd::Min,
-            End::Max => ScoreEnd::Max,
+            PopEnd::Min => ScoreEnd::Min,
+            PopEnd::Max => ScoreEnd::Max,
         };
         let keys = 0..ctx.keys.len();
-        wait(
+        wait_for_keys(
             ctx,
-            Operation::SortedSetPopMany(end, arguments.count),
+            BlockingOperation::SortedSetPopMany(end, arguments.count),
             keys,
             deadline_ms,
         );
@@ -54,11 +54,11 @@ fn bzmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-impl From<ScoreEnd> for End {
+impl From<ScoreEnd> for PopEnd {
     fn from(end: ScoreEnd) -> Self {
         match end {
-            ScoreEnd::Min => End::Min,
-            ScoreEnd::Max => End::Max,
+            ScoreEnd::Min => PopEnd::Min,
+            ScoreEnd::Max => PopEnd::Max,
         }
     }
 }
@@ -68,12 +68,18 @@ impl From<ScoreEnd> for End {
 ///
 /// # Errors
 /// None, because the key has the right type.
-pub fn perform(waiter: &Waiter, key: &WaitKey, reach: &mut dyn KeyAccess, reply: &mut Reply<'_>) -> CommandResult {
+pub fn perform(waiter: &Waiter, key: &WaitKey, keys: &mut dyn WaiterKeyAccess, reply: &mut Reply<'_>) -> CommandResult {
     let (end, count, shape) = match &waiter.operation {
-        Operation::SortedSetPop(end) => (*end, 1, PopShape::KeyFlat(&key.name)),
-        Operation::SortedSetPopMany(end, count) => (*end, *count, PopShape::KeyPairs(&key.name)),
+        BlockingOperation::SortedSetPop(end) => (*end, 1, PopReplyFormat::KeyFlat(&key.name)),
+        BlockingOperation::SortedSetPopMany(end, count) => (*end, *count, PopReplyFormat::KeyPairs(&key.name)),
         _ => unreachable!("only who waits for a sorted set is served from one"),
     };
-    pop(reach.write(waiter.db, key), reply, End::from(end), count, shape)?;
+    pop_members(
+        keys.open_for_write(waiter.db, key),
+        reply,
+        PopEnd::from(end),
+        count,
+        shape,
+    )?;
     Ok(())
 }

@@ -12,9 +12,9 @@ mod read;
 mod remove;
 mod scan;
 
-pub use add::{AddOptions, add_scores};
-pub use pop::{End, PopArguments, PopShape, pop, pop_first_of};
-pub use range::{reply_members, store_result, store_result_of};
+pub use add::{ZaddOptions, add_scores};
+pub use pop::{PopEnd, PopReplyFormat, ZmpopArguments, pop_first_of, pop_members};
+pub use range::{reply_members, store_result, store_result_with_changes};
 
 use weft_resp::Reply;
 use weft_table::{NewValue, ValueRef};
@@ -30,13 +30,13 @@ use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 
 /// The commands of these files and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("zadd", leased(add::zadd).of_member(3)),
+    ("zadd", leased(add::zadd).with_member_argument(3)),
     ("zcard", leased(read::zcard)),
     ("zcount", leased(read::zcount)),
-    ("zincrby", leased(add::zincrby).of_member(3)),
+    ("zincrby", leased(add::zincrby).with_member_argument(3)),
     ("zlexcount", leased(read::zlexcount)),
     ("zmpop", leased(pop::zmpop)),
-    ("zmscore", leased(read::zmscore).of_member(2)),
+    ("zmscore", leased(read::zmscore).with_member_argument(2)),
     ("zpopmax", leased(pop::zpopmax)),
     ("zpopmin", leased(pop::zpopmin)),
     ("zrandmember", leased(random::zrandmember)),
@@ -44,32 +44,32 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("zrangebylex", leased(range::zrangebylex)),
     ("zrangebyscore", leased(range::zrangebyscore)),
     ("zrangestore", leased(range::zrangestore)),
-    ("zrank", leased(read::zrank).of_member(2)),
-    ("zrem", leased(remove::zrem).of_member(2)),
+    ("zrank", leased(read::zrank).with_member_argument(2)),
+    ("zrem", leased(remove::zrem).with_member_argument(2)),
     ("zremrangebylex", leased(remove::zremrangebylex)),
     ("zremrangebyrank", leased(remove::zremrangebyrank)),
     ("zremrangebyscore", leased(remove::zremrangebyscore)),
     ("zrevrange", leased(range::zrevrange)),
     ("zrevrangebylex", leased(range::zrevrangebylex)),
     ("zrevrangebyscore", leased(range::zrevrangebyscore)),
-    ("zrevrank", leased(read::zrevrank).of_member(2)),
+    ("zrevrank", leased(read::zrevrank).with_member_argument(2)),
     ("zscan", leased(scan::zscan)),
-    ("zscore", leased(read::zscore).of_member(2)),
+    ("zscore", leased(read::zscore).with_member_argument(2)),
 ];
 
 /// The time for finding, adding or removing a member, in nanoseconds, if the set is not in the cache.
-pub const CHANGE_NS: u64 = 400;
+pub const CHANGE_MEMBER_NS: u64 = 400;
 /// The time for writing a member of a range to a reply, in nanoseconds.
-pub const SHOW_NS: u64 = 30;
+pub const REPLY_MEMBER_NS: u64 = 30;
 /// The time for removing a member of a range, in nanoseconds.
-pub const REMOVE_NS: u64 = 150;
+pub const REMOVE_MEMBER_NS: u64 = 150;
 
 /// Returns a view of the sorted set in a value.
 ///
 /// # Errors
 /// `WRONGTYPE` if the value is not a sorted set.
 #[inline]
-pub fn view_of(value: ValueRef<'_, Value>) -> Result<SortedSetView<'_>, CommandError> {
+pub fn value_as_sorted_set(value: ValueRef<'_, Value>) -> Result<SortedSetView<'_>, CommandError> {
     match value {
         ValueRef::Packed(packed) if PackedKind::of(packed) == PackedKind::SortedSet => {
             Ok(SortedSetView::Packed(PackedSortedSet::new(packed)))
@@ -89,8 +89,8 @@ pub fn reply_member(reply: &mut Reply<'_>, member: Element<'_>) {
 }
 
 /// Stores a non-empty sorted set under a key.
-pub fn store(key: &mut KeyWrite<'_>, draft: DetachedSortedSet, expiry: ExpiryUpdate) {
-    match draft {
+pub fn store_sorted_set(key: &mut KeyWrite<'_>, detached: DetachedSortedSet, expiry: ExpiryUpdate) {
+    match detached {
         DetachedSortedSet::Packed(packed) => key.set(NewValue::Packed(packed.bytes()), expiry),
         DetachedSortedSet::Large(set) => key.set(NewValue::Object(Value::SortedSet(set)), expiry),
     }
@@ -101,7 +101,7 @@ pub enum SortedSetEditor<'s> {
     /// A large set, which is changed in place.
     InPlace(&'s mut SortedSet),
     /// A new set, or a copy of a packed one.
-    Draft(&'s mut DetachedSortedSet),
+    Detached(&'s mut DetachedSortedSet),
 }
 
 impl SortedSetEditor<'_> {
@@ -109,7 +109,7 @@ impl SortedSetEditor<'_> {
     pub fn view(&self) -> SortedSetView<'_> {
         match self {
             SortedSetEditor::InPlace(set) => SortedSetView::Large(set),
-            SortedSetEditor::Draft(draft) => draft.view(),
+            SortedSetEditor::Detached(draft) => draft.view(),
         }
     }
 
@@ -123,7 +123,7 @@ impl SortedSetEditor<'_> {
     ) -> UpsertOutcome {
         match self {
             SortedSetEditor::InPlace(set) => set.upsert(member, limits, decide),
-            SortedSetEditor::Draft(draft) => draft.upsert(member, limits, decide),
+            SortedSetEditor::Detached(draft) => draft.upsert(member, limits, decide),
         }
     }
 
@@ -131,7 +131,7 @@ impl SortedSetEditor<'_> {
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match self {
             SortedSetEditor::InPlace(set) => set.remove(member).is_some(),
-            SortedSetEditor::Draft(draft) => draft.remove(member),
+            SortedSetEditor::Detached(draft) => draft.remove(member),
         }
     }
 
@@ -139,7 +139,7 @@ impl SortedSetEditor<'_> {
     pub fn remove_ranks(&mut self, ranks: std::ops::Range<usize>) {
         match self {
             SortedSetEditor::InPlace(set) => set.remove_ranks(ranks),
-            SortedSetEditor::Draft(draft) => draft.remove_ranks(ranks),
+            SortedSetEditor::Detached(draft) => draft.remove_ranks(ranks),
         }
     }
 }
@@ -149,7 +149,7 @@ pub struct EditOutcome<R> {
     /// The result that `change` returned.
     pub result: R,
     /// `true` if the set is empty and its key was deleted.
-    pub emptied: bool,
+    pub is_emptied: bool,
 }
 
 /// Changes the sorted set of a key. `copy` makes a detached copy of a packed set. `change` returns a result, and `true`
@@ -157,7 +157,7 @@ pub struct EditOutcome<R> {
 ///
 /// # Errors
 /// `WRONGTYPE` if the value is not a sorted set.
-pub fn edit<R>(
+pub fn edit_sorted_set<R>(
     key: &mut KeyWrite<'_>,
     copy: impl FnOnce(&[u8]) -> DetachedSortedSet,
     change: impl FnOnce(SortedSetEditor<'_>) -> (R, bool),
@@ -170,17 +170,20 @@ pub fn edit<R>(
         ValueRef::Object(Value::SortedSet(_)) => return Ok(edit_in_place(key, change)),
         _ => return Err(CommandError::WRONG_TYPE),
     };
-    let (result, changed) = change(SortedSetEditor::Draft(&mut draft));
+    let (result, changed) = change(SortedSetEditor::Detached(&mut draft));
     let emptied = draft.view().is_empty();
     if emptied {
         key.delete();
     } else if changed {
-        store(key, draft, ExpiryUpdate::Keep);
+        store_sorted_set(key, draft, ExpiryUpdate::Keep);
     } else if let DetachedSortedSet::Large(set) = draft {
         // Lower limits than before convert the set even if no member changes.
         key.reencode(NewValue::Object(Value::SortedSet(set)));
     }
-    Ok(Some(EditOutcome { result, emptied }))
+    Ok(Some(EditOutcome {
+        result,
+        is_emptied: emptied,
+    }))
 }
 
 fn edit_in_place<R>(
@@ -196,5 +199,8 @@ fn edit_in_place<R>(
     if emptied {
         key.delete();
     }
-    Some(EditOutcome { result, emptied })
+    Some(EditOutcome {
+        result,
+        is_emptied: emptied,
+    })
 }

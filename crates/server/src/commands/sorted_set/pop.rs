@@ -5,46 +5,46 @@ use weft_resp::number::parse_i64;
 use weft_resp::{Protocol, Reply};
 use weft_values::sorted_set::DetachedSortedSet;
 
-use super::{REMOVE_NS, edit, reply_member, view_of};
+use super::{REMOVE_MEMBER_NS, edit_sorted_set, reply_member, value_as_sorted_set};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::KeyWrite;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
-const NOT_POSITIVE: CommandError = CommandError::constant("ERR value is out of range, must be positive");
+const NOT_POSITIVE_ERROR: CommandError = CommandError::constant("ERR value is out of range, must be positive");
 
 /// The end of a sorted set from which members are popped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum PopEnd {
     /// The end with the lowest scores.
     Min,
     /// The end with the highest scores.
     Max,
 }
 
-impl End {
+impl PopEnd {
     /// Returns the end that an argument of ZMPOP or BZMPOP names.
-    pub fn of_word(word: &[u8]) -> Option<Self> {
+    pub fn parse(word: &[u8]) -> Option<Self> {
         if word.eq_ignore_ascii_case(b"min") {
-            Some(End::Min)
+            Some(PopEnd::Min)
         } else if word.eq_ignore_ascii_case(b"max") {
-            Some(End::Max)
+            Some(PopEnd::Max)
         } else {
             None
         }
     }
 
-    const fn event(self) -> Event {
+    const fn event(self) -> KeyspaceEvent {
         match self {
-            End::Min => Event::sorted_set("zpopmin"),
-            End::Max => Event::sorted_set("zpopmax"),
+            PopEnd::Min => KeyspaceEvent::sorted_set("zpopmin"),
+            PopEnd::Max => KeyspaceEvent::sorted_set("zpopmax"),
         }
     }
 }
 
 /// The form of a reply with popped members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PopShape<'k> {
+pub enum PopReplyFormat<'k> {
     /// Alternating members and scores: ZPOPMIN.
     Flat,
     /// Pairs of member and score: ZPOPMIN with a count, in RESP3.
@@ -55,16 +55,16 @@ pub enum PopShape<'k> {
     KeyPairs(&'k [u8]),
 }
 
-impl PopShape<'_> {
-    fn begin(self, reply: &mut Reply<'_>, count: usize) {
+impl PopReplyFormat<'_> {
+    fn begin_reply(self, reply: &mut Reply<'_>, count: usize) {
         match self {
-            PopShape::Flat => reply.array(count * 2),
-            PopShape::Pairs => reply.array(count),
-            PopShape::KeyFlat(key) => {
+            PopReplyFormat::Flat => reply.array(count * 2),
+            PopReplyFormat::Pairs => reply.array(count),
+            PopReplyFormat::KeyFlat(key) => {
                 reply.array(count * 2 + 1);
                 reply.bulk(key);
             }
-            PopShape::KeyPairs(key) => {
+            PopReplyFormat::KeyPairs(key) => {
                 reply.array(2);
                 reply.bulk(key);
                 reply.array(count);
@@ -73,7 +73,7 @@ impl PopShape<'_> {
     }
 
     const fn has_pairs(self) -> bool {
-        matches!(self, PopShape::Pairs | PopShape::KeyPairs(_))
+        matches!(self, PopReplyFormat::Pairs | PopReplyFormat::KeyPairs(_))
     }
 }
 
@@ -82,22 +82,22 @@ impl PopShape<'_> {
 ///
 /// # Errors
 /// `WRONGTYPE` if the value is not a sorted set. The key is closed in this case, too.
-pub fn pop(
+pub fn pop_members(
     mut key: KeyWrite<'_>,
     reply: &mut Reply<'_>,
-    end: End,
+    end: PopEnd,
     count: usize,
-    shape: PopShape<'_>,
+    format: PopReplyFormat<'_>,
 ) -> Result<bool, CommandError> {
     let change = |mut set: super::SortedSetEditor<'_>| {
         let view = set.view();
         let len = view.len();
         let popped = count.min(len);
-        let reverse = end == End::Max;
+        let reverse = end == PopEnd::Max;
         let ranks = if reverse { len - popped..len } else { 0..popped };
-        shape.begin(reply, popped);
+        format.begin_reply(reply, popped);
         for (member, score) in view.iter_ranks(ranks.clone(), reverse) {
-            if shape.has_pairs() {
+            if format.has_pairs() {
                 reply.array(2);
             }
             reply_member(reply, member);
@@ -106,15 +106,15 @@ pub fn pop(
         set.remove_ranks(ranks);
         (popped, popped > 0)
     };
-    match edit(&mut key, DetachedSortedSet::from_packed, change) {
+    match edit_sorted_set(&mut key, DetachedSortedSet::from_packed, change) {
         Err(error) => Err(error),
         Ok(None) => Ok(false),
         Ok(Some(edited)) => {
             let times = edited.result as u64;
-            log_pop(&mut key, end, shape, times);
-            if edited.emptied {
+            propagate_pop(&mut key, end, format, times);
+            if edited.is_emptied {
                 key.record_event(end.event());
-                key.changed_times(Event::generic("del"), times);
+                key.changed_times(KeyspaceEvent::generic("del"), times);
             } else {
                 key.changed_times(end.event(), times);
             }
@@ -124,81 +124,83 @@ pub fn pop(
 }
 
 /// Propagates the pop as ZPOPMIN or ZPOPMAX, if the command is one that searches its keys or may block.
-fn log_pop(key: &mut KeyWrite<'_>, end: End, shape: PopShape<'_>, popped: u64) {
+fn propagate_pop(key: &mut KeyWrite<'_>, end: PopEnd, format: PopReplyFormat<'_>, popped: u64) {
     if !key.effects().is_logging() {
         return;
     }
     let word: &[u8] = match end {
-        End::Min => b"ZPOPMIN",
-        End::Max => b"ZPOPMAX",
+        PopEnd::Min => b"ZPOPMIN",
+        PopEnd::Max => b"ZPOPMAX",
     };
     let mut digits = itoa::Buffer::new();
-    match shape {
-        PopShape::Flat | PopShape::Pairs => {}
-        PopShape::KeyFlat(name) => key.log_instead(&[word, name]),
-        PopShape::KeyPairs(name) => key.log_instead(&[word, name, digits.format(popped).as_bytes()]),
+    match format {
+        PopReplyFormat::Flat | PopReplyFormat::Pairs => {}
+        PopReplyFormat::KeyFlat(name) => key.log_instead(&[word, name]),
+        PopReplyFormat::KeyPairs(name) => key.log_instead(&[word, name, digits.format(popped).as_bytes()]),
     }
 }
 
 /// ZPOPMIN key [count]
 pub fn zpopmin(ctx: &mut Context<'_, '_>) -> CommandResult {
-    pop_one_key(ctx, End::Min)
+    pop_one_key(ctx, PopEnd::Min)
 }
 
 /// ZPOPMAX key [count]
 pub fn zpopmax(ctx: &mut Context<'_, '_>) -> CommandResult {
-    pop_one_key(ctx, End::Max)
+    pop_one_key(ctx, PopEnd::Max)
 }
 
-fn pop_one_key(ctx: &mut Context<'_, '_>, end: End) -> CommandResult {
+fn pop_one_key(ctx: &mut Context<'_, '_>, end: PopEnd) -> CommandResult {
     let given = match ctx.argc() {
         2 => None,
         3 => {
-            let count = parse_i64(ctx.arg(2)).ok_or(NOT_POSITIVE)?;
-            Some(usize::try_from(count).map_err(|_| NOT_POSITIVE)?)
+            let count = parse_i64(ctx.arg(2)).ok_or(NOT_POSITIVE_ERROR)?;
+            Some(usize::try_from(count).map_err(|_| NOT_POSITIVE_ERROR)?)
         }
         _ => return Err(CommandError::SYNTAX),
     };
     let shape = match (given, ctx.reply.protocol) {
-        (Some(_), Protocol::Resp3) => PopShape::Pairs,
-        _ => PopShape::Flat,
+        (Some(_), Protocol::Resp3) => PopReplyFormat::Pairs,
+        _ => PopReplyFormat::Flat,
     };
     let count = given.unwrap_or(1);
-    match candidate(ctx, 0, count)? {
-        Candidate::Pop if count > 0 => {
-            pop(ctx.keys.write(0), &mut ctx.reply, end, count, shape)?;
+    match decide_pop(ctx, 0, count)? {
+        PopDecision::Pop if count > 0 => {
+            pop_members(ctx.keys.write(0), &mut ctx.reply, end, count, shape)?;
         }
-        Candidate::Pop | Candidate::Missing => ctx.reply.array(0),
-        Candidate::Leave => ctx.leave(),
+        PopDecision::Pop | PopDecision::Missing => ctx.reply.array(0),
+        PopDecision::Detach => ctx.detach(),
     }
     Ok(())
 }
 
 /// The decision on a key from which members may be popped.
-enum Candidate {
+enum PopDecision {
     Missing,
     Pop,
-    Leave,
+    Detach,
 }
 
 /// Decides if `count` members can be popped from the n-th key on this worker.
 ///
 /// # Errors
 /// `WRONGTYPE` if the key holds another type.
-fn candidate(ctx: &mut Context<'_, '_>, index: usize, count: usize) -> Result<Candidate, CommandError> {
-    let in_place_ns = ctx.in_place_ns();
+fn decide_pop(ctx: &mut Context<'_, '_>, index: usize, count: usize) -> Result<PopDecision, CommandError> {
+    let in_place_ns = ctx.max_worker_ns();
     let key = ctx.keys.write(index);
-    let found = key.entry().map(|entry| view_of(entry.value()).map(|view| view.len()));
+    let found = key
+        .entry()
+        .map(|entry| value_as_sorted_set(entry.value()).map(|view| view.len()));
     match found.transpose()? {
-        None => Ok(Candidate::Missing),
-        Some(len) if len.min(count) as u64 * REMOVE_NS > in_place_ns => Ok(Candidate::Leave),
-        Some(_) => Ok(Candidate::Pop),
+        None => Ok(PopDecision::Missing),
+        Some(len) if len.min(count) as u64 * REMOVE_MEMBER_NS > in_place_ns => Ok(PopDecision::Detach),
+        Some(_) => Ok(PopDecision::Pop),
     }
 }
 
 /// ZMPOP numkeys key [key ...] MIN|MAX [COUNT count]
 pub fn zmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let arguments = PopArguments::parse(ctx, 1)?;
+    let arguments = ZmpopArguments::parse(ctx, 1)?;
     if !pop_first_of(ctx, arguments)? {
         ctx.reply.null_array();
     }
@@ -209,19 +211,23 @@ pub fn zmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
 ///
 /// # Errors
 /// `WRONGTYPE` if an earlier key holds another type.
-pub fn pop_first_of(ctx: &mut Context<'_, '_>, arguments: PopArguments) -> Result<bool, CommandError> {
-    let PopArguments { keys, end, count } = arguments;
+pub fn pop_first_of(ctx: &mut Context<'_, '_>, arguments: ZmpopArguments) -> Result<bool, CommandError> {
+    let ZmpopArguments {
+        key_count: keys,
+        end,
+        count,
+    } = arguments;
     for index in 0..keys {
-        match candidate(ctx, index, count)? {
-            Candidate::Missing => {}
-            Candidate::Leave => {
-                ctx.leave();
+        match decide_pop(ctx, index, count)? {
+            PopDecision::Missing => {}
+            PopDecision::Detach => {
+                ctx.detach();
                 return Ok(true);
             }
-            Candidate::Pop => {
+            PopDecision::Pop => {
                 let name = ctx.keys.name(index);
-                let shape = PopShape::KeyPairs(name);
-                pop(ctx.keys.write(index), &mut ctx.reply, end, count, shape)?;
+                let shape = PopReplyFormat::KeyPairs(name);
+                pop_members(ctx.keys.write(index), &mut ctx.reply, end, count, shape)?;
                 return Ok(true);
             }
         }
@@ -231,16 +237,16 @@ pub fn pop_first_of(ctx: &mut Context<'_, '_>, arguments: PopArguments) -> Resul
 
 /// The arguments that ZMPOP and BZMPOP share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PopArguments {
+pub struct ZmpopArguments {
     /// The number of keys.
-    pub keys: usize,
+    pub key_count: usize,
     /// The end from which members are popped.
-    pub end: End,
+    pub end: PopEnd,
     /// The largest number of members to pop; at least 1.
     pub count: usize,
 }
 
-impl PopArguments {
+impl ZmpopArguments {
     /// Parses the number of keys, which is argument `first`, and the arguments after it.
     ///
     /// # Errors
@@ -256,7 +262,7 @@ impl PopArguments {
         if at >= ctx.argc() {
             return Err(CommandError::SYNTAX);
         }
-        let end = End::of_word(ctx.arg(at)).ok_or(CommandError::SYNTAX)?;
+        let end = PopEnd::parse(ctx.arg(at)).ok_or(CommandError::SYNTAX)?;
         let count = match ctx.argc() - at - 1 {
             0 => 1,
             more if more >= 2 && ctx.arg(at + 1).eq_ignore_ascii_case(b"count") => {
@@ -269,6 +275,10 @@ impl PopArguments {
             }
             _ => return Err(CommandError::SYNTAX),
         };
-        Ok(Self { keys, end, count })
+        Ok(Self {
+            key_count: keys,
+            end,
+            count,
+        })
     }
 }

@@ -7,44 +7,44 @@ use weft_resp::{Protocol, Reply};
 use weft_values::sorted_set::SortedSetView;
 
 use super::range::reply_members;
-use super::{SHOW_NS, reply_member, view_of};
+use super::{REPLY_MEMBER_NS, reply_member, value_as_sorted_set};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::commands::reply_limit::{ELEMENTS_A_LOOK, ReplyLimit};
+use crate::commands::reply_limit::{ELEMENTS_PER_CHECK, ReplyLimit};
 
 /// The time for finding a member by its rank, in nanoseconds.
-const DRAW_NS: u64 = 150;
+const DRAW_MEMBER_NS: u64 = 150;
 /// If more than one in this many members is wanted, the set is iterated from end to end.
-const SPARSE: usize = 8;
+const MAX_SPARSE_FRACTION: usize = 8;
 
 /// ZRANDMEMBER key [count [WITHSCORES]]
 pub fn zrandmember(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc() == 2 {
-        return one(ctx);
+        return reply_random_member(ctx);
     }
     let (count, with_scores) = parse_count(ctx)?;
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let Some(entry) = ctx.keys.read(0) else {
         ctx.reply.array(0);
         return Ok(());
     };
-    let view = view_of(entry.value())?;
+    let view = value_as_sorted_set(entry.value())?;
     let size = view.len();
-    let cost = if count > 0 && wanted > size / SPARSE {
-        size as u64 * SHOW_NS
+    let cost = if count > 0 && wanted > size / MAX_SPARSE_FRACTION {
+        size as u64 * REPLY_MEMBER_NS
     } else {
-        (wanted as u64).saturating_mul(DRAW_NS)
+        (wanted as u64).saturating_mul(DRAW_MEMBER_NS)
     };
     if cost > in_place_ns {
-        ctx.leave();
+        ctx.detach();
     } else if count < 0 {
-        let limit = ReplyLimit::of(ctx.server, ctx.client);
-        repeated(&mut ctx.reply, &view, (wanted, with_scores), &limit);
+        let limit = ReplyLimit::for_client(ctx.server, ctx.client);
+        reply_with_repetition(&mut ctx.reply, &view, (wanted, with_scores), &limit);
     } else if wanted >= size {
         reply_members(&mut ctx.reply, size, view.iter(), with_scores);
     } else {
-        distinct(&mut ctx.reply, &view, wanted, with_scores);
+        reply_distinct_members(&mut ctx.reply, &view, wanted, with_scores);
     }
     Ok(())
 }
@@ -68,12 +68,12 @@ fn parse_count(ctx: &Context<'_, '_>) -> Result<(i64, bool), CommandError> {
     }
 }
 
-fn one(ctx: &mut Context<'_, '_>) -> CommandResult {
+fn reply_random_member(ctx: &mut Context<'_, '_>) -> CommandResult {
     let Some(entry) = ctx.keys.read(0) else {
         ctx.reply.null();
         return Ok(());
     };
-    let view = view_of(entry.value())?;
+    let view = value_as_sorted_set(entry.value())?;
     let rank = fastrand::usize(..view.len());
     match view.iter_ranks(rank..rank + 1, false).next() {
         Some((member, _)) => reply_member(&mut ctx.reply, member),
@@ -82,12 +82,17 @@ fn one(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn repeated(reply: &mut Reply<'_>, view: &SortedSetView<'_>, (count, with_scores): (usize, bool), limit: &ReplyLimit) {
+fn reply_with_repetition(
+    reply: &mut Reply<'_>,
+    view: &SortedSetView<'_>,
+    (count, with_scores): (usize, bool),
+    limit: &ReplyLimit,
+) {
     let pairs = with_scores && reply.protocol == Protocol::Resp3;
     let flat = with_scores && !pairs;
     reply.array(if flat { count * 2 } else { count });
     for drawn in 0..count {
-        if drawn % ELEMENTS_A_LOOK == 0 && limit.is_passed(reply.out.len()) {
+        if drawn % ELEMENTS_PER_CHECK == 0 && limit.is_exceeded(reply.out.len()) {
             return;
         }
         let rank = fastrand::usize(..view.len());
@@ -104,9 +109,9 @@ fn repeated(reply: &mut Reply<'_>, view: &SortedSetView<'_>, (count, with_scores
 }
 
 /// Writes `count` different members. The set must have more.
-fn distinct(reply: &mut Reply<'_>, view: &SortedSetView<'_>, count: usize, with_scores: bool) {
+fn reply_distinct_members(reply: &mut Reply<'_>, view: &SortedSetView<'_>, count: usize, with_scores: bool) {
     let size = view.len();
-    if count > size / SPARSE {
+    if count > size / MAX_SPARSE_FRACTION {
         // Each member is chosen with a probability such that exactly `count` are chosen in the end.
         let mut wanted = count;
         let chosen = view.iter().enumerate().filter_map(|(rank, found)| {

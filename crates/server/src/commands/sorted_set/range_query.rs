@@ -8,8 +8,8 @@ use weft_values::sorted_set::{LexEnd, LexRange, ScoreRange, SortedSetEncoding, S
 use crate::commands::context::Context;
 use crate::commands::error::CommandError;
 
-const NO_SCORES: CommandError = CommandError::constant("ERR min or max is not a float");
-const NO_MEMBERS: CommandError = CommandError::constant("ERR min or max not valid string range item");
+const INVALID_SCORE_RANGE: CommandError = CommandError::constant("ERR min or max is not a float");
+const INVALID_LEX_RANGE: CommandError = CommandError::constant("ERR min or max not valid string range item");
 
 /// Parses a range of scores. Each end is a number, with a `(` before it if it is exclusive.
 ///
@@ -23,8 +23,8 @@ pub fn parse_score_range(min: &[u8], max: &[u8]) -> Result<ScoreRange, CommandEr
         };
         parse_score_bound(number).map(|number| (number, exclusive))
     };
-    let (min, min_exclusive) = end(min).ok_or(NO_SCORES)?;
-    let (max, max_exclusive) = end(max).ok_or(NO_SCORES)?;
+    let (min, min_exclusive) = end(min).ok_or(INVALID_SCORE_RANGE)?;
+    let (max, max_exclusive) = end(max).ok_or(INVALID_SCORE_RANGE)?;
     Ok(ScoreRange {
         min,
         min_exclusive,
@@ -43,7 +43,7 @@ pub fn parse_lex_range<'a>(min: &'a [u8], max: &'a [u8]) -> Result<LexRange<'a>,
         [b'+'] | [b'+', 0, ..] => Ok(LexEnd::Highest),
         [b'[', member @ ..] => Ok(LexEnd::Inclusive(member)),
         [b'(', member @ ..] => Ok(LexEnd::Exclusive(member)),
-        _ => Err(NO_MEMBERS),
+        _ => Err(INVALID_LEX_RANGE),
     };
     Ok(LexRange {
         min: end(min)?,
@@ -72,11 +72,11 @@ enum RangeBounds<'a> {
 /// The range arguments of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeQuery<'a> {
-    between: RangeBounds<'a>,
+    bounds: RangeBounds<'a>,
     /// `true` if the range goes from high to low.
-    pub reverse: bool,
+    pub is_reverse: bool,
     /// `true` if the reply has scores.
-    pub with_scores: bool,
+    pub should_reply_scores: bool,
     offset: i64,
     /// The largest number of members; negative for no limit.
     limit: i64,
@@ -84,13 +84,13 @@ pub struct RangeQuery<'a> {
 
 /// The parts of the grammar in which the range commands differ.
 #[derive(Clone, Copy, Debug)]
-pub struct Grammar {
+pub struct RangeGrammar {
     /// The kind of the range; `None` if BYSCORE and BYLEX select it.
-    pub by: Option<RangeKind>,
+    pub kind: Option<RangeKind>,
     /// The direction; `None` if REV selects it.
-    pub reverse: Option<bool>,
+    pub is_reverse: Option<bool>,
     /// `true` if WITHSCORES is an option.
-    pub with_scores: bool,
+    pub allows_scores: bool,
 }
 
 impl<'a> RangeQuery<'a> {
@@ -98,22 +98,24 @@ impl<'a> RangeQuery<'a> {
     ///
     /// # Errors
     /// If an argument is invalid.
-    pub fn parse(ctx: &Context<'a, '_>, first: usize, grammar: Grammar) -> Result<Self, CommandError> {
-        let Grammar {
-            mut by, mut reverse, ..
+    pub fn parse(ctx: &Context<'a, '_>, first: usize, grammar: RangeGrammar) -> Result<Self, CommandError> {
+        let RangeGrammar {
+            kind: mut by,
+            is_reverse: mut reverse,
+            ..
         } = grammar;
         let (mut with_scores, mut offset, mut limit) = (false, 0, -1);
         let mut index = first + 2;
         while index < ctx.argc() {
             let word = ctx.arg(index);
             let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
-            if grammar.with_scores && is(b"withscores") {
+            if grammar.allows_scores && is(b"withscores") {
                 with_scores = true;
             } else if is(b"limit") && index + 2 < ctx.argc() {
                 offset = parse_i64(ctx.arg(index + 1)).ok_or(CommandError::NOT_AN_INTEGER)?;
                 limit = parse_i64(ctx.arg(index + 2)).ok_or(CommandError::NOT_AN_INTEGER)?;
                 index += 2;
-            } else if grammar.reverse.is_none() && is(b"rev") && reverse.is_none() {
+            } else if grammar.is_reverse.is_none() && is(b"rev") && reverse.is_none() {
                 reverse = Some(true);
             } else if by.is_none() && is(b"bylex") {
                 by = Some(RangeKind::Lex);
@@ -136,22 +138,22 @@ impl<'a> RangeQuery<'a> {
             ));
         }
         Ok(Self {
-            between: Self::parse_ends(by, reverse, ctx.arg(first), ctx.arg(first + 1))?,
-            reverse,
-            with_scores,
+            bounds: Self::parse_bounds(by, reverse, ctx.arg(first), ctx.arg(first + 1))?,
+            is_reverse: reverse,
+            should_reply_scores: with_scores,
             offset,
             limit,
         })
     }
 
-    fn parse_ends(
-        by: RangeKind,
-        reverse: bool,
+    fn parse_bounds(
+        kind: RangeKind,
+        is_reverse: bool,
         first: &'a [u8],
         second: &'a [u8],
     ) -> Result<RangeBounds<'a>, CommandError> {
-        let (min, max) = if reverse { (second, first) } else { (first, second) };
-        Ok(match by {
+        let (min, max) = if is_reverse { (second, first) } else { (first, second) };
+        Ok(match kind {
             RangeKind::Rank => {
                 let start = parse_i64(first).ok_or(CommandError::NOT_AN_INTEGER)?;
                 let end = parse_i64(second).ok_or(CommandError::NOT_AN_INTEGER)?;
@@ -164,29 +166,29 @@ impl<'a> RangeQuery<'a> {
 
     /// Returns the ranks of the range in a sorted set, with offset and limit applied.
     pub fn ranks(&self, view: &SortedSetView<'_>) -> Range<usize> {
-        let all = match &self.between {
-            RangeBounds::Ranks(start, end) => return self.by_rank(*start, *end, view.len()),
+        let all = match &self.bounds {
+            RangeBounds::Ranks(start, end) => return self.ranks_between(*start, *end, view.len()),
             RangeBounds::Scores(range) => view.ranks_of_scores(range),
             RangeBounds::Members(range) => view.ranks_of_lex(range),
         };
-        self.limited(all, view)
+        self.apply_limit(all, view)
     }
 
-    fn by_rank(&self, start: i64, end: i64, len: usize) -> Range<usize> {
+    fn ranks_between(&self, start: i64, end: i64, len: usize) -> Range<usize> {
         let range = clamp_ranks(start, end, len);
-        if self.reverse {
+        if self.is_reverse {
             len - range.end..len - range.start
         } else {
             range
         }
     }
 
-    fn limited(&self, all: Range<usize>, view: &SortedSetView<'_>) -> Range<usize> {
+    fn apply_limit(&self, all: Range<usize>, view: &SortedSetView<'_>) -> Range<usize> {
         let most = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let Ok(offset) = usize::try_from(self.offset) else {
-            return self.counted_from_other_end(all, most, view);
+            return self.apply_negative_offset(all, most, view);
         };
-        if self.reverse {
+        if self.is_reverse {
             let end = all.end.saturating_sub(offset).max(all.start);
             end - most.min(end - all.start)..end
         } else {
@@ -197,18 +199,18 @@ impl<'a> RangeQuery<'a> {
 
     /// Applies a negative offset: in a skiplist it counts from the other end of the range, otherwise the result is
     /// empty.
-    fn counted_from_other_end(&self, all: Range<usize>, most: usize, view: &SortedSetView<'_>) -> Range<usize> {
+    fn apply_negative_offset(&self, all: Range<usize>, max_count: usize, view: &SortedSetView<'_>) -> Range<usize> {
         let skiplist = matches!(view, SortedSetView::Large(set) if set.encoding() == SortedSetEncoding::Skiplist);
         let back = usize::try_from(self.offset.unsigned_abs()).unwrap_or(usize::MAX);
         if !skiplist || back > all.len() {
             return all.start..all.start;
         }
-        if self.reverse {
+        if self.is_reverse {
             let end = all.start + back;
-            end - most.min(back)..end
+            end - max_count.min(back)..end
         } else {
             let start = all.end - back;
-            start..start + most.min(back)
+            start..start + max_count.min(back)
         }
     }
 }

@@ -3,7 +3,7 @@
 use weft_values::sorted_set::SortedSetView;
 
 use super::range_query::{parse_lex_range, parse_score_range};
-use super::{CHANGE_NS, view_of};
+use super::{CHANGE_MEMBER_NS, value_as_sorted_set};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 
@@ -26,7 +26,7 @@ pub fn zlexcount(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn reply_count(ctx: &mut Context<'_, '_>, count: impl FnOnce(&SortedSetView<'_>) -> usize) -> CommandResult {
     let count = match ctx.keys.read(0) {
-        Some(entry) => count(&view_of(entry.value())?),
+        Some(entry) => count(&value_as_sorted_set(entry.value())?),
         None => 0,
     };
     ctx.reply.integer(count as i64);
@@ -37,7 +37,7 @@ fn reply_count(ctx: &mut Context<'_, '_>, count: impl FnOnce(&SortedSetView<'_>)
 pub fn zscore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let member = ctx.arg(2);
     let score = match ctx.keys.read(0) {
-        Some(entry) => view_of(entry.value())?.score(member),
+        Some(entry) => value_as_sorted_set(entry.value())?.score(member),
         None => None,
     };
     match score {
@@ -50,12 +50,12 @@ pub fn zscore(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// ZMSCORE key member [member ...]
 pub fn zmscore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let count = ctx.argc() - 2;
-    if ctx.leaves_worker(count as u64 * CHANGE_NS) {
+    if ctx.detach_if_long(count as u64 * CHANGE_MEMBER_NS) {
         return Ok(());
     }
     let (args, reply) = (ctx.args, &mut ctx.reply);
     let view = match ctx.keys.read(0) {
-        Some(entry) => Some(view_of(entry.value())?),
+        Some(entry) => Some(value_as_sorted_set(entry.value())?),
         None => None,
     };
     reply.array(count);
@@ -78,14 +78,14 @@ pub fn zrevrank(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply_rank(ctx, true)
 }
 
-fn reply_rank(ctx: &mut Context<'_, '_>, reverse: bool) -> CommandResult {
+fn reply_rank(ctx: &mut Context<'_, '_>, is_reverse: bool) -> CommandResult {
     let with_score = match ctx.argc() {
         3 => false,
         4 if ctx.arg(3).eq_ignore_ascii_case(b"withscore") => true,
         4 => return Err(CommandError::SYNTAX),
         _ => {
             let name = ctx.command.full_name;
-            return Err(CommandError::text(format!(
+            return Err(CommandError::from_text(format!(
                 "ERR wrong number of arguments for '{name}' command"
             )));
         }
@@ -93,9 +93,9 @@ fn reply_rank(ctx: &mut Context<'_, '_>, reverse: bool) -> CommandResult {
     let member = ctx.arg(2);
     let found = match ctx.keys.read(0) {
         Some(entry) => {
-            let view = view_of(entry.value())?;
+            let view = value_as_sorted_set(entry.value())?;
             view.rank(member).map(|(rank, score)| {
-                let rank = if reverse { view.len() - 1 - rank } else { rank };
+                let rank = if is_reverse { view.len() - 1 - rank } else { rank };
                 (rank, score)
             })
         }

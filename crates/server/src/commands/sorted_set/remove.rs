@@ -6,14 +6,14 @@ use weft_resp::number::parse_i64;
 use weft_values::sorted_set::{DetachedSortedSet, SortedSetView};
 
 use super::range_query::{clamp_ranks, parse_lex_range, parse_score_range};
-use super::{CHANGE_NS, REMOVE_NS, SortedSetEditor, edit, view_of};
+use super::{CHANGE_MEMBER_NS, REMOVE_MEMBER_NS, SortedSetEditor, edit_sorted_set, value_as_sorted_set};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// ZREM key member [member ...]
 pub fn zrem(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if ctx.leaves_worker((ctx.argc() - 2) as u64 * CHANGE_NS) {
+    if ctx.detach_if_long((ctx.argc() - 2) as u64 * CHANGE_MEMBER_NS) {
         return Ok(());
     }
     let args = ctx.args;
@@ -22,21 +22,26 @@ pub fn zrem(ctx: &mut Context<'_, '_>) -> CommandResult {
         let removed = args.iter().skip(2).filter(|member| set.remove(member)).count();
         (removed, removed > 0)
     };
-    let edited = edit(&mut key, DetachedSortedSet::from_packed, change)?;
+    let edited = edit_sorted_set(&mut key, DetachedSortedSet::from_packed, change)?;
     let removed = edited.as_ref().map_or(0, |edited| edited.result);
     if removed > 0 {
-        close(key, "zrem", removed, edited.is_some_and(|edited| edited.emptied));
+        close_removal(key, "zrem", removed, edited.is_some_and(|edited| edited.is_emptied));
     }
     ctx.reply.integer(removed as i64);
     Ok(())
 }
 
-fn close(mut key: crate::keyspace::access::KeyWrite<'_>, event: &'static str, removed: usize, emptied: bool) {
-    if emptied {
-        key.record_event(Event::sorted_set(event));
-        key.changed_times(Event::generic("del"), removed as u64);
+fn close_removal(
+    mut key: crate::keyspace::access::KeyWrite<'_>,
+    event: &'static str,
+    removed: usize,
+    is_emptied: bool,
+) {
+    if is_emptied {
+        key.record_event(KeyspaceEvent::sorted_set(event));
+        key.changed_times(KeyspaceEvent::generic("del"), removed as u64);
     } else {
-        key.changed_times(Event::sorted_set(event), removed as u64);
+        key.changed_times(KeyspaceEvent::sorted_set(event), removed as u64);
     }
 }
 
@@ -64,9 +69,9 @@ fn remove_range(
     event: &'static str,
     ranks: impl FnOnce(&SortedSetView<'_>) -> Range<usize>,
 ) -> CommandResult {
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let mut key = ctx.keys.write(0);
-    let ranks = match key.use_entry().map(|entry| view_of(entry.value())) {
+    let ranks = match key.use_entry().map(|entry| value_as_sorted_set(entry.value())) {
         Some(Ok(view)) => ranks(&view),
         None => 0..0,
         Some(Err(error)) => {
@@ -75,16 +80,16 @@ fn remove_range(
     };
     let count = ranks.len();
     if count == 0 {
-    } else if count as u64 * REMOVE_NS > in_place_ns {
+    } else if count as u64 * REMOVE_MEMBER_NS > in_place_ns {
         drop(key);
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     } else {
-        let edited = edit(&mut key, DetachedSortedSet::from_packed, |mut set| {
+        let edited = edit_sorted_set(&mut key, DetachedSortedSet::from_packed, |mut set| {
             set.remove_ranks(ranks);
             ((), true)
         });
-        close(key, event, count, edited?.is_some_and(|edited| edited.emptied));
+        close_removal(key, event, count, edited?.is_some_and(|edited| edited.is_emptied));
     }
     ctx.reply.integer(count as i64);
     Ok(())

@@ -5,32 +5,32 @@ use weft_resp::number::{format_f64, parse_u64};
 use weft_values::listpack::DECIMAL_MAX_BYTES;
 use weft_values::sorted_set::{SortedSetEncoding, SortedSetView};
 
-use super::{reply_member, view_of};
+use super::{reply_member, value_as_sorted_set};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::commands::generic::scan_options::ScanOptions;
+use crate::commands::generic::scan_options::CollectionScanOptions;
 
 /// The time for writing a member with its score to a reply, in nanoseconds.
-const SCAN_NS: u64 = 150;
+const SCAN_MEMBER_NS: u64 = 150;
 /// The number of significant digits of a skiplist's scores.
-const DIGITS: usize = 17;
+const SCORE_DIGITS: usize = 17;
 
 /// ZSCAN key cursor [MATCH pattern] [COUNT count] [NOSCORES]
 pub fn zscan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let cursor = parse_u64(ctx.arg(2)).ok_or(CommandError::constant("ERR invalid cursor"))?;
     // A missing key and a wrong type take precedence over invalid options.
-    let options = ScanOptions::parse(ctx, 3, Some("NOSCORES"));
-    let in_place_ns = ctx.in_place_ns();
+    let options = CollectionScanOptions::parse(ctx, 3, Some("NOSCORES"));
+    let in_place_ns = ctx.max_worker_ns();
     let Some(entry) = ctx.keys.read(0) else {
         ctx.reply.array(2);
         ctx.reply.bulk(b"0");
         ctx.reply.array(0);
         return Ok(());
     };
-    let view = view_of(entry.value())?;
+    let view = value_as_sorted_set(entry.value())?;
     let options = options?;
-    if view.len().min(options.count) as u64 * SCAN_NS > in_place_ns {
-        ctx.leave();
+    if view.len().min(options.count) as u64 * SCAN_MEMBER_NS > in_place_ns {
+        ctx.detach();
         return Ok(());
     }
     let exact = matches!(view, SortedSetView::Large(set) if set.encoding() == SortedSetEncoding::Skiplist);
@@ -41,7 +41,7 @@ pub fn zscan(ctx: &mut Context<'_, '_>) -> CommandResult {
         let mut text = Vec::with_capacity(32);
         let mut scratch = [0; DECIMAL_MAX_BYTES];
         view.scan(cursor, options.count, |member, score| {
-            if !options.wants(member.text(&mut scratch)) {
+            if !options.matches(member.text(&mut scratch)) {
                 return;
             }
             reply_member(&mut reply, member);
@@ -62,9 +62,9 @@ pub fn zscan(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Appends a score as ZSCAN shows it: with 17 digits for a skiplist, and in its stored form for a listpack.
-fn append_score(score: f64, exact: bool, out: &mut Vec<u8>) {
+fn append_score(score: f64, is_exact: bool, out: &mut Vec<u8>) {
     let is_plain = score == score.trunc() && score.abs() < 1e15;
-    if !exact || is_plain || !score.is_finite() {
+    if !is_exact || is_plain || !score.is_finite() {
         format_f64(score, out);
     } else {
         append_digits(score, out);
@@ -73,7 +73,7 @@ fn append_score(score: f64, exact: bool, out: &mut Vec<u8>) {
 
 /// Appends a finite number in the format of C's `%.17g`.
 fn append_digits(number: f64, out: &mut Vec<u8>) {
-    let scientific = format!("{number:.*e}", DIGITS - 1);
+    let scientific = format!("{number:.*e}", SCORE_DIGITS - 1);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let without_zeros = |text: &str| -> usize {
@@ -83,8 +83,8 @@ fn append_digits(number: f64, out: &mut Vec<u8>) {
             text.len()
         }
     };
-    if (-4..DIGITS as i32).contains(&exponent) {
-        let fraction = (DIGITS as i32 - 1 - exponent).max(0) as usize;
+    if (-4..SCORE_DIGITS as i32).contains(&exponent) {
+        let fraction = (SCORE_DIGITS as i32 - 1 - exponent).max(0) as usize;
         let fixed = format!("{number:.fraction$}");
         out.extend_from_slice(&fixed.as_bytes()[..without_zeros(&fixed)]);
     } else {

@@ -7,41 +7,41 @@ use weft_values::Value;
 use weft_values::listpack::Element;
 use weft_values::stream::{Stream, StreamEntry, StreamId};
 
-use crate::commands::error::{CommandError, shown};
+use crate::commands::error::{CommandError, c_string_prefix};
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 const INVALID_ID: CommandError = CommandError::constant("ERR Invalid stream ID specified as stream command argument");
 /// The largest length of an ID in a request, in bytes.
-const ID_MAX_BYTES: usize = 127;
+const MAX_ID_BYTES: usize = 127;
 
 /// Returns `true` if a word equals `name`, in any case. As in Valkey, a word ends at its first zero byte.
 pub fn is_word(word: &[u8], name: &str) -> bool {
-    shown(word).eq_ignore_ascii_case(name.as_bytes())
+    c_string_prefix(word).eq_ignore_ascii_case(name.as_bytes())
 }
 
 /// An ID whose sequence number may be left open (`5-*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpenId {
+pub struct PartialStreamId {
     /// The ID; its sequence number is 0 if it is open.
     pub id: StreamId,
     /// `true` if the sequence number is open.
-    pub open: bool,
+    pub is_open: bool,
 }
 
 /// Parses an ID. `missing_seq` is the sequence number if it has none. `-` and `+` are the smallest and the largest ID.
 ///
 /// # Errors
 /// If the word is not an ID.
-pub fn any_id(word: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
-    if word.len() <= ID_MAX_BYTES {
-        match shown(word) {
+pub fn parse_id(word: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
+    if word.len() <= MAX_ID_BYTES {
+        match c_string_prefix(word) {
             b"-" => return Ok(StreamId::MIN),
             b"+" => return Ok(StreamId::MAX),
             _ => {}
         }
     }
-    exact_id(word, missing_seq)
+    parse_exact_id(word, missing_seq)
 }
 
 /// Parses an ID that consists of numbers. `missing_seq` is the sequence number if it has none.
@@ -49,9 +49,9 @@ pub fn any_id(word: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
 /// # Errors
 /// If the word is not such an ID.
 #[inline]
-pub fn exact_id(word: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
-    match read_id(word, missing_seq) {
-        Some(OpenId { id, open: false }) => Ok(id),
+pub fn parse_exact_id(word: &[u8], missing_seq: u64) -> Result<StreamId, CommandError> {
+    match try_parse_id(word, missing_seq) {
+        Some(PartialStreamId { id, is_open: false }) => Ok(id),
         _ => Err(INVALID_ID),
     }
 }
@@ -60,41 +60,41 @@ pub fn exact_id(word: &[u8], missing_seq: u64) -> Result<StreamId, CommandError>
 ///
 /// # Errors
 /// If the word is not such an ID.
-pub fn open_id(word: &[u8]) -> Result<OpenId, CommandError> {
-    read_id(word, 0).ok_or(INVALID_ID)
+pub fn parse_partial_id(word: &[u8]) -> Result<PartialStreamId, CommandError> {
+    try_parse_id(word, 0).ok_or(INVALID_ID)
 }
 
 #[inline]
-fn read_id(word: &[u8], missing_seq: u64) -> Option<OpenId> {
-    if word.len() > ID_MAX_BYTES {
+fn try_parse_id(word: &[u8], missing_seq: u64) -> Option<PartialStreamId> {
+    if word.len() > MAX_ID_BYTES {
         return None;
     }
-    let word = shown(word);
+    let word = c_string_prefix(word);
     let Some(dash) = word.iter().position(|byte| *byte == b'-') else {
-        let id = StreamId::new(loose_u64(word)?, missing_seq);
-        return Some(OpenId { id, open: false });
+        let id = StreamId::new(parse_lenient_u64(word)?, missing_seq);
+        return Some(PartialStreamId { id, is_open: false });
     };
-    let (ms, seq) = (loose_u64(&word[..dash])?, &word[dash + 1..]);
+    let (ms, seq) = (parse_lenient_u64(&word[..dash])?, &word[dash + 1..]);
     let open = seq == b"*";
-    let seq = if open { 0 } else { loose_u64(seq)? };
-    Some(OpenId {
+    let seq = if open { 0 } else { parse_lenient_u64(seq)? };
+    Some(PartialStreamId {
         id: StreamId::new(ms, seq),
-        open,
+        is_open: open,
     })
 }
 
 /// Parses a number of an ID as Valkey does. A word that is not a plain decimal is parsed by the rules of C: blanks
 /// before the number, a sign and leading zeros are allowed, and a negative number is subtracted from 2^64.
 #[inline]
-fn loose_u64(word: &[u8]) -> Option<u64> {
+fn parse_lenient_u64(word: &[u8]) -> Option<u64> {
     parse_u64(word).or_else(|| match parse_i64(word) {
         Some(_) => None,
-        None => c_u64(word),
+        None => parse_c_u64(word),
     })
 }
 
 #[cold]
-fn c_u64(word: &[u8]) -> Option<u64> {
+fn parse_c_u64(word: &[u8]) -> Option<u64> {
     let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let blanks = word.iter().take_while(|byte| is_blank(byte)).count();
     let (negative, digits) = match &word[blanks..] {
@@ -116,12 +116,12 @@ fn c_u64(word: &[u8]) -> Option<u64> {
 ///
 /// # Errors
 /// If the word is not an ID, or if no ID follows the excluded one.
-pub fn range_start(word: &[u8]) -> Result<StreamId, CommandError> {
+pub fn parse_range_start(word: &[u8]) -> Result<StreamId, CommandError> {
     match word {
-        [b'(', id @ ..] if !id.is_empty() => exact_id(id, 0)?
+        [b'(', id @ ..] if !id.is_empty() => parse_exact_id(id, 0)?
             .next()
             .ok_or(CommandError::constant("ERR invalid start ID for the interval")),
-        _ => any_id(word, 0),
+        _ => parse_id(word, 0),
     }
 }
 
@@ -129,28 +129,28 @@ pub fn range_start(word: &[u8]) -> Result<StreamId, CommandError> {
 ///
 /// # Errors
 /// If the word is not an ID, or if no ID precedes the excluded one.
-pub fn range_end(word: &[u8]) -> Result<StreamId, CommandError> {
+pub fn parse_range_end(word: &[u8]) -> Result<StreamId, CommandError> {
     match word {
-        [b'(', id @ ..] if !id.is_empty() => exact_id(id, u64::MAX)?
+        [b'(', id @ ..] if !id.is_empty() => parse_exact_id(id, u64::MAX)?
             .previous()
             .ok_or(CommandError::constant("ERR invalid end ID for the interval")),
-        _ => any_id(word, u64::MAX),
+        _ => parse_id(word, u64::MAX),
     }
 }
 
 /// Parses IDs up to the first word that is not an ID.
-pub fn leading_ids<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<StreamId> {
-    words.map_while(|word| exact_id(word, 0).ok()).collect()
+pub fn parse_leading_ids<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<StreamId> {
+    words.map_while(|word| parse_exact_id(word, 0).ok()).collect()
 }
 
 /// Parses a list of IDs.
 ///
 /// # Errors
 /// If one of the words is not an ID.
-pub fn all_ids<'a>(words: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<Vec<StreamId>, CommandError> {
+pub fn parse_ids<'a>(words: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<Vec<StreamId>, CommandError> {
     let mut ids = Vec::with_capacity(words.len());
     for word in words {
-        ids.push(exact_id(word, 0)?);
+        ids.push(parse_exact_id(word, 0)?);
     }
     Ok(ids)
 }
@@ -159,7 +159,7 @@ pub fn all_ids<'a>(words: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<Vec
 ///
 /// # Errors
 /// If the word is not an integer.
-pub fn integer(word: &[u8]) -> Result<i64, CommandError> {
+pub fn parse_integer(word: &[u8]) -> Result<i64, CommandError> {
     parse_i64(word).ok_or(CommandError::NOT_AN_INTEGER)
 }
 
@@ -167,7 +167,7 @@ pub fn integer(word: &[u8]) -> Result<i64, CommandError> {
 ///
 /// # Errors
 /// The text `otherwise` if the word is not an integer.
-pub fn integer_or(word: &[u8], otherwise: &'static str) -> Result<i64, CommandError> {
+pub fn parse_integer_or(word: &[u8], otherwise: &'static str) -> Result<i64, CommandError> {
     parse_i64(word).ok_or(CommandError::constant(otherwise))
 }
 
@@ -175,12 +175,12 @@ pub fn integer_or(word: &[u8], otherwise: &'static str) -> Result<i64, CommandEr
 #[inline]
 pub fn reply_id(reply: &mut Reply<'_>, id: StreamId) {
     let mut text = [0; 41];
-    reply.bulk(id_text(id, &mut text));
+    reply.bulk(format_id(id, &mut text));
 }
 
 /// Formats an ID into `text` and returns the used part.
 #[inline]
-pub fn id_text(id: StreamId, text: &mut [u8; 41]) -> &[u8] {
+pub fn format_id(id: StreamId, text: &mut [u8; 41]) -> &[u8] {
     let mut length = 0;
     let mut digits = itoa::Buffer::new();
     for (part, end) in [(id.ms, &b"-"[..]), (id.seq, b"")] {
@@ -217,7 +217,7 @@ fn reply_element(reply: &mut Reply<'_>, element: Element<'_>) {
 /// # Errors
 /// `WRONGTYPE` if it holds another type.
 #[inline]
-pub fn stream_of(entry: Option<EntryRef<'_, Value>>) -> Result<Option<&Stream>, CommandError> {
+pub fn entry_as_stream(entry: Option<EntryRef<'_, Value>>) -> Result<Option<&Stream>, CommandError> {
     match entry.map(|entry| entry.value()) {
         None => Ok(None),
         Some(ValueRef::Object(Value::Stream(stream))) => Ok(Some(stream)),
@@ -229,52 +229,58 @@ pub fn stream_of(entry: Option<EntryRef<'_, Value>>) -> Result<Option<&Stream>, 
 #[derive(Clone, Copy, Debug)]
 pub struct StreamEdit {
     /// The number of changes, as added to the count of changes since the last save.
-    pub times: u64,
+    pub dirty_count: u64,
     /// The keyspace event.
-    pub event: Option<Event>,
+    pub event: Option<KeyspaceEvent>,
     /// A second keyspace event, after the first.
-    pub second: Option<Event>,
+    pub second_event: Option<KeyspaceEvent>,
     /// `true` if clients that are blocked on the stream may be served now.
-    pub wakes: bool,
+    pub serves_waiters: bool,
     /// `true` if clients that watch or cache the stream must be informed.
-    pub seen: bool,
+    pub marks_watches: bool,
 }
 
 impl StreamEdit {
     /// No change.
-    pub const NOTHING: StreamEdit = StreamEdit::quietly(0);
+    pub const UNCHANGED: StreamEdit = StreamEdit::without_event(0);
 
     /// Returns a number of changes without an event. They are only propagated.
-    pub const fn quietly(times: u64) -> StreamEdit {
+    pub const fn without_event(times: u64) -> StreamEdit {
         StreamEdit {
-            times,
+            dirty_count: times,
             event: None,
-            second: None,
-            wakes: true,
-            seen: true,
+            second_event: None,
+            serves_waiters: true,
+            marks_watches: true,
         }
     }
 
     /// Returns one change with a keyspace event.
-    pub const fn event(name: &'static str) -> StreamEdit {
+    pub const fn with_event(name: &'static str) -> StreamEdit {
         StreamEdit {
-            times: 1,
-            event: Some(Event::stream(name)),
-            second: None,
-            wakes: true,
-            seen: true,
+            dirty_count: 1,
+            event: Some(KeyspaceEvent::stream(name)),
+            second_event: None,
+            serves_waiters: true,
+            marks_watches: true,
         }
     }
 
     /// Returns the same edit for a change that cannot serve clients blocked on the stream.
-    pub const fn that_wakes_nobody(self) -> StreamEdit {
-        StreamEdit { wakes: false, ..self }
+    pub const fn without_waiters(self) -> StreamEdit {
+        StreamEdit {
+            serves_waiters: false,
+            ..self
+        }
     }
 
     /// Returns the same edit for a change that does not affect the entries. Clients that watch or cache the stream are
     /// not informed.
-    pub const fn beside_entries(self) -> StreamEdit {
-        StreamEdit { seen: false, ..self }
+    pub const fn without_watches(self) -> StreamEdit {
+        StreamEdit {
+            marks_watches: false,
+            ..self
+        }
     }
 
     /// Returns the edit of a command that made `times` changes without an event. If it also created a consumer, this is
@@ -282,11 +288,11 @@ impl StreamEdit {
     pub fn with_consumer(created: bool, times: u64) -> StreamEdit {
         if created {
             StreamEdit {
-                times: times + 1,
-                ..StreamEdit::event("xgroup-createconsumer").beside_entries()
+                dirty_count: times + 1,
+                ..StreamEdit::with_event("xgroup-createconsumer").without_watches()
             }
         } else {
-            StreamEdit::quietly(times)
+            StreamEdit::without_event(times)
         }
     }
 }
@@ -296,11 +302,11 @@ impl StreamEdit {
 /// # Errors
 /// `WRONGTYPE` if the key holds another type, or the error of `edit`, which must then have changed nothing.
 #[inline]
-pub fn edit<R>(
+pub fn edit_stream<R>(
     key: KeyWrite<'_>,
     edit: impl FnOnce(&mut Stream) -> Result<(R, StreamEdit), CommandError>,
 ) -> Result<Option<R>, CommandError> {
-    edit_or_create(key, false, edit)
+    edit_or_create_stream(key, false, edit)
 }
 
 /// Edits the stream that a key holds, like [`edit`]. If the key is missing and `create` is set, creates a stream first.
@@ -308,7 +314,7 @@ pub fn edit<R>(
 /// # Errors
 /// The errors of [`edit`].
 #[inline]
-pub fn edit_or_create<R>(
+pub fn edit_or_create_stream<R>(
     mut key: KeyWrite<'_>,
     create: bool,
     edit: impl FnOnce(&mut Stream) -> Result<(R, StreamEdit), CommandError>,
@@ -330,7 +336,7 @@ pub fn edit_or_create<R>(
     };
     match result {
         Ok(Some((answer, edited))) => {
-            close(key, edited);
+            close_edited_stream(key, edited);
             Ok(Some(answer))
         }
         Ok(None) => Ok(None),
@@ -339,50 +345,50 @@ pub fn edit_or_create<R>(
 }
 
 #[inline]
-fn close(mut key: KeyWrite<'_>, edited: StreamEdit) {
-    match (edited.event, edited.second) {
+fn close_edited_stream(mut key: KeyWrite<'_>, edit: StreamEdit) {
+    match (edit.event, edit.second_event) {
         (Some(event), Some(second)) => {
             key.record_event(event);
-            key.changed_times(second, edited.times);
+            key.changed_times(second, edit.dirty_count);
         }
-        (Some(event), None) if !edited.wakes => {
+        (Some(event), None) if !edit.serves_waiters => {
             key.record_event(event);
-            key.changed_quietly(edited.times);
+            key.changed_quietly(edit.dirty_count);
         }
-        (Some(event), None) if !edited.seen => key.changed_for_waiting(event, edited.times),
-        (Some(event), None) => key.changed_times(event, edited.times),
-        _ if edited.times > 0 => key.changed_quietly(edited.times),
+        (Some(event), None) if !edit.marks_watches => key.changed_for_waiting(event, edit.dirty_count),
+        (Some(event), None) => key.changed_times(event, edit.dirty_count),
+        _ if edit.dirty_count > 0 => key.changed_quietly(edit.dirty_count),
         _ => {}
     }
 }
 
 /// Returns the error for a missing key or group.
-pub fn no_group(key: &[u8], group: &[u8]) -> CommandError {
+pub fn no_group_error(key: &[u8], group: &[u8]) -> CommandError {
     let parts: [&[u8]; 5] = [
         b"NOGROUP No such key '",
-        shown(key),
+        c_string_prefix(key),
         b"' or consumer group '",
-        shown(group),
+        c_string_prefix(group),
         b"'",
     ];
-    CommandError::bytes(parts.concat())
+    CommandError::from_bytes(parts.concat())
 }
 
 /// Returns the error for a missing group in an existing stream.
-pub fn no_group_in_key(key: &[u8], group: &[u8]) -> CommandError {
+pub fn no_group_in_key_error(key: &[u8], group: &[u8]) -> CommandError {
     let parts: [&[u8]; 5] = [
         b"NOGROUP No such consumer group '",
-        shown(group),
+        c_string_prefix(group),
         b"' for key name '",
-        shown(key),
+        c_string_prefix(key),
         b"'",
     ];
-    CommandError::bytes(parts.concat())
+    CommandError::from_bytes(parts.concat())
 }
 
 /// Returns the error for arguments that do not match any subcommand.
-pub fn bad_subcommand(command: &str, subcommand: &[u8]) -> CommandError {
-    let shown = shown(subcommand);
+pub fn bad_subcommand_error(command: &str, subcommand: &[u8]) -> CommandError {
+    let shown = c_string_prefix(subcommand);
     let parts: [&[u8]; 5] = [
         b"ERR unknown subcommand or wrong number of arguments for '",
         &shown[..shown.len().min(128)],
@@ -390,21 +396,21 @@ pub fn bad_subcommand(command: &str, subcommand: &[u8]) -> CommandError {
         command.as_bytes(),
         b" HELP.",
     ];
-    CommandError::bytes(parts.concat())
+    CommandError::from_bytes(parts.concat())
 }
 
 /// The number of entries up to which no time is estimated.
-const FEW_ENTRIES: u64 = 500;
+const MIN_ESTIMATED_ENTRIES: u64 = 500;
 /// The number of bytes in blocks at which counting stops, because the estimate is high in any case.
-const MANY_BYTES: usize = 1 << 24;
+const MAX_RANGE_BYTES: usize = 1 << 24;
 
 /// Returns the estimated time for sending up to `count` entries of a range, in nanoseconds: about one per byte.
 pub fn range_cost_ns(stream: &Stream, start: StreamId, end: StreamId, count: u64) -> u64 {
     let most = count.min(stream.length());
-    if most <= FEW_ENTRIES {
+    if most <= MIN_ESTIMATED_ENTRIES {
         return 0;
     }
-    let bytes = stream.bytes_between(start, end, MANY_BYTES) as u64;
+    let bytes = stream.bytes_between(start, end, MAX_RANGE_BYTES) as u64;
     let mean = stream.allocated_bytes() as u64 / stream.length().max(1);
     bytes.min(most.saturating_mul(mean.max(1)))
 }

@@ -8,34 +8,34 @@ use weft_resp::Reply;
 use weft_values::stream::{Stream, StreamId};
 
 use crate::clients_waiting::blocking::{GroupRead, WaitKey, Waiter};
-use crate::commands::blocked::KeyAccess;
+use crate::commands::blocked::WaiterKeyAccess;
 use crate::commands::context::CommandResult;
 use crate::commands::error::CommandError;
-use crate::commands::stream::arguments::{edit, stream_of};
-use crate::commands::stream::log::GroupLog;
+use crate::commands::stream::arguments::{edit_stream, entry_as_stream};
+use crate::commands::stream::log::GroupPropagation;
 use crate::commands::stream::read::{
-    GroupReadStart, Reader, Streams, has_entries_behind, no_group_to_read, reply_entries_behind,
+    GroupReadStart, GroupReader, StreamsReply, has_entries_after, no_group_for_read_error, reply_entries_after,
 };
 
 /// Calls `look` with the stream that a key holds. The key may be missing or hold another type.
-fn look<R>(
+fn with_stream<R>(
     waiter: &Waiter,
     key: &WaitKey,
-    reach: &mut dyn KeyAccess,
+    keys: &mut dyn WaiterKeyAccess,
     look: impl FnOnce(Result<Option<&Stream>, CommandError>) -> R,
 ) -> R {
-    look(stream_of(reach.write(waiter.db, key).entry()))
+    look(entry_as_stream(keys.open_for_write(waiter.db, key).entry()))
 }
 
 /// Returns `true` if XREAD has entries to read. `after` has an ID for each key.
-pub fn can_read(waiter: &Waiter, after: &[StreamId], reach: &mut dyn KeyAccess) -> bool {
+pub fn can_read(waiter: &Waiter, after: &[StreamId], keys: &mut dyn WaiterKeyAccess) -> bool {
     waiter.keys.iter().zip(after).any(|(key, after)| {
-        reach.holds(key)
-            && look(
+        keys.is_leased(key)
+            && with_stream(
                 waiter,
                 key,
-                reach,
-                |stream| matches!(stream, Ok(Some(stream)) if has_entries_behind(stream, *after)),
+                keys,
+                |stream| matches!(stream, Ok(Some(stream)) if has_entries_after(stream, *after)),
             )
     })
 }
@@ -48,36 +48,36 @@ pub fn perform_read(
     waiter: &Waiter,
     after: &[StreamId],
     count: usize,
-    reach: &mut dyn KeyAccess,
+    keys: &mut dyn WaiterKeyAccess,
     reply: &mut Reply<'_>,
 ) -> CommandResult {
-    let mut streams = Streams::new();
+    let mut streams = StreamsReply::new();
     for (key, after) in waiter.keys.iter().zip(after) {
-        if !reach.holds(key) {
+        if !keys.is_leased(key) {
             continue;
         }
-        look(waiter, key, reach, |stream| {
+        with_stream(waiter, key, keys, |stream| {
             if let Some(stream) = stream?
-                && has_entries_behind(stream, *after)
+                && has_entries_after(stream, *after)
             {
-                streams.begin(reply, &key.name);
-                reply_entries_behind(reply, stream, *after, count);
+                streams.begin_stream(reply, &key.name);
+                reply_entries_after(reply, stream, *after, count);
             }
             Ok::<(), CommandError>(())
         })?;
     }
-    streams.end(reply);
+    streams.finish(reply);
     Ok(())
 }
 
 /// Returns `true` if XREADGROUP has entries to read, or if its group or stream no longer exists.
-pub fn can_read_group(waiter: &Waiter, read: &GroupRead, reach: &mut dyn KeyAccess) -> bool {
+pub fn can_read_group(waiter: &Waiter, read: &GroupRead, keys: &mut dyn WaiterKeyAccess) -> bool {
     waiter.keys.iter().any(|key| {
-        reach.holds(key)
-            && look(waiter, key, reach, |stream| match stream {
+        keys.is_leased(key)
+            && with_stream(waiter, key, keys, |stream| match stream {
                 Ok(Some(stream)) => stream
                     .group(&read.group)
-                    .is_none_or(|group| has_entries_behind(stream, group.last_id)),
+                    .is_none_or(|group| has_entries_after(stream, group.last_id)),
                 Ok(None) | Err(_) => true,
             })
     })
@@ -90,35 +90,35 @@ pub fn can_read_group(waiter: &Waiter, read: &GroupRead, reach: &mut dyn KeyAcce
 pub fn perform_group_read(
     waiter: &Waiter,
     read: &GroupRead,
-    reach: &mut dyn KeyAccess,
+    keys: &mut dyn WaiterKeyAccess,
     reply: &mut Reply<'_>,
 ) -> CommandResult {
-    let reader = Reader {
+    let reader = GroupReader {
         group: &read.group,
         consumer: &read.consumer,
         count: read.count,
-        no_ack: read.no_ack,
-        now_ms: reach.now_ms() as i64,
+        is_no_ack: read.no_ack,
+        now_ms: keys.now_ms() as i64,
     };
     let lost = |stream: Result<Option<&Stream>, CommandError>| {
         stream.map(|stream| stream.is_none_or(|stream| stream.group(reader.group).is_none()))
     };
     for key in &waiter.keys {
-        if reach.holds(key) && look(waiter, key, reach, lost)? {
-            return Err(no_group_to_read(&key.name, reader.group));
+        if keys.is_leased(key) && with_stream(waiter, key, keys, lost)? {
+            return Err(no_group_for_read_error(&key.name, reader.group));
         }
     }
-    let mut streams = Streams::new();
+    let mut streams = StreamsReply::new();
     for key in &waiter.keys {
-        if reach.holds(key) {
-            let begin = |reply: &mut Reply<'_>| streams.begin(reply, &key.name);
-            let mut log = GroupLog::new(reach.effects().is_logging());
-            edit(reach.write(waiter.db, key), |stream| {
-                reader.read(stream, GroupReadStart::New, reply, &mut log, begin)
+        if keys.is_leased(key) {
+            let begin = |reply: &mut Reply<'_>| streams.begin_stream(reply, &key.name);
+            let mut log = GroupPropagation::new(keys.effects().is_logging());
+            edit_stream(keys.open_for_write(waiter.db, key), |stream| {
+                reader.read_stream(stream, GroupReadStart::New, reply, &mut log, begin)
             })?;
-            log.write(reach.effects(), waiter.db, &key.name, reader.group);
+            log.propagate(keys.effects(), waiter.db, &key.name, reader.group);
         }
     }
-    streams.end(reply);
+    streams.finish(reply);
     Ok(())
 }

@@ -5,38 +5,39 @@ use std::ops::Bound;
 use weft_resp::{Protocol, Reply};
 use weft_values::stream::{ConsumerGroup, ConsumerNumber, PendingEntry, StreamEntry, StreamId};
 
-use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::commands::stream::arguments::{
-    StreamEdit, edit, exact_id, integer_or, is_word, leading_ids, no_group, range_start, reply_entry, reply_id,
+    StreamEdit, edit_stream, is_word, no_group_error, parse_exact_id, parse_integer_or, parse_leading_ids,
+    parse_range_start, reply_entry, reply_id,
 };
 
-use crate::commands::stream::log::GroupLog;
+use crate::commands::stream::log::GroupPropagation;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("xautoclaim", leased(xautoclaim)), ("xclaim", leased(xclaim))];
 
 /// The time for claiming an entry, in nanoseconds.
-const CLAIM_NS: u64 = 500;
+const CLAIM_ENTRY_NS: u64 = 500;
 
 /// The options of XCLAIM.
-struct Options {
-    force: bool,
-    just_id: bool,
+struct XclaimOptions {
+    is_forced: bool,
+    is_just_id: bool,
     /// The delivery time to record, in milliseconds since the Unix epoch.
     delivered_ms: i64,
-    deliveries: Option<u64>,
+    delivery_count: Option<u64>,
     last_id: StreamId,
 }
 
-impl Options {
+impl XclaimOptions {
     fn parse(ctx: &Context<'_, '_>, first: usize) -> Result<Self, CommandError> {
         let now_ms = ctx.now_ms as i64;
-        let mut options = Options {
-            force: false,
-            just_id: false,
+        let mut options = XclaimOptions {
+            is_forced: false,
+            is_just_id: false,
             delivered_ms: NOT_GIVEN,
-            deliveries: None,
+            delivery_count: None,
             last_id: StreamId::MIN,
         };
         let mut index = first;
@@ -46,23 +47,23 @@ impl Options {
             let value = ctx.arg(index + 1);
             index += 2;
             if is_word(word, "FORCE") {
-                options.force = true;
+                options.is_forced = true;
                 index -= 1;
             } else if is_word(word, "JUSTID") {
-                options.just_id = true;
+                options.is_just_id = true;
                 index -= 1;
             } else if more && is_word(word, "IDLE") {
-                let idle_ms = integer_or(value, "ERR Invalid IDLE option argument for XCLAIM")?;
+                let idle_ms = parse_integer_or(value, "ERR Invalid IDLE option argument for XCLAIM")?;
                 options.delivered_ms = now_ms.wrapping_sub(idle_ms);
             } else if more && is_word(word, "TIME") {
-                options.delivered_ms = integer_or(value, "ERR Invalid TIME option argument for XCLAIM")?;
+                options.delivered_ms = parse_integer_or(value, "ERR Invalid TIME option argument for XCLAIM")?;
             } else if more && is_word(word, "RETRYCOUNT") {
-                let deliveries = integer_or(value, "ERR Invalid RETRYCOUNT option argument for XCLAIM")?;
-                options.deliveries = u64::try_from(deliveries).ok();
+                let deliveries = parse_integer_or(value, "ERR Invalid RETRYCOUNT option argument for XCLAIM")?;
+                options.delivery_count = u64::try_from(deliveries).ok();
             } else if more && is_word(word, "LASTID") {
-                options.last_id = exact_id(value, 0)?;
+                options.last_id = parse_exact_id(value, 0)?;
             } else {
-                return Err(CommandError::about("ERR Unrecognized XCLAIM option '", word, "'"));
+                return Err(CommandError::with_word("ERR Unrecognized XCLAIM option '", word, "'"));
             }
         }
         // A time in the future or before the epoch is replaced by the current time.
@@ -77,7 +78,7 @@ impl Options {
 const NOT_GIVEN: i64 = -1;
 
 fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if ctx.leaves_worker(ctx.argc() as u64 * CLAIM_NS) {
+    if ctx.detach_if_long(ctx.argc() as u64 * CLAIM_ENTRY_NS) {
         return Ok(());
     }
     let (key, name, consumer) = (ctx.arg(1), ctx.arg(2), ctx.arg(3));
@@ -85,10 +86,12 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
     // has parsed all arguments.
     let parsed = XclaimArguments::parse(ctx);
     let now_ms = ctx.now_ms as i64;
-    let mut log = GroupLog::new(ctx.keys.effects.is_logging());
+    let mut log = GroupPropagation::new(ctx.keys.effects.is_logging());
     let reply = &mut ctx.reply;
-    let claimed = edit(ctx.keys.write(0), |stream| {
-        let (group, mut entries) = stream.group_and_entries(name).ok_or_else(|| no_group(key, name))?;
+    let claimed = edit_stream(ctx.keys.write(0), |stream| {
+        let (group, mut entries) = stream
+            .group_and_entries(name)
+            .ok_or_else(|| no_group_error(key, name))?;
         let XclaimArguments {
             min_idle_ms,
             ids,
@@ -107,7 +110,7 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
             let Some(entry) = entries.find(id) else {
                 if let Some(pending) = pending {
                     let owner = group.consumer(pending.consumer).name();
-                    log.claimed(owner, id, pending, group.last_id);
+                    log.add_claim(owner, id, pending, group.last_id);
                 }
                 if group.acknowledge(id) {
                     changes += 1;
@@ -115,7 +118,7 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
                 }
                 continue;
             };
-            let idle_enough = pending.map_or(options.force, |pending| {
+            let idle_enough = pending.map_or(options.is_forced, |pending| {
                 min_idle_ms == 0 || now_ms.wrapping_sub(pending.delivered_ms) >= min_idle_ms
             });
             if !idle_enough {
@@ -125,11 +128,13 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
             let before = pending.map_or(1, |pending| pending.deliveries);
             let claimed = PendingEntry {
                 delivered_ms: options.delivered_ms,
-                deliveries: options.deliveries.unwrap_or(before + u64::from(!options.just_id)),
+                deliveries: options
+                    .delivery_count
+                    .unwrap_or(before + u64::from(!options.is_just_id)),
                 consumer: number,
             };
-            claim(group, reply, &entry, claimed, options.just_id);
-            log.claimed(consumer, id, claimed, group.last_id);
+            claim_entry(group, reply, &entry, claimed, options.is_just_id);
+            log.add_claim(consumer, id, claimed, group.last_id);
             group.consumer_mut(number).active_ms = now_ms;
             sent += 1;
             changes += 1;
@@ -137,26 +142,26 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         reply.end_array(begun, sent);
         if moved_on {
-            log.moved(group);
+            log.set_last_delivered(group);
         }
         Ok(((), StreamEdit::with_consumer(created, changes + u64::from(moved_on))))
     })?;
-    log.write(ctx.keys.effects, ctx.keys.db, key, name);
-    claimed.ok_or_else(|| no_group(key, name))
+    log.propagate(ctx.keys.effects, ctx.keys.db, key, name);
+    claimed.ok_or_else(|| no_group_error(key, name))
 }
 
 /// The arguments of XCLAIM.
 struct XclaimArguments {
     min_idle_ms: i64,
     ids: Vec<StreamId>,
-    options: Options,
+    options: XclaimOptions,
 }
 
 impl XclaimArguments {
     fn parse(ctx: &Context<'_, '_>) -> Result<Self, CommandError> {
-        let min_idle_ms = integer_or(ctx.arg(4), "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
-        let ids = leading_ids(ctx.args.iter().skip(5));
-        let options = Options::parse(ctx, 5 + ids.len())?;
+        let min_idle_ms = parse_integer_or(ctx.arg(4), "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
+        let ids = parse_leading_ids(ctx.args.iter().skip(5));
+        let options = XclaimOptions::parse(ctx, 5 + ids.len())?;
         Ok(XclaimArguments {
             min_idle_ms,
             ids,
@@ -165,7 +170,7 @@ impl XclaimArguments {
     }
 }
 
-fn claim(
+fn claim_entry(
     group: &mut ConsumerGroup,
     reply: &mut Reply<'_>,
     entry: &StreamEntry<'_>,
@@ -181,32 +186,32 @@ fn claim(
 }
 
 /// The number of pending entries that XAUTOCLAIM examines for each one that it may claim.
-const LOOKS_PER_CLAIM: usize = 10;
+const SCANNED_ENTRIES_PER_CLAIM: usize = 10;
 /// The largest COUNT that XAUTOCLAIM accepts.
-const COUNT_MAX: i64 = i64::MAX / 16;
+const MAX_COUNT: i64 = i64::MAX / 16;
 /// The number of entries that XAUTOCLAIM claims without a COUNT.
-const COUNT_DEFAULT: i64 = 100;
+const DEFAULT_COUNT: i64 = 100;
 /// The count from which on the command fails for lack of memory. Valkey allocates memory for the IDs of deleted entries
 /// beforehand, which would be 64 GiB here, and its allocator refuses this.
-const COUNT_TOO_HIGH: i64 = 1 << 32;
+const MIN_REFUSED_COUNT: i64 = 1 << 32;
 
 /// The arguments of XAUTOCLAIM.
-struct Scan {
+struct AutoClaimScan {
     min_idle_ms: i64,
     start: StreamId,
     count: i64,
-    just_id: bool,
+    is_just_id: bool,
     now_ms: i64,
 }
 
-impl Scan {
+impl AutoClaimScan {
     fn parse(ctx: &Context<'_, '_>) -> Result<Self, CommandError> {
-        let min_idle_ms = integer_or(ctx.arg(4), "ERR Invalid min-idle-time argument for XAUTOCLAIM")?.max(0);
-        let mut scan = Scan {
+        let min_idle_ms = parse_integer_or(ctx.arg(4), "ERR Invalid min-idle-time argument for XAUTOCLAIM")?.max(0);
+        let mut scan = AutoClaimScan {
             min_idle_ms,
-            start: range_start(ctx.arg(5))?,
-            count: COUNT_DEFAULT,
-            just_id: false,
+            start: parse_range_start(ctx.arg(5))?,
+            count: DEFAULT_COUNT,
+            is_just_id: false,
             now_ms: ctx.now_ms as i64,
         };
         let mut index = 6;
@@ -214,12 +219,12 @@ impl Scan {
             let word = ctx.arg(index);
             if is_word(word, "COUNT") && index + 1 < ctx.argc() {
                 index += 1;
-                scan.count = match integer_or(ctx.arg(index), "ERR COUNT must be > 0")? {
-                    count @ 1..=COUNT_MAX => count,
+                scan.count = match parse_integer_or(ctx.arg(index), "ERR COUNT must be > 0")? {
+                    count @ 1..=MAX_COUNT => count,
                     _ => return Err(CommandError::constant("ERR COUNT must be > 0")),
                 };
             } else if is_word(word, "JUSTID") {
-                scan.just_id = true;
+                scan.is_just_id = true;
             } else {
                 return Err(CommandError::SYNTAX);
             }
@@ -230,52 +235,54 @@ impl Scan {
 
     fn cost_ns(&self, group: &ConsumerGroup) -> u64 {
         let claims = group.pending().len().min(self.count as usize) as u64;
-        claims * CLAIM_NS
+        claims * CLAIM_ENTRY_NS
     }
 }
 
 /// The result of XAUTOCLAIM's scan.
-struct Scanned {
+struct AutoClaimResult {
     /// The claimed entries as the reply shows them.
     claimed: Vec<u8>,
-    claims: usize,
+    claimed_count: usize,
     /// The IDs that were pending although their entries are deleted.
     deleted: Vec<StreamId>,
     /// The ID at which the next scan begins.
-    next: StreamId,
+    next_start: StreamId,
 }
 
 fn xautoclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let scan = Scan::parse(ctx)?;
+    let scan = AutoClaimScan::parse(ctx)?;
     let (key, name, consumer) = (ctx.arg(1), ctx.arg(2), ctx.arg(3));
-    let (in_place_ns, protocol) = (ctx.in_place_ns(), ctx.reply.protocol);
-    let mut log = GroupLog::new(ctx.keys.effects.is_logging());
-    let scanned = edit(ctx.keys.write(0), |stream| {
-        let (group, mut entries) = stream.group_and_entries(name).ok_or_else(|| no_group(key, name))?;
-        if scan.count >= COUNT_TOO_HIGH {
+    let (in_place_ns, protocol) = (ctx.max_worker_ns(), ctx.reply.protocol);
+    let mut log = GroupPropagation::new(ctx.keys.effects.is_logging());
+    let scanned = edit_stream(ctx.keys.write(0), |stream| {
+        let (group, mut entries) = stream
+            .group_and_entries(name)
+            .ok_or_else(|| no_group_error(key, name))?;
+        if scan.count >= MIN_REFUSED_COUNT {
             return Err(CommandError::constant(
                 "ERR Insufficient memory, failed allocating transient memory, COUNT too high.",
             ));
         }
         if scan.cost_ns(group) > in_place_ns {
-            return Ok((None, StreamEdit::NOTHING));
+            return Ok((None, StreamEdit::UNCHANGED));
         }
         let (number, created) = group.find_or_create_consumer(consumer, scan.now_ms);
         group.consumer_mut(number).seen_ms = scan.now_ms;
-        let scanned = scan.run(group, number, protocol, &mut log, |id| entries.find(id));
-        let changes = (scanned.claims + scanned.deleted.len()) as u64;
+        let scanned = scan.scan_and_claim(group, number, protocol, &mut log, |id| entries.find(id));
+        let changes = (scanned.claimed_count + scanned.deleted.len()) as u64;
         Ok((Some(scanned), StreamEdit::with_consumer(created, changes)))
     })?;
     if matches!(scanned, Some(Some(_))) {
-        log.write(ctx.keys.effects, ctx.keys.db, key, name);
+        log.propagate(ctx.keys.effects, ctx.keys.db, key, name);
     }
-    match scanned.ok_or_else(|| no_group(key, name))? {
-        None => ctx.leave(),
+    match scanned.ok_or_else(|| no_group_error(key, name))? {
+        None => ctx.detach(),
         Some(scanned) => {
             let reply = &mut ctx.reply;
             reply.array(3);
-            reply_id(reply, scanned.next);
-            reply.array(scanned.claims);
+            reply_id(reply, scanned.next_start);
+            reply.array(scanned.claimed_count);
             reply.raw(&scanned.claimed);
             reply.array(scanned.deleted.len());
             for id in scanned.deleted {
@@ -286,15 +293,15 @@ fn xautoclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-impl Scan {
-    fn run<'e>(
+impl AutoClaimScan {
+    fn scan_and_claim<'e>(
         &self,
         group: &mut ConsumerGroup,
         consumer: ConsumerNumber,
         protocol: Protocol,
-        log: &mut GroupLog,
+        log: &mut GroupPropagation,
         mut find: impl FnMut(StreamId) -> Option<StreamEntry<'e>>,
-    ) -> Scanned {
+    ) -> AutoClaimResult {
         let (mut claims, mut deleted) = (0, Vec::new());
         let mut left = self.count as usize;
         let mut from = Bound::Included(self.start);
@@ -302,8 +309,8 @@ impl Scan {
             let mut behind = group.pending().range((from, Bound::Unbounded));
             behind.next().map(|(id, pending)| (*id, *pending))
         };
-        let claimed = reply_bytes(protocol, |reply| {
-            let mut looks = left.saturating_mul(LOOKS_PER_CLAIM);
+        let claimed = build_reply(protocol, |reply| {
+            let mut looks = left.saturating_mul(SCANNED_ENTRIES_PER_CLAIM);
             while looks > 0
                 && left > 0
                 && let Some((id, pending)) = next_pending(group, from)
@@ -311,7 +318,7 @@ impl Scan {
                 looks -= 1;
                 from = Bound::Excluded(id);
                 let Some(entry) = find(id) else {
-                    log.claimed(group.consumer(pending.consumer).name(), id, pending, group.last_id);
+                    log.add_claim(group.consumer(pending.consumer).name(), id, pending, group.last_id);
                     group.acknowledge(id);
                     deleted.push(id);
                     left -= 1;
@@ -322,21 +329,21 @@ impl Scan {
                 }
                 let claimed = PendingEntry {
                     delivered_ms: self.now_ms,
-                    deliveries: pending.deliveries + u64::from(!self.just_id),
+                    deliveries: pending.deliveries + u64::from(!self.is_just_id),
                     consumer,
                 };
-                claim(group, reply, &entry, claimed, self.just_id);
-                log.claimed(group.consumer(consumer).name(), id, claimed, group.last_id);
+                claim_entry(group, reply, &entry, claimed, self.is_just_id);
+                log.add_claim(group.consumer(consumer).name(), id, claimed, group.last_id);
                 group.consumer_mut(consumer).active_ms = self.now_ms;
                 claims += 1;
                 left -= 1;
             }
         });
-        Scanned {
+        AutoClaimResult {
             claimed,
-            claims,
+            claimed_count: claims,
             deleted,
-            next: next_pending(group, from).map_or(StreamId::MIN, |(id, _)| id),
+            next_start: next_pending(group, from).map_or(StreamId::MIN, |(id, _)| id),
         }
     }
 }

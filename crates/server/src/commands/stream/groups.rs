@@ -1,9 +1,10 @@
 //! XGROUP, which manages consumer groups, and XACK.
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
-use crate::commands::error::{CommandError, shown};
+use crate::commands::error::{CommandError, c_string_prefix};
 use crate::commands::stream::arguments::{
-    StreamEdit, all_ids, any_id, bad_subcommand, edit, edit_or_create, exact_id, integer, is_word, no_group_in_key,
+    StreamEdit, bad_subcommand_error, edit_or_create_stream, edit_stream, is_word, no_group_in_key_error,
+    parse_exact_id, parse_id, parse_ids, parse_integer,
 };
 
 /// The commands of this file and their handlers.
@@ -17,7 +18,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("xgroup|setid", leased(setid)),
 ];
 
-const NO_KEY: CommandError = CommandError::constant(
+const NO_KEY_ERROR: CommandError = CommandError::constant(
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option \
      to create an empty stream automatically.",
 );
@@ -27,22 +28,22 @@ const PENDING_NS: u64 = 100;
 
 /// The options of XGROUP CREATE and SETID.
 #[derive(Default)]
-struct Options {
-    make_stream: bool,
+struct GroupOptions {
+    creates_stream: bool,
     entries_read: Option<i64>,
 }
 
-impl Options {
-    fn parse(ctx: &Context<'_, '_>, may_make: bool) -> Result<Self, CommandError> {
-        let mut options = Options::default();
+impl GroupOptions {
+    fn parse(ctx: &Context<'_, '_>, may_create_stream: bool) -> Result<Self, CommandError> {
+        let mut options = GroupOptions::default();
         let mut index = 5;
         while index < ctx.argc() {
             let word = ctx.arg(index);
-            if may_make && is_word(word, "MKSTREAM") {
-                options.make_stream = true;
+            if may_create_stream && is_word(word, "MKSTREAM") {
+                options.creates_stream = true;
             } else if is_word(word, "ENTRIESREAD") && index + 1 < ctx.argc() {
                 index += 1;
-                options.entries_read = match integer(ctx.arg(index))? {
+                options.entries_read = match parse_integer(ctx.arg(index))? {
                     -1 => None,
                     read @ 0.. => Some(read),
                     _ => {
@@ -52,7 +53,7 @@ impl Options {
                     }
                 };
             } else {
-                return Err(bad_subcommand("XGROUP", ctx.arg(1)));
+                return Err(bad_subcommand_error("XGROUP", ctx.arg(1)));
             }
             index += 1;
         }
@@ -61,123 +62,126 @@ impl Options {
 }
 
 fn create(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let options = Options::parse(ctx, true)?;
+    let options = GroupOptions::parse(ctx, true)?;
     let (subcommand, name, word) = (ctx.arg(1), ctx.arg(3), ctx.arg(4));
     let too_many = ctx.argc() > 8;
-    let created = edit_or_create(ctx.keys.write(0), options.make_stream, |stream| {
+    let created = edit_or_create_stream(ctx.keys.write(0), options.creates_stream, |stream| {
         if too_many {
-            return Err(bad_subcommand("XGROUP", subcommand));
+            return Err(bad_subcommand_error("XGROUP", subcommand));
         }
-        let id = match shown(word) {
+        let id = match c_string_prefix(word) {
             b"$" => stream.last_id(),
-            _ => exact_id(word, 0)?,
+            _ => parse_exact_id(word, 0)?,
         };
         match stream.create_group(name, id, options.entries_read) {
-            Some(_) => Ok(((), StreamEdit::event("xgroup-create").beside_entries())),
+            Some(_) => Ok(((), StreamEdit::with_event("xgroup-create").without_watches())),
             None => Err(CommandError::constant("BUSYGROUP Consumer Group name already exists")),
         }
     })?;
     match created {
         Some(()) => ctx.reply.ok(),
-        None => return Err(NO_KEY),
+        None => return Err(NO_KEY_ERROR),
     }
     Ok(())
 }
 
 fn setid(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let options = Options::parse(ctx, false)?;
+    let options = GroupOptions::parse(ctx, false)?;
     let (subcommand, key, name, word) = (ctx.arg(1), ctx.arg(2), ctx.arg(3), ctx.arg(4));
     let arguments = ctx.argc();
-    let set = edit(ctx.keys.write(0), |stream| {
+    let set = edit_stream(ctx.keys.write(0), |stream| {
         let last = stream.last_id();
-        let group = stream.group_mut(name).ok_or_else(|| no_group_in_key(key, name))?;
+        let group = stream.group_mut(name).ok_or_else(|| no_group_in_key_error(key, name))?;
         if !matches!(arguments, 5 | 7) {
-            return Err(bad_subcommand("XGROUP", subcommand));
+            return Err(bad_subcommand_error("XGROUP", subcommand));
         }
-        group.last_id = match shown(word) {
+        group.last_id = match c_string_prefix(word) {
             b"$" => last,
-            _ => any_id(word, 0)?,
+            _ => parse_id(word, 0)?,
         };
         group.entries_read = options.entries_read;
-        Ok(((), StreamEdit::event("xgroup-setid").that_wakes_nobody()))
+        Ok(((), StreamEdit::with_event("xgroup-setid").without_waiters()))
     })?;
     match set {
         Some(()) => ctx.reply.ok(),
-        None => return Err(NO_KEY),
+        None => return Err(NO_KEY_ERROR),
     }
     Ok(())
 }
 
 fn destroy(ctx: &mut Context<'_, '_>) -> CommandResult {
     let name = ctx.arg(3);
-    let in_place_ns = ctx.in_place_ns();
-    let destroyed = edit(ctx.keys.write(0), |stream| {
+    let in_place_ns = ctx.max_worker_ns();
+    let destroyed = edit_stream(ctx.keys.write(0), |stream| {
         let pending = stream.group(name).map_or(0, |group| group.pending().len() as u64);
         if pending * PENDING_NS > in_place_ns {
-            return Ok((None, StreamEdit::NOTHING));
+            return Ok((None, StreamEdit::UNCHANGED));
         }
         let destroyed = stream.destroy_group(name);
         let edited = if destroyed {
-            StreamEdit::event("xgroup-destroy").beside_entries()
+            StreamEdit::with_event("xgroup-destroy").without_watches()
         } else {
-            StreamEdit::NOTHING
+            StreamEdit::UNCHANGED
         };
         Ok((Some(destroyed), edited))
     })?;
-    match destroyed.ok_or(NO_KEY)? {
+    match destroyed.ok_or(NO_KEY_ERROR)? {
         Some(destroyed) => ctx.reply.integer(i64::from(destroyed)),
-        None => ctx.leave(),
+        None => ctx.detach(),
     }
     Ok(())
 }
 
 fn createconsumer(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (key, name, consumer, now_ms) = (ctx.arg(2), ctx.arg(3), ctx.arg(4), ctx.now_ms as i64);
-    let created = edit(ctx.keys.write(0), |stream| {
-        let group = stream.group_mut(name).ok_or_else(|| no_group_in_key(key, name))?;
+    let created = edit_stream(ctx.keys.write(0), |stream| {
+        let group = stream.group_mut(name).ok_or_else(|| no_group_in_key_error(key, name))?;
         let (_, created) = group.find_or_create_consumer(consumer, now_ms);
         Ok((created, StreamEdit::with_consumer(created, 0)))
     })?;
-    ctx.reply.integer(i64::from(created.ok_or(NO_KEY)?));
+    ctx.reply.integer(i64::from(created.ok_or(NO_KEY_ERROR)?));
     Ok(())
 }
 
 fn delconsumer(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (key, name, consumer) = (ctx.arg(2), ctx.arg(3), ctx.arg(4));
-    let in_place_ns = ctx.in_place_ns();
-    let removed = edit(ctx.keys.write(0), |stream| {
-        let group = stream.group_mut(name).ok_or_else(|| no_group_in_key(key, name))?;
+    let in_place_ns = ctx.max_worker_ns();
+    let removed = edit_stream(ctx.keys.write(0), |stream| {
+        let group = stream.group_mut(name).ok_or_else(|| no_group_in_key_error(key, name))?;
         let pending = group
             .find_consumer(consumer)
             .map_or(0, |number| group.consumer(number).pending().len() as u64);
         if pending * PENDING_NS > in_place_ns {
-            return Ok((None, StreamEdit::NOTHING));
+            return Ok((None, StreamEdit::UNCHANGED));
         }
         Ok(match group.remove_consumer(consumer) {
-            Some(pending) => (Some(pending), StreamEdit::event("xgroup-delconsumer").beside_entries()),
-            None => (Some(0), StreamEdit::NOTHING),
+            Some(pending) => (
+                Some(pending),
+                StreamEdit::with_event("xgroup-delconsumer").without_watches(),
+            ),
+            None => (Some(0), StreamEdit::UNCHANGED),
         })
     })?;
-    match removed.ok_or(NO_KEY)? {
+    match removed.ok_or(NO_KEY_ERROR)? {
         Some(pending) => ctx.reply.integer(pending as i64),
-        None => ctx.leave(),
+        None => ctx.detach(),
     }
     Ok(())
 }
 
 fn xack(ctx: &mut Context<'_, '_>) -> CommandResult {
     let name = ctx.arg(2);
-    if ctx.leaves_worker(ctx.argc() as u64 * PENDING_NS) {
+    if ctx.detach_if_long(ctx.argc() as u64 * PENDING_NS) {
         return Ok(());
     }
     let words = ctx.args.iter();
-    let acknowledged = edit(ctx.keys.write(0), |stream| {
+    let acknowledged = edit_stream(ctx.keys.write(0), |stream| {
         let Some(group) = stream.group_mut(name) else {
-            return Ok((0, StreamEdit::NOTHING));
+            return Ok((0, StreamEdit::UNCHANGED));
         };
-        let ids = all_ids(words.skip(3))?;
+        let ids = parse_ids(words.skip(3))?;
         let released = ids.into_iter().filter(|id| group.acknowledge(*id)).count() as u64;
-        Ok((released, StreamEdit::quietly(released)))
+        Ok((released, StreamEdit::without_event(released)))
     })?;
     ctx.reply.integer(acknowledged.unwrap_or(0) as i64);
     Ok(())

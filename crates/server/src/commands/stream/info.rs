@@ -6,7 +6,8 @@ use weft_values::stream::{ConsumerGroup, NEVER_ACTIVE, Stream, StreamConsumer, S
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::stream::arguments::{
-    bad_subcommand, integer, is_word, no_group_in_key, range_cost_ns, reply_entry, reply_id, stream_of,
+    bad_subcommand_error, entry_as_stream, is_word, no_group_in_key_error, parse_integer, range_cost_ns, reply_entry,
+    reply_id,
 };
 
 /// The commands of this file and their handlers.
@@ -22,21 +23,21 @@ const FULL_COUNT: usize = 10;
 /// The times for counting the nodes of a block, for writing a group or consumer to a reply, and for writing a pending
 /// entry, in nanoseconds.
 const BLOCK_NS: u64 = 10;
-const DESCRIBE_NS: u64 = 400;
+const DESCRIBE_GROUP_NS: u64 = 400;
 const PENDING_NS: u64 = 100;
 
 fn stream(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let found = stream_of(ctx.keys.read(0))?.is_some();
+    let found = entry_as_stream(ctx.keys.read(0))?.is_some();
     if !found {
         return Err(CommandError::NO_SUCH_KEY);
     }
-    let full = full_count(ctx)?;
-    let in_place_ns = ctx.in_place_ns();
-    let Some(stream) = stream_of(ctx.keys.read(0))? else {
+    let full = parse_full_count(ctx)?;
+    let in_place_ns = ctx.max_worker_ns();
+    let Some(stream) = entry_as_stream(ctx.keys.read(0))? else {
         return Err(CommandError::NO_SUCH_KEY);
     };
     if cost_ns(stream, full) > in_place_ns {
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
     let reply = &mut ctx.reply;
@@ -56,8 +57,8 @@ fn stream(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Returns the number of entries that FULL shows; `None` without FULL.
-fn full_count(ctx: &Context<'_, '_>) -> Result<Option<usize>, CommandError> {
-    let refusal = || bad_subcommand("XINFO", ctx.arg(1));
+fn parse_full_count(ctx: &Context<'_, '_>) -> Result<Option<usize>, CommandError> {
+    let refusal = || bad_subcommand_error("XINFO", ctx.arg(1));
     match ctx.argc() {
         3 => return Ok(None),
         4 | 6 if is_word(ctx.arg(3), "FULL") => {}
@@ -69,7 +70,7 @@ fn full_count(ctx: &Context<'_, '_>) -> Result<Option<usize>, CommandError> {
     if !is_word(ctx.arg(4), "COUNT") {
         return Err(refusal());
     }
-    Ok(Some(match integer(ctx.arg(5))? {
+    Ok(Some(match parse_integer(ctx.arg(5))? {
         0 => usize::MAX,
         count @ 1.. => usize::try_from(count).unwrap_or(usize::MAX),
         _ => FULL_COUNT,
@@ -88,7 +89,7 @@ fn cost_ns(stream: &Stream, full: Option<usize>) -> u64 {
             let described = 1 + group.consumers().len() as u64;
             // Each pending entry is shown with its group and with its consumer.
             let pending = group.pending().len().min(count.saturating_mul(described as usize)) as u64;
-            described * DESCRIBE_NS + 2 * pending * PENDING_NS
+            described * DESCRIBE_GROUP_NS + 2 * pending * PENDING_NS
         })
         .sum();
     nodes + groups + range_cost_ns(stream, StreamId::MIN, StreamId::MAX, count as u64)
@@ -192,12 +193,12 @@ fn reply_progress(reply: &mut Reply<'_>, stream: &Stream, group: &ConsumerGroup)
     reply.bulk(b"last-delivered-id");
     reply_id(reply, group.last_id);
     reply.bulk(b"entries-read");
-    reply_known(reply, group.entries_read);
+    reply_integer_or_null(reply, group.entries_read);
     reply.bulk(b"lag");
-    reply_known(reply, stream.metadata().lag(group));
+    reply_integer_or_null(reply, stream.metadata().lag(group));
 }
 
-fn reply_known(reply: &mut Reply<'_>, number: Option<i64>) {
+fn reply_integer_or_null(reply: &mut Reply<'_>, number: Option<i64>) {
     match number {
         Some(number) => reply.integer(number),
         None => reply.null(),
@@ -205,13 +206,13 @@ fn reply_known(reply: &mut Reply<'_>, number: Option<i64>) {
 }
 
 fn groups(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let in_place_ns = ctx.in_place_ns();
-    let Some(stream) = stream_of(ctx.keys.read(0))? else {
+    let in_place_ns = ctx.max_worker_ns();
+    let Some(stream) = entry_as_stream(ctx.keys.read(0))? else {
         return Err(CommandError::NO_SUCH_KEY);
     };
     let groups = stream.groups();
-    if groups.len() as u64 * DESCRIBE_NS > in_place_ns {
-        ctx.leave();
+    if groups.len() as u64 * DESCRIBE_GROUP_NS > in_place_ns {
+        ctx.detach();
         return Ok(());
     }
     let reply = &mut ctx.reply;
@@ -231,13 +232,13 @@ fn groups(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn consumers(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (key, name, now_ms) = (ctx.arg(2), ctx.arg(3), ctx.now_ms as i64);
-    let in_place_ns = ctx.in_place_ns();
-    let Some(stream) = stream_of(ctx.keys.read(0))? else {
+    let in_place_ns = ctx.max_worker_ns();
+    let Some(stream) = entry_as_stream(ctx.keys.read(0))? else {
         return Err(CommandError::NO_SUCH_KEY);
     };
-    let group = stream.group(name).ok_or_else(|| no_group_in_key(key, name))?;
-    if group.consumers().len() as u64 * DESCRIBE_NS > in_place_ns {
-        ctx.leave();
+    let group = stream.group(name).ok_or_else(|| no_group_in_key_error(key, name))?;
+    if group.consumers().len() as u64 * DESCRIBE_GROUP_NS > in_place_ns {
+        ctx.detach();
         return Ok(());
     }
     let reply = &mut ctx.reply;

@@ -3,28 +3,28 @@
 
 use weft_values::stream::{ConsumerGroup, PendingEntry, Stream, StreamId, TrimTarget};
 
-use crate::commands::stream::arguments::id_text;
+use crate::commands::stream::arguments::format_id;
 use crate::keyspace::effects::Effects;
 
 /// Returns an ID as text.
-pub fn shown(id: StreamId) -> Vec<u8> {
-    id_text(id, &mut [0; 41]).to_vec()
+pub fn id_to_bytes(id: StreamId) -> Vec<u8> {
+    format_id(id, &mut [0; 41]).to_vec()
 }
 
 /// Returns the exact threshold to which a stream was trimmed. An approximate trim may keep more entries than its
 /// argument says.
-pub fn exact_trim(stream: &Stream, keep: TrimTarget) -> Vec<u8> {
+pub fn exact_trim_argument(stream: &Stream, keep: TrimTarget) -> Vec<u8> {
     match keep {
         TrimTarget::MaxLength(_) => stream.length().to_string().into_bytes(),
         TrimTarget::MinId(_) => match stream.entries(StreamId::MIN, StreamId::MAX).next() {
-            Some(first) => shown(first.id),
-            None => shown(StreamId::MAX),
+            Some(first) => id_to_bytes(first.id),
+            None => id_to_bytes(StreamId::MAX),
         },
     }
 }
 
 /// A pending entry with its consumer.
-struct Claim {
+struct PropagatedClaim {
     id: StreamId,
     consumer: Vec<u8>,
     pending: PendingEntry,
@@ -33,35 +33,35 @@ struct Claim {
 
 /// The changes to a group, for propagation.
 #[derive(Default)]
-pub struct GroupLog {
-    wanted: bool,
-    created: Option<Vec<u8>>,
-    claims: Vec<Claim>,
-    moved_to: Option<(StreamId, i64)>,
+pub struct GroupPropagation {
+    is_enabled: bool,
+    created_consumer: Option<Vec<u8>>,
+    claims: Vec<PropagatedClaim>,
+    last_delivered: Option<(StreamId, i64)>,
 }
 
-impl GroupLog {
+impl GroupPropagation {
     /// Returns an empty record. `wanted` is `true` if changes are propagated.
-    pub fn new(wanted: bool) -> Self {
-        GroupLog {
-            wanted,
-            ..GroupLog::default()
+    pub fn new(is_enabled: bool) -> Self {
+        GroupPropagation {
+            is_enabled,
+            ..GroupPropagation::default()
         }
     }
 
     /// Records that a consumer was created that has no pending entries. A consumer with pending entries is created by
     /// their XCLAIM commands.
-    pub fn created(&mut self, consumer: &[u8]) {
-        if self.wanted {
-            self.created = Some(consumer.to_vec());
+    pub fn add_created_consumer(&mut self, consumer: &[u8]) {
+        if self.is_enabled {
+            self.created_consumer = Some(consumer.to_vec());
         }
     }
 
     /// Records that an entry is now pending for a consumer. It also records an entry that was pending but is deleted:
     /// the propagated XCLAIM then removes it from the group.
-    pub fn claimed(&mut self, consumer: &[u8], id: StreamId, pending: PendingEntry, last_id: StreamId) {
-        if self.wanted {
-            self.claims.push(Claim {
+    pub fn add_claim(&mut self, consumer: &[u8], id: StreamId, pending: PendingEntry, last_id: StreamId) {
+        if self.is_enabled {
+            self.claims.push(PropagatedClaim {
                 id,
                 consumer: consumer.to_vec(),
                 pending,
@@ -71,18 +71,18 @@ impl GroupLog {
     }
 
     /// Records that the group's last delivered ID has advanced.
-    pub fn moved(&mut self, group: &ConsumerGroup) {
-        if self.wanted {
-            self.moved_to = Some((group.last_id, group.entries_read.unwrap_or(-1)));
+    pub fn set_last_delivered(&mut self, group: &ConsumerGroup) {
+        if self.is_enabled {
+            self.last_delivered = Some((group.last_id, group.entries_read.unwrap_or(-1)));
         }
     }
 
     /// Propagates the recorded changes instead of the current command.
-    pub fn write(self, effects: &mut Effects, db: usize, key: &[u8], group: &[u8]) {
-        if !self.wanted {
+    pub fn propagate(self, effects: &mut Effects, db: usize, key: &[u8], group: &[u8]) {
+        if !self.is_enabled {
             return;
         }
-        if let Some(consumer) = &self.created {
+        if let Some(consumer) = &self.created_consumer {
             effects.log_also(db, &[b"XGROUP", b"CREATECONSUMER", key, group, consumer]);
         }
         for claim in &self.claims {
@@ -94,7 +94,7 @@ impl GroupLog {
                 group,
                 &claim.consumer,
                 b"0",
-                id_text(claim.id, &mut id),
+                format_id(claim.id, &mut id),
                 b"TIME",
                 time.format(claim.pending.delivered_ms).as_bytes(),
                 b"RETRYCOUNT",
@@ -102,18 +102,18 @@ impl GroupLog {
                 b"FORCE",
                 b"JUSTID",
                 b"LASTID",
-                id_text(claim.last_id, &mut last_id),
+                format_id(claim.last_id, &mut last_id),
             ];
             effects.log_also(db, &words);
         }
-        if let Some((last_id, entries_read)) = self.moved_to {
+        if let Some((last_id, entries_read)) = self.last_delivered {
             let (mut id, mut read) = ([0; 41], itoa::Buffer::new());
             let words: [&[u8]; 7] = [
                 b"XGROUP",
                 b"SETID",
                 key,
                 group,
-                id_text(last_id, &mut id),
+                format_id(last_id, &mut id),
                 b"ENTRIESREAD",
                 read.format(entries_read).as_bytes(),
             ];

@@ -15,17 +15,18 @@ use weft_values::stream::{AppendError, BlockLimits, Stream, StreamId, TrimOption
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use crate::commands::stream::arguments::{
-    OpenId, StreamEdit, all_ids, edit, edit_or_create, exact_id, integer, is_word, open_id, range_cost_ns, range_end,
-    range_start, reply_entry, reply_id, stream_of,
+    PartialStreamId, StreamEdit, edit_or_create_stream, edit_stream, entry_as_stream, is_word, parse_exact_id,
+    parse_ids, parse_integer, parse_partial_id, parse_range_end, parse_range_start, range_cost_ns, reply_entry,
+    reply_id,
 };
-use crate::commands::stream::log::{exact_trim, shown};
+use crate::commands::stream::log::{exact_trim_argument, id_to_bytes};
 use crate::net::client::ClientFlags;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 use weft_config::{Config, id};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("xadd", leased(xadd).of_end(ListEnd::Tail)),
+    ("xadd", leased(xadd).with_list_end(ListEnd::Tail)),
     ("xdel", leased(xdel)),
     ("xlen", leased(xlen)),
     ("xrange", leased(xrange)),
@@ -35,79 +36,79 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 /// The options of XADD and XTRIM.
-struct Options {
-    create: bool,
+struct XaddOptions {
+    creates_stream: bool,
     trim: Option<TrimTarget>,
-    whole_blocks: bool,
+    is_approximate: bool,
     /// The index of the argument that is the trimming threshold.
-    trim_at: usize,
+    trim_argument: usize,
     /// The largest number of entries to remove (LIMIT).
     limit: Option<u64>,
     /// The ID of the new entry; `None` for `*`.
-    id: Option<OpenId>,
+    id: Option<PartialStreamId>,
     /// The index of the first argument after the options.
-    end: usize,
+    end_index: usize,
 }
 
 /// The command whose options are parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Grammar {
+enum TrimGrammar {
     Xadd,
     Xtrim,
 }
 
 /// The number of blocks whose entries approximate trimming removes at most without a LIMIT.
-const TRIM_BLOCKS: i64 = 100;
+const MAX_TRIMMED_BLOCKS: i64 = 100;
 /// The number of entries that approximate trimming removes at most if blocks may have any number of entries.
-const TRIM_DEFAULT: u64 = 10_000;
+const DEFAULT_TRIM_LIMIT: u64 = 10_000;
 /// The upper limit for the number of entries that approximate trimming removes without a LIMIT.
-const TRIM_MAX: u64 = 1_000_000;
+const MAX_TRIM_LIMIT: u64 = 1_000_000;
 
-impl Options {
-    fn parse(ctx: &Context<'_, '_>, grammar: Grammar) -> Result<Self, CommandError> {
-        let xadd = grammar == Grammar::Xadd;
-        let mut options = Options {
-            create: true,
+impl XaddOptions {
+    fn parse(ctx: &Context<'_, '_>, grammar: TrimGrammar) -> Result<Self, CommandError> {
+        let xadd = grammar == TrimGrammar::Xadd;
+        let mut options = XaddOptions {
+            creates_stream: true,
             trim: None,
-            whole_blocks: false,
-            trim_at: 0,
+            is_approximate: false,
+            trim_argument: 0,
             limit: None,
             id: None,
-            end: 2,
+            end_index: 2,
         };
-        while options.end < ctx.argc() {
-            let word = ctx.arg(options.end);
-            let more = options.end + 1 < ctx.argc();
+        while options.end_index < ctx.argc() {
+            let word = ctx.arg(options.end_index);
+            let more = options.end_index + 1 < ctx.argc();
             if xadd && is_word(word, "*") {
                 break;
             } else if more && is_word(word, "MAXLEN") {
-                options.parse_trim(ctx, |word| match integer(word)? {
+                options.parse_trim(ctx, |word| match parse_integer(word)? {
                     length @ 0.. => Ok(TrimTarget::MaxLength(length as u64)),
                     _ => Err(CommandError::constant("ERR The MAXLEN argument must be >= 0.")),
                 })?;
             } else if more && is_word(word, "MINID") {
-                options.parse_trim(ctx, |word| exact_id(word, 0).map(TrimTarget::MinId))?;
+                options.parse_trim(ctx, |word| parse_exact_id(word, 0).map(TrimTarget::MinId))?;
             } else if more && is_word(word, "LIMIT") {
-                options.end += 1;
-                let limit = u64::try_from(integer(ctx.arg(options.end))?)
+                options.end_index += 1;
+                let limit = u64::try_from(parse_integer(ctx.arg(options.end_index))?)
                     .map_err(|_| CommandError::constant("ERR The LIMIT argument must be >= 0."))?;
                 options.limit = Some(limit);
             } else if xadd && is_word(word, "NOMKSTREAM") {
-                options.create = false;
+                options.creates_stream = false;
             } else if xadd {
-                options.id = Some(open_id(word)?);
+                options.id = Some(parse_partial_id(word)?);
                 break;
             } else {
                 return Err(CommandError::SYNTAX);
             }
-            options.end += 1;
+            options.end_index += 1;
         }
         if ctx.client.flags.contains(ClientFlags::REPLAY) {
             // The log states the exact threshold to which the stream was trimmed, so the replay trims without a limit.
             options.limit = options.trim.map(|_| 0);
             return Ok(options);
         }
-        options.check(grammar)
+        options.check_options(grammar)
     }
 
     /// Parses the arguments after MAXLEN or MINID. `end` is then the index of the last of them.
@@ -121,24 +122,24 @@ impl Options {
                 "ERR syntax error, MAXLEN and MINID options at the same time are not compatible",
             ));
         }
-        self.end += 1;
-        if self.end + 1 < ctx.argc() {
-            self.whole_blocks = is_word(ctx.arg(self.end), "~");
-            if self.whole_blocks || is_word(ctx.arg(self.end), "=") {
-                self.end += 1;
+        self.end_index += 1;
+        if self.end_index + 1 < ctx.argc() {
+            self.is_approximate = is_word(ctx.arg(self.end_index), "~");
+            if self.is_approximate || is_word(ctx.arg(self.end_index), "=") {
+                self.end_index += 1;
             }
         }
-        self.trim = Some(read(ctx.arg(self.end))?);
-        self.trim_at = self.end;
+        self.trim = Some(read(ctx.arg(self.end_index))?);
+        self.trim_argument = self.end_index;
         Ok(())
     }
 
-    fn check(self, grammar: Grammar) -> Result<Self, CommandError> {
+    fn check_options(self, grammar: TrimGrammar) -> Result<Self, CommandError> {
         let refusal = if self.trim.is_none() && self.limit.is_some_and(|limit| limit > 0) {
             "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy"
-        } else if self.trim.is_none() && grammar == Grammar::Xtrim {
+        } else if self.trim.is_none() && grammar == TrimGrammar::Xtrim {
             "ERR syntax error, XTRIM must be called with a trimming strategy"
-        } else if self.limit.is_some() && !self.whole_blocks {
+        } else if self.limit.is_some() && !self.is_approximate {
             "ERR syntax error, LIMIT cannot be used without the special ~ option"
         } else {
             return Ok(self);
@@ -146,20 +147,23 @@ impl Options {
         Err(CommandError::constant(refusal))
     }
 
-    fn trim(&self, config: &Config) -> Option<TrimOptions> {
+    fn trim_options(&self, config: &Config) -> Option<TrimOptions> {
         let limit = match self.limit {
             Some(limit) => limit,
-            None if self.whole_blocks => {
-                match config.integer(id::STREAM_NODE_MAX_ENTRIES).saturating_mul(TRIM_BLOCKS) {
-                    limit @ 1.. => (limit as u64).min(TRIM_MAX),
-                    _ => TRIM_DEFAULT,
+            None if self.is_approximate => {
+                match config
+                    .integer(id::STREAM_NODE_MAX_ENTRIES)
+                    .saturating_mul(MAX_TRIMMED_BLOCKS)
+                {
+                    limit @ 1.. => (limit as u64).min(MAX_TRIM_LIMIT),
+                    _ => DEFAULT_TRIM_LIMIT,
                 }
             }
             None => 0,
         };
         self.trim.map(|keep| TrimOptions {
             strategy: keep,
-            is_approximate: self.whole_blocks,
+            is_approximate: self.is_approximate,
             limit,
         })
     }
@@ -167,14 +171,14 @@ impl Options {
 
 /// Propagates XADD or XTRIM with the generated ID and the exact trimming threshold.
 #[cold]
-fn log_exactly(ctx: &mut Context<'_, '_>, options: &Options, id: Option<&[u8]>, kept: Option<&[u8]>) {
+fn propagate_exactly(ctx: &mut Context<'_, '_>, options: &XaddOptions, id: Option<&[u8]>, kept: Option<&[u8]>) {
     let mut words: Vec<&[u8]> = ctx.args.iter().collect();
     if let Some(kept) = kept {
-        words[options.trim_at - 1] = b"=";
-        words[options.trim_at] = kept;
+        words[options.trim_argument - 1] = b"=";
+        words[options.trim_argument] = kept;
     }
     if let Some(id) = id {
-        words[options.end] = id;
+        words[options.end_index] = id;
     }
     ctx.keys.effects.log_instead(&words);
 }
@@ -187,14 +191,14 @@ fn block_limits(config: &Config) -> BlockLimits {
 }
 
 /// Returns the ID of a new entry; `None` if the IDs are exhausted.
-fn next_id(last: StreamId, wanted: Option<OpenId>, now_ms: u64) -> Option<StreamId> {
-    match wanted {
-        Some(OpenId { id, open: false }) => Some(id),
-        Some(OpenId { id, .. }) if id.ms == last.ms => {
+fn generate_id(last: StreamId, requested: Option<PartialStreamId>, now_ms: u64) -> Option<StreamId> {
+    match requested {
+        Some(PartialStreamId { id, is_open: false }) => Some(id),
+        Some(PartialStreamId { id, .. }) if id.ms == last.ms => {
             let seq = last.seq.checked_add(1)?;
             Some(StreamId::new(id.ms, seq))
         }
-        Some(OpenId { id, .. }) => Some(id),
+        Some(PartialStreamId { id, .. }) => Some(id),
         None if now_ms > last.ms => Some(StreamId::new(now_ms, 0)),
         None => last.next(),
     }
@@ -204,15 +208,15 @@ const ID_NOT_LARGER: CommandError =
     CommandError::constant("ERR The ID specified in XADD is equal or smaller than the target stream top item");
 
 /// The entry that XADD adds.
-struct NewEntry<'a> {
+struct XaddEntry<'a> {
     args: Args<'a>,
     first_field: usize,
-    id: Option<OpenId>,
+    id: Option<PartialStreamId>,
     now_ms: u64,
     limits: BlockLimits,
 }
 
-impl NewEntry<'_> {
+impl XaddEntry<'_> {
     #[inline]
     fn append_to(&self, stream: &mut Stream) -> Result<StreamId, CommandError> {
         let (args, first) = (self.args, self.first_field);
@@ -222,7 +226,7 @@ impl NewEntry<'_> {
                 "ERR The stream has exhausted the last possible ID, unable to add more items",
             ));
         }
-        let id = next_id(last, self.id, self.now_ms).ok_or(ID_NOT_LARGER)?;
+        let id = generate_id(last, self.id, self.now_ms).ok_or(ID_NOT_LARGER)?;
         let pairs = (0..(args.len() - first) / 2).map(|pair| {
             let name = first + 2 * pair;
             (args.argument(name), args.argument(name + 1))
@@ -236,79 +240,79 @@ impl NewEntry<'_> {
 }
 
 fn xadd(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let options = Options::parse(ctx, Grammar::Xadd)?;
-    let first_field = options.end + 1;
+    let options = XaddOptions::parse(ctx, TrimGrammar::Xadd)?;
+    let first_field = options.end_index + 1;
     let fields = ctx.argc().saturating_sub(first_field);
     if fields < 2 || !fields.is_multiple_of(2) {
         return Err(CommandError::constant(
             "ERR wrong number of arguments for 'xadd' command",
         ));
     }
-    if options.id.is_some_and(|id| !id.open && id.id == StreamId::MIN) {
+    if options.id.is_some_and(|id| !id.is_open && id.id == StreamId::MIN) {
         return Err(CommandError::constant(
             "ERR The ID specified in XADD must be greater than 0-0",
         ));
     }
-    let trim = options.trim(&ctx.server.config);
-    let entry = NewEntry {
+    let trim = options.trim_options(&ctx.server.config);
+    let entry = XaddEntry {
         args: ctx.args,
         first_field,
         id: options.id,
         now_ms: ctx.now_ms,
         limits: block_limits(&ctx.server.config),
     };
-    let in_place_ns = ctx.in_place_ns();
-    let rounds = (ctx.keys.effects.is_logging() && options.whole_blocks)
+    let in_place_ns = ctx.max_worker_ns();
+    let rounds = (ctx.keys.effects.is_logging() && options.is_approximate)
         .then_some(options.trim)
         .flatten();
     let mut kept = None;
-    let added = edit_or_create(ctx.keys.write(0), options.create, |stream| {
+    let added = edit_or_create_stream(ctx.keys.write(0), options.creates_stream, |stream| {
         if trim.is_some_and(|trim| trim_cost_ns(stream, trim) > in_place_ns) {
-            return Ok((None, StreamEdit::NOTHING));
+            return Ok((None, StreamEdit::UNCHANGED));
         }
         let id = entry.append_to(stream)?;
-        let mut edited = StreamEdit::event("xadd");
+        let mut edited = StreamEdit::with_event("xadd");
         if trim.is_some_and(|trim| stream.trim(trim) > 0) {
-            edited.second = Some(TRIMMED);
+            edited.second_event = Some(TRIM_EVENT);
         }
-        kept = rounds.map(|keep| exact_trim(stream, keep));
+        kept = rounds.map(|keep| exact_trim_argument(stream, keep));
         Ok((Some(id), edited))
     })?;
     match added {
         None => ctx.reply.null(),
         Some(Some(id)) => {
             reply_id(&mut ctx.reply, id);
-            let made = options.id.is_none_or(|id| id.open);
+            let made = options.id.is_none_or(|id| id.is_open);
             if ctx.keys.effects.is_logging() && (made || kept.is_some()) {
-                let id = made.then(|| shown(id));
-                log_exactly(ctx, &options, id.as_deref(), kept.as_deref());
+                let id = made.then(|| id_to_bytes(id));
+                propagate_exactly(ctx, &options, id.as_deref(), kept.as_deref());
             }
         }
-        Some(None) => ctx.leave(),
+        Some(None) => ctx.detach(),
     }
     Ok(())
 }
 
 fn xlen(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let length = stream_of(ctx.keys.read(0))?.map_or(0, Stream::length);
+    let length = entry_as_stream(ctx.keys.read(0))?.map_or(0, Stream::length);
     ctx.reply.integer(length as i64);
     Ok(())
 }
 
 fn xrange(ctx: &mut Context<'_, '_>) -> CommandResult {
-    range(ctx, 2, 3, false)
+    reply_range(ctx, 2, 3, false)
 }
 
 fn xrevrange(ctx: &mut Context<'_, '_>) -> CommandResult {
-    range(ctx, 3, 2, true)
+    reply_range(ctx, 3, 2, true)
 }
 
-fn range(ctx: &mut Context<'_, '_>, start: usize, end: usize, backwards: bool) -> CommandResult {
-    let start = range_start(ctx.arg(start))?;
-    let end = range_end(ctx.arg(end))?;
-    let count = range_count(ctx)?;
-    let in_place_ns = ctx.in_place_ns();
-    let Some(stream) = stream_of(ctx.keys.read(0))? else {
+fn reply_range(ctx: &mut Context<'_, '_>, start: usize, end: usize, is_reverse: bool) -> CommandResult {
+    let start = parse_range_start(ctx.arg(start))?;
+    let end = parse_range_end(ctx.arg(end))?;
+    let count = parse_range_count(ctx)?;
+    let in_place_ns = ctx.max_worker_ns();
+    let Some(stream) = entry_as_stream(ctx.keys.read(0))? else {
         ctx.reply.array(0);
         return Ok(());
     };
@@ -317,7 +321,7 @@ fn range(ctx: &mut Context<'_, '_>, start: usize, end: usize, backwards: bool) -
         return Ok(());
     }
     if range_cost_ns(stream, start, end, count) > in_place_ns {
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
     let reply = &mut ctx.reply;
@@ -328,7 +332,7 @@ fn range(ctx: &mut Context<'_, '_>, start: usize, end: usize, backwards: bool) -
         reply_entry(reply, &entry);
         sent += 1;
     };
-    if backwards {
+    if is_reverse {
         stream.entries_backwards(start, end).take(count).for_each(&mut send);
     } else {
         stream.entries(start, end).take(count).for_each(&mut send);
@@ -338,14 +342,14 @@ fn range(ctx: &mut Context<'_, '_>, start: usize, end: usize, backwards: bool) -
 }
 
 /// Parses the COUNT option of XRANGE and XREVRANGE.
-fn range_count(ctx: &Context<'_, '_>) -> Result<u64, CommandError> {
+fn parse_range_count(ctx: &Context<'_, '_>) -> Result<u64, CommandError> {
     let mut count = u64::MAX;
     let mut index = 4;
     while index < ctx.argc() {
         if index + 1 == ctx.argc() || !is_word(ctx.arg(index), "COUNT") {
             return Err(CommandError::SYNTAX);
         }
-        count = integer(ctx.arg(index + 1))?.max(0) as u64;
+        count = parse_integer(ctx.arg(index + 1))?.max(0) as u64;
         index += 2;
     }
     Ok(count)
@@ -353,16 +357,16 @@ fn range_count(ctx: &Context<'_, '_>) -> Result<u64, CommandError> {
 
 fn xdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     let words = ctx.args.iter();
-    let deleted = edit(ctx.keys.write(0), |stream| {
-        let ids = all_ids(words.skip(2))?;
+    let deleted = edit_stream(ctx.keys.write(0), |stream| {
+        let ids = parse_ids(words.skip(2))?;
         let deleted = ids.into_iter().filter(|id| stream.delete(*id)).count() as u64;
         if deleted == 0 {
-            return Ok((0, StreamEdit::NOTHING));
+            return Ok((0, StreamEdit::UNCHANGED));
         }
         stream.update_first_id();
         let edited = StreamEdit {
-            times: deleted,
-            ..StreamEdit::event("xdel")
+            dirty_count: deleted,
+            ..StreamEdit::with_event("xdel")
         };
         Ok((deleted, edited))
     })?;
@@ -370,11 +374,11 @@ fn xdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-const TRIMMED: Event = Event::stream("xtrim");
+const TRIM_EVENT: KeyspaceEvent = KeyspaceEvent::stream("xtrim");
 /// The time for removing a block, in nanoseconds.
 const BLOCK_REMOVAL_NS: u64 = 100;
 /// The number of blocks at which counting stops, because the estimate is high in any case.
-const MANY_BLOCKS: usize = 1 << 14;
+const MAX_BLOCKS_ON_WORKER: usize = 1 << 14;
 
 /// Returns the estimated time for trimming, in nanoseconds.
 fn trim_cost_ns(stream: &Stream, trim: TrimOptions) -> u64 {
@@ -392,32 +396,32 @@ fn trim_cost_ns(stream: &Stream, trim: TrimOptions) -> u64 {
         }
         TrimTarget::MinId(id) => {
             let older = blocks.iter().take_while(|(base, _)| **base < id);
-            older.take(MANY_BLOCKS).count() as u64
+            older.take(MAX_BLOCKS_ON_WORKER).count() as u64
         }
     };
     removed * BLOCK_REMOVAL_NS
 }
 
 fn xtrim(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let options = Options::parse(ctx, Grammar::Xtrim)?;
-    let Some(trim) = options.trim(&ctx.server.config) else {
+    let options = XaddOptions::parse(ctx, TrimGrammar::Xtrim)?;
+    let Some(trim) = options.trim_options(&ctx.server.config) else {
         return Err(CommandError::SYNTAX);
     };
-    let in_place_ns = ctx.in_place_ns();
-    let rounds = (ctx.keys.effects.is_logging() && options.whole_blocks)
+    let in_place_ns = ctx.max_worker_ns();
+    let rounds = (ctx.keys.effects.is_logging() && options.is_approximate)
         .then_some(options.trim)
         .flatten();
     let mut kept = None;
-    let trimmed = edit(ctx.keys.write(0), |stream| {
+    let trimmed = edit_stream(ctx.keys.write(0), |stream| {
         if trim_cost_ns(stream, trim) > in_place_ns {
-            return Ok((None, StreamEdit::NOTHING));
+            return Ok((None, StreamEdit::UNCHANGED));
         }
         let trimmed = stream.trim(trim);
-        kept = rounds.map(|keep| exact_trim(stream, keep));
+        kept = rounds.map(|keep| exact_trim_argument(stream, keep));
         let edited = StreamEdit {
-            times: trimmed,
-            event: (trimmed > 0).then_some(TRIMMED),
-            ..StreamEdit::NOTHING
+            dirty_count: trimmed,
+            event: (trimmed > 0).then_some(TRIM_EVENT),
+            ..StreamEdit::UNCHANGED
         };
         Ok((Some(trimmed), edited))
     })?;
@@ -426,10 +430,10 @@ fn xtrim(ctx: &mut Context<'_, '_>) -> CommandResult {
         Some(Some(trimmed)) => {
             ctx.reply.integer(trimmed as i64);
             if kept.is_some() {
-                log_exactly(ctx, &options, None, kept.as_deref());
+                propagate_exactly(ctx, &options, None, kept.as_deref());
             }
         }
-        Some(None) => ctx.leave(),
+        Some(None) => ctx.detach(),
     }
     Ok(())
 }
@@ -441,17 +445,17 @@ struct SetIdOptions {
     max_deleted_id: Option<StreamId>,
 }
 
-fn setid_options(ctx: &Context<'_, '_>, last_id: StreamId) -> Result<SetIdOptions, CommandError> {
+fn parse_setid_options(ctx: &Context<'_, '_>, last_id: StreamId) -> Result<SetIdOptions, CommandError> {
     let mut options = SetIdOptions::default();
     for index in (3..ctx.argc()).step_by(2) {
         let (word, more) = (ctx.arg(index), index + 1 < ctx.argc());
         let value = ctx.arg(index + 1);
         if more && is_word(word, "ENTRIESADDED") {
-            let added = u64::try_from(integer(value)?)
+            let added = u64::try_from(parse_integer(value)?)
                 .map_err(|_| CommandError::constant("ERR entries_added must be positive"))?;
             options.entries_added = Some(added);
         } else if more && is_word(word, "MAXDELETEDID") {
-            let max_deleted_id = exact_id(value, 0)?;
+            let max_deleted_id = parse_exact_id(value, 0)?;
             if last_id < max_deleted_id {
                 return Err(CommandError::constant(
                     "ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id",
@@ -466,9 +470,9 @@ fn setid_options(ctx: &Context<'_, '_>, last_id: StreamId) -> Result<SetIdOption
 }
 
 fn xsetid(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let id = exact_id(ctx.arg(2), 0)?;
-    let options = setid_options(ctx, id)?;
-    let set = edit(ctx.keys.write(0), |stream| {
+    let id = parse_exact_id(ctx.arg(2), 0)?;
+    let options = parse_setid_options(ctx, id)?;
+    let set = edit_stream(ctx.keys.write(0), |stream| {
         let refusal = if id < stream.metadata().max_deleted_id {
             "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"
         } else if stream.length() > 0 && id < stream.last_entry_id() {
@@ -477,7 +481,7 @@ fn xsetid(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR The entries_added specified in XSETID is smaller than the target stream length"
         } else {
             stream.set_last_id(id, options.entries_added, options.max_deleted_id);
-            return Ok(((), StreamEdit::event("xsetid").beside_entries()));
+            return Ok(((), StreamEdit::with_event("xsetid").without_watches()));
         };
         Err(CommandError::constant(refusal))
     })?;

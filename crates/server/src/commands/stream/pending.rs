@@ -5,13 +5,15 @@ use weft_values::stream::{ConsumerGroup, StreamId};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
-use crate::commands::stream::arguments::{integer, is_word, no_group, range_end, range_start, reply_id, stream_of};
+use crate::commands::stream::arguments::{
+    entry_as_stream, is_word, no_group_error, parse_integer, parse_range_end, parse_range_start, reply_id,
+};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("xpending", leased(xpending))];
 
 /// The arguments of the extended form.
-struct Filter<'a> {
+struct PendingFilter<'a> {
     min_idle_ms: i64,
     start: StreamId,
     end: StreamId,
@@ -20,22 +22,22 @@ struct Filter<'a> {
     now_ms: i64,
 }
 
-impl<'a> Filter<'a> {
+impl<'a> PendingFilter<'a> {
     fn parse(ctx: &Context<'a, '_>) -> Result<Self, CommandError> {
         let mut first = 3;
         let mut min_idle_ms = 0;
         if is_word(ctx.arg(3), "IDLE") {
-            min_idle_ms = integer(ctx.arg(4))?;
+            min_idle_ms = parse_integer(ctx.arg(4))?;
             if ctx.argc() < 8 {
                 return Err(CommandError::SYNTAX);
             }
             first = 5;
         }
-        let count = integer(ctx.arg(first + 2))?.max(0);
-        Ok(Filter {
+        let count = parse_integer(ctx.arg(first + 2))?.max(0);
+        Ok(PendingFilter {
             min_idle_ms,
-            start: range_start(ctx.arg(first))?,
-            end: range_end(ctx.arg(first + 1))?,
+            start: parse_range_start(ctx.arg(first))?,
+            end: parse_range_end(ctx.arg(first + 1))?,
             count: usize::try_from(count).unwrap_or(usize::MAX),
             consumer: (first + 3 < ctx.argc()).then(|| ctx.arg(first + 3)),
             now_ms: ctx.now_ms as i64,
@@ -44,31 +46,31 @@ impl<'a> Filter<'a> {
 }
 
 /// The times for examining a pending entry and for writing one to a reply, in nanoseconds.
-const LOOK_NS: u64 = 20;
-const SEND_NS: u64 = 100;
+const SCAN_ENTRY_NS: u64 = 20;
+const REPLY_ENTRY_NS: u64 = 100;
 
 fn xpending(ctx: &mut Context<'_, '_>) -> CommandResult {
     let filter = match ctx.argc() {
         3 => None,
-        6..=9 => Some(Filter::parse(ctx)?),
+        6..=9 => Some(PendingFilter::parse(ctx)?),
         _ => return Err(CommandError::SYNTAX),
     };
     let (key, name) = (ctx.arg(1), ctx.arg(2));
-    let in_place_ns = ctx.in_place_ns();
-    let group = stream_of(ctx.keys.read(0))?.and_then(|stream| stream.group(name));
+    let in_place_ns = ctx.max_worker_ns();
+    let group = entry_as_stream(ctx.keys.read(0))?.and_then(|stream| stream.group(name));
     let Some(group) = group else {
-        return Err(no_group(key, name));
+        return Err(no_group_error(key, name));
     };
     let cost_ns = match &filter {
-        None => group.consumers().len() as u64 * SEND_NS,
+        None => group.consumers().len() as u64 * REPLY_ENTRY_NS,
         Some(filter) => {
             let pending = group.pending().len();
             let looks = if filter.min_idle_ms > 0 { pending } else { 0 };
-            looks as u64 * LOOK_NS + pending.min(filter.count) as u64 * SEND_NS
+            looks as u64 * SCAN_ENTRY_NS + pending.min(filter.count) as u64 * REPLY_ENTRY_NS
         }
     };
     if cost_ns > in_place_ns {
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
     match filter {
@@ -102,7 +104,7 @@ fn reply_summary(reply: &mut Reply<'_>, group: &ConsumerGroup) {
     }
 }
 
-fn reply_filtered(reply: &mut Reply<'_>, group: &ConsumerGroup, filter: &Filter<'_>) {
+fn reply_filtered(reply: &mut Reply<'_>, group: &ConsumerGroup, filter: &PendingFilter<'_>) {
     let begun = reply.begin_array();
     let mut sent = 0;
     let mut left = filter.count;

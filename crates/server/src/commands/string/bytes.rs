@@ -6,11 +6,11 @@ use weft_resp::number::parse_i64;
 use weft_table::{Blob, EntryRef, NewValue, ValueRef};
 use weft_values::Value;
 
-use crate::commands::context::{Binding, CommandResult, Context, SPLICE_BYTES, leased};
+use crate::commands::context::{Binding, CommandResult, Context, MIN_SHARED_REPLY_BYTES, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::ExpiryUpdate;
 use crate::keyspace::string_encoding::encode_string;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 use weft_config::id;
 
 /// The commands on parts of strings, and their handlers.
@@ -26,58 +26,58 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ///
 /// # Errors
 /// `WRONGTYPE` if the value is not a string.
-pub fn with_bytes<R>(value: ValueRef<'_, Value>, view: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
+pub fn with_bytes<R>(value: ValueRef<'_, Value>, visit: impl FnOnce(&[u8]) -> R) -> Result<R, CommandError> {
     match value {
-        ValueRef::Bytes(bytes) => Ok(view(bytes)),
-        ValueRef::Blob(blob) => Ok(view(blob)),
+        ValueRef::Bytes(bytes) => Ok(visit(bytes)),
+        ValueRef::Blob(blob) => Ok(visit(blob)),
         ValueRef::Int(number) => {
             let mut digits = [0u8; 20];
-            Ok(view(weft_resp::number::format_i64(number, &mut digits).as_bytes()))
+            Ok(visit(weft_resp::number::format_i64(number, &mut digits).as_bytes()))
         }
         ValueRef::Packed(_) | ValueRef::Object(_) => Err(CommandError::WRONG_TYPE),
     }
 }
 
 /// A string's bytes, independent of its entry: a copy of a short string, or a reference to a long one.
-pub enum HeldString {
+pub enum OwnedString {
     /// A copy.
     Copied(Vec<u8>),
     /// Shared with the entry.
     Shared(Blob),
 }
 
-impl HeldString {
+impl OwnedString {
     /// Copies or references a string.
     ///
     /// # Errors
     /// `WRONGTYPE` if the value is not a string.
-    pub fn of(value: ValueRef<'_, Value>) -> Result<Self, CommandError> {
+    pub fn from_value(value: ValueRef<'_, Value>) -> Result<Self, CommandError> {
         match value {
-            ValueRef::Blob(blob) => Ok(HeldString::Shared(blob.clone())),
-            other => with_bytes(other, |bytes| HeldString::Copied(bytes.to_vec())),
+            ValueRef::Blob(blob) => Ok(OwnedString::Shared(blob.clone())),
+            other => with_bytes(other, |bytes| OwnedString::Copied(bytes.to_vec())),
         }
     }
 }
 
-impl Default for HeldString {
+impl Default for OwnedString {
     fn default() -> Self {
-        HeldString::Copied(Vec::new())
+        OwnedString::Copied(Vec::new())
     }
 }
 
-impl Deref for HeldString {
+impl Deref for OwnedString {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         match self {
-            HeldString::Copied(bytes) => bytes,
-            HeldString::Shared(blob) => blob,
+            OwnedString::Copied(bytes) => bytes,
+            OwnedString::Shared(blob) => blob,
         }
     }
 }
 
 /// The number of bytes that are copied or zeroed per nanosecond, including the allocation of memory.
-const GROWTH_BYTES_PER_NS: u64 = 2;
+const COPIED_BYTES_PER_NS: u64 = 2;
 
 /// A string before it is changed in place.
 pub struct PreviousString {
@@ -93,14 +93,14 @@ pub struct PreviousString {
 /// # Errors
 /// `WRONGTYPE` if the value is not a string.
 #[inline]
-pub fn before_change(
+pub fn inspect_before_change(
     entry: Option<EntryRef<'_, Value>>,
     end: impl FnOnce(usize) -> usize,
 ) -> Result<PreviousString, CommandError> {
     let Some(value) = entry.map(|entry| entry.value()) else {
         return Ok(PreviousString {
             length: 0,
-            cost_ns: end(0) as u64 / GROWTH_BYTES_PER_NS,
+            cost_ns: end(0) as u64 / COPIED_BYTES_PER_NS,
         });
     };
     let length = string_len(value)?;
@@ -112,7 +112,7 @@ pub fn before_change(
     };
     Ok(PreviousString {
         length,
-        cost_ns: moved as u64 / GROWTH_BYTES_PER_NS,
+        cost_ns: moved as u64 / COPIED_BYTES_PER_NS,
     })
 }
 
@@ -141,7 +141,7 @@ fn getrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     with_bytes(entry.value(), |bytes| {
         match (clamp_range(start, end, bytes.len()), entry.value()) {
             (None, _) => reply.bulk(b""),
-            (Some((from, to)), ValueRef::Blob(blob)) if to - from >= SPLICE_BYTES => {
+            (Some((from, to)), ValueRef::Blob(blob)) if to - from >= MIN_SHARED_REPLY_BYTES => {
                 let part = BlobPart(blob.clone(), from..to + 1);
                 reply.bulk_header(part.1.len());
                 ctx.shared.push(reply.out.len(), Box::new(part));
@@ -175,9 +175,9 @@ pub fn clamp_range(start: i64, end: i64, length: usize) -> Option<(usize, usize)
 fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
     let added = ctx.arg(2);
     let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as usize;
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let mut key = ctx.keys.write(0);
-    let before = match before_change(key.entry(), |length| length.saturating_add(added.len())) {
+    let before = match inspect_before_change(key.entry(), |length| length.saturating_add(added.len())) {
         Ok(before) if before.length == 0 || before.length.saturating_add(added.len()) <= limit => before,
         other => {
             return Err(other.err().unwrap_or(CommandError::STRING_TOO_LONG));
@@ -185,7 +185,7 @@ fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     if before.cost_ns > in_place_ns {
         drop(key);
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
     match key.entry_mut() {
@@ -194,13 +194,13 @@ fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         None => key.set(encode_string(added), ExpiryUpdate::Remove),
     }
-    key.changed(Event::string("append"));
+    key.changed(KeyspaceEvent::string("append"));
     ctx.reply.integer((before.length + added.len()) as i64);
     Ok(())
 }
 
 /// The length in bytes above which a new string is allocated without spare capacity.
-const EXACT_BYTES: u64 = 1024;
+const MAX_EXACT_ALLOCATION: u64 = 1024;
 
 fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     let offset = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
@@ -209,10 +209,10 @@ fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let value = ctx.arg(3);
     let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
-    let in_place_ns = ctx.in_place_ns();
+    let in_place_ns = ctx.max_worker_ns();
     let mut key = ctx.keys.write(0);
     let end = offset as u64 + value.len() as u64;
-    let before = before_change(key.entry(), |_| end as usize)?;
+    let before = inspect_before_change(key.entry(), |_| end as usize)?;
     if value.is_empty() {
         ctx.reply.integer(before.length as i64);
         return Ok(());
@@ -222,12 +222,12 @@ fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     if before.cost_ns > in_place_ns {
         drop(key);
-        ctx.leave();
+        ctx.detach();
         return Ok(());
     }
     if !key.exists() {
         // A large string is allocated with its final length, because growing it would reserve spare capacity.
-        let length = if end > EXACT_BYTES { end as usize } else { 0 };
+        let length = if end > MAX_EXACT_ALLOCATION { end as usize } else { 0 };
         key.set(NewValue::Bytes(&vec![0; length]), ExpiryUpdate::Remove);
     }
     let mut total = before.length;
@@ -236,7 +236,7 @@ fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
         bytes[offset..end as usize].copy_from_slice(value);
         total = bytes.len();
     }
-    key.changed(Event::string("setrange"));
+    key.changed(KeyspaceEvent::string("setrange"));
     ctx.reply.integer(total as i64);
     Ok(())
 }

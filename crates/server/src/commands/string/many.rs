@@ -2,14 +2,14 @@
 
 use weft_resp::number::parse_i64;
 
-use super::set_options::{Condition, Grammar, expiry_of, parse_options};
-use crate::commands::context::{Binding, CommandResult, Context, bulk_of, leased};
+use super::set_options::{SetCondition, SetOptionsGrammar, parse_options, resolve_expiry};
+use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bulk};
 use crate::commands::error::CommandError;
 use crate::commands::generic::expiry_argument::ExpiryUnit;
-use crate::commands::string::put;
+use crate::commands::string::store_string;
 use crate::keyspace::access::ExpiryUpdate;
 use crate::keyspace::string_encoding::encode_string;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The commands on several strings and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -26,7 +26,7 @@ fn mget(ctx: &mut Context<'_, '_>) -> CommandResult {
         match ctx.keys.read(index) {
             None => ctx.reply.null(),
             Some(entry) => {
-                if bulk_of(&mut ctx.reply, &mut ctx.shared, entry).is_err() {
+                if reply_bulk(&mut ctx.reply, &mut ctx.shared, entry).is_err() {
                     ctx.reply.null();
                 }
             }
@@ -41,18 +41,18 @@ fn mset(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR wrong number of arguments for 'mset' command",
         ));
     }
-    set_all(ctx);
+    set_argument_pairs(ctx);
     ctx.reply.ok();
     Ok(())
 }
 
-fn set_all(ctx: &mut Context<'_, '_>) {
+fn set_argument_pairs(ctx: &mut Context<'_, '_>) {
     for index in 0..ctx.keys.len() {
         ctx.keys.prefetch_ahead(index);
         let value = ctx.arg(index * 2 + 2);
         let mut key = ctx.keys.write(index);
         key.set(encode_string(value), ExpiryUpdate::Remove);
-        key.changed(Event::string("set"));
+        key.changed(KeyspaceEvent::string("set"));
     }
 }
 
@@ -62,22 +62,22 @@ fn msetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
             "ERR wrong number of arguments for 'msetnx' command",
         ));
     }
-    if any_key(ctx, true) {
+    if has_key_in_state(ctx, true) {
         ctx.reply.integer(0);
         return Ok(());
     }
-    set_all(ctx);
+    set_argument_pairs(ctx);
     ctx.reply.integer(1);
     Ok(())
 }
 
 /// Returns `true` if any key exists (with `wanted`) or is missing (without it).
-fn any_key(ctx: &mut Context<'_, '_>, wanted: bool) -> bool {
+fn has_key_in_state(ctx: &mut Context<'_, '_>, should_exist: bool) -> bool {
     for index in 0..ctx.keys.len() {
         ctx.keys.prefetch_ahead(index);
         let key = ctx.keys.write(index);
         let exists = key.exists();
-        if exists == wanted {
+        if exists == should_exist {
             return true;
         }
     }
@@ -92,12 +92,12 @@ fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     if first_option > ctx.argc() {
         return Err(CommandError::SYNTAX);
     }
-    let options = parse_options(ctx, first_option..ctx.argc(), Grammar::MsetEx)?;
-    let expiry = expiry_of(ctx, &options)?;
+    let options = parse_options(ctx, first_option..ctx.argc(), SetOptionsGrammar::MsetEx)?;
+    let expiry = resolve_expiry(ctx, &options)?;
     let refused = match options.condition {
-        Condition::Missing => any_key(ctx, true),
-        Condition::Present => any_key(ctx, false),
-        Condition::None | Condition::Equal(_) => false,
+        SetCondition::Missing => has_key_in_state(ctx, true),
+        SetCondition::Present => has_key_in_state(ctx, false),
+        SetCondition::None | SetCondition::Equal(_) => false,
     };
     if refused {
         ctx.reply.integer(0);
@@ -107,12 +107,12 @@ fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.keys.prefetch_ahead(index);
         let value = ctx.arg(3 + index * 2);
         // Unlike with SET, an expiry that has passed does not delete the key at once. The key expires as any other.
-        put(ctx.keys.write(index), value, expiry);
+        store_string(ctx.keys.write(index), value, expiry);
     }
     if let ExpiryUpdate::SetTo(at) = expiry
         && ctx.keys.effects.is_logging()
     {
-        log_msetex(ctx, first_option, at);
+        propagate_msetex(ctx, first_option, at);
     }
     ctx.reply.integer(1);
     Ok(())
@@ -120,10 +120,10 @@ fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Propagates MSETEX with its last expiry as an absolute time.
 #[cold]
-fn log_msetex(ctx: &mut Context<'_, '_>, first_option: usize, at_ms: u64) {
+fn propagate_msetex(ctx: &mut Context<'_, '_>, first_option: usize, at_ms: u64) {
     let mut digits = itoa::Buffer::new();
     let mut words: Vec<&[u8]> = ctx.args.iter().collect();
-    let is_time = |index: &usize| ExpiryUnit::of_option(ctx.arg(*index)).is_some();
+    let is_time = |index: &usize| ExpiryUnit::from_option(ctx.arg(*index)).is_some();
     let times: Vec<usize> = (first_option..ctx.argc().saturating_sub(1)).filter(is_time).collect();
     if let Some(last) = times.last() {
         words[*last] = b"PXAT";

@@ -5,14 +5,16 @@ pub mod lcs;
 pub mod many;
 pub mod number;
 pub mod set_options;
-use super::context::{Binding, CommandResult, Context, bulk_of, leased};
-use crate::commands::generic::expire::passed_ms;
-use crate::commands::generic::expiry_argument::{ExpiryUnit, absolute_ms};
+use super::context::{Binding, CommandResult, Context, leased, reply_bulk};
+use crate::commands::generic::expire::deletion_threshold_ms;
+use crate::commands::generic::expiry_argument::{ExpiryUnit, parse_positive_expiry_ms};
 use crate::commands::string::bytes::with_bytes;
-use crate::commands::string::set_options::{Condition, Grammar, SetOptions, expiry_of, parse_options};
+use crate::commands::string::set_options::{
+    SetCondition, SetOptions, SetOptionsGrammar, parse_options, resolve_expiry,
+};
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite, is_expired};
 use crate::keyspace::string_encoding::encode_string;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The string commands and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -36,12 +38,12 @@ fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
     key.count_lookup();
     match key.entry() {
-        Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry)?,
+        Some(entry) => reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?,
         None => ctx.reply.null(),
     }
     key.set(encode_string(value), ExpiryUpdate::Remove);
     key.log_instead(&[b"SET", ctx.args.argument(1), value]);
-    key.changed(Event::string("set"));
+    key.changed(KeyspaceEvent::string("set"));
     Ok(())
 }
 
@@ -52,10 +54,10 @@ fn getdel(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.null();
         return Ok(());
     };
-    bulk_of(&mut ctx.reply, &mut ctx.shared, entry)?;
+    reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?;
     key.delete();
     key.log_instead(&[b"DEL", ctx.args.argument(1)]);
-    key.changed(Event::generic("del"));
+    key.changed(KeyspaceEvent::generic("del"));
     Ok(())
 }
 
@@ -64,33 +66,33 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
         let value = ctx.arg(2);
         let mut key = ctx.keys.write(0);
         key.set(encode_string(value), ExpiryUpdate::Remove);
-        key.changed(Event::string("set"));
+        key.changed(KeyspaceEvent::string("set"));
         ctx.reply.ok();
         return Ok(());
     }
-    let options = parse_options(ctx, 3..ctx.argc(), Grammar::Set)?;
-    let expiry = expiry_of(ctx, &options)?;
-    set_with(ctx, &options, expiry)
+    let options = parse_options(ctx, 3..ctx.argc(), SetOptionsGrammar::Set)?;
+    let expiry = resolve_expiry(ctx, &options)?;
+    set_with_options(ctx, &options, expiry)
 }
 
-fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: ExpiryUpdate) -> CommandResult {
+fn set_with_options(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: ExpiryUpdate) -> CommandResult {
     let value = ctx.arg(2);
-    let passed_ms = passed_ms(ctx, expiry);
+    let passed_ms = deletion_threshold_ms(ctx, expiry);
     let mut key = ctx.keys.write(0);
     let mut answered = false;
-    if options.get {
+    if options.returns_old_value {
         key.count_lookup();
         match key.entry() {
-            Some(entry) => bulk_of(&mut ctx.reply, &mut ctx.shared, entry)?,
+            Some(entry) => reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?,
             None => ctx.reply.null(),
         }
         answered = true;
     }
     let met = match options.condition {
-        Condition::None => Ok(true),
-        Condition::Missing => Ok(!key.exists()),
-        Condition::Present => Ok(key.exists()),
-        Condition::Equal(wanted) => match key.entry() {
+        SetCondition::None => Ok(true),
+        SetCondition::Missing => Ok(!key.exists()),
+        SetCondition::Present => Ok(key.exists()),
+        SetCondition::Equal(wanted) => match key.entry() {
             Some(entry) => with_bytes(entry.value(), |bytes| bytes == wanted),
             None => Ok(false),
         },
@@ -107,9 +109,9 @@ fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: ExpiryU
         }
         Ok(true) => {}
     }
-    store(key, value, expiry, passed_ms);
-    if options.get && options.expiry.is_none() && ctx.keys.effects.is_logging() {
-        log_without_get(ctx);
+    store_unless_expired(key, value, expiry, passed_ms);
+    if options.returns_old_value && options.expiry.is_none() && ctx.keys.effects.is_logging() {
+        propagate_without_get(ctx);
     }
     if !answered {
         ctx.reply.ok();
@@ -119,7 +121,7 @@ fn set_with(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: ExpiryU
 
 /// Propagates SET without GET, because the log needs no reply.
 #[cold]
-fn log_without_get(ctx: &mut Context<'_, '_>) {
+fn propagate_without_get(ctx: &mut Context<'_, '_>) {
     let mut words: Vec<&[u8]> = Vec::with_capacity(ctx.argc());
     for (index, word) in ctx.args.iter().enumerate() {
         let is_compared = index > 3 && ctx.arg(index - 1).eq_ignore_ascii_case(b"IFEQ");
@@ -132,20 +134,20 @@ fn log_without_get(ctx: &mut Context<'_, '_>) {
 
 /// Propagates the write as a SET with an absolute expiry.
 #[cold]
-fn log_set_until(key: &mut KeyWrite<'_>, name: &[u8], value: &[u8], at_ms: u64) {
+fn propagate_with_expiry(key: &mut KeyWrite<'_>, name: &[u8], value: &[u8], at_ms: u64) {
     let mut digits = itoa::Buffer::new();
     key.log_instead(&[b"SET", name, value, b"PXAT", digits.format(at_ms).as_bytes()]);
 }
 
 /// Sets a key to a client's value. If the expiry is before `passed_ms`, deletes the key instead.
-fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate, passed_ms: u64) {
+fn store_unless_expired(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate, passed_ms: u64) {
     if let ExpiryUpdate::SetTo(at) = expiry
         && is_expired(Some(at), passed_ms)
     {
         if key.delete_with_past_expiry() {
             let name = key.name_for_plan();
             key.effects().log_past_expiry(name);
-            key.changed(Event::EXPIRED);
+            key.changed(KeyspaceEvent::EXPIRED);
         }
         return;
     }
@@ -153,19 +155,19 @@ fn store(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate, passed_ms: u
         && key.effects().is_logging()
     {
         let name = key.name_for_plan();
-        log_set_until(&mut key, name, value, at);
+        propagate_with_expiry(&mut key, name, value, at);
     }
-    put(key, value, expiry);
+    store_string(key, value, expiry);
 }
 
 /// Sets a key to a client's value.
-pub(super) fn put(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate) {
+pub(super) fn store_string(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate) {
     key.set(encode_string(value), expiry);
     if let ExpiryUpdate::SetTo(_) = expiry {
-        key.record_event(Event::string("set"));
-        key.changed(Event::generic("expire"));
+        key.record_event(KeyspaceEvent::string("set"));
+        key.changed(KeyspaceEvent::generic("expire"));
     } else {
-        key.changed(Event::string("set"));
+        key.changed(KeyspaceEvent::string("set"));
     }
 }
 
@@ -176,33 +178,33 @@ fn setnx(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.integer(0);
     } else {
         key.set(encode_string(value), ExpiryUpdate::Remove);
-        key.changed(Event::string("set"));
+        key.changed(KeyspaceEvent::string("set"));
         ctx.reply.integer(1);
     }
     Ok(())
 }
 
 fn setex(ctx: &mut Context<'_, '_>) -> CommandResult {
-    set_expiring(ctx, ExpiryUnit::Seconds)
+    set_with_expiry(ctx, ExpiryUnit::Seconds)
 }
 
 fn psetex(ctx: &mut Context<'_, '_>) -> CommandResult {
-    set_expiring(ctx, ExpiryUnit::Milliseconds)
+    set_with_expiry(ctx, ExpiryUnit::Milliseconds)
 }
 
-fn set_expiring(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
-    let at = absolute_ms(ctx.arg(2), unit, ctx.now_ms, ctx.command.full_name)?;
+fn set_with_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
+    let at = parse_positive_expiry_ms(ctx.arg(2), unit, ctx.now_ms, ctx.command.full_name)?;
     let value = ctx.arg(3);
-    let passed_ms = passed_ms(ctx, ExpiryUpdate::SetTo(at));
-    store(ctx.keys.write(0), value, ExpiryUpdate::SetTo(at), passed_ms);
+    let passed_ms = deletion_threshold_ms(ctx, ExpiryUpdate::SetTo(at));
+    store_unless_expired(ctx.keys.write(0), value, ExpiryUpdate::SetTo(at), passed_ms);
     ctx.reply.ok();
     Ok(())
 }
 
 fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let options = parse_options(ctx, 2..ctx.argc(), Grammar::GetEx)?;
-    let expiry = expiry_of(ctx, &options)?;
-    let passed_ms = passed_ms(ctx, expiry);
+    let options = parse_options(ctx, 2..ctx.argc(), SetOptionsGrammar::GetEx)?;
+    let expiry = resolve_expiry(ctx, &options)?;
+    let passed_ms = deletion_threshold_ms(ctx, expiry);
     let mut key = ctx.keys.write(0);
     key.count_lookup();
     let Some(entry) = key.entry() else {
@@ -210,12 +212,12 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     };
     let has_expiry = entry.expire_at_ms().is_some();
-    bulk_of(&mut ctx.reply, &mut ctx.shared, entry)?;
+    reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?;
     match expiry {
         ExpiryUpdate::SetTo(at) if is_expired(Some(at), passed_ms) => {
             key.delete_with_past_expiry();
             key.effects().log_past_expiry(ctx.args.argument(1));
-            key.changed(Event::EXPIRED);
+            key.changed(KeyspaceEvent::EXPIRED);
         }
         ExpiryUpdate::SetTo(at) => {
             key.set_expiry(Some(at));
@@ -223,12 +225,12 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
                 let mut digits = itoa::Buffer::new();
                 key.log_instead(&[b"PEXPIREAT", ctx.args.argument(1), digits.format(at).as_bytes()]);
             }
-            key.changed(Event::generic("expire"));
+            key.changed(KeyspaceEvent::generic("expire"));
         }
-        ExpiryUpdate::Remove if options.persist && has_expiry => {
+        ExpiryUpdate::Remove if options.should_persist && has_expiry => {
             key.set_expiry(None);
             key.log_instead(&[b"PERSIST", ctx.args.argument(1)]);
-            key.changed(Event::generic("persist"));
+            key.changed(KeyspaceEvent::generic("persist"));
         }
         ExpiryUpdate::Remove | ExpiryUpdate::Keep => {}
     }
@@ -246,7 +248,7 @@ fn delifeq(ctx: &mut Context<'_, '_>) -> CommandResult {
         Ok(true) => {
             key.delete();
             key.log_instead(&[b"DEL", ctx.args.argument(1)]);
-            key.changed(Event::generic("del"));
+            key.changed(KeyspaceEvent::generic("del"));
             ctx.reply.integer(1);
         }
         Ok(false) => {

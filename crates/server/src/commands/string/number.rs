@@ -8,7 +8,7 @@ use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::string::bytes::with_bytes;
 use crate::keyspace::access::ExpiryUpdate;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The commands on strings as numbers, and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -40,7 +40,7 @@ fn decrby(ctx: &mut Context<'_, '_>) -> CommandResult {
     add_integer(ctx, by)
 }
 
-fn add_integer(ctx: &mut Context<'_, '_>, by: i64) -> CommandResult {
+fn add_integer(ctx: &mut Context<'_, '_>, increment: i64) -> CommandResult {
     let mut key = ctx.keys.write(0);
     let before = match key.entry().map(|entry| entry.value()) {
         None => Ok(0),
@@ -49,13 +49,13 @@ fn add_integer(ctx: &mut Context<'_, '_>, by: i64) -> CommandResult {
     };
     let after = before.and_then(|before| {
         before
-            .checked_add(by)
+            .checked_add(increment)
             .ok_or(CommandError::constant("ERR increment or decrement would overflow"))
     });
     match after {
         Ok(after) => {
             key.set(NewValue::Int(after), ExpiryUpdate::Keep);
-            key.changed(Event::string("incrby"));
+            key.changed(KeyspaceEvent::string("incrby"));
             ctx.reply.integer(after);
             Ok(())
         }
@@ -86,7 +86,7 @@ fn incrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
             sum.append_human_readable(&mut digits);
             key.set(NewValue::Bytes(&digits), ExpiryUpdate::Keep);
             key.log_instead(&[b"SET", ctx.args.argument(1), &digits, b"KEEPTTL"]);
-            key.changed(Event::string("incrbyfloat"));
+            key.changed(KeyspaceEvent::string("incrbyfloat"));
             ctx.reply.bulk(&digits);
             Ok(())
         }

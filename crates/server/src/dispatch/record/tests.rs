@@ -4,7 +4,7 @@ use weft_resp::{ParseOutcome, Parser, RequestLimits};
 
 use super::*;
 
-fn secrets(full_name: &str, words: &[&str]) -> Vec<usize> {
+fn redacted_arguments(full_name: &str, words: &[&str]) -> Vec<usize> {
     let mut request = format!("*{}\r\n", words.len());
     for word in words {
         request += &format!("${}\r\n{word}\r\n", word.len());
@@ -18,12 +18,12 @@ fn secrets(full_name: &str, words: &[&str]) -> Vec<usize> {
     assert!(matches!(parsed, ParseOutcome::Request { .. }));
     let args = Args::new(request.as_bytes(), &ranges);
     (0..words.len())
-        .filter(|index| is_secret(full_name, args, *index))
+        .filter(|index| is_redacted(full_name, args, *index))
         .collect()
 }
 
 #[test]
-fn secrets_are_recognised_in_every_command_that_takes_them() {
+fn secrets_are_redacted_in_every_command_that_takes_them() {
     for (full_name, line, expected) in [
         ("auth", "auth user pass", vec![1, 2]),
         ("hello", "hello 3 AUTH user pass SETNAME joe", vec![3, 4]),
@@ -40,6 +40,6 @@ fn secrets_are_recognised_in_every_command_that_takes_them() {
         ("set", "set auth x", vec![]),
     ] {
         let words: Vec<&str> = line.split(' ').collect();
-        assert_eq!(secrets(full_name, &words), expected, "{line}");
+        assert_eq!(redacted_arguments(full_name, &words), expected, "{line}");
     }
 }

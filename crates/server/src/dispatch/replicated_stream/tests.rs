@@ -3,7 +3,7 @@
 use super::first_error;
 
 #[test]
-fn an_error_is_found_behind_replies_of_all_kinds() {
+fn an_error_is_found_after_replies_of_all_kinds() {
     let cases: [(&[u8], Option<&[u8]>); 7] = [
         (b"", None),
         (b"+OK\r\n:1\r\n$-1\r\n*-1\r\n_\r\n", None),

@@ -55,33 +55,33 @@ use weft_scripting::StopReason;
 
 use super::accounting::{CommandEnd, write_error};
 use super::background::DetachedCommand;
-use super::effects::release;
-use super::execute::{refuse_moving, settle_moving};
-use super::leases::{PATIENCE, lease};
-use super::notifications::line_of_whole;
-use super::plan::plan_to_write;
-use super::record::{self, Thresholds};
+use super::effects::free_removed_values;
+use super::execute::{check_migrating_slot, reply_redirection};
+use super::leases::{ANNOUNCE_AFTER_FAILURES, lease_slots};
+use super::notifications::monitor_line_of_unit;
+use super::plan::plan_write_keys;
+use super::record::{self, CommandLogThresholds};
 use super::request::{Outcome, Request};
-use super::script_flags::busy;
-use super::slot_stats::{self, Cost};
-use super::thread::Thread;
+use super::script_flags::busy_error;
+use super::slot_stats::{self, CommandCost};
+use super::thread::ThreadState;
 use super::{memory_limit, serve};
-use prepared::{PreparedScript, prepare};
-use runner::{RunEnd, Runner, Slots};
+use prepared::{PreparedScript, prepare_script};
+use runner::{Runner, ScriptAccess, ScriptOutcome};
 
 // ---- one command ---------------------------------------------------------------------------------------------------
 
 /// Runs a plan that runs a script.
 pub fn run_leased<'p>(
-    thread: &mut Thread,
+    thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
     many: &mut Vec<Lease<'p>>,
     connection: &mut Connection,
 ) -> Outcome {
-    if session::is_wanted(&connection.client, request.command) {
-        return session::begin(thread, request, connection);
+    if session::must_run_in_session(&connection.client, request.command) {
+        return session::begin_session(thread, request, connection);
     }
     if thread.for_script && thread.tunables.max_memory != 0 {
         // A worker has seen to that before it admitted the command; this may be much later.
@@ -89,52 +89,52 @@ pub fn run_leased<'p>(
     }
     let args = request.args(&connection.input);
     if thread.tunables.slot_stats {
-        thread.slot = slot_stats::slot_of(request.command, args, keys);
+        thread.slot = slot_stats::command_slot(request.command, args, keys);
     }
-    let prepared = match prepare(
+    let prepared = match prepare_script(
         thread,
         request.command,
         args,
         connection.client.flags.contains(ClientFlags::PRIMARY),
     ) {
         Ok(prepared) => prepared,
-        Err(error) => return fail(thread, request, connection, &error),
+        Err(error) => return reply_error(thread, request, connection, &error),
     };
     let profile = prepared.program.profile();
     if thread.may_leave && (profile.is_long() || profile.queries_workers()) {
-        return leave(thread, request, keys, connection);
+        return move_to_script_thread(thread, request, keys, connection);
     }
     for key in keys.iter_mut() {
-        key.is_write = !prepared.read_only;
+        key.is_write = !prepared.is_read_only;
     }
-    if lease(pass, keys, &mut thread.order, many, connection.lease_failures).is_none() {
+    if lease_slots(pass, keys, &mut thread.order, many, connection.lease_failures).is_none() {
         return Outcome::Contended;
     }
     if thread.moving.is_some() {
-        let settled = settle_moving(thread, request, keys, &HeldLeases::Many(many), connection);
+        let settled = check_migrating_slot(thread, request, keys, &HeldLeases::Many(many), connection);
         if let Err(error) = settled {
             many.clear();
-            return refuse_moving(thread, (request, keys), connection, error);
+            return reply_redirection(thread, (request, keys), connection, error);
         }
     }
-    let impatient = connection.lease_failures >= PATIENCE;
-    let wants_token = impatient || (!prepared.read_only && prepared.program.profile().has_written());
+    let impatient = connection.lease_failures >= ANNOUNCE_AFTER_FAILURES;
+    let wants_token = impatient || (!prepared.is_read_only && prepared.program.profile().has_written());
     if wants_token && !thread.server.scripting.try_take_token() {
         many.clear();
         return Outcome::Contended;
     }
     let mut leases = ScriptLeases::new(std::mem::take(many));
-    let held = Slots::Leased(&mut leases);
-    run_alone(thread, pass, request, prepared, (held, wants_token), connection)
+    let held = ScriptAccess::Leased(&mut leases);
+    run_under_leases(thread, pass, request, prepared, (held, wants_token), connection)
 }
 
 /// Runs a script under the leases of its keys, and ends them.
-fn run_alone<'p>(
-    thread: &mut Thread,
+fn run_under_leases<'p>(
+    thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
     request: &Request<'_>,
     prepared: PreparedScript,
-    (held, has_token): (Slots<'_, 'p>, bool),
+    (held, has_token): (ScriptAccess<'_, 'p>, bool),
     connection: &mut Connection,
 ) -> Outcome {
     let (start, lookups) = (thread.ticks, (thread.effects.hits, thread.effects.misses));
@@ -150,42 +150,42 @@ fn run_alone<'p>(
     (thread.may_leave, thread.may_block) = (false, false);
     let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, (may_leave, args));
     runner.has_token = has_token;
-    let listed = runner.list();
-    let ended = runner.run(
+    let listed = runner.register();
+    let ended = runner.run_script(
         &prepared,
         args,
         &mut Reply::new(&mut output.bytes, client.protocol),
         listed,
     );
     let Runner {
-        mut held,
+        access: mut held,
         has_token,
         run,
-        commands,
+        command_count: commands,
         ..
     } = runner;
     client.commands += commands;
     if listed || run.is_overdue() {
         server.scripting.running.unlist(&run);
     }
-    let unserved = serve::serve_unit(thread, Some(pass), held.as_held(), client);
-    held.end();
+    let unserved = serve::serve_unit(thread, Some(pass), held.as_held_leases(), client);
+    held.release();
     if has_token {
         server.scripting.release_token();
     }
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
-    release(&mut thread.effects, &thread.server);
-    serve::mail(thread);
+    free_removed_values(&mut thread.effects, &thread.server);
+    serve::notify_served_clients(thread);
     let failed = match ended {
-        RunEnd::Done { failed } => failed,
-        RunEnd::Stopped(stop) => {
+        ScriptOutcome::Done { failed } => failed,
+        ScriptOutcome::Stopped(stop) => {
             output.truncate(before);
             (thread.effects.hits, thread.effects.misses) = lookups;
             return match stop {
                 StopReason::TooLong => {
                     prepared.program.profile().note_long();
-                    let keys = planned_anew(&server, request, connection);
-                    leave(thread, request, &keys, connection)
+                    let keys = plan_keys_again(&server, request, connection);
+                    move_to_script_thread(thread, request, &keys, connection)
                 }
                 _ => Outcome::Contended,
             };
@@ -193,7 +193,7 @@ fn run_alone<'p>(
     };
     prepared.program.profile().note_duration(run.elapsed());
     thread.ticks = start;
-    finish(thread, request, connection, (before, length_before), failed);
+    record_script_command(thread, request, connection, (before, length_before), failed);
     match unserved {
         None => {
             connection.apply_reply_mode(before);
@@ -201,79 +201,89 @@ fn run_alone<'p>(
         }
         Some(unserved) => {
             let reply = connection.output.split_off(before);
-            Outcome::After(NextStep::Serve(Box::new((*unserved, reply))))
+            Outcome::After(NextStep::AwaitServing(Box::new((*unserved, reply))))
         }
     }
 }
 
 /// The keys of a request once more, for a copy of it.
-fn planned_anew(server: &Server, request: &Request<'_>, connection: &Connection) -> Vec<PlannedKey> {
+fn plan_keys_again(server: &Server, request: &Request<'_>, connection: &Connection) -> Vec<PlannedKey> {
     let mut planned = Vec::new();
     let args = request.args(&connection.input);
-    plan_to_write(&server.keyspace, request.command, args, &mut planned);
+    plan_write_keys(&server.keyspace, request.command, args, &mut planned);
     planned
 }
 
 /// Answers with an error instead of running anything.
-fn fail(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection, error: &CommandError) -> Outcome {
+fn reply_error(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    connection: &mut Connection,
+    error: &CommandError,
+) -> Outcome {
     let before = connection.output.mark();
     let length_before = connection.output.len();
     connection.client.last_command = request.command.full_name;
     write_error(thread, error, &mut connection.output.bytes);
-    show_failed(thread, &connection.client, request.args(&connection.input));
-    finish(thread, request, connection, (before, length_before), true);
+    notify_monitors_of_failure(thread, &connection.client, request.args(&connection.input));
+    record_script_command(thread, request, connection, (before, length_before), true);
     connection.apply_reply_mode(before);
     Outcome::Done
 }
 
 /// Shows monitors a command that came to no script.
-fn show_failed(thread: &mut Thread, client: &Client, args: Args<'_>) {
+fn notify_monitors_of_failure(thread: &mut ThreadState, client: &Client, args: Args<'_>) {
     if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
-        let line = line_of_whole(&thread.server, client, args.iter());
-        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+        let line = monitor_line_of_unit(&thread.server, client, args.iter());
+        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).send_monitor_line(line);
     }
 }
 
 /// Books a command that ran a script.
-fn finish(
-    thread: &mut Thread,
+fn record_script_command(
+    thread: &mut ThreadState,
     request: &Request<'_>,
     connection: &mut Connection,
     (_, length_before): (weft_reactor::OutputMark, usize),
     failed: bool,
 ) {
     let ending = CommandEnd {
-        nanoseconds: super::accounting::finish_command(thread, request.command, failed),
+        nanoseconds: super::accounting::record_command(thread, request.command, failed),
         request_bytes: request.plan.end - request.plan.start,
         reply_bytes: connection.output.len() - length_before,
     };
-    let thresholds = Thresholds::of(&thread.tunables);
+    let thresholds = CommandLogThresholds::from_tunables(&thread.tunables);
     let args = request.args(&connection.input);
-    record::remember(&thread.server, request.command, thresholds, &ending, || {
-        record::subject_of(request.command, args, &connection.client)
+    record::log_if_exceeded(&thread.server, request.command, thresholds, &ending, || {
+        record::logged_command(request.command, args, &connection.client)
     });
     if thread.tunables.slot_stats {
         let request_bytes = slot_stats::request_bytes(&connection.input[request.plan.start..request.plan.end], args);
-        let cost = Cost::of(&ending, request_bytes, thread.effects.log_writer.take_measured());
-        slot_stats::book(thread, &connection.client, request.command, thread.slot, cost);
+        let cost = CommandCost::from_command_end(&ending, request_bytes, thread.effects.log_writer.take_measured());
+        slot_stats::count_command(thread, &connection.client, request.command, thread.slot, cost);
     }
 }
 
 /// Lets a script thread run it from the start.
 #[cold]
-fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connection: &mut Connection) -> Outcome {
+fn move_to_script_thread(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) -> Outcome {
     let running = &thread.server.scripting.running;
     if running.has_overdue()
         && running.on_script_threads() >= scripting::SCRIPT_THREADS
-        && let Some(error) = busy(&thread.server, std::iter::empty(), true)
+        && let Some(error) = busy_error(&thread.server, std::iter::empty(), true)
     {
         // It would wait for scripts that may never end.
-        return fail(thread, request, connection, &error);
+        return reply_error(thread, request, connection, &error);
     }
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
     let command = DetachedCommand::new(request, keys, None, connection, run_leased);
-    Outcome::After(NextStep::Script(Box::new(Box::new(|origin| {
+    Outcome::After(NextStep::AwaitScript(Box::new(Box::new(|origin| {
         command.into_script_job(origin)
     }))))
 }
@@ -281,8 +291,8 @@ fn leave(thread: &mut Thread, request: &Request<'_>, keys: &[PlannedKey], connec
 // ---- as a part of a transaction ------------------------------------------------------------------------------------
 
 /// Runs a command of a transaction that runs a script; returns whether it failed.
-pub fn run_inside<'p>(
-    thread: &mut Thread,
+pub fn run_in_transaction<'p>(
+    thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
     command: &'static Command<Binding>,
     args: Args<'_>,
@@ -292,17 +302,17 @@ pub fn run_inside<'p>(
 ) -> bool {
     let before = output.mark();
     let held = match held {
-        HeldLeases::Script(leases) => Slots::Leased(leases),
-        HeldLeases::Exclusive(all) => Slots::Everything(all),
+        HeldLeases::Script(leases) => ScriptAccess::Leased(leases),
+        HeldLeases::Exclusive(all) => ScriptAccess::Everything(all),
         HeldLeases::Nothing | HeldLeases::One(_) | HeldLeases::Many(_) | HeldLeases::Private(_) => {
             unreachable!("a transaction with scripts can take further leases")
         }
     };
-    let prepared = match prepare(thread, command, args, client.flags.contains(ClientFlags::PRIMARY)) {
+    let prepared = match prepare_script(thread, command, args, client.flags.contains(ClientFlags::PRIMARY)) {
         Ok(prepared) => prepared,
         Err(error) => {
             write_error(thread, &error, &mut output.bytes);
-            show_failed(thread, client, args);
+            notify_monitors_of_failure(thread, client, args);
             return true;
         }
     };
@@ -310,7 +320,7 @@ pub fn run_inside<'p>(
     let mut runner = Runner::new(thread, pass, held, client, &prepared, (false, args));
     // The transaction holds the token, so no other script does.
     runner.has_token = true;
-    let ended = runner.run(
+    let ended = runner.run_script(
         &prepared,
         args,
         &mut Reply::new(&mut output.bytes, client.protocol),
@@ -323,8 +333,8 @@ pub fn run_inside<'p>(
     thread.ticks = start;
     prepared.program.profile().note_duration(run.elapsed());
     match ended {
-        RunEnd::Done { failed } => failed,
-        RunEnd::Stopped(_) => {
+        ScriptOutcome::Done { failed } => failed,
+        ScriptOutcome::Stopped(_) => {
             output.truncate(before);
             let error = CommandError::constant("ERR The server is about to end");
             write_error(thread, &error, &mut output.bytes);

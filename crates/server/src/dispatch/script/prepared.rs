@@ -7,11 +7,11 @@ use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
 use crate::commands::scripting::script::NO_SCRIPT;
 use crate::dispatch::script_flags::{ScriptName, named};
-use crate::dispatch::thread::Thread;
+use crate::dispatch::thread::ThreadState;
 use crate::replication::ReplicationState;
 use weft_base::slots::cluster_slot;
 use weft_command_table::registry::Command;
-use weft_command_table::spec::Flags as CommandFlags;
+use weft_command_table::spec::CommandFlags;
 use weft_config::id;
 use weft_scripting as scripting;
 use weft_scripting::{Program, ScriptFlags};
@@ -20,16 +20,16 @@ use weft_scripting::{Program, ScriptFlags};
 pub(super) struct PreparedScript {
     pub(super) program: Program,
     /// The number of arguments that are keys.
-    pub(super) keys: usize,
-    pub(super) read_only: bool,
-    pub(super) allow_oom: bool,
+    pub(super) key_count: usize,
+    pub(super) is_read_only: bool,
+    pub(super) allows_oom: bool,
     /// `true` if, in a cluster, the keys must be in one slot.
-    pub(super) one_slot: bool,
+    pub(super) must_use_one_slot: bool,
 }
 
 /// The slot of a script's declared keys.
 pub(super) fn first_slot(prepared: &PreparedScript, args: Args<'_>) -> Option<u16> {
-    (prepared.one_slot && prepared.keys > 0).then(|| cluster_slot(args.argument(3)))
+    (prepared.must_use_one_slot && prepared.key_count > 0).then(|| cluster_slot(args.argument(3)))
 }
 
 fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, CommandError> {
@@ -44,14 +44,14 @@ fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, Comman
 }
 
 /// Finds or compiles what is to run.
-pub(super) fn prepare(
-    thread: &Thread,
+pub(super) fn prepare_script(
+    thread: &ThreadState,
     command: &Command<Binding>,
     args: Args<'_>,
     is_primary: bool,
 ) -> Result<PreparedScript, CommandError> {
     let scripts = &thread.server.scripting;
-    let not_compiled = |text: Vec<u8>| CommandError::bytes([b"ERR ", &text[..]].concat());
+    let not_compiled = |text: Vec<u8>| CommandError::from_bytes([b"ERR ", &text[..]].concat());
     let (program, keys) = match named(command, args) {
         ScriptName::Source(source) => {
             let keys = key_count(args, CommandError::NOT_AN_INTEGER)?;
@@ -87,7 +87,7 @@ pub(super) fn prepare(
         ));
     }
     if !thread.standing.is_plain() && !is_primary {
-        check_standing(thread, flags)?;
+        check_replication_state(thread, flags)?;
     }
     if flags.is_some() && must_read && !promises(ScriptFlags::NO_WRITES) {
         return Err(CommandError::constant(
@@ -104,10 +104,10 @@ pub(super) fn prepare(
         ));
     }
     Ok(PreparedScript {
-        keys,
-        read_only: must_read || promises(ScriptFlags::NO_WRITES),
-        allow_oom: promises(ScriptFlags::ALLOW_OOM),
-        one_slot: thread.view.is_some() && flags.is_some() && !promises(ScriptFlags::ALLOW_CROSS_SLOT_KEYS),
+        key_count: keys,
+        is_read_only: must_read || promises(ScriptFlags::NO_WRITES),
+        allows_oom: promises(ScriptFlags::ALLOW_OOM),
+        must_use_one_slot: thread.view.is_some() && flags.is_some() && !promises(ScriptFlags::ALLOW_CROSS_SLOT_KEYS),
         program,
     })
 }
@@ -115,7 +115,7 @@ pub(super) fn prepare(
 /// Checks that this server's replication state lets a script with these flags run. `None` are the flags of a script
 /// that declares nothing.
 #[cold]
-fn check_standing(thread: &Thread, flags: Option<ScriptFlags>) -> Result<(), CommandError> {
+fn check_replication_state(thread: &ThreadState, flags: Option<ScriptFlags>) -> Result<(), CommandError> {
     let promises = |flag: ScriptFlags| flags.is_some_and(|flags| flags.contains(flag));
     if flags.is_some() && !promises(ScriptFlags::NO_WRITES) && is_read_only(thread) {
         return Err(CommandError::constant(
@@ -127,26 +127,26 @@ fn check_standing(thread: &Thread, flags: Option<ScriptFlags>) -> Result<(), Com
             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         ));
     }
-    if flags.is_some() && !promises(ScriptFlags::NO_WRITES) && lacks_replicas(thread) {
+    if flags.is_some() && !promises(ScriptFlags::NO_WRITES) && has_too_few_replicas(thread) {
         return Err(CommandError::constant("NOREPLICAS Not enough good replicas to write."));
     }
     Ok(())
 }
 
-pub(super) fn is_stale(thread: &Thread) -> bool {
+pub(super) fn is_stale(thread: &ThreadState) -> bool {
     let stale = ReplicationState::IS_REPLICA.with(ReplicationState::LINK_DOWN);
     thread.standing.contains(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
 }
 
-pub(super) fn lacks_replicas(thread: &Thread) -> bool {
+pub(super) fn has_too_few_replicas(thread: &ThreadState) -> bool {
     thread.standing.contains(ReplicationState::TOO_FEW_REPLICAS)
         && !thread.standing.contains(ReplicationState::IS_REPLICA)
 }
 
-pub(super) fn is_read_only(thread: &Thread) -> bool {
+pub(super) fn is_read_only(thread: &ThreadState) -> bool {
     thread.standing.contains(ReplicationState::IS_REPLICA) && thread.server.config.boolean(id::REPLICA_READ_ONLY)
 }
 
-pub(super) fn is_out_of_memory(thread: &Thread) -> bool {
+pub(super) fn is_out_of_memory(thread: &ThreadState) -> bool {
     thread.room.is_full
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_time_limit_follows_valkeys_scale() {
+fn the_time_limit_matches_valkey() {
     let us = |tenacity| eviction_time_limit(tenacity).as_micros();
     assert_eq!([0, 1, 10].map(us), [0, 50, 500]);
     assert_eq!(us(11), 575);

@@ -25,7 +25,7 @@ use super::effects::{Effects, Hooks};
 use super::key_identity::{NamedKey, PlannedKey};
 use super::prefetch_policy::PrefetchPolicy;
 use super::{Exclusive, ReadLease, Slot, SlotHeader, WriteLease};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// One held lease.
 pub enum Lease<'a> {
@@ -371,7 +371,7 @@ fn visible_entry<'e>(
     let Some(entry) = found else {
         effects.misses += 1;
         if effects.hooks.intersects(Hooks::RECORDS_EVENTS) && touch != LookupStatistics::NoEvent {
-            effects.record_event(db, name, Event::MISSED);
+            effects.record_event(db, name, KeyspaceEvent::MISSED);
         }
         return None;
     };

@@ -25,7 +25,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::effects::{Change, ChangeKind, Effects, Hooks};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::pinned::Pin;
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The largest number of keys. A snapshot of more keys would take too long.
 const MAX_KEYS: usize = 64;
@@ -135,9 +135,9 @@ pub struct KeySnapshot {
 }
 
 /// The key and the event of a write; `None` for a missed lookup.
-fn written_event(change: &Change) -> Option<(&[u8], Event)> {
+fn written_event(change: &Change) -> Option<(&[u8], KeyspaceEvent)> {
     match change.kind {
-        ChangeKind::Event(event) if event != Event::MISSED => Some((&change.name, event)),
+        ChangeKind::Event(event) if event != KeyspaceEvent::MISSED => Some((&change.name, event)),
         ChangeKind::Event(_) | ChangeKind::Value => None,
     }
 }
@@ -258,7 +258,7 @@ impl KeySnapshot {
     /// its dirty count. The keys are held, those that are replaced for writing.
     pub fn apply_changes(&mut self, keys: &mut Keys<'_, '_>, changes: &[Change], dirty: u64) {
         record_misses(keys.effects, changes);
-        let events: Vec<(&[u8], Event)> = changes.iter().filter_map(written_event).collect();
+        let events: Vec<(&[u8], KeyspaceEvent)> = changes.iter().filter_map(written_event).collect();
         let mut stored = 0;
         for (number, (name, event)) in events.iter().enumerate() {
             if events[number + 1..].iter().any(|(other, _)| other == name) {

@@ -9,7 +9,7 @@ use crate::keyspace::key_identity::LocalExpiry;
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::ready_keys::{self, ReadyKey};
 use crate::keyspace::{InterestedClients, Slot, SlotHeader, SlotTable};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 use super::{AccessContext, is_expired, object_due_ms, value_due_ms};
 
@@ -223,7 +223,7 @@ impl KeyWrite<'_> {
                 let clock = self.access.clock.for_new_entry();
                 let freed = self.table.insert(self.hash, self.name, value, at, clock);
                 self.effects.discard(freed);
-                self.record_event(Event::NEW);
+                self.record_event(KeyspaceEvent::NEW);
             }
         }
         if let ExpiryUpdate::SetTo(at) = expiry {
@@ -320,7 +320,7 @@ impl KeyWrite<'_> {
             self.effects.hits += 1;
         } else {
             self.effects.misses += 1;
-            self.record_event(Event::MISSED);
+            self.record_event(KeyspaceEvent::MISSED);
         }
     }
 
@@ -351,7 +351,7 @@ impl KeyWrite<'_> {
     /// new key.
     pub fn insert_removed(&mut self, removed: Removed<Value>) {
         self.replace_with_removed(removed);
-        self.record_event(Event::NEW);
+        self.record_event(KeyspaceEvent::NEW);
     }
 
     /// Like [`Self::put`], for a key that may exist.
@@ -374,7 +374,7 @@ impl KeyWrite<'_> {
 
     /// Closes the write: the key changed. `event` names the change.
     #[inline]
-    pub fn changed(mut self, event: Event) {
+    pub fn changed(mut self, event: KeyspaceEvent) {
         self.effects.dirty += 1;
         self.record_event(event);
         self.notify_interested_clients();
@@ -382,7 +382,7 @@ impl KeyWrite<'_> {
     }
 
     /// Closes the write: the key changed, and the dirty count grows by `times`.
-    pub fn changed_times(mut self, event: Event, times: u64) {
+    pub fn changed_times(mut self, event: KeyspaceEvent, times: u64) {
         self.effects.dirty += times;
         self.record_event(event);
         self.notify_interested_clients();
@@ -391,7 +391,7 @@ impl KeyWrite<'_> {
 
     /// Closes the write: the change matters to clients blocked on the key, but not to clients that watch it or cache
     /// it.
-    pub fn changed_for_waiting(mut self, event: Event, times: u64) {
+    pub fn changed_for_waiting(mut self, event: KeyspaceEvent, times: u64) {
         self.effects.dirty += times;
         self.record_event(event);
         if let Some(interested) = self.interested {
@@ -416,7 +416,7 @@ impl KeyWrite<'_> {
     pub fn record_expired_fields(&mut self, fields: usize) {
         if fields > 0 {
             self.count_expired_fields(fields as u64);
-            self.record_event(Event::hash("hexpired"));
+            self.record_event(KeyspaceEvent::hash("hexpired"));
         }
     }
 
@@ -427,7 +427,7 @@ impl KeyWrite<'_> {
 
     /// Records an event in addition to the one that closes the write (`set` with `expire`).
     #[inline]
-    pub fn record_event(&mut self, event: Event) {
+    pub fn record_event(&mut self, event: KeyspaceEvent) {
         if self.effects.hooks.intersects(Hooks::RECORDS_EVENTS) {
             self.effects.record_event(self.db, self.name, event);
         }
@@ -448,7 +448,7 @@ impl KeyWrite<'_> {
     fn delete_expired(&mut self) {
         if self.delete_for(RemovalCause::Expiry) {
             self.effects.expired_keys += 1;
-            self.record_event(Event::EXPIRED);
+            self.record_event(KeyspaceEvent::EXPIRED);
             if self.effects.is_logging() {
                 self.effects.log_expired(self.db, self.name);
             }
@@ -472,7 +472,7 @@ impl KeyWrite<'_> {
     #[cold]
     fn notify_watching_and_blocked(&mut self, interested: &InterestedClients) {
         self.keys_at_last_notification = self.table.len();
-        interested.watching.touch(self.db, self.name, self.exists());
+        interested.watching.mark_key(self.db, self.name, self.exists());
         self.wake_blocked_clients(interested);
     }
 

@@ -12,7 +12,7 @@ use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::flush::take_databases;
 use crate::keyspace::{Keyspace, Seat, publish_header};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 const DATABASES: usize = 4;
 
@@ -99,7 +99,7 @@ impl Fixture {
         let mut lease = pass.try_write(slot).expect("nobody else is here");
         let mut write = KeyWrite::new(lease.parts_mut(), key, db, &access, &mut self.effects);
         let result = change(&mut write);
-        write.changed(Event::NO_EVENT);
+        write.changed(KeyspaceEvent::NO_EVENT);
         drop(lease);
         self.effects.garbage.clear();
         self.effects.removed.clear();

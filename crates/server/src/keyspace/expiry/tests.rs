@@ -12,7 +12,7 @@ use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, ExpiredKey};
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Keyspace, Seat};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 /// The time at which the keys of a scene expire, and a later time.
 const EXPIRES_MS: u64 = 1000;
@@ -64,7 +64,7 @@ impl Fixture {
         let mut lease = pass.try_write(usize::from(key.slot)).expect("nobody else is here");
         let mut write = KeyWrite::new(lease.parts_mut(), named, 0, &access, &mut self.effects);
         write.set(NewValue::Int(1), ExpiryUpdate::SetTo(EXPIRES_MS));
-        write.changed(Event::NO_EVENT);
+        write.changed(KeyspaceEvent::NO_EVENT);
     }
 
     /// Runs a slice. Returns `true` if slots are left.

@@ -33,10 +33,10 @@ use weft_resp::glob;
 
 mod publication;
 
-pub use publication::{ChannelNamespace, Publication, Recipient};
+pub use publication::{ChannelNamespace, PublishedMessage, Recipient};
 
 /// The number of shards of the channel index.
-const SHARDS: usize = 64;
+const SHARD_COUNT: usize = 64;
 
 /// The subscriptions of a client.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ pub struct Subscriptions {
 
 impl Subscriptions {
     /// Returns the names of one kind.
-    pub fn of(&self, kind: SubscriptionKind) -> &BTreeSet<Arc<[u8]>> {
+    pub fn names(&self, kind: SubscriptionKind) -> &BTreeSet<Arc<[u8]>> {
         match kind {
             SubscriptionKind::Channel => &self.channels,
             SubscriptionKind::Pattern => &self.patterns,
@@ -59,7 +59,7 @@ impl Subscriptions {
         }
     }
 
-    fn of_mut(&mut self, kind: SubscriptionKind) -> &mut BTreeSet<Arc<[u8]>> {
+    fn names_mut(&mut self, kind: SubscriptionKind) -> &mut BTreeSet<Arc<[u8]>> {
         match kind {
             SubscriptionKind::Channel => &mut self.channels,
             SubscriptionKind::Pattern => &mut self.patterns,
@@ -121,7 +121,7 @@ impl NameSubscribers {
     }
 
     /// Returns the clients of a worker whose stamp is at most `stamp`.
-    fn of_worker(&self, worker: usize, stamp: u64) -> impl Iterator<Item = u64> {
+    fn clients_of_worker(&self, worker: usize, stamp: u64) -> impl Iterator<Item = u64> {
         let of_worker = self.0.iter().filter(move |(owner, _)| *owner == worker);
         let clients = of_worker.flat_map(|(_, clients)| clients.iter());
         clients.filter(move |(_, at)| **at <= stamp).map(|(client, _)| *client)
@@ -145,7 +145,7 @@ struct ChannelIndex {
 impl Default for ChannelIndex {
     fn default() -> Self {
         ChannelIndex {
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            shards: (0..SHARD_COUNT).map(|_| RwLock::default()).collect(),
             hasher: ahash::RandomState::new(),
             names: AtomicUsize::new(0),
         }
@@ -154,7 +154,7 @@ impl Default for ChannelIndex {
 
 impl ChannelIndex {
     fn shard(&self, name: &[u8]) -> &RwLock<Channels> {
-        &self.shards[self.hasher.hash_one(name) as usize % SHARDS]
+        &self.shards[self.hasher.hash_one(name) as usize % SHARD_COUNT]
     }
 }
 
@@ -177,12 +177,12 @@ pub struct RoutedMessage {
     /// The workers that own the receivers, each once.
     pub workers: Vec<usize>,
     /// The message.
-    pub publication: Publication,
+    pub publication: PublishedMessage,
 }
 
 impl PubSubRegistry {
-    fn index(&self, space: ChannelNamespace) -> &ChannelIndex {
-        match space {
+    fn index(&self, namespace: ChannelNamespace) -> &ChannelIndex {
+        match namespace {
             ChannelNamespace::Channels => &self.channels,
             ChannelNamespace::ShardChannels => &self.shard_channels,
         }
@@ -196,13 +196,13 @@ impl PubSubRegistry {
         name: &[u8],
         subscriber: Subscriber,
     ) -> bool {
-        if subscriptions.of(kind).contains(name) {
+        if subscriptions.names(kind).contains(name) {
             return false;
         }
         let name: Arc<[u8]> = match kind.namespace() {
             Some(space) => {
                 let index = self.index(space);
-                let mut shard = write(index.shard(name));
+                let mut shard = write_lock(index.shard(name));
                 let shared = shard.get_key_value(name).map(|(known, _)| known.clone());
                 let shared = shared.unwrap_or_else(|| {
                     index.names.fetch_add(1, Ordering::Release);
@@ -215,7 +215,7 @@ impl PubSubRegistry {
                 shared
             }
             None => {
-                let mut patterns = write(&self.patterns);
+                let mut patterns = write_lock(&self.patterns);
                 let shared = patterns.get_key_value(name).map(|(known, _)| known.clone());
                 let shared = shared.unwrap_or_else(|| {
                     self.pattern_names.fetch_add(1, Ordering::Release);
@@ -231,7 +231,7 @@ impl PubSubRegistry {
         if subscriptions.is_empty() {
             self.clients.fetch_add(1, Ordering::Relaxed);
         }
-        subscriptions.of_mut(kind).insert(name);
+        subscriptions.names_mut(kind).insert(name);
         true
     }
 
@@ -243,13 +243,13 @@ impl PubSubRegistry {
         name: &[u8],
         subscriber: Subscriber,
     ) -> bool {
-        if !subscriptions.of_mut(kind).remove(name) {
+        if !subscriptions.names_mut(kind).remove(name) {
             return false;
         }
         match kind.namespace() {
             Some(space) => {
                 let index = self.index(space);
-                let mut shard = write(index.shard(name));
+                let mut shard = write_lock(index.shard(name));
                 if let Some(listeners) = shard.get_mut(name) {
                     listeners.remove(subscriber);
                     if listeners.0.is_empty() {
@@ -259,7 +259,7 @@ impl PubSubRegistry {
                 }
             }
             None => {
-                let mut patterns = write(&self.patterns);
+                let mut patterns = write_lock(&self.patterns);
                 if let Some(listeners) = patterns.get_mut(name) {
                     listeners.remove(subscriber);
                     if listeners.0.is_empty() {
@@ -282,7 +282,7 @@ impl PubSubRegistry {
             SubscriptionKind::Pattern,
             SubscriptionKind::ShardChannel,
         ] {
-            let names: Vec<Arc<[u8]>> = subscriptions.of(kind).iter().cloned().collect();
+            let names: Vec<Arc<[u8]>> = subscriptions.names(kind).iter().cloned().collect();
             for name in names {
                 self.unsubscribe(subscriptions, kind, &name, subscriber);
             }
@@ -304,23 +304,23 @@ impl PubSubRegistry {
     pub fn prepare(&self, space: ChannelNamespace, channel: &[u8], payload: &[u8]) -> Option<RoutedMessage> {
         let mut receivers = 0;
         let mut workers = Vec::new();
-        let mut publication = Publication::new(space);
+        let mut publication = PublishedMessage::new(space);
         let index = self.index(space);
         if index.names.load(Ordering::Acquire) > 0 {
-            let shard = read(index.shard(channel));
+            let shard = read_lock(index.shard(channel));
             publication.channel_stamp = self.clock.load(Ordering::Relaxed);
             if let Some(listeners) = shard.get(channel) {
                 receivers += listeners.count();
-                add_new(&mut workers, listeners.workers());
+                add_missing(&mut workers, listeners.workers());
             }
         }
         if space == ChannelNamespace::Channels && self.pattern_names.load(Ordering::Acquire) > 0 {
-            let patterns = read(&self.patterns);
+            let patterns = read_lock(&self.patterns);
             publication.pattern_stamp = self.clock.load(Ordering::Relaxed);
             for (pattern, listeners) in patterns.iter() {
                 if glob::matches(pattern, channel, false) {
                     receivers += listeners.count();
-                    add_new(&mut workers, listeners.workers());
+                    add_missing(&mut workers, listeners.workers());
                     publication.patterns.push(pattern.clone());
                 }
             }
@@ -337,20 +337,20 @@ impl PubSubRegistry {
     }
 
     /// Appends the clients of a worker that receive a message: those of the channel, then those of each pattern.
-    pub fn recipients(&self, worker: usize, publication: &Publication, out: &mut Vec<Recipient>) {
+    pub fn recipients(&self, worker: usize, publication: &PublishedMessage, out: &mut Vec<Recipient>) {
         let add = |listeners: &NameSubscribers, pattern: Option<usize>, stamp: u64, out: &mut Vec<Recipient>| {
-            let clients = listeners.of_worker(worker, stamp);
+            let clients = listeners.clients_of_worker(worker, stamp);
             out.extend(clients.map(|client| Recipient { client, pattern }));
         };
         if let Some(listeners) =
-            read(self.index(publication.space).shard(&publication.channel)).get(&*publication.channel)
+            read_lock(self.index(publication.namespace).shard(&publication.channel)).get(&*publication.channel)
         {
             add(listeners, None, publication.channel_stamp, out);
         }
         if publication.patterns.is_empty() {
             return;
         }
-        let patterns = read(&self.patterns);
+        let patterns = read_lock(&self.patterns);
         for (index, pattern) in publication.patterns.iter().enumerate() {
             if let Some(listeners) = patterns.get(pattern) {
                 add(listeners, Some(index), publication.pattern_stamp, out);
@@ -364,7 +364,7 @@ impl PubSubRegistry {
         let shards = self.index(space).shards.iter();
         shards
             .flat_map(|shard| {
-                read(shard)
+                read_lock(shard)
                     .keys()
                     .filter(|name| wanted(name))
                     .cloned()
@@ -375,7 +375,7 @@ impl PubSubRegistry {
 
     /// Returns the number of subscribers of a channel, without those of patterns.
     pub fn subscriber_count(&self, space: ChannelNamespace, channel: &[u8]) -> usize {
-        read(self.index(space).shard(channel))
+        read_lock(self.index(space).shard(channel))
             .get(channel)
             .map_or(0, NameSubscribers::count)
     }
@@ -402,7 +402,7 @@ impl SubscriptionKind {
     }
 }
 
-fn add_new(workers: &mut Vec<usize>, more: impl Iterator<Item = usize>) {
+fn add_missing(workers: &mut Vec<usize>, more: impl Iterator<Item = usize>) {
     for worker in more {
         if !workers.contains(&worker) {
             workers.push(worker);
@@ -411,11 +411,11 @@ fn add_new(workers: &mut Vec<usize>, more: impl Iterator<Item = usize>) {
 }
 
 // A panic aborts the process, so a poisoned lock is never taken again.
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+fn read_lock<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read()
 }
 
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+fn write_lock<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write()
 }
 

@@ -19,9 +19,9 @@ pub enum ChannelNamespace {
 
 /// A message, shared by all receivers.
 #[derive(Debug)]
-pub struct Publication {
+pub struct PublishedMessage {
     /// The namespace of the channel.
-    pub space: ChannelNamespace,
+    pub namespace: ChannelNamespace,
     /// The channel.
     pub channel: Box<[u8]>,
     /// The payload.
@@ -43,11 +43,11 @@ pub struct Recipient {
     pub pattern: Option<usize>,
 }
 
-impl Publication {
+impl PublishedMessage {
     /// Creates a message without content.
     pub fn new(space: ChannelNamespace) -> Self {
-        Publication {
-            space,
+        PublishedMessage {
+            namespace: space,
             channel: Box::default(),
             payload: Arc::default(),
             patterns: Vec::new(),
@@ -78,7 +78,7 @@ impl Publication {
             }
             None => {
                 reply.push(3);
-                reply.bulk(match self.space {
+                reply.bulk(match self.namespace {
                     ChannelNamespace::Channels => b"message",
                     ChannelNamespace::ShardChannels => b"smessage",
                 });

@@ -4,12 +4,12 @@ use super::*;
 use weft_reactor::Output;
 use weft_resp::Protocol;
 
-fn on(worker: usize, client: u64) -> Subscriber {
+fn subscriber_on(worker: usize, client: u64) -> Subscriber {
     Subscriber { client, worker }
 }
 
 /// Returns the ids of the clients on `worker` that receive a message, for the channel or for patterns.
-fn receivers(registry: &PubSubRegistry, worker: usize, publication: &Publication) -> Vec<u64> {
+fn receivers(registry: &PubSubRegistry, worker: usize, publication: &PublishedMessage) -> Vec<u64> {
     let mut recipients = Vec::new();
     registry.recipients(worker, publication, &mut recipients);
     recipients.iter().map(|recipient| recipient.client).collect()
@@ -19,14 +19,14 @@ fn receivers(registry: &PubSubRegistry, worker: usize, publication: &Publication
 fn a_message_reaches_channel_and_patterns_and_each_worker_once() {
     let registry = PubSubRegistry::default();
     let (mut seven, mut nine) = (Subscriptions::default(), Subscriptions::default());
-    assert!(registry.subscribe(&mut seven, SubscriptionKind::Channel, b"news", on(1, 7)));
+    assert!(registry.subscribe(&mut seven, SubscriptionKind::Channel, b"news", subscriber_on(1, 7)));
     assert!(
-        !registry.subscribe(&mut seven, SubscriptionKind::Channel, b"news", on(1, 7)),
+        !registry.subscribe(&mut seven, SubscriptionKind::Channel, b"news", subscriber_on(1, 7)),
         "twice"
     );
-    registry.subscribe(&mut seven, SubscriptionKind::Pattern, b"n*", on(1, 7));
-    registry.subscribe(&mut nine, SubscriptionKind::Pattern, b"n*", on(2, 9));
-    registry.subscribe(&mut nine, SubscriptionKind::ShardChannel, b"news", on(2, 9));
+    registry.subscribe(&mut seven, SubscriptionKind::Pattern, b"n*", subscriber_on(1, 7));
+    registry.subscribe(&mut nine, SubscriptionKind::Pattern, b"n*", subscriber_on(2, 9));
+    registry.subscribe(&mut nine, SubscriptionKind::ShardChannel, b"news", subscriber_on(2, 9));
     let prepared = registry
         .prepare(ChannelNamespace::Channels, b"news", b"x")
         .expect("somebody listens");
@@ -48,17 +48,17 @@ fn a_message_reaches_channel_and_patterns_and_each_worker_once() {
 fn a_client_that_subscribes_after_counting_does_not_get_the_message() {
     let registry = PubSubRegistry::default();
     let (mut early, mut late) = (Subscriptions::default(), Subscriptions::default());
-    registry.subscribe(&mut early, SubscriptionKind::Channel, b"c", on(0, 1));
-    registry.subscribe(&mut early, SubscriptionKind::Pattern, b"*", on(0, 1));
+    registry.subscribe(&mut early, SubscriptionKind::Channel, b"c", subscriber_on(0, 1));
+    registry.subscribe(&mut early, SubscriptionKind::Pattern, b"*", subscriber_on(0, 1));
     let prepared = registry
         .prepare(ChannelNamespace::Channels, b"c", b"x")
         .expect("somebody listens");
-    registry.subscribe(&mut late, SubscriptionKind::Channel, b"c", on(0, 2));
-    registry.subscribe(&mut late, SubscriptionKind::Pattern, b"*", on(0, 2));
+    registry.subscribe(&mut late, SubscriptionKind::Channel, b"c", subscriber_on(0, 2));
+    registry.subscribe(&mut late, SubscriptionKind::Pattern, b"*", subscriber_on(0, 2));
     assert_eq!(receivers(&registry, 0, &prepared.publication), [1, 1]);
     // A client that subscribes again is as late as a new one.
-    registry.unsubscribe_all(&mut early, on(0, 1));
-    registry.subscribe(&mut early, SubscriptionKind::Channel, b"c", on(0, 1));
+    registry.unsubscribe_all(&mut early, subscriber_on(0, 1));
+    registry.subscribe(&mut early, SubscriptionKind::Channel, b"c", subscriber_on(0, 1));
     assert_eq!(receivers(&registry, 0, &prepared.publication), [] as [u64; 0]);
 }
 
@@ -76,8 +76,8 @@ fn nothing_is_left_of_clients_that_unsubscribed() {
             SubscriptionKind::ShardChannel,
         ][rng.usize(..3)];
         let name = [b'a' + rng.u8(..5)];
-        let who = on(id % 3, id as u64);
-        let subscribed = clients[id].of(kind).contains(&name[..]);
+        let who = subscriber_on(id % 3, id as u64);
+        let subscribed = clients[id].names(kind).contains(&name[..]);
         if rng.bool() {
             assert_eq!(registry.subscribe(&mut clients[id], kind, &name, who), !subscribed);
         } else {
@@ -92,7 +92,7 @@ fn nothing_is_left_of_clients_that_unsubscribed() {
         assert_eq!(registry.clients.load(Ordering::Relaxed), listening);
     }
     for (id, client) in clients.iter_mut().enumerate() {
-        registry.unsubscribe_all(client, on(id % 3, id as u64));
+        registry.unsubscribe_all(client, subscriber_on(id % 3, id as u64));
     }
     let left = registry.channel_count(ChannelNamespace::Channels)
         + registry.channel_count(ChannelNamespace::ShardChannels)
@@ -103,7 +103,7 @@ fn nothing_is_left_of_clients_that_unsubscribed() {
 
 #[test]
 fn messages_are_pushes_in_resp3_and_arrays_in_resp2() {
-    let mut publication = Publication::new(ChannelNamespace::Channels);
+    let mut publication = PublishedMessage::new(ChannelNamespace::Channels);
     publication.set_content(b"c", b"hi");
     publication.patterns.push(b"*".as_slice().into());
     let cases = [
@@ -124,7 +124,7 @@ fn messages_are_pushes_in_resp3_and_arrays_in_resp2() {
 
 #[test]
 fn a_large_payload_is_not_copied_for_each_subscriber() {
-    let mut publication = Publication::new(ChannelNamespace::ShardChannels);
+    let mut publication = PublishedMessage::new(ChannelNamespace::ShardChannels);
     publication.set_content(b"c", &[b'x'; 100_000]);
     let mut output = Output::new();
     for _ in 0..10 {

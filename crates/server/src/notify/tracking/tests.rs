@@ -10,7 +10,7 @@ fn ids(clients: &[u64]) -> BTreeSet<u64> {
 fn a_key_is_removed_with_all_clients_that_read_it() {
     let table = TrackingTable::default();
     for (name, client) in [(b"a", 7), (b"a", 9), (b"a", 7), (b"b", 7)] {
-        table.remember(name, client);
+        table.add_reader(name, client);
     }
     assert_eq!((table.key_count(), table.pair_count()), (2, 3));
     assert_eq!(table.remove(b"a"), ids(&[7, 9]));
@@ -27,7 +27,7 @@ fn the_table_is_idle_without_tracking_clients_and_keys() {
     let (tracking, mut first, mut idle) = (TrackingOptions::default(), 0, 0);
     table.enable(1, None, &tracking, || first += 1);
     table.enable(2, None, &tracking, || first += 1);
-    table.remember(b"k", 1);
+    table.add_reader(b"k", 1);
     table.disable(1, &tracking, || idle += 1);
     table.disable(2, &tracking, || idle += 1);
     assert_eq!((first, idle), (1, 0), "a key is still remembered");
@@ -112,6 +112,6 @@ fn client_caching_selects_the_remembered_keys() {
             caching_was_called: caching,
             ..TrackingOptions::default()
         };
-        assert_eq!(tracking.should_remember_keys(), wanted, "{tracking:?}");
+        assert_eq!(tracking.should_track_next_command(), wanted, "{tracking:?}");
     }
 }

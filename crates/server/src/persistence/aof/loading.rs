@@ -19,7 +19,7 @@ use crate::persistence::aof_files::reader::{AofReadError, AofReader};
 use crate::persistence::save;
 use crate::persistence::save::ReloadError;
 use crate::replication::ReplicationState;
-use crate::state::{Replayed, Server};
+use crate::state::{ReplayOutcome, Server};
 use weft_base::files::error_text;
 use weft_config::id;
 
@@ -203,25 +203,25 @@ fn load_part(
     let mut commands = AofReader::new(file, start);
     let replayed = replay(server, all, row, &mut commands);
     let cut_at = match replayed {
-        Replayed::Whole => return Ok(false),
-        Replayed::Unfinished(before) => {
+        ReplayOutcome::Complete => return Ok(false),
+        ReplayOutcome::UnfinishedTransaction(before) => {
             log::warning!("Revert incomplete MULTI/EXEC transaction in AOF file {name}");
             before
         }
-        Replayed::Failed(AofReadError::Truncated, valid) => valid,
-        Replayed::Failed(AofReadError::Read(error), _) => {
+        ReplayOutcome::Failed(AofReadError::Truncated, valid) => valid,
+        ReplayOutcome::Failed(AofReadError::Read(error), _) => {
             let reason = error_text(&error);
             log::warning!("Unrecoverable error reading the append only file {name}: {reason}");
             return Err(AofFailed);
         }
-        Replayed::Failed(AofReadError::Format, _) => {
+        ReplayOutcome::Failed(AofReadError::Format, _) => {
             log::warning!(
                 "Bad file format reading the append only file {name}: make a backup of your AOF file, then use \
                  ./valkey-check-aof --fix <filename.manifest>"
             );
             return Err(AofFailed);
         }
-        Replayed::Unknown(command) => {
+        ReplayOutcome::UnknownCommand(command) => {
             log::warning!("Unknown command '{command}' reading the append only file {name}");
             return Err(AofFailed);
         }

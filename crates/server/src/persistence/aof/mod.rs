@@ -103,7 +103,7 @@ impl AofLocation {
 /// Copies the parameters that the log thread reads, and applies them to pending replies.
 pub fn refresh(server: &Server) {
     copy_parameters(server);
-    server.withhold_replies();
+    server.update_reply_milestone();
 }
 
 /// Copies the parameters that the log thread reads.
@@ -176,7 +176,7 @@ fn appender_links(server: &Arc<Server>) -> AppenderLinks {
     AppenderLinks {
         propagation: server.propagation.clone(),
         status: server.persistence.aof.clone(),
-        notify_worker: Arc::new(move |worker| tells.workers[worker].send(Message::Logged)),
+        notify_worker: Arc::new(move |worker| tells.workers[worker].send(Message::LogAdvanced)),
         record_latency: Arc::new(move |event, time| note_latency(&notes, event, time)),
         changed: Arc::new(move || changes.config.invalidate_caches()),
     }

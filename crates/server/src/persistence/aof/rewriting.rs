@@ -33,7 +33,7 @@ use crate::persistence::rdb_file::{RdbFormat, rewrite_to_commands};
 use crate::persistence::save::FileConsumer;
 use crate::persistence::snapshot::{ConsumerError, SnapshotClaim, SnapshotOutcome, SnapshotRequest, SnapshotSummary};
 use crate::persistence::snapshot_state::SnapshotPurpose;
-use crate::state::{Job, Server};
+use crate::state::{BackgroundJob, Server};
 use weft_base::files::error_text;
 use weft_config::{Config, id};
 
@@ -289,7 +289,7 @@ fn finish_rewrite(
         status.finish_base();
         if status.state() == AofState::WritingBase {
             status.set_state(AofState::On);
-            server.withhold_replies();
+            server.update_reply_milestone();
         }
         server.wake_log_waiters();
     }
@@ -377,7 +377,7 @@ pub fn apply_appendonly(server: &Arc<Server>, can_wait: bool) -> Result<(), AofF
             Ok(())
         }
         (AofState::WritingBase | AofState::On, false) => {
-            let job: Job = Box::new(|server, _| {
+            let job: BackgroundJob = Box::new(|server, _| {
                 // The file may have been switched on again meanwhile.
                 if !server.config.boolean(id::APPENDONLY) {
                     switch_off(server);
@@ -471,10 +471,10 @@ fn switch_off(server: &Arc<Server>) {
     if status.clear_failures() {
         server.config.invalidate_caches();
     }
-    server.withhold_replies();
+    server.update_reply_milestone();
     // Clients that wait for the disk get their replies now.
     for worker in &server.workers {
-        worker.send(crate::state::Message::Logged);
+        worker.send(crate::state::Message::LogAdvanced);
     }
 }
 
@@ -490,7 +490,7 @@ pub fn start_due_rewrite(server: &Arc<Server>) {
         return;
     }
     status.is_rewrite_requested.store(true, Ordering::Relaxed);
-    let job: Job = Box::new(|server, _| {
+    let job: BackgroundJob = Box::new(|server, _| {
         // If another snapshot is running, the rewrite stays due. Failures have been logged.
         let _ = start_rewrite(server);
         server

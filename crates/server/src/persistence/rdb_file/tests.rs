@@ -96,7 +96,7 @@ impl Fixture {
                     keys.push(format!(
                         "{db} {} {} {}",
                         String::from_utf8_lossy(entry.key()),
-                        digest::of_value(entry, 0).text(),
+                        digest::digest_value(entry, 0).to_hex(),
                         entry.expire_at_ms().map_or(-1, |at_ms| at_ms as i64),
                     ));
                 },

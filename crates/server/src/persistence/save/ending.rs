@@ -15,7 +15,7 @@ use crate::observability::log;
 use crate::persistence::aof_files::AofState;
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{ReplicaInfo, ReplicaSyncState, ReplicationState};
-use crate::runtime::shutdown::{Save, Shutdown};
+use crate::runtime::shutdown::{SavePolicy, ShutdownOptions};
 use crate::state::{Message, PauseReason, Server};
 use weft_config::{Config, id};
 
@@ -25,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const ACK_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Ends the process once shutdown is prepared. A second request joins the first.
-pub fn begin_shutdown(server: &Arc<Server>, mut how: Shutdown) {
+pub fn begin_shutdown(server: &Arc<Server>, mut how: ShutdownOptions) {
     if !server.lifecycle.shutdown.try_begin() {
         return;
     }
@@ -33,7 +33,7 @@ pub fn begin_shutdown(server: &Arc<Server>, mut how: Shutdown) {
     if server.replication.state_bits().contains(ReplicationState::LOADING)
         || server.persistence.dumps.is_loading.load(Ordering::Relaxed)
     {
-        how.save = Save::Never;
+        how.save = SavePolicy::Never;
     }
     match &how.requested_by {
         Some(client) => log::notice!("User requested shutdown... (user request from '{client}')"),
@@ -59,7 +59,7 @@ pub fn abort_shutdown(server: &Server) -> bool {
     called_off
 }
 
-fn prepare_and_end(server: &Arc<Server>, how: Shutdown) {
+fn prepare_and_end(server: &Arc<Server>, how: ShutdownOptions) {
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
     let prepared = wait_for_replicas(server, &how).and_then(|()| write_final_rdb(server, &how));
     if matches!(prepared, Err(ShutdownRefusal::Failed)) {
@@ -74,10 +74,14 @@ fn prepare_and_end(server: &Arc<Server>, how: Shutdown) {
 /// Lets the process continue.
 fn resume_operation(server: &Server) {
     server.replication.is_shutting_down.store(false, Ordering::SeqCst);
-    server.lifecycle.shutdown.waits_until_ms.store(0, Ordering::Relaxed);
+    server
+        .lifecycle
+        .shutdown
+        .replica_deadline_ms
+        .store(0, Ordering::Relaxed);
     server.lifecycle.shutdown.cancel_preparation();
     for worker in &server.workers {
-        worker.send(Message::ShutdownOff);
+        worker.send(Message::ShutdownAborted);
     }
     wake_coordinator(server);
 }
@@ -94,19 +98,19 @@ enum ShutdownRefusal {
 }
 
 /// Waits until replicas have caught up, for at most `shutdown-timeout`.
-fn wait_for_replicas(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
+fn wait_for_replicas(server: &Server, how: &ShutdownOptions) -> Result<(), ShutdownRefusal> {
     let repl = &server.replication;
     let timeout = Duration::from_secs(server.config.unsigned(id::SHUTDOWN_TIMEOUT));
     // No pings are sent from now on, so a replica that has caught up stays caught up.
     repl.is_shutting_down.store(true, Ordering::SeqCst);
-    if !how.now && !timeout.is_zero() && !lagging_replicas(server).is_empty() {
+    if !how.is_immediate && !timeout.is_zero() && !lagging_replicas(server).is_empty() {
         log::notice!("Waiting for replicas before shutting down.");
         let since = Instant::now();
         let until_ms = unix_ms().saturating_add(timeout.as_millis() as u64);
         server
             .lifecycle
             .shutdown
-            .waits_until_ms
+            .replica_deadline_ms
             .store(until_ms, Ordering::Relaxed);
         request_acknowledgements(server);
         while since.elapsed() < timeout && !lagging_replicas(server).is_empty() {
@@ -175,19 +179,19 @@ fn log_lagging_replicas(server: &Server) {
     }
 }
 
-fn should_save(config: &Config, how: &Shutdown) -> bool {
+fn should_save(config: &Config, how: &ShutdownOptions) -> bool {
     match how.save {
-        Save::Always => true,
-        Save::Never => false,
-        Save::IfConfigured => !config.save_points().is_empty(),
+        SavePolicy::Always => true,
+        SavePolicy::Never => false,
+        SavePolicy::IfConfigured => !config.save_points().is_empty(),
     }
 }
 
 /// Ends a snapshot that is being written, and writes the final RDB file if one is required.
-fn write_final_rdb(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusal> {
+fn write_final_rdb(server: &Server, how: &ShutdownOptions) -> Result<(), ShutdownRefusal> {
     let writes_first_log = server.persistence.aof.state() == AofState::WritingBase
         && server.persistence.snapshot.purpose() == Some(SnapshotPurpose::AofBase);
-    if writes_first_log && !how.force {
+    if writes_first_log && !how.is_forced {
         // Without the first base file all data would be lost.
         log::warning!("Writing initial AOF, can't exit.");
         return Err(ShutdownRefusal::Failed);
@@ -209,7 +213,7 @@ fn write_final_rdb(server: &Server, how: &Shutdown) -> Result<(), ShutdownRefusa
     };
     match saved {
         Ok(()) => Ok(()),
-        Err(SaveFailed) if how.force => {
+        Err(SaveFailed) if how.is_forced => {
             log::warning!("Error trying to save the DB. Exit anyway.");
             Ok(())
         }

@@ -17,7 +17,7 @@ use crate::persistence::snapshot;
 use crate::persistence::snapshot::{SnapshotOutcome, SnapshotRefusal, SnapshotRequest, SnapshotSummary};
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::backlog_writer;
-use crate::state::{Job, Server};
+use crate::state::{BackgroundJob, Server};
 use weft_config::id;
 use weft_config::specials::SavePoint;
 
@@ -172,7 +172,7 @@ pub fn start_due_save(server: &Arc<Server>) {
         return;
     }
     dumps.is_requested.store(true, Ordering::Relaxed);
-    let job: Job = Box::new(|server, _| {
+    let job: BackgroundJob = Box::new(|server, _| {
         // If another snapshot is running, the save stays due. Failures have been logged.
         if start_background_save(server).is_ok() {
             server.persistence.dumps.is_scheduled.store(false, Ordering::Relaxed);

@@ -166,7 +166,7 @@ impl<'s> SnapshotClaim<'s> {
     /// The purpose of the snapshot that is claimed or being written already.
     pub fn new(server: &'s Arc<Server>, purpose: SnapshotPurpose) -> Result<Self, SnapshotPurpose> {
         server.persistence.snapshot.claim(purpose, unix_ms() / 1000)?;
-        server.note_snapshot(true);
+        server.set_snapshot_running(true);
         Ok(SnapshotClaim {
             server,
             purpose,
@@ -190,7 +190,7 @@ impl<'s> SnapshotClaim<'s> {
 impl Drop for SnapshotClaim<'_> {
     fn drop(&mut self) {
         if !self.has_started {
-            self.server.note_snapshot(false);
+            self.server.set_snapshot_running(false);
             self.server.persistence.snapshot.release();
         }
     }
@@ -242,7 +242,7 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
     };
     at_end(server, &summary, ending);
     drop(seat);
-    server.note_snapshot(false);
+    server.set_snapshot_running(false);
     server.persistence.snapshot.release();
 }
 

@@ -405,8 +405,8 @@ pub fn begin(
                 .background
                 .send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
                     replicas: ids,
-                    served,
-                    with_mark,
+                    synced_replicas: served,
+                    has_eof_mark: with_mark,
                 });
         }),
     };
@@ -562,8 +562,8 @@ fn send_functions(
             .background
             .send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
                 replicas,
-                served,
-                with_mark: true,
+                synced_replicas: served,
+                has_eof_mark: true,
             });
     };
     let spawned = std::thread::Builder::new().name("weft-snap-out".into()).spawn(send);

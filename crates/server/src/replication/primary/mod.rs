@@ -9,7 +9,7 @@
 //!   replica: REPLCONF ACK ─▶ its public state (`repl::ReplicaInfo`) ─▶ clients blocked in WAIT
 //! ```
 //!
-//! With `rdb_channel-channel-replication-enabled` the dump may use a separate connection (`rdb_channel.rs`).
+//! With `dual-channel-replication-enabled` the dump may use a separate connection (`rdb_channel.rs`).
 //!
 //! 1. A replica's offset in the backlog is pinned from the moment of its dump on, so nothing is lost while it receives
 //!    the dump.
@@ -181,11 +181,11 @@ impl PrimaryThread {
 
     fn handle_order(&mut self, order: PrimaryThreadCommand) {
         match order {
-            PrimaryThreadCommand::Adopt(connection, request) => self.adopt_connection(connection, &request),
+            PrimaryThreadCommand::AdoptReplica(connection, request) => self.adopt_connection(connection, &request),
             PrimaryThreadCommand::DumpEnded {
                 replicas,
-                served,
-                with_mark,
+                synced_replicas: served,
+                has_eof_mark: with_mark,
             } => self.end_dump(&replicas, &served, with_mark),
             PrimaryThreadCommand::DisconnectAll => {
                 let awaited = self.server.replication.replicas.awaited_dumps().clone();
@@ -199,7 +199,7 @@ impl PrimaryThread {
                 }
             }
             // The rest of the turn checks everything.
-            PrimaryThreadCommand::Look => {}
+            PrimaryThreadCommand::CheckReplicas => {}
         }
     }
 
@@ -356,9 +356,9 @@ impl PrimaryThread {
             };
             server.workers[wait.worker].send(Message::Reply {
                 client: wait.client,
-                ticket: wait.park_id,
+                park_id: wait.park_id,
                 bytes,
-                log_ticket: 0,
+                log_sequence: 0,
             });
             false
         });
@@ -381,7 +381,7 @@ impl PrimaryThread {
             let buffers = replica
                 .connection
                 .buffers(in_flight + usize::try_from(behind).unwrap_or(0));
-            shown.insert(client.id, (client.shown(), buffers));
+            shown.insert(client.id, (client.link_snapshot(), buffers));
         }
     }
 

@@ -12,7 +12,7 @@ use crate::observability::log;
 use crate::state::Server;
 use weft_base::files::error_text;
 use weft_config::id;
-use weft_tls::BlockingStream;
+use weft_tls::BlockingConnection;
 
 /// The maximum length of a handshake line, in bytes.
 const LINE_BYTES: usize = 1024;
@@ -65,7 +65,7 @@ fn connection_failure(reason: String) -> LinkFailure {
 
 /// A connection to a primary.
 pub struct PrimaryLink {
-    wire: BlockingStream,
+    wire: BlockingConnection,
     server: Arc<Server>,
     term: u64,
     /// Received bytes that have not been processed.
@@ -93,7 +93,7 @@ impl PrimaryLink {
             true => Some(server.tls.create_client_session(host).map_err(connection_failure)?),
         };
         let mut link = PrimaryLink {
-            wire: BlockingStream::new(socket, session),
+            wire: BlockingConnection::new(socket, session),
             server,
             term,
             unread: Vec::new(),

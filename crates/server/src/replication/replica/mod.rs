@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use weft_base::clock::unix_ms;
 
-use crate::dispatch::replicated_stream::{Stream, StreamError};
+use crate::dispatch::replicated_stream::{ReplicatedStream, StreamError};
 use crate::keyspace::Seat;
 use crate::net::client::{BufferFigures, Client};
 use crate::observability::log;
@@ -268,9 +268,9 @@ impl ReplicaThread {
         let repl = &server.replication;
         let base = repl.offset();
         repl.set_received_offset(base);
-        let mut stream = Stream::new(&server, &self.seat, term, self.client(link), self.db);
-        stream.input().append(&mut link.unread);
-        let mut received = stream.input().len() as u64;
+        let mut stream = ReplicatedStream::new(&server, &self.seat, term, self.client(link), self.db);
+        stream.input_mut().append(&mut link.unread);
+        let mut received = stream.input_mut().len() as u64;
         let begun = match held {
             Some(held) => self.execute_buffered(link, &mut stream, base, &mut received, held),
             None => Ok(()),
@@ -279,7 +279,7 @@ impl ReplicaThread {
             Ok(()) => self.run_stream(link, &mut stream, base, &mut received),
             Err(failure) => failure,
         };
-        server.clients.linked.lock().remove(&stream.client().id);
+        server.clients.linked.lock().remove(&stream.client_mut().id);
         self.db = stream.db();
         if matches!(failure, LinkFailure::Protocol(_)) {
             // The offset at which the stream became invalid is unknown.
@@ -294,7 +294,7 @@ impl ReplicaThread {
     fn execute_buffered(
         &mut self,
         link: &mut PrimaryLink,
-        stream: &mut Stream,
+        stream: &mut ReplicatedStream,
         base: i64,
         received: &mut u64,
         mut held: BufferedStream,
@@ -303,7 +303,7 @@ impl ReplicaThread {
         while let Some(mut block) = held.pop_block() {
             *received += block.len() as u64;
             self.server.replication.set_received_offset(base + *received as i64);
-            stream.input().append(&mut block);
+            stream.input_mut().append(&mut block);
             self.execute_received(stream)?;
             if beaten.elapsed() >= ACK_INTERVAL {
                 beaten = Instant::now();
@@ -317,9 +317,9 @@ impl ReplicaThread {
     }
 
     /// Executes all received commands.
-    fn execute_received(&mut self, stream: &mut Stream) -> Result<(), LinkFailure> {
-        stream.run(&mut self.seat).map_err(|broken| match broken {
-            StreamError::TermOver => LinkFailure::EpochOver,
+    fn execute_received(&mut self, stream: &mut ReplicatedStream) -> Result<(), LinkFailure> {
+        stream.run_commands(&mut self.seat).map_err(|broken| match broken {
+            StreamError::RoleChanged => LinkFailure::EpochOver,
             StreamError::Protocol => LinkFailure::Protocol("Protocol error from primary, discarding its input".into()),
         })
     }
@@ -327,7 +327,7 @@ impl ReplicaThread {
     fn run_stream(
         &mut self,
         link: &mut PrimaryLink,
-        stream: &mut Stream,
+        stream: &mut ReplicatedStream,
         base: i64,
         received: &mut u64,
     ) -> LinkFailure {
@@ -350,14 +350,16 @@ impl ReplicaThread {
                 self.publish_client(stream);
             }
             let asked = repl.ack_requested.swap(false, Ordering::AcqRel);
-            let is_paid = owed.as_ref().is_some_and(|owed| stream.synced() >= Some(owed.offset));
+            let is_paid = owed
+                .as_ref()
+                .is_some_and(|owed| stream.fsynced_offset() >= Some(owed.offset));
             if asked || is_paid || acknowledged.elapsed() >= ACK_INTERVAL {
                 acknowledged = Instant::now();
                 if let Err(failure) = self.acknowledge(link, stream) {
                     return failure;
                 }
             }
-            if asked && stream.synced().is_some_and(|synced| synced < repl.offset()) {
+            if asked && stream.fsynced_offset().is_some_and(|synced| synced < repl.offset()) {
                 owed = Some(PendingAck {
                     offset: repl.offset(),
                     since: Instant::now(),
@@ -370,7 +372,7 @@ impl ReplicaThread {
             } else {
                 patience
             };
-            match link.receive(stream.input(), MAX_RECEIVE_BYTES, patience) {
+            match link.receive(stream.input_mut(), MAX_RECEIVE_BYTES, patience) {
                 Ok(0) => {
                     let timeout_s = server.config.unsigned(id::REPL_TIMEOUT);
                     let silent_s = (unix_ms() / 1000).saturating_sub(repl.last_heard_s.load(Ordering::Relaxed));
@@ -381,7 +383,7 @@ impl ReplicaThread {
                 Ok(bytes) => {
                     *received += bytes as u64;
                     repl.last_heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
-                    let client = stream.client();
+                    let client = stream.client_mut();
                     client.last_interaction_ms = unix_ms();
                     client.net_input_bytes += bytes as u64;
                 }
@@ -391,9 +393,9 @@ impl ReplicaThread {
     }
 
     /// Acknowledges the offset of the data to the primary, and the offset on disk if there is an append-only file.
-    fn acknowledge(&self, link: &mut PrimaryLink, stream: &mut Stream) -> Result<(), LinkFailure> {
+    fn acknowledge(&self, link: &mut PrimaryLink, stream: &mut ReplicatedStream) -> Result<(), LinkFailure> {
         let offset = self.server.replication.offset().to_string();
-        match stream.synced().map(|synced| synced.to_string()) {
+        match stream.fsynced_offset().map(|synced| synced.to_string()) {
             None => link.send(&[b"REPLCONF", b"ACK", offset.as_bytes()]),
             Some(synced) => link.send(&[b"REPLCONF", b"ACK", offset.as_bytes(), b"FACK", synced.as_bytes()]),
         }
@@ -410,9 +412,9 @@ impl ReplicaThread {
     }
 
     /// Publishes the primary for CLIENT LIST. CLIENT KILL on it shuts the link down.
-    fn publish_client(&self, stream: &mut Stream) {
+    fn publish_client(&self, stream: &mut ReplicatedStream) {
         let buffers: BufferFigures = stream.connection().buffers(0);
-        let view = stream.client().shown();
+        let view = stream.client_mut().link_snapshot();
         self.server.clients.linked.lock().insert(view.id, (view, buffers));
     }
 }

@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 use weft_base::clock::unix_ms;
 
 use super::link::{LinkFailure, PrimaryLink};
-use crate::dispatch::thread::Thread;
+use crate::dispatch::thread::ThreadState;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::{DetachedTables, take_databases};
 use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::{Exclusive, Seat, ready_keys};
-use crate::notify::messages::{NotificationSender, wake};
+use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::log;
 use crate::persistence::rdb_file::{
     LoadDestination, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError, RdbLoader,
@@ -548,9 +548,9 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: LoadPla
         })
     })?;
     if let Some(taken) = taken {
-        let mut thread = Thread::new(server.clone(), seat.index());
-        NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_everything();
-        wake(server, &mut thread.effects);
+        let mut thread = ThreadState::new(server.clone(), seat.index());
+        NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_all_keys();
+        wake_workers(server, &mut thread.effects);
         free_old_data(server, taken);
     }
     Ok(())
@@ -585,7 +585,7 @@ fn free_old_data(server: &Server, taken: DetachedTables) {
 }
 
 /// Adds the keys of the new data that blocked clients wait for to the thread's ready keys.
-fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut Thread) {
+fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut ThreadState) {
     if server.clients.blocked.keys() == 0 {
         return;
     }
@@ -612,7 +612,7 @@ fn install(
         loaded,
         libraries,
     } = brought;
-    let mut thread = Thread::new(server.clone(), seat.index());
+    let mut thread = ThreadState::new(server.clone(), seat.index());
     let counts = &server.keyspace.counts;
     let repl = &server.replication;
     let placed = run_exclusive(server, seat, term, |all, row| {
@@ -648,11 +648,11 @@ fn install(
     server
         .background
         .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
-    NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_everything();
-    wake(server, &mut thread.effects);
-    thread.keep_ready();
+    NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_all_keys();
+    wake_workers(server, &mut thread.effects);
+    thread.collect_ready_keys();
     for unserved in thread.unserved.drain(..) {
-        server.workers[0].send(Message::Serve(unserved));
+        server.workers[0].send(Message::ServeWaiters(unserved));
     }
     server.persistence.dumps.record_load(&loaded);
     free_old_data(server, taken);

@@ -17,11 +17,11 @@ const PERMISSIONS: SetPermissions = SetPermissions {
 };
 
 fn server() -> (Arc<Server>, mpsc::Receiver<CoordinatorCommand>) {
-    crate::commands::install(crate::commands::all());
+    crate::commands::install_registry(crate::commands::full_registry());
     let (orders_in, orders_out) = mpsc::channel();
-    let (jobs_in, _) = crate::runtime::background::queue();
-    let (scripts_in, _) = crate::runtime::background::queue();
-    let server = crate::start::server(
+    let (jobs_in, _) = crate::runtime::background::create_queue();
+    let (scripts_in, _) = crate::runtime::background::create_queue();
+    let server = crate::start::create_server(
         Config::defaults(),
         1,
         (jobs_in, scripts_in),
@@ -61,7 +61,7 @@ fn the_log_level_changes_at_once() {
 
 /// The text was recorded from Valkey 9.1.2; the number depends on this machine.
 #[test]
-fn more_clients_than_files_are_refused() {
+fn more_clients_than_open_files_are_refused() {
     let (server, _orders) = server();
     let reason = set(&server, &[("maxclients", "4294967295")]).expect_err("no kernel allows so many files");
     let expected = "CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able to \
@@ -73,7 +73,7 @@ fn more_clients_than_files_are_refused() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_refused_and_the_old_one_comes_back() {
+fn a_port_in_use_is_refused_and_the_old_one_is_restored() {
     let (server, orders) = server();
     let free = || {
         let listener = TcpListener::bind("127.0.0.1:0").expect("binds");

@@ -6,7 +6,7 @@ use crate::observability::log::{self, Level};
 use weft_config::{COMPATIBLE_VERSION, Config, id};
 
 /// Logs the start. `configured` is `true` if there was a configuration file or an argument.
-pub fn log_start(configured: bool) {
+pub fn log_start(is_configured: bool) {
     log::notice!("oO0OoO0OoO0Oo Weft is starting oO0OoO0OoO0Oo");
     log::notice!(
         "Weft version={}, Valkey version={COMPATIBLE_VERSION}, bits={}, commit={}, modified=0, pid={}, just started",
@@ -15,7 +15,7 @@ pub fn log_start(configured: bool) {
         commit(),
         std::process::id()
     );
-    if configured {
+    if is_configured {
         log::notice!("Configuration loaded");
     } else {
         let program = std::env::args_os().next().unwrap_or_default();
@@ -28,7 +28,7 @@ pub fn log_start(configured: bool) {
 }
 
 /// Logs the mode and the port: as a drawing if standard output is a terminal, or always if configured so.
-pub fn show(config: &Config) {
+pub fn log_banner(config: &Config) {
     let mode = if config.boolean(id::CLUSTER_ENABLED) {
         "cluster"
     } else {
@@ -38,7 +38,7 @@ pub fn show(config: &Config) {
     let somebody_looks =
         !config.boolean(id::SYSLOG_ENABLED) && config.text(id::LOGFILE).is_empty() && std::io::stdout().is_terminal();
     if somebody_looks || config.boolean(id::ALWAYS_SHOW_LOGO) {
-        log::write_raw(Level::Notice, &drawing(mode, port));
+        log::write_raw(Level::Notice, &banner_text(mode, port));
     } else {
         log::notice!("Running mode={mode}, port={port}.");
     }
@@ -48,7 +48,7 @@ fn commit() -> &'static str {
     option_env!("WEFT_COMMIT").unwrap_or("00000000")
 }
 
-fn drawing(mode: &str, port: i64) -> String {
+fn banner_text(mode: &str, port: i64) -> String {
     let facts = [
         String::new(),
         format!("Weft {} ({}) {} bit", env!("CARGO_PKG_VERSION"), commit(), usize::BITS),
@@ -61,7 +61,7 @@ fn drawing(mode: &str, port: i64) -> String {
         String::new(),
     ];
     let mut text = String::from("\n");
-    for (threads, fact) in WEAVE.iter().zip(facts) {
+    for (threads, fact) in LOGO.iter().zip(facts) {
         let line = format!("   {threads}    {fact}");
         text.push_str(line.trim_end());
         text.push('\n');
@@ -71,7 +71,7 @@ fn drawing(mode: &str, port: i64) -> String {
 }
 
 /// Threads of a weft, over and under those of the warp.
-const WEAVE: [&str; 9] = [
+const LOGO: [&str; 9] = [
     "    |     |     |     |    ",
     "  ==|=====|==   |   ==|==  ",
     "    |     |  \\  |  /  |    ",

@@ -12,7 +12,7 @@ static CURRENT: RwLock<Option<Arc<Collation>>> = RwLock::new(None);
 
 /// The system has no such locale.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Unknown;
+pub struct UnknownLocale;
 
 /// The order that is in force; `None` compares bytes.
 pub fn current() -> Option<Arc<Collation>> {
@@ -23,11 +23,11 @@ pub fn current() -> Option<Arc<Collation>> {
 ///
 /// # Errors
 /// When the system does not have that locale; nothing is changed then.
-pub fn choose(config: &Config) -> Result<(), Unknown> {
+pub fn set_from_config(config: &Config) -> Result<(), UnknownLocale> {
     let name = config.text(id::LOCALE_COLLATE);
     let collation = match is_bytewise(&name) {
         true => None,
-        false => Some(Arc::new(Collation::for_locale(&name).ok_or(Unknown)?)),
+        false => Some(Arc::new(Collation::for_locale(&name).ok_or(UnknownLocale)?)),
     };
     *CURRENT.write() = collation;
     Ok(())
@@ -39,9 +39,9 @@ fn is_bytewise(name: &[u8]) -> bool {
         return matches!(name, b"C" | b"POSIX");
     }
     let variables = ["LC_ALL", "LC_COLLATE", "LANG"];
-    let said = variables
+    let locale = variables
         .into_iter()
         .filter_map(std::env::var_os)
         .find(|value| !value.is_empty());
-    said.is_none_or(|name| name == "C" || name == "POSIX")
+    locale.is_none_or(|name| name == "C" || name == "POSIX")
 }

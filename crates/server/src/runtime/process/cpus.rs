@@ -47,21 +47,21 @@ impl CpuLists {
     }
 
     /// Returns the number of CPUs that the workers may use; 0 if unknown.
-    pub fn of_workers(&self) -> usize {
+    pub fn worker_cpu_count(&self) -> usize {
         self.server.as_ref().unwrap_or(&self.all).len()
     }
 
     /// Threads that the calling thread starts from now on are background threads.
-    pub fn start_background_threads(&self) {
-        self.enter(self.background.as_ref());
+    pub fn use_background_cpus(&self) {
+        self.set_affinity(self.background.as_ref());
     }
 
     /// The calling thread, and threads it starts from now on, serve clients.
-    pub fn start_server_threads(&self) {
-        self.enter(self.server.as_ref());
+    pub fn use_server_cpus(&self) {
+        self.set_affinity(self.server.as_ref());
     }
 
-    fn enter(&self, cpus: Option<&Vec<usize>>) {
+    fn set_affinity(&self, cpus: Option<&Vec<usize>>) {
         if self.server.is_none() && self.background.is_none() {
             return;
         }

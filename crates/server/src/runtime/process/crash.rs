@@ -11,20 +11,20 @@ use weft_config::{COMPATIBLE_VERSION, Config, id};
 /// Prepares reports: faults go to the log as it is now, panics to the log as it is then.
 ///
 /// `crash-log-enabled no` leaves faults to the system; panics are logged all the same.
-pub fn install(config: &Config) {
+pub fn install_crash_reports(config: &Config) {
     std::panic::set_hook(Box::new(report_panic));
     if let Ok(descriptor) = log::descriptor() {
         // A descriptor is set already only if this runs twice, and then that one serves as well.
         let _ = weft_reactor::set_emergency_log(descriptor);
     }
     weft_reactor::set_crash_reports(config.boolean(id::CRASH_LOG_ENABLED));
-    if let Err(error) = weft_reactor::install_crash_handler(facts(config)) {
+    if let Err(error) = weft_reactor::install_crash_handler(process_facts(config)) {
         log::warning!("There will be no crash reports: {error}");
     }
 }
 
 /// The facts about this process that a crash report contains; they live as long as the process.
-fn facts(config: &Config) -> &'static [(&'static str, &'static str)] {
+fn process_facts(config: &Config) -> &'static [(&'static str, &'static str)] {
     let file = config
         .file()
         .map_or_else(String::new, |file| file.display().to_string());
@@ -53,10 +53,10 @@ fn report_panic(panic: &PanicHookInfo<'_>) {
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    let place = panic.location().map_or_else(String::new, ToString::to_string);
+    let location = panic.location().map_or_else(String::new, ToString::to_string);
     log::warning!("=== ASSERTION FAILED ===");
     log::warning!(
-        "==> {place} in thread '{}': {}",
+        "==> {location} in thread '{}': {}",
         thread.name().unwrap_or("?"),
         message.unwrap_or("")
     );

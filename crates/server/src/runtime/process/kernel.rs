@@ -12,7 +12,7 @@ pub fn configure_huge_pages(config: &Config) {
     }
     let refused = nix::sys::prctl::set_thp_disable(true).is_err();
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
-    if refused && setting(path).is_some_and(|modes| modes.contains("[always]")) {
+    if refused && read_setting(path).is_some_and(|modes| modes.contains("[always]")) {
         log::warning!(
             "WARNING Transparent huge pages are handed out to every process and could not be switched off for this \
              one. Memory of deleted keys may come back late. To change it for the machine: echo madvise > {path}"
@@ -24,7 +24,7 @@ pub fn configure_huge_pages(config: &Config) {
 ///
 /// Weft does not fork, so the default heuristic of overcommit is good enough; strict accounting is not.
 pub fn warn_about_memory() {
-    if setting("/proc/sys/vm/overcommit_memory").as_deref() == Some("2") {
+    if read_setting("/proc/sys/vm/overcommit_memory").as_deref() == Some("2") {
         log::warning!(
             "WARNING Memory is accounted for strictly (vm.overcommit_memory is 2), so an allocation can fail while \
              memory is free. To change it: sysctl vm.overcommit_memory=0"
@@ -35,7 +35,7 @@ pub fn warn_about_memory() {
 /// Warns if the kernel cuts the backlog down.
 pub fn warn_about_backlog(config: &Config) {
     let backlog = config.integer(id::TCP_BACKLOG);
-    let most = setting("/proc/sys/net/core/somaxconn").and_then(|text| text.parse::<i64>().ok());
+    let most = read_setting("/proc/sys/net/core/somaxconn").and_then(|text| text.parse::<i64>().ok());
     if let Some(most) = most
         && most > 0
         && most < backlog
@@ -58,6 +58,6 @@ pub fn warn_about_tiny_maxmemory(config: &Config) {
     }
 }
 
-fn setting(path: &str) -> Option<String> {
+fn read_setting(path: &str) -> Option<String> {
     Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
 }

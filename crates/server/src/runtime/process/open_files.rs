@@ -16,7 +16,7 @@ const STEP: rlim_t = 16;
 pub fn raise_limit(clients: u64, workers: usize) -> u64 {
     // A worker's reactor has two; those of a few workers are within the reserve.
     let reserved = RESERVED.max(16 + 2 * workers as u64);
-    let wanted = clients.saturating_add(reserved);
+    let required = clients.saturating_add(reserved);
     let before = match getrlimit(Resource::RLIMIT_NOFILE) {
         Ok((soft, _)) => soft,
         Err(error) => {
@@ -28,24 +28,24 @@ pub fn raise_limit(clients: u64, workers: usize) -> u64 {
             return clients.min(1024 - reserved.min(1024));
         }
     };
-    if before >= wanted {
+    if before >= required {
         return clients;
     }
-    let (reached, refusal) = raise(before, wanted);
-    if reached >= wanted {
-        log::notice!("Increased maximum number of open files to {wanted} (it was originally set to {before}).");
+    let (reached, refusal) = raise_towards(before, required);
+    if reached >= required {
+        log::notice!("Increased maximum number of open files to {required} (it was originally set to {before}).");
         return clients;
     }
     let allowed = reached.saturating_sub(reserved);
     if allowed == 0 {
         log::warning!(
             "Your current 'ulimit -n' of {before} is not enough for the server to start. Please increase your open \
-             file limit to at least {wanted}. Exiting."
+             file limit to at least {required}. Exiting."
         );
         return 0;
     }
-    log::warning!("You requested maxclients of {clients} requiring at least {wanted} max file descriptors.");
-    log::warning!("Server can't set maximum open files to {wanted} because of OS error: {refusal}.");
+    log::warning!("You requested maxclients of {clients} requiring at least {required} max file descriptors.");
+    log::warning!("Server can't set maximum open files to {required} because of OS error: {refusal}.");
     log::warning!(
         "Current maximum open files is {reached}. maxclients has been reduced to {allowed} to compensate for low \
          ulimit. If you need higher maxclients increase 'ulimit -n'."
@@ -54,12 +54,12 @@ pub fn raise_limit(clients: u64, workers: usize) -> u64 {
 }
 
 /// Raises the limit as far towards `wanted` as the system allows: the limit reached, and the last refusal.
-fn raise(before: rlim_t, wanted: rlim_t) -> (rlim_t, &'static str) {
-    let hard = getrlimit(Resource::RLIMIT_NOFILE).map_or(before, |(_, hard)| hard);
+fn raise_towards(current: rlim_t, wanted: rlim_t) -> (rlim_t, &'static str) {
+    let hard = getrlimit(Resource::RLIMIT_NOFILE).map_or(current, |(_, hard)| hard);
     let mut refusal = "";
     // Only a privileged process gets beyond the hard limit, so that is one attempt; below it, steps.
     let mut attempt = wanted;
-    while attempt > before {
+    while attempt > current {
         match setrlimit(Resource::RLIMIT_NOFILE, attempt, attempt.max(hard)) {
             Ok(()) => return (attempt, refusal),
             Err(error) => refusal = error.desc(),
@@ -70,5 +70,5 @@ fn raise(before: rlim_t, wanted: rlim_t) -> (rlim_t, &'static str) {
             attempt.saturating_sub(STEP)
         };
     }
-    (before, refusal)
+    (current, refusal)
 }

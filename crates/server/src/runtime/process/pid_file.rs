@@ -17,8 +17,8 @@ pub struct PidFile {
 impl PidFile {
     /// Writes the file, if one is configured or `daemonized`. If the file cannot be written, the server logs a warning
     /// and starts.
-    pub fn create(configured: Option<PathBuf>, daemonized: bool) -> Option<PidFile> {
-        let path = configured.or_else(|| daemonized.then(|| PathBuf::from(DEFAULT)))?;
+    pub fn create(configured: Option<PathBuf>, is_daemon: bool) -> Option<PidFile> {
+        let path = configured.or_else(|| is_daemon.then(|| PathBuf::from(DEFAULT)))?;
         // The working directory may change before the file is removed.
         let path = std::path::absolute(&path).unwrap_or(path);
         match std::fs::write(&path, format!("{}\n", std::process::id())) {

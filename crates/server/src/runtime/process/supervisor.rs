@@ -31,45 +31,45 @@ impl Supervisor {
     /// server is starting. If it does not exist, the server logs a warning and runs without.
     pub fn find(supervised: &str) -> Supervisor {
         match supervised {
-            "upstart" => Supervisor::upstart(),
-            "systemd" => Supervisor::systemd(),
+            "upstart" => Supervisor::from_upstart(),
+            "systemd" => Supervisor::from_systemd(),
             "auto" if std::env::var_os(UPSTART_VARIABLE).is_some() => {
                 log::verbose!("Upstart supervision detected.");
-                Supervisor::upstart()
+                Supervisor::from_upstart()
             }
             "auto" if std::env::var_os(SYSTEMD_VARIABLE).is_some() => {
                 log::verbose!("Systemd supervision detected.");
-                Supervisor::systemd()
+                Supervisor::from_systemd()
             }
             _ => Supervisor::None,
         }
     }
 
     /// Returns `true` if there is a supervisor.
-    pub fn is_some(&self) -> bool {
+    pub fn is_supervised(&self) -> bool {
         !matches!(self, Supervisor::None)
     }
 
     /// Clients are served from now on.
-    pub fn ready(&self) {
+    pub fn notify_ready(&self) {
         self.notify_state("STATUS=Ready to accept connections\nREADY=1\n");
     }
 
     /// The server is going to end.
-    pub fn stopping(&self) {
+    pub fn notify_stopping(&self) {
         self.notify_state("STOPPING=1\n");
     }
 
     fn notify_state(&self, state: &str) {
         if let Supervisor::Systemd(address) = self
-            && let Err(error) = notify(address, state)
+            && let Err(error) = send_notification(address, state)
         {
             log::warning!("systemd supervision error: {error}");
         }
     }
 
     /// Upstart counts a job as started when it has stopped itself; it continues it at once.
-    fn upstart() -> Supervisor {
+    fn from_upstart() -> Supervisor {
         if std::env::var_os(UPSTART_VARIABLE).is_none() {
             log::warning!("upstart supervision requested, but {UPSTART_VARIABLE} not found!");
             return Supervisor::None;
@@ -81,13 +81,13 @@ impl Supervisor {
         Supervisor::Upstart
     }
 
-    fn systemd() -> Supervisor {
+    fn from_systemd() -> Supervisor {
         let Some(name) = std::env::var_os(SYSTEMD_VARIABLE) else {
             log::warning!("systemd supervision requested, but {SYSTEMD_VARIABLE} not found!");
             return Supervisor::None;
         };
-        let told = address(&name).and_then(|address| {
-            notify(&address, "STATUS=Weft is loading...\n")?;
+        let told = parse_address(&name).and_then(|address| {
+            send_notification(&address, "STATUS=Weft is loading...\n")?;
             Ok(address)
         });
         match told {
@@ -107,14 +107,14 @@ impl Supervisor {
 }
 
 /// The socket behind the variable's value: a path, or a name in the abstract namespace after an `@`.
-fn address(name: &OsStr) -> io::Result<SocketAddr> {
+fn parse_address(name: &OsStr) -> io::Result<SocketAddr> {
     match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(name),
     }
 }
 
-fn notify(address: &SocketAddr, state: &str) -> io::Result<()> {
+fn send_notification(address: &SocketAddr, state: &str) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
     socket.send_to_addr(state.as_bytes(), address)?;
     Ok(())

@@ -7,7 +7,7 @@ use crate::observability::log;
 
 /// One thread.
 #[derive(Debug, PartialEq, Eq)]
-struct Thread {
+struct ThreadInfo {
     name: String,
     state: char,
     /// User and system time, in the system's ticks.
@@ -15,13 +15,13 @@ struct Thread {
 }
 
 /// Logs the name, the current activity and the CPU time of each thread.
-pub fn report() {
+pub fn log_threads() {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else {
         return log::warning!("The system does not tell what the threads are doing");
     };
     for task in tasks.flatten() {
-        let line = |file: &str| read(&task.path(), file);
-        let Some(thread) = line("stat").and_then(|text| Thread::parse(&text)) else {
+        let line = |file: &str| read_task_file(&task.path(), file);
+        let Some(thread) = line("stat").and_then(|text| ThreadInfo::parse(&text)) else {
             // The thread has just ended.
             continue;
         };
@@ -33,7 +33,7 @@ pub fn report() {
             "Thread {} '{}': {}{}{place}, user time {} and system time {} ticks",
             task.file_name().display(),
             thread.name,
-            thread.activity(),
+            thread.state_name(),
             if place.is_empty() { "" } else { " in " },
             thread.ticks.0,
             thread.ticks.1
@@ -41,28 +41,28 @@ pub fn report() {
     }
 }
 
-fn read(task: &Path, file: &str) -> Option<String> {
+fn read_task_file(task: &Path, file: &str) -> Option<String> {
     let text = fs::read_to_string(task.join(file)).ok()?;
     Some(text.trim().to_owned())
 }
 
-impl Thread {
+impl ThreadInfo {
     /// The name, in parentheses, may hold anything, so fields are counted from behind it.
-    fn parse(stat: &str) -> Option<Thread> {
+    fn parse(stat: &str) -> Option<ThreadInfo> {
         /// The number that proc(5) gives to the first field behind the name.
-        const FIRST: usize = 3;
+        const FIRST_FIELD_NUMBER: usize = 3;
         let (head, fields) = stat.rsplit_once(')')?;
         let (_, name) = head.split_once('(')?;
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
-        let number = |field: usize| fields.get(field - FIRST)?.parse().ok();
-        Some(Thread {
+        let number = |field: usize| fields.get(field - FIRST_FIELD_NUMBER)?.parse().ok();
+        Some(ThreadInfo {
             name: name.to_owned(),
             state: fields.first()?.chars().next()?,
             ticks: (number(14)?, number(15)?),
         })
     }
 
-    fn activity(&self) -> &'static str {
+    fn state_name(&self) -> &'static str {
         match self.state {
             'R' => "running",
             'S' => "sleeping",
@@ -75,18 +75,18 @@ impl Thread {
 
 #[cfg(test)]
 mod tests {
-    use super::Thread;
+    use super::ThreadInfo;
 
     #[test]
-    fn names_may_hold_anything() {
+    fn thread_names_may_contain_any_character() {
         let stat = "12 (a) b) S 1 1 1 0 -1 4194560 100 0 0 0 75 9 0 0 20 0 1 0";
-        let expected = Thread {
+        let expected = ThreadInfo {
             name: "a) b".to_owned(),
             state: 'S',
             ticks: (75, 9),
         };
-        assert_eq!(Thread::parse(stat), Some(expected));
-        assert_eq!(Thread::parse("12 (a) S 1"), None);
-        assert_eq!(Thread::parse(""), None);
+        assert_eq!(ThreadInfo::parse(stat), Some(expected));
+        assert_eq!(ThreadInfo::parse("12 (a) S 1"), None);
+        assert_eq!(ThreadInfo::parse(""), None);
     }
 }

@@ -7,12 +7,12 @@ use weft_base::files::error_text;
 use weft_config::{Config, id, title};
 
 /// Sets the process title if one is configured.
-pub fn show(config: &Config) {
+pub fn set_process_title(config: &Config) {
     if !config.boolean(id::SET_PROC_TITLE) {
         return;
     }
     let template = config.text(id::PROC_TITLE_TEMPLATE);
-    let Some(title) = title::expand_template(&template, |variable| value_of(config, variable)) else {
+    let Some(title) = title::expand_template(&template, |variable| template_value(config, variable)) else {
         return;
     };
     if let Err(error) = weft_reactor::set_process_title(&title) {
@@ -20,7 +20,7 @@ pub fn show(config: &Config) {
     }
 }
 
-fn value_of(config: &Config, variable: &[u8]) -> Option<Vec<u8>> {
+fn template_value(config: &Config, variable: &[u8]) -> Option<Vec<u8>> {
     let number = |id| config.integer(id).to_string().into_bytes();
     Some(match variable {
         b"title" => std::env::args_os().next().unwrap_or_default().into_vec(),

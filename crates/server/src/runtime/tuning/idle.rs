@@ -6,7 +6,7 @@ use super::IdleClock;
 const MS_PER_TICK: u64 = 10;
 
 /// A clock for the cores that the process may use now.
-pub fn clock() -> IdleClock {
+pub fn idle_clock() -> IdleClock {
     let cores = weft_reactor::allowed_cpus().unwrap_or_default();
     Box::new(move || {
         let text = std::fs::read_to_string("/proc/stat").ok()?;
@@ -34,7 +34,7 @@ mod tests {
     const STAT: &str = "cpu  10 0 20 3000 7 0 0 0\ncpu0 5 0 10 1000 3 0 0 0\ncpu1 5 0 10 2000 4 0 0 0\nintr 1 2 3\n";
 
     #[test]
-    fn only_the_cores_of_this_process_count() {
+    fn only_cpus_of_this_process_are_counted() {
         assert_eq!(idle_ms(STAT, &[0]), Some(10_030));
         assert_eq!(idle_ms(STAT, &[0, 1]), Some(30_070));
         assert_eq!(idle_ms(STAT, &[5]), None);
@@ -42,8 +42,8 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_of_this_machine_goes_forward() {
-        let mut clock = clock();
+    fn the_idle_clock_of_this_machine_advances() {
+        let mut clock = idle_clock();
         if let (Some(first), Some(second)) = (clock(), clock()) {
             assert!(second >= first);
         }

@@ -36,23 +36,23 @@ mod tests;
 /// The length of a window.
 pub const WINDOW: Duration = Duration::from_millis(10);
 /// Busy share above which another worker is tried.
-const BUSY: f64 = 0.85;
+const BUSY_SHARE: f64 = 0.85;
 /// The busy share up to which n − 1 workers may do the work of n.
-const IDLE: f64 = 0.5;
+const IDLE_SHARE: f64 = 0.5;
 /// Windows in a row before anything happens.
-const PATIENCE: u32 = 5;
+const WINDOWS_BEFORE_CHANGE: u32 = 5;
 /// Windows left out after a change, until connections have moved.
-const SETTLE: u32 = 5;
+const WINDOWS_IGNORED_AFTER_CHANGE: u32 = 5;
 /// Windows of a trial.
-const TRIAL: u32 = 20;
+const TRIAL_WINDOWS: u32 = 20;
 /// Windows after which a trial that lost this part of the throughput ends at once.
-const FIRST_SIGHT: (u32, f64) = (4, 0.9);
+const EARLY_LOSS: (u32, f64) = (4, 0.9);
 /// Idle cores that a further worker needs.
-const SPARE_CORES: f64 = 0.5;
+const MIN_IDLE_CORES: f64 = 0.5;
 /// A trial must raise throughput by this factor.
-const GAIN: f64 = 1.08;
+const MIN_TRIAL_GAIN: f64 = 1.08;
 /// The part of the throughput that one worker fewer must keep.
-const KEEP: f64 = 0.95;
+const MIN_KEPT_THROUGHPUT: f64 = 0.95;
 /// First and longest pause between trials that brought nothing.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
@@ -61,11 +61,11 @@ struct Trial {
     windows: u32,
     executed_before: f64,
     /// `true` if the trial removed a worker.
-    fewer: bool,
+    removes_worker: bool,
 }
 
 #[derive(Clone, Copy)]
-enum Phase {
+enum TuningPhase {
     Steady,
     Trial(Trial),
 }
@@ -90,34 +90,34 @@ struct WindowSample {
 type IdleClock = Box<dyn FnMut() -> Option<u64> + Send>;
 
 /// Decides from what the windows show. Knows nothing of servers.
-struct WorkerTuner {
-    phase: Phase,
+struct TuningPolicy {
+    phase: TuningPhase,
     busy_windows: u32,
     idle_windows: u32,
-    settle: u32,
+    ignored_windows: u32,
     backoff: Duration,
-    no_trial_before: Instant,
-    fewer_backoff: Duration,
-    no_fewer_before: Instant,
-    rates: [f64; TRIAL as usize],
+    next_trial: Instant,
+    removal_backoff: Duration,
+    next_removal: Instant,
+    rates: [f64; TRIAL_WINDOWS as usize],
     rate_count: usize,
     idle_clock: IdleClock,
     /// The idle clock and the time when the workers became busy.
     busy_since: Option<(u64, Instant)>,
 }
 
-impl WorkerTuner {
+impl TuningPolicy {
     fn new(idle_clock: IdleClock, now: Instant) -> Self {
-        WorkerTuner {
-            phase: Phase::Steady,
+        TuningPolicy {
+            phase: TuningPhase::Steady,
             busy_windows: 0,
             idle_windows: 0,
-            settle: 0,
+            ignored_windows: 0,
             backoff: BACKOFF.0,
-            no_trial_before: now,
-            fewer_backoff: BACKOFF.0,
-            no_fewer_before: now,
-            rates: [0.0; TRIAL as usize],
+            next_trial: now,
+            removal_backoff: BACKOFF.0,
+            next_removal: now,
+            rates: [0.0; TRIAL_WINDOWS as usize],
             rate_count: 0,
             idle_clock,
             busy_since: None,
@@ -125,31 +125,31 @@ impl WorkerTuner {
     }
 
     /// Evaluates one window. Returns the new number of active workers if it changes.
-    fn observe_window(&mut self, seen: WindowSample, now: Instant) -> Option<usize> {
-        if self.settle > 0 {
-            self.settle -= 1;
+    fn observe_window(&mut self, sample: WindowSample, now: Instant) -> Option<usize> {
+        if self.ignored_windows > 0 {
+            self.ignored_windows -= 1;
             return None;
         }
-        self.rates[self.rate_count % self.rates.len()] = seen.rate;
+        self.rates[self.rate_count % self.rates.len()] = sample.rate;
         self.rate_count += 1;
         let active = match self.phase {
-            Phase::Steady => self.steady(seen, now),
-            Phase::Trial(trial) => self.trial(seen.active, trial, now),
+            TuningPhase::Steady => self.observe_steady(sample, now),
+            TuningPhase::Trial(trial) => self.observe_trial(sample.active, trial, now),
         }?;
         // Workers may have been activated by the parameter since the trial began.
-        let active = active.clamp(1, seen.workers);
+        let active = active.clamp(1, sample.workers);
         self.busy_windows = 0;
         self.idle_windows = 0;
-        self.settle = SETTLE;
+        self.ignored_windows = WINDOWS_IGNORED_AFTER_CHANGE;
         self.rate_count = 0;
         Some(active)
     }
 
-    fn steady(&mut self, seen: WindowSample, now: Instant) -> Option<usize> {
-        let WindowSample { active, workers, .. } = seen;
-        let per_worker = seen.busy_share / active as f64;
-        let may_grow = active < workers && active < seen.connections && now >= self.no_trial_before;
-        if per_worker >= BUSY && may_grow {
+    fn observe_steady(&mut self, sample: WindowSample, now: Instant) -> Option<usize> {
+        let WindowSample { active, workers, .. } = sample;
+        let per_worker = sample.busy_share / active as f64;
+        let may_grow = active < workers && active < sample.connections && now >= self.next_trial;
+        if per_worker >= BUSY_SHARE && may_grow {
             if self.busy_windows == 0 {
                 self.busy_since = (self.idle_clock)().map(|idle_ms| (idle_ms, now));
             }
@@ -157,22 +157,22 @@ impl WorkerTuner {
         } else {
             self.busy_windows = 0;
         }
-        let fewer = seen.busy_share / (active.max(2) - 1) as f64;
-        self.idle_windows = if active > 1 && fewer <= IDLE {
+        let fewer = sample.busy_share / (active.max(2) - 1) as f64;
+        self.idle_windows = if active > 1 && fewer <= IDLE_SHARE {
             self.idle_windows + 1
         } else {
             0
         };
         // As many windows as a trial has, so that the rate before it is not that of a load that just began.
-        if self.busy_windows >= TRIAL {
-            if self.no_core_to_spare(now) {
+        if self.busy_windows >= TRIAL_WINDOWS {
+            if self.has_no_idle_core(now) {
                 self.busy_windows = 0;
                 return None;
             }
             Some(self.begin_trial(active + 1, false))
-        } else if self.idle_windows >= 10 * PATIENCE {
+        } else if self.idle_windows >= 10 * WINDOWS_BEFORE_CHANGE {
             Some(active - 1)
-        } else if active > 1 && now >= self.no_fewer_before && self.rate_count >= self.rates.len() {
+        } else if active > 1 && now >= self.next_removal && self.rate_count >= self.rates.len() {
             Some(self.begin_trial(active - 1, true))
         } else {
             None
@@ -180,51 +180,51 @@ impl WorkerTuner {
     }
 
     /// Returns `true` if there was less than half an idle core since the workers became busy.
-    fn no_core_to_spare(&mut self, now: Instant) -> bool {
+    fn has_no_idle_core(&mut self, now: Instant) -> bool {
         let (Some((idle_before_ms, since)), Some(idle_ms)) = (self.busy_since, (self.idle_clock)()) else {
             return false;
         };
         let elapsed_ms = now.duration_since(since).as_millis().max(1) as f64;
-        (idle_ms.saturating_sub(idle_before_ms) as f64) < SPARE_CORES * elapsed_ms
+        (idle_ms.saturating_sub(idle_before_ms) as f64) < MIN_IDLE_CORES * elapsed_ms
     }
 
-    fn begin_trial(&mut self, active: usize, fewer: bool) -> usize {
-        self.phase = Phase::Trial(Trial {
+    fn begin_trial(&mut self, active: usize, removes_worker: bool) -> usize {
+        self.phase = TuningPhase::Trial(Trial {
             windows: 0,
             executed_before: self.mean_rate(),
-            fewer,
+            removes_worker,
         });
         active
     }
 
-    fn trial(&mut self, active: usize, trial: Trial, now: Instant) -> Option<usize> {
+    fn observe_trial(&mut self, active: usize, trial: Trial, now: Instant) -> Option<usize> {
         let windows = trial.windows + 1;
         let rate = self.mean_rate();
-        let harmful = windows >= FIRST_SIGHT.0 && rate < trial.executed_before * FIRST_SIGHT.1;
-        if windows < TRIAL && !harmful {
-            self.phase = Phase::Trial(Trial { windows, ..trial });
+        let harmful = windows >= EARLY_LOSS.0 && rate < trial.executed_before * EARLY_LOSS.1;
+        if windows < TRIAL_WINDOWS && !harmful {
+            self.phase = TuningPhase::Trial(Trial { windows, ..trial });
             return None;
         }
-        self.phase = Phase::Steady;
-        if trial.fewer {
-            let keeps = rate >= trial.executed_before * KEEP;
+        self.phase = TuningPhase::Steady;
+        if trial.removes_worker {
+            let keeps = rate >= trial.executed_before * MIN_KEPT_THROUGHPUT;
             if keeps {
-                self.fewer_backoff = BACKOFF.0;
-                self.no_trial_before = now + self.backoff;
-                self.backoff = longer(self.backoff);
+                self.removal_backoff = BACKOFF.0;
+                self.next_trial = now + self.backoff;
+                self.backoff = doubled_backoff(self.backoff);
             } else {
-                self.fewer_backoff = longer(self.fewer_backoff);
+                self.removal_backoff = doubled_backoff(self.removal_backoff);
             }
-            self.no_fewer_before = now + self.fewer_backoff;
+            self.next_removal = now + self.removal_backoff;
             (!keeps).then_some(active + 1)
         } else {
-            let gains = rate >= trial.executed_before * GAIN;
+            let gains = rate >= trial.executed_before * MIN_TRIAL_GAIN;
             if gains {
                 self.backoff = BACKOFF.0;
-                self.no_fewer_before = now + self.fewer_backoff;
+                self.next_removal = now + self.removal_backoff;
             } else {
-                self.no_trial_before = now + self.backoff;
-                self.backoff = longer(self.backoff);
+                self.next_trial = now + self.backoff;
+                self.backoff = doubled_backoff(self.backoff);
             }
             (!gains).then_some(active - 1)
         }
@@ -236,15 +236,15 @@ impl WorkerTuner {
     }
 }
 
-fn longer(backoff: Duration) -> Duration {
+fn doubled_backoff(backoff: Duration) -> Duration {
     (backoff * 2).min(BACKOFF.1)
 }
 
 /// Samples the workers and does what is decided.
 pub struct Tuner {
-    decider: WorkerTuner,
+    policy: TuningPolicy,
     last_busy_ns: Vec<u64>,
-    last_executed: u64,
+    last_executed_commands: u64,
     last_sample: Instant,
 }
 
@@ -253,9 +253,9 @@ impl Tuner {
     pub fn new(server: &Server) -> Self {
         let now = Instant::now();
         Tuner {
-            decider: WorkerTuner::new(idle::clock(), now),
+            policy: TuningPolicy::new(idle::idle_clock(), now),
             last_busy_ns: vec![0; server.workers.len()],
-            last_executed: 0,
+            last_executed_commands: 0,
             last_sample: now,
         }
     }
@@ -266,7 +266,7 @@ impl Tuner {
     }
 
     /// Evaluates one window and acts on it.
-    pub fn sample(&mut self, server: &Server, now: Instant) {
+    pub fn sample_and_apply(&mut self, server: &Server, now: Instant) {
         let elapsed_ns = now.duration_since(self.last_sample).as_nanos().max(1) as f64;
         self.last_sample = now;
         let active = server.lifecycle.active_workers.load(Ordering::Relaxed);
@@ -285,15 +285,15 @@ impl Tuner {
         let executed: u64 = server
             .workers
             .iter()
-            .map(|worker| worker.executed.load(Ordering::Relaxed))
+            .map(|worker| worker.executed_commands.load(Ordering::Relaxed))
             .sum();
-        let rate = executed.wrapping_sub(self.last_executed) as f64 / elapsed_ns;
-        self.last_executed = executed;
+        let rate = executed.wrapping_sub(self.last_executed_commands) as f64 / elapsed_ns;
+        self.last_executed_commands = executed;
         if server.config.boolean(id::IO_THREADS_ALWAYS_ACTIVE) {
             // A trial under way would end with a count that no longer fits.
-            self.decider.phase = Phase::Steady;
+            self.policy.phase = TuningPhase::Steady;
             if active < server.workers.len() {
-                change(server, server.workers.len());
+                set_active_workers(server, server.workers.len());
             }
             return;
         }
@@ -308,8 +308,8 @@ impl Tuner {
             busy_share,
             rate,
         };
-        if let Some(active) = self.decider.observe_window(seen, now) {
-            change(server, active);
+        if let Some(active) = self.policy.observe_window(seen, now) {
+            set_active_workers(server, active);
         }
     }
 }
@@ -317,28 +317,31 @@ impl Tuner {
 /// Returns how long a worker has been busy since the server started, the turn under way included, in nanoseconds. A
 /// batch of slow commands may last longer than a window; without its part the worker would look idle in between.
 fn busy_ns(link: &WorkerLink, finished_turns_ns: u64, now_ns: u64) -> u64 {
-    match link.turn_began_ns.load(Ordering::Relaxed) {
+    match link.turn_started_ns.load(Ordering::Relaxed) {
         0 => finished_turns_ns,
         began_ns => finished_turns_ns + now_ns.saturating_sub(began_ns),
     }
 }
 
 /// Sets the number of active workers to `active`, and distributes the connections over them.
-fn change(server: &Server, active: usize) {
+fn set_active_workers(server: &Server, active: usize) {
     let before = server.lifecycle.active_workers.swap(active, Ordering::Relaxed);
     server.lifecycle.tunings.fetch_add(1, Ordering::Relaxed);
     let total = server.clients.connections.load(Ordering::Relaxed);
     if active > before {
         let keep = total.div_ceil(active);
         for worker in &server.workers[..before] {
-            worker.send(Message::Shed {
-                to: before..active,
-                keep,
+            worker.send(Message::MoveConnections {
+                target_workers: before..active,
+                kept_connections: keep,
             });
         }
     } else {
         for worker in &server.workers[active..before] {
-            worker.send(Message::Shed { to: 0..active, keep: 0 });
+            worker.send(Message::MoveConnections {
+                target_workers: 0..active,
+                kept_connections: 0,
+            });
         }
     }
 }

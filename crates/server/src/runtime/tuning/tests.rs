@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 
 /// A machine on which workers are always busy, with `useful` workers' worth of throughput.
-struct Machine {
-    decider: WorkerTuner,
+struct SimulatedMachine {
+    policy: TuningPolicy,
     active: usize,
     now: Instant,
     idle_ms: Arc<AtomicU64>,
@@ -15,13 +15,13 @@ struct Machine {
     changes: Vec<usize>,
 }
 
-impl Machine {
+impl SimulatedMachine {
     fn new(idle_cores: f64) -> Self {
         let idle_ms = Arc::new(AtomicU64::new(0));
         let clock = idle_ms.clone();
         let now = Instant::now();
-        Machine {
-            decider: WorkerTuner::new(Box::new(move || Some(clock.load(Ordering::Relaxed))), now),
+        SimulatedMachine {
+            policy: TuningPolicy::new(Box::new(move || Some(clock.load(Ordering::Relaxed))), now),
             active: 1,
             now,
             idle_ms,
@@ -31,7 +31,7 @@ impl Machine {
     }
 
     /// Runs windows; `load` gives busy share and rate for a number of active workers.
-    fn run(&mut self, windows: u32, load: impl Fn(usize) -> (f64, f64)) {
+    fn run_windows(&mut self, windows: u32, load: impl Fn(usize) -> (f64, f64)) {
         for _ in 0..windows {
             self.now += WINDOW;
             let idle_ms = (self.idle_cores * WINDOW.as_millis() as f64) as u64;
@@ -44,7 +44,7 @@ impl Machine {
                 busy_share,
                 rate,
             };
-            if let Some(active) = self.decider.observe_window(seen, self.now) {
+            if let Some(active) = self.policy.observe_window(seen, self.now) {
                 self.active = active;
                 self.changes.push(active);
             }
@@ -53,72 +53,78 @@ impl Machine {
 }
 
 #[test]
-fn busy_workers_grow_as_long_as_that_brings_something() {
-    let mut machine = Machine::new(1.0);
-    machine.run(200, |active| (active as f64, active.min(3) as f64));
+fn workers_are_added_while_throughput_grows() {
+    let mut machine = SimulatedMachine::new(1.0);
+    machine.run_windows(200, |active| (active as f64, active.min(3) as f64));
     assert_eq!(machine.changes, [2, 3, 4, 3], "the fourth brought nothing");
 }
 
 #[test]
-fn without_a_core_to_spare_nothing_is_tried() {
-    let mut machine = Machine::new(0.2);
-    machine.run(2000, |active| (active as f64, active as f64));
+fn without_an_idle_core_no_trial_starts() {
+    let mut machine = SimulatedMachine::new(0.2);
+    machine.run_windows(2000, |active| (active as f64, active as f64));
     assert_eq!(machine.changes, []);
     machine.idle_cores = 0.8;
-    machine.run(60, |active| (active as f64, active as f64));
+    machine.run_windows(60, |active| (active as f64, active as f64));
     assert_eq!(machine.changes[0], 2, "when a core is free, it is used");
 }
 
 #[test]
-fn a_harmful_trial_ends_at_first_sight() {
-    let mut machine = Machine::new(1.0);
-    machine.run(TRIAL, |_| (1.0, 1.0));
+fn a_harmful_trial_ends_early() {
+    let mut machine = SimulatedMachine::new(1.0);
+    machine.run_windows(TRIAL_WINDOWS, |_| (1.0, 1.0));
     assert_eq!(machine.active, 2);
-    machine.run(SETTLE + FIRST_SIGHT.0, |active| (active as f64, 1.0 / active as f64));
+    machine.run_windows(WINDOWS_IGNORED_AFTER_CHANGE + EARLY_LOSS.0, |active| {
+        (active as f64, 1.0 / active as f64)
+    });
     assert_eq!(machine.active, 1);
 }
 
 #[test]
-fn trials_that_bring_nothing_get_rarer() {
-    let mut machine = Machine::new(1.0);
-    machine.run(6000, |active| (active as f64, 1.0));
+fn trials_without_gain_become_less_frequent() {
+    let mut machine = SimulatedMachine::new(1.0);
+    machine.run_windows(6000, |active| (active as f64, 1.0));
     let trials = machine.changes.len() / 2;
     assert!((2..=6).contains(&trials), "{trials} trials in a minute");
     assert_eq!(machine.active, 1);
 }
 
 #[test]
-fn idle_workers_are_given_up() {
-    let mut machine = Machine::new(1.0);
-    machine.run(TRIAL + SETTLE + TRIAL, |active| (active as f64, active as f64));
+fn idle_workers_are_deactivated() {
+    let mut machine = SimulatedMachine::new(1.0);
+    machine.run_windows(TRIAL_WINDOWS + WINDOWS_IGNORED_AFTER_CHANGE + TRIAL_WINDOWS, |active| {
+        (active as f64, active as f64)
+    });
     assert!(machine.active >= 2);
-    machine.run(400, |_| (0.1, 0.1));
+    machine.run_windows(400, |_| (0.1, 0.1));
     assert_eq!(machine.active, 1);
     assert_eq!(machine.changes.last(), Some(&1));
 }
 
 #[test]
-fn a_worker_that_a_growing_load_justified_wrongly_is_found_out() {
-    let mut machine = Machine::new(1.0);
-    machine.run(TRIAL, |_| (1.0, 1.0));
+fn a_worker_added_because_of_a_growing_load_is_removed_again() {
+    let mut machine = SimulatedMachine::new(1.0);
+    machine.run_windows(TRIAL_WINDOWS, |_| (1.0, 1.0));
     // The load grew by itself during the trial.
-    machine.run(SETTLE + TRIAL, |active| (active as f64, 2.0));
+    machine.run_windows(WINDOWS_IGNORED_AFTER_CHANGE + TRIAL_WINDOWS, |active| {
+        (active as f64, 2.0)
+    });
     assert_eq!(machine.active, 2, "the trial seemed to succeed");
-    machine.run(400, |active| (active as f64, 2.0));
+    machine.run_windows(400, |active| (active as f64, 2.0));
     assert_eq!(machine.active, 1);
 }
 
 #[test]
-fn a_batch_that_outlasts_its_window_counts_as_busy() {
+fn a_batch_longer_than_its_window_counts_as_busy() {
     let link = WorkerLink::new();
     assert_eq!(
         busy_ns(&link, 500, 1_000),
         500,
         "between turns only finished ones count"
     );
-    link.turn_began_ns.store(1_000, Ordering::Relaxed);
+    link.turn_started_ns.store(1_000, Ordering::Relaxed);
     assert_eq!(busy_ns(&link, 500, 16_000), 15_500);
-    link.turn_began_ns.store(0, Ordering::Relaxed);
+    link.turn_started_ns.store(0, Ordering::Relaxed);
     assert_eq!(
         busy_ns(&link, 15_700, 16_300),
         15_700,
@@ -128,19 +134,19 @@ fn a_batch_that_outlasts_its_window_counts_as_busy() {
 
 /// The parameter for always active workers may come on while a trial with fewer workers runs.
 #[test]
-fn a_trial_never_ends_with_more_workers_than_there_are() {
-    let mut machine = Machine::new(8.0);
+fn a_trial_never_ends_with_more_workers_than_exist() {
+    let mut machine = SimulatedMachine::new(8.0);
     machine.active = 8;
-    machine.run(100, |active| (active as f64 * 0.5, active as f64));
+    machine.run_windows(100, |active| (active as f64 * 0.5, active as f64));
     let at_trial = machine.changes.iter().position(|active| *active == 7);
     assert_eq!(at_trial, Some(0), "a trial with fewer workers");
-    let mut machine = Machine::new(8.0);
+    let mut machine = SimulatedMachine::new(8.0);
     machine.active = 8;
     while machine.changes.is_empty() {
-        machine.run(1, |active| (active as f64 * 0.5, active as f64));
+        machine.run_windows(1, |active| (active as f64 * 0.5, active as f64));
     }
     machine.active = 8;
-    machine.run(20, |_| (4.0, 1.0));
+    machine.run_windows(20, |_| (4.0, 1.0));
     assert!(
         machine.changes.iter().all(|active| *active <= 8),
         "{:?}",

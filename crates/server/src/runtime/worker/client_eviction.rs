@@ -5,7 +5,7 @@
 //! them.
 
 use super::Worker;
-use crate::dispatch::batch::Connections as _;
+use crate::dispatch::batch::BatchConnections as _;
 use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
 use crate::net::usage::ClientUsage;
@@ -13,17 +13,17 @@ use crate::observability::metrics::Counter;
 use crate::state::Message;
 
 /// Clients that are never evicted.
-const STAY: ClientFlags = ClientFlags::NO_EVICT
+const NEVER_EVICTED: ClientFlags = ClientFlags::NO_EVICT
     .union(ClientFlags::PRIMARY)
     .union(ClientFlags::REPLICA);
 
 /// A request of so many bytes that has arrived as a whole is gone in a moment, and its buffer is the worker's.
-const PASSING_BYTES: usize = 16 * 1024;
+const SMALL_REQUEST_BYTES: usize = 16 * 1024;
 
 /// Returns the memory of a client without a small request that is about to run.
-fn lasting_bytes(connection: &Connection, in_flight: usize) -> usize {
+fn accountable_bytes(connection: &Connection, in_flight: usize) -> usize {
     let buffers = connection.buffers(in_flight);
-    match connection.missing_bytes == 0 && buffers.input <= PASSING_BYTES {
+    match connection.missing_bytes == 0 && buffers.input <= SMALL_REQUEST_BYTES {
         true => buffers.total - buffers.input,
         false => buffers.total,
     }
@@ -34,20 +34,23 @@ impl Worker {
     #[inline]
     pub(crate) fn count_client(&mut self, token: usize) {
         if self.thread.tunables.client_memory != 0 {
-            self.count_client_anew(token);
+            self.update_client_usage(token);
         }
     }
 
     #[inline(never)]
-    fn count_client_anew(&mut self, token: usize) {
-        let in_flight = self.in_flight(token);
+    fn update_client_usage(&mut self, token: usize) {
+        let in_flight = self.in_flight_bytes(token);
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
         let flags = connection.client.flags;
         let usage = match flags.contains(ClientFlags::CLOSE_ASAP) {
             true => ClientUsage::default(),
-            false => ClientUsage::new(lasting_bytes(connection, in_flight), !flags.intersects(STAY)),
+            false => ClientUsage::new(
+                accountable_bytes(connection, in_flight),
+                !flags.intersects(NEVER_EVICTED),
+            ),
         };
         let before = std::mem::replace(&mut connection.usage, usage);
         if usage != before {
@@ -100,7 +103,7 @@ impl Worker {
                         .workers_in(bucket)
                         .filter(|owner| *owner != self.id)
                     {
-                        server.workers[owner].send(Message::CountClients);
+                        server.workers[owner].send(Message::RecountClients);
                     }
                     return;
                 }
@@ -109,7 +112,7 @@ impl Worker {
     }
 
     fn evict_client(&mut self, token: usize) {
-        let in_flight = self.in_flight(token);
+        let in_flight = self.in_flight_bytes(token);
         let now_ms = self.thread.now_ms;
         let Some(connection) = self.clients.connection(token) else {
             return;

@@ -7,9 +7,9 @@ use weft_resp::Reply;
 
 use super::Worker;
 use super::waits::ClientWait;
-use crate::commands::context::reply_bytes;
+use crate::commands::context::build_reply;
 use crate::commands::error::CommandError;
-use crate::dispatch::redirect::origin;
+use crate::dispatch::redirect::requester_info;
 use crate::net::client::ClientFlags;
 use crate::notify::messages::subscriber;
 use crate::notify::pubsub::SubscriptionKind;
@@ -19,21 +19,21 @@ use weft_cluster::view::{ClusterView, SlotOwner};
 
 impl Worker {
     /// Slots have left, or the cluster is down.
-    pub(crate) fn slots_left(&mut self) {
+    pub(crate) fn handle_departed_slots(&mut self) {
         let Some(cluster) = &self.server().cluster else {
             return;
         };
         let view = cluster.view();
-        for client in self.waits.clients() {
-            self.redirect_waiting(client, &view);
+        for client in self.waits.waiting_clients() {
+            self.redirect_blocked_client(client, &view);
         }
         for token in 0..self.clients.slots.len() {
-            self.unsubscribe_lost(token, &view);
+            self.unsubscribe_departed_channels(token, &view);
         }
     }
 
-    fn redirect_waiting(&mut self, client: u64, view: &ClusterView) {
-        let Some(ClientWait::Keys(blocked)) = self.waits.of(client) else {
+    fn redirect_blocked_client(&mut self, client: u64, view: &ClusterView) {
+        let Some(ClientWait::Keys(blocked)) = self.waits.client_wait(client) else {
             return;
         };
         let token = self.clients.by_id.get(&client);
@@ -47,8 +47,8 @@ impl Worker {
                 let reads = connection.client.flags.contains(ClientFlags::READONLY) && view.is_of_my_shard(key.slot);
                 (!stays && !reads).then(|| match view.owner(key.slot) {
                     SlotOwner::Other(place) => {
-                        let place = place.text(endpoint, origin(&connection.client));
-                        CommandError::text(format!("MOVED {} {place}", key.slot))
+                        let endpoint_text = place.text(endpoint, requester_info(&connection.client));
+                        CommandError::from_text(format!("MOVED {} {endpoint_text}", key.slot))
                     }
                     SlotOwner::Unassigned | SlotOwner::Myself => {
                         CommandError::constant("CLUSTERDOWN Hash slot not served")
@@ -59,11 +59,11 @@ impl Worker {
             Some(CommandError::constant("CLUSTERDOWN The cluster is down"))
         };
         if let Some(reason) = reason {
-            self.refuse_waiting(client, &reason);
+            self.reply_error_to_waiter(client, &reason);
         }
     }
 
-    fn unsubscribe_lost(&mut self, token: usize, view: &ClusterView) {
+    fn unsubscribe_departed_channels(&mut self, token: usize, view: &ClusterView) {
         let server = self.thread.server.clone();
         let Some(Some(connection)) = self.clients.slots.get_mut(token) else {
             return;
@@ -82,7 +82,7 @@ impl Worker {
                 .pubsub
                 .unsubscribe(subscriptions, SubscriptionKind::ShardChannel, name, who);
             let left = subscriptions.shard_channels.len();
-            told.extend(reply_bytes(client.protocol, |reply: &mut Reply<'_>| {
+            told.extend(build_reply(client.protocol, |reply: &mut Reply<'_>| {
                 reply.push(3);
                 reply.bulk(b"sunsubscribe");
                 reply.bulk(name);
@@ -95,7 +95,7 @@ impl Worker {
         }
         let id = client.id;
         if !told.is_empty() {
-            self.clients.tell(id, &told);
+            self.clients.append_bytes(id, &told);
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use super::Worker;
 use crate::commands::permission;
-use crate::dispatch::batch::Connections as _;
-use crate::dispatch::effects::release;
+use crate::dispatch::batch::BatchConnections as _;
+use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::memory_limit;
 use crate::keyspace::{expiry, writable_replica_keys};
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::ConnectionState;
-use crate::notify::messages::{NotificationSender, leave};
+use crate::notify::messages::{NotificationSender, remove_all_registrations};
 use crate::observability::metrics::Counter;
 use crate::state::Message;
 use std::sync::Arc;
@@ -21,43 +21,43 @@ use weft_acl::AclAccount;
 const EXPIRY_SLICE: Duration = Duration::from_micros(500);
 
 /// Clients that are silent because they listen.
-const LISTENERS: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
+const NO_IDLE_TIMEOUT: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 
 impl Worker {
-    pub(crate) fn housekeeping(&mut self) {
-        if self.expiring && self.thread.server.replication.is_replica() {
-            self.expiring = false;
-            self.expire_local();
+    pub(crate) fn run_housekeeping(&mut self) {
+        if self.is_expiring && self.thread.server.replication.is_replica() {
+            self.is_expiring = false;
+            self.expire_replica_local_keys();
         }
         let server = &self.thread.server;
         let waits = || {
             server.persistence.dumps.is_loading.load(Ordering::Relaxed)
-                || server.clients.pause.holds_writes(self.thread.now_ms)
+                || server.clients.pause.are_writes_paused(self.thread.now_ms)
         };
-        if self.expiring && !waits() {
-            self.expire_slice();
+        if self.is_expiring && !waits() {
+            self.run_expiry_slice();
         }
         if self.thread.room.is_evicting {
-            self.evict_slice();
+            self.run_eviction_slice();
         }
-        if self.sweeps() && self.thread.now_ms >= self.next_sweep_ms {
+        if self.must_sweep() && self.thread.now_ms >= self.next_sweep_ms {
             self.next_sweep_ms = self.thread.now_ms + 1000;
             if self.thread.tunables.timeout_s > 0 {
                 self.close_idle();
             }
-            if self.any_over_soft_limit {
+            if self.has_clients_over_soft_limit {
                 self.check_soft_limits();
             }
         }
     }
 
     /// Returns `true` if connections must be checked periodically.
-    pub(crate) fn sweeps(&self) -> bool {
-        (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0) || self.any_over_soft_limit
+    pub(crate) fn must_sweep(&self) -> bool {
+        (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0) || self.has_clients_over_soft_limit
     }
 
     /// Deletes what clients of this replica let expire.
-    fn expire_local(&mut self) {
+    fn expire_replica_local_keys(&mut self) {
         let thread = &mut self.thread;
         let server = thread.server.clone();
         let row = thread.seat;
@@ -66,17 +66,17 @@ impl Worker {
             &mut self.seat,
             thread.now_ms,
             &mut thread.effects,
-            &mut |effects| NotificationSender::new(&server, effects, row).tell(0),
+            &mut |effects| NotificationSender::new(&server, effects, row).send_recorded_effects(0),
         );
-        release(&mut thread.effects, &server);
+        free_removed_values(&mut thread.effects, &server);
         thread.effects.log_writer.wake();
-        thread.keep_ready();
+        thread.collect_ready_keys();
         thread
             .effects
             .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);
     }
 
-    pub(crate) fn expire_slice(&mut self) {
+    pub(crate) fn run_expiry_slice(&mut self) {
         let thread = &mut self.thread;
         let server = thread.server.clone();
         let row = thread.seat;
@@ -87,16 +87,16 @@ impl Worker {
             budget: EXPIRY_SLICE,
             may_delete: &|| server.may_delete_expired(thread.now_ms),
         };
-        self.expiring = expiry::run_slice(
+        self.is_expiring = expiry::run_slice(
             &server.keyspace,
             &mut self.seat,
             &slice,
             &mut thread.effects,
-            &mut |effects| NotificationSender::new(&server, effects, row).tell(0),
+            &mut |effects| NotificationSender::new(&server, effects, row).send_recorded_effects(0),
         );
-        release(&mut thread.effects, &server);
+        free_removed_values(&mut thread.effects, &server);
         thread.effects.log_writer.wake();
-        thread.keep_ready();
+        thread.collect_ready_keys();
         thread
             .effects
             .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);
@@ -116,7 +116,7 @@ impl Worker {
     }
 
     /// Evicts keys for as long as a command would.
-    fn evict_slice(&mut self) {
+    fn run_eviction_slice(&mut self) {
         if self.thread.tunables.max_memory == 0 {
             self.thread.room.is_evicting = false;
             return;
@@ -134,7 +134,7 @@ impl Worker {
         for token in 0..self.clients.slots.len() {
             let idle = self.clients.connection(token).is_some_and(|connection| {
                 !matches!(connection.state, ConnectionState::Parked(_) | ConnectionState::Paused)
-                    && !connection.client.flags.intersects(LISTENERS)
+                    && !connection.client.flags.intersects(NO_IDLE_TIMEOUT)
                     && now_ms.saturating_sub(connection.client.last_interaction_ms) > limit_ms
             });
             if idle {
@@ -144,10 +144,10 @@ impl Worker {
     }
 
     /// Closes the clients whose users are deleted, and subscribers of channels that their users may no longer read.
-    pub(crate) fn close_unwelcome(&mut self, lost_channels: &[Arc<AclAccount>]) {
+    pub(crate) fn close_unauthorized(&mut self, lost_channels: &[Arc<AclAccount>]) {
         for token in 0..self.clients.slots.len() {
             if let Some(connection) = self.clients.connection(token)
-                && is_unwelcome(&connection.client, lost_channels)
+                && has_lost_access(&connection.client, lost_channels)
             {
                 connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
             }
@@ -179,7 +179,7 @@ impl Worker {
             .worker_of(client)
             .filter(|worker| *worker != self.id)
         {
-            server.workers[worker].send(Message::Close(client));
+            server.workers[worker].send(Message::CloseClient(client));
         }
     }
 
@@ -203,18 +203,18 @@ impl Worker {
         if let Some(registered) = self.reactor.deregister(token) {
             drop(registered);
         }
-        self.forget(token);
+        self.remove_connection(token);
     }
 
-    pub(crate) fn forget(&mut self, token: usize) {
+    pub(crate) fn remove_connection(&mut self, token: usize) {
         if let Some(mut connection) = self.clients.remove(token) {
             self.uncount_client(connection.usage);
-            leave(self.server(), &mut connection.client);
+            remove_all_registrations(self.server(), &mut connection.client);
             self.server().clients.directory.remove(connection.client.id);
-            self.abandon(connection.client.id);
+            self.abandon_wait(connection.client.id);
             self.abandon_parts(connection.client.id);
-            self.again.retain(|other| *other != token);
-            self.patient.retain(|other| *other != token);
+            self.ready_tokens.retain(|other| *other != token);
+            self.delayed_tokens.retain(|other| *other != token);
             self.uncount_connection();
             if let Some(watches) = connection.client.watches {
                 self.thread.effects.removed_watches.extend(watches.keys);
@@ -232,8 +232,8 @@ impl Worker {
     }
 }
 
-fn is_unwelcome(client: &Client, lost_channels: &[Arc<AclAccount>]) -> bool {
+fn has_lost_access(client: &Client, lost_channels: &[Arc<AclAccount>]) -> bool {
     let account = client.login.account();
     let lost = || lost_channels.iter().any(|other| Arc::ptr_eq(other, account));
-    account.is_deleted() || (client.subscriptions.is_some() && lost() && !permission::may_listen(client))
+    account.is_deleted() || (client.subscriptions.is_some() && lost() && !permission::may_keep_subscriptions(client))
 }

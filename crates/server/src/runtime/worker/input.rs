@@ -1,8 +1,8 @@
 //! A worker's handling of input: receive, plan, reuse buffers.
 
 use super::{Worker, tls};
-use crate::dispatch::admit::must_log_in;
-use crate::dispatch::batch::Connections as _;
+use crate::dispatch::admit::must_authenticate;
+use crate::dispatch::batch::BatchConnections as _;
 use crate::dispatch::plan::InputRest;
 use crate::dispatch::plan::Planner;
 use crate::net::client::ClientFlags;
@@ -11,7 +11,7 @@ use crate::observability::metrics::Counter;
 use weft_reactor::{Output, ReceiveOutcome};
 
 /// The unexecuted input that an unauthenticated client may leave, in bytes.
-const STRANGER_QUERY_BYTES: usize = 1 << 20;
+const UNAUTHENTICATED_QUERY_BYTES: usize = 1 << 20;
 /// Room made for each receive, bytes.
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// The largest space reserved at once for a large argument, in bytes.
@@ -21,8 +21,8 @@ const POOLED_BUFFERS: usize = 64;
 /// A pooled buffer is at most this large, bytes.
 const POOLED_BYTES: usize = 256 * 1024;
 /// The same while memory is limited, since pooled buffers count against the limit.
-const POOLED_BUFFERS_OF_FEW: usize = 16;
-const POOLED_BYTES_OF_FEW: usize = 80 * 1024;
+const POOLED_BUFFERS_IF_LIMITED: usize = 16;
+const POOLED_BYTES_IF_LIMITED: usize = 80 * 1024;
 
 impl Worker {
     pub(crate) fn receive(&mut self, token: usize) {
@@ -46,25 +46,25 @@ impl Worker {
         if connection.input.capacity() == 0
             && let Some(buffer) = self.buffers.pop()
         {
-            self.kept_bytes.0 -= buffer.capacity();
+            self.pooled_bytes.0 -= buffer.capacity();
             connection.input = buffer;
         }
-        let room = connection.missing_bytes.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
+        let max_bytes = connection.missing_bytes.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
         let received = match connection.tls.clone() {
-            None => self.reactor.receive(token, &mut connection.input, room),
-            Some(tls) => tls::receive(
+            None => self.reactor.receive(token, &mut connection.input, max_bytes),
+            Some(tls) => tls::receive_decrypted(
                 &tls,
                 connection,
                 (&mut self.reactor, token),
-                (&self.thread, &mut self.handshakes),
-                room,
+                (&self.thread, &mut self.handshake_count),
+                max_bytes,
             ),
         };
         let count = match received {
             Ok(ReceiveOutcome::Bytes { count, .. }) => count,
-            Ok(ReceiveOutcome::WouldBlock) => return self.received_nothing(token),
-            Ok(ReceiveOutcome::Closed) => return self.input_ended(token),
-            Err(_) => return self.lost(token),
+            Ok(ReceiveOutcome::WouldBlock) => return self.handle_empty_receive(token),
+            Ok(ReceiveOutcome::Closed) => return self.handle_end_of_input(token),
+            Err(_) => return self.handle_broken_connection(token),
         };
         connection.client.net_input_bytes += count as u64;
         connection.client.last_interaction_ms = self.thread.now_ms;
@@ -72,7 +72,7 @@ impl Worker {
         let queued = connection.client.transaction.as_ref();
         let pending = connection.unexecuted_bytes() + queued.map_or(0, |transaction| transaction.queued_bytes());
         let over_limit = pending > self.thread.tunables.query_buffer_limit
-            || (pending > STRANGER_QUERY_BYTES && must_log_in(&self.thread.server, &connection.client));
+            || (pending > UNAUTHENTICATED_QUERY_BYTES && must_authenticate(&self.thread.server, &connection.client));
         let metrics = &self.thread.server.stats.metrics;
         metrics.add(self.thread.seat, Counter::NetInputBytes, count as u64);
         metrics.add(self.thread.seat, Counter::Reads, 1);
@@ -89,23 +89,23 @@ impl Worker {
             self.count_client(token);
             self.evict_clients();
         }
-        self.plan(token);
+        self.plan_requests(token);
     }
 
     /// Nothing came that a client says: it may have been about its session, whose beginning may be its end.
     #[cold]
-    fn received_nothing(&mut self, token: usize) {
-        self.settle_input(token);
+    fn handle_empty_receive(&mut self, token: usize) {
+        self.release_input_buffer(token);
         if self
             .clients
             .connection(token)
             .is_some_and(|connection| connection.should_close_after_output())
         {
-            self.flush(token);
+            self.flush_output(token);
         }
     }
 
-    pub(crate) fn plan(&mut self, token: usize) {
+    pub(crate) fn plan_requests(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -123,7 +123,7 @@ impl Worker {
         let planner = Planner {
             keyspace: &self.thread.server.keyspace,
             max_bulk_len: self.thread.tunables.max_bulk_len,
-            prefetch: self.thread.tunables.prefetch_depth > 1,
+            is_prefetch_enabled: self.thread.tunables.prefetch_depth > 1,
             commands: crate::commands::registry(),
         };
         let rest = planner.plan(token, connection, &mut self.plans);
@@ -131,7 +131,7 @@ impl Worker {
             && connection.output.bytes.capacity() == 0
             && let Some(buffer) = self.buffers.pop()
         {
-            self.kept_bytes.0 -= buffer.capacity();
+            self.pooled_bytes.0 -= buffer.capacity();
             connection.output.bytes = buffer;
         }
         connection.has_more_requests = rest == InputRest::More;
@@ -151,30 +151,30 @@ impl Worker {
         if !connection.is_in_batch {
             // Nothing complete yet, or only empty requests.
             let ends = connection.should_close_after_output();
-            self.settle_input(token);
+            self.release_input_buffer(token);
             if ends {
-                self.flush(token);
+                self.flush_output(token);
             }
         }
     }
 
     /// Handles the peer's half-close of a connection that is not read at the moment. Requests that were received, or
     /// are still to be received, are executed and answered. A client that is blocked, as in BLPOP, is disconnected.
-    pub(crate) fn peer_ended(&mut self, token: usize) {
+    pub(crate) fn handle_half_close(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
         connection.is_peer_done = true;
         let has_work = connection.has_work();
-        if self.waits_for_others(token) {
+        if self.is_waiting_for_others(token) {
             self.close(token);
         } else if !has_work {
-            self.wake(token);
+            self.resume_connection(token);
         }
     }
 
     /// Everything that the peer sent was received: the connection is closed once that is executed and answered.
-    fn input_ended(&mut self, token: usize) {
+    fn handle_end_of_input(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -186,7 +186,7 @@ impl Worker {
             .intersects(ClientFlags::PUBSUB.union(ClientFlags::MONITOR));
         let is_answered = connection.should_close_after_output() && connection.output.is_empty();
         let listens = listens && !connection.has_work();
-        if listens || self.waits_for_others(token) || (is_answered && self.in_flight(token) == 0) {
+        if listens || self.is_waiting_for_others(token) || (is_answered && self.in_flight_bytes(token) == 0) {
             self.close(token);
         } else {
             self.reactor.pause(token);
@@ -194,14 +194,14 @@ impl Worker {
     }
 
     /// Handles a broken connection, whose replies nothing reads. Requests that were received are executed nevertheless.
-    pub(crate) fn lost(&mut self, token: usize) {
+    pub(crate) fn handle_broken_connection(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
         connection.is_peer_done = true;
         connection.is_input_complete = true;
         connection.output = Output::new();
-        if !connection.has_work() || self.waits_for_others(token) {
+        if !connection.has_work() || self.is_waiting_for_others(token) {
             self.close(token);
         } else {
             self.reactor.pause(token);
@@ -209,35 +209,35 @@ impl Worker {
     }
 
     /// Gives an emptied input buffer back.
-    pub(crate) fn settle_input(&mut self, token: usize) {
+    pub(crate) fn release_input_buffer(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
         connection.discard_consumed_if_cheap();
         if connection.input.is_empty() {
             let buffer = std::mem::take(&mut connection.input);
-            self.recycle(buffer);
+            self.recycle_buffer(buffer);
         }
     }
 
-    pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
+    pub(crate) fn recycle_buffer(&mut self, mut buffer: Vec<u8>) {
         let (bytes, buffers) = match self.thread.tunables.max_memory {
             0 => (POOLED_BYTES, POOLED_BUFFERS),
-            _ => (POOLED_BYTES_OF_FEW, POOLED_BUFFERS_OF_FEW),
+            _ => (POOLED_BYTES_IF_LIMITED, POOLED_BUFFERS_IF_LIMITED),
         };
         if buffer.capacity() > 0 && buffer.capacity() <= bytes && self.buffers.len() < buffers {
             buffer.clear();
-            self.kept_bytes.0 += buffer.capacity();
+            self.pooled_bytes.0 += buffer.capacity();
             self.buffers.push(buffer);
         }
     }
 
     /// Publishes the bytes of kept buffers, if they have changed since the last turn.
     #[inline]
-    pub(crate) fn tell_kept(&mut self) {
-        let (now, told) = self.kept_bytes;
+    pub(crate) fn publish_pooled_bytes(&mut self) {
+        let (now, told) = self.pooled_bytes;
         if now != told {
-            self.kept_bytes.1 = now;
+            self.pooled_bytes.1 = now;
             self.server().memory.add_reusable(self.id, now as i64 - told as i64);
         }
     }

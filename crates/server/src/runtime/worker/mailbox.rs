@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::waits::ClientWait;
-use crate::dispatch::batch::Connections as _;
+use crate::dispatch::batch::BatchConnections as _;
 use crate::keyspace::effects::ClientNotification;
 use crate::net::client::Client;
 use crate::net::client::ClientFlags;
@@ -10,7 +10,7 @@ use crate::net::connection::Connection;
 use crate::net::connection::ConnectionState;
 use crate::net::listeners::AcceptedConnection;
 use crate::state::WorkerId;
-use crate::state::{Blocked, Message};
+use crate::state::{BlockedCommand, Message};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,11 +18,11 @@ use weft_reactor::DetachedConnection;
 use weft_reactor::Socket;
 
 /// Clients whose messages would be out of order if the connection moved.
-const STAYERS: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
+const NEVER_MOVED: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 /// Messages taken out of the mailbox at once.
-const MESSAGES_AT_ONCE: usize = 128;
+const MESSAGES_PER_READ: usize = 128;
 /// The time that a turn spends on mail.
-const MAIL_SLICE: Duration = Duration::from_micros(500);
+const MAIL_TIME_SLICE: Duration = Duration::from_micros(500);
 
 impl Worker {
     pub(crate) fn read_mail(&mut self) {
@@ -33,45 +33,48 @@ impl Worker {
         let start = Instant::now();
         while self.thread.server.workers[self.id]
             .mailbox
-            .drain(&mut mail, MESSAGES_AT_ONCE)
+            .drain(&mut mail, MESSAGES_PER_READ)
             > 0
         {
             for message in mail.drain(..) {
-                self.handle(message);
+                self.handle_message(message);
             }
-            if start.elapsed() >= MAIL_SLICE {
+            if start.elapsed() >= MAIL_TIME_SLICE {
                 break;
             }
         }
         self.mail = mail;
     }
 
-    pub(crate) fn handle(&mut self, message: Message) {
+    pub(crate) fn handle_message(&mut self, message: Message) {
         match message {
-            Message::Connect(arrival) => self.connect(arrival),
-            Message::Adopt(connection, wait) => self.adopt(connection, wait),
-            Message::Shed { to, keep } => self.shed(to, keep),
+            Message::NewConnection(arrival) => self.accept_connection(arrival),
+            Message::AdoptConnection(connection, wait) => self.adopt_connection(connection, wait),
+            Message::MoveConnections {
+                target_workers: to,
+                kept_connections: keep,
+            } => self.move_connections(to, keep),
             Message::Reply {
                 client,
-                ticket,
+                park_id: ticket,
                 bytes,
-                log_ticket,
+                log_sequence: log_ticket,
             } => {
-                if let Some(token) = self.parked(client, ticket) {
-                    self.note_logged(token, log_ticket);
+                if let Some(token) = self.find_parked(client, ticket) {
+                    self.record_log_sequence(token, log_ticket);
                 }
-                self.unpark(client, ticket, bytes);
+                self.deliver_parked_reply(client, ticket, bytes);
             }
-            Message::Ran {
+            Message::CommandDone {
                 client,
-                ticket,
+                park_id: ticket,
                 output,
-                after,
-                log_ticket,
-            } => self.unpark_ran((client, ticket), output, after, log_ticket),
-            Message::Served(waiter) => self.deliver(&waiter),
-            Message::Serve(unserved) => self.withhold(unserved, None),
-            Message::Notice(notice) => {
+                next_step: after,
+                log_sequence: log_ticket,
+            } => self.deliver_command_result((client, ticket), output, after, log_ticket),
+            Message::WaiterServed(waiter) => self.deliver_waiter_reply(&waiter),
+            Message::ServeWaiters(unserved) => self.withhold_reply(unserved, None),
+            Message::Notify(notice) => {
                 let server = &self.thread.server;
                 if let ClientNotification::Published(publication) = &notice {
                     let link = &server.workers[self.id];
@@ -79,46 +82,46 @@ impl Worker {
                 }
                 self.clients.notify(server, self.id, &notice);
             }
-            Message::Question(query) => {
-                let part = (query.ask)(self);
+            Message::Query(query) => {
+                let part = (query.task)(self);
                 let server = self.server().clone();
                 query.add_answer(&server, part);
                 self.close_killed();
             }
-            Message::Gather(gathering) => {
-                let client_snapshots = self.client_snapshots(gathering.requesting_client());
-                gathering.add(&self.thread.server, client_snapshots);
+            Message::CollectClients(gathering) => {
+                let client_snapshots = self.collect_client_snapshots(gathering.requesting_client());
+                gathering.add_worker(&self.thread.server, client_snapshots);
             }
-            Message::Gathered {
+            Message::ClientsCollected {
                 client,
-                ticket,
+                park_id: ticket,
                 client_snapshots,
-            } => self.unpark_gathered(client, ticket, client_snapshots),
-            Message::Close(client) => self.close_client(client),
+            } => self.resume_with_client_snapshots(client, ticket, client_snapshots),
+            Message::CloseClient(client) => self.close_client(client),
             Message::EndWait {
                 client,
-                waiting,
+                wait_state: waiting,
                 with_error,
-            } => self.end_wait_claimed(client, waiting, with_error),
-            Message::Logged => self.send_withheld(),
-            Message::ExpireDue => self.expiring = true,
-            Message::CountClients => self.recount_clients(),
-            Message::Measure => self.measures = true,
+            } => self.end_claimed_wait(client, waiting, with_error),
+            Message::LogAdvanced => self.send_withheld(),
+            Message::ExpireDue => self.is_expiring = true,
+            Message::RecountClients => self.recount_clients(),
+            Message::SampleMemory => self.should_sample_memory = true,
             Message::EvictDue => self.thread.room.is_evicting = true,
-            Message::UsersChanged { lost_channels } => self.close_unwelcome(&lost_channels),
-            Message::Demoted => self.release_waiting(),
-            Message::ShutdownOff => self.refuse_shutdowns(),
-            Message::Unpaused => self.resume_paused(),
-            Message::SlotsLeft => self.slots_left(),
-            Message::Stop { patience } => self.stopping = Some(patience),
+            Message::UsersChanged { lost_channels } => self.close_unauthorized(&lost_channels),
+            Message::Demoted => self.end_all_waits(),
+            Message::ShutdownAborted => self.reply_to_aborted_shutdowns(),
+            Message::ResumePaused => self.resume_paused(),
+            Message::SlotsLeft => self.handle_departed_slots(),
+            Message::Stop { grace_period: patience } => self.grace_period = Some(patience),
         }
     }
 
-    pub(crate) fn connect(&mut self, arrival: AcceptedConnection) {
-        let Ok(tls) = self.tls_of(&arrival) else {
+    pub(crate) fn accept_connection(&mut self, accepted: AcceptedConnection) {
+        let Ok(tls) = self.create_tls_layer(&accepted) else {
             return self.uncount_connection();
         };
-        let socket = arrival.socket;
+        let socket = accepted.socket;
         let server = self.server().clone();
         let id = server.clients.next_id.fetch_add(1, Ordering::Relaxed);
         let mut client = Client::new(id, self.thread.now_ms, self.id);
@@ -130,24 +133,24 @@ impl Worker {
             client.flags.set(ClientFlags::UNIX_SOCKET, true);
         }
         client.flags.set(ClientFlags::TLS, tls.is_some());
-        server.clients.directory.put(id, self.id);
+        server.clients.directory.set_worker(id, self.id);
         let mut connection = Box::new(Connection::new(client));
         connection.tls = tls;
         let unsent = Default::default();
-        self.install(connection, DetachedConnection { socket, unsent });
+        self.install_connection(connection, DetachedConnection { socket, unsent });
     }
 
-    pub(crate) fn install(&mut self, connection: Box<Connection>, registered: DetachedConnection) {
+    pub(crate) fn install_connection(&mut self, connection: Box<Connection>, registered: DetachedConnection) {
         let token = self.clients.add(connection);
         if let Err(error) = self.reactor.adopt(token, registered) {
             crate::observability::log::warning!("cannot watch a connection: {error}");
-            self.forget(token);
+            self.remove_connection(token);
         }
-        self.tls_arrives(token);
+        self.start_tls_handshake(token);
         self.count_client(token);
     }
 
-    pub(crate) fn adopt(&mut self, mut connection: Box<Connection>, wait: Option<Box<Blocked>>) {
+    pub(crate) fn adopt_connection(&mut self, mut connection: Box<Connection>, wait: Option<Box<BlockedCommand>>) {
         let Some(registered) = connection.in_transit.take() else {
             return self.server().end_move();
         };
@@ -157,9 +160,9 @@ impl Worker {
         // The user may have been deleted while the connection was on its way.
         let is_welcome = connection.client.login.refresh(&self.thread.server.acl);
         let id = connection.client.id;
-        self.install(connection, registered);
+        self.install_connection(connection, registered);
         if let Some(token) = self.clients.by_id.get(&id).copied() {
-            self.again.push(token);
+            self.ready_tokens.push(token);
             if let Some(blocked) = wait {
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
@@ -173,30 +176,31 @@ impl Worker {
     }
 
     /// Gives connections that are between requests, or wait for keys, to another worker.
-    pub(crate) fn shed(&mut self, to: Range<WorkerId>, keep: usize) {
+    pub(crate) fn move_connections(&mut self, to: Range<WorkerId>, kept_connections: usize) {
         // The order may have waited, see `Moves`.
         let active = self.server().lifecycle.active_workers.load(Ordering::Relaxed);
-        if to.end > active || (keep == 0 && self.id < active) {
+        if to.end > active || (kept_connections == 0 && self.id < active) {
             return;
         }
         // Each worker starts with a different target, so that a few connections do not all go to the first.
         let first = self.id % to.len().max(1);
         let mut takers = to.clone().cycle().skip(first);
-        let mut surplus = self.clients.len().saturating_sub(keep);
+        let mut surplus = self.clients.len().saturating_sub(kept_connections);
         for token in 0..self.clients.slots.len() {
             if surplus == 0 {
                 return;
             }
             let waits = &self.waits;
             let movable = self.clients.connection(token).is_some_and(|connection| {
-                let idle = connection.state == ConnectionState::Ready || waits.is_for_keys(connection.client.id);
-                let stays = connection.client.flags.intersects(STAYERS);
+                let idle =
+                    connection.state == ConnectionState::Ready || waits.is_waiting_for_keys(connection.client.id);
+                let stays = connection.client.flags.intersects(NEVER_MOVED);
                 idle && !stays && !connection.is_in_batch && connection.output.is_empty()
             });
             if !movable {
                 continue;
             }
-            if !self.server().clients.moving.begin(self.id, &to, keep) {
+            if !self.server().clients.moving.begin_move(self.id, &to, kept_connections) {
                 return;
             }
             let Some(registered) = self.reactor.deregister(token) else {
@@ -207,14 +211,14 @@ impl Worker {
                 self.server().end_move();
                 continue;
             };
-            self.again.retain(|other| *other != token);
-            self.patient.retain(|other| *other != token);
+            self.ready_tokens.retain(|other| *other != token);
+            self.delayed_tokens.retain(|other| *other != token);
             let usage = std::mem::take(&mut connection.usage);
             self.uncount_client(usage);
             connection.in_transit = Some(registered);
             connection.is_receive_paused = false;
             let taker = takers.next().unwrap_or(to.start);
-            self.mail_connection(taker, connection);
+            self.send_connection(taker, connection);
             surplus -= 1;
         }
     }

@@ -19,11 +19,11 @@ use weft_base::clock::unix_ms;
 use weft_reactor::{AlternateStack, Event, Reactor};
 
 use crate::commands::context::NextStep;
-use crate::dispatch::batch::{self, Connections};
-use crate::dispatch::effects::release;
+use crate::dispatch::batch::{self, BatchConnections};
+use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::memory_limit;
 use crate::dispatch::plan::Plans;
-use crate::dispatch::thread::Thread;
+use crate::dispatch::thread::ThreadState;
 use crate::keyspace::{Seat, expiry};
 use crate::net::client::{BufferFigures, Client};
 use crate::net::connection::{Connection, ConnectionState};
@@ -46,39 +46,39 @@ mod tls;
 mod waits;
 
 /// The maximum number of connections handled in one turn.
-const CONNECTIONS_A_TURN: usize = 128;
+const MAX_CONNECTIONS_PER_TURN: usize = 128;
 /// Plans that run together; more would push each other out of the cache before they run.
-const PLANS_A_BATCH: usize = 128;
+const MAX_PLANS_PER_BATCH: usize = 128;
 
 /// Turns of nothing but refused leases after which a worker sleeps between attempts.
-const REFUSED_TURNS: u32 = 2;
+const REFUSED_TURNS_BEFORE_SLEEP: u32 = 2;
 /// The first of those sleeps; they double up to the longest.
-const FIRST_SLEEP: Duration = Duration::from_micros(10);
+const MIN_SLEEP: Duration = Duration::from_micros(10);
 /// The longest of those sleeps.
-const LONGEST_SLEEP: Duration = Duration::from_micros(320);
+const MAX_SLEEP: Duration = Duration::from_micros(320);
 /// Failed attempts to lease what a request needs after which its connection is looked at every millisecond only.
-const EAGER_FAILURES: u32 = 64;
+const FAILURES_BEFORE_DELAY: u32 = 64;
 
 /// A worker's connections.
 #[derive(Default)]
-struct Clients {
+struct ClientTable {
     slots: Vec<Option<Box<Connection>>>,
-    free: Vec<usize>,
+    free_tokens: Vec<usize>,
     /// Tokens of connections that were removed in this turn. They are reused from the next turn on, because events of
     /// this turn may still belong to the removed connections.
-    freed: Vec<usize>,
+    tokens_freed_this_turn: Vec<usize>,
     by_id: HashMap<u64, usize>,
-    afters: Vec<(usize, NextStep)>,
+    next_steps: Vec<(usize, NextStep)>,
     /// Connections with output that no reply brought.
-    pushed: Vec<usize>,
+    tokens_with_messages: Vec<usize>,
     /// Scratch space for the recipients of a message.
     recipients: Vec<Recipient>,
 }
 
-impl Clients {
+impl ClientTable {
     fn add(&mut self, connection: Box<Connection>) -> usize {
         let id = connection.client.id;
-        let token = self.free.pop().unwrap_or_else(|| {
+        let token = self.free_tokens.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
@@ -90,13 +90,13 @@ impl Clients {
     fn remove(&mut self, token: usize) -> Option<Box<Connection>> {
         let connection = self.slots.get_mut(token)?.take()?;
         self.by_id.remove(&connection.client.id);
-        self.freed.push(token);
+        self.tokens_freed_this_turn.push(token);
         Some(connection)
     }
 
     /// Ends a turn, all of whose events have been handled.
     fn end_turn(&mut self) {
-        self.free.append(&mut self.freed);
+        self.free_tokens.append(&mut self.tokens_freed_this_turn);
     }
 
     fn len(&self) -> usize {
@@ -104,64 +104,64 @@ impl Clients {
     }
 }
 
-impl Connections for Clients {
+impl BatchConnections for ClientTable {
     #[inline]
     fn connection(&mut self, token: usize) -> Option<&mut Connection> {
         self.slots.get_mut(token)?.as_deref_mut()
     }
 
-    fn after(&mut self, token: usize, after: NextStep) {
+    fn start_next_step(&mut self, token: usize, after: NextStep) {
         // Parked at once: the plans behind it in this batch must not run.
         if let Some(connection) = self.connection(token) {
             connection.state = ConnectionState::Parked(0);
         }
-        self.afters.push((token, after));
+        self.next_steps.push((token, after));
     }
 
-    fn notify(&mut self, thread: &mut Thread) {
-        self.notify_all(thread);
+    fn notify(&mut self, thread: &mut ThreadState) {
+        self.send_notifications(thread);
     }
 }
 
 /// One worker.
 pub struct Worker {
     id: WorkerId,
-    thread: Thread,
+    thread: ThreadState,
     seat: Seat,
     reactor: Reactor,
-    clients: Clients,
+    clients: ClientTable,
     waits: Waits,
     /// Transactions whose replies are not complete yet, by client.
-    parts: HashMap<u64, PartialReplies>,
+    partial_replies: HashMap<u64, PartialReplies>,
     plans: Plans,
     /// Connections with work for the next turn.
-    again: Vec<usize>,
+    ready_tokens: Vec<usize>,
     /// `true` if a command has completed in this turn.
-    progress: bool,
+    has_progress: bool,
     /// Turns in a row in which commands were put off and none was done.
     refused_turns: u32,
     /// Connections that were put off so often that they wait a little: a script may hold what they need.
-    patient: Vec<usize>,
+    delayed_tokens: Vec<usize>,
     /// The time of their last check, in milliseconds since the Unix epoch.
-    patient_since_ms: u64,
+    delayed_checked_ms: u64,
     buffers: Vec<Vec<u8>>,
     /// The bytes of those buffers, and the number that was published last.
-    kept_bytes: (usize, usize),
+    pooled_bytes: (usize, usize),
     events: Vec<Event>,
     mail: Vec<Message>,
-    expiring: bool,
-    stopping: Option<Duration>,
+    is_expiring: bool,
+    grace_period: Option<Duration>,
     next_sweep_ms: u64,
     /// `true` if a connection may exceed the soft output limit.
-    any_over_soft_limit: bool,
+    has_clients_over_soft_limit: bool,
     /// Connections whose output waits until the log has passed their writes.
-    withheld: Vec<usize>,
+    withheld_tokens: Vec<usize>,
     /// `true` if the allocator's count must be read at the end of this turn.
-    measures: bool,
+    should_sample_memory: bool,
     /// `true` if the tracking table holds more keys than its limit.
-    has_surplus: bool,
+    has_excess_tracked_keys: bool,
     /// Handshakes that were advanced in this turn.
-    handshakes: u64,
+    handshake_count: u64,
 }
 
 impl Worker {
@@ -182,30 +182,30 @@ impl Worker {
         }
         Ok(Worker {
             id,
-            thread: Thread::new(server, seat.index()),
+            thread: ThreadState::new(server, seat.index()),
             seat,
             reactor,
-            clients: Clients::default(),
+            clients: ClientTable::default(),
             waits: Waits::default(),
-            parts: HashMap::new(),
+            partial_replies: HashMap::new(),
             plans: Plans::default(),
-            again: Vec::new(),
-            progress: false,
+            ready_tokens: Vec::new(),
+            has_progress: false,
             refused_turns: 0,
-            patient: Vec::new(),
-            patient_since_ms: 0,
+            delayed_tokens: Vec::new(),
+            delayed_checked_ms: 0,
             buffers: Vec::new(),
-            kept_bytes: (0, 0),
+            pooled_bytes: (0, 0),
             events: Vec::new(),
             mail: Vec::new(),
-            expiring: false,
-            stopping: None,
+            is_expiring: false,
+            grace_period: None,
             next_sweep_ms: 0,
-            any_over_soft_limit: false,
-            withheld: Vec::new(),
-            measures: false,
-            has_surplus: false,
-            handshakes: 0,
+            has_clients_over_soft_limit: false,
+            withheld_tokens: Vec::new(),
+            should_sample_memory: false,
+            has_excess_tracked_keys: false,
+            handshake_count: 0,
         })
     }
 
@@ -217,20 +217,22 @@ impl Worker {
         // Without a stack of its own, a crash on this thread is reported without the backtrace.
         let _stack = AlternateStack::install();
         let patience = loop {
-            self.give_way();
-            self.wait(self.timeout());
+            self.sleep_if_all_refused();
+            self.wait_for_events(self.next_timeout());
             let start = Instant::now();
             let server = &self.thread.server;
             let began_ns = start.duration_since(server.lifecycle.started).as_nanos() as u64;
-            server.workers[self.id].turn_began_ns.store(began_ns, Ordering::Relaxed);
-            self.turn();
+            server.workers[self.id]
+                .turn_started_ns
+                .store(began_ns, Ordering::Relaxed);
+            self.run_turn();
             let busy_ns = start.elapsed().as_nanos() as u64;
             let server = &self.thread.server;
-            server.workers[self.id].turn_began_ns.store(0, Ordering::Relaxed);
+            server.workers[self.id].turn_started_ns.store(0, Ordering::Relaxed);
             let metrics = &server.stats.metrics;
             metrics.add(self.thread.seat, Counter::BusyNs, busy_ns);
             metrics.raise(Maximum::LongestTurnNs, busy_ns);
-            if let Some(patience) = self.stopping {
+            if let Some(patience) = self.grace_period {
                 break patience;
             }
         };
@@ -242,20 +244,20 @@ impl Worker {
     }
 
     /// Sleeps for a moment if all remaining work waits for leases: the thread that holds them may need this core.
-    fn give_way(&mut self) {
-        if self.progress || self.again.is_empty() {
+    fn sleep_if_all_refused(&mut self) {
+        if self.has_progress || self.ready_tokens.is_empty() {
             self.refused_turns = 0;
             return;
         }
         self.refused_turns += 1;
-        if let Some(sleep) = sleep_after(self.refused_turns) {
+        if let Some(sleep) = sleep_time(self.refused_turns) {
             std::thread::sleep(sleep);
         }
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
+    fn wait_for_events(&mut self, timeout: Option<Duration>) {
         self.events.clear();
-        if let Err(error) = self.reactor.wait(timeout, &mut self.events, CONNECTIONS_A_TURN) {
+        if let Err(error) = self.reactor.wait(timeout, &mut self.events, MAX_CONNECTIONS_PER_TURN) {
             panic!("worker {}: waiting for events failed: {error}", self.id);
         }
     }
@@ -263,12 +265,12 @@ impl Worker {
     /// Sends the outputs in flight until `deadline`. Nothing more is read.
     fn finish_sending(&mut self, deadline: Instant) {
         loop {
-            let waiting = (0..self.clients.slots.len()).any(|token| self.in_flight(token) > 0);
+            let waiting = (0..self.clients.slots.len()).any(|token| self.in_flight_bytes(token) > 0);
             let left = deadline.saturating_duration_since(Instant::now());
             if !waiting || left.is_zero() {
                 return;
             }
-            self.wait(Some(left));
+            self.wait_for_events(Some(left));
             for event in std::mem::take(&mut self.events) {
                 match event {
                     Event::Readable(token) => self.reactor.pause(token),
@@ -276,7 +278,7 @@ impl Worker {
                     // The client may still read.
                     Event::Closed(_) => {}
                     Event::Writable(token) => {
-                        self.has_sealed_all(token);
+                        self.continue_encrypting(token);
                     }
                     Event::Accepted(..) | Event::AcceptFailed(..) => {}
                 }
@@ -289,36 +291,44 @@ impl Worker {
     }
 
     /// Returns the time that the worker may sleep: zero with work left, otherwise until its next task is due.
-    fn timeout(&self) -> Option<Duration> {
+    fn next_timeout(&self) -> Option<Duration> {
         let server = self.server();
         let waits = || {
-            server.persistence.dumps.is_loading.load(Ordering::Relaxed) || server.clients.pause.holds_writes(unix_ms())
+            server.persistence.dumps.is_loading.load(Ordering::Relaxed)
+                || server.clients.pause.are_writes_paused(unix_ms())
         };
-        let paused = self.expiring && waits();
-        if !self.again.is_empty() || (self.expiring && !paused) || self.has_surplus || self.thread.room.is_evicting {
+        let paused = self.is_expiring && waits();
+        if !self.ready_tokens.is_empty()
+            || (self.is_expiring && !paused)
+            || self.has_excess_tracked_keys
+            || self.thread.room.is_evicting
+        {
             return Some(Duration::ZERO);
         }
         if !self.server().workers[self.id].mailbox.is_empty_hint() {
             return Some(Duration::ZERO);
         }
-        let sweep = self.sweeps().then_some(self.next_sweep_ms);
+        let sweep = self.must_sweep().then_some(self.next_sweep_ms);
         let next_ms = [self.waits.next_due_ms(), sweep].into_iter().flatten().min();
         let until_next = next_ms.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(unix_ms()).clamp(1, 1000)));
-        let unwatched = !self.thread.effects.removed_watches.is_empty() || !self.patient.is_empty();
+        let unwatched = !self.thread.effects.removed_watches.is_empty() || !self.delayed_tokens.is_empty();
         let unwatching = unwatched.then_some(Duration::from_millis(1));
-        [self.waits.pause(), unwatching, until_next].into_iter().flatten().min()
+        [self.waits.retry_pause(), unwatching, until_next]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    fn turn(&mut self) {
+    fn run_turn(&mut self) {
         self.begin_turn();
         self.read_mail();
-        if !self.patient.is_empty() && self.thread.now_ms != self.patient_since_ms {
-            self.patient_since_ms = self.thread.now_ms;
-            self.again.append(&mut self.patient);
+        if !self.delayed_tokens.is_empty() && self.thread.now_ms != self.delayed_checked_ms {
+            self.delayed_checked_ms = self.thread.now_ms;
+            self.ready_tokens.append(&mut self.delayed_tokens);
         }
-        let put_off = std::mem::take(&mut self.again);
+        let put_off = std::mem::take(&mut self.ready_tokens);
         for token in put_off {
-            self.plan(token);
+            self.plan_requests(token);
             self.run_if_full();
         }
         let mut events = std::mem::take(&mut self.events);
@@ -328,9 +338,9 @@ impl Worker {
                     self.receive(token);
                     self.run_if_full();
                 }
-                Event::Writable(token) => self.sent(token),
-                Event::Closed(token) => self.peer_ended(token),
-                Event::SendFailed(token) => self.lost(token),
+                Event::Writable(token) => self.handle_write_completion(token),
+                Event::Closed(token) => self.handle_half_close(token),
+                Event::SendFailed(token) => self.handle_broken_connection(token),
                 // Workers have no listeners.
                 Event::Accepted(..) | Event::AcceptFailed(..) => {}
             }
@@ -340,50 +350,50 @@ impl Worker {
         self.run_batch();
         self.end_due_waits();
         self.evict_clients();
-        self.housekeeping();
-        self.catch_up();
-        self.finish_notices();
-        self.tell_kept();
-        memory_limit::put(&mut self.thread);
-        if std::mem::take(&mut self.measures) {
+        self.run_housekeeping();
+        self.retry_unserved();
+        self.finish_deliveries();
+        self.publish_pooled_bytes();
+        memory_limit::publish_balance(&mut self.thread);
+        if std::mem::take(&mut self.should_sample_memory) {
             self.thread.server.memory.calibrate_unless_freeing();
-            self.thread.server.evict_if_full();
+            self.thread.server.request_eviction();
         }
     }
 
     fn begin_turn(&mut self) {
-        self.progress = false;
-        self.handshakes = 0;
+        self.has_progress = false;
+        self.handshake_count = 0;
         self.thread.begin_batch(unix_ms());
     }
 
     fn run_if_full(&mut self) {
-        if self.plans.list.len() >= PLANS_A_BATCH {
+        if self.plans.plans.len() >= MAX_PLANS_PER_BATCH {
             self.run_batch();
         }
     }
 
     fn run_batch(&mut self) {
-        if self.plans.list.is_empty() {
+        if self.plans.plans.is_empty() {
             return;
         }
-        let executed = self.plans.list.len() as u64;
-        batch::run(&mut self.thread, &mut self.seat, &mut self.plans, &mut self.clients);
+        let executed = self.plans.plans.len() as u64;
+        batch::run_plans(&mut self.thread, &mut self.seat, &mut self.plans, &mut self.clients);
         self.server().workers[self.id]
-            .executed
+            .executed_commands
             .fetch_add(executed, Ordering::Relaxed);
-        self.deliver_notices();
+        self.deliver_notifications();
         let tokens = std::mem::take(&mut self.plans.tokens);
-        for (token, after) in std::mem::take(&mut self.clients.afters) {
-            self.start_after(token, after);
+        for (token, after) in std::mem::take(&mut self.clients.next_steps) {
+            self.start_next_step(token, after);
         }
         for token in &tokens {
-            self.finish(*token);
+            self.finish_connection(*token);
         }
         self.plans.clear();
         self.plans.tokens = tokens;
         self.plans.tokens.clear();
-        self.deliver_here();
+        self.deliver_local_replies();
         self.delete_found_expired();
     }
 
@@ -399,43 +409,43 @@ impl Worker {
             thread.now_ms,
             &|| thread.server.may_delete_expired(thread.now_ms),
             &mut thread.effects,
-            &mut |effects| NotificationSender::new(&thread.server, effects, thread.seat).tell(0),
+            &mut |effects| NotificationSender::new(&thread.server, effects, thread.seat).send_recorded_effects(0),
         );
-        release(&mut thread.effects, &thread.server);
+        free_removed_values(&mut thread.effects, &thread.server);
         thread.effects.log_writer.wake();
-        thread.keep_ready();
+        thread.collect_ready_keys();
     }
 
     /// Ends a connection's part of a batch: forgets executed bytes, sends replies, plans its next turn.
-    fn finish(&mut self, token: usize) {
+    fn finish_connection(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
         connection.is_in_batch = false;
-        self.progress |= connection.consumed != connection.consumed_before_batch;
+        self.has_progress |= connection.consumed != connection.consumed_before_batch;
         let waits = connection.state == ConnectionState::Deferred
             || (connection.state == ConnectionState::Ready && connection.has_more_requests);
-        let patient = connection.lease_failures > EAGER_FAILURES;
+        let patient = connection.lease_failures > FAILURES_BEFORE_DELAY;
         if waits && patient {
-            self.patient.push(token);
+            self.delayed_tokens.push(token);
         } else if waits {
-            self.again.push(token);
+            self.ready_tokens.push(token);
         }
-        self.settle_input(token);
-        self.flush(token);
+        self.release_input_buffer(token);
+        self.flush_output(token);
     }
 }
 
 /// Returns the time to sleep after this number of turns in which all leases were refused.
-fn sleep_after(refused_turns: u32) -> Option<Duration> {
-    let doublings = refused_turns.checked_sub(REFUSED_TURNS)?;
-    Some((FIRST_SLEEP * 2u32.pow(doublings.min(10))).min(LONGEST_SLEEP))
+fn sleep_time(refused_turns: u32) -> Option<Duration> {
+    let doublings = refused_turns.checked_sub(REFUSED_TURNS_BEFORE_SLEEP)?;
+    Some((MIN_SLEEP * 2u32.pow(doublings.min(10))).min(MAX_SLEEP))
 }
 
 impl ClientVisitor for Worker {
-    fn each(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
+    fn visit_clients(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
         for token in 0..self.clients.slots.len() {
-            let in_flight = self.in_flight(token);
+            let in_flight = self.in_flight_bytes(token);
             if let Some(connection) = self.clients.connection(token) {
                 let buffers = connection.buffers(in_flight);
                 visit(&mut connection.client, buffers);
@@ -446,8 +456,8 @@ impl ClientVisitor for Worker {
         }
     }
 
-    fn unblock(&mut self, id: u64, with_error: bool) -> bool {
-        self.give_up(id, with_error)
+    fn unblock_client(&mut self, id: u64, with_error: bool) -> bool {
+        self.end_wait_without_event(id, with_error)
     }
 }
 
@@ -456,8 +466,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_worker_tries_again_at_once_and_then_sleeps_longer_and_longer() {
-        let sleeps_us = |turns: u32| sleep_after(turns).map(|sleep| sleep.as_micros());
+    fn a_refused_worker_retries_at_once_and_then_sleeps_with_backoff() {
+        let sleeps_us = |turns: u32| sleep_time(turns).map(|sleep| sleep.as_micros());
         assert_eq!(sleeps_us(1), None);
         assert_eq!([2, 3, 4, 7].map(sleeps_us), [Some(10), Some(20), Some(40), Some(320)]);
         assert_eq!(sleeps_us(u32::MAX), Some(320), "and no longer, for others wait too");

@@ -1,9 +1,9 @@
 //! A worker's handling of output: one write per turn, and the limits of the output in flight.
 
 use super::Worker;
-use crate::commands::reply_limit::FREE_OUTPUT_BYTES;
-use crate::dispatch::admit::must_log_in;
-use crate::dispatch::batch::Connections as _;
+use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
+use crate::dispatch::admit::must_authenticate;
+use crate::dispatch::batch::BatchConnections as _;
 use crate::dispatch::tunables::Tunables;
 use crate::net::client::ClientFlags;
 use crate::observability::metrics::Counter;
@@ -12,10 +12,10 @@ use weft_reactor::SendOutcome;
 
 /// The output that an unauthenticated client may leave unread, in bytes: Valkey's reply buffer and its limit for such
 /// clients together (CVE-2025-21605).
-const STRANGER_OUTPUT_BYTES: usize = 17 * 1024;
+const UNAUTHENTICATED_OUTPUT_BYTES: usize = 17 * 1024;
 
 /// The limits of a client's class.
-fn limits_of(tunables: &Tunables, flags: ClientFlags) -> &OutputBufferLimit {
+fn output_limit(tunables: &Tunables, flags: ClientFlags) -> &OutputBufferLimit {
     if flags.contains(ClientFlags::PUBSUB) {
         &tunables.pubsub_output_limit
     } else {
@@ -24,7 +24,7 @@ fn limits_of(tunables: &Tunables, flags: ClientFlags) -> &OutputBufferLimit {
 }
 
 impl Worker {
-    pub(crate) fn flush(&mut self, token: usize) {
+    pub(crate) fn flush_output(&mut self, token: usize) {
         self.send_output(token);
         self.count_client(token);
     }
@@ -42,7 +42,7 @@ impl Worker {
             .server
             .propagation
             .must_withhold_reply(connection.client.last_write_sequence)
-            && self.withhold_output(token)
+            && self.withhold_output_if_unlogged(token)
         {
             return;
         }
@@ -50,11 +50,11 @@ impl Worker {
             return;
         };
         let length = connection.output.len();
-        let limit_bytes = limits_of(&self.thread.tunables, closing).hard_bytes;
+        let limit_bytes = output_limit(&self.thread.tunables, closing).hard_bytes;
         // Spliced values cost no memory of their own.
         let copied = connection.output.bytes.len();
-        if limit_bytes > 0 && copied > FREE_OUTPUT_BYTES && copied as u64 > limit_bytes {
-            return self.close_for_output(token, length);
+        if limit_bytes > 0 && copied > UNCHECKED_OUTPUT_BYTES && copied as u64 > limit_bytes {
+            return self.close_over_output_limit(token, length);
         }
         if length > 0 {
             connection.client.largest_output = connection.client.largest_output.max(length);
@@ -68,74 +68,74 @@ impl Worker {
             let metrics = &self.thread.server.stats.metrics;
             metrics.add(self.thread.seat, Counter::NetOutputBytes, length as u64);
             metrics.add(self.thread.seat, Counter::Writes, 1);
-            self.recycle(buffer);
+            self.recycle_buffer(buffer);
             match sent {
-                Ok(SendOutcome::Done) => self.note_all_sent(token),
+                Ok(SendOutcome::Done) => self.handle_all_sent(token),
                 Ok(SendOutcome::InFlight(bytes)) => return self.check_output_limit(token, bytes),
-                Err(_) => return self.lost(token),
+                Err(_) => return self.handle_broken_connection(token),
             }
         }
         let done = self
             .clients
             .connection(token)
             .is_some_and(|connection| connection.should_close_after_output());
-        if done && self.in_flight(token) == 0 {
+        if done && self.in_flight_bytes(token) == 0 {
             self.close(token);
         }
     }
 
     /// Keeps a connection's output until its writes are on the disk; whether they are not there yet.
     #[cold]
-    fn withhold_output(&mut self, token: usize) -> bool {
+    fn withhold_output_if_unlogged(&mut self, token: usize) -> bool {
         let server = self.thread.server.clone();
         let Some(connection) = self.clients.connection(token) else {
             return false;
         };
-        let ticket = connection.client.last_write_sequence;
+        let sequence = connection.client.last_write_sequence;
         server.propagation.request_milestone_notice(self.id);
         // The log may have reached the sequence number before it was requested.
-        if !server.propagation.must_withhold_reply(ticket) {
+        if !server.propagation.must_withhold_reply(sequence) {
             return false;
         }
         if let Some(connection) = self.clients.connection(token)
             && !std::mem::replace(&mut connection.is_output_withheld, true)
         {
-            self.withheld.push(token);
+            self.withheld_tokens.push(token);
         }
         true
     }
 
     /// Sends what waited for the log, as far as the log has got.
     pub(crate) fn send_withheld(&mut self) {
-        self.look_at_log();
-        for token in std::mem::take(&mut self.withheld) {
+        self.resume_logged_clients();
+        for token in std::mem::take(&mut self.withheld_tokens) {
             if let Some(connection) = self.clients.connection(token) {
                 connection.is_output_withheld = false;
             }
-            self.flush(token);
+            self.flush_output(token);
         }
     }
 
     /// Records that a connection's command was logged by another thread, with this sequence number.
-    pub(crate) fn note_logged(&mut self, token: usize, log_ticket: u64) {
+    pub(crate) fn record_log_sequence(&mut self, token: usize, log_sequence: u64) {
         if let Some(connection) = self.clients.connection(token) {
             let last = &mut connection.client.last_write_sequence;
-            *last = log_ticket.max(*last);
+            *last = log_sequence.max(*last);
         }
     }
 
-    pub(crate) fn note_all_sent(&mut self, token: usize) {
+    pub(crate) fn handle_all_sent(&mut self, token: usize) {
         if let Some(connection) = self.clients.connection(token) {
             connection.over_soft_limit_since_ms = 0;
         }
     }
 
     /// An output that was left in flight has been sent.
-    pub(crate) fn sent(&mut self, token: usize) {
-        if !self.has_sealed_all(token) {
+    pub(crate) fn handle_write_completion(&mut self, token: usize) {
+        if !self.continue_encrypting(token) {
             return;
         }
-        self.note_all_sent(token);
+        self.handle_all_sent(token);
         self.count_client(token);
         let closing = self
             .clients
@@ -151,7 +151,7 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        let limits = *limits_of(&self.thread.tunables, connection.client.flags);
+        let limits = *output_limit(&self.thread.tunables, connection.client.flags);
         let hard = limits.hard_bytes > 0 && in_flight as u64 > limits.hard_bytes;
         let above_soft = limits.soft_bytes > 0 && in_flight as u64 > limits.soft_bytes;
         if !above_soft {
@@ -159,18 +159,18 @@ impl Worker {
         } else if connection.over_soft_limit_since_ms == 0 {
             connection.over_soft_limit_since_ms = now_ms;
         }
-        self.any_over_soft_limit |= above_soft;
+        self.has_clients_over_soft_limit |= above_soft;
         let above_ms = now_ms.saturating_sub(connection.over_soft_limit_since_ms);
         let soft = above_soft && above_ms > limits.soft_seconds.max(0) as u64 * 1000;
-        let stranger = in_flight > STRANGER_OUTPUT_BYTES
+        let stranger = in_flight > UNAUTHENTICATED_OUTPUT_BYTES
             && !connection.client.flags.contains(ClientFlags::HAS_AUTHENTICATED)
-            && must_log_in(&self.thread.server, &connection.client);
+            && must_authenticate(&self.thread.server, &connection.client);
         if hard || soft || stranger {
-            self.close_for_output(token, in_flight);
+            self.close_over_output_limit(token, in_flight);
         }
     }
 
-    pub(crate) fn close_for_output(&mut self, token: usize, in_flight: usize) {
+    pub(crate) fn close_over_output_limit(&mut self, token: usize, in_flight: usize) {
         if let Some(connection) = self.clients.connection(token) {
             let line = connection
                 .client
@@ -187,14 +187,14 @@ impl Worker {
 
     /// Looks again at those above the soft limit: they may stay there without a further reply.
     pub(crate) fn check_soft_limits(&mut self) {
-        self.any_over_soft_limit = false;
+        self.has_clients_over_soft_limit = false;
         for token in 0..self.clients.slots.len() {
             let over = self
                 .clients
                 .connection(token)
                 .is_some_and(|connection| connection.over_soft_limit_since_ms > 0);
             if over {
-                let in_flight = self.in_flight(token);
+                let in_flight = self.in_flight_bytes(token);
                 self.check_output_limit(token, in_flight);
             }
         }

@@ -6,11 +6,11 @@ use super::Worker;
 use super::waits::ClientWait;
 use crate::commands::context::NextStep;
 use crate::commands::context::background_job;
-use crate::dispatch::batch::Connections as _;
+use crate::dispatch::batch::BatchConnections as _;
 use crate::net::client::ClientFlags;
 use crate::net::client_snapshot::ClientSnapshot;
 use crate::net::connection::{Connection, ConnectionState};
-use crate::notify::messages::leave;
+use crate::notify::messages::remove_all_registrations;
 use crate::observability::metrics::Counter;
 use crate::state::PrimaryThreadCommand;
 use std::sync::atomic::Ordering;
@@ -19,67 +19,74 @@ use weft_reactor::Output;
 /// The reply to a transaction some of whose commands are answered elsewhere.
 pub(crate) struct PartialReplies {
     /// The output so far.
-    done: Output,
+    completed: Output,
     /// The output behind the part under way.
-    next: Output,
+    following_output: Output,
     /// Further parts, each with what follows it.
-    rest: VecDeque<(NextStep, Output)>,
+    remaining: VecDeque<(NextStep, Output)>,
 }
 
 impl Worker {
-    pub(crate) fn start_after(&mut self, token: usize, after: NextStep) {
+    pub(crate) fn start_next_step(&mut self, token: usize, next_step: NextStep) {
         let server = self.server().clone();
-        let ticket = server.clients.next_park_id();
+        let park_id = server.clients.next_park_id();
         let worker = self.id;
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        connection.state = ConnectionState::Parked(ticket);
-        let origin = (worker, connection.client.id, ticket);
-        match after {
-            NextStep::Nothing | NextStep::Defer | NextStep::Leave(_) | NextStep::AsWriter => {
+        connection.state = ConnectionState::Parked(park_id);
+        let origin = (worker, connection.client.id, park_id);
+        match next_step {
+            NextStep::Reply | NextStep::Defer | NextStep::RunInBackground(_) | NextStep::RetryAsWriter => {
                 connection.state = ConnectionState::Deferred
             }
-            NextStep::Ask(make) => server.query_all_workers(make(origin)),
-            NextStep::Gather => server.collect_clients(origin),
+            NextStep::QueryWorkers(make) => server.query_all_workers(make(origin)),
+            NextStep::CollectClients => server.collect_clients(origin),
             NextStep::Background(work) => {
                 let sent = server.background.long_commands.send(background_job(*work, origin));
                 self.account_background_command(token, sent.is_ok());
             }
-            NextStep::Detached(command) => {
+            NextStep::AwaitBackground(command) => {
                 let sent = server.background.long_commands.send(command(origin));
                 self.account_background_command(token, sent.is_ok());
             }
-            NextStep::Script(command) => {
+            NextStep::AwaitScript(command) => {
                 let sent = server.background.scripts.send(command(origin));
                 self.account_background_command(token, sent.is_ok());
             }
             NextStep::ReplyAt(reply) => {
                 let (at_ms, bytes) = *reply;
-                self.begin_wait(token, ClientWait::Time { at_ms, ticket, bytes });
+                self.begin_wait(
+                    token,
+                    ClientWait::Time {
+                        at_ms,
+                        park_id,
+                        reply: bytes,
+                    },
+                );
             }
-            NextStep::AwaitLog(wait) => self.begin_wait(token, ClientWait::Log { ticket, wait: *wait }),
+            NextStep::AwaitLog(wait) => self.begin_wait(token, ClientWait::Log { park_id, wait: *wait }),
             NextStep::Block(blocked) => {
-                connection.state = ConnectionState::Parked(blocked.waiter.ticket);
+                connection.state = ConnectionState::Parked(blocked.waiter.park_id);
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
-            NextStep::Supply(request) => {
-                if let Some(connection) = self.detach(token) {
+            NextStep::Sync(request) => {
+                if let Some(connection) = self.detach_connection(token) {
                     server
                         .background
-                        .send_to_primary_thread(PrimaryThreadCommand::Adopt(connection, request));
+                        .send_to_primary_thread(PrimaryThreadCommand::AdoptReplica(connection, request));
                 }
             }
-            NextStep::Take(take) => {
-                if let Some(connection) = self.detach(token) {
+            NextStep::TakeConnection(take) => {
+                if let Some(connection) = self.detach_connection(token) {
                     server.clients.directory.remove(connection.client.id);
                     server.clients.connections.fetch_sub(1, Ordering::Relaxed);
                     take(connection);
                 }
             }
-            NextStep::Replicas(wait) => {
+            NextStep::AwaitReplicas(wait) => {
                 let (at_ms, mut wait) = *wait;
-                (wait.worker, wait.park_id) = (worker, ticket);
+                (wait.worker, wait.park_id) = (worker, park_id);
                 self.begin_wait(token, ClientWait::Replicas { at_ms, wait });
                 server.replication.replicas.waits().push(wait);
                 // A replica may have reached the offset by now.
@@ -87,11 +94,11 @@ impl Worker {
                 server.propagation.wake();
                 server.background.wake_primary_thread();
             }
-            NextStep::Several(parts) => self.start_part(token, parts.0, parts.1),
-            NextStep::Serve(withheld) => {
+            NextStep::TransactionParts(parts) => self.start_next_part(token, parts.0, parts.1),
+            NextStep::AwaitServing(withheld) => {
                 let (unserved, reply) = *withheld;
                 let client = connection.client.id;
-                self.withhold(unserved, Some((client, ticket, reply)));
+                self.withhold_reply(unserved, Some((client, park_id, reply)));
             }
         }
     }
@@ -110,15 +117,15 @@ impl Worker {
     }
 
     /// Removes a connection, which goes to a thread that is not a worker.
-    fn detach(&mut self, token: usize) -> Option<Box<Connection>> {
+    fn detach_connection(&mut self, token: usize) -> Option<Box<Connection>> {
         let registered = self.reactor.deregister(token)?;
         let mut connection = self.clients.remove(token)?;
         let usage = std::mem::take(&mut connection.usage);
         self.uncount_client(usage);
-        self.again.retain(|other| *other != token);
-        self.patient.retain(|other| *other != token);
+        self.ready_tokens.retain(|other| *other != token);
+        self.delayed_tokens.retain(|other| *other != token);
         let server = self.server().clone();
-        leave(&server, &mut connection.client);
+        remove_all_registrations(&server, &mut connection.client);
         if let Some(watches) = connection.client.watches.take() {
             self.thread.effects.removed_watches.extend(watches.keys);
         }
@@ -131,18 +138,23 @@ impl Worker {
     }
 
     /// Delivers the reply of a parked connection, which continues.
-    pub(crate) fn unpark(&mut self, client: u64, ticket: u64, bytes: Vec<u8>) {
-        self.end_wait_for_replicas(client, ticket);
-        if let Some(token) = self.parked(client, ticket) {
+    pub(crate) fn deliver_parked_reply(&mut self, client: u64, park_id: u64, bytes: Vec<u8>) {
+        self.end_wait_for_replicas(client, park_id);
+        if let Some(token) = self.find_parked(client, park_id) {
             let mut reply = Output::new();
             reply.bytes = bytes;
-            self.reply(token, |output| output.append(&mut reply));
+            self.append_reply(token, |output| output.append(&mut reply));
         }
     }
 
     /// The portraits that a parked transaction asked for are there: EXEC runs once more.
-    pub(crate) fn unpark_gathered(&mut self, client: u64, ticket: u64, client_snapshots: Vec<ClientSnapshot>) {
-        let Some(token) = self.parked(client, ticket) else {
+    pub(crate) fn resume_with_client_snapshots(
+        &mut self,
+        client: u64,
+        park_id: u64,
+        client_snapshots: Vec<ClientSnapshot>,
+    ) {
+        let Some(token) = self.find_parked(client, park_id) else {
             return;
         };
         let Some(connection) = self.clients.connection(token) else {
@@ -153,81 +165,87 @@ impl Worker {
         }
         connection.state = ConnectionState::Ready;
         connection.output.append(&mut connection.deferred_output);
-        self.wake(token);
-        self.flush(token);
+        self.resume_connection(token);
+        self.flush_output(token);
     }
 
     /// Delivers the result of a command that left this worker. The connection continues, or waits for the command's
     /// next step.
-    pub(crate) fn unpark_ran(
+    pub(crate) fn deliver_command_result(
         &mut self,
-        (client, ticket): (u64, u64),
+        (client, park_id): (u64, u64),
         mut reply: Output,
-        after: NextStep,
-        log_ticket: u64,
+        next_step: NextStep,
+        log_sequence: u64,
     ) {
-        let Some(token) = self.parked(client, ticket) else {
-            return self.start_after_gone(after);
+        let Some(token) = self.find_parked(client, park_id) else {
+            return self.run_next_step_without_client(next_step);
         };
-        self.note_logged(token, log_ticket);
-        match after {
-            NextStep::Nothing => self.reply(token, |output| output.append(&mut reply)),
-            other => self.start_after(token, other),
+        self.record_log_sequence(token, log_sequence);
+        match next_step {
+            NextStep::Reply => self.append_reply(token, |output| output.append(&mut reply)),
+            other => self.start_next_step(token, other),
         }
     }
 
     /// Executes the next step of a command whose client is gone, for its effects on other clients.
-    pub(crate) fn start_after_gone(&mut self, after: NextStep) {
-        match after {
-            NextStep::Serve(withheld) => self.withhold(withheld.0, None),
+    pub(crate) fn run_next_step_without_client(&mut self, next_step: NextStep) {
+        match next_step {
+            NextStep::AwaitServing(withheld) => self.withhold_reply(withheld.0, None),
             NextStep::Block(blocked) => self.abandon_waiter(blocked.waiter),
             _ => {}
         }
     }
 
     /// Returns the connection of a client, if it is parked under this id.
-    pub(crate) fn parked(&mut self, client: u64, ticket: u64) -> Option<usize> {
+    pub(crate) fn find_parked(&mut self, client: u64, park_id: u64) -> Option<usize> {
         let token = self.clients.by_id.get(&client).copied()?;
         let connection = self.clients.connection(token)?;
-        (connection.state == ConnectionState::Parked(ticket)).then_some(token)
+        (connection.state == ConnectionState::Parked(park_id)).then_some(token)
     }
 
     /// Delivers a reply, or a part of it, to a parked connection.
-    fn reply(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
+    fn append_reply(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        match self.parts.remove(&connection.client.id) {
-            None => self.go_on(token, reply),
+        match self.partial_replies.remove(&connection.client.id) {
+            None => self.resume_with_reply(token, reply),
             Some(mut parts) => {
-                reply(&mut parts.done);
-                parts.done.append(&mut parts.next);
-                self.start_part(token, parts.done, parts.rest);
+                reply(&mut parts.completed);
+                parts.completed.append(&mut parts.following_output);
+                self.start_next_part(token, parts.completed, parts.remaining);
             }
         }
     }
 
     /// Starts the next part of a transaction's reply. After the last one the connection continues.
-    fn start_part(&mut self, token: usize, mut done: Output, mut rest: VecDeque<(NextStep, Output)>) {
+    fn start_next_part(&mut self, token: usize, mut done: Output, mut rest: VecDeque<(NextStep, Output)>) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
         match rest.pop_front() {
-            None => self.go_on(token, |output| output.append(&mut done)),
+            None => self.resume_with_reply(token, |output| output.append(&mut done)),
             Some((after, next)) => {
-                self.parts
-                    .insert(connection.client.id, PartialReplies { done, next, rest });
-                self.start_after(token, after);
+                self.partial_replies.insert(
+                    connection.client.id,
+                    PartialReplies {
+                        completed: done,
+                        following_output: next,
+                        remaining: rest,
+                    },
+                );
+                self.start_next_step(token, after);
             }
         }
     }
 
     /// Executes the remaining parts of a transaction whose client is gone. The replies are discarded.
     pub(crate) fn abandon_parts(&mut self, client: u64) {
-        let Some(parts) = self.parts.remove(&client) else {
+        let Some(parts) = self.partial_replies.remove(&client) else {
             return;
         };
-        for (after, _) in parts.rest {
+        for (after, _) in parts.remaining {
             if let NextStep::Background(work) = after {
                 let server = self.server();
                 let origin = (self.id, client, server.clients.next_park_id());
@@ -237,7 +255,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn go_on(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
+    pub(crate) fn resume_with_reply(&mut self, token: usize, reply: impl FnOnce(&mut Output)) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -248,12 +266,12 @@ impl Worker {
         reply(&mut connection.output);
         connection.apply_reply_mode(before);
         connection.output.append(&mut connection.deferred_output);
-        self.wake(token);
-        self.flush(token);
+        self.resume_connection(token);
+        self.flush_output(token);
     }
 
     /// Lets a connection continue after its wait.
-    pub(crate) fn wake(&mut self, token: usize) {
+    pub(crate) fn resume_connection(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -261,7 +279,7 @@ impl Worker {
         if connection.unexecuted_bytes() > 0 {
             // Until a plan has shown that no complete request is left, there is work.
             connection.has_more_requests = true;
-            self.again.push(token);
+            self.ready_tokens.push(token);
         }
         if resume {
             self.reactor.resume(token);
@@ -276,7 +294,7 @@ impl Worker {
             if connection.state == ConnectionState::Paused {
                 connection.state = ConnectionState::Ready;
                 connection.client.flags.set(ClientFlags::BLOCKED, false);
-                self.wake(token);
+                self.resume_connection(token);
             }
         }
     }

@@ -6,8 +6,8 @@ use weft_reactor::{Reactor, ReceiveOutcome, SendOutcome};
 
 use super::Worker;
 use crate::commands::permission;
-use crate::dispatch::batch::Connections as _;
-use crate::dispatch::thread::Thread;
+use crate::dispatch::batch::BatchConnections as _;
+use crate::dispatch::thread::ThreadState;
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::net::listeners::AcceptedConnection;
@@ -21,7 +21,7 @@ pub(crate) struct NoTlsLayer;
 
 impl Worker {
     /// The layer of a new connection, if it was made to the port for TLS.
-    pub(crate) fn tls_of(&self, arrival: &AcceptedConnection) -> Result<Option<TlsLayer>, NoTlsLayer> {
+    pub(crate) fn create_tls_layer(&self, arrival: &AcceptedConnection) -> Result<Option<TlsLayer>, NoTlsLayer> {
         if !arrival.is_tls {
             return Ok(None);
         }
@@ -37,7 +37,7 @@ impl Worker {
     }
 
     /// Starts the handshake of a connection that has arrived at this worker.
-    pub(crate) fn tls_arrives(&mut self, token: usize) {
+    pub(crate) fn start_tls_handshake(&mut self, token: usize) {
         if let Some(connection) = self.clients.connection(token)
             && let Some(tls) = &connection.tls
             && tls.resume_on_reactor(&mut self.reactor, token).is_err()
@@ -47,7 +47,7 @@ impl Worker {
     }
 
     /// Bytes on their way to a client, sealed or not.
-    pub(crate) fn in_flight(&mut self, token: usize) -> usize {
+    pub(crate) fn in_flight_bytes(&mut self, token: usize) -> usize {
         let waiting = self
             .clients
             .connection(token)
@@ -56,7 +56,7 @@ impl Worker {
     }
 
     /// Handles the completion of a write: encrypts and sends more. Returns `true` if nothing is left.
-    pub(crate) fn has_sealed_all(&mut self, token: usize) -> bool {
+    pub(crate) fn continue_encrypting(&mut self, token: usize) -> bool {
         let Some(connection) = self.clients.connection(token) else {
             return true;
         };
@@ -70,7 +70,7 @@ impl Worker {
                 false
             }
             Err(_) => {
-                self.lost(token);
+                self.handle_broken_connection(token);
                 false
             }
         }
@@ -79,12 +79,12 @@ impl Worker {
 
 /// The reactor's `receive`, for a connection with a TLS layer.
 #[inline(never)]
-pub(crate) fn receive(
+pub(crate) fn receive_decrypted(
     tls: &TlsLayer,
     connection: &mut Connection,
     (reactor, token): (&mut Reactor, usize),
-    (thread, handshakes): (&Thread, &mut u64),
-    room: usize,
+    (thread, handshakes): (&ThreadState, &mut u64),
+    max_bytes: usize,
 ) -> io::Result<ReceiveOutcome> {
     let handshaking = tls.is_handshaking();
     if handshaking {
@@ -94,12 +94,12 @@ pub(crate) fn receive(
         }
         *handshakes += 1;
     }
-    let received = tls.receive(reactor, token, &mut connection.input, room);
+    let received = tls.receive(reactor, token, &mut connection.input, max_bytes);
     match &received {
         Ok(ReceiveOutcome::Closed) if handshaking => {
-            tell_failure(&connection.client, "unexpected end of the connection")
+            log_handshake_failure(&connection.client, "unexpected end of the connection")
         }
-        Err(error) if handshaking => tell_failure(&connection.client, &error.to_string()),
+        Err(error) if handshaking => log_handshake_failure(&connection.client, &error.to_string()),
         Err(error) => log::verbose!("Reading from client: {error}"),
         Ok(_) if handshaking && !tls.is_handshaking() => {
             if let Some(text) = tls.refusal() {
@@ -108,7 +108,7 @@ pub(crate) fn receive(
                 connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
                 return Ok(ReceiveOutcome::WouldBlock);
             }
-            recognise(tls, &mut connection.client, thread);
+            authenticate_by_certificate(tls, &mut connection.client, thread);
         }
         Ok(_) => {}
     }
@@ -118,7 +118,7 @@ pub(crate) fn receive(
     }
 }
 
-fn tell_failure(client: &Client, reason: &str) {
+fn log_handshake_failure(client: &Client, reason: &str) {
     log::warning!(
         "Error accepting a client connection: {reason} (addr={} laddr={})",
         client.address,
@@ -127,7 +127,7 @@ fn tell_failure(client: &Client, reason: &str) {
 }
 
 /// The client is whom its certificate says, if that is asked for.
-fn recognise(tls: &TlsLayer, client: &mut Client, thread: &Thread) {
+fn authenticate_by_certificate(tls: &TlsLayer, client: &mut Client, thread: &ThreadState) {
     let server = &thread.server;
     let names = match (server.config.choice(id::TLS_AUTH_CLIENTS_USER), tls.peer_certificate()) {
         ("CN", Some(der)) => certificate::common_name(&der).into_iter().collect(),
@@ -153,7 +153,7 @@ fn recognise(tls: &TlsLayer, client: &mut Client, thread: &Thread) {
                 user: name.into_bytes(),
             };
             let line = client.list_line(thread.now_ms, BufferFigures::default());
-            permission::note((server, thread.seat, thread.now_ms), refusal, line);
+            permission::log_denial((server, thread.seat, thread.now_ms), refusal, line);
         }
         (None, None) => {}
     }

@@ -9,11 +9,11 @@ use weft_base::clock::unix_ms;
 use weft_reactor::Output;
 
 use super::Worker;
-use crate::clients_waiting::blocking::{Timers, Waiter};
+use crate::clients_waiting::blocking::{TimerQueue, Waiter};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
-use crate::dispatch::batch::Connections as _;
-use crate::dispatch::thread::Thread;
+use crate::dispatch::batch::BatchConnections as _;
+use crate::dispatch::thread::ThreadState;
 use crate::dispatch::{record, serve, transaction};
 use crate::net::client::ClientFlags;
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
@@ -21,28 +21,28 @@ use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
 use crate::persistence::aof_files::AofState;
 use crate::replication::{ReplicaWait, WAITAOF_DISABLED_REPLY};
-use crate::state::{Blocked, LogWait, Message, Server, UnservedKeys};
+use crate::state::{BlockedCommand, LogWait, Message, Server, UnservedKeys};
 use weft_acl::DeniedAccess;
 
 /// Failed attempts to serve after which the worker sleeps between two of them.
-const EAGER_ATTEMPTS: u32 = 16;
+const ATTEMPTS_BEFORE_SLEEP: u32 = 16;
 /// Sleep between attempts for which slots must become free.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
 
 /// The reply of CLIENT UNBLOCK ERROR.
-const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
+const UNBLOCKED_REPLY: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 /// The reply when this server has become a replica.
-const DEMOTED: &[u8] =
+const DEMOTED_REPLY: &[u8] =
     b"-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n";
 
 /// The event that a client waits for.
 pub enum ClientWait {
     /// Keys.
-    Keys(Box<Blocked>),
+    Keys(Box<BlockedCommand>),
     /// The log, to have its writes on the disk.
     Log {
         /// The park id of its connection.
-        ticket: u64,
+        park_id: u64,
         /// The sequence number, the replicas, and the time limit.
         wait: LogWait,
     },
@@ -51,9 +51,9 @@ pub enum ClientWait {
         /// When, ms since the epoch.
         at_ms: u64,
         /// The park id of its connection.
-        ticket: u64,
+        park_id: u64,
         /// The reply.
-        bytes: Vec<u8>,
+        reply: Vec<u8>,
     },
     /// Replicas, or the disk.
     Replicas {
@@ -65,10 +65,10 @@ pub enum ClientWait {
 }
 
 impl ClientWait {
-    fn ticket(&self) -> u64 {
+    fn park_id(&self) -> u64 {
         match self {
-            ClientWait::Keys(blocked) => blocked.waiter.ticket,
-            ClientWait::Time { ticket, .. } | ClientWait::Log { ticket, .. } => *ticket,
+            ClientWait::Keys(blocked) => blocked.waiter.park_id,
+            ClientWait::Time { park_id, .. } | ClientWait::Log { park_id, .. } => *park_id,
             ClientWait::Replicas { wait, .. } => wait.park_id,
         }
     }
@@ -78,7 +78,7 @@ impl ClientWait {
             ClientWait::Keys(blocked) => blocked.waiter.deadline_ms,
             ClientWait::Time { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
             ClientWait::Replicas { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
-            ClientWait::Log { wait, .. } => Some(wait.at_ms),
+            ClientWait::Log { wait, .. } => Some(wait.deadline_ms),
         }
     }
 }
@@ -94,12 +94,12 @@ struct WithheldReply {
 #[derive(Default)]
 pub struct Waits {
     by_client: HashMap<u64, ClientWait>,
-    timers: Timers<u64>,
+    timers: TimerQueue<u64>,
     /// Waiters whose wait is over and that are still in queues.
-    over: Vec<Arc<Waiter>>,
+    ended_waiters: Vec<Arc<Waiter>>,
     /// Clients that wait for the log.
-    for_log: Vec<u64>,
-    unserved: Vec<WithheldReply>,
+    clients_awaiting_log: Vec<u64>,
+    unserved_waiters: Vec<WithheldReply>,
 }
 
 impl Waits {
@@ -110,27 +110,27 @@ impl Waits {
 
     /// Returns the time that the worker may sleep in view of work that could not be done yet, or `None` if none is
     /// left.
-    pub fn pause(&self) -> Option<Duration> {
-        let eager = |withheld: &WithheldReply| withheld.unserved.failures < EAGER_ATTEMPTS;
-        if self.unserved.iter().any(eager) {
+    pub fn retry_pause(&self) -> Option<Duration> {
+        let eager = |withheld: &WithheldReply| withheld.unserved.failures < ATTEMPTS_BEFORE_SLEEP;
+        if self.unserved_waiters.iter().any(eager) {
             return Some(Duration::ZERO);
         }
-        let undone = !self.unserved.is_empty() || !self.over.is_empty();
+        let undone = !self.unserved_waiters.is_empty() || !self.ended_waiters.is_empty();
         undone.then_some(ATTEMPT_PAUSE)
     }
 
     /// The clients that wait.
-    pub fn clients(&self) -> Vec<u64> {
+    pub fn waiting_clients(&self) -> Vec<u64> {
         self.by_client.keys().copied().collect()
     }
 
     /// Returns the event that a client waits for.
-    pub fn of(&self, client: u64) -> Option<&ClientWait> {
+    pub fn client_wait(&self, client: u64) -> Option<&ClientWait> {
         self.by_client.get(&client)
     }
 
     /// Returns `true` if a client waits for keys; then its connection may move to another worker.
-    pub fn is_for_keys(&self, client: u64) -> bool {
+    pub fn is_waiting_for_keys(&self, client: u64) -> bool {
         matches!(self.by_client.get(&client), Some(ClientWait::Keys(_)))
     }
 }
@@ -138,36 +138,36 @@ impl Waits {
 /// Returns WAITAOF's reply as of now, and `true` if its condition is met.
 fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
     if server.persistence.aof.state() == AofState::Off {
-        return (WAITAOF_DISABLED_REPLY.to_vec(), !wait.replicas);
+        return (WAITAOF_DISABLED_REPLY.to_vec(), !wait.needs_replicas);
     }
-    let is_there = server.is_on_disk(wait.ticket);
-    let replicas = server.replication.replicas.synced_sequence_count(wait.ticket);
+    let is_there = server.is_on_disk(wait.sequence);
+    let replicas = server.replication.replicas.synced_sequence_count(wait.sequence);
     let reply = format!("*2\r\n:{}\r\n:{replicas}\r\n", u8::from(is_there));
-    (reply.into(), is_there && !wait.replicas)
+    (reply.into(), is_there && !wait.needs_replicas)
 }
 
 impl Worker {
     /// Returns snapshots of all clients but one.
-    pub(crate) fn client_snapshots(&mut self, but: u64) -> Vec<ClientSnapshot> {
+    pub(crate) fn collect_client_snapshots(&mut self, excluded_client: u64) -> Vec<ClientSnapshot> {
         let mut client_snapshots = Vec::with_capacity(self.clients.len());
         for token in 0..self.clients.slots.len() {
-            let in_flight = self.in_flight(token);
+            let in_flight = self.in_flight_bytes(token);
             let Some(connection) = self.clients.connection(token) else {
                 continue;
             };
             let client = &connection.client;
-            if client.id == but || client.flags.contains(ClientFlags::CLOSE_ASAP) {
+            if client.id == excluded_client || client.flags.contains(ClientFlags::CLOSE_ASAP) {
                 continue;
             }
-            let waiting = match self.waits.of(client.id) {
+            let waiting = match self.waits.client_wait(client.id) {
                 None => None,
                 Some(ClientWait::Keys(blocked)) => Some(WaitState::Keys(blocked.waiter.clone())),
-                Some(other) => Some(WaitState::Other(other.ticket())),
+                Some(other) => Some(WaitState::Other(other.park_id())),
             };
             client_snapshots.push(ClientSnapshot {
                 client: client.client_snapshot(),
                 buffers: connection.buffers(in_flight),
-                awaited: waiting,
+                wait_state: waiting,
             });
         }
         client_snapshots
@@ -181,7 +181,7 @@ impl Worker {
         connection.client.flags.set(ClientFlags::BLOCKED, true);
         let client = connection.client.id;
         if let Some(at_ms) = wait.end_ms() {
-            self.waits.timers.add(at_ms, wait.ticket(), client);
+            self.waits.timers.add(at_ms, wait.park_id(), client);
             self.server().clients.blocked.add_timeout();
         }
         let waiter = match &wait {
@@ -193,43 +193,43 @@ impl Worker {
             connection.waiter.clone_from(&waiter);
         }
         self.waits.by_client.insert(client, wait);
-        self.push_postponed(token);
+        self.append_deferred_output(token);
         if for_log {
-            self.waits.for_log.push(client);
-            self.look_at_log();
+            self.waits.clients_awaiting_log.push(client);
+            self.resume_logged_clients();
         }
         // The client may have been served before its connection was parked here.
-        if let Some(waiter) = waiter.filter(|waiter| waiter.served().is_some()) {
-            self.deliver(&waiter);
+        if let Some(waiter) = waiter.filter(|waiter| waiter.serve_result().is_some()) {
+            self.deliver_waiter_reply(&waiter);
         }
         let has_peer = self
             .clients
             .connection(token)
             .is_some_and(|connection| !connection.is_peer_done);
-        if !has_peer && self.waits_for_others(token) {
+        if !has_peer && self.is_waiting_for_others(token) {
             self.close(token);
         }
     }
 
     /// Sends a waiting client the messages that were kept back behind an expected reply.
-    fn push_postponed(&mut self, token: usize) {
+    fn append_deferred_output(&mut self, token: usize) {
         if let Some(connection) = self.clients.connection(token)
             && !connection.deferred_output.is_empty()
             && !connection.is_awaiting_reply()
         {
             connection.output.append(&mut connection.deferred_output);
-            self.clients.pushed.push(token);
+            self.clients.tokens_with_messages.push(token);
         }
     }
 
     /// Returns `true` if the client waits for what other clients or servers do and no reply is under way. Such a wait
     /// ends with its client, as in Valkey.
-    pub(crate) fn waits_for_others(&mut self, token: usize) -> bool {
+    pub(crate) fn is_waiting_for_others(&mut self, token: usize) -> bool {
         let Some(connection) = self.clients.connection(token) else {
             return false;
         };
         let (client, answered) = (connection.client.id, connection.is_awaiting_reply());
-        match self.waits.of(client) {
+        match self.waits.client_wait(client) {
             Some(ClientWait::Keys(_) | ClientWait::Log { .. } | ClientWait::Replicas { .. }) => !answered,
             Some(ClientWait::Time { .. }) | None => false,
         }
@@ -239,7 +239,7 @@ impl Worker {
     fn end_wait(&mut self, client: u64) -> Option<ClientWait> {
         let wait = self.waits.by_client.remove(&client)?;
         if let Some(at_ms) = wait.end_ms() {
-            self.waits.timers.remove(at_ms, wait.ticket());
+            self.waits.timers.remove(at_ms, wait.park_id());
             self.server().clients.blocked.remove_timeout();
         }
         if let Some(token) = self.clients.by_id.get(&client).copied()
@@ -251,57 +251,61 @@ impl Worker {
     }
 
     /// Delivers the reply of a waiter: its connection continues, or the mail follows the connection to another worker.
-    pub(crate) fn deliver(&mut self, waiter: &Arc<Waiter>) {
-        let Some(token) = self.parked(waiter.client, waiter.ticket) else {
+    pub(crate) fn deliver_waiter_reply(&mut self, waiter: &Arc<Waiter>) {
+        let Some(token) = self.find_parked(waiter.client, waiter.park_id) else {
             let worker = waiter.worker();
             if worker != self.id {
-                self.server().workers[worker].send(Message::Served(waiter.clone()));
+                self.server().workers[worker].send(Message::WaiterServed(waiter.clone()));
             }
             return;
         };
-        let (Some(served), Some(ClientWait::Keys(mut blocked))) = (waiter.served(), self.end_wait(waiter.client))
+        let (Some(served), Some(ClientWait::Keys(mut blocked))) = (waiter.serve_result(), self.end_wait(waiter.client))
         else {
             return;
         };
         match &served.refusal {
-            Some(refusal) => self.book_refusal(token, &blocked, refusal),
+            Some(refusal) => self.record_refusal(token, &blocked, refusal),
             None => {
                 let cost = (served.nanoseconds, served.reply.len());
-                self.book(&mut blocked, cost, served.failed, true);
+                self.record_wait_end(&mut blocked, cost, served.is_error, true);
             }
         }
-        self.note_logged(token, served.log_ticket);
+        self.record_log_sequence(token, served.log_sequence);
         if waiter.keys.len() > 1 {
-            self.take_out(waiter.clone());
+            self.remove_waiter(waiter.clone());
         }
-        self.go_on(token, |output| output.bytes.extend_from_slice(&served.reply));
+        self.resume_with_reply(token, |output| output.bytes.extend_from_slice(&served.reply));
     }
 
     /// Ends a client's wait without the event: by timeout or by CLIENT UNBLOCK, with an error or without. Returns
     /// `true` if the client was waiting.
-    pub(crate) fn give_up(&mut self, client: u64, with_error: bool) -> bool {
-        self.end_wait_with(client, with_error.then_some(UNBLOCKED))
+    pub(crate) fn end_wait_without_event(&mut self, client: u64, with_error: bool) -> bool {
+        self.end_wait_with_error(client, with_error.then_some(UNBLOCKED_REPLY))
     }
 
     /// Ends a wait that was claimed already if it is for keys; any other wait ends if its park id matches.
-    pub(crate) fn end_wait_claimed(&mut self, client: u64, waiting: WaitState, with_error: bool) {
-        let error = with_error.then_some(UNBLOCKED);
+    pub(crate) fn end_claimed_wait(&mut self, client: u64, waiting: WaitState, with_error: bool) {
+        let error = with_error.then_some(UNBLOCKED_REPLY);
         match waiting {
-            WaitState::Other(ticket) => {
-                if self.waits.of(client).is_some_and(|wait| wait.ticket() == ticket) {
-                    self.end_wait_with(client, error);
+            WaitState::Other(park_id) => {
+                if self
+                    .waits
+                    .client_wait(client)
+                    .is_some_and(|wait| wait.park_id() == park_id)
+                {
+                    self.end_wait_with_error(client, error);
                 }
             }
             WaitState::Keys(waiter) => {
-                let here = matches!(self.waits.of(client), Some(ClientWait::Keys(blocked)) if Arc::ptr_eq(&blocked.waiter, &waiter));
+                let here = matches!(self.waits.client_wait(client), Some(ClientWait::Keys(blocked)) if Arc::ptr_eq(&blocked.waiter, &waiter));
                 let worker = waiter.worker();
                 if here {
-                    self.give_null(client, error);
+                    self.end_wait_with_null(client, error);
                 } else if worker != self.id {
                     let waiting = WaitState::Keys(waiter);
                     self.server().workers[worker].send(Message::EndWait {
                         client,
-                        waiting,
+                        wait_state: waiting,
                         with_error,
                     });
                 }
@@ -309,27 +313,27 @@ impl Worker {
         }
     }
 
-    fn end_wait_with(&mut self, client: u64, error: Option<&[u8]>) -> bool {
+    fn end_wait_with_error(&mut self, client: u64, error: Option<&[u8]>) -> bool {
         match self.waits.by_client.get(&client) {
             None => return false,
             // The client is being served at this moment; the reply comes by mail.
             Some(ClientWait::Keys(blocked)) if !blocked.waiter.try_claim() => return false,
             Some(_) => {}
         }
-        self.give_null(client, error)
+        self.end_wait_with_null(client, error)
     }
 
     /// Ends a wait that only this worker can end. Returns `true` if there was one.
-    fn give_null(&mut self, client: u64, error: Option<&[u8]>) -> bool {
+    fn end_wait_with_null(&mut self, client: u64, error: Option<&[u8]>) -> bool {
         let Some(wait) = self.end_wait(client) else {
             return false;
         };
-        let ticket = wait.ticket();
+        let park_id = wait.park_id();
         let mut reply = match wait {
             ClientWait::Keys(mut blocked) => {
                 let null = crate::dispatch::serve::null_array(blocked.waiter.protocol);
-                self.take_out(blocked.waiter.clone());
-                self.book(&mut blocked, (0, null.len()), false, false);
+                self.remove_waiter(blocked.waiter.clone());
+                self.record_wait_end(&mut blocked, (0, null.len()), false, false);
                 if error.is_some() {
                     // Valkey counts it so.
                     self.server()
@@ -339,8 +343,8 @@ impl Worker {
                 }
                 null
             }
-            ClientWait::Time { bytes, .. } => bytes,
-            ClientWait::Replicas { wait, .. } => self.count_replicas(&wait),
+            ClientWait::Time { reply: bytes, .. } => bytes,
+            ClientWait::Replicas { wait, .. } => self.replica_count_reply(&wait),
             ClientWait::Log { wait, .. } => log_reply(self.server(), wait).0,
         };
         if let Some(error) = error {
@@ -349,12 +353,12 @@ impl Worker {
             server.stats.errors.count(b"UNBLOCKED");
             reply = error.to_vec();
         }
-        self.unpark(client, ticket, reply);
+        self.deliver_parked_reply(client, park_id, reply);
         true
     }
 
     /// Ends a client's wait for keys with an error, unless it is being served at this moment.
-    pub(crate) fn refuse_waiting(&mut self, client: u64, error: &CommandError) {
+    pub(crate) fn reply_error_to_waiter(&mut self, client: u64, error: &CommandError) {
         match self.waits.by_client.get(&client) {
             Some(ClientWait::Keys(blocked)) if blocked.waiter.try_claim() => {}
             _ => return,
@@ -363,33 +367,33 @@ impl Worker {
             return;
         };
         let mut reply = Vec::new();
-        error.write(&mut reply);
-        self.take_out(blocked.waiter.clone());
-        self.book(&mut blocked, (0, reply.len()), true, false);
+        error.append_to(&mut reply);
+        self.remove_waiter(blocked.waiter.clone());
+        self.record_wait_end(&mut blocked, (0, reply.len()), true, false);
         let server = self.server();
         server.stats.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
         server.stats.errors.count(error.code());
-        self.unpark(client, blocked.waiter.ticket, reply);
+        self.deliver_parked_reply(client, blocked.waiter.park_id, reply);
     }
 
     /// Ends all waits: what clients wait for is decided elsewhere from now on.
-    pub(crate) fn release_waiting(&mut self) {
+    pub(crate) fn end_all_waits(&mut self) {
         let clients: Vec<u64> = self.waits.by_client.keys().copied().collect();
         for client in clients {
             let token = self.clients.by_id.get(&client).copied();
-            if self.end_wait_with(client, Some(DEMOTED))
+            if self.end_wait_with_error(client, Some(DEMOTED_REPLY))
                 && let Some(connection) = token.and_then(|token| self.clients.connection(token))
             {
                 connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
             }
             if let Some(token) = token {
-                self.flush(token);
+                self.flush_output(token);
             }
         }
     }
 
     /// Replies to the clients that wait for a shutdown that was aborted.
-    pub(crate) fn refuse_shutdowns(&mut self) {
+    pub(crate) fn reply_to_aborted_shutdowns(&mut self) {
         let waits = |wait: &ClientWait| matches!(wait, ClientWait::Time { at_ms: u64::MAX, .. });
         let clients: Vec<u64> = self
             .waits
@@ -399,49 +403,49 @@ impl Worker {
             .map(|(client, _)| *client)
             .collect();
         for client in clients {
-            self.give_up(client, false);
+            self.end_wait_without_event(client, false);
         }
     }
 
     /// Lets the clients continue whose writes are on disk.
-    pub(crate) fn look_at_log(&mut self) {
-        if self.waits.for_log.is_empty() {
+    pub(crate) fn resume_logged_clients(&mut self) {
+        if self.waits.clients_awaiting_log.is_empty() {
             return;
         }
         let server = self.server().clone();
         server.propagation.request_milestone_notice(self.id);
-        for client in std::mem::take(&mut self.waits.for_log) {
-            let Some(ClientWait::Log { ticket, wait }) = self.waits.by_client.get(&client) else {
+        for client in std::mem::take(&mut self.waits.clients_awaiting_log) {
+            let Some(ClientWait::Log { park_id, wait }) = self.waits.by_client.get(&client) else {
                 continue;
             };
-            let ticket = *ticket;
+            let park_id = *park_id;
             let (reply, is_over) = log_reply(&server, *wait);
             if is_over {
                 self.end_wait(client);
-                self.unpark(client, ticket, reply);
+                self.deliver_parked_reply(client, park_id, reply);
             } else {
-                self.waits.for_log.push(client);
+                self.waits.clients_awaiting_log.push(client);
             }
         }
     }
 
     /// Returns the number of replicas that have a client's writes, for a wait that timed out.
-    fn count_replicas(&self, wait: &ReplicaWait) -> Vec<u8> {
+    fn replica_count_reply(&self, wait: &ReplicaWait) -> Vec<u8> {
         let server = self.server();
         server.replication.replicas.waits().retain(|other| other != wait);
-        crate::commands::generic::wait::reply(server, wait)
+        crate::commands::generic::wait::build_reply(server, wait)
     }
 
     /// Delivers the reply to a client that waited for replicas.
-    pub(crate) fn end_wait_for_replicas(&mut self, client: u64, ticket: u64) {
-        let waits = |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.park_id == ticket);
+    pub(crate) fn end_wait_for_replicas(&mut self, client: u64, park_id: u64) {
+        let waits = |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.park_id == park_id);
         if self.waits.by_client.get(&client).is_some_and(waits) {
             self.end_wait(client);
         }
     }
 
     /// Ends the wait of a client that is gone, so that it is no longer served.
-    pub(crate) fn abandon(&mut self, client: u64) {
+    pub(crate) fn abandon_wait(&mut self, client: u64) {
         match self.end_wait(client) {
             Some(ClientWait::Keys(blocked)) => self.abandon_waiter(blocked.waiter),
             Some(ClientWait::Replicas { wait, .. }) => {
@@ -456,19 +460,19 @@ impl Worker {
     pub(crate) fn abandon_waiter(&mut self, waiter: Arc<Waiter>) {
         // If the waiter is being served at this moment, the reply is discarded.
         let _ = waiter.try_claim();
-        self.take_out(waiter);
+        self.remove_waiter(waiter);
     }
 
-    /// Books the end of a command that has waited; `got_it` is whether it has what it waited for.
-    fn book(&mut self, blocked: &mut Blocked, cost: (u64, usize), failed: bool, got_it: bool) {
-        let Thread {
+    /// Books the end of a command that has waited; `is_served` is whether it has what it waited for.
+    fn record_wait_end(&mut self, blocked: &mut BlockedCommand, cost: (u64, usize), failed: bool, is_served: bool) {
+        let ThreadState {
             server, seat, tunables, ..
         } = &self.thread;
-        record::waited((server, *seat, tunables), blocked, cost, failed, got_it);
+        record::record_blocked_command((server, *seat, tunables), blocked, cost, failed, is_served);
     }
 
     /// Accounts for the end of a blocked command whose client lost the permission.
-    fn book_refusal(&mut self, token: usize, blocked: &Blocked, refusal: &DeniedAccess) {
+    fn record_refusal(&mut self, token: usize, blocked: &BlockedCommand, refusal: &DeniedAccess) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -479,20 +483,20 @@ impl Worker {
             .metrics
             .record_rejection(thread.seat, blocked.command);
         let line = connection.client.list_line(thread.now_ms, connection.buffers(0));
-        permission::note((&thread.server, thread.seat, thread.now_ms), refusal.clone(), line);
+        permission::log_denial((&thread.server, thread.seat, thread.now_ms), refusal.clone(), line);
     }
 
     /// Takes a waiter out of the queues of its keys, now if their slots are free.
-    fn take_out(&mut self, waiter: Arc<Waiter>) {
-        self.waits.over.push(waiter);
+    fn remove_waiter(&mut self, waiter: Arc<Waiter>) {
+        self.waits.ended_waiters.push(waiter);
         // Those whose slots were leased are tried again at the end of the turn, not with every further one.
-        if self.waits.over.len() == 1 {
-            self.take_out_all();
+        if self.waits.ended_waiters.len() == 1 {
+            self.remove_ended_waiters();
         }
     }
 
-    fn take_out_all(&mut self) {
-        serve::forget(&mut self.seat, &self.thread.server, &mut self.waits.over);
+    fn remove_ended_waiters(&mut self) {
+        serve::remove_ended_waiters(&mut self.seat, &self.thread.server, &mut self.waits.ended_waiters);
     }
 
     /// Ends the waits whose time is over.
@@ -502,14 +506,14 @@ impl Worker {
         }
         let now_ms = unix_ms();
         while let Some(client) = self.waits.timers.pop_due(now_ms) {
-            self.give_up(client, false);
+            self.end_wait_without_event(client, false);
         }
     }
 
     // ---- moving -----------------------------------------------------------------------------------
 
     /// Mails a connection to another worker. If it waits, what is for it follows it.
-    pub(crate) fn mail_connection(&mut self, to: usize, connection: Box<Connection>) {
+    pub(crate) fn send_connection(&mut self, to: usize, connection: Box<Connection>) {
         let wait = match self.end_wait(connection.client.id) {
             Some(ClientWait::Keys(blocked)) => Some(blocked),
             Some(ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. }) | None => None,
@@ -519,8 +523,8 @@ impl Worker {
         server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
         server.workers[to].connections.fetch_add(1, Ordering::Relaxed);
         let client = connection.client.id;
-        server.workers[to].send(Message::Adopt(connection, wait));
-        server.clients.directory.put(client, to);
+        server.workers[to].send(Message::AdoptConnection(connection, wait));
+        server.clients.directory.set_worker(client, to);
         // Only now: a thread that reads the new worker mails behind the connection. A thread that has read the old one
         // mails to it, and that worker forwards the mail.
         if let Some(waiter) = waiter {
@@ -531,56 +535,56 @@ impl Worker {
     // ---- serving ----------------------------------------------------------------------------------
 
     /// Withholds a reply until waiters have been served.
-    pub(crate) fn withhold(&mut self, unserved: UnservedKeys, reply: Option<(u64, u64, Output)>) {
-        self.waits.unserved.push(WithheldReply { unserved, reply });
+    pub(crate) fn withhold_reply(&mut self, unserved: UnservedKeys, reply: Option<(u64, u64, Output)>) {
+        self.waits.unserved_waiters.push(WithheldReply { unserved, reply });
     }
 
     /// Delivers the replies of this worker's own clients that its commands served.
-    pub(crate) fn deliver_here(&mut self) {
+    pub(crate) fn deliver_local_replies(&mut self) {
         if self.thread.served_here.is_empty() {
             return;
         }
         let mut served = std::mem::take(&mut self.thread.served_here);
         for waiter in served.drain(..) {
-            self.deliver(&waiter);
+            self.deliver_waiter_reply(&waiter);
         }
         self.thread.served_here = served;
     }
 
     /// Tries again what could not be done for want of slots.
-    pub(crate) fn catch_up(&mut self) {
+    pub(crate) fn retry_unserved(&mut self) {
         for unserved in std::mem::take(&mut self.thread.unserved) {
-            self.withhold(unserved, None);
+            self.withhold_reply(unserved, None);
         }
-        if !self.waits.over.is_empty() {
-            self.take_out_all();
+        if !self.waits.ended_waiters.is_empty() {
+            self.remove_ended_waiters();
         }
         if !self.thread.effects.removed_watches.is_empty() {
-            let Thread { server, effects, .. } = &mut self.thread;
-            transaction::unwatch(&mut self.seat, server, &mut effects.removed_watches);
+            let ThreadState { server, effects, .. } = &mut self.thread;
+            transaction::remove_watches(&mut self.seat, server, &mut effects.removed_watches);
         }
         let mut refused: HashSet<u16> = HashSet::new();
-        for WithheldReply { mut unserved, reply } in std::mem::take(&mut self.waits.unserved) {
+        for WithheldReply { mut unserved, reply } in std::mem::take(&mut self.waits.unserved_waiters) {
             // A slot that was refused in this turn would be refused again.
             if unserved.slots.iter().any(|slot| refused.contains(slot)) {
                 unserved.failures += 1;
-                self.withhold(unserved, reply);
+                self.withhold_reply(unserved, reply);
                 continue;
             }
-            match serve::serve_again(&mut self.thread, &mut self.seat, unserved) {
+            match serve::retry_unserved(&mut self.thread, &mut self.seat, unserved) {
                 Some(unserved) => {
                     refused.extend(&unserved.slots);
-                    self.withhold(unserved, reply);
+                    self.withhold_reply(unserved, reply);
                 }
                 None => {
-                    if let Some((client, ticket, mut output)) = reply
-                        && let Some(token) = self.parked(client, ticket)
+                    if let Some((client, park_id, mut output)) = reply
+                        && let Some(token) = self.find_parked(client, park_id)
                     {
-                        self.go_on(token, |all| all.append(&mut output));
+                        self.resume_with_reply(token, |all| all.append(&mut output));
                     }
                 }
             }
         }
-        self.deliver_here();
+        self.deliver_local_replies();
     }
 }

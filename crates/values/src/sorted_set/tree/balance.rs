@@ -1,6 +1,6 @@
 //! Balancing of the tree (rule 4): large leaves and nodes are split, small ones are merged, empty ones are removed.
 
-use super::node::Node;
+use super::node::TreeNode;
 use super::{MAX_CHILDREN, NO_NODE, Tree};
 use crate::sorted_set::leaf::{Leaf, MAX_BYTES, MAX_MEMBERS};
 use crate::sorted_set::member_hash::member_hash;
@@ -103,10 +103,10 @@ impl Tree {
             let node = self.nodes.at(split.left);
             (node.members(), node.scores[0])
         };
-        let mut root = Node {
+        let mut root = TreeNode {
             parent: NO_NODE,
             height,
-            ..Node::default()
+            ..TreeNode::default()
         };
         root.append(
             &[split.left, split.right],

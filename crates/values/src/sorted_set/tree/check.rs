@@ -1,6 +1,6 @@
 //! A check of a whole tree against every rule, for tests.
 
-use super::node::Node;
+use super::node::TreeNode;
 use super::{MAX_CHILDREN, NO_NODE, Tree, TreePosition};
 use crate::sorted_set::member_hash::member_hash;
 
@@ -36,7 +36,7 @@ impl Tree {
 
     fn node_bytes(&self, number: u32) -> Option<usize> {
         // Free numbers have empty nodes.
-        self.nodes.checked_at(number).map(Node::allocated_bytes)
+        self.nodes.checked_at(number).map(TreeNode::allocated_bytes)
     }
 
     fn check_below(&self, number: u32, height: u32, parent: u32, leaves: &mut Vec<u32>) -> (usize, f64) {

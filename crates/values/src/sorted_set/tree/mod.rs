@@ -31,7 +31,7 @@ use super::arena::Arena;
 use super::index::Index;
 use super::leaf::{Leaf, MAX_MEMBERS};
 use super::member_hash::{MemberHash, member_hash};
-use node::Node;
+use node::TreeNode;
 
 /// The number that stands for no leaf or node.
 pub(super) const NO_NODE: u32 = u32::MAX;
@@ -51,7 +51,7 @@ pub(super) struct TreePosition {
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     leaves: Arena<Leaf>,
-    nodes: Arena<Node>,
+    nodes: Arena<TreeNode>,
     index: Index,
     root: u32,
     /// The number of nodes on the path from the root to a leaf; 0 if the root is a leaf.
@@ -128,10 +128,10 @@ impl Tree {
         let share = level.len().div_ceil(nodes);
         let mut above = Vec::with_capacity(nodes);
         for part in level.chunks(share) {
-            let mut node = Node {
+            let mut node = TreeNode {
                 parent: NO_NODE,
                 height: self.height,
-                ..Node::default()
+                ..TreeNode::default()
             };
             let children: Vec<u32> = part.iter().map(|(number, ..)| *number).collect();
             let counts: Vec<u32> = part.iter().map(|(_, count, _)| *count).collect();
@@ -322,7 +322,7 @@ impl Tree {
         self.owned_bytes = self.owned_bytes + leaf.allocated_bytes() - before;
     }
 
-    fn change_node<R>(&mut self, number: u32, change: impl FnOnce(&mut Node) -> R) -> R {
+    fn change_node<R>(&mut self, number: u32, change: impl FnOnce(&mut TreeNode) -> R) -> R {
         let node = self.nodes.at_mut(number);
         let before = node.allocated_bytes();
         let result = change(node);

@@ -4,7 +4,7 @@ use crate::sorted_set::room::{allocated_bytes, reserve};
 
 /// A node above leaves or other nodes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Node {
+pub(super) struct TreeNode {
     pub(super) children: Vec<u32>,
     pub(super) counts: Vec<u32>,
     pub(super) scores: Vec<f64>,
@@ -13,7 +13,7 @@ pub(super) struct Node {
     pub(super) height: u32,
 }
 
-impl Node {
+impl TreeNode {
     pub(super) fn insert(&mut self, position: usize, child: u32, count: u32, score: f64) {
         reserve(&mut self.children, 1);
         reserve(&mut self.counts, 1);

@@ -6,24 +6,26 @@ use std::sync::Arc;
 use weft_resp::Protocol;
 use weft_values::list::ListEnd;
 
-use super::super::{Kind, Line, Operation, Permit, ScoreEnd, Wait, WaitKey, Waiter};
-use super::{Counts, Waiting};
+use super::super::{
+    BlockingOperation, ScoreEnd, WaitKey, WaitQueueKind, WaitedKind, Waiter, WaiterParameters, WaiterPermission,
+};
+use super::{SlotWaiters, WaitCounts};
 use weft_acl::Login;
 
-fn waiter(ticket: u64, db: usize, operation: Operation) -> Arc<Waiter> {
-    Arc::new(Waiter::new(Wait {
-        client: ticket,
+fn waiter(park_id: u64, db: usize, operation: BlockingOperation) -> Arc<Waiter> {
+    Arc::new(Waiter::new(WaiterParameters {
+        client: park_id,
         worker: 0,
-        ticket,
+        park_id,
         db,
         protocol: Protocol::Resp2,
         keys: Box::new([]),
         operation,
         deadline_ms: None,
         demotions: 0,
-        permit: Permit {
+        permission: WaiterPermission {
             account: Login::unauthenticated().account().clone(),
-            version: 1,
+            acl_version: 1,
             command: 0,
             first_argument: Box::default(),
         },
@@ -38,7 +40,7 @@ fn key(name: &[u8]) -> WaitKey {
     }
 }
 
-fn operations() -> [Operation; 3] {
+fn operations() -> [BlockingOperation; 3] {
     let destination = WaitKey {
         hash: 1,
         slot: 2,
@@ -46,80 +48,104 @@ fn operations() -> [Operation; 3] {
     };
     let (from, to) = (ListEnd::Head, ListEnd::Tail);
     [
-        Operation::ListPop(ListEnd::Head),
-        Operation::ListMove { from, to, destination },
-        Operation::SortedSetPop(ScoreEnd::Min),
+        BlockingOperation::ListPop(ListEnd::Head),
+        BlockingOperation::ListMove {
+            source_end: from,
+            destination_end: to,
+            destination,
+        },
+        BlockingOperation::SortedSetPop(ScoreEnd::Min),
     ]
 }
 
 /// The tickets of a line in the order in which they are served.
-fn tickets(waiting: &Waiting, db: usize, name: &[u8], line: &Line) -> Vec<u64> {
+fn park_ids(waiting: &SlotWaiters, db: usize, name: &[u8], line: &WaitQueueKind) -> Vec<u64> {
     let mut tickets = Vec::new();
-    while let Some(waiter) = waiting.next(db, name, line, tickets.last().copied().unwrap_or(0)) {
-        tickets.push(waiter.ticket);
+    while let Some(waiter) = waiting.next_waiter(db, name, line, tickets.last().copied().unwrap_or(0)) {
+        tickets.push(waiter.park_id);
     }
     tickets
 }
 
 #[test]
-fn a_line_is_served_in_the_order_of_tickets() {
-    let (mut waiting, counts) = (Waiting::default(), Counts::default());
+fn a_queue_is_served_in_the_order_of_park_ids() {
+    let (mut waiting, counts) = (SlotWaiters::default(), WaitCounts::default());
     let [pop, shift, score] = operations();
-    for (ticket, operation) in [(7, &pop), (9, &shift), (8, &score), (12, &pop)] {
-        waiting.add(&key(b"k"), &waiter(ticket, 0, operation.clone()), &counts);
+    for (park_id, operation) in [(7, &pop), (9, &shift), (8, &score), (12, &pop)] {
+        waiting.add_waiter(&key(b"k"), &waiter(park_id, 0, operation.clone()), &counts);
     }
-    assert_eq!(tickets(&waiting, 0, b"k", &Line::Lists), [7, 9, 12]);
-    assert_eq!(tickets(&waiting, 0, b"k", &Line::SortedSets), [8]);
-    assert_eq!(tickets(&waiting, 1, b"k", &Line::Lists), []);
-    assert_eq!(tickets(&waiting, 0, b"other", &Line::Lists), []);
+    assert_eq!(park_ids(&waiting, 0, b"k", &WaitQueueKind::List), [7, 9, 12]);
+    assert_eq!(park_ids(&waiting, 0, b"k", &WaitQueueKind::SortedSet), [8]);
+    assert_eq!(park_ids(&waiting, 1, b"k", &WaitQueueKind::List), []);
+    assert_eq!(park_ids(&waiting, 0, b"other", &WaitQueueKind::List), []);
     let claimed = |kind| waiting.affected_queues(0, b"k", kind);
-    assert_eq!(claimed(Kind::List), [Line::Lists]);
-    assert_eq!(claimed(Kind::SortedSet), [Line::SortedSets]);
-    assert_eq!((claimed(Kind::Stream), claimed(Kind::Other)), (vec![], vec![]));
+    assert_eq!(claimed(WaitedKind::List), [WaitQueueKind::List]);
+    assert_eq!(claimed(WaitedKind::SortedSet), [WaitQueueKind::SortedSet]);
+    assert_eq!(
+        (claimed(WaitedKind::Stream), claimed(WaitedKind::NotWaited)),
+        (vec![], vec![])
+    );
 }
 
 #[test]
-fn a_key_named_twice_is_one_key() {
-    let (mut waiting, counts) = (Waiting::default(), Counts::default());
+fn a_key_given_twice_counts_once() {
+    let (mut waiting, counts) = (SlotWaiters::default(), WaitCounts::default());
     let [pop, ..] = operations();
     let waiter = waiter(1, 0, pop);
-    waiting.add(&key(b"k"), &waiter, &counts);
-    waiting.add(&key(b"k"), &waiter, &counts);
+    waiting.add_waiter(&key(b"k"), &waiter, &counts);
+    waiting.add_waiter(&key(b"k"), &waiter, &counts);
     assert_eq!(counts.keys(), 1);
-    assert!(waiting.remove(b"k", &waiter, &counts));
-    assert!(!waiting.remove(b"k", &waiter, &counts));
+    assert!(waiting.remove_waiter(b"k", &waiter, &counts));
+    assert!(!waiting.remove_waiter(b"k", &waiter, &counts));
     assert!(waiting.is_empty());
     assert_eq!(counts.keys(), 0);
 }
 
 #[test]
-fn only_waiters_of_groups_hear_of_the_end_of_a_stream() {
-    let group = Line::Group(b"g"[..].into());
-    for kind in [Kind::List, Kind::SortedSet, Kind::Stream, Kind::Other] {
-        assert!(group.is_served_by(kind), "{kind:?}");
-        assert_eq!(Line::Streams.is_served_by(kind), kind == Kind::Stream, "{kind:?}");
-        assert_eq!(Line::Lists.is_served_by(kind), kind == Kind::List, "{kind:?}");
-        assert_eq!(Line::SortedSets.is_served_by(kind), kind == Kind::SortedSet, "{kind:?}");
+fn only_waiters_of_groups_are_served_when_a_stream_is_deleted() {
+    let group = WaitQueueKind::StreamGroup(b"g"[..].into());
+    for kind in [
+        WaitedKind::List,
+        WaitedKind::SortedSet,
+        WaitedKind::Stream,
+        WaitedKind::NotWaited,
+    ] {
+        assert!(group.matches_kind(kind), "{kind:?}");
+        assert_eq!(
+            WaitQueueKind::Stream.matches_kind(kind),
+            kind == WaitedKind::Stream,
+            "{kind:?}"
+        );
+        assert_eq!(
+            WaitQueueKind::List.matches_kind(kind),
+            kind == WaitedKind::List,
+            "{kind:?}"
+        );
+        assert_eq!(
+            WaitQueueKind::SortedSet.matches_kind(kind),
+            kind == WaitedKind::SortedSet,
+            "{kind:?}"
+        );
     }
 }
 
 #[test]
-fn any_coming_and_going_agrees_with_a_plain_list() {
+fn random_operations_agree_with_a_plain_list() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let (mut waiting, counts) = (Waiting::default(), Counts::default());
+    let (mut waiting, counts) = (SlotWaiters::default(), WaitCounts::default());
     let operations = operations();
     // By name, database and line: the waiters who stand there.
-    let mut model: BTreeMap<(u8, usize, Line), Vec<Arc<Waiter>>> = BTreeMap::new();
-    for ticket in 1..5000 {
+    let mut model: BTreeMap<(u8, usize, WaitQueueKind), Vec<Arc<Waiter>>> = BTreeMap::new();
+    for park_id in 1..5000 {
         let name = random.u8(b'a'..b'f');
         let db = random.usize(0..3);
         let operation = operations[random.usize(0..operations.len())].clone();
-        let place = (name, db, operation.line());
+        let place = (name, db, operation.queue_kind());
         if random.bool() {
-            let waiter = waiter(ticket, db, operation);
-            waiting.add(&key(&[name]), &waiter, &counts);
+            let waiter = waiter(park_id, db, operation);
+            waiting.add_waiter(&key(&[name]), &waiter, &counts);
             model.entry(place).or_default().push(waiter);
         } else if let Some(waiters) = model.get_mut(&place) {
             let at = random.usize(0..waiters.len());
@@ -127,7 +153,7 @@ fn any_coming_and_going_agrees_with_a_plain_list() {
             if waiters.is_empty() {
                 model.remove(&place);
             }
-            assert!(waiting.remove(&[name], &waiter, &counts));
+            assert!(waiting.remove_waiter(&[name], &waiter, &counts));
         }
         let mut keys: Vec<(u8, usize)> = model.keys().map(|(name, db, _)| (*name, *db)).collect();
         keys.dedup();
@@ -135,14 +161,17 @@ fn any_coming_and_going_agrees_with_a_plain_list() {
         assert_eq!(waiting.is_empty(), model.is_empty());
     }
     for ((name, db, line), waiters) in &model {
-        let expected: Vec<u64> = waiters.iter().map(|waiter| waiter.ticket).collect();
-        assert_eq!(tickets(&waiting, *db, &[*name], line), expected);
-        let kind = if *line == Line::Lists {
-            Kind::List
+        let expected: Vec<u64> = waiters.iter().map(|waiter| waiter.park_id).collect();
+        assert_eq!(park_ids(&waiting, *db, &[*name], line), expected);
+        let kind = if *line == WaitQueueKind::List {
+            WaitedKind::List
         } else {
-            Kind::SortedSet
+            WaitedKind::SortedSet
         };
-        assert!(waiting.has_waiter_for(*db, &[*name], kind) && !waiting.has_waiter_for(*db, &[*name], Kind::Other));
+        assert!(
+            waiting.has_waiter_for(*db, &[*name], kind)
+                && !waiting.has_waiter_for(*db, &[*name], WaitedKind::NotWaited)
+        );
         assert!(waiting.names(*db).any(|other| other == [*name]));
     }
 }

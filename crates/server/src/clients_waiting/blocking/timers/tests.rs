@@ -1,10 +1,10 @@
 //! Timers end in order, not before their time, and may be called off.
 
-use super::Timers;
+use super::TimerQueue;
 
 #[test]
-fn what_is_due_comes_out_in_order_and_not_early() {
-    let mut timers = Timers::default();
+fn due_values_are_popped_in_order_and_not_early() {
+    let mut timers = TimerQueue::default();
     timers.add(20, 1, "c");
     timers.add(10, 3, "b");
     timers.add(10, 2, "a");
@@ -19,8 +19,8 @@ fn what_is_due_comes_out_in_order_and_not_early() {
 }
 
 #[test]
-fn a_timer_that_was_called_off_does_not_end() {
-    let mut timers = Timers::default();
+fn a_removed_timer_does_not_fire() {
+    let mut timers = TimerQueue::default();
     timers.add(10, 1, 'a');
     timers.add(10, 2, 'b');
     assert_eq!(timers.remove(10, 1), Some('a'));

@@ -46,11 +46,11 @@ pub(crate) fn set_info(ctx: &mut Context<'_, '_>) -> CommandResult {
     } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
         &mut ctx.client.lib_version
     } else {
-        return Err(CommandError::about("ERR Unrecognized option '", attribute, "'"));
+        return Err(CommandError::with_word("ERR Unrecognized option '", attribute, "'"));
     };
     if !is_printable(value) {
         let reason = " cannot contain spaces, newlines or special characters.";
-        return Err(CommandError::about("ERR ", attribute, reason));
+        return Err(CommandError::with_word("ERR ", attribute, reason));
     }
     *target = value.to_vec();
     ctx.reply.ok();
@@ -69,11 +69,11 @@ pub(crate) fn capa(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 pub(crate) fn no_evict(ctx: &mut Context<'_, '_>) -> CommandResult {
-    switch(ctx, ClientFlags::NO_EVICT)
+    set_flag_from_argument(ctx, ClientFlags::NO_EVICT)
 }
 
 pub(crate) fn no_touch(ctx: &mut Context<'_, '_>) -> CommandResult {
-    switch(ctx, ClientFlags::NO_TOUCH)
+    set_flag_from_argument(ctx, ClientFlags::NO_TOUCH)
 }
 
 pub(crate) fn import_source(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -81,10 +81,10 @@ pub(crate) fn import_source(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !importing && !ctx.arg(2).eq_ignore_ascii_case(b"off") {
         return Err(CommandError::constant("ERR Server is not in import mode"));
     }
-    switch(ctx, ClientFlags::IMPORT_SOURCE)
+    set_flag_from_argument(ctx, ClientFlags::IMPORT_SOURCE)
 }
 
-fn switch(ctx: &mut Context<'_, '_>, flag: ClientFlags) -> CommandResult {
+fn set_flag_from_argument(ctx: &mut Context<'_, '_>, flag: ClientFlags) -> CommandResult {
     let word = ctx.arg(2);
     let on = word.eq_ignore_ascii_case(b"on");
     if !on && !word.eq_ignore_ascii_case(b"off") {

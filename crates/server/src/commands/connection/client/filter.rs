@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use weft_resp::Args;
 use weft_resp::number::parse_i64;
 
-use crate::commands::error::{CommandError, shown};
+use crate::commands::error::{CommandError, c_string_prefix};
 use crate::net::client::{Client, ClientKind};
 
 /// The letters that CLIENT LIST may show as flags of a client.
@@ -27,7 +27,7 @@ pub struct FilterContext<'a> {
 
 /// A filter of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct ClientFilter {
     /// `ID`: one of these.
     ids: Option<HashSet<u64>>,
     /// `NOT-ID`: none of these.
@@ -63,20 +63,20 @@ pub struct Filter {
     not_db: Option<usize>,
 }
 
-impl Filter {
+impl ClientFilter {
     /// The client with that id.
-    pub fn id(id: u64) -> Filter {
-        Filter {
+    pub fn with_id(id: u64) -> ClientFilter {
+        ClientFilter {
             ids: Some(HashSet::from([id])),
-            ..Filter::default()
+            ..ClientFilter::default()
         }
     }
 
     /// The clients with that peer address.
-    pub fn address(address: &[u8]) -> Filter {
-        Filter {
+    pub fn with_address(address: &[u8]) -> ClientFilter {
+        ClientFilter {
             address: Some(address.to_vec()),
-            ..Filter::default()
+            ..ClientFilter::default()
         }
     }
 
@@ -84,10 +84,10 @@ impl Filter {
     ///
     /// # Errors
     /// For the first argument that is no filter, or whose value is none.
-    pub fn parse(args: Args<'_>, scene: FilterContext<'_>, skip_caller: bool) -> Result<Filter, CommandError> {
-        let mut filter = Filter {
+    pub fn parse(args: Args<'_>, context: FilterContext<'_>, skip_caller: bool) -> Result<ClientFilter, CommandError> {
+        let mut filter = ClientFilter {
             skip_caller,
-            ..Filter::default()
+            ..ClientFilter::default()
         };
         let mut at = 2;
         while at < args.len() {
@@ -98,10 +98,10 @@ impl Filter {
                 return Err(CommandError::SYNTAX);
             }
             at = match option.as_slice() {
-                b"ID" => read_ids(args, at + 1, &mut filter.ids)?,
-                b"NOT-ID" => read_ids(args, at + 1, &mut filter.not_ids)?,
+                b"ID" => parse_ids(args, at + 1, &mut filter.ids)?,
+                b"NOT-ID" => parse_ids(args, at + 1, &mut filter.not_ids)?,
                 option => {
-                    filter.read(option, args.argument(at + 1), scene)?;
+                    filter.parse_condition(option, args.argument(at + 1), context)?;
                     at + 2
                 }
             };
@@ -109,8 +109,8 @@ impl Filter {
         Ok(filter)
     }
 
-    fn read(&mut self, option: &[u8], value: &[u8], scene: FilterContext<'_>) -> Result<(), CommandError> {
-        let FilterContext { databases, is_user } = scene;
+    fn parse_condition(&mut self, option: &[u8], value: &[u8], context: FilterContext<'_>) -> Result<(), CommandError> {
+        let FilterContext { databases, is_user } = context;
         let text = Some(value.to_vec());
         match option {
             b"ADDR" => self.address = text,
@@ -125,36 +125,36 @@ impl Filter {
             b"NOT-LIB-NAME" => self.not_lib_name = text,
             b"LIB-VER" => self.lib_version = text,
             b"NOT-LIB-VER" => self.not_lib_version = text,
-            b"TYPE" => self.kind = Some(read_kind(value)?),
-            b"NOT-TYPE" => self.not_kind = Some(read_kind(value)?),
-            b"USER" => self.user = Some(read_user(value, is_user)?),
-            b"NOT-USER" => self.not_user = Some(read_user(value, is_user)?),
-            b"FLAGS" => self.flags = Some(read_letters(value, FLAG_LETTERS, "flags", "provided")?),
-            b"NOT-FLAGS" => self.not_flags = Some(read_letters(value, FLAG_LETTERS, "flags", "NOT-FLAGS")?),
-            b"CAPA" => self.capabilities = Some(read_letters(value, CAPABILITY_LETTERS, "capa", "provided")?),
+            b"TYPE" => self.kind = Some(parse_kind(value)?),
+            b"NOT-TYPE" => self.not_kind = Some(parse_kind(value)?),
+            b"USER" => self.user = Some(parse_user(value, is_user)?),
+            b"NOT-USER" => self.not_user = Some(parse_user(value, is_user)?),
+            b"FLAGS" => self.flags = Some(parse_letters(value, FLAG_LETTERS, "flags", "provided")?),
+            b"NOT-FLAGS" => self.not_flags = Some(parse_letters(value, FLAG_LETTERS, "flags", "NOT-FLAGS")?),
+            b"CAPA" => self.capabilities = Some(parse_letters(value, CAPABILITY_LETTERS, "capa", "provided")?),
             b"NOT-CAPA" => {
-                self.not_capabilities = Some(read_letters(value, CAPABILITY_LETTERS, "capa", "NOT-CAPA")?);
+                self.not_capabilities = Some(parse_letters(value, CAPABILITY_LETTERS, "capa", "NOT-CAPA")?);
             }
-            b"DB" => self.db = Some(read_database(value, "DB", databases)?),
-            b"NOT-DB" => self.not_db = Some(read_database(value, "NOT-DB", databases)?),
-            b"MAXAGE" => self.min_age_s = Some(read_seconds(value, "maxage")?),
-            b"IDLE" => self.min_idle_s = Some(read_seconds(value, "idle")?),
-            b"SKIPME" => self.skip_caller = read_yes_or_no(value)?,
+            b"DB" => self.db = Some(parse_database(value, "DB", databases)?),
+            b"NOT-DB" => self.not_db = Some(parse_database(value, "NOT-DB", databases)?),
+            b"MAXAGE" => self.min_age_s = Some(parse_seconds(value, "maxage")?),
+            b"IDLE" => self.min_idle_s = Some(parse_seconds(value, "idle")?),
+            b"SKIPME" => self.skip_caller = parse_yes_or_no(value)?,
             _ => return Err(CommandError::SYNTAX),
         }
         Ok(())
     }
 
     /// Returns `true` if a client passes the filter; `caller` is the id of the client that runs the command.
-    pub fn passes(&self, client: &Client, caller: u64, now_ms: u64) -> bool {
+    pub fn matches(&self, client: &Client, caller: u64, now_ms: u64) -> bool {
         !(self.skip_caller && client.id == caller)
-            && self.passes_numbers(client, now_ms)
-            && self.passes_addresses(client)
-            && self.passes_texts(client)
-            && self.passes_letters(client)
+            && self.matches_numbers(client, now_ms)
+            && self.matches_addresses(client)
+            && self.matches_texts(client)
+            && self.matches_letters(client)
     }
 
-    fn passes_numbers(&self, client: &Client, now_ms: u64) -> bool {
+    fn matches_numbers(&self, client: &Client, now_ms: u64) -> bool {
         self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
             && self.not_ids.as_ref().is_none_or(|ids| !ids.contains(&client.id))
             && self.db.is_none_or(|db| client.db == db)
@@ -163,21 +163,21 @@ impl Filter {
             && self.min_idle_s.is_none_or(|idle_s| client.idle_s(now_ms) >= idle_s)
     }
 
-    fn passes_addresses(&self, client: &Client) -> bool {
+    fn matches_addresses(&self, client: &Client) -> bool {
         let (address, local) = (client.address.as_bytes(), client.local_address.as_bytes());
-        is_or_not(address, &self.address, &self.not_address)
-            && is_or_not(local, &self.local_address, &self.not_local_address)
-            && is_or_not(client.ip().as_bytes(), &self.ip, &self.not_ip)
+        matches_condition(address, &self.address, &self.not_address)
+            && matches_condition(local, &self.local_address, &self.not_local_address)
+            && matches_condition(client.ip().as_bytes(), &self.ip, &self.not_ip)
     }
 
-    fn passes_texts(&self, client: &Client) -> bool {
-        is_or_not_set(&client.name, &self.name, &self.not_name)
-            && is_or_not_set(&client.lib_name, &self.lib_name, &self.not_lib_name)
-            && is_or_not_set(&client.lib_version, &self.lib_version, &self.not_lib_version)
-            && is_or_not(client.login.name(), &self.user, &self.not_user)
+    fn matches_texts(&self, client: &Client) -> bool {
+        matches_optional_condition(&client.name, &self.name, &self.not_name)
+            && matches_optional_condition(&client.lib_name, &self.lib_name, &self.not_lib_name)
+            && matches_optional_condition(&client.lib_version, &self.lib_version, &self.not_lib_version)
+            && matches_condition(client.login.name(), &self.user, &self.not_user)
     }
 
-    fn passes_letters(&self, client: &Client) -> bool {
+    fn matches_letters(&self, client: &Client) -> bool {
         let has_all = |set: &str, letters: &[u8]| letters.iter().all(|letter| set.as_bytes().contains(letter));
         let wants_flags = self.flags.is_some() || self.not_flags.is_some();
         let flags = if wants_flags {
@@ -202,23 +202,23 @@ impl Filter {
 }
 
 /// Returns `true` if a value equals the wanted one and differs from the unwanted one.
-fn is_or_not(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u8>>) -> bool {
+fn matches_condition(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u8>>) -> bool {
     wanted.as_ref().is_none_or(|wanted| value == wanted) && unwanted.as_ref().is_none_or(|unwanted| value != unwanted)
 }
 
-/// Like [`is_or_not`], for a value that counts as missing when it is empty: nothing equals it then.
-fn is_or_not_set(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u8>>) -> bool {
+/// Like [`matches_condition`], for a value that counts as missing when it is empty: nothing equals it then.
+fn matches_optional_condition(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u8>>) -> bool {
     if value.is_empty() {
         return wanted.is_none();
     }
-    is_or_not(value, wanted, unwanted)
+    matches_condition(value, wanted, unwanted)
 }
 
 /// Adds the numbers from argument `at` on; returns where they end.
-fn read_ids(args: Args<'_>, mut at: usize, ids: &mut Option<HashSet<u64>>) -> Result<usize, CommandError> {
+fn parse_ids(args: Args<'_>, mut index: usize, ids: &mut Option<HashSet<u64>>) -> Result<usize, CommandError> {
     let ids = ids.get_or_insert_default();
-    while at < args.len()
-        && let Some(id) = parse_i64(args.argument(at))
+    while index < args.len()
+        && let Some(id) = parse_i64(args.argument(index))
     {
         match u64::try_from(id) {
             Ok(id) if id > 0 => ids.insert(id),
@@ -226,53 +226,55 @@ fn read_ids(args: Args<'_>, mut at: usize, ids: &mut Option<HashSet<u64>>) -> Re
                 return Err(CommandError::constant("ERR client-id should be greater than 0"));
             }
         };
-        at += 1;
+        index += 1;
     }
-    Ok(at)
+    Ok(index)
 }
 
-fn read_kind(value: &[u8]) -> Result<ClientKind, CommandError> {
-    ClientKind::named(value).ok_or_else(|| CommandError::about("ERR Unknown client type '", value, "'"))
+fn parse_kind(value: &[u8]) -> Result<ClientKind, CommandError> {
+    ClientKind::from_name(value).ok_or_else(|| CommandError::with_word("ERR Unknown client type '", value, "'"))
 }
 
-fn read_user(value: &[u8], is_user: &dyn Fn(&[u8]) -> bool) -> Result<Vec<u8>, CommandError> {
+fn parse_user(value: &[u8], is_user: &dyn Fn(&[u8]) -> bool) -> Result<Vec<u8>, CommandError> {
     if !is_user(value) {
-        return Err(CommandError::about("ERR No such user '", value, "'"));
+        return Err(CommandError::with_word("ERR No such user '", value, "'"));
     }
     Ok(value.to_vec())
 }
 
-fn read_letters(value: &[u8], known: &[u8], what: &str, filter: &str) -> Result<Vec<u8>, CommandError> {
-    let value = shown(value);
+fn parse_letters(value: &[u8], known: &[u8], what: &str, filter: &str) -> Result<Vec<u8>, CommandError> {
+    let value = c_string_prefix(value);
     if value.iter().all(|letter| known.contains(letter)) {
         return Ok(value.to_vec());
     }
     let text = format!("ERR Unknown {what} found in the {filter} filter: ");
-    Err(CommandError::about(&text, value, ""))
+    Err(CommandError::with_word(&text, value, ""))
 }
 
-fn read_database(value: &[u8], option: &str, databases: i64) -> Result<usize, CommandError> {
-    let not_an_integer = || CommandError::text(format!("ERR {option} is not an integer or out of range"));
+fn parse_database(value: &[u8], option: &str, databases: i64) -> Result<usize, CommandError> {
+    let not_an_integer = || CommandError::from_text(format!("ERR {option} is not an integer or out of range"));
     let number = parse_i64(value).ok_or_else(not_an_integer)?;
     if !(0..databases).contains(&number) {
         let highest = databases - 1;
-        return Err(CommandError::text(format!(
+        return Err(CommandError::from_text(format!(
             "ERR {option} number should be between 0 and {highest}"
         )));
     }
     Ok(number as usize)
 }
 
-fn read_seconds(value: &[u8], option: &str) -> Result<u64, CommandError> {
-    let not_an_integer = || CommandError::text(format!("ERR {option} is not an integer or out of range"));
+fn parse_seconds(value: &[u8], option: &str) -> Result<u64, CommandError> {
+    let not_an_integer = || CommandError::from_text(format!("ERR {option} is not an integer or out of range"));
     let seconds = parse_i64(value).ok_or_else(not_an_integer)?;
     if seconds <= 0 {
-        return Err(CommandError::text(format!("ERR {option} should be greater than 0")));
+        return Err(CommandError::from_text(format!(
+            "ERR {option} should be greater than 0"
+        )));
     }
     Ok(seconds as u64)
 }
 
-fn read_yes_or_no(value: &[u8]) -> Result<bool, CommandError> {
+fn parse_yes_or_no(value: &[u8]) -> Result<bool, CommandError> {
     if value.eq_ignore_ascii_case(b"yes") {
         Ok(true)
     } else if value.eq_ignore_ascii_case(b"no") {

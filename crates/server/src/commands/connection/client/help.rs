@@ -3,7 +3,7 @@
 use crate::commands::context::{CommandResult, Context};
 
 /// Lines that clients and their authors compare and parse.
-const LINES: &[&str] = &[
+const HELP: &[&str] = &[
     "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "CACHING (YES|NO)",
     "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
@@ -117,5 +117,5 @@ const LINES: &[&str] = &[
 ];
 
 pub(crate) fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply_with_lines(LINES)
+    ctx.reply_with_lines(HELP)
 }

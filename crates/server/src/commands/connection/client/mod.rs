@@ -5,11 +5,11 @@
 
 use weft_resp::number::parse_i64;
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, exclusive, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, exclusive, leased};
 use crate::commands::error::CommandError;
 use crate::net::client::{BufferFigures, Client, ClientFlags};
-use crate::state::{ClientVisitor, PauseReason, TransactionPart, WorkerQuery};
-use filter::{Filter, FilterContext};
+use crate::state::{ClientVisitor, PauseReason, WorkerAnswer, WorkerQuery};
+use filter::{ClientFilter, FilterContext};
 
 pub mod attributes;
 mod filter;
@@ -25,9 +25,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("client|help", leased(help::help)),
     ("client|id", leased(id)),
     ("client|import-source", leased(attributes::import_source)),
-    ("client|info", leased(info).asking()),
-    ("client|kill", leased(kill).asking()),
-    ("client|list", leased(list).asking()),
+    ("client|info", leased(info).with_worker_query()),
+    ("client|kill", leased(kill).with_worker_query()),
+    ("client|list", leased(list).with_worker_query()),
     ("client|no-evict", leased(attributes::no_evict)),
     ("client|no-touch", leased(attributes::no_touch)),
     ("client|pause", exclusive(pause)),
@@ -36,7 +36,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("client|setname", leased(attributes::set_name)),
     ("client|tracking", leased(tracking::tracking)),
     ("client|trackinginfo", leased(tracking::info)),
-    ("client|unblock", leased(unblock).asking()),
+    ("client|unblock", leased(unblock).with_worker_query()),
     ("client|unpause", leased(unpause)),
 ];
 
@@ -100,53 +100,53 @@ fn unpause(ctx: &mut Context<'_, '_>) -> CommandResult {
 // ---- questions about all clients --------------------------------------------------------------------------
 
 /// Parks the caller and asks all workers. `ask` gets the caller's id; `combine` turns the parts into the reply.
-fn ask_all(
+fn query_all_workers(
     ctx: &mut Context<'_, '_>,
-    ask: impl Fn(u64, &mut dyn ClientVisitor) -> TransactionPart + Send + Sync + 'static,
-    combine: impl Fn(Vec<TransactionPart>) -> Vec<u8> + Send + Sync + 'static,
+    query: impl Fn(u64, &mut dyn ClientVisitor) -> WorkerAnswer + Send + Sync + 'static,
+    combine: impl Fn(Vec<WorkerAnswer>) -> Vec<u8> + Send + Sync + 'static,
 ) {
-    ctx.after = NextStep::Ask(Box::new(Box::new(move |origin| {
+    ctx.next_step = NextStep::QueryWorkers(Box::new(Box::new(move |origin| {
         let caller = origin.1;
         WorkerQuery {
-            ask: Box::new(move |clients| ask(caller, clients)),
+            task: Box::new(move |clients| query(caller, clients)),
             combine: Box::new(combine),
-            parts: parking_lot::Mutex::default(),
-            missing: std::sync::atomic::AtomicUsize::new(0),
+            answers: parking_lot::Mutex::default(),
+            pending_workers: std::sync::atomic::AtomicUsize::new(0),
             origin,
-            waits: None,
+            reply_channel: None,
         }
     })));
 }
 
 fn list(ctx: &mut Context<'_, '_>) -> CommandResult {
     let filter = parse_filter(ctx, false)?;
-    ask_for_lines(ctx, filter);
+    reply_with_client_lines(ctx, filter);
     Ok(())
 }
 
-fn parse_filter(ctx: &Context<'_, '_>, skip_caller: bool) -> Result<Filter, CommandError> {
+fn parse_filter(ctx: &Context<'_, '_>, skip_caller: bool) -> Result<ClientFilter, CommandError> {
     let server = ctx.server;
     let scene = FilterContext {
         databases: server.config.databases() as i64,
         is_user: &|name| server.acl.account(name).is_some(),
     };
-    Filter::parse(ctx.args, scene, skip_caller)
+    ClientFilter::parse(ctx.args, scene, skip_caller)
 }
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ask_for_lines(ctx, Filter::id(ctx.client.id));
+    reply_with_client_lines(ctx, ClientFilter::with_id(ctx.client.id));
     Ok(())
 }
 
 /// Replies with a line for each client that passes the filter.
-fn ask_for_lines(ctx: &mut Context<'_, '_>, filter: Filter) {
+fn reply_with_client_lines(ctx: &mut Context<'_, '_>, filter: ClientFilter) {
     let now_ms = ctx.now_ms;
     let protocol = ctx.client.protocol;
     let argument_bytes = (0..ctx.argc()).map(|index| ctx.arg(index).len()).sum();
     let ask = move |caller: u64, clients: &mut dyn ClientVisitor| {
         let mut lines = Vec::new();
-        clients.each(&mut |client: &mut Client, mut buffers: BufferFigures| {
-            if !filter.passes(client, caller, now_ms) {
+        clients.visit_clients(&mut |client: &mut Client, mut buffers: BufferFigures| {
+            if !filter.matches(client, caller, now_ms) {
                 return;
             }
             if client.id == caller {
@@ -159,18 +159,18 @@ fn ask_for_lines(ctx: &mut Context<'_, '_>, filter: Filter) {
         });
         lines
     };
-    ask_all(ctx, ask, move |parts| {
-        let lines = in_order_of_ids(&parts);
-        reply_bytes(protocol, |reply| reply.verbatim("txt", &lines))
+    query_all_workers(ctx, ask, move |parts| {
+        let lines = merge_by_id(&parts);
+        build_reply(protocol, |reply| reply.verbatim("txt", &lines))
     });
 }
 
 /// All lines of all workers, ordered by the number that each begins with (`id=`).
-fn in_order_of_ids(parts: &[TransactionPart]) -> Vec<u8> {
+fn merge_by_id(parts: &[WorkerAnswer]) -> Vec<u8> {
     let mut lines: Vec<(u64, &[u8])> = parts
         .iter()
         .flat_map(|part| part.split_inclusive(|byte| *byte == b'\n'))
-        .map(|line| (id_of_line(line), line))
+        .map(|line| (parse_line_id(line), line))
         .collect();
     // A connection that moved between two workers may have been described by both.
     lines.sort_by_key(|(id, _)| *id);
@@ -178,7 +178,7 @@ fn in_order_of_ids(parts: &[TransactionPart]) -> Vec<u8> {
     lines.into_iter().flat_map(|(_, line)| line).copied().collect()
 }
 
-fn id_of_line(line: &[u8]) -> u64 {
+fn parse_line_id(line: &[u8]) -> u64 {
     line.iter()
         .skip(b"id=".len())
         .take_while(|byte| byte.is_ascii_digit())
@@ -188,7 +188,7 @@ fn id_of_line(line: &[u8]) -> u64 {
 fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
     let by_address = ctx.argc() == 3;
     let filter = if by_address {
-        Filter::address(ctx.arg(2))
+        ClientFilter::with_address(ctx.arg(2))
     } else {
         parse_filter(ctx, true)?
     };
@@ -198,18 +198,18 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut links: u64 = 0;
     let me = ctx.client.id;
     ctx.server.visit_linked(&mut |client: &mut Client, _: BufferFigures| {
-        if !client.flags.contains(ClientFlags::CLOSE_ASAP) && filter.passes(client, me, now_ms) {
+        if !client.flags.contains(ClientFlags::CLOSE_ASAP) && filter.matches(client, me, now_ms) {
             links += 1;
             client.flags.set(ClientFlags::CLOSE_ASAP, true);
         }
     });
     let ask = move |caller: u64, clients: &mut dyn ClientVisitor| {
         let mut killed: u64 = 0;
-        clients.each(&mut |client: &mut Client, _: BufferFigures| {
+        clients.visit_clients(&mut |client: &mut Client, _: BufferFigures| {
             let is_link = client
                 .flags
                 .intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLICA));
-            if is_link || client.flags.contains(ClientFlags::CLOSE_ASAP) || !filter.passes(client, caller, now_ms) {
+            if is_link || client.flags.contains(ClientFlags::CLOSE_ASAP) || !filter.matches(client, caller, now_ms) {
                 return;
             }
             killed += 1;
@@ -222,9 +222,9 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
         });
         killed.to_le_bytes().to_vec()
     };
-    ask_all(ctx, ask, move |parts| {
-        let killed = links + total(&parts);
-        reply_bytes(protocol, |reply| match (by_address, killed) {
+    query_all_workers(ctx, ask, move |parts| {
+        let killed = links + sum_counts(&parts);
+        build_reply(protocol, |reply| match (by_address, killed) {
             (true, 0) => reply.error("ERR No such client"),
             (true, _) => reply.ok(),
             (false, killed) => reply.integer(killed as i64),
@@ -251,17 +251,17 @@ fn unblock(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let protocol = ctx.client.protocol;
     let ask = move |_: u64, clients: &mut dyn ClientVisitor| {
-        let unblocked = u64::from(clients.unblock(id, with_error));
+        let unblocked = u64::from(clients.unblock_client(id, with_error));
         unblocked.to_le_bytes().to_vec()
     };
-    ask_all(ctx, ask, move |parts| {
-        reply_bytes(protocol, |reply| reply.integer(total(&parts).min(1) as i64))
+    query_all_workers(ctx, ask, move |parts| {
+        build_reply(protocol, |reply| reply.integer(sum_counts(&parts).min(1) as i64))
     });
     Ok(())
 }
 
 /// The sum of parts that are counts.
-fn total(parts: &[TransactionPart]) -> u64 {
+fn sum_counts(parts: &[WorkerAnswer]) -> u64 {
     parts
         .iter()
         .filter_map(|part| Some(u64::from_le_bytes(part.as_slice().try_into().ok()?)))

@@ -4,13 +4,13 @@ use super::*;
 use crate::state::{Pause, PauseReason};
 
 #[test]
-fn lines_of_all_workers_come_in_the_order_of_their_ids_each_once() {
-    let parts: Vec<TransactionPart> = vec![
+fn lines_of_all_workers_are_merged_by_id_without_duplicates() {
+    let parts: Vec<WorkerAnswer> = vec![
         b"id=10 addr=c\nid=2 addr=a\n".to_vec(),
         Vec::new(),
         b"id=9 addr=b\nid=10 addr=c\nid=101 addr=d\n".to_vec(),
     ];
-    let lines = in_order_of_ids(&parts);
+    let lines = merge_by_id(&parts);
     assert_eq!(
         String::from_utf8_lossy(&lines),
         "id=2 addr=a\nid=9 addr=b\nid=10 addr=c\nid=101 addr=d\n"
@@ -19,13 +19,13 @@ fn lines_of_all_workers_come_in_the_order_of_their_ids_each_once() {
 
 #[test]
 fn counts_of_all_workers_are_added() {
-    let parts: Vec<TransactionPart> = [1u64, 0, 41].iter().map(|count| count.to_le_bytes().to_vec()).collect();
-    assert_eq!(total(&parts), 42);
-    assert_eq!(total(&[]), 0);
+    let parts: Vec<WorkerAnswer> = [1u64, 0, 41].iter().map(|count| count.to_le_bytes().to_vec()).collect();
+    assert_eq!(sum_counts(&parts), 42);
+    assert_eq!(sum_counts(&[]), 0);
 }
 
 #[test]
-fn the_end_of_a_pause_is_a_time_that_exists() {
+fn the_end_of_a_pause_does_not_overflow() {
     type Case = (&'static [u8], Result<u64, &'static [u8]>);
     let cases: &[Case] = &[
         (b"0", Ok(1000)),
@@ -41,24 +41,27 @@ fn the_end_of_a_pause_is_a_time_that_exists() {
 }
 
 #[test]
-fn a_second_pause_never_weakens_the_first() {
+fn a_second_pause_never_shortens_the_first() {
     let pause = Pause::default();
-    assert!(!pause.holds(100, true));
+    assert!(!pause.is_paused(100, true));
     pause.begin(PauseReason::Client, 100, 500, true);
     pause.begin(PauseReason::Client, 100, 300, false);
-    assert!(pause.holds(400, false), "the longer time and the stricter mode stay");
+    assert!(
+        pause.is_paused(400, false),
+        "the longer time and the stricter mode stay"
+    );
     assert!(!pause.end_if_due(499));
     assert!(pause.end_if_due(500));
-    assert!(!pause.holds(400, true));
+    assert!(!pause.is_paused(400, true));
 
     pause.begin(PauseReason::Client, 600, 700, false);
     assert!(
-        pause.holds(650, true) && !pause.holds(650, false),
+        pause.is_paused(650, true) && !pause.is_paused(650, false),
         "the first pause is forgotten"
     );
     pause.begin(PauseReason::Client, 650, 660, true);
     assert!(
-        pause.holds(690, false),
+        pause.is_paused(690, false),
         "a stricter mode holds to the end of the longer pause"
     );
     assert!(pause.end(PauseReason::Client));

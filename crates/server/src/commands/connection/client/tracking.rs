@@ -11,12 +11,12 @@ use crate::notify::messages::stop_tracking;
 use crate::notify::tracking::TrackingOptions;
 
 pub(crate) fn tracking(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let wanted = parse(ctx)?;
+    let requested = parse_tracking_options(ctx)?;
     let word = ctx.arg(2);
     if word.eq_ignore_ascii_case(b"off") {
         stop_tracking(ctx.server, ctx.client);
     } else if word.eq_ignore_ascii_case(b"on") {
-        start(ctx, wanted)?;
+        enable_tracking(ctx, requested)?;
     } else {
         return Err(CommandError::SYNTAX);
     }
@@ -30,12 +30,12 @@ struct RequestedTracking<'a> {
     prefixes: Vec<&'a [u8]>,
 }
 
-fn parse<'a>(ctx: &Context<'a, '_>) -> Result<RequestedTracking<'a>, CommandError> {
-    let mut wanted = RequestedTracking {
+fn parse_tracking_options<'a>(ctx: &Context<'a, '_>) -> Result<RequestedTracking<'a>, CommandError> {
+    let mut requested = RequestedTracking {
         options: TrackingOptions::default(),
         prefixes: Vec::new(),
     };
-    let options = &mut wanted.options;
+    let options = &mut requested.options;
     let mut at = 3;
     while at < ctx.argc() {
         let word = ctx.arg(at).to_ascii_uppercase();
@@ -43,11 +43,11 @@ fn parse<'a>(ctx: &Context<'a, '_>) -> Result<RequestedTracking<'a>, CommandErro
         match word.as_slice() {
             b"REDIRECT" if has_value => {
                 at += 1;
-                options.redirect = redirect(ctx, options.redirect, ctx.arg(at))?;
+                options.redirect = parse_redirect(ctx, options.redirect, ctx.arg(at))?;
             }
             b"PREFIX" if has_value => {
                 at += 1;
-                wanted.prefixes.push(ctx.arg(at));
+                requested.prefixes.push(ctx.arg(at));
             }
             b"BCAST" => options.is_broadcast = true,
             b"OPTIN" => options.is_opt_in = true,
@@ -57,12 +57,12 @@ fn parse<'a>(ctx: &Context<'a, '_>) -> Result<RequestedTracking<'a>, CommandErro
         }
         at += 1;
     }
-    Ok(wanted)
+    Ok(requested)
 }
 
 /// The client that an argument names, which must be there.
-fn redirect(ctx: &Context<'_, '_>, before: u64, word: &[u8]) -> Result<u64, CommandError> {
-    if before != 0 {
+fn parse_redirect(ctx: &Context<'_, '_>, current: u64, word: &[u8]) -> Result<u64, CommandError> {
+    if current != 0 {
         return Err(CommandError::constant(
             "ERR A client can only redirect to a single other client",
         ));
@@ -76,8 +76,8 @@ fn redirect(ctx: &Context<'_, '_>, before: u64, word: &[u8]) -> Result<u64, Comm
         ))
 }
 
-fn start(ctx: &mut Context<'_, '_>, wanted: RequestedTracking<'_>) -> CommandResult {
-    let RequestedTracking { mut options, prefixes } = wanted;
+fn enable_tracking(ctx: &mut Context<'_, '_>, requested: RequestedTracking<'_>) -> CommandResult {
+    let RequestedTracking { mut options, prefixes } = requested;
     let before = ctx.client.tracking.as_deref();
     check_options(before, &options, prefixes.is_empty())?;
     if options.is_broadcast {
@@ -102,14 +102,14 @@ fn start(ctx: &mut Context<'_, '_>, wanted: RequestedTracking<'_>) -> CommandRes
 }
 
 /// Refuses options that contradict each other, or the way in which the client tracks already.
-fn check_options(before: Option<&TrackingOptions>, options: &TrackingOptions, no_prefixes: bool) -> CommandResult {
+fn check_options(current: Option<&TrackingOptions>, options: &TrackingOptions, has_no_prefixes: bool) -> CommandResult {
     let refusals = [
         (
-            !options.is_broadcast && !no_prefixes,
+            !options.is_broadcast && !has_no_prefixes,
             "ERR PREFIX option requires BCAST mode to be enabled",
         ),
         (
-            before.is_some_and(|before| before.is_broadcast != options.is_broadcast),
+            current.is_some_and(|before| before.is_broadcast != options.is_broadcast),
             "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it \
              with a different mode.",
         ),
@@ -122,7 +122,7 @@ fn check_options(before: Option<&TrackingOptions>, options: &TrackingOptions, no
             "ERR You can't specify both OPTIN mode and OPTOUT mode",
         ),
         (
-            before.is_some_and(|before| {
+            current.is_some_and(|before| {
                 (options.is_opt_in && before.is_opt_out) || (options.is_opt_out && before.is_opt_in)
             }),
             "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it \
@@ -136,10 +136,10 @@ fn check_options(before: Option<&TrackingOptions>, options: &TrackingOptions, no
 }
 
 /// Refuses prefixes of which one is a prefix of another: a key would be reported twice.
-fn check_prefixes(known: &BTreeSet<Box<[u8]>>, prefixes: &[&[u8]]) -> CommandResult {
+fn check_prefixes(current: &BTreeSet<Box<[u8]>>, prefixes: &[&[u8]]) -> CommandResult {
     let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
     let error = |prefix: &[u8], what: &str, other: &[u8], end: &str| {
-        let shown = crate::commands::error::shown;
+        let shown = crate::commands::error::c_string_prefix;
         let parts = [
             b"ERR Prefix '",
             shown(prefix),
@@ -148,10 +148,10 @@ fn check_prefixes(known: &BTreeSet<Box<[u8]>>, prefixes: &[&[u8]]) -> CommandRes
             b" prefix '",
             shown(other),
         ];
-        CommandError::bytes([&parts.concat(), end.as_bytes()].concat())
+        CommandError::from_bytes([&parts.concat(), end.as_bytes()].concat())
     };
     for (index, prefix) in prefixes.iter().enumerate() {
-        if let Some(other) = known.iter().find(|other| overlap(prefix, other)) {
+        if let Some(other) = current.iter().find(|other| overlap(prefix, other)) {
             let end = "'. Prefixes for a single client must not overlap.";
             return Err(error(prefix, "an existing", other, end));
         }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn conditions(options: &str) -> Result<Conditions, CommandError> {
-    Conditions::parse(options.split_whitespace().map(str::as_bytes))
+fn conditions(options: &str) -> Result<ExpiryConditions, CommandError> {
+    ExpiryConditions::parse(options.split_whitespace().map(str::as_bytes))
 }
 
 #[test]
@@ -64,6 +64,6 @@ fn seconds_are_rounded() {
         (1500, 2),
         (i64::MAX, i64::MAX / 1000 + 1),
     ] {
-        assert_eq!(in_seconds(ms), seconds, "{ms}");
+        assert_eq!(round_to_seconds(ms), seconds, "{ms}");
     }
 }

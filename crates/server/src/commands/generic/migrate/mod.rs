@@ -26,7 +26,7 @@ use weft_resp::number::parse_i64;
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
 use weft_values::Value;
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bytes};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::{AccessContext, KeyWrite};
 use crate::keyspace::clock::AccessClock;
@@ -34,16 +34,16 @@ use crate::keyspace::effects::Effects;
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::pinned::Pin;
 use crate::keyspace::{GatePassage, Seat};
-use crate::notify::keyspace_event::Event;
-use crate::notify::messages::{NotificationSender, wake};
+use crate::notify::keyspace_event::KeyspaceEvent;
+use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::state::{Message, Server, UnservedKeys};
 use weft_config::id;
 use weft_rdb::dump_payload;
 
 mod target;
 
-pub use target::kept;
-use target::{Failure, Target};
+pub use target::cached_connections;
+use target::{MigrateIoError, MigrateTarget};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("migrate", leased(migrate))];
@@ -51,9 +51,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[("migrate", leased(migrate))];
 /// Timeout when none is given, ms.
 const DEFAULT_TIMEOUT_MS: u64 = 1000;
 /// The number of times that a key which keeps changing is sent.
-const ROUNDS: usize = 8;
+const MAX_SEND_ROUNDS: usize = 8;
 /// Between two attempts to lease a slot.
-const RETRY: Duration = Duration::from_micros(50);
+const LEASE_RETRY_PAUSE: Duration = Duration::from_micros(50);
 
 /// The arguments of MIGRATE.
 struct MigrateRequest {
@@ -61,14 +61,14 @@ struct MigrateRequest {
     port: Vec<u8>,
     db: i64,
     timeout: Duration,
-    copy: bool,
-    replace: bool,
+    should_copy: bool,
+    should_replace: bool,
     /// Password, or user and password.
     auth: Vec<Vec<u8>>,
     /// The source database.
     from_db: usize,
-    compress: bool,
-    asking: bool,
+    should_compress: bool,
+    needs_asking: bool,
 }
 
 /// A value on its way.
@@ -82,11 +82,11 @@ enum MigratedValue {
 }
 
 impl MigratedValue {
-    fn of(entry: EntryRef<'_, Value>, compress: bool) -> Self {
+    fn from_entry(entry: EntryRef<'_, Value>, should_compress: bool) -> Self {
         match (entry.value(), entry.share()) {
             (_, Some(object)) => MigratedValue::Object(object),
             (ValueRef::Blob(blob), _) => MigratedValue::Blob(blob.clone()),
-            (value, _) => MigratedValue::Payload(dump_payload::dump(value, compress)),
+            (value, _) => MigratedValue::Payload(dump_payload::dump(value, should_compress)),
         }
     }
 
@@ -98,7 +98,7 @@ impl MigratedValue {
         }
     }
 
-    fn is(&self, value: ValueRef<'_, Value>, compress: bool) -> bool {
+    fn equals(&self, value: ValueRef<'_, Value>, compress: bool) -> bool {
         match (self, value) {
             (MigratedValue::Blob(kept), ValueRef::Blob(blob)) => kept.is_same(blob),
             (MigratedValue::Object(kept), ValueRef::Object(object)) => kept.is_of(object),
@@ -120,32 +120,32 @@ struct MigratedKey {
 }
 
 /// Parses the arguments. The second part is `true` if the keys are behind KEYS.
-fn order(ctx: &Context<'_, '_>) -> Result<MigrateRequest, CommandError> {
-    let mut order = MigrateRequest {
+fn parse_request(ctx: &Context<'_, '_>) -> Result<MigrateRequest, CommandError> {
+    let mut options = MigrateRequest {
         host: ctx.arg(1).to_vec(),
         port: ctx.arg(2).to_vec(),
         db: 0,
         timeout: Duration::ZERO,
-        copy: false,
-        replace: false,
+        should_copy: false,
+        should_replace: false,
         auth: Vec::new(),
         from_db: ctx.keys.db,
-        compress: ctx.server.config.boolean(id::RDBCOMPRESSION),
-        asking: ctx.server.cluster.is_some(),
+        should_compress: ctx.server.config.boolean(id::RDBCOMPRESSION),
+        needs_asking: ctx.server.cluster.is_some(),
     };
     let mut index = 6;
     while index < ctx.argc() {
         let is = |name: &str| ctx.arg(index).eq_ignore_ascii_case(name.as_bytes());
         let more = ctx.argc() - index - 1;
         if is("copy") {
-            order.copy = true;
+            options.should_copy = true;
         } else if is("replace") {
-            order.replace = true;
+            options.should_replace = true;
         } else if is("auth") && more >= 1 {
             index += 1;
-            order.auth = vec![ctx.arg(index).to_vec()];
+            options.auth = vec![ctx.arg(index).to_vec()];
         } else if is("auth2") && more >= 2 {
-            order.auth = vec![ctx.arg(index + 1).to_vec(), ctx.arg(index + 2).to_vec()];
+            options.auth = vec![ctx.arg(index + 1).to_vec(), ctx.arg(index + 2).to_vec()];
             index += 2;
         } else if is("keys") {
             if !ctx.arg(3).is_empty() {
@@ -160,22 +160,22 @@ fn order(ctx: &Context<'_, '_>) -> Result<MigrateRequest, CommandError> {
         index += 1;
     }
     let timeout = parse_i64(ctx.arg(5)).ok_or(CommandError::NOT_AN_INTEGER)?;
-    order.db = parse_i64(ctx.arg(4)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    options.db = parse_i64(ctx.arg(4)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let timeout_ms = u64::try_from(timeout).ok().filter(|ms| *ms > 0);
-    order.timeout = Duration::from_millis(timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS));
-    Ok(order)
+    options.timeout = Duration::from_millis(timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS));
+    Ok(options)
 }
 
 fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let order = order(ctx)?;
-    let mut parcels: Vec<MigratedKey> = Vec::new();
+    let options = parse_request(ctx)?;
+    let mut migrated_keys: Vec<MigratedKey> = Vec::new();
     let mut names = Vec::new();
     for index in 0..ctx.keys.len() {
         let (key, name) = (ctx.keys.planned[index], ctx.keys.name(index));
         let there = ctx.keys.peek(index).is_some();
-        if there && !parcels.iter().any(|parcel| *parcel.name == *name) {
+        if there && !migrated_keys.iter().any(|parcel| *parcel.name == *name) {
             names.push((key.slot, (ctx.keys.db, name.into())));
-            parcels.push(MigratedKey {
+            migrated_keys.push(MigratedKey {
                 name: name.into(),
                 hash: key.hash,
                 slot: key.slot,
@@ -184,7 +184,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
             });
         }
     }
-    if parcels.is_empty() {
+    if migrated_keys.is_empty() {
         ctx.reply.simple("NOKEY");
         return Ok(());
     }
@@ -192,7 +192,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let keyspace = &ctx.server.keyspace;
     let Some(pin) = keyspace.pinned.freeze(&keyspace.slots, names) else {
         if ctx.may_block {
-            ctx.after = NextStep::Defer;
+            ctx.next_step = NextStep::Defer;
             return Ok(());
         }
         return Err(CommandError::constant("TRYAGAIN Another MIGRATE is moving these keys"));
@@ -200,18 +200,18 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut next = 0;
     for index in 0..ctx.keys.len() {
         let name = ctx.keys.name(index);
-        let Some(parcel) = parcels.get_mut(next).filter(|parcel| *parcel.name == *name) else {
+        let Some(parcel) = migrated_keys.get_mut(next).filter(|parcel| *parcel.name == *name) else {
             continue;
         };
         if let Some(entry) = ctx.keys.peek(index) {
             parcel.expire_at_ms = entry.expire_at_ms();
-            parcel.value = MigratedValue::of(entry, order.compress);
+            parcel.value = MigratedValue::from_entry(entry, options.should_compress);
         }
         next += 1;
     }
-    ctx.in_background(move |server, seat| {
-        let result = send(server, seat, &order, parcels, pin);
-        reply_bytes(Protocol::Resp2, |reply| match result {
+    ctx.reply_from_background(move |server, seat| {
+        let result = migrate_keys(server, seat, &options, migrated_keys, pin);
+        build_reply(Protocol::Resp2, |reply| match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error_bytes(&error),
         })
@@ -223,49 +223,49 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
 ///
 /// Scripts, transactions in exclusive mode and FLUSHALL change frozen keys without waiting. A key that one of them
 /// deleted or renamed is deleted on the target, too, because it was gone before it could be moved.
-fn send(
+fn migrate_keys(
     server: &Arc<Server>,
     seat: &mut Seat,
-    order: &MigrateRequest,
-    mut parcels: Vec<MigratedKey>,
+    options: &MigrateRequest,
+    mut migrated_keys: Vec<MigratedKey>,
     pin: Pin,
 ) -> Result<(), Vec<u8>> {
-    let mut replace = order.replace;
+    let mut replace = options.should_replace;
     let mut result = Ok(());
-    for _ in 0..ROUNDS {
-        let (taken, failed) = deliver(server, order, &parcels, replace);
+    for _ in 0..MAX_SEND_ROUNDS {
+        let (taken, failed) = send_keys(server, options, &migrated_keys, replace);
         result = failed;
-        if order.copy {
+        if options.should_copy {
             break;
         }
-        let settled = settle(server, seat, order, parcels, &taken);
-        parcels = settled.changed;
-        let taken_back = take_back(server, order, &settled.gone);
+        let settled = delete_accepted_keys(server, seat, options, migrated_keys, &taken);
+        migrated_keys = settled.changed_keys;
+        let taken_back = delete_on_target(server, options, &settled.missing_names);
         result = result.and(taken_back).and(settled.outcome);
-        if parcels.is_empty() || result.is_err() {
+        if migrated_keys.is_empty() || result.is_err() {
             break;
         }
         replace = true;
     }
-    if result.is_ok() && !order.copy && !parcels.is_empty() {
+    if result.is_ok() && !options.should_copy && !migrated_keys.is_empty() {
         result = Err(b"TRYAGAIN Keys were changed all the time and are still here".to_vec());
     }
-    drop(parcels);
+    drop(migrated_keys);
     drop(pin);
     result
 }
 
 /// Deletes keys on the target that it has taken and that were deleted here.
-fn take_back(server: &Server, order: &MigrateRequest, gone: &[Box<[u8]>]) -> Result<(), Vec<u8>> {
-    if gone.is_empty() {
+fn delete_on_target(server: &Server, options: &MigrateRequest, names: &[Box<[u8]>]) -> Result<(), Vec<u8>> {
+    if names.is_empty() {
         return Ok(());
     }
     let exchange = || {
-        let (mut target, _) = Target::connect(server, &order.host, &order.port, order.timeout)?;
+        let (mut target, _) = MigrateTarget::connect(server, &options.host, &options.port, options.timeout)?;
         let mut request = Vec::new();
-        let mut replies = log_in_and_select(&target, order, &mut request);
-        for name in gone {
-            if order.asking {
+        let mut replies = append_preamble(&target, options, &mut request);
+        for name in names {
+            if options.needs_asking {
                 target::write_command(&mut request, [&b"ASKING"[..]].into_iter());
                 replies += 1;
             }
@@ -280,97 +280,101 @@ fn take_back(server: &Server, order: &MigrateRequest, gone: &[Box<[u8]>]) -> Res
                 refusal.get_or_insert(line);
             }
         }
-        target.keep(order.db);
+        target.return_to_cache(options.db);
         Ok(refusal)
     };
     match exchange() {
         Ok(None) => Ok(()),
         Ok(Some(refusal)) => Err([b"ERR Target instance replied with error: ", &refusal[1..]].concat()),
-        Err(failure) => Err(io_error(failure)),
+        Err(failure) => Err(io_error_reply(failure)),
     }
 }
 
 /// Writes what a new connection needs before commands; returns how many replies that brings.
-fn log_in_and_select(target: &Target, order: &MigrateRequest, request: &mut Vec<u8>) -> usize {
+fn append_preamble(target: &MigrateTarget, options: &MigrateRequest, request: &mut Vec<u8>) -> usize {
     let mut replies = 0;
-    if !order.auth.is_empty() {
-        let words = std::iter::once(&b"AUTH"[..]).chain(order.auth.iter().map(Vec::as_slice));
+    if !options.auth.is_empty() {
+        let words = std::iter::once(&b"AUTH"[..]).chain(options.auth.iter().map(Vec::as_slice));
         target::write_command(request, words);
         replies += 1;
     }
-    if target.db() != Some(order.db) {
-        target::write_command(request, [&b"SELECT"[..], order.db.to_string().as_bytes()].into_iter());
+    if target.db() != Some(options.db) {
+        target::write_command(request, [&b"SELECT"[..], options.db.to_string().as_bytes()].into_iter());
         replies += 1;
     }
     replies
 }
 
 /// Sends the keys. Returns for each if the target has taken it.
-fn deliver(
+fn send_keys(
     server: &Server,
-    order: &MigrateRequest,
-    parcels: &[MigratedKey],
+    options: &MigrateRequest,
+    migrated_keys: &[MigratedKey],
     replace: bool,
 ) -> (Vec<bool>, Result<(), Vec<u8>>) {
-    let mut taken = vec![false; parcels.len()];
+    let mut accepted = vec![false; migrated_keys.len()];
     let mut may_retry = true;
     loop {
-        let (mut target, cached) = match Target::connect(server, &order.host, &order.port, order.timeout) {
+        let (mut target, cached) = match MigrateTarget::connect(server, &options.host, &options.port, options.timeout) {
             Ok(target) => target,
-            Err(failure) => return (taken, Err(io_error(failure))),
+            Err(failure) => return (accepted, Err(io_error_reply(failure))),
         };
-        match talk(&mut target, order, parcels, replace, &mut taken) {
+        match exchange_requests(&mut target, options, migrated_keys, replace, &mut accepted) {
             Ok(None) => {
-                target.keep(order.db);
-                return (taken, Ok(()));
+                target.return_to_cache(options.db);
+                return (accepted, Ok(()));
             }
             Ok(Some(refusal)) => {
                 let text = [b"ERR Target instance replied with error: ", &refusal[..]].concat();
-                return (taken, Err(text));
+                return (accepted, Err(text));
             }
             Err(failure) => {
-                let nothing_happened = !taken.contains(&true);
-                if cached && may_retry && nothing_happened && !failure.timed_out() {
+                let nothing_happened = !accepted.contains(&true);
+                if cached && may_retry && nothing_happened && !failure.is_timeout() {
                     // The target has closed the connection while it was idle.
                     may_retry = false;
                     continue;
                 }
-                return (taken, Err(io_error(failure)));
+                return (accepted, Err(io_error_reply(failure)));
             }
         }
     }
 }
 
-fn io_error(failure: Failure) -> Vec<u8> {
+fn io_error_reply(failure: MigrateIoError) -> Vec<u8> {
     format!("IOERR error or timeout {} to target instance", failure.verb())
         .replace("connecting to target instance", "connecting to the client")
         .into_bytes()
 }
 
 /// One exchange: all requests, then all replies. Returns the first refusal, if there is one.
-fn talk(
-    target: &mut Target,
-    order: &MigrateRequest,
-    parcels: &[MigratedKey],
+fn exchange_requests(
+    target: &mut MigrateTarget,
+    options: &MigrateRequest,
+    migrated_keys: &[MigratedKey],
     replace: bool,
-    taken: &mut [bool],
-) -> Result<Option<Vec<u8>>, Failure> {
+    accepted: &mut [bool],
+) -> Result<Option<Vec<u8>>, MigrateIoError> {
     let mut request = Vec::new();
     let now_ms = weft_base::clock::unix_ms();
-    let before = log_in_and_select(target, order, &mut request);
+    let before = append_preamble(target, options, &mut request);
     let mut sent = Vec::new();
-    for (index, parcel) in parcels.iter().enumerate() {
+    for (index, parcel) in migrated_keys.iter().enumerate() {
         let ttl_ms = match parcel.expire_at_ms {
             None => 0,
             Some(at_ms) if at_ms < now_ms => {
                 // The key has expired for every reader.
-                taken[index] = true;
+                accepted[index] = true;
                 continue;
             }
             Some(at_ms) => (at_ms - now_ms).max(1),
         };
-        let (ttl, value) = (ttl_ms.to_string(), parcel.value.payload(order.compress));
-        let name: &[u8] = if order.asking { b"RESTORE-ASKING" } else { b"RESTORE" };
+        let (ttl, value) = (ttl_ms.to_string(), parcel.value.payload(options.should_compress));
+        let name: &[u8] = if options.needs_asking {
+            b"RESTORE-ASKING"
+        } else {
+            b"RESTORE"
+        };
         let words = [name, &parcel.name, ttl.as_bytes(), &value].into_iter();
         target::write_command(&mut request, words.chain(replace.then_some(&b"REPLACE"[..])));
         sent.push(index);
@@ -389,7 +393,7 @@ fn talk(
         if line.first() == Some(&b'-') || refused_before {
             refusal.get_or_insert_with(|| line.get(1..).unwrap_or_default().to_vec());
         } else {
-            taken[index] = true;
+            accepted[index] = true;
         }
     }
     Ok(refusal)
@@ -398,38 +402,38 @@ fn talk(
 /// The outcome for keys that the target has taken.
 struct LocalDeletions {
     /// They are not any more what was sent; as they are now.
-    changed: Vec<MigratedKey>,
+    changed_keys: Vec<MigratedKey>,
     /// Keys that were deleted or renamed meanwhile.
-    gone: Vec<Box<[u8]>>,
+    missing_names: Vec<Box<[u8]>>,
     /// An error if a key that the target has is still here.
     outcome: Result<(), Vec<u8>>,
 }
 
 /// The outcome for one key that the target has taken.
-enum LocalDeletion {
+enum LocalDeletionOutcome {
     /// It was unchanged, and was deleted.
     Deleted,
     /// It was deleted already.
-    Gone,
+    Missing,
     /// It has changed.
     Changed,
 }
 
 /// Deletes the keys that the target has.
-fn settle(
+fn delete_accepted_keys(
     server: &Arc<Server>,
     seat: &mut Seat,
-    order: &MigrateRequest,
-    parcels: Vec<MigratedKey>,
-    taken: &[bool],
+    options: &MigrateRequest,
+    migrated_keys: Vec<MigratedKey>,
+    accepted: &[bool],
 ) -> LocalDeletions {
     let mut settled = LocalDeletions {
-        changed: Vec::new(),
-        gone: Vec::new(),
+        changed_keys: Vec::new(),
+        missing_names: Vec::new(),
         outcome: Ok(()),
     };
     let row = seat.index();
-    for (mut parcel, _) in parcels.into_iter().zip(taken).filter(|(_, taken)| **taken) {
+    for (mut parcel, _) in migrated_keys.into_iter().zip(accepted).filter(|(_, taken)| **taken) {
         loop {
             let pass = seat.enter();
             // Another role, and a pause, begin in exclusive mode.
@@ -437,38 +441,38 @@ fn settle(
                 settled.outcome = Err(b"ERR The keys were sent, but this server may not delete them any more".to_vec());
                 break;
             }
-            let fate = match server.clients.pause.holds_writes(weft_base::clock::unix_ms()) {
+            let fate = match server.clients.pause.are_writes_paused(weft_base::clock::unix_ms()) {
                 true => None,
-                false => settle_one(server, &pass, row, order, &mut parcel),
+                false => delete_accepted_key(server, &pass, row, options, &mut parcel),
             };
             match fate {
-                Some(LocalDeletion::Deleted) => break,
-                Some(LocalDeletion::Gone) => {
-                    settled.gone.push(parcel.name);
+                Some(LocalDeletionOutcome::Deleted) => break,
+                Some(LocalDeletionOutcome::Missing) => {
+                    settled.missing_names.push(parcel.name);
                     break;
                 }
-                Some(LocalDeletion::Changed) => {
-                    settled.changed.push(parcel);
+                Some(LocalDeletionOutcome::Changed) => {
+                    settled.changed_keys.push(parcel);
                     break;
                 }
                 None => {}
             }
             drop(pass);
-            std::thread::sleep(RETRY);
+            std::thread::sleep(LEASE_RETRY_PAUSE);
         }
     }
     settled
 }
 
 /// Deletes a key that the target has, if it is what was sent. `None` if its slot is leased by another thread.
-fn settle_one(
+fn delete_accepted_key(
     server: &Arc<Server>,
     pass: &GatePassage<'_>,
     row: usize,
-    order: &MigrateRequest,
-    parcel: &mut MigratedKey,
-) -> Option<LocalDeletion> {
-    let mut lease = pass.write_spinning(usize::from(parcel.slot))?;
+    options: &MigrateRequest,
+    migrated_key: &mut MigratedKey,
+) -> Option<LocalDeletionOutcome> {
+    let mut lease = pass.write_spinning(usize::from(migrated_key.slot))?;
     let keyspace = &server.keyspace;
     let mut effects = Effects {
         hooks: keyspace.hooks.current(),
@@ -485,53 +489,59 @@ fn settle_one(
         sees_expired: false,
     };
     let key = NamedKey {
-        name: &parcel.name,
-        hash: parcel.hash,
-        slot: parcel.slot,
+        name: &migrated_key.name,
+        hash: migrated_key.hash,
+        slot: migrated_key.slot,
     };
-    let mut write = KeyWrite::new(lease.parts_mut(), key, order.from_db, &access, &mut effects);
+    let mut write = KeyWrite::new(lease.parts_mut(), key, options.from_db, &access, &mut effects);
     let now = write.entry();
-    let is_gone = now.is_none();
+    let is_missing = now.is_none();
     let same = now.is_some_and(|entry| {
-        entry.expire_at_ms() == parcel.expire_at_ms && parcel.value.is(entry.value(), order.compress)
+        entry.expire_at_ms() == migrated_key.expire_at_ms
+            && migrated_key.value.equals(entry.value(), options.should_compress)
     });
-    let changed = now
-        .filter(|_| !same)
-        .map(|entry| (entry.expire_at_ms(), MigratedValue::of(entry, order.compress)));
+    let changed = now.filter(|_| !same).map(|entry| {
+        (
+            entry.expire_at_ms(),
+            MigratedValue::from_entry(entry, options.should_compress),
+        )
+    });
     if same && write.delete() {
-        write.changed(Event::generic("del"));
+        write.changed(KeyspaceEvent::generic("del"));
     } else {
         drop(write);
     }
     if changed.is_none() && effects.dirty > 0 {
-        effects.log_also(order.from_db, &[b"DEL", &parcel.name]);
+        effects.log_also(options.from_db, &[b"DEL", &migrated_key.name]);
     }
     effects.log_writer.commit();
-    NotificationSender::new(server, &mut effects, row).tell(0);
+    NotificationSender::new(server, &mut effects, row).send_recorded_effects(0);
     drop(lease);
     let fate = match changed {
         Some((expire_at_ms, value)) => {
-            (parcel.expire_at_ms, parcel.value) = (expire_at_ms, value);
-            LocalDeletion::Changed
+            (migrated_key.expire_at_ms, migrated_key.value) = (expire_at_ms, value);
+            LocalDeletionOutcome::Changed
         }
         // A key that expires here expires there at the same time.
-        None if is_gone && parcel.expire_at_ms.is_none_or(|at_ms| access.now_ms < at_ms) => LocalDeletion::Gone,
-        None => LocalDeletion::Deleted,
+        None if is_missing && migrated_key.expire_at_ms.is_none_or(|at_ms| access.now_ms < at_ms) => {
+            LocalDeletionOutcome::Missing
+        }
+        None => LocalDeletionOutcome::Deleted,
     };
-    finish(server, row, effects);
+    apply_effects(server, row, effects);
     Some(fate)
 }
 
 /// Records the effects of a key.
-fn finish(server: &Arc<Server>, row: usize, mut effects: Effects) {
+fn apply_effects(server: &Arc<Server>, row: usize, mut effects: Effects) {
     use crate::observability::metrics::Counter;
     let metrics = &server.stats.metrics;
     metrics.add(row, Counter::Dirty, std::mem::take(&mut effects.dirty));
     metrics.add(row, Counter::ExpiredKeys, std::mem::take(&mut effects.expired_keys));
     if !effects.ready.is_empty() {
         let ready = std::mem::take(&mut effects.ready).into();
-        server.workers[0].send(Message::Serve(UnservedKeys::new(ready)));
+        server.workers[0].send(Message::ServeWaiters(UnservedKeys::new(ready)));
     }
-    NotificationSender::new(server, &mut effects, row).broadcast();
-    wake(server, &mut effects);
+    NotificationSender::new(server, &mut effects, row).send_broadcasts();
+    wake_workers(server, &mut effects);
 }

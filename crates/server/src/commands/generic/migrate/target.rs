@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use crate::state::Server;
 use weft_config::id;
-use weft_tls::BlockingStream;
+use weft_tls::BlockingConnection;
 
 /// The time for which an idle connection is kept.
-const KEPT_FOR: Duration = Duration::from_secs(10);
+const MAX_IDLE_TIME: Duration = Duration::from_secs(10);
 /// The maximum number of idle connections.
-const KEPT_MOST: usize = 64;
+const MAX_CACHED_CONNECTIONS: usize = 64;
 /// A longer line is no reply to what was asked.
-const LONGEST_LINE: u64 = 4096;
+const MAX_LINE_BYTES: u64 = 4096;
 
 /// The operation that failed.
 #[derive(Debug)]
-pub enum Failure {
+pub enum MigrateIoError {
     /// There is no way to the host.
     Connecting,
     /// The target did not take what was sent.
@@ -29,75 +29,88 @@ pub enum Failure {
     Reading(ErrorKind),
 }
 
-impl Failure {
+impl MigrateIoError {
     /// Returns the verb of the operation.
     pub fn verb(&self) -> &'static str {
         match self {
-            Failure::Connecting => "connecting",
-            Failure::Writing(_) => "writing",
-            Failure::Reading(_) => "reading",
+            MigrateIoError::Connecting => "connecting",
+            MigrateIoError::Writing(_) => "writing",
+            MigrateIoError::Reading(_) => "reading",
         }
     }
 
     /// Returns `true` if it timed out.
-    pub fn timed_out(&self) -> bool {
+    pub fn is_timeout(&self) -> bool {
         let is_timeout = |kind: &ErrorKind| matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut);
         match self {
-            Failure::Connecting => true,
-            Failure::Writing(kind) | Failure::Reading(kind) => is_timeout(kind),
+            MigrateIoError::Connecting => true,
+            MigrateIoError::Writing(kind) | MigrateIoError::Reading(kind) => is_timeout(kind),
         }
     }
 }
 
 /// Host and port.
-type Name = (Vec<u8>, Vec<u8>);
+type HostAndPort = (Vec<u8>, Vec<u8>);
 
 struct CachedConnection {
-    stream: BufReader<BlockingStream>,
+    stream: BufReader<BlockingConnection>,
     db: i64,
-    since: Instant,
+    idle_since: Instant,
 }
 
 /// Connections that are kept.
-pub fn kept() -> usize {
-    let mut kept = KEPT.lock();
-    kept.retain(|_, connection| connection.since.elapsed() < KEPT_FOR);
+pub fn cached_connections() -> usize {
+    let mut kept = CONNECTION_CACHE.lock();
+    kept.retain(|_, connection| connection.idle_since.elapsed() < MAX_IDLE_TIME);
     kept.len()
 }
 
-static KEPT: LazyLock<Mutex<HashMap<Name, CachedConnection>>> = LazyLock::new(Mutex::default);
+static CONNECTION_CACHE: LazyLock<Mutex<HashMap<HostAndPort, CachedConnection>>> = LazyLock::new(Mutex::default);
 
 /// A connection.
-pub struct Target {
-    name: Name,
-    stream: BufReader<BlockingStream>,
+pub struct MigrateTarget {
+    address: HostAndPort,
+    stream: BufReader<BlockingConnection>,
     db: Option<i64>,
 }
 
-impl Target {
+impl MigrateTarget {
     /// Returns a cached connection or a new one; the second part is `true` for a cached one.
-    pub fn connect(server: &Server, host: &[u8], port: &[u8], timeout: Duration) -> Result<(Self, bool), Failure> {
+    pub fn connect(
+        server: &Server,
+        host: &[u8],
+        port: &[u8],
+        timeout: Duration,
+    ) -> Result<(Self, bool), MigrateIoError> {
         let name = (host.to_vec(), port.to_vec());
         let kept = {
-            let mut kept = KEPT.lock();
-            kept.retain(|_, connection| connection.since.elapsed() < KEPT_FOR);
+            let mut kept = CONNECTION_CACHE.lock();
+            kept.retain(|_, connection| connection.idle_since.elapsed() < MAX_IDLE_TIME);
             kept.remove(&name)
         };
         let (stream, db, cached) = match kept {
             Some(kept) => (kept.stream, Some(kept.db), true),
-            None => (BufReader::new(open(server, host, port, timeout)?), None, false),
+            None => (
+                BufReader::new(open_connection(server, host, port, timeout)?),
+                None,
+                false,
+            ),
         };
-        let mut target = Target { name, stream, db };
+        let mut target = MigrateTarget {
+            address: name,
+            stream,
+            db,
+        };
         let set = |stream: &TcpStream| {
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))
         };
-        set(target.stream.get_ref().socket()).map_err(|error| Failure::Writing(error.kind()))?;
+        set(target.stream.get_ref().socket()).map_err(|error| MigrateIoError::Writing(error.kind()))?;
         target
             .stream
             .get_mut()
             .complete_handshake()
-            .map_err(|_| Failure::Connecting)?;
+            .map_err(|_| MigrateIoError::Connecting)?;
         Ok((target, cached))
     }
 
@@ -107,35 +120,35 @@ impl Target {
     }
 
     /// Sends bytes.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), MigrateIoError> {
         let wire = self.stream.get_mut();
         wire.write_all(bytes)
             .and_then(|()| wire.flush())
-            .map_err(|error| Failure::Writing(error.kind()))
+            .map_err(|error| MigrateIoError::Writing(error.kind()))
     }
 
     /// The next line of a reply, without its end.
-    pub fn read_line(&mut self) -> Result<Vec<u8>, Failure> {
+    pub fn read_line(&mut self) -> Result<Vec<u8>, MigrateIoError> {
         use std::io::Read;
         let mut line = Vec::new();
-        let read = (&mut self.stream).take(LONGEST_LINE).read_until(b'\n', &mut line);
+        let read = (&mut self.stream).take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
         match read {
             Ok(_) if line.ends_with(b"\r\n") => {
                 line.truncate(line.len() - 2);
                 Ok(line)
             }
-            Ok(_) => Err(Failure::Reading(ErrorKind::UnexpectedEof)),
-            Err(error) => Err(Failure::Reading(error.kind())),
+            Ok(_) => Err(MigrateIoError::Reading(ErrorKind::UnexpectedEof)),
+            Err(error) => Err(MigrateIoError::Reading(error.kind())),
         }
     }
 
     /// Keeps the connection, on which database `db` is selected.
-    pub fn keep(self, db: i64) {
-        let mut kept = KEPT.lock();
-        if kept.len() >= KEPT_MOST
+    pub fn return_to_cache(self, db: i64) {
+        let mut kept = CONNECTION_CACHE.lock();
+        if kept.len() >= MAX_CACHED_CONNECTIONS
             && let Some(oldest) = kept
                 .iter()
-                .min_by_key(|(_, kept)| kept.since)
+                .min_by_key(|(_, kept)| kept.idle_since)
                 .map(|(name, _)| name.clone())
         {
             kept.remove(&oldest);
@@ -143,21 +156,26 @@ impl Target {
         let connection = CachedConnection {
             stream: self.stream,
             db,
-            since: Instant::now(),
+            idle_since: Instant::now(),
         };
-        kept.insert(self.name, connection);
+        kept.insert(self.address, connection);
     }
 }
 
 /// A host without an address cannot be connected to; everything else is noticed when something is written.
-fn open(server: &Server, host: &[u8], port: &[u8], timeout: Duration) -> Result<BlockingStream, Failure> {
-    let host = std::str::from_utf8(host).map_err(|_| Failure::Connecting)?;
+fn open_connection(
+    server: &Server,
+    host: &[u8],
+    port: &[u8],
+    timeout: Duration,
+) -> Result<BlockingConnection, MigrateIoError> {
+    let host = std::str::from_utf8(host).map_err(|_| MigrateIoError::Connecting)?;
     let port = std::str::from_utf8(port)
         .ok()
         .and_then(|port| port.parse::<u16>().ok())
         .unwrap_or(0);
-    let addresses = (host, port).to_socket_addrs().map_err(|_| Failure::Connecting)?;
-    let mut failure = Failure::Connecting;
+    let addresses = (host, port).to_socket_addrs().map_err(|_| MigrateIoError::Connecting)?;
+    let mut failure = MigrateIoError::Connecting;
     for address in addresses {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => {
@@ -169,13 +187,13 @@ fn open(server: &Server, host: &[u8], port: &[u8], timeout: Duration) -> Result<
                         server
                             .tls
                             .create_client_session(host)
-                            .map_err(|_| Failure::Connecting)?,
+                            .map_err(|_| MigrateIoError::Connecting)?,
                     ),
                 };
-                return Ok(BlockingStream::new(stream, session));
+                return Ok(BlockingConnection::new(stream, session));
             }
-            Err(error) if error.kind() == ErrorKind::TimedOut => failure = Failure::Connecting,
-            Err(error) => failure = Failure::Writing(error.kind()),
+            Err(error) if error.kind() == ErrorKind::TimedOut => failure = MigrateIoError::Connecting,
+            Err(error) => failure = MigrateIoError::Writing(error.kind()),
         }
     }
     Err(failure)

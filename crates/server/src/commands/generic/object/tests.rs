@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn strings_are_embedded_up_to_the_sizes_that_valkey_has() {
+fn strings_are_embedded_up_to_the_same_sizes_as_in_valkey() {
     // Length of the key, and of the longest string that is embstr beside it.
     let limits = [
         (1, 112),

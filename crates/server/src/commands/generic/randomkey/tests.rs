@@ -30,11 +30,11 @@ fn keyspace_of(keys: usize, expired: usize) -> Keyspace {
     keyspace
 }
 
-fn draws(keyspace: &Keyspace, keys: usize, count: usize) -> HashMap<usize, usize> {
+fn count_draws(keyspace: &Keyspace, keys: usize, count: usize) -> HashMap<usize, usize> {
     let mut seat = keyspace.slots.join().expect("a seat is free");
     let pass = seat.enter();
-    let search = Search {
-        reach: WalkAccess::Pass(&pass),
+    let search = RandomKeySearch {
+        access: WalkAccess::Pass(&pass),
         db: 0,
         keys: keys as u64,
         alive_at_ms: Some(2000),
@@ -42,7 +42,7 @@ fn draws(keyspace: &Keyspace, keys: usize, count: usize) -> HashMap<usize, usize
     };
     let mut drawn = HashMap::new();
     for _ in 0..count {
-        if let Some(name) = search.run() {
+        if let Some(name) = search.find_random_key() {
             let name = String::from_utf8_lossy(&name).parse().expect("keys are numbers");
             *drawn.entry(name).or_default() += 1;
         }
@@ -51,11 +51,11 @@ fn draws(keyspace: &Keyspace, keys: usize, count: usize) -> HashMap<usize, usize
 }
 
 #[test]
-fn every_key_comes_up_about_equally_often() {
+fn every_key_is_drawn_about_equally_often() {
     for keys in [2, 30, 2000] {
         let keyspace = keyspace_of(keys, 0);
         let mean = 200;
-        let drawn = draws(&keyspace, keys, mean * keys);
+        let drawn = count_draws(&keyspace, keys, mean * keys);
         assert_eq!(drawn.len(), keys, "all of {keys} keys come up");
         let (least, most) = (drawn.values().min(), drawn.values().max());
         assert!(
@@ -66,10 +66,10 @@ fn every_key_comes_up_about_equally_often() {
 }
 
 #[test]
-fn an_expired_key_never_comes_up() {
+fn an_expired_key_is_never_drawn() {
     for (keys, expired) in [(10, 9), (3000, 1500), (900, 899)] {
         let keyspace = keyspace_of(keys, expired);
-        let drawn = draws(&keyspace, keys, 300);
+        let drawn = count_draws(&keyspace, keys, 300);
         assert!(!drawn.is_empty(), "{} of {keys} keys are alive", keys - expired);
         assert!(
             drawn.keys().all(|name| *name >= expired),
@@ -79,30 +79,30 @@ fn an_expired_key_never_comes_up() {
 }
 
 #[test]
-fn nothing_comes_of_nothing() {
-    assert!(draws(&keyspace_of(0, 0), 0, 10).is_empty());
+fn an_empty_database_yields_no_key() {
+    assert!(count_draws(&keyspace_of(0, 0), 0, 10).is_empty());
     assert!(
-        draws(&keyspace_of(0, 0), 100_000, 10).is_empty(),
+        count_draws(&keyspace_of(0, 0), 100_000, 10).is_empty(),
         "the count may be out of date"
     );
-    assert!(draws(&keyspace_of(50, 50), 50, 10).is_empty());
-    assert!(draws(&keyspace_of(5000, 5000), 5000, 3).is_empty());
+    assert!(count_draws(&keyspace_of(50, 50), 50, 10).is_empty());
+    assert!(count_draws(&keyspace_of(5000, 5000), 5000, 3).is_empty());
 }
 
 /// What is met on the way and has expired is reported, so that somebody deletes it.
 #[test]
-fn expired_keys_on_the_way_are_reported_once() {
+fn expired_keys_found_by_a_search_are_reported_once() {
     let keyspace = keyspace_of(2, 2);
     let mut seat = keyspace.slots.join().expect("a seat is free");
     let pass = seat.enter();
-    let search = Search {
-        reach: WalkAccess::Pass(&pass),
+    let search = RandomKeySearch {
+        access: WalkAccess::Pass(&pass),
         db: 0,
         keys: 2,
         alive_at_ms: Some(2000),
         expired: RefCell::default(),
     };
-    assert_eq!(search.run(), None);
+    assert_eq!(search.find_random_key(), None);
     let names: Vec<Vec<u8>> = search.expired.into_inner().into_iter().collect();
     assert_eq!(names, [b"0", b"1"]);
 }

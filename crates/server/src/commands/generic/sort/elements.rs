@@ -11,14 +11,14 @@ use weft_values::set::SetView;
 use weft_values::sorted_set::SortedSetView;
 
 use crate::commands::error::CommandError;
-use crate::commands::list::stored::list_of;
-use crate::commands::set::set_view;
-use crate::commands::sorted_set::view_of;
+use crate::commands::list::stored::value_as_list;
+use crate::commands::set::value_as_set;
+use crate::commands::sorted_set::value_as_sorted_set;
 
 /// A collection that can be sorted.
-pub enum Source<'a> {
+pub enum SortSource<'a> {
     /// A missing key.
-    Nothing,
+    Missing,
     /// In list order.
     List(ListRef<'a>),
     /// Without order.
@@ -27,16 +27,16 @@ pub enum Source<'a> {
     SortedSet(SortedSetView<'a>),
 }
 
-impl<'a> Source<'a> {
+impl<'a> SortSource<'a> {
     /// The collection that a value is.
     ///
     /// # Errors
     /// `WRONGTYPE` when it cannot be sorted.
-    pub fn of(value: ValueRef<'a, Value>) -> Result<Self, CommandError> {
-        match type_of(value) {
-            Some(PackedKind::List) => list_of(value).map(Source::List),
-            Some(PackedKind::Set) => set_view(value).map(Source::Set),
-            Some(PackedKind::SortedSet) => view_of(value).map(Source::SortedSet),
+    pub fn from_value(value: ValueRef<'a, Value>) -> Result<Self, CommandError> {
+        match packed_kind(value) {
+            Some(PackedKind::List) => value_as_list(value).map(SortSource::List),
+            Some(PackedKind::Set) => value_as_set(value).map(SortSource::Set),
+            Some(PackedKind::SortedSet) => value_as_sorted_set(value).map(SortSource::SortedSet),
             _ => Err(CommandError::WRONG_TYPE),
         }
     }
@@ -44,25 +44,25 @@ impl<'a> Source<'a> {
     /// Number of elements.
     pub fn len(&self) -> usize {
         match self {
-            Source::Nothing => 0,
-            Source::List(list) => list.len(),
-            Source::Set(set) => set.len(),
-            Source::SortedSet(set) => set.len(),
+            SortSource::Missing => 0,
+            SortSource::List(list) => list.len(),
+            SortSource::Set(set) => set.len(),
+            SortSource::SortedSet(set) => set.len(),
         }
     }
 
     /// Copies the elements of a range, counted from the first or, `backwards`, from the last. A set, which has no
     /// order, is not read backwards.
-    pub fn window(&self, range: Range<usize>, backwards: bool) -> Elements {
-        let mut elements = Elements::default();
+    pub fn copy_range(&self, range: Range<usize>, is_reverse: bool) -> SortElements {
+        let mut elements = SortElements::default();
         let count = range.len();
         if count == 0 {
             return elements;
         }
         match self {
-            Source::Nothing => {}
-            Source::List(list) => {
-                let (start, direction) = match backwards {
+            SortSource::Missing => {}
+            SortSource::List(list) => {
+                let (start, direction) = match is_reverse {
                     true => (list.len() - 1 - range.start, Direction::Backward),
                     false => (range.start, Direction::Forward),
                 };
@@ -74,17 +74,17 @@ impl<'a> Source<'a> {
                     }
                 });
             }
-            Source::Set(set) => set
+            SortSource::Set(set) => set
                 .iter()
                 .skip(range.start)
                 .take(count)
                 .for_each(|member| elements.push(member)),
-            Source::SortedSet(set) => {
-                let ranks = match backwards {
+            SortSource::SortedSet(set) => {
+                let ranks = match is_reverse {
                     true => set.len() - range.end..set.len() - range.start,
                     false => range,
                 };
-                set.iter_ranks(ranks, backwards)
+                set.iter_ranks(ranks, is_reverse)
                     .for_each(|(member, _)| elements.push(member));
             }
         }
@@ -94,13 +94,13 @@ impl<'a> Source<'a> {
 
 /// Copies of elements, one behind the other.
 #[derive(Default)]
-pub struct Elements {
+pub struct SortElements {
     bytes: Vec<u8>,
     /// The end of each element.
     ends: Vec<usize>,
 }
 
-impl Elements {
+impl SortElements {
     /// Adds an element.
     pub fn push(&mut self, element: Element<'_>) {
         self.bytes.extend_from_slice(element.text(&mut [0; DECIMAL_MAX_BYTES]));
@@ -116,7 +116,7 @@ impl Elements {
     ///
     /// # Panics
     /// If there are not so many.
-    pub fn at(&self, index: usize) -> &[u8] {
+    pub fn element(&self, index: usize) -> &[u8] {
         let start = match index {
             0 => 0,
             _ => self.ends[index - 1],
@@ -126,12 +126,12 @@ impl Elements {
 
     /// All elements.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
-        (0..self.len()).map(|index| self.at(index))
+        (0..self.len()).map(|index| self.element(index))
     }
 }
 
 /// Returns the kind of a collection; `None` for other types.
-fn type_of(value: ValueRef<'_, Value>) -> Option<PackedKind> {
+fn packed_kind(value: ValueRef<'_, Value>) -> Option<PackedKind> {
     match value {
         ValueRef::Packed(packed) => match PackedKind::of(packed) {
             PackedKind::IntegerSet => Some(PackedKind::Set),

@@ -11,39 +11,39 @@
 //! to the first zero byte, as in Valkey.
 
 /// The bytes up to the first zero byte.
-pub fn text_of(bytes: &[u8]) -> &[u8] {
+pub fn c_string_prefix(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// The source of a value for BY or GET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern<'a> {
+pub enum SortPattern<'a> {
     /// The element itself.
     Element,
     /// Nothing.
     Nothing,
     /// The value of another key.
-    Key(KeyPattern<'a>),
+    Key(SortKeyPattern<'a>),
 }
 
 /// A pattern with a star.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyPattern<'a> {
+pub struct SortKeyPattern<'a> {
     prefix: &'a [u8],
     suffix: &'a [u8],
     /// The field, if the key is a hash.
     pub field: Option<&'a [u8]>,
 }
 
-impl<'a> Pattern<'a> {
+impl<'a> SortPattern<'a> {
     /// Understands a pattern; there are no wrong ones.
     pub fn parse(pattern: &'a [u8]) -> Self {
-        let text = text_of(pattern);
+        let text = c_string_prefix(pattern);
         if text == b"#" {
-            return Pattern::Element;
+            return SortPattern::Element;
         }
         let Some(star) = text.iter().position(|byte| *byte == b'*') else {
-            return Pattern::Nothing;
+            return SortPattern::Nothing;
         };
         let (prefix, rest) = (&pattern[..star], &pattern[star + 1..]);
         let arrow = text[star + 1..].windows(2).position(|two| two == b"->");
@@ -51,18 +51,18 @@ impl<'a> Pattern<'a> {
             Some(arrow) if text.len() > star + 1 + arrow + 2 => (&rest[..arrow], Some(&rest[arrow + 2..])),
             _ => (rest, None),
         };
-        Pattern::Key(KeyPattern { prefix, suffix, field })
+        SortPattern::Key(SortKeyPattern { prefix, suffix, field })
     }
 
     /// Returns `true` if a key must be read for it.
-    pub fn leads_to_a_key(&self) -> bool {
-        matches!(self, Pattern::Key(_))
+    pub fn has_key(&self) -> bool {
+        matches!(self, SortPattern::Key(_))
     }
 }
 
-impl KeyPattern<'_> {
+impl SortKeyPattern<'_> {
     /// Writes the name of the key for an element.
-    pub fn name_for(&self, element: &[u8], name: &mut Vec<u8>) {
+    pub fn write_key_name(&self, element: &[u8], name: &mut Vec<u8>) {
         name.clear();
         name.extend_from_slice(self.prefix);
         name.extend_from_slice(element);
@@ -94,27 +94,27 @@ mod tests {
             (b"o_*->\0f", b"o_X->\0f", None),
         ];
         for (pattern, expected, field) in cases {
-            let Pattern::Key(key) = Pattern::parse(pattern) else {
+            let SortPattern::Key(key) = SortPattern::parse(pattern) else {
                 panic!("{pattern:?} names no key");
             };
             let mut name = b"before".to_vec();
-            key.name_for(b"X", &mut name);
+            key.write_key_name(b"X", &mut name);
             assert_eq!(name, *expected, "{pattern:?}");
             assert_eq!(key.field, *field, "{pattern:?}");
         }
     }
 
     #[test]
-    fn patterns_that_name_no_key() {
+    fn patterns_without_a_key() {
         for (pattern, expected) in [
-            (&b"#"[..], Pattern::Element),
-            (b"#\0*", Pattern::Element),
-            (b"##", Pattern::Nothing),
-            (b"", Pattern::Nothing),
-            (b"nosort", Pattern::Nothing),
-            (b"a\0*", Pattern::Nothing),
+            (&b"#"[..], SortPattern::Element),
+            (b"#\0*", SortPattern::Element),
+            (b"##", SortPattern::Nothing),
+            (b"", SortPattern::Nothing),
+            (b"nosort", SortPattern::Nothing),
+            (b"a\0*", SortPattern::Nothing),
         ] {
-            assert_eq!(Pattern::parse(pattern), expected, "{pattern:?}");
+            assert_eq!(SortPattern::parse(pattern), expected, "{pattern:?}");
         }
     }
 }

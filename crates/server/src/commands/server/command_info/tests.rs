@@ -8,67 +8,67 @@ use weft_command_table::tables::TABLES;
 
 /// A reply as a tree. Sets of names are sorted, because their order has no meaning.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Reply {
+enum ReplyTree {
     Integer(i64),
     Simple(String),
     Bulk(String),
     Null,
     Error(String),
-    Array(Vec<Reply>),
-    Set(Vec<Reply>),
-    Map(Vec<Reply>),
+    Array(Vec<ReplyTree>),
+    Set(Vec<ReplyTree>),
+    Map(Vec<ReplyTree>),
 }
 
-impl Reply {
+impl ReplyTree {
     fn is_scalar(&self) -> bool {
-        !matches!(self, Reply::Array(_) | Reply::Set(_) | Reply::Map(_))
+        !matches!(self, ReplyTree::Array(_) | ReplyTree::Set(_) | ReplyTree::Map(_))
     }
 }
 
-impl std::fmt::Display for Reply {
+impl std::fmt::Display for ReplyTree {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let joined = |members: &[Reply]| members.iter().map(Reply::to_string).collect::<Vec<_>>().join(" ");
+        let joined = |members: &[ReplyTree]| members.iter().map(ReplyTree::to_string).collect::<Vec<_>>().join(" ");
         match self {
-            Reply::Integer(value) => write!(f, "{value}"),
-            Reply::Simple(text) => write!(f, "+{text}"),
-            Reply::Bulk(text) => write!(f, "{text:?}"),
-            Reply::Null => write!(f, "_"),
-            Reply::Error(text) => write!(f, "-{text}"),
-            Reply::Array(members) => write!(f, "[{}]", joined(members)),
-            Reply::Set(members) => write!(f, "<{}>", joined(members)),
-            Reply::Map(members) => write!(f, "{{{}}}", joined(members)),
+            ReplyTree::Integer(value) => write!(f, "{value}"),
+            ReplyTree::Simple(text) => write!(f, "+{text}"),
+            ReplyTree::Bulk(text) => write!(f, "{text:?}"),
+            ReplyTree::Null => write!(f, "_"),
+            ReplyTree::Error(text) => write!(f, "-{text}"),
+            ReplyTree::Array(members) => write!(f, "[{}]", joined(members)),
+            ReplyTree::Set(members) => write!(f, "<{}>", joined(members)),
+            ReplyTree::Map(members) => write!(f, "{{{}}}", joined(members)),
         }
     }
 }
 
 /// Parses the one RESP3 reply in `bytes`.
-fn parsed(bytes: &[u8]) -> Reply {
+fn parse_reply(bytes: &[u8]) -> ReplyTree {
     let mut rest = bytes;
     let reply = next_reply(&mut rest);
     assert_eq!(rest.escape_ascii().to_string(), "", "one reply and no more");
     reply
 }
 
-fn next_reply(rest: &mut &[u8]) -> Reply {
+fn next_reply(rest: &mut &[u8]) -> ReplyTree {
     let header = String::from_utf8(next_bytes(rest, None)).expect("a header is text");
     let (kind, value) = header.split_at(1);
     let len = || value.parse::<usize>().expect("a length");
-    let mut members = |count: usize| -> Vec<Reply> { (0..count).map(|_| next_reply(rest)).collect() };
+    let mut members = |count: usize| -> Vec<ReplyTree> { (0..count).map(|_| next_reply(rest)).collect() };
     match kind {
-        "*" => Reply::Array(members(len())),
-        "%" => Reply::Map(members(2 * len())),
+        "*" => ReplyTree::Array(members(len())),
+        "%" => ReplyTree::Map(members(2 * len())),
         "~" => {
             let mut members = members(len());
-            if members.iter().all(Reply::is_scalar) {
+            if members.iter().all(ReplyTree::is_scalar) {
                 members.sort();
             }
-            Reply::Set(members)
+            ReplyTree::Set(members)
         }
-        "$" => Reply::Bulk(String::from_utf8(next_bytes(rest, Some(len()))).expect("replies here are text")),
-        "+" => Reply::Simple(value.to_owned()),
-        "-" => Reply::Error(value.to_owned()),
-        ":" => Reply::Integer(value.parse().expect("an integer")),
-        "_" => Reply::Null,
+        "$" => ReplyTree::Bulk(String::from_utf8(next_bytes(rest, Some(len()))).expect("replies here are text")),
+        "+" => ReplyTree::Simple(value.to_owned()),
+        "-" => ReplyTree::Error(value.to_owned()),
+        ":" => ReplyTree::Integer(value.parse().expect("an integer")),
+        "_" => ReplyTree::Null,
         other => panic!("no reply of these commands begins with {other}"),
     }
 }
@@ -102,7 +102,7 @@ fn full_registry() -> Registry<()> {
 }
 
 /// Runs a request whose first two words are a COMMAND subcommand.
-fn run(registry: &Registry<()>, words: &[&str]) -> Reply {
+fn run_subcommand(registry: &Registry<()>, words: &[&str]) -> ReplyTree {
     let mut bytes = Vec::new();
     let mut out = weft_resp::Reply::new(&mut bytes, Protocol::Resp3);
     match words.get(1).copied() {
@@ -119,41 +119,41 @@ fn run(registry: &Registry<()>, words: &[&str]) -> Reply {
         }
         Some(other) => panic!("no such subcommand: {other}"),
     }
-    parsed(&bytes)
+    parse_reply(&bytes)
 }
 
 /// Runs a line of a recording. `""` stands for an empty word.
-fn run_line(registry: &Registry<()>, line: &str) -> Reply {
+fn run_line(registry: &Registry<()>, line: &str) -> ReplyTree {
     let words: Vec<&str> = line
         .split(' ')
         .map(|word| if word == "\"\"" { "" } else { word })
         .collect();
-    run(registry, &words)
+    run_subcommand(registry, &words)
 }
 
 /// Returns the lines of a recording, each a request and its reply.
-fn recorded(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+fn recorded_requests(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
     text.lines()
         .map(|line| line.split_once(" => ").expect("a recorded line has a reply"))
 }
 
 /// Replaces the texts that are Weft's own, and sorts the parts that have no order.
-fn normalized(reply: Reply) -> Reply {
-    let prose = || Reply::Bulk("…".to_owned());
-    let members = |members: Vec<Reply>| members.into_iter().map(normalized).collect();
+fn normalize(reply: ReplyTree) -> ReplyTree {
+    let prose = || ReplyTree::Bulk("…".to_owned());
+    let members = |members: Vec<ReplyTree>| members.into_iter().map(normalize).collect();
     match reply {
-        Reply::Array(rows) => Reply::Array(members(rows)),
-        Reply::Set(rows) => Reply::Set(members(rows)),
-        Reply::Map(mut fields) => {
+        ReplyTree::Array(rows) => ReplyTree::Array(members(rows)),
+        ReplyTree::Set(rows) => ReplyTree::Set(members(rows)),
+        ReplyTree::Map(mut fields) => {
             for pair in fields.chunks_exact_mut(2) {
-                let [Reply::Bulk(name), value] = pair else {
+                let [ReplyTree::Bulk(name), value] = pair else {
                     continue;
                 };
                 match (name.as_str(), value) {
-                    ("summary" | "complexity" | "notes", value @ Reply::Bulk(_)) => *value = prose(),
-                    ("history", Reply::Set(changes)) => {
+                    ("summary" | "complexity" | "notes", value @ ReplyTree::Bulk(_)) => *value = prose(),
+                    ("history", ReplyTree::Set(changes)) => {
                         for change in changes {
-                            let Reply::Array(change) = change else {
+                            let ReplyTree::Array(change) = change else {
                                 panic!("a change is an array")
                             };
                             change[1] = prose();
@@ -162,25 +162,25 @@ fn normalized(reply: Reply) -> Reply {
                     _ => {}
                 }
             }
-            Reply::Map(members(fields))
+            ReplyTree::Map(members(fields))
         }
         other => other,
     }
 }
 
 #[test]
-fn replies_are_those_of_valkey_but_for_the_prose() {
+fn replies_equal_those_of_valkey_except_for_the_documentation() {
     let registry = full_registry();
-    for (line, expected) in recorded(include_str!("recorded.txt")) {
-        assert_eq!(normalized(run_line(&registry, line)).to_string(), expected, "{line}");
+    for (line, expected) in recorded_requests(include_str!("recorded.txt")) {
+        assert_eq!(normalize(run_line(&registry, line)).to_string(), expected, "{line}");
     }
 }
 
 #[test]
-fn keys_and_their_flags_are_those_that_valkey_finds() {
+fn keys_and_their_flags_equal_those_of_valkey() {
     let registry = full_registry();
     let mut count = 0;
-    for (line, expected) in recorded(include_str!("recorded_keys.txt")) {
+    for (line, expected) in recorded_requests(include_str!("recorded_keys.txt")) {
         let reply = run_line(&registry, &format!("command getkeysandflags {line}"));
         assert_eq!(reply.to_string(), expected, "{line}");
         count += 1;
@@ -191,31 +191,37 @@ fn keys_and_their_flags_are_those_that_valkey_finds() {
 #[test]
 fn all_commands_are_listed_once_and_described_in_the_same_order() {
     let registry = full_registry();
-    let Reply::Array(rows) = run(&registry, &["command"]) else {
+    let ReplyTree::Array(rows) = run_subcommand(&registry, &["command"]) else {
         panic!("COMMAND replies with an array")
     };
-    let Reply::Map(docs) = run(&registry, &["command", "docs"]) else {
+    let ReplyTree::Map(docs) = run_subcommand(&registry, &["command", "docs"]) else {
         panic!("COMMAND DOCS replies with a map")
     };
-    let Reply::Array(names) = run(&registry, &["command", "list"]) else {
+    let ReplyTree::Array(names) = run_subcommand(&registry, &["command", "list"]) else {
         panic!("COMMAND LIST replies with an array")
     };
-    let described: Vec<&Reply> = rows
+    let described: Vec<&ReplyTree> = rows
         .iter()
         .map(|row| match row {
-            Reply::Array(fields) => &fields[0],
+            ReplyTree::Array(fields) => &fields[0],
             other => panic!("a row is an array, not {other}"),
         })
         .collect();
-    let documented: Vec<&Reply> = docs.iter().step_by(2).collect();
+    let documented: Vec<&ReplyTree> = docs.iter().step_by(2).collect();
     assert_eq!(described, documented);
     assert_eq!(names.len(), registry.commands().len());
-    assert_eq!(run(&registry, &["command", "info"]), Reply::Array(rows.clone()));
-    assert_eq!(run(&registry, &["command", "count"]), Reply::Integer(rows.len() as i64));
+    assert_eq!(
+        run_subcommand(&registry, &["command", "info"]),
+        ReplyTree::Array(rows.clone())
+    );
+    assert_eq!(
+        run_subcommand(&registry, &["command", "count"]),
+        ReplyTree::Integer(rows.len() as i64)
+    );
 }
 
 #[test]
-fn clients_see_only_what_has_a_handler() {
+fn only_commands_with_a_handler_are_listed() {
     let mut registry = Registry::new(&[("get", ()), ("config|get", ()), ("config|help", ()), ("set", ())]);
     assert_eq!(run_line(&registry, "command count").to_string(), "3");
     assert_eq!(
@@ -227,7 +233,7 @@ fn clients_see_only_what_has_a_handler() {
     registry.rename(b"get", b"").expect("GET exists");
     registry.rename(b"set", b"put").expect("SET exists");
     assert_eq!(run_line(&registry, "command info get set").to_string(), "[_ _]");
-    let Reply::Array(rows) = run_line(&registry, "command info put") else {
+    let ReplyTree::Array(rows) = run_line(&registry, "command info put") else {
         panic!("COMMAND INFO is an array")
     };
     assert!(

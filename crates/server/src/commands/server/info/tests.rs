@@ -2,34 +2,32 @@
 
 use super::*;
 
-fn names(words: &[&str]) -> Vec<&'static str> {
-    wanted(words.iter().map(|word| word.as_bytes()))
+fn section_names(words: &[&str]) -> Vec<&'static str> {
+    parse_sections(words.iter().map(|word| word.as_bytes()))
         .iter()
         .map(|section| section.name())
         .collect()
 }
 
 #[test]
-fn sections_come_once_and_in_their_own_order_whatever_the_words_say() {
-    assert_eq!(names(&["clients", "SERVER", "server"]), ["server", "clients"]);
-    assert_eq!(names(&["nosuch"]), [""; 0]);
-    assert_eq!(names(&[]), names(&["default"]));
-    assert_eq!(names(&["all", "server", "everything"]).len(), Section::ALL.len());
-    assert!(!names(&[]).contains(&"commandstats"));
-    assert!(!names(&["everything"]).contains(&"debug"));
-    assert_eq!(names(&["Debug"]), ["debug"]);
-    assert!(names(&["default", "commandstats"]).contains(&"commandstats"));
+fn sections_are_listed_once_in_a_fixed_order() {
+    assert_eq!(section_names(&["clients", "SERVER", "server"]), ["server", "clients"]);
+    assert_eq!(section_names(&["nosuch"]), [""; 0]);
+    assert_eq!(section_names(&[]), section_names(&["default"]));
+    assert_eq!(
+        section_names(&["all", "server", "everything"]).len(),
+        InfoSection::ALL.len()
+    );
+    assert!(!section_names(&[]).contains(&"commandstats"));
+    assert!(!section_names(&["everything"]).contains(&"debug"));
+    assert_eq!(section_names(&["Debug"]), ["debug"]);
+    assert!(section_names(&["default", "commandstats"]).contains(&"commandstats"));
 }
 
 #[test]
-fn figures_of_workers_add_up() {
-    let part = |numbers: [u64; 7]| {
-        numbers
-            .into_iter()
-            .flat_map(u64::to_le_bytes)
-            .collect::<TransactionPart>()
-    };
-    let total = total(&[part([1, 4, 1 << 40, 9, 7, 3, 1]), part([2, 3, 5, 2, 6, 300, 2])]);
+fn figures_of_workers_are_summed() {
+    let part = |numbers: [u64; 7]| numbers.into_iter().flat_map(u64::to_le_bytes).collect::<WorkerAnswer>();
+    let total = sum_client_figures(&[part([1, 4, 1 << 40, 9, 7, 3, 1]), part([2, 3, 5, 2, 6, 300, 2])]);
     assert_eq!(
         total,
         ClientFigures {

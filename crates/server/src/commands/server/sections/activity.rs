@@ -14,15 +14,15 @@ use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::ReplicationState;
 use crate::state::Server;
 
-use super::lines::Lines;
+use super::lines::InfoLines;
 use super::replication;
 
-pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
+pub(super) fn persistence_lines(server: &Server, lines: &mut InfoLines) {
     let state = server.replication.state_bits();
     let is_loading =
         state.contains(ReplicationState::LOADING) || server.persistence.dumps.is_loading.load(Ordering::Relaxed);
-    lines.put("loading", u8::from(is_loading));
-    lines.put(
+    lines.push_field("loading", u8::from(is_loading));
+    lines.push_field(
         "async_loading",
         u8::from(state.contains(ReplicationState::LOADING_IN_STAGING)),
     );
@@ -35,31 +35,31 @@ pub(super) fn persistence_lines(server: &Server, lines: &mut Lines) {
 }
 
 /// Adds the fields of RDB files and of the running snapshot.
-fn snapshot_lines(server: &Server, lines: &mut Lines) {
+fn snapshot_lines(server: &Server, lines: &mut InfoLines) {
     let dumps = &server.persistence.dumps;
     // A snapshot's before-images take the place of Valkey's copy-on-write memory.
     let kept_bytes = server.keyspace.before_images.kept_bytes();
-    lines.put("current_cow_peak", kept_bytes);
-    lines.put("current_cow_size", kept_bytes);
-    lines.put("current_cow_size_age", 0);
+    lines.push_field("current_cow_peak", kept_bytes);
+    lines.push_field("current_cow_size", kept_bytes);
+    lines.push_field("current_cow_size_age", 0);
     let running = &server.persistence.snapshot;
     let keys_done = running.keys_done.load(Ordering::Relaxed);
     let keys_total = running.keys_total.load(Ordering::Relaxed);
     let percent = 100.0 * keys_done as f64 / keys_total.max(1) as f64;
-    lines.put("current_fork_perc", format!("{percent:.2}"));
-    lines.put("current_save_keys_processed", keys_done);
-    lines.put("current_save_keys_total", keys_total);
+    lines.push_field("current_fork_perc", format!("{percent:.2}"));
+    lines.push_field("current_save_keys_processed", keys_done);
+    lines.push_field("current_save_keys_total", keys_total);
     let changes = dumps.unsaved_changes(server.stats.metrics.sum(Counter::Dirty));
-    lines.put("rdb_changes_since_last_save", changes);
+    lines.push_field("rdb_changes_since_last_save", changes);
     let dumping = matches!(
         running.purpose(),
         Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas)
     );
-    lines.put("rdb_bgsave_in_progress", u8::from(dumping));
-    lines.put("rdb_last_save_time", dumps.last_save_s.load(Ordering::Relaxed));
+    lines.push_field("rdb_bgsave_in_progress", u8::from(dumping));
+    lines.push_field("rdb_last_save_time", dumps.last_save_s.load(Ordering::Relaxed));
     let failed = dumps.has_last_save_failed.load(Ordering::Relaxed);
-    lines.put("rdb_last_bgsave_status", if failed { "err" } else { "ok" });
-    lines.put(
+    lines.push_field("rdb_last_bgsave_status", if failed { "err" } else { "ok" });
+    lines.push_field(
         "rdb_last_bgsave_time_sec",
         dumps.last_duration_s.load(Ordering::Relaxed),
     );
@@ -67,29 +67,29 @@ fn snapshot_lines(server: &Server, lines: &mut Lines) {
         .started_s(SnapshotPurpose::RdbFile)
         .or(running.started_s(SnapshotPurpose::Replicas));
     let current_s = since_s.map_or(-1, |since_s| (unix_ms() / 1000) as i64 - since_s as i64);
-    lines.put("rdb_current_bgsave_time_sec", current_s);
-    lines.put("rdb_saves", dumps.saves.load(Ordering::Relaxed));
-    lines.put(
+    lines.push_field("rdb_current_bgsave_time_sec", current_s);
+    lines.push_field("rdb_saves", dumps.saves.load(Ordering::Relaxed));
+    lines.push_field(
         "rdb_last_cow_size",
         dumps.last_before_image_bytes.load(Ordering::Relaxed),
     );
     let (expired, loaded) = (&dumps.keys_expired, &dumps.keys_loaded);
-    lines.put("rdb_last_load_keys_expired", expired.load(Ordering::Relaxed));
-    lines.put("rdb_last_load_keys_loaded", loaded.load(Ordering::Relaxed));
+    lines.push_field("rdb_last_load_keys_expired", expired.load(Ordering::Relaxed));
+    lines.push_field("rdb_last_load_keys_loaded", loaded.load(Ordering::Relaxed));
 }
 
 /// Adds the fields of the append-only file that are there whether it is on or off.
-fn append_only_lines(server: &Server, lines: &mut Lines) {
+fn append_only_lines(server: &Server, lines: &mut InfoLines) {
     let aof = &server.persistence.aof;
     let number = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
     let word = |failed: &AtomicBool| if failed.load(Ordering::Relaxed) { "err" } else { "ok" };
-    lines.put("aof_enabled", u8::from(aof.state() != AofState::Off));
-    lines.put("aof_rewrite_in_progress", u8::from(number(&aof.rewriting_since_s) > 0));
-    lines.put(
+    lines.push_field("aof_enabled", u8::from(aof.state() != AofState::Off));
+    lines.push_field("aof_rewrite_in_progress", u8::from(number(&aof.rewriting_since_s) > 0));
+    lines.push_field(
         "aof_rewrite_scheduled",
         u8::from(aof.is_rewrite_scheduled.load(Ordering::Relaxed)),
     );
-    lines.put(
+    lines.push_field(
         "aof_last_rewrite_time_sec",
         aof.last_rewrite_s.load(Ordering::Relaxed) - 1,
     );
@@ -97,12 +97,12 @@ fn append_only_lines(server: &Server, lines: &mut Lines) {
         0 => -1,
         since_s => (unix_ms() / 1000) as i64 - since_s as i64,
     };
-    lines.put("aof_current_rewrite_time_sec", rewriting_s);
-    lines.put("aof_last_bgrewrite_status", word(&aof.last_rewrite_failed));
-    lines.put("aof_rewrites", number(&aof.rewrites));
-    lines.put("aof_rewrites_consecutive_failures", number(&aof.failures));
-    lines.put("aof_last_write_status", word(&aof.is_failing));
-    lines.zeroes(&[
+    lines.push_field("aof_current_rewrite_time_sec", rewriting_s);
+    lines.push_field("aof_last_bgrewrite_status", word(&aof.last_rewrite_failed));
+    lines.push_field("aof_rewrites", number(&aof.rewrites));
+    lines.push_field("aof_rewrites_consecutive_failures", number(&aof.failures));
+    lines.push_field("aof_last_write_status", word(&aof.is_failing));
+    lines.push_zero_fields(&[
         "aof_last_cow_size",
         "module_fork_in_progress",
         "module_fork_last_cow_size",
@@ -111,45 +111,48 @@ fn append_only_lines(server: &Server, lines: &mut Lines) {
 }
 
 /// Adds the sizes of the append-only file, if it is on.
-fn append_only_size_lines(server: &Server, lines: &mut Lines) {
+fn append_only_size_lines(server: &Server, lines: &mut InfoLines) {
     let aof = &server.persistence.aof;
     let number = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
     if aof.state() == AofState::Off {
         return;
     }
-    lines.put("aof_current_size", number(&aof.current_bytes));
-    lines.put("aof_base_size", number(&aof.base_bytes));
-    lines.put("aof_pending_rewrite", 0);
-    lines.put("aof_buffer_length", number(&aof.buffered_bytes));
-    lines.put("aof_pending_bio_fsync", number(&aof.pending_syncs));
+    lines.push_field("aof_current_size", number(&aof.current_bytes));
+    lines.push_field("aof_base_size", number(&aof.base_bytes));
+    lines.push_field("aof_pending_rewrite", 0);
+    lines.push_field("aof_buffer_length", number(&aof.buffered_bytes));
+    lines.push_field("aof_pending_bio_fsync", number(&aof.pending_syncs));
     // The log thread waits for the disk, and no thread waits for the log thread.
-    lines.put("aof_delayed_fsync", 0);
+    lines.push_field("aof_delayed_fsync", 0);
 }
 
-pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
+pub(super) fn stats_lines(server: &Server, lines: &mut InfoLines) {
     traffic_lines(server, lines);
     key_lines(server, lines);
-    lines.put(
+    lines.push_field(
         "pubsub_channels",
         server.clients.pubsub.channel_count(ChannelNamespace::Channels),
     );
-    lines.put("pubsub_patterns", server.clients.pubsub.pattern_count());
-    lines.put(
+    lines.push_field("pubsub_patterns", server.clients.pubsub.pattern_count());
+    lines.push_field(
         "pubsubshard_channels",
         server.clients.pubsub.channel_count(ChannelNamespace::ShardChannels),
     );
     // The server never forks. The moment of a snapshot takes the place of a fork.
-    lines.put(
+    lines.push_field(
         "latest_fork_usec",
         server.persistence.snapshot.pause_us.load(Ordering::Relaxed),
     );
-    lines.put(
+    lines.push_field(
         "total_forks",
         server.persistence.snapshot.snapshots_started.load(Ordering::Relaxed),
     );
-    lines.put("migrate_cached_sockets", crate::commands::generic::migrate::kept());
-    lines.put("slave_expires_tracked_keys", server.keyspace.local_expiry.len());
-    lines.zeroes(&[
+    lines.push_field(
+        "migrate_cached_sockets",
+        crate::commands::generic::migrate::cached_connections(),
+    );
+    lines.push_field("slave_expires_tracked_keys", server.keyspace.local_expiry.len());
+    lines.push_zero_fields(&[
         "active_defrag_hits",
         "active_defrag_misses",
         "active_defrag_key_hits",
@@ -157,93 +160,93 @@ pub(super) fn stats_lines(server: &Server, lines: &mut Lines) {
         "total_active_defrag_time",
         "current_active_defrag_time",
     ]);
-    lines.put("tracking_total_keys", server.clients.tracking.key_count());
-    lines.put("tracking_total_items", server.clients.tracking.pair_count());
-    lines.put("tracking_total_prefixes", server.clients.tracking.prefix_count());
+    lines.push_field("tracking_total_keys", server.clients.tracking.key_count());
+    lines.push_field("tracking_total_items", server.clients.tracking.pair_count());
+    lines.push_field("tracking_total_prefixes", server.clients.tracking.prefix_count());
     let unexpected = &server.replication.unexpected_errors;
-    lines.put("unexpected_error_replies", unexpected.load(Ordering::Relaxed));
+    lines.push_field("unexpected_error_replies", unexpected.load(Ordering::Relaxed));
     loop_lines(server, lines);
     let denied = |counter| server.stats.metrics.sum(counter);
-    lines.put("acl_access_denied_auth", denied(Counter::DeniedAuth));
-    lines.put("acl_access_denied_cmd", denied(Counter::DeniedCommand));
-    lines.put("acl_access_denied_key", denied(Counter::DeniedKey));
-    lines.put("acl_access_denied_channel", denied(Counter::DeniedChannel));
-    lines.put("acl_access_denied_tls_cert", denied(Counter::DeniedCertificate));
-    lines.put("acl_access_denied_db", denied(Counter::DeniedDatabase));
+    lines.push_field("acl_access_denied_auth", denied(Counter::DeniedAuth));
+    lines.push_field("acl_access_denied_cmd", denied(Counter::DeniedCommand));
+    lines.push_field("acl_access_denied_key", denied(Counter::DeniedKey));
+    lines.push_field("acl_access_denied_channel", denied(Counter::DeniedChannel));
+    lines.push_field("acl_access_denied_tls_cert", denied(Counter::DeniedCertificate));
+    lines.push_field("acl_access_denied_db", denied(Counter::DeniedDatabase));
 }
 
-fn traffic_lines(server: &Server, lines: &mut Lines) {
+fn traffic_lines(server: &Server, lines: &mut InfoLines) {
     let metrics = &server.stats.metrics;
     let rates = &server.stats.history.rates;
     let kilobytes = |rate| format!("{:.2}", rates.per_second(rate) / 1024.0);
-    lines.put("total_connections_received", metrics.sum(Counter::ConnectionsReceived));
-    lines.put("total_commands_processed", metrics.commands_processed());
-    lines.put(
+    lines.push_field("total_connections_received", metrics.sum(Counter::ConnectionsReceived));
+    lines.push_field("total_commands_processed", metrics.commands_processed());
+    lines.push_field(
         "instantaneous_ops_per_sec",
         rates.per_second(Rate::Commands).round() as u64,
     );
-    lines.put("total_net_input_bytes", metrics.sum(Counter::NetInputBytes));
-    lines.put("total_net_output_bytes", metrics.sum(Counter::NetOutputBytes));
-    lines.put(
+    lines.push_field("total_net_input_bytes", metrics.sum(Counter::NetInputBytes));
+    lines.push_field("total_net_output_bytes", metrics.sum(Counter::NetOutputBytes));
+    lines.push_field(
         "total_net_repl_input_bytes",
         server.replication.input_bytes.load(Ordering::Relaxed),
     );
-    lines.put(
+    lines.push_field(
         "total_net_repl_output_bytes",
         server.replication.replicas.output_bytes.load(Ordering::Relaxed),
     );
-    lines.zeroes(&[
+    lines.push_zero_fields(&[
         "total_net_cluster_slot_import_bytes",
         "total_net_cluster_slot_export_bytes",
     ]);
-    lines.put("instantaneous_input_kbps", kilobytes(Rate::Input));
-    lines.put("instantaneous_output_kbps", kilobytes(Rate::Output));
-    lines.put("instantaneous_input_repl_kbps", "0.00");
-    lines.put("instantaneous_output_repl_kbps", "0.00");
-    lines.put("rejected_connections", metrics.sum(Counter::ConnectionsRejected));
+    lines.push_field("instantaneous_input_kbps", kilobytes(Rate::Input));
+    lines.push_field("instantaneous_output_kbps", kilobytes(Rate::Output));
+    lines.push_field("instantaneous_input_repl_kbps", "0.00");
+    lines.push_field("instantaneous_output_repl_kbps", "0.00");
+    lines.push_field("rejected_connections", metrics.sum(Counter::ConnectionsRejected));
     let replicas = &server.replication.replicas;
-    lines.put("sync_full", replicas.full_syncs.load(Ordering::Relaxed));
-    lines.put("sync_partial_ok", replicas.partial_syncs.load(Ordering::Relaxed));
-    lines.put(
+    lines.push_field("sync_full", replicas.full_syncs.load(Ordering::Relaxed));
+    lines.push_field("sync_partial_ok", replicas.partial_syncs.load(Ordering::Relaxed));
+    lines.push_field(
         "sync_partial_err",
         replicas.partial_syncs_refused.load(Ordering::Relaxed),
     );
 }
 
-fn key_lines(server: &Server, lines: &mut Lines) {
+fn key_lines(server: &Server, lines: &mut InfoLines) {
     let metrics = &server.stats.metrics;
-    lines.put("expired_keys", metrics.sum(Counter::ExpiredKeys));
-    lines.put("expired_fields", metrics.sum(Counter::ExpiredFields));
+    lines.push_field("expired_keys", metrics.sum(Counter::ExpiredKeys));
+    lines.push_field("expired_fields", metrics.sum(Counter::ExpiredFields));
     // Due keys are found by an index, so none is missed and there is no share of stale keys to estimate.
-    lines.put("expired_stale_perc", "0.00");
-    lines.put("expired_keys_with_volatile_items_stale_perc", "0.00");
-    lines.put("expired_time_cap_reached_count", 0);
-    lines.put(
+    lines.push_field("expired_stale_perc", "0.00");
+    lines.push_field("expired_keys_with_volatile_items_stale_perc", "0.00");
+    lines.push_field("expired_time_cap_reached_count", 0);
+    lines.push_field(
         "expire_cycle_cpu_milliseconds",
         metrics.sum(Counter::ExpiryNs) / 1_000_000,
     );
-    lines.put("evicted_keys", metrics.sum(Counter::EvictedKeys));
-    lines.put("evicted_clients", metrics.sum(Counter::EvictedClients));
-    lines.put("evicted_scripts", server.scripting.cache.evicted());
+    lines.push_field("evicted_keys", metrics.sum(Counter::EvictedKeys));
+    lines.push_field("evicted_clients", metrics.sum(Counter::EvictedClients));
+    lines.push_field("evicted_scripts", server.scripting.cache.evicted());
     let (total_us, current_us) = server.memory.exceeded_us();
-    lines.put("total_eviction_exceeded_time", total_us / 1000);
-    lines.put("current_eviction_exceeded_time", current_us / 1000);
-    lines.put("keyspace_hits", metrics.sum(Counter::KeyspaceHits));
-    lines.put("keyspace_misses", metrics.sum(Counter::KeyspaceMisses));
+    lines.push_field("total_eviction_exceeded_time", total_us / 1000);
+    lines.push_field("current_eviction_exceeded_time", current_us / 1000);
+    lines.push_field("keyspace_hits", metrics.sum(Counter::KeyspaceHits));
+    lines.push_field("keyspace_misses", metrics.sum(Counter::KeyspaceMisses));
 }
 
-fn loop_lines(server: &Server, lines: &mut Lines) {
+fn loop_lines(server: &Server, lines: &mut InfoLines) {
     let metrics = &server.stats.metrics;
     let rates = &server.stats.history.rates;
     let (reads, writes) = (metrics.sum(Counter::Reads), metrics.sum(Counter::Writes));
-    lines.put("total_error_replies", metrics.sum(Counter::ErrorReplies));
-    lines.put("dump_payload_sanitizations", 0);
-    lines.put("total_reads_processed", reads);
-    lines.put("total_writes_processed", writes);
+    lines.push_field("total_error_replies", metrics.sum(Counter::ErrorReplies));
+    lines.push_field("dump_payload_sanitizations", 0);
+    lines.push_field("total_reads_processed", reads);
+    lines.push_field("total_writes_processed", writes);
     // Every worker is an I/O thread, and there are no others.
-    lines.put("io_threaded_reads_processed", reads);
-    lines.put("io_threaded_writes_processed", writes);
-    lines.zeroes(&[
+    lines.push_field("io_threaded_reads_processed", reads);
+    lines.push_field("io_threaded_writes_processed", writes);
+    lines.push_zero_fields(&[
         "io_threaded_freed_objects",
         "io_threaded_accept_processed",
         "io_threaded_poll_processed",
@@ -260,21 +263,21 @@ fn loop_lines(server: &Server, lines: &mut Lines) {
             Counter::OutputBufferDisconnections,
         ),
     ] {
-        lines.put(name, metrics.sum(counter));
+        lines.push_field(name, metrics.sum(counter));
     }
-    lines.zeroes(&["reply_buffer_shrinks", "reply_buffer_expands"]);
-    lines.put("eventloop_cycles", metrics.sum(Counter::Batches));
-    lines.put("eventloop_duration_sum", metrics.sum(Counter::BusyNs) / 1000);
-    lines.put("eventloop_duration_cmd_sum", metrics.command_nanoseconds() / 1000);
+    lines.push_zero_fields(&["reply_buffer_shrinks", "reply_buffer_expands"]);
+    lines.push_field("eventloop_cycles", metrics.sum(Counter::Batches));
+    lines.push_field("eventloop_duration_sum", metrics.sum(Counter::BusyNs) / 1000);
+    lines.push_field("eventloop_duration_cmd_sum", metrics.command_nanoseconds() / 1000);
     let batches = rates.per_second(Rate::Batches);
     let busy_us = rates.per_second(Rate::BusyNs) / 1000.0;
-    lines.put("instantaneous_eventloop_cycles_per_sec", batches.round() as u64);
+    lines.push_field("instantaneous_eventloop_cycles_per_sec", batches.round() as u64);
     let per_batch_us = if batches > 0.0 { busy_us / batches } else { 0.0 };
-    lines.put("instantaneous_eventloop_duration_usec", per_batch_us.round() as u64);
+    lines.push_field("instantaneous_eventloop_duration_usec", per_batch_us.round() as u64);
 }
 
-pub(super) fn cpu_lines(server: &Server, lines: &mut Lines) {
-    let mut put = |name: &str, seconds: f64| lines.put(name, format!("{seconds:.6}"));
+pub(super) fn cpu_lines(server: &Server, lines: &mut InfoLines) {
+    let mut put = |name: &str, seconds: f64| lines.push_field(name, format!("{seconds:.6}"));
     let all = process::cpu();
     let children = process::cpu_of_children();
     let main = process::cpu_of_main_thread().unwrap_or_default();
@@ -289,7 +292,7 @@ pub(super) fn cpu_lines(server: &Server, lines: &mut Lines) {
     put("used_active_time_main_thread", busy_s);
 }
 
-pub(super) fn command_lines(server: &Server, lines: &mut Lines) {
+pub(super) fn command_lines(server: &Server, lines: &mut InfoLines) {
     for command in registry().commands() {
         let figures = server.stats.metrics.command(command.id as usize);
         if figures.calls + figures.rejected + figures.failed == 0 {
@@ -300,7 +303,7 @@ pub(super) fn command_lines(server: &Server, lines: &mut Lines) {
             0 => 0.0,
             calls => us as f64 / calls as f64,
         };
-        lines.put(
+        lines.push_field(
             &format!("cmdstat_{}", command.full_name),
             format_args!(
                 "calls={},usec={us},usec_per_call={us_per_call:.2},rejected_calls={},failed_calls={}",
@@ -310,14 +313,14 @@ pub(super) fn command_lines(server: &Server, lines: &mut Lines) {
     }
 }
 
-pub(super) fn error_lines(server: &Server, lines: &mut Lines) {
+pub(super) fn error_lines(server: &Server, lines: &mut InfoLines) {
     for (code, count) in server.stats.errors.all() {
         let name = format!("errorstat_{}", String::from_utf8_lossy(&code));
-        lines.put(&name, format_args!("count={count}"));
+        lines.push_field(&name, format_args!("count={count}"));
     }
 }
 
-pub(super) fn latency_lines(server: &Server, lines: &mut Lines) {
+pub(super) fn latency_lines(server: &Server, lines: &mut InfoLines) {
     let percentiles = server.config.percentiles();
     for command in registry().commands() {
         let Some(histogram) = server.stats.metrics.histogram(command.id as usize) else {
@@ -330,17 +333,17 @@ pub(super) fn latency_lines(server: &Server, lines: &mut Lines) {
                 format!("p{percentile}={us:.3}")
             })
             .collect();
-        lines.put(
+        lines.push_field(
             &format!("latency_percentiles_usec_{}", command.full_name),
             values.join(","),
         );
     }
 }
 
-pub(super) fn weft_lines(server: &Server, lines: &mut Lines) {
+pub(super) fn weft_lines(server: &Server, lines: &mut InfoLines) {
     let metrics = &server.stats.metrics;
-    lines.put("weft_workers", server.workers.len());
-    lines.put(
+    lines.push_field("weft_workers", server.workers.len());
+    lines.push_field(
         "weft_workers_active",
         server.lifecycle.active_workers.load(Ordering::Relaxed),
     );
@@ -348,35 +351,35 @@ pub(super) fn weft_lines(server: &Server, lines: &mut Lines) {
     let clients: Vec<String> = clients
         .map(|worker| worker.connections.load(Ordering::Relaxed).to_string())
         .collect();
-    lines.put("weft_worker_clients", clients.join(","));
-    lines.put("weft_tunings", server.lifecycle.tunings.load(Ordering::Relaxed));
-    lines.put("weft_batches", metrics.sum(Counter::Batches));
-    lines.put("weft_prefetch_batches", metrics.sum(Counter::PrefetchBatches));
-    lines.put("weft_prefetch_entries", metrics.sum(Counter::PrefetchEntries));
-    lines.put("weft_deferrals", metrics.sum(Counter::Deferrals));
-    lines.put("weft_exclusive_commands", metrics.sum(Counter::ExclusiveCommands));
-    lines.put("weft_background_commands", metrics.sum(Counter::BackgroundCommands));
+    lines.push_field("weft_worker_clients", clients.join(","));
+    lines.push_field("weft_tunings", server.lifecycle.tunings.load(Ordering::Relaxed));
+    lines.push_field("weft_batches", metrics.sum(Counter::Batches));
+    lines.push_field("weft_prefetch_batches", metrics.sum(Counter::PrefetchBatches));
+    lines.push_field("weft_prefetch_entries", metrics.sum(Counter::PrefetchEntries));
+    lines.push_field("weft_deferrals", metrics.sum(Counter::Deferrals));
+    lines.push_field("weft_exclusive_commands", metrics.sum(Counter::ExclusiveCommands));
+    lines.push_field("weft_background_commands", metrics.sum(Counter::BackgroundCommands));
     for (index, worker) in server.workers.iter().enumerate() {
         // Workers joined the keyspace first, so a worker's row is its index.
-        lines.put(
+        lines.push_field(
             &format!("weft_worker{index}"),
             format_args!(
                 "connections={},requests={},busy_ms={}",
                 worker.connections.load(Ordering::Relaxed),
-                worker.executed.load(Ordering::Relaxed),
+                worker.executed_commands.load(Ordering::Relaxed),
                 metrics.thread_sum(index, Counter::BusyNs) / 1_000_000
             ),
         );
     }
 }
 
-pub(super) fn debug_lines(server: &Server, lines: &mut Lines) {
+pub(super) fn debug_lines(server: &Server, lines: &mut InfoLines) {
     let metrics = &server.stats.metrics;
     // Workers do not write the append-only file.
-    lines.put("eventloop_duration_aof_sum", 0);
-    lines.put("eventloop_duration_cron_sum", metrics.sum(Counter::CronNs) / 1000);
-    lines.put("eventloop_duration_max", metrics.highest(Maximum::LongestTurnNs) / 1000);
-    lines.put("eventloop_cmd_per_cycle_max", metrics.highest(Maximum::FullestBatch));
+    lines.push_field("eventloop_duration_aof_sum", 0);
+    lines.push_field("eventloop_duration_cron_sum", metrics.sum(Counter::CronNs) / 1000);
+    lines.push_field("eventloop_duration_max", metrics.highest(Maximum::LongestTurnNs) / 1000);
+    lines.push_field("eventloop_cmd_per_cycle_max", metrics.highest(Maximum::FullestBatch));
     // The worker that reads a request executes it: no request waits for another thread.
-    lines.zeroes(&["io_threaded_reads_pending", "io_threaded_writes_pending"]);
+    lines.push_zero_fields(&["io_threaded_reads_pending", "io_threaded_writes_pending"]);
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::observability::memory as allocator;
 
-use super::section::Section;
+use super::section::InfoSection;
 
 /// Figures of clients that only the workers have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,21 +29,21 @@ pub struct ClientFigures {
 }
 
 /// Lines of `name:value`.
-pub(super) struct Lines(pub(super) Vec<u8>);
+pub(super) struct InfoLines(pub(super) Vec<u8>);
 
-impl Lines {
-    pub(super) fn titled(section: Section) -> Self {
-        Lines(format!("# {}\r\n", section.title()).into_bytes())
+impl InfoLines {
+    pub(super) fn with_title(section: InfoSection) -> Self {
+        InfoLines(format!("# {}\r\n", section.title()).into_bytes())
     }
 
-    pub(super) fn put(&mut self, name: &str, value: impl Display) {
+    pub(super) fn push_field(&mut self, name: &str, value: impl Display) {
         let mut line = String::new();
         // Writing to a string cannot fail.
         let _ = write!(line, "{name}:{value}\r\n");
         self.0.extend_from_slice(line.as_bytes());
     }
 
-    pub(super) fn put_bytes(&mut self, name: &str, value: &[u8]) {
+    pub(super) fn push_bytes_field(&mut self, name: &str, value: &[u8]) {
         self.0.extend_from_slice(name.as_bytes());
         self.0.push(b':');
         self.0.extend_from_slice(value);
@@ -51,20 +51,20 @@ impl Lines {
     }
 
     /// Writes a number of bytes, and the same in human-readable form.
-    pub(super) fn put_size(&mut self, name: &str, bytes: u64) {
-        self.put(name, bytes);
-        self.put(&format!("{name}_human"), human(bytes));
+    pub(super) fn push_size_fields(&mut self, name: &str, bytes: u64) {
+        self.push_field(name, bytes);
+        self.push_field(&format!("{name}_human"), format_bytes(bytes));
     }
 
-    pub(super) fn zeroes(&mut self, names: &[&str]) {
+    pub(super) fn push_zero_fields(&mut self, names: &[&str]) {
         for name in names {
-            self.put(name, 0);
+            self.push_field(name, 0);
         }
     }
 }
 
 /// Formats a number of bytes in its largest unit.
-pub fn human(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes}B");
     }

@@ -7,7 +7,7 @@ use crate::state::Server;
 use weft_config::id;
 use weft_scripting::ScriptKind;
 
-use super::lines::{ClientFigures, Lines, human};
+use super::lines::{ClientFigures, InfoLines, format_bytes};
 
 /// The figures that INFO, MEMORY STATS and MEMORY DOCTOR share.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +42,7 @@ pub struct MemoryFigures {
 }
 
 /// The size of a table's bucket in bytes, and its average number of entries.
-const BUCKET: (u64, u64) = (64, 6);
+const BUCKET_BYTES_AND_ENTRIES: (u64, u64) = (64, 6);
 
 /// Returns the allocator's current figures. As for eviction, memory that workers keep for reuse does not count as used.
 pub fn allocator_figures(server: &Server) -> memory::AllocatorFigures {
@@ -53,7 +53,7 @@ pub fn allocator_figures(server: &Server) -> memory::AllocatorFigures {
 
 impl MemoryFigures {
     /// Returns the figures at the time of the allocator's figures, with `client_bytes` in connections.
-    pub fn of(server: &Server, allocator: memory::AllocatorFigures, client_bytes: u64) -> Self {
+    pub fn from_server(server: &Server, allocator: memory::AllocatorFigures, client_bytes: u64) -> Self {
         let held = server.replication.replicas.backlog_bytes();
         let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
         // Without replicas all of it is backlog, including the rest of its last block.
@@ -71,7 +71,11 @@ impl MemoryFigures {
         let library_bytes = server.scripting.libraries.bytes();
         let link_bytes = server.cluster.as_ref().map_or(0, |cluster| cluster.link_bytes() as u64);
         let buffers = client_bytes + held + aof_bytes + link_bytes;
-        let overhead_bytes = startup_bytes + buffers + script_bytes + library_bytes + keys * BUCKET.0 / BUCKET.1;
+        let overhead_bytes = startup_bytes
+            + buffers
+            + script_bytes
+            + library_bytes
+            + keys * BUCKET_BYTES_AND_ENTRIES.0 / BUCKET_BYTES_AND_ENTRIES.1;
         MemoryFigures {
             allocator,
             resident_bytes: process::resident_bytes().unwrap_or(allocator.resident),
@@ -102,91 +106,95 @@ impl MemoryFigures {
 }
 
 /// Returns `number` divided by `by`; 1 if `by` is 0.
-pub fn ratio(number: u64, by: u64) -> f64 {
-    if by == 0 { 1.0 } else { number as f64 / by as f64 }
+pub fn ratio(number: u64, divisor: u64) -> f64 {
+    if divisor == 0 {
+        1.0
+    } else {
+        number as f64 / divisor as f64
+    }
 }
 
-pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
-    let figures = MemoryFigures::of(server, clients.allocator, clients.memory_bytes);
+pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut InfoLines) {
+    let figures = MemoryFigures::from_server(server, clients.allocator, clients.memory_bytes);
     let allocator = figures.allocator;
     let resident = figures.resident_bytes;
     let difference = |one: u64, other: u64| one as i64 - other as i64;
-    lines.put_size("used_memory", allocator.used);
-    lines.put_size("used_memory_rss", resident);
-    lines.put_size("used_memory_peak", figures.peak_bytes);
-    lines.put("used_memory_peak_perc", format!("{:.2}%", figures.peak_percentage()));
-    lines.put("used_memory_overhead", figures.overhead_bytes);
-    lines.put("used_memory_startup", figures.startup_bytes);
-    lines.put("used_memory_dataset", figures.dataset_bytes);
-    lines.put(
+    lines.push_size_fields("used_memory", allocator.used);
+    lines.push_size_fields("used_memory_rss", resident);
+    lines.push_size_fields("used_memory_peak", figures.peak_bytes);
+    lines.push_field("used_memory_peak_perc", format!("{:.2}%", figures.peak_percentage()));
+    lines.push_field("used_memory_overhead", figures.overhead_bytes);
+    lines.push_field("used_memory_startup", figures.startup_bytes);
+    lines.push_field("used_memory_dataset", figures.dataset_bytes);
+    lines.push_field(
         "used_memory_dataset_perc",
         format!("{:.2}%", figures.dataset_percentage()),
     );
-    lines.put("allocator_allocated", allocator.allocated);
-    lines.put("allocator_active", allocator.active);
-    lines.put("allocator_resident", allocator.resident);
-    lines.put("allocator_muzzy", 0);
-    lines.put_size("total_system_memory", process::machine_bytes().unwrap_or(0));
+    lines.push_field("allocator_allocated", allocator.allocated);
+    lines.push_field("allocator_active", allocator.active);
+    lines.push_field("allocator_resident", allocator.resident);
+    lines.push_field("allocator_muzzy", 0);
+    lines.push_size_fields("total_system_memory", process::machine_bytes().unwrap_or(0));
     script_memory_lines(server, lines);
-    lines.put_size("maxmemory", server.config.unsigned(id::MAXMEMORY));
-    lines.put("maxmemory_policy", server.config.choice(id::MAXMEMORY_POLICY));
-    let pair = |lines: &mut Lines, name: &str, number: u64, by: u64| {
-        lines.put(&format!("{name}_ratio"), format!("{:.2}", ratio(number, by)));
-        lines.put(&format!("{name}_bytes"), difference(number, by));
+    lines.push_size_fields("maxmemory", server.config.unsigned(id::MAXMEMORY));
+    lines.push_field("maxmemory_policy", server.config.choice(id::MAXMEMORY_POLICY));
+    let pair = |lines: &mut InfoLines, name: &str, number: u64, by: u64| {
+        lines.push_field(&format!("{name}_ratio"), format!("{:.2}", ratio(number, by)));
+        lines.push_field(&format!("{name}_bytes"), difference(number, by));
     };
     pair(lines, "allocator_frag", allocator.active, allocator.allocated);
     pair(lines, "allocator_rss", allocator.resident, allocator.active);
     pair(lines, "rss_overhead", resident, allocator.resident);
     pair(lines, "mem_fragmentation", resident, allocator.used);
     let (backlog, beyond) = figures.backlog_bytes;
-    lines.put("mem_not_counted_for_evict", figures.uncounted_bytes);
-    lines.put("mem_replication_backlog", backlog);
-    lines.put("mem_total_replication_buffers", backlog + beyond);
-    lines.put(
+    lines.push_field("mem_not_counted_for_evict", figures.uncounted_bytes);
+    lines.push_field("mem_replication_backlog", backlog);
+    lines.push_field("mem_total_replication_buffers", backlog + beyond);
+    lines.push_field(
         "mem_replicas_repl_buffer",
         server.replication.buffered_stream_bytes.load(Ordering::Relaxed),
     );
-    lines.put("mem_clients_slaves", beyond + clients.replica_bytes);
-    lines.put("mem_clients_normal", clients.memory_bytes);
-    lines.put("mem_cluster_links", figures.link_bytes);
-    lines.zeroes(&["mem_cluster_slot_import", "mem_cluster_slot_export"]);
-    lines.put("mem_aof_buffer", figures.aof_bytes);
-    lines.put("mem_allocator", "jemalloc");
-    lines.put("mem_overhead_db_hashtable_rehashing", 0);
-    lines.put("active_defrag_running", 0);
-    lines.put("lazyfree_pending_objects", server.background.lazyfree.pending());
-    lines.put("lazyfreed_objects", server.background.lazyfree.freed());
+    lines.push_field("mem_clients_slaves", beyond + clients.replica_bytes);
+    lines.push_field("mem_clients_normal", clients.memory_bytes);
+    lines.push_field("mem_cluster_links", figures.link_bytes);
+    lines.push_zero_fields(&["mem_cluster_slot_import", "mem_cluster_slot_export"]);
+    lines.push_field("mem_aof_buffer", figures.aof_bytes);
+    lines.push_field("mem_allocator", "jemalloc");
+    lines.push_field("mem_overhead_db_hashtable_rehashing", 0);
+    lines.push_field("active_defrag_running", 0);
+    lines.push_field("lazyfree_pending_objects", server.background.lazyfree.pending());
+    lines.push_field("lazyfreed_objects", server.background.lazyfree.freed());
 }
 
-fn script_memory_lines(server: &Server, lines: &mut Lines) {
+fn script_memory_lines(server: &Server, lines: &mut InfoLines) {
     let scripts = &server.scripting;
     let eval_bytes = scripts.interpreter_bytes(ScriptKind::Eval);
     let function_bytes = scripts.interpreter_bytes(ScriptKind::Function);
     let libraries = scripts.libraries.current();
-    lines.put("used_memory_lua", eval_bytes);
-    lines.put("used_memory_vm_eval", eval_bytes);
-    lines.put("used_memory_lua_human", human(eval_bytes));
-    lines.put("used_memory_scripts_eval", scripts.cache.bytes());
-    lines.put("number_of_cached_scripts", scripts.cache.script_count());
-    lines.put("number_of_functions", libraries.function_count());
-    lines.put("number_of_libraries", libraries.libraries().len());
-    lines.put("used_memory_vm_functions", function_bytes);
-    lines.put_size("used_memory_vm_total", eval_bytes + function_bytes);
-    lines.put("used_memory_functions", scripts.libraries.bytes());
-    lines.put_size("used_memory_scripts", scripts.cache.bytes() + scripts.libraries.bytes());
+    lines.push_field("used_memory_lua", eval_bytes);
+    lines.push_field("used_memory_vm_eval", eval_bytes);
+    lines.push_field("used_memory_lua_human", format_bytes(eval_bytes));
+    lines.push_field("used_memory_scripts_eval", scripts.cache.bytes());
+    lines.push_field("number_of_cached_scripts", scripts.cache.script_count());
+    lines.push_field("number_of_functions", libraries.function_count());
+    lines.push_field("number_of_libraries", libraries.libraries().len());
+    lines.push_field("used_memory_vm_functions", function_bytes);
+    lines.push_size_fields("used_memory_vm_total", eval_bytes + function_bytes);
+    lines.push_field("used_memory_functions", scripts.libraries.bytes());
+    lines.push_size_fields("used_memory_scripts", scripts.cache.bytes() + scripts.libraries.bytes());
 }
 
 /// Valkey's script engine is a module and is listed as one.
 pub(super) const SCRIPT_ENGINE: &str = "name=lua,ver=1,api=1,filters=0,usedby=[],using=[],\
                              options=[handle-repl-async-load|handle-atomic-slot-migration]";
 
-pub(super) fn engine_lines(server: &Server, lines: &mut Lines) {
+pub(super) fn engine_lines(server: &Server, lines: &mut InfoLines) {
     let scripts = &server.scripting;
     let bytes = scripts.interpreter_bytes(ScriptKind::Eval) + scripts.interpreter_bytes(ScriptKind::Function);
-    lines.put("engines_count", 1);
-    lines.put("engines_total_used_memory", bytes);
-    lines.put("engines_total_memory_overhead", 0);
-    lines.put(
+    lines.push_field("engines_count", 1);
+    lines.push_field("engines_total_used_memory", bytes);
+    lines.push_field("engines_total_memory_overhead", 0);
+    lines.push_field(
         "engine_0",
         format!("name=LUA,module=lua,abi_version=4,used_memory={bytes},memory_overhead=0"),
     );

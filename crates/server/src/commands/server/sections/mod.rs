@@ -14,11 +14,11 @@ use crate::state::Server;
 use activity::{
     command_lines, cpu_lines, debug_lines, error_lines, latency_lines, persistence_lines, stats_lines, weft_lines,
 };
-use lines::Lines;
-pub use lines::{ClientFigures, human};
+use lines::InfoLines;
+pub use lines::{ClientFigures, format_bytes};
 pub use memory::{MemoryFigures, allocator_figures, ratio};
 use memory::{SCRIPT_ENGINE, engine_lines, memory_lines};
-pub use section::Section;
+pub use section::InfoSection;
 use std::sync::atomic::Ordering;
 use weft_base::clock::unix_ms;
 use weft_config::id;
@@ -27,24 +27,24 @@ use weft_config::id;
 const REDIS_VERSION: &str = "7.2.4";
 
 /// Returns the text of a section. `ttls_ms` are estimated mean times to live by database, in milliseconds.
-pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
-    let mut lines = Lines::titled(section);
+pub fn render_section(server: &Server, section: InfoSection, ttls_ms: &[u64]) -> Vec<u8> {
+    let mut lines = InfoLines::with_title(section);
     match section {
-        Section::Server => server_lines(server, &mut lines),
-        Section::Tls => tls_lines(server, &mut lines),
-        Section::Clients | Section::Memory => {
+        InfoSection::Server => server_lines(server, &mut lines),
+        InfoSection::Tls => tls_lines(server, &mut lines),
+        InfoSection::Clients | InfoSection::Memory => {
             let clients = ClientFigures {
                 allocator: allocator_figures(server),
                 ..ClientFigures::default()
             };
-            return render_asked(server, section, &clients);
+            return render_client_section(server, section, &clients);
         }
-        Section::Persistence => persistence_lines(server, &mut lines),
-        Section::Stats => stats_lines(server, &mut lines),
-        Section::Replication => replication::lines(server, &mut lines),
-        Section::Cpu => cpu_lines(server, &mut lines),
-        Section::Modules => lines.put("module", SCRIPT_ENGINE),
-        Section::ClusterInfo => {
+        InfoSection::Persistence => persistence_lines(server, &mut lines),
+        InfoSection::Stats => stats_lines(server, &mut lines),
+        InfoSection::Replication => replication::replication_lines(server, &mut lines),
+        InfoSection::Cpu => cpu_lines(server, &mut lines),
+        InfoSection::Modules => lines.push_field("module", SCRIPT_ENGINE),
+        InfoSection::ClusterInfo => {
             if let Some(cluster) = &server.cluster {
                 let up = cluster.view().is_up;
                 let state = cluster.lock(&server.config);
@@ -53,44 +53,44 @@ pub fn render(server: &Server, section: Section, ttls_ms: &[u64]) -> Vec<u8> {
                     .extend_from_slice(weft_cluster::nodes_text::info_text(&state, up).as_bytes());
             }
         }
-        Section::CommandStats => command_lines(server, &mut lines),
-        Section::ErrorStats => error_lines(server, &mut lines),
-        Section::LatencyStats => latency_lines(server, &mut lines),
-        Section::Cluster => lines.put("cluster_enabled", u8::from(server.cluster.is_some())),
-        Section::ScriptingEngines => engine_lines(server, &mut lines),
-        Section::Weft => weft_lines(server, &mut lines),
-        Section::Keyspace => keyspace_lines(server, ttls_ms, &mut lines),
-        Section::Debug => debug_lines(server, &mut lines),
+        InfoSection::CommandStats => command_lines(server, &mut lines),
+        InfoSection::ErrorStats => error_lines(server, &mut lines),
+        InfoSection::LatencyStats => latency_lines(server, &mut lines),
+        InfoSection::Cluster => lines.push_field("cluster_enabled", u8::from(server.cluster.is_some())),
+        InfoSection::ScriptingEngines => engine_lines(server, &mut lines),
+        InfoSection::Weft => weft_lines(server, &mut lines),
+        InfoSection::Keyspace => keyspace_lines(server, ttls_ms, &mut lines),
+        InfoSection::Debug => debug_lines(server, &mut lines),
     }
     lines.0
 }
 
 /// Returns the text of a section that needs figures from the workers.
-pub fn render_asked(server: &Server, section: Section, clients: &ClientFigures) -> Vec<u8> {
-    let mut lines = Lines::titled(section);
+pub fn render_client_section(server: &Server, section: InfoSection, clients: &ClientFigures) -> Vec<u8> {
+    let mut lines = InfoLines::with_title(section);
     match section {
-        Section::Clients => client_lines(server, clients, &mut lines),
+        InfoSection::Clients => client_lines(server, clients, &mut lines),
         _ => memory_lines(server, clients, &mut lines),
     }
     lines.0
 }
 
-fn server_lines(server: &Server, lines: &mut Lines) {
+fn server_lines(server: &Server, lines: &mut InfoLines) {
     let config = &server.config;
     let uptime_s = server.lifecycle.started.elapsed().as_secs();
     let now_us = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_micros());
     let executable = std::env::current_exe().unwrap_or_default();
-    lines.put("redis_version", REDIS_VERSION);
-    lines.put("server_name", "valkey");
-    lines.put("valkey_version", weft_config::COMPATIBLE_VERSION);
-    lines.put("valkey_release_stage", "ga");
-    lines.put("weft_version", env!("CARGO_PKG_VERSION"));
-    lines.put("redis_git_sha1", "00000000");
-    lines.put("redis_git_dirty", 0);
-    lines.put("redis_build_id", "0000000000000000");
-    lines.put(
+    lines.push_field("redis_version", REDIS_VERSION);
+    lines.push_field("server_name", "valkey");
+    lines.push_field("valkey_version", weft_config::COMPATIBLE_VERSION);
+    lines.push_field("valkey_release_stage", "ga");
+    lines.push_field("weft_version", env!("CARGO_PKG_VERSION"));
+    lines.push_field("redis_git_sha1", "00000000");
+    lines.push_field("redis_git_dirty", 0);
+    lines.push_field("redis_build_id", "0000000000000000");
+    lines.push_field(
         "server_mode",
         if server.cluster.is_some() {
             "cluster"
@@ -98,41 +98,41 @@ fn server_lines(server: &Server, lines: &mut Lines) {
             "standalone"
         },
     );
-    lines.put("os", process::operating_system());
-    lines.put("arch_bits", usize::BITS);
-    lines.put("monotonic_clock", "quanta");
-    lines.put("multiplexing_api", "epoll");
-    lines.put("gcc_version", "0.0.0");
-    lines.put("process_id", std::process::id());
-    lines.put("process_supervised", config.choice(id::SUPERVISED));
-    lines.put("run_id", &server.lifecycle.run_id);
-    lines.put("tcp_port", config.port());
-    lines.put("server_time_usec", now_us);
-    lines.put("uptime_in_seconds", uptime_s);
-    lines.put("uptime_in_days", uptime_s / 86_400);
+    lines.push_field("os", process::operating_system());
+    lines.push_field("arch_bits", usize::BITS);
+    lines.push_field("monotonic_clock", "quanta");
+    lines.push_field("multiplexing_api", "epoll");
+    lines.push_field("gcc_version", "0.0.0");
+    lines.push_field("process_id", std::process::id());
+    lines.push_field("process_supervised", config.choice(id::SUPERVISED));
+    lines.push_field("run_id", &server.lifecycle.run_id);
+    lines.push_field("tcp_port", config.port());
+    lines.push_field("server_time_usec", now_us);
+    lines.push_field("uptime_in_seconds", uptime_s);
+    lines.push_field("uptime_in_days", uptime_s / 86_400);
     for name in ["hz", "configured_hz", "clients_hz"] {
-        lines.put(name, config.integer(id::HZ));
+        lines.push_field(name, config.integer(id::HZ));
     }
-    lines.put("lru_clock", (unix_ms() / 1000) & ((1 << 24) - 1));
-    lines.put("executable", executable.display());
-    lines.put(
+    lines.push_field("lru_clock", (unix_ms() / 1000) & ((1 << 24) - 1));
+    lines.push_field("executable", executable.display());
+    lines.push_field(
         "config_file",
         config.file().unwrap_or(std::path::Path::new("")).display(),
     );
     let active = server.lifecycle.active_workers.load(Ordering::Relaxed);
-    lines.put("io_threads_active", u8::from(active > 1));
-    lines.put_bytes("availability_zone", &config.text(id::AVAILABILITY_ZONE));
+    lines.push_field("io_threads_active", u8::from(active > 1));
+    lines.push_bytes_field("availability_zone", &config.text(id::AVAILABILITY_ZONE));
     listener_lines(server, lines);
-    match server.lifecycle.shutdown.waits_until_ms.load(Ordering::Relaxed) {
+    match server.lifecycle.shutdown.replica_deadline_ms.load(Ordering::Relaxed) {
         0 => {}
-        until_ms => lines.put(
+        until_ms => lines.push_field(
             "shutdown_in_milliseconds",
             until_ms.saturating_sub(weft_base::clock::unix_ms()),
         ),
     }
 }
 
-fn listener_lines(server: &Server, lines: &mut Lines) {
+fn listener_lines(server: &Server, lines: &mut InfoLines) {
     let config = &server.config;
     let mut listeners: Vec<Vec<u8>> = Vec::new();
     let addresses = config.addresses(id::BIND);
@@ -145,11 +145,11 @@ fn listener_lines(server: &Server, lines: &mut Lines) {
     }
     listeners.extend(listener("tls", config.integer(id::TLS_PORT)));
     for (index, listener) in listeners.iter().enumerate() {
-        lines.put_bytes(&format!("listener{index}"), listener);
+        lines.push_bytes_field(&format!("listener{index}"), listener);
     }
 }
 
-fn tls_lines(server: &Server, lines: &mut Lines) {
+fn tls_lines(server: &Server, lines: &mut InfoLines) {
     let figures = server
         .tls
         .current()
@@ -163,14 +163,14 @@ fn tls_lines(server: &Server, lines: &mut Lines) {
     ] {
         let serial = label.as_ref().map_or("none", |label| label.serial.as_str());
         let left_s = label.as_ref().map_or(0, |label| (label.expires_s - now_s).max(0));
-        lines.put(&format!("tls_{name}_cert_serial"), serial);
-        lines.put(&format!("tls_{name}_cert_expires_in_seconds"), left_s);
+        lines.push_field(&format!("tls_{name}_cert_serial"), serial);
+        lines.push_field(&format!("tls_{name}_cert_expires_in_seconds"), left_s);
     }
 }
 
-fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
+fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut InfoLines) {
     let now_ms = unix_ms();
-    let holds = |writes| server.clients.pause.holds(now_ms, writes);
+    let holds = |writes| server.clients.pause.is_paused(now_ms, writes);
     let left_ms = server
         .clients
         .pause
@@ -183,41 +183,41 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut Lines) {
         .connections
         .load(Ordering::Relaxed)
         .saturating_sub(others);
-    lines.put("connected_clients", clients_alone);
+    lines.push_field("connected_clients", clients_alone);
     let links = server
         .cluster
         .as_ref()
         .map_or(0, |cluster| cluster.lock(&server.config).links.len());
-    lines.put("cluster_connections", links);
-    lines.put("maxclients", server.config.integer(id::MAXCLIENTS));
-    lines.put("client_recent_max_input_buffer", clients.max_input_bytes);
-    lines.put("client_recent_max_output_buffer", clients.max_output_bytes);
-    lines.put("blocked_clients", clients.blocked);
-    lines.put("tracking_clients", server.clients.tracking.client_count());
-    lines.put("pubsub_clients", server.clients.pubsub.clients.load(Ordering::Relaxed));
-    lines.put("watching_clients", clients.watching);
-    lines.put("clients_in_timeout_table", server.clients.blocked.timeouts());
-    lines.put("total_watched_keys", server.clients.watched.keys());
-    lines.put("total_blocking_keys", server.clients.blocked.keys());
-    lines.put("total_blocking_keys_on_nokey", server.clients.blocked.keys_of_groups());
+    lines.push_field("cluster_connections", links);
+    lines.push_field("maxclients", server.config.integer(id::MAXCLIENTS));
+    lines.push_field("client_recent_max_input_buffer", clients.max_input_bytes);
+    lines.push_field("client_recent_max_output_buffer", clients.max_output_bytes);
+    lines.push_field("blocked_clients", clients.blocked);
+    lines.push_field("tracking_clients", server.clients.tracking.client_count());
+    lines.push_field("pubsub_clients", server.clients.pubsub.clients.load(Ordering::Relaxed));
+    lines.push_field("watching_clients", clients.watching);
+    lines.push_field("clients_in_timeout_table", server.clients.blocked.timeouts());
+    lines.push_field("total_watched_keys", server.clients.watched.watched_keys());
+    lines.push_field("total_blocking_keys", server.clients.blocked.keys());
+    lines.push_field("total_blocking_keys_on_nokey", server.clients.blocked.group_keys());
     let (reason, actions) = match (holds(false), holds(true)) {
         (true, _) => ("client_pause", "all"),
         (false, true) => ("client_pause", "write"),
         (false, false) => ("none", "none"),
     };
-    lines.put("paused_reason", reason);
-    lines.put("paused_actions", actions);
-    lines.put("paused_timeout_milliseconds", if holds(true) { left_ms } else { 0 });
+    lines.push_field("paused_reason", reason);
+    lines.push_field("paused_actions", actions);
+    lines.push_field("paused_timeout_milliseconds", if holds(true) { left_ms } else { 0 });
 }
 
-fn keyspace_lines(server: &Server, ttls_ms: &[u64], lines: &mut Lines) {
+fn keyspace_lines(server: &Server, ttls_ms: &[u64], lines: &mut InfoLines) {
     let counts = &server.keyspace.counts;
     for db in 0..counts.databases() {
         let (keys, expires) = (counts.keys(db), counts.with_expiry(db));
         if keys > 0 {
             let ttl_ms = ttls_ms.get(db).copied().unwrap_or(0);
             let volatile = counts.volatile_values(db);
-            lines.put(
+            lines.push_field(
                 &format!("db{db}"),
                 format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms},keys_with_volatile_items={volatile}"),
             );
@@ -239,7 +239,7 @@ mod tests {
             (25_276_502_016, "23.54G"),
             (u64::MAX, "16.00E"),
         ] {
-            assert_eq!(human(bytes), text);
+            assert_eq!(format_bytes(bytes), text);
         }
     }
 }

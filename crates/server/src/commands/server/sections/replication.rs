@@ -4,55 +4,55 @@ use std::sync::atomic::Ordering;
 
 use weft_base::clock::unix_ms;
 
-use super::lines::Lines;
+use super::lines::InfoLines;
 use crate::replication::{Endpoint, LinkState, ReplicaSyncState, RoleState};
 use crate::state::Server;
 use weft_config::id;
 
 /// Writes the whole section.
-pub(super) fn lines(server: &Server, lines: &mut Lines) {
+pub(super) fn replication_lines(server: &Server, lines: &mut InfoLines) {
     let repl = &server.replication;
     let state = repl.state();
-    lines.put("role", if state.primary.is_some() { "slave" } else { "master" });
+    lines.push_field("role", if state.primary.is_some() { "slave" } else { "master" });
     if let Some(primary) = &state.primary {
         link_lines(server, &state, primary, lines);
     }
     replica_lines(server, lines);
-    lines.put("replicas_waiting_psync", repl.replicas.awaited_dumps().len());
-    lines.put("master_failover_state", repl.failover().state.as_str());
-    lines.put("master_replid", &state.history.id);
-    lines.put("master_replid2", &state.history.second_id);
-    lines.put("master_repl_offset", repl.offset());
-    lines.put("second_repl_offset", state.history.second_offset);
+    lines.push_field("replicas_waiting_psync", repl.replicas.awaited_dumps().len());
+    lines.push_field("master_failover_state", repl.failover().state.as_str());
+    lines.push_field("master_replid", &state.history.id);
+    lines.push_field("master_replid2", &state.history.second_id);
+    lines.push_field("master_repl_offset", repl.offset());
+    lines.push_field("second_repl_offset", state.history.second_offset);
     let extent = repl.replicas.backlog().range();
-    lines.put("repl_backlog_active", u8::from(extent.is_some()));
-    lines.put("repl_backlog_size", server.config.integer(id::REPL_BACKLOG_SIZE));
-    lines.put(
+    lines.push_field("repl_backlog_active", u8::from(extent.is_some()));
+    lines.push_field("repl_backlog_size", server.config.integer(id::REPL_BACKLOG_SIZE));
+    lines.push_field(
         "repl_backlog_first_byte_offset",
         extent.map_or(0, |extent| extent.start + 1),
     );
-    lines.put(
+    lines.push_field(
         "repl_backlog_histlen",
         extent.map_or(0, |extent| extent.end - extent.start),
     );
 }
 
 /// Writes the fields about the replicas of this server.
-fn replica_lines(server: &Server, lines: &mut Lines) {
+fn replica_lines(server: &Server, lines: &mut InfoLines) {
     let replicas = &server.replication.replicas;
     let now_s = unix_ms() / 1000;
     let known = replicas.infos().clone();
-    lines.put("connected_slaves", known.len());
+    lines.push_field("connected_slaves", known.len());
     let most_lag_s = server.config.unsigned(id::MIN_REPLICAS_MAX_LAG);
     if server.config.integer(id::MIN_REPLICAS_TO_WRITE) > 0 && most_lag_s > 0 {
-        lines.put("min_slaves_good_slaves", replicas.up_to_date_count(now_s, most_lag_s));
+        lines.push_field("min_slaves_good_slaves", replicas.up_to_date_count(now_s, most_lag_s));
     }
     for (index, replica) in known.iter().enumerate() {
         let lag_s = match replica.progress {
             ReplicaSyncState::Online => now_s.saturating_sub(replica.last_heard_s),
             _ => 0,
         };
-        lines.put(
+        lines.push_field(
             &format!("slave{index}"),
             format_args!(
                 "ip={},port={},state={},offset={},lag={lag_s},type={}",
@@ -67,7 +67,7 @@ fn replica_lines(server: &Server, lines: &mut Lines) {
 }
 
 /// Writes the fields about a replica's link to its primary.
-fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mut Lines) {
+fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mut InfoLines) {
     let repl = &server.replication;
     let now_s = unix_ms() / 1000;
     let is_up = state.phase == LinkState::Connected;
@@ -76,18 +76,18 @@ fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mu
         true => (repl.received_offset(), repl.offset()),
         false => (1, 1),
     };
-    lines.put("master_host", &primary.host);
-    lines.put("master_port", primary.port);
-    lines.put("master_link_status", if is_up { "up" } else { "down" });
-    lines.put("master_last_io_seconds_ago", silent_s.unwrap_or(-1));
-    lines.put("master_sync_in_progress", u8::from(state.phase == LinkState::Transfer));
-    lines.put("slave_read_repl_offset", received);
-    lines.put("slave_repl_offset", applied);
-    lines.put(
+    lines.push_field("master_host", &primary.host);
+    lines.push_field("master_port", primary.port);
+    lines.push_field("master_link_status", if is_up { "up" } else { "down" });
+    lines.push_field("master_last_io_seconds_ago", silent_s.unwrap_or(-1));
+    lines.push_field("master_sync_in_progress", u8::from(state.phase == LinkState::Transfer));
+    lines.push_field("slave_read_repl_offset", received);
+    lines.push_field("slave_repl_offset", applied);
+    lines.push_field(
         "replicas_repl_buffer_size",
         repl.buffered_stream_bytes.load(Ordering::Relaxed),
     );
-    lines.put(
+    lines.push_field(
         "replicas_repl_buffer_peak",
         repl.buffered_stream_peak_bytes.load(Ordering::Relaxed),
     );
@@ -99,11 +99,11 @@ fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mu
         } else {
             read as f64 / total as f64 * 100.0
         };
-        lines.put("master_sync_total_bytes", total);
-        lines.put("master_sync_read_bytes", read);
-        lines.put("master_sync_left_bytes", total - read);
-        lines.put("master_sync_perc", format!("{percent:.2}"));
-        lines.put(
+        lines.push_field("master_sync_total_bytes", total);
+        lines.push_field("master_sync_read_bytes", read);
+        lines.push_field("master_sync_left_bytes", total - read);
+        lines.push_field("master_sync_perc", format!("{percent:.2}"));
+        lines.push_field(
             "master_sync_last_io_seconds_ago",
             now_s.saturating_sub(transfer.last_io_s),
         );
@@ -112,14 +112,14 @@ fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mu
         let down_s = state
             .down_since_s
             .map_or(-1, |since_s| now_s.saturating_sub(since_s) as i64);
-        lines.put("master_link_down_since_seconds", down_s);
+        lines.push_field("master_link_down_since_seconds", down_s);
     }
-    lines.put("slave_priority", server.config.integer(id::REPLICA_PRIORITY));
-    lines.put(
+    lines.push_field("slave_priority", server.config.integer(id::REPLICA_PRIORITY));
+    lines.push_field(
         "slave_read_only",
         u8::from(server.config.boolean(id::REPLICA_READ_ONLY)),
     );
-    lines.put(
+    lines.push_field(
         "replica_announced",
         u8::from(server.config.boolean(id::REPLICA_ANNOUNCED)),
     );
@@ -127,7 +127,7 @@ fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mu
 
 /// Writes the fields about the progress of a load. If the size of the dump is unknown, it is assumed to be the size of
 /// the memory that its writer used.
-pub(super) fn loading_lines(server: &Server, lines: &mut Lines) {
+pub(super) fn loading_lines(server: &Server, lines: &mut InfoLines) {
     let loading = &server.replication.loading;
     let started_s = loading.started_s.load(Ordering::Relaxed);
     let loaded = loading.loaded_bytes.load(Ordering::Relaxed);
@@ -143,10 +143,10 @@ pub(super) fn loading_lines(server: &Server, lines: &mut Lines) {
         0 => 1,
         elapsed_s => elapsed_s * left / (loaded + 1),
     };
-    lines.put("loading_start_time", started_s);
-    lines.put("loading_total_bytes", total);
-    lines.put("loading_rdb_used_mem", used_memory);
-    lines.put("loading_loaded_bytes", loaded);
-    lines.put("loading_loaded_perc", format!("{percent:.2}"));
-    lines.put("loading_eta_seconds", left_s);
+    lines.push_field("loading_start_time", started_s);
+    lines.push_field("loading_total_bytes", total);
+    lines.push_field("loading_rdb_used_mem", used_memory);
+    lines.push_field("loading_loaded_bytes", loaded);
+    lines.push_field("loading_loaded_perc", format!("{percent:.2}"));
+    lines.push_field("loading_eta_seconds", left_s);
 }

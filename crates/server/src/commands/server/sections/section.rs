@@ -2,7 +2,7 @@
 
 /// A section of INFO. The order is that of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Section {
+pub enum InfoSection {
     /// The process.
     Server,
     /// Certificates.
@@ -41,48 +41,48 @@ pub enum Section {
     Debug,
 }
 
-impl Section {
+impl InfoSection {
     /// The sections of INFO ALL.
-    pub const ALL: &[Section] = &[
-        Section::Server,
-        Section::Tls,
-        Section::Clients,
-        Section::Memory,
-        Section::Persistence,
-        Section::Stats,
-        Section::Replication,
-        Section::Cpu,
-        Section::Modules,
-        Section::CommandStats,
-        Section::ErrorStats,
-        Section::LatencyStats,
-        Section::Cluster,
-        Section::ClusterInfo,
-        Section::ScriptingEngines,
-        Section::Weft,
-        Section::Keyspace,
+    pub const ALL: &[InfoSection] = &[
+        InfoSection::Server,
+        InfoSection::Tls,
+        InfoSection::Clients,
+        InfoSection::Memory,
+        InfoSection::Persistence,
+        InfoSection::Stats,
+        InfoSection::Replication,
+        InfoSection::Cpu,
+        InfoSection::Modules,
+        InfoSection::CommandStats,
+        InfoSection::ErrorStats,
+        InfoSection::LatencyStats,
+        InfoSection::Cluster,
+        InfoSection::ClusterInfo,
+        InfoSection::ScriptingEngines,
+        InfoSection::Weft,
+        InfoSection::Keyspace,
     ];
 
     /// The sections of an INFO without arguments.
-    pub const DEFAULT: &[Section] = &[
-        Section::Server,
-        Section::Clients,
-        Section::Memory,
-        Section::Persistence,
-        Section::Stats,
-        Section::Replication,
-        Section::Cpu,
-        Section::Modules,
-        Section::ErrorStats,
-        Section::Cluster,
-        Section::Keyspace,
+    pub const DEFAULT: &[InfoSection] = &[
+        InfoSection::Server,
+        InfoSection::Clients,
+        InfoSection::Memory,
+        InfoSection::Persistence,
+        InfoSection::Stats,
+        InfoSection::Replication,
+        InfoSection::Cpu,
+        InfoSection::Modules,
+        InfoSection::ErrorStats,
+        InfoSection::Cluster,
+        InfoSection::Keyspace,
     ];
 
     /// Returns the section with that name, which must be in lower case.
-    pub fn named(word: &[u8]) -> Option<Section> {
-        Section::ALL
+    pub fn from_name(word: &[u8]) -> Option<InfoSection> {
+        InfoSection::ALL
             .iter()
-            .chain(&[Section::Debug])
+            .chain(&[InfoSection::Debug])
             .find(|section| section.name().as_bytes() == word)
             .copied()
     }
@@ -90,47 +90,47 @@ impl Section {
     /// Returns the section's name in requests.
     pub fn name(self) -> &'static str {
         match self {
-            Section::Server => "server",
-            Section::Tls => "tls",
-            Section::Clients => "clients",
-            Section::Memory => "memory",
-            Section::Persistence => "persistence",
-            Section::Stats => "stats",
-            Section::Replication => "replication",
-            Section::Cpu => "cpu",
-            Section::Modules => "modules",
-            Section::CommandStats => "commandstats",
-            Section::ErrorStats => "errorstats",
-            Section::LatencyStats => "latencystats",
-            Section::Cluster => "cluster",
-            Section::ClusterInfo => "cluster_info",
-            Section::ScriptingEngines => "scriptingengines",
-            Section::Weft => "weft",
-            Section::Keyspace => "keyspace",
-            Section::Debug => "debug",
+            InfoSection::Server => "server",
+            InfoSection::Tls => "tls",
+            InfoSection::Clients => "clients",
+            InfoSection::Memory => "memory",
+            InfoSection::Persistence => "persistence",
+            InfoSection::Stats => "stats",
+            InfoSection::Replication => "replication",
+            InfoSection::Cpu => "cpu",
+            InfoSection::Modules => "modules",
+            InfoSection::CommandStats => "commandstats",
+            InfoSection::ErrorStats => "errorstats",
+            InfoSection::LatencyStats => "latencystats",
+            InfoSection::Cluster => "cluster",
+            InfoSection::ClusterInfo => "cluster_info",
+            InfoSection::ScriptingEngines => "scriptingengines",
+            InfoSection::Weft => "weft",
+            InfoSection::Keyspace => "keyspace",
+            InfoSection::Debug => "debug",
         }
     }
 
     pub(super) fn title(self) -> &'static str {
         match self {
-            Section::Server => "Server",
-            Section::Tls => "TLS",
-            Section::Clients => "Clients",
-            Section::Memory => "Memory",
-            Section::Persistence => "Persistence",
-            Section::Stats => "Stats",
-            Section::Replication => "Replication",
-            Section::Cpu => "CPU",
-            Section::Modules => "Modules",
-            Section::CommandStats => "Commandstats",
-            Section::ErrorStats => "Errorstats",
-            Section::LatencyStats => "Latencystats",
-            Section::Cluster => "Cluster",
-            Section::ClusterInfo => "Cluster Info",
-            Section::ScriptingEngines => "Scripting Engines",
-            Section::Weft => "Weft",
-            Section::Keyspace => "Keyspace",
-            Section::Debug => "Debug",
+            InfoSection::Server => "Server",
+            InfoSection::Tls => "TLS",
+            InfoSection::Clients => "Clients",
+            InfoSection::Memory => "Memory",
+            InfoSection::Persistence => "Persistence",
+            InfoSection::Stats => "Stats",
+            InfoSection::Replication => "Replication",
+            InfoSection::Cpu => "CPU",
+            InfoSection::Modules => "Modules",
+            InfoSection::CommandStats => "Commandstats",
+            InfoSection::ErrorStats => "Errorstats",
+            InfoSection::LatencyStats => "Latencystats",
+            InfoSection::Cluster => "Cluster",
+            InfoSection::ClusterInfo => "Cluster Info",
+            InfoSection::ScriptingEngines => "Scripting Engines",
+            InfoSection::Weft => "Weft",
+            InfoSection::Keyspace => "Keyspace",
+            InfoSection::Debug => "Debug",
         }
     }
 }

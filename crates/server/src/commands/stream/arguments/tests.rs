@@ -19,7 +19,7 @@ fn ids_are_read_as_valkey_reads_them() {
         (b"5\0-3", 5, 7),
     ];
     for (word, ms, seq) in good {
-        assert_eq!(exact_id(word, 7), Ok(StreamId::new(*ms, *seq)), "{word:?}");
+        assert_eq!(parse_exact_id(word, 7), Ok(StreamId::new(*ms, *seq)), "{word:?}");
     }
     let bad: &[&[u8]] = &[
         b"",
@@ -42,44 +42,44 @@ fn ids_are_read_as_valkey_reads_them() {
         &[b'0'; 128],
     ];
     for word in bad {
-        assert_eq!(exact_id(word, 7), Err(INVALID_ID), "{word:?}");
+        assert_eq!(parse_exact_id(word, 7), Err(INVALID_ID), "{word:?}");
     }
-    assert_eq!(exact_id(&[b'0'; 127], 7), Ok(StreamId::new(0, 7)));
+    assert_eq!(parse_exact_id(&[b'0'; 127], 7), Ok(StreamId::new(0, 7)));
 }
 
 #[test]
-fn an_open_id_leaves_its_second_part_to_the_stream() {
+fn the_stream_completes_a_partial_id() {
     let id = StreamId::new(5, 0);
-    assert_eq!(open_id(b"5-*"), Ok(OpenId { id, open: true }));
-    assert_eq!(open_id(b"5-0"), Ok(OpenId { id, open: false }));
-    assert_eq!(open_id(b"5-**"), Err(INVALID_ID));
+    assert_eq!(parse_partial_id(b"5-*"), Ok(PartialStreamId { id, is_open: true }));
+    assert_eq!(parse_partial_id(b"5-0"), Ok(PartialStreamId { id, is_open: false }));
+    assert_eq!(parse_partial_id(b"5-**"), Err(INVALID_ID));
 }
 
 #[test]
 fn ranges_may_exclude_their_ends() {
     let (min, max) = (StreamId::MIN, StreamId::MAX);
-    assert_eq!(range_start(b"-"), Ok(min));
-    assert_eq!(range_end(b"+"), Ok(max));
-    assert_eq!(range_start(b"5"), Ok(StreamId::new(5, 0)));
-    assert_eq!(range_end(b"5"), Ok(StreamId::new(5, u64::MAX)));
-    assert_eq!(range_start(b"(5"), Ok(StreamId::new(5, 1)));
-    assert_eq!(range_end(b"(5"), Ok(StreamId::new(5, u64::MAX - 1)));
-    assert_eq!(range_end(b"(5-0"), Ok(StreamId::new(4, u64::MAX)));
-    assert_eq!(range_start(b"(4-18446744073709551615"), Ok(StreamId::new(5, 0)));
-    assert!(range_start(b"(18446744073709551615-18446744073709551615").is_err());
-    assert!(range_end(b"(0-0").is_err());
+    assert_eq!(parse_range_start(b"-"), Ok(min));
+    assert_eq!(parse_range_end(b"+"), Ok(max));
+    assert_eq!(parse_range_start(b"5"), Ok(StreamId::new(5, 0)));
+    assert_eq!(parse_range_end(b"5"), Ok(StreamId::new(5, u64::MAX)));
+    assert_eq!(parse_range_start(b"(5"), Ok(StreamId::new(5, 1)));
+    assert_eq!(parse_range_end(b"(5"), Ok(StreamId::new(5, u64::MAX - 1)));
+    assert_eq!(parse_range_end(b"(5-0"), Ok(StreamId::new(4, u64::MAX)));
+    assert_eq!(parse_range_start(b"(4-18446744073709551615"), Ok(StreamId::new(5, 0)));
+    assert!(parse_range_start(b"(18446744073709551615-18446744073709551615").is_err());
+    assert!(parse_range_end(b"(0-0").is_err());
     for word in [&b"("[..], b"(-", b"(+", b"((5"] {
-        assert_eq!(range_start(word), Err(INVALID_ID));
-        assert_eq!(range_end(word), Err(INVALID_ID));
+        assert_eq!(parse_range_start(word), Err(INVALID_ID));
+        assert_eq!(parse_range_end(word), Err(INVALID_ID));
     }
 }
 
 #[test]
 fn ids_are_written_in_full() {
     let mut text = [0; 41];
-    assert_eq!(id_text(StreamId::new(0, 0), &mut text), b"0-0");
+    assert_eq!(format_id(StreamId::new(0, 0), &mut text), b"0-0");
     assert_eq!(
-        id_text(StreamId::MAX, &mut text),
+        format_id(StreamId::MAX, &mut text),
         b"18446744073709551615-18446744073709551615"
     );
 }

@@ -6,35 +6,35 @@ use std::time::Duration;
 
 use weft_resp::{Args, Reply};
 
-use crate::commands::context::{Binding, Mode, NextStep};
-use crate::commands::error::{CommandError, shown_name};
+use crate::commands::context::{Binding, HandlerMode, NextStep};
+use crate::commands::error::{CommandError, printable_name};
 use crate::commands::permission::{self, CommandPermission};
 use crate::commands::server::time;
 use crate::dispatch::accounting::CommandEnd;
-use crate::dispatch::admit::{CHANGES, NOT_SAVED, not_appended};
-use crate::dispatch::effects::release;
-use crate::dispatch::notifications::{Caller, announce};
-use crate::dispatch::record::{self, Thresholds};
-use crate::dispatch::script::prepared::{is_read_only, is_stale, lacks_replicas};
-use crate::dispatch::thread::Call;
+use crate::dispatch::admit::{RDB_SAVE_ERROR, WRITE_FLAGS, aof_write_error};
+use crate::dispatch::effects::free_removed_values;
+use crate::dispatch::notifications::{Caller, queue_notifications};
+use crate::dispatch::record::{self, CommandLogThresholds};
+use crate::dispatch::script::prepared::{has_too_few_replicas, is_read_only, is_stale};
+use crate::dispatch::thread::LeasedCall;
 use crate::dispatch::{expired_sources, propagate, redirect, slot_stats};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{BufferFigures, ClientFlags};
-use crate::notify::messages::wake;
+use crate::notify::messages::wake_workers;
 use crate::state::{ClientVisitorHost, WorkerQuery};
 use weft_acl::{Denial, DenialContext};
 use weft_command_table::registry::{Command, Lookup};
-use weft_command_table::spec::Flags as CommandFlags;
+use weft_command_table::spec::CommandFlags;
 use weft_scripting::StopReason;
 
-use super::{CallEnd, Runner};
+use super::{Runner, ScriptCallOutcome};
 
 /// The interval at which a script that waits for workers checks if it must stop.
-const ASKING: Duration = Duration::from_millis(5);
+const QUERY_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Memory that a script's commands leave is freed when there are so many pieces.
-const GARBAGE_MAX: usize = 1024;
+const MAX_UNFREED_VALUES: usize = 1024;
 /// Expired keys that a script's commands found are remembered up to this number; they are found again.
-const EXPIRED_MAX: usize = 1024;
+const MAX_EXPIRED_KEYS: usize = 1024;
 
 impl Runner<'_, '_, '_> {
     /// Every refusal, in order.
@@ -47,7 +47,7 @@ impl Runner<'_, '_, '_> {
                 let name = parent.full_name.to_uppercase();
                 let text = [
                     b"ERR unknown subcommand '",
-                    shown_name(args.argument(1)),
+                    printable_name(args.argument(1)),
                     b"'. Try ",
                     name.as_bytes(),
                     b" HELP.",
@@ -55,7 +55,7 @@ impl Runner<'_, '_, '_> {
                 .concat();
                 (Some(parent), text)
             }
-            Lookup::Found(command) => match self.refusal(command, args) {
+            Lookup::Found(command) => match self.refusal_text(command, args) {
                 Some(text) => (Some(command), text.into_owned()),
                 None => match command.handler {
                     Some(binding) => return Ok((command, binding)),
@@ -67,50 +67,52 @@ impl Runner<'_, '_, '_> {
             },
         };
         let code = text.split(|byte| *byte == b' ').next().unwrap_or_default().to_vec();
-        self.tally(command, CallEnd::Rejected(code));
-        if !self.one_slot {
+        self.record_outcome(command, ScriptCallOutcome::Rejected(code));
+        if !self.must_use_one_slot {
             self.thread.slot = None;
         }
         Err(text)
     }
 
-    fn refusal(&self, command: &'static Command<Binding>, args: Args<'_>) -> Option<Cow<'static, [u8]>> {
+    fn refusal_text(&self, command: &'static Command<Binding>, args: Args<'_>) -> Option<Cow<'static, [u8]>> {
         let refuse = |text: &'static str| Some(Cow::Borrowed(text.as_bytes()));
         let flags = command.spec.flags;
         if !command.spec.accepts_arg_count(args.len()) {
             return refuse("ERR Wrong number of args calling command from script");
         }
-        let runs_script = command.handler.is_some_and(|binding| binding.mode == Mode::Script);
+        let runs_script = command
+            .handler
+            .is_some_and(|binding| binding.mode == HandlerMode::Script);
         let permitted = self.thread.server.scripting.permits_denied_commands() && !runs_script;
         if flags.contains(CommandFlags::NOSCRIPT) && !permitted {
             return refuse("ERR This Valkey command is not allowed from script");
         }
-        if let Err(denial) = self.permits(command, args) {
+        if let Err(denial) = self.check_permission(command, args) {
             let (thread, client) = (&*self.thread, &self.client);
-            let refusal = permission::refusal(client, DenialContext::Script, (command, &args), denial);
+            let refusal = permission::denied_access(client, DenialContext::Script, (command, &args), denial);
             let line = client.list_line(thread.now_ms, BufferFigures::default());
-            permission::note((&thread.server, thread.seat, thread.now_ms), refusal, line);
-            let text = permission::refused_in_script(denial.reason, client.login.name(), command);
+            permission::log_denial((&thread.server, thread.seat, thread.now_ms), refusal, line);
+            let text = permission::script_denial_error(denial.reason, client.login.name(), command);
             return Some(Cow::Owned(text));
         }
         if let Some(view) = &self.thread.view {
             let mut slot = self.slot.get();
-            let bound = self.one_slot.then_some(&mut slot);
+            let bound = self.must_use_one_slot.then_some(&mut slot);
             let (server, client) = (&self.thread.server, &self.client);
-            let refusal = redirect::refusal_in_script(view, server, client, command, args, bound);
+            let refusal = redirect::script_routing_error(view, server, client, command, args, bound);
             self.slot.set(slot);
             if let Some(refusal) = refusal {
                 return Some(Cow::Owned(format!("ERR {refusal}").into_bytes()));
             }
         }
-        if self.read_only && flags.intersects(CHANGES) {
+        if self.is_read_only && flags.intersects(WRITE_FLAGS) {
             return refuse("ERR Write commands are not allowed from read-only scripts.");
         }
         if !self.thread.standing.is_plain() && !self.client.flags.contains(ClientFlags::PRIMARY) {
             if flags.contains(CommandFlags::WRITE) && is_read_only(self.thread) {
                 return refuse("READONLY You can't write against a read only replica.");
             }
-            if flags.contains(CommandFlags::WRITE) && lacks_replicas(self.thread) && !self.run.has_written() {
+            if flags.contains(CommandFlags::WRITE) && has_too_few_replicas(self.thread) && !self.run.has_written() {
                 return refuse("NOREPLICAS Not enough good replicas to write.");
             }
             if !flags.contains(CommandFlags::STALE) && is_stale(self.thread) {
@@ -120,20 +122,20 @@ impl Runner<'_, '_, '_> {
         let is_first_write = flags.contains(CommandFlags::WRITE) && !self.run.has_written();
         if is_first_write && !self.client.flags.contains(ClientFlags::PRIMARY) {
             if self.thread.tunables.refuses_writes {
-                return refuse(NOT_SAVED);
+                return refuse(RDB_SAVE_ERROR);
             }
-            if self.thread.tunables.aof_fails {
-                return Some(Cow::Owned(not_appended(&self.thread.server).0.into_owned()));
+            if self.thread.tunables.is_aof_failing {
+                return Some(Cow::Owned(aof_write_error(&self.thread.server).0.into_owned()));
             }
         }
-        if !self.may_lack_memory && flags.contains(CommandFlags::DENYOOM) && !self.run.has_written() {
+        if !self.may_exceed_memory && flags.contains(CommandFlags::DENYOOM) && !self.run.has_written() {
             return refuse("OOM command not allowed when used memory > 'maxmemory'.");
         }
         None
     }
 
     /// Checks that the caller has the permission for a command.
-    pub(super) fn permits(&self, command: &'static Command<Binding>, args: Args<'_>) -> Result<(), Denial> {
+    pub(super) fn check_permission(&self, command: &'static Command<Binding>, args: Args<'_>) -> Result<(), Denial> {
         let (server, login) = (&self.thread.server, &self.client.login);
         if login.is_unrestricted(server.acl.version()) {
             return Ok(());
@@ -142,30 +144,30 @@ impl Runner<'_, '_, '_> {
             command,
             args: &args,
             db: self.client.db,
-            databases: permission::databases(server),
+            databases: permission::database_count(server),
         };
-        permission::check(login.rules(), &permission)
+        permission::check_permission(login.rules(), &permission)
     }
 
     // ---- execution -------------------------------------------------------------------------------------------------
 
-    pub(super) fn execute(
+    pub(super) fn execute_command(
         &mut self,
         command: &'static Command<Binding>,
         binding: Binding,
         args: Args<'_>,
     ) -> Option<()> {
         self.thread.ticks = self.thread.timer.raw();
-        self.show_line();
-        self.commands += 1;
-        let (error, after) = self.handle(command, binding, args);
-        if matches!(after, NextStep::Ask(_)) && self.begins_elsewhere() {
+        self.send_monitor_line();
+        self.command_count += 1;
+        let (error, after) = self.run_handler(command, binding, args);
+        if matches!(after, NextStep::QueryWorkers(_)) && self.restart_on_script_thread() {
             return None;
         }
         if matches!(after, NextStep::Defer) {
             // A slot that it reads on the way is held by another thread; with all slots held the attempt succeeds.
-            self.hold_everything()?;
-            let (error, after) = self.handle(command, binding, args);
+            self.lease_all_slots()?;
+            let (error, after) = self.run_handler(command, binding, args);
             self.end_call(command, args, error, after);
         } else {
             self.end_call(command, args, error, after);
@@ -174,7 +176,7 @@ impl Runner<'_, '_, '_> {
         self.run.stop_reason().is_none().then_some(())
     }
 
-    fn handle(
+    fn run_handler(
         &mut self,
         command: &'static Command<Binding>,
         binding: Binding,
@@ -182,35 +184,39 @@ impl Runner<'_, '_, '_> {
     ) -> (Option<CommandError>, NextStep) {
         self.output.clear();
         if command.full_name == "time" {
-            time::write(
+            time::reply_time(
                 &mut Reply::new(&mut self.output.bytes, self.client.protocol),
-                self.began,
+                self.started_at,
             );
-            return (None, NextStep::Nothing);
+            return (None, NextStep::Reply);
         }
         self.thread.effects.hooks = self.thread.server.keyspace.hooks.current();
         let dirty = self.thread.effects.dirty;
-        let call = Call {
+        let call = LeasedCall {
             command,
             args,
             planned: &self.planned,
-            held: self.held.as_held(),
+            held: self.access.as_held_leases(),
             pass: self.pass,
         };
-        let deletes_expired = expired_sources::deletes_expired(self.thread, command);
-        let mut context = self.thread.split().0.context(call, &mut self.client, &mut self.output);
+        let deletes_expired = expired_sources::must_delete_expired(self.thread, command);
+        let mut context = self
+            .thread
+            .split_frame()
+            .0
+            .context(call, &mut self.client, &mut self.output);
         if deletes_expired {
             context.keys.delete_expired();
         }
-        let result = (binding.run)(&mut context);
-        let after = std::mem::take(&mut context.after);
+        let result = (binding.handler)(&mut context);
+        let next_step = std::mem::take(&mut context.next_step);
         if context.keys.effects.is_logging() {
-            propagate::end_call_for(&mut context.keys, &after, dirty, self.logged_for);
+            propagate::propagate_call_to(&mut context.keys, &next_step, dirty, self.log_target);
         }
         if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
-            announce(&mut context, after.is_restarted(), Caller::Script);
+            queue_notifications(&mut context, next_step.is_restarted(), Caller::Script);
         }
-        (result.err(), after)
+        (result.err(), next_step)
     }
 
     /// Books a command, and completes its reply.
@@ -219,63 +225,63 @@ impl Runner<'_, '_, '_> {
         command: &'static Command<Binding>,
         args: Args<'_>,
         error: Option<CommandError>,
-        after: NextStep,
+        next_step: NextStep,
     ) {
-        let error = error.or_else(|| self.complete(after));
+        let error = error.or_else(|| self.complete_reply(next_step));
         let now = self.thread.timer.raw();
         let nanoseconds = self.thread.timer.delta_as_nanos(self.thread.ticks, now);
         self.thread.ticks = now;
         self.output.copy_shared();
         let end = match &error {
-            None => CallEnd::Done(nanoseconds),
-            Some(error) => CallEnd::Failed(nanoseconds, error.code().to_vec()),
+            None => ScriptCallOutcome::Done(nanoseconds),
+            Some(error) => ScriptCallOutcome::Failed(nanoseconds, error.code().to_vec()),
         };
         if let Some(error) = &error {
             self.output.clear();
-            error.write(&mut self.output.bytes);
+            error.append_to(&mut self.output.bytes);
         }
         let ending = CommandEnd {
             nanoseconds,
             request_bytes: args.request_len(),
             reply_bytes: self.output.len(),
         };
-        let thresholds = Thresholds::of(&self.thread.tunables);
-        record::remember(&self.thread.server, command, thresholds, &ending, || {
-            record::subject_of(command, args, &self.client)
+        let thresholds = CommandLogThresholds::from_tunables(&self.thread.tunables);
+        record::log_if_exceeded(&self.thread.server, command, thresholds, &ending, || {
+            record::logged_command(command, args, &self.client)
         });
         if self.thread.tunables.slot_stats {
-            self.count_for_slot(command, args);
+            self.count_reply_for_slot(command, args);
         }
-        self.tally(Some(command), end);
+        self.record_outcome(Some(command), end);
         let effects = &mut self.thread.effects;
-        if effects.garbage.len() + effects.removed.len() > GARBAGE_MAX {
-            release(effects, &self.thread.server);
+        if effects.garbage.len() + effects.removed.len() > MAX_UNFREED_VALUES {
+            free_removed_values(effects, &self.thread.server);
         }
-        self.thread.effects.expired.truncate(EXPIRED_MAX);
+        self.thread.effects.expired.truncate(MAX_EXPIRED_KEYS);
         // A worker that has mail and sleeps gets no other mail either, and this script may have long to go.
-        wake(&self.thread.server, &mut self.thread.effects);
+        wake_workers(&self.thread.server, &mut self.thread.effects);
     }
 
     /// Books what a command replied on its slot. The script is of that slot from now on, or of none.
     #[cold]
-    fn count_for_slot(&mut self, command: &'static Command<Binding>, args: Args<'_>) {
-        let slot = slot_stats::slot_of(command, args, &self.planned);
-        if let Some(slot) = slot.filter(|_| slot_stats::counts(&self.client)) {
-            self.slot_tally.push((slot, self.output.len()));
+    fn count_reply_for_slot(&mut self, command: &'static Command<Binding>, args: Args<'_>) {
+        let slot = slot_stats::command_slot(command, args, &self.planned);
+        if let Some(slot) = slot.filter(|_| slot_stats::is_charged_to_slots(&self.client)) {
+            self.pending_slot_bytes.push((slot, self.output.len()));
         }
-        self.thread.slot = slot.filter(|_| self.one_slot);
+        self.thread.slot = slot.filter(|_| self.must_use_one_slot);
     }
 
     /// Completes a reply that other threads would give, as far as that is possible within a script.
-    fn complete(&mut self, after: NextStep) -> Option<CommandError> {
-        match after {
-            NextStep::Nothing => None,
-            NextStep::Ask(make) => {
+    fn complete_reply(&mut self, next_step: NextStep) -> Option<CommandError> {
+        match next_step {
+            NextStep::Reply => None,
+            NextStep::QueryWorkers(make) => {
                 let query = make((0, self.client.id, 0));
                 self.output.clear();
                 self.output.bytes = match self.thread.for_script {
-                    true => self.ask(query),
-                    false => self.answer_here(&query),
+                    true => self.query_workers(query),
+                    false => self.answer_query_locally(&query),
                 };
                 None
             }
@@ -289,7 +295,7 @@ impl Runner<'_, '_, '_> {
     }
 
     /// Restarts a script that runs on a worker on a thread that can wait for workers. Not once the script has written.
-    fn begins_elsewhere(&mut self) -> bool {
+    fn restart_on_script_thread(&mut self) -> bool {
         if self.thread.for_script || self.thread.client_snapshots.is_some() {
             return false;
         }
@@ -299,12 +305,12 @@ impl Runner<'_, '_, '_> {
 
     /// Answers a query on a worker, which cannot wait for itself. A transaction has collected all answers before;
     /// otherwise only the caller is known.
-    fn answer_here(&mut self, query: &WorkerQuery) -> Vec<u8> {
+    fn answer_query_locally(&mut self, query: &WorkerQuery) -> Vec<u8> {
         let mut client_snapshots = self.thread.client_snapshots.take();
-        let part = (query.ask)(&mut ClientVisitorHost {
+        let part = (query.task)(&mut ClientVisitorHost {
             server: &self.thread.server,
             client_snapshots: client_snapshots.as_mut().unwrap_or(&mut Vec::new()),
-            own: (&mut self.client, BufferFigures::default()),
+            requesting_client: (&mut self.client, BufferFigures::default()),
         });
         self.thread.client_snapshots = client_snapshots;
         (query.combine)(vec![part])
@@ -312,13 +318,13 @@ impl Runner<'_, '_, '_> {
 
     /// Queries all workers and waits. They answer: no worker waits at the gate for a script on a script thread, and a
     /// worker whose own script waits for a slot that this one holds stops this one (rule 8 of [`super::super`]).
-    fn ask(&mut self, mut query: WorkerQuery) -> Vec<u8> {
+    fn query_workers(&mut self, mut query: WorkerQuery) -> Vec<u8> {
         let server = self.thread.server.clone();
         let (sender, answer) = sync_channel(1);
-        query.waits = Some(sender);
+        query.reply_channel = Some(sender);
         server.query_all_workers(query);
         loop {
-            match answer.recv_timeout(ASKING) {
+            match answer.recv_timeout(QUERY_POLL_INTERVAL) {
                 Ok(reply) => return reply,
                 Err(RecvTimeoutError::Timeout) if !server.scripting.running.check_run(&self.run, true, || None) => {}
                 Err(_) => return b"-ERR The script is about to end\r\n".to_vec(),

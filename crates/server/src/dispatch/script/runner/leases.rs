@@ -4,68 +4,78 @@ use std::time::Duration;
 
 use weft_resp::Args;
 
-use crate::commands::context::{Binding, Mode};
-use crate::dispatch::admit::CHANGES;
-use crate::dispatch::plan::plan_to_write;
+use crate::commands::context::{Binding, HandlerMode};
+use crate::dispatch::admit::WRITE_FLAGS;
+use crate::dispatch::plan::plan_write_keys;
 use crate::keyspace::access::Lease;
 use weft_base::slots::SLOTS;
 use weft_command_table::registry::Command;
 use weft_scripting::StopReason;
 
-use super::{Runner, Slots};
+use super::{Runner, ScriptAccess};
 
 /// Failed tries for a slot after which a script on a worker no longer waits for its holder's end: batches of other
 /// workers have ended by then.
-const TRIES_OF_WORKER: u32 = 5;
+const MAX_WORKER_ATTEMPTS: u32 = 5;
 /// Pause between two tries for a slot.
-const WAIT: Duration = Duration::from_micros(20);
+const RETRY_PAUSE: Duration = Duration::from_micros(20);
 
 impl<'p> Runner<'_, '_, 'p> {
     // ---- leases ----------------------------------------------------------------------------------------------------
 
     /// Leases everything that a command needs. Returns `None` if the script must stop.
-    pub(super) fn hold(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
+    pub(super) fn lease_command(
+        &mut self,
+        command: &'static Command<Binding>,
+        binding: Binding,
+        args: Args<'_>,
+    ) -> Option<()> {
         self.planned.clear();
-        plan_to_write(&self.thread.server.keyspace, command, args, &mut self.planned);
-        let is_first_write = command.spec.flags.intersects(CHANGES) && !self.run.has_written();
+        plan_write_keys(&self.thread.server.keyspace, command, args, &mut self.planned);
+        let is_first_write = command.spec.flags.intersects(WRITE_FLAGS) && !self.run.has_written();
         if is_first_write {
-            self.take_token()?;
+            self.acquire_token()?;
         }
-        self.hold_slots(command, binding, args)?;
+        self.lease_command_slots(command, binding, args)?;
         // Only now: until here the script can restart.
         if is_first_write {
             if !self.run.try_note_write() {
                 return None;
             }
             self.program.profile().note_write();
-            self.settle_tally();
+            self.flush_pending_records();
         }
         Some(())
     }
 
-    fn hold_slots(&mut self, command: &'static Command<Binding>, binding: Binding, args: Args<'_>) -> Option<()> {
-        if let Slots::Beside(all, key_copier) = &mut self.held {
-            let beside = &self.thread.server;
-            match needs_everything(command, binding, args) {
-                true => key_copier.bring_everything(beside, all),
-                false => key_copier.bring(&self.planned, args, beside, all),
+    fn lease_command_slots(
+        &mut self,
+        command: &'static Command<Binding>,
+        binding: Binding,
+        args: Args<'_>,
+    ) -> Option<()> {
+        if let ScriptAccess::Scratch(all, key_copier) = &mut self.access {
+            let server = &self.thread.server;
+            match needs_all_slots(command, binding, args) {
+                true => key_copier.copy_all_keys(server, all),
+                false => key_copier.copy_keys(&self.planned, args, server, all),
             }
             return Some(());
         }
-        if needs_everything(command, binding, args) {
-            self.hold_everything()?;
+        if needs_all_slots(command, binding, args) {
+            self.lease_all_slots()?;
         }
         let mut planned = std::mem::take(&mut self.planned);
         let held = planned.iter_mut().try_for_each(|key| {
-            key.lease = self.hold_slot(key.slot)?;
+            key.lease = self.lease_slot(key.slot)?;
             Some(())
         });
         self.planned = planned;
         held
     }
 
-    fn take_token(&mut self) -> Option<()> {
-        if !self.has_token && matches!(self.held, Slots::Leased(_)) {
+    fn acquire_token(&mut self) -> Option<()> {
+        if !self.has_token && matches!(self.access, ScriptAccess::Leased(_)) {
             self.has_token = self.thread.server.scripting.try_take_token();
             if !self.has_token {
                 self.run.stop(StopReason::Contended);
@@ -76,40 +86,40 @@ impl<'p> Runner<'_, '_, 'p> {
     }
 
     /// The index of a slot's lease, which is taken if it is not held yet.
-    fn hold_slot(&mut self, slot: u16) -> Option<u32> {
-        let Slots::Leased(leases) = &mut self.held else {
+    fn lease_slot(&mut self, slot: u16) -> Option<u32> {
+        let ScriptAccess::Leased(leases) = &mut self.access else {
             return Some(0);
         };
         if let Some(index) = leases.index_of(slot) {
             return Some(index);
         }
-        let taken = self.wait_for(slot)?;
-        let Slots::Leased(leases) = &mut self.held else {
+        let lease = self.acquire_lease(slot)?;
+        let ScriptAccess::Leased(leases) = &mut self.access else {
             return None;
         };
         self.run.note_held_slot(slot);
-        Some(leases.add(taken))
+        Some(leases.add(lease))
     }
 
     /// Leases one more slot. Waits only with the token.
-    fn wait_for(&mut self, slot: u16) -> Option<Lease<'p>> {
+    fn acquire_lease(&mut self, slot: u16) -> Option<Lease<'p>> {
         let pass = self.pass?;
         let mut tries = 0;
         loop {
             let number = usize::from(slot);
-            let taken = match self.read_only {
+            let attempt = match self.is_read_only {
                 true => pass.read_spinning(number).map(Lease::Read),
                 false => pass.write_spinning(number).map(Lease::Write),
             };
-            if taken.is_some() {
-                return taken;
+            if attempt.is_some() {
+                return attempt;
             }
             let running = &self.thread.server.scripting.running;
             if !self.has_token {
                 self.run.stop(StopReason::Contended);
             } else if running.is_shutting_down() {
                 self.run.stop(StopReason::Shutdown);
-            } else if !self.thread.for_script && tries >= TRIES_OF_WORKER {
+            } else if !self.thread.for_script && tries >= MAX_WORKER_ATTEMPTS {
                 if self.run.may_move_to_script_thread() && !self.run.has_written() {
                     self.run.stop(StopReason::TooLong);
                 } else {
@@ -120,29 +130,29 @@ impl<'p> Runner<'_, '_, 'p> {
             if self.run.stop_reason().is_some() {
                 return None;
             }
-            if !self.read_only {
+            if !self.is_read_only {
                 pass.announce_writer(number);
             }
-            std::thread::sleep(WAIT);
+            std::thread::sleep(RETRY_PAUSE);
         }
     }
 
-    pub(super) fn hold_everything(&mut self) -> Option<()> {
-        if let Slots::Leased(leases) = &self.held
+    pub(super) fn lease_all_slots(&mut self) -> Option<()> {
+        if let ScriptAccess::Leased(leases) = &self.access
             && leases.holds_all_slots()
         {
             return Some(());
         }
-        self.take_token()?;
+        self.acquire_token()?;
         for slot in 0..SLOTS as u16 {
-            self.hold_slot(slot)?;
+            self.lease_slot(slot)?;
         }
         Some(())
     }
 }
 
 /// Returns `true` if a command reaches keys that cannot be named beforehand, or counts keys.
-fn needs_everything(command: &Command<Binding>, binding: Binding, args: Args<'_>) -> bool {
+fn needs_all_slots(command: &Command<Binding>, binding: Binding, args: Args<'_>) -> bool {
     match command.full_name {
         // The patterns of SORT name further keys.
         "sort" | "sort_ro" => args
@@ -150,6 +160,6 @@ fn needs_everything(command: &Command<Binding>, binding: Binding, args: Args<'_>
             .skip(2)
             .any(|word| word.eq_ignore_ascii_case(b"by") || word.eq_ignore_ascii_case(b"get")),
         "dbsize" => true,
-        _ => binding.mode == Mode::Exclusive || binding.reaches_further,
+        _ => binding.mode == HandlerMode::Exclusive || binding.has_undeclared_keys,
     }
 }

@@ -11,11 +11,11 @@ use weft_reactor::Output;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
 use crate::commands::context::Binding;
-use crate::commands::reply_limit::FREE_OUTPUT_BYTES;
-use crate::dispatch::notifications::line_of_whole;
+use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
+use crate::dispatch::notifications::monitor_line_of_unit;
 use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory};
 use crate::dispatch::script::session::{DebuggedHost, KeyCopier};
-use crate::dispatch::thread::Thread;
+use crate::dispatch::thread::ThreadState;
 use crate::keyspace::access::{HeldLeases, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
@@ -31,44 +31,44 @@ use weft_scripting as scripting;
 use weft_scripting::{CallResult, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, StopReason};
 
 /// The run time after which a script is too long for a worker.
-const LEAVES_AFTER: Duration = Duration::from_micros(500);
+const MAX_TIME_ON_WORKER: Duration = Duration::from_micros(500);
 /// The interval at which a script of a file that is being loaded lets other threads pass the gate.
-const LET_IN_EVERY: Duration = Duration::from_millis(10);
+const GATE_RELEASE_INTERVAL: Duration = Duration::from_millis(10);
 /// Figures that are kept back until a script has written.
-const TALLY_MAX: usize = 4096;
+const MAX_PENDING_RECORDS: usize = 4096;
 
 /// The leases that a script holds.
-pub enum Slots<'r, 'p> {
+pub enum ScriptAccess<'r, 'p> {
     Leased(&'r mut ScriptLeases<'p>),
     Everything(&'r mut Exclusive<'p>),
     /// Everything of the keyspace of a session, into which keys are brought as they are asked for.
-    Beside(&'r mut Exclusive<'p>, &'r mut KeyCopier),
+    Scratch(&'r mut Exclusive<'p>, &'r mut KeyCopier),
 }
 
-impl<'p> Slots<'_, 'p> {
-    pub fn as_held(&mut self) -> HeldLeases<'_, 'p> {
+impl<'p> ScriptAccess<'_, 'p> {
+    pub fn as_held_leases(&mut self) -> HeldLeases<'_, 'p> {
         match self {
-            Slots::Leased(leases) => HeldLeases::Script(leases),
-            Slots::Everything(all) | Slots::Beside(all, _) => HeldLeases::Exclusive(all),
+            ScriptAccess::Leased(leases) => HeldLeases::Script(leases),
+            ScriptAccess::Everything(all) | ScriptAccess::Scratch(all, _) => HeldLeases::Exclusive(all),
         }
     }
 
     /// Ends the leases.
-    pub fn end(self) {
-        if let Slots::Leased(leases) = self {
+    pub fn release(self) {
+        if let ScriptAccess::Leased(leases) = self {
             *leases = ScriptLeases::default();
         }
     }
 }
 
 /// The end of a run, with its errors counted.
-pub enum RunEnd {
+pub enum ScriptOutcome {
     Done { failed: bool },
     Stopped(StopReason),
 }
 
 /// The end of a script's command.
-enum CallEnd {
+enum ScriptCallOutcome {
     Done(u64),
     Failed(u64, Vec<u8>),
     Rejected(Vec<u8>),
@@ -76,9 +76,9 @@ enum CallEnd {
 
 /// The state of a run; the host of its script.
 pub struct Runner<'r, 'h, 'p> {
-    thread: &'r mut Thread,
+    thread: &'r mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
-    pub(super) held: Slots<'h, 'p>,
+    pub(super) access: ScriptAccess<'h, 'p>,
     /// The script's own client, so that SELECT does not affect the caller.
     client: Client,
     output: Output,
@@ -87,48 +87,48 @@ pub struct Runner<'r, 'h, 'p> {
     program: Program,
     /// The debugger session that the script runs in.
     pub(super) debugger: Option<scripting::DebugSession>,
-    read_only: bool,
-    may_lack_memory: bool,
+    is_read_only: bool,
+    may_exceed_memory: bool,
     /// The most bytes that the caller's output may have.
-    most_reply_bytes: usize,
+    max_reply_bytes: usize,
     pub(super) has_token: bool,
     /// `true` if its keys must be in one slot of a cluster.
-    one_slot: bool,
+    must_use_one_slot: bool,
     /// That slot, once it is known.
     slot: Cell<Option<u16>>,
     /// For whom its commands are logged.
-    logged_for: LogTarget,
+    log_target: LogTarget,
     /// The start of the run, since the Unix epoch. Time does not advance for a script.
-    began: Duration,
+    started_at: Duration,
     /// The last time at which it let other threads pass the gate.
-    let_in_at: Instant,
+    last_gate_release: Instant,
     /// The line that monitors are shown before those of the script's commands.
-    line: Option<Vec<u8>>,
+    monitor_line: Option<Vec<u8>>,
     /// Commands that it has run.
-    pub(super) commands: u64,
+    pub(super) command_count: u64,
     /// Figures of commands, until it is certain that they count.
-    tally: Vec<(Option<&'static Command<Binding>>, CallEnd)>,
+    pending_outcomes: Vec<(Option<&'static Command<Binding>>, ScriptCallOutcome)>,
     /// Bytes of replies, by slot.
-    slot_tally: Vec<(u16, usize)>,
+    pending_slot_bytes: Vec<(u16, usize)>,
 }
 
 /// The most bytes of output that a client may have, as its worker will see it.
-fn most_reply_bytes(thread: &Thread, caller: &Client) -> usize {
+fn max_reply_bytes(thread: &ThreadState, caller: &Client) -> usize {
     let limit = match caller.flags.contains(ClientFlags::PUBSUB) {
         true => &thread.tunables.pubsub_output_limit,
         false => &thread.tunables.output_limit,
     };
     match usize::try_from(limit.hard_bytes) {
-        Ok(bytes) if bytes > 0 && !caller.flags.contains(ClientFlags::PRIMARY) => bytes.max(FREE_OUTPUT_BYTES),
+        Ok(bytes) if bytes > 0 && !caller.flags.contains(ClientFlags::PRIMARY) => bytes.max(UNCHECKED_OUTPUT_BYTES),
         _ => usize::MAX,
     }
 }
 
 impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     pub fn new(
-        thread: &'r mut Thread,
+        thread: &'r mut ThreadState,
         pass: Option<&'p GatePassage<'p>>,
-        held: Slots<'h, 'p>,
+        held: ScriptAccess<'h, 'p>,
         caller: &Client,
         prepared: &PreparedScript,
         (may_leave, args): (bool, Args<'_>),
@@ -150,40 +150,40 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             name: program.name().to_vec(),
             is_function: program.kind == scripting::ScriptKind::Function,
             command,
-            leaves_after: may_leave.then_some(LEAVES_AFTER),
+            leaves_after: may_leave.then_some(MAX_TIME_ON_WORKER),
             overdue_after: (threshold_ms > 0).then(|| Duration::from_millis(threshold_ms)),
         });
         Runner {
             pass,
-            held,
+            access: held,
             client,
             output: Output::new(),
             planned: Vec::new(),
             run: Arc::new(run),
             program,
             debugger: None,
-            read_only: prepared.read_only,
-            may_lack_memory: prepared.allow_oom || !is_out_of_memory(thread),
-            most_reply_bytes: most_reply_bytes(thread, caller),
+            is_read_only: prepared.is_read_only,
+            may_exceed_memory: prepared.allows_oom || !is_out_of_memory(thread),
+            max_reply_bytes: max_reply_bytes(thread, caller),
             has_token: false,
-            one_slot: prepared.one_slot,
+            must_use_one_slot: prepared.must_use_one_slot,
             slot: Cell::new(first_slot(prepared, args)),
-            logged_for: LogTarget::ALL,
-            began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            let_in_at: Instant::now(),
-            line: None,
-            commands: 0,
-            tally: Vec::new(),
-            slot_tally: Vec::new(),
+            log_target: LogTarget::ALL,
+            started_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            last_gate_release: Instant::now(),
+            monitor_line: None,
+            command_count: 0,
+            pending_outcomes: Vec::new(),
+            pending_slot_bytes: Vec::new(),
             thread,
         }
     }
 
     /// Lists the run, if it is on a script thread.
-    pub fn list(&mut self) -> bool {
-        match &self.held {
-            Slots::Leased(leases) => self.run.note_held_slots(leases.slots()),
-            Slots::Everything(_) | Slots::Beside(..) => self.run.note_all_slots_held(),
+    pub fn register(&mut self) -> bool {
+        match &self.access {
+            ScriptAccess::Leased(leases) => self.run.note_held_slots(leases.slots()),
+            ScriptAccess::Everything(_) | ScriptAccess::Scratch(..) => self.run.note_all_slots_held(),
         }
         if self.thread.for_script {
             self.thread.server.scripting.running.list(&self.run);
@@ -191,12 +191,18 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         self.thread.for_script
     }
 
-    pub fn run(&mut self, prepared: &PreparedScript, args: Args<'_>, reply: &mut Reply<'_>, listed: bool) -> RunEnd {
+    pub fn run_script(
+        &mut self,
+        prepared: &PreparedScript,
+        args: Args<'_>,
+        reply: &mut Reply<'_>,
+        is_registered: bool,
+    ) -> ScriptOutcome {
         if self.debugger.is_none() && self.thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
-            self.line = Some(line_of_whole(&self.thread.server, &self.client, args.iter()));
+            self.monitor_line = Some(monitor_line_of_unit(&self.thread.server, &self.client, args.iter()));
         }
         let words: Vec<&[u8]> = args.iter().skip(3).collect();
-        let (keys, arguments) = words.split_at(prepared.keys);
+        let (keys, arguments) = words.split_at(prepared.key_count);
         let server = self.thread.server.clone();
         let run = self.run.clone();
         let debugger = self.debugger.clone();
@@ -209,101 +215,108 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             }
         };
         let words = (keys, arguments);
-        let ended = scripting::run(&server.scripting, &prepared.program, (&run, listed), words, host, reply);
+        let ended = scripting::run(
+            &server.scripting,
+            &prepared.program,
+            (&run, is_registered),
+            words,
+            host,
+            reply,
+        );
         if let Some(script) = prepared.program.script() {
             server.scripting.cache.touch(script);
         }
         if !matches!(ended, Ok(Ended::Stopped(_))) {
-            self.show_line();
+            self.send_monitor_line();
         }
         match ended {
             Ok(Ended::Stopped(stop)) if stop != StopReason::Shutdown => {
                 debug_assert!(!run.has_written(), "a script that has written does not begin anew");
-                self.tally.clear();
-                self.slot_tally.clear();
-                RunEnd::Stopped(stop)
+                self.pending_outcomes.clear();
+                self.pending_slot_bytes.clear();
+                ScriptOutcome::Stopped(stop)
             }
-            Ok(Ended::Stopped(stop)) => RunEnd::Stopped(stop),
+            Ok(Ended::Stopped(stop)) => ScriptOutcome::Stopped(stop),
             Ok(Ended::Done {
                 errors,
                 is_returned: invented,
                 is_error: failed,
             }) => {
-                self.settle_tally();
+                self.flush_pending_records();
                 for code in errors {
                     self.count_error(&code, invented);
                 }
-                RunEnd::Done { failed }
+                ScriptOutcome::Done { failed }
             }
             Err(text) => {
-                self.settle_tally();
+                self.flush_pending_records();
                 reply.error_bytes(&text);
                 self.count_error(b"ERR", false);
-                RunEnd::Done { failed: true }
+                ScriptOutcome::Done { failed: true }
             }
         }
     }
 
     /// Opens the gate for a moment. Other threads may not read the data, but reply `-LOADING`.
     #[cold]
-    fn let_others_in(&mut self) {
-        if let Slots::Everything(all) = &mut self.held
-            && self.let_in_at.elapsed() >= LET_IN_EVERY
+    fn release_gate_briefly(&mut self) {
+        if let ScriptAccess::Everything(all) = &mut self.access
+            && self.last_gate_release.elapsed() >= GATE_RELEASE_INTERVAL
         {
             all.pause();
-            self.let_in_at = Instant::now();
+            self.last_gate_release = Instant::now();
         }
     }
 
     /// Shows monitors the script before its first command, or at its end.
-    fn show_line(&mut self) {
-        if let Some(line) = self.line.take() {
+    fn send_monitor_line(&mut self) {
+        if let Some(line) = self.monitor_line.take() {
             let thread = &mut *self.thread;
-            NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+            NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).send_monitor_line(line);
         }
     }
 
-    fn count_error(&self, code: &[u8], invented: bool) {
+    fn count_error(&self, code: &[u8], is_custom_code: bool) {
         let server = &self.thread.server;
         server.stats.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
-        match invented {
+        match is_custom_code {
             true => server.stats.errors.count_from_script(code),
             false => server.stats.errors.count(code),
         }
     }
 
     /// Books what was kept back.
-    fn settle_tally(&mut self) {
-        for (slot, bytes) in self.slot_tally.drain(..) {
-            let Thread { server, seat, .. } = &*self.thread;
+    fn flush_pending_records(&mut self) {
+        for (slot, bytes) in self.pending_slot_bytes.drain(..) {
+            let ThreadState { server, seat, .. } = &*self.thread;
             server.stats.slots.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
         }
-        for (command, end) in std::mem::take(&mut self.tally) {
-            let Thread {
+        for (command, end) in std::mem::take(&mut self.pending_outcomes) {
+            let ThreadState {
                 server, seat, tunables, ..
             } = &*self.thread;
             let metrics = &server.stats.metrics;
             match (command, &end) {
-                (Some(command), CallEnd::Done(nanoseconds) | CallEnd::Failed(nanoseconds, _)) => {
-                    let failed = matches!(end, CallEnd::Failed(..));
+                (Some(command), ScriptCallOutcome::Done(nanoseconds) | ScriptCallOutcome::Failed(nanoseconds, _)) => {
+                    let failed = matches!(end, ScriptCallOutcome::Failed(..));
                     metrics.record_execution(*seat, command.id as usize, *nanoseconds, failed);
                     if tunables.latency_tracking {
                         metrics.record_latency(*seat, command.id as usize, *nanoseconds);
                     }
                 }
-                (Some(command), CallEnd::Rejected(_)) => metrics.record_rejection(*seat, command.id as usize),
+                (Some(command), ScriptCallOutcome::Rejected(_)) => metrics.record_rejection(*seat, command.id as usize),
                 (None, _) => {}
             }
-            if let CallEnd::Failed(_, code) | CallEnd::Rejected(code) = end {
+            if let ScriptCallOutcome::Failed(_, code) | ScriptCallOutcome::Rejected(code) = end {
                 self.count_error(&code, false);
             }
         }
     }
 
-    fn tally(&mut self, command: Option<&'static Command<Binding>>, end: CallEnd) {
-        self.tally.push((command, end));
-        if self.run.has_written() || self.tally.len() >= TALLY_MAX {
-            self.settle_tally();
+    fn record_outcome(&mut self, command: Option<&'static Command<Binding>>, end: ScriptCallOutcome) {
+        self.pending_outcomes.push((command, end));
+        if self.run.has_written() || self.pending_outcomes.len() >= MAX_PENDING_RECORDS {
+            self.flush_pending_records();
         }
     }
 }
@@ -314,15 +327,15 @@ impl Host for Runner<'_, '_, '_> {
             return CallResult::Stop;
         }
         if self.thread.lets_in && self.run.is_overdue() {
-            self.let_others_in();
+            self.release_gate_briefly();
         }
         let args = Args::new(request, ranges);
         let (command, binding) = match self.admit(args) {
             Ok(found) => found,
             Err(text) => return CallResult::Refused(text),
         };
-        let done = match self.hold(command, binding, args) {
-            Some(()) => self.execute(command, binding, args),
+        let done = match self.lease_command(command, binding, args) {
+            Some(()) => self.execute_command(command, binding, args),
             None => None,
         };
         match done {
@@ -336,17 +349,17 @@ impl Host for Runner<'_, '_, '_> {
     }
 
     fn set_replication(&mut self, parts: u8) {
-        self.logged_for = LogTarget::from_bits(parts);
+        self.log_target = LogTarget::from_bits(parts);
     }
 
     fn reply_bytes_max(&self) -> usize {
-        self.most_reply_bytes
+        self.max_reply_bytes
     }
 
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool> {
         let args = Args::new(request, ranges);
         match crate::commands::registry().lookup(&args) {
-            Lookup::Found(command) => Some(self.permits(command, args).is_ok()),
+            Lookup::Found(command) => Some(self.check_permission(command, args).is_ok()),
             Lookup::UnknownCommand | Lookup::UnknownSubcommand { .. } => None,
         }
     }

@@ -9,16 +9,16 @@ use crate::state::Server;
 use weft_scripting::Console;
 
 /// The only connection.
-const TOKEN: Token = 0;
+const CONNECTION_TOKEN: Token = 0;
 /// The bytes read at a time. One command is taken from them and the rest is dropped, so the size matters.
-const PIECE: usize = 1024;
+const RECEIVE_BYTES: usize = 1024;
 /// The interval at which the console checks if the process ends.
-const LOOK: Duration = Duration::from_millis(100);
+const SHUTDOWN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The time that the user may take to receive what is sent.
-const SEND_PATIENCE: Duration = Duration::from_secs(5);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The connection of a debugger's user.
-pub struct Line {
+pub struct DebuggerConnection {
     reactor: Reactor,
     events: Vec<Event>,
     /// Bytes received and not parsed yet.
@@ -26,35 +26,42 @@ pub struct Line {
     is_closed: bool,
     server: Arc<Server>,
     /// `true` if the script's writes are kept, so that it continues without its user.
-    stays: bool,
+    should_continue_without_user: bool,
 }
 
-impl Line {
+impl DebuggerConnection {
     /// Takes a connection over.
     ///
     /// # Errors
     /// When descriptors are exhausted.
-    pub fn open(registered: DetachedConnection, server: Arc<Server>, stays: bool) -> std::io::Result<Self> {
+    pub fn open(
+        registered: DetachedConnection,
+        server: Arc<Server>,
+        should_continue_without_user: bool,
+    ) -> std::io::Result<Self> {
         let mut reactor = Reactor::new()?;
-        reactor.adopt(TOKEN, registered)?;
-        Ok(Line {
+        reactor.adopt(CONNECTION_TOKEN, registered)?;
+        Ok(DebuggerConnection {
             reactor,
             events: Vec::new(),
             received: Vec::new(),
             is_closed: false,
             server,
-            stays,
+            should_continue_without_user,
         })
     }
 
     /// Waits for something to happen, and takes what came.
-    fn wait(&mut self, timeout: Duration) {
+    fn wait_for_input(&mut self, timeout: Duration) {
         if self.reactor.wait(Some(timeout), &mut self.events, 1).is_err() {
             self.is_closed = true;
         }
         for event in self.events.drain(..) {
             match event {
-                Event::Readable(_) => match self.reactor.receive(TOKEN, &mut self.received, PIECE) {
+                Event::Readable(_) => match self
+                    .reactor
+                    .receive(CONNECTION_TOKEN, &mut self.received, RECEIVE_BYTES)
+                {
                     Ok(ReceiveOutcome::Bytes { .. } | ReceiveOutcome::WouldBlock) => {}
                     Ok(ReceiveOutcome::Closed) | Err(_) => self.is_closed = true,
                 },
@@ -65,40 +72,41 @@ impl Line {
     }
 
     /// Returns `true` if the process ends, or waits for this session because it is about to end.
-    fn process_ends(&self) -> bool {
-        self.server.scripting.running.is_shutting_down() || (self.stays && self.server.lifecycle.shutdown.is_wanted())
+    fn is_shutting_down(&self) -> bool {
+        self.server.scripting.running.is_shutting_down()
+            || (self.should_continue_without_user && self.server.lifecycle.shutdown.is_in_progress())
     }
 }
 
-impl Console for Line {
+impl Console for DebuggerConnection {
     fn send(&mut self, bytes: &[u8]) {
         let mut output = Output::new();
         output.bytes.extend_from_slice(bytes);
-        if self.reactor.send(TOKEN, &mut output).is_err() {
+        if self.reactor.send(CONNECTION_TOKEN, &mut output).is_err() {
             self.is_closed = true;
         }
         let since = Instant::now();
-        while self.reactor.in_flight(TOKEN) > 0 && !self.is_closed && since.elapsed() < SEND_PATIENCE {
-            self.wait(LOOK);
+        while self.reactor.in_flight(CONNECTION_TOKEN) > 0 && !self.is_closed && since.elapsed() < SEND_TIMEOUT {
+            self.wait_for_input(SHUTDOWN_CHECK_INTERVAL);
         }
     }
 
     fn receive(&mut self, into: &mut Vec<u8>) -> bool {
         while self.received.is_empty() {
-            if self.is_closed || self.process_ends() {
+            if self.is_closed || self.is_shutting_down() {
                 return false;
             }
-            self.wait(LOOK);
+            self.wait_for_input(SHUTDOWN_CHECK_INTERVAL);
         }
-        let piece = self.received.len().min(PIECE);
+        let piece = self.received.len().min(RECEIVE_BYTES);
         into.extend(self.received.drain(..piece));
         true
     }
 
     fn is_over(&mut self) -> bool {
-        if !self.stays && !self.is_closed {
-            self.wait(Duration::ZERO);
+        if !self.should_continue_without_user && !self.is_closed {
+            self.wait_for_input(Duration::ZERO);
         }
-        self.process_ends() || (self.is_closed && !self.stays)
+        self.is_shutting_down() || (self.is_closed && !self.should_continue_without_user)
     }
 }

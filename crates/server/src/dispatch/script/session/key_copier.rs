@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use weft_resp::Args;
 
-use crate::dispatch::leases::lease;
+use crate::dispatch::leases::lease_slots;
 use crate::keyspace::access::{HeldLeases, Lease};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::scratch_keyspace::CopiedKeys;
@@ -18,17 +18,17 @@ use crate::state::Server;
 use weft_base::slots::SLOTS;
 
 /// Pause after a slot was refused.
-const PAUSE: Duration = Duration::from_micros(100);
+const RETRY_PAUSE: Duration = Duration::from_micros(100);
 /// The row of counts that the session's thread writes in the scratch keyspace.
-const ROW: usize = 0;
+const COUNTER_ROW: usize = 0;
 
 /// Copies keys from the keyspace into a session's scratch keyspace.
 pub struct KeyCopier {
     server: Arc<Server>,
     /// Names of keys that were brought, or found missing.
-    known: HashSet<Box<[u8]>, ahash::RandomState>,
+    copied_names: HashSet<Box<[u8]>, ahash::RandomState>,
     /// `true` if all keys were copied.
-    is_whole: bool,
+    has_copied_all: bool,
 }
 
 impl KeyCopier {
@@ -36,55 +36,60 @@ impl KeyCopier {
     pub fn new(server: Arc<Server>) -> Self {
         KeyCopier {
             server,
-            known: HashSet::default(),
-            is_whole: false,
+            copied_names: HashSet::default(),
+            has_copied_all: false,
         }
     }
 
-    fn seat(&self) -> Seat {
+    fn join_keyspace(&self) -> Seat {
         loop {
             match self.server.keyspace.slots.join() {
                 Some(seat) => return seat,
-                None => std::thread::sleep(PAUSE),
+                None => std::thread::sleep(RETRY_PAUSE),
             }
         }
     }
 
     /// Brings the keys of a command that are not there yet, in all databases.
-    pub fn bring(&mut self, planned: &[PlannedKey], args: Args<'_>, beside: &Server, all: &mut Exclusive<'_>) {
+    pub fn copy_keys(&mut self, planned: &[PlannedKey], args: Args<'_>, scratch: &Server, all: &mut Exclusive<'_>) {
         let name = |key: &PlannedKey| args.argument(key.argument as usize);
-        let unknown = planned.iter().filter(|key| !self.known.contains(name(key)));
-        let mut wanted: Vec<PlannedKey> = unknown
+        let unknown = planned.iter().filter(|key| !self.copied_names.contains(name(key)));
+        let mut keys: Vec<PlannedKey> = unknown
             .map(|key| PlannedKey {
                 is_write: false,
                 ..*key
             })
             .collect();
-        if self.is_whole || wanted.is_empty() {
+        if self.has_copied_all || keys.is_empty() {
             return;
         }
-        wanted.sort_by_key(|key| name(key));
-        wanted.dedup_by_key(|key| name(key));
-        self.known.extend(wanted.iter().map(|key| Box::from(name(key))));
-        let mut seat = self.seat();
+        keys.sort_by_key(|key| name(key));
+        keys.dedup_by_key(|key| name(key));
+        self.copied_names.extend(keys.iter().map(|key| Box::from(name(key))));
+        let mut seat = self.join_keyspace();
         loop {
             let pass = seat.enter();
-            if let Some(copies) = self.copies(&pass, &mut wanted, args) {
+            if let Some(copies) = self.copy_atomically(&pass, &mut keys, args) {
                 drop(pass);
-                return copies.put(&beside.keyspace, all, ROW);
+                return copies.put(&scratch.keyspace, all, COUNTER_ROW);
             }
             drop(pass);
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(RETRY_PAUSE);
         }
     }
 
     /// Copies all of these keys as of one moment, unless a slot is refused.
-    fn copies<'p>(&self, pass: &'p GatePassage<'p>, wanted: &mut [PlannedKey], args: Args<'_>) -> Option<CopiedKeys> {
+    fn copy_atomically<'p>(
+        &self,
+        pass: &'p GatePassage<'p>,
+        keys: &mut [PlannedKey],
+        args: Args<'_>,
+    ) -> Option<CopiedKeys> {
         let mut many: Vec<Lease<'p>> = Vec::new();
-        lease(pass, wanted, &mut Vec::new(), &mut many, 0)?;
+        lease_slots(pass, keys, &mut Vec::new(), &mut many, 0)?;
         let held = HeldLeases::Many(&mut many);
         let mut copies = CopiedKeys::default();
-        for key in wanted {
+        for key in keys {
             let slot = held.slot(key)?;
             copies.take(
                 &self.server.keyspace,
@@ -97,13 +102,13 @@ impl KeyCopier {
     }
 
     /// Brings everything that is not there yet, slot by slot.
-    pub fn bring_everything(&mut self, beside: &Server, all: &mut Exclusive<'_>) {
-        if std::mem::replace(&mut self.is_whole, true) {
+    pub fn copy_all_keys(&mut self, scratch: &Server, all: &mut Exclusive<'_>) {
+        if std::mem::replace(&mut self.has_copied_all, true) {
             return;
         }
         let keyspace = &self.server.keyspace;
-        let mut seat = self.seat();
-        let known = std::mem::take(&mut self.known);
+        let mut seat = self.join_keyspace();
+        let known = std::mem::take(&mut self.copied_names);
         for slot in 0..SLOTS {
             if !keyspace.slots.header(slot).may_hold_any() {
                 continue;
@@ -116,10 +121,10 @@ impl KeyCopier {
                     .and_then(|lease| copies.take_all(keyspace, (slot as u16, &lease), |name| known.contains(name)));
                 drop(pass);
                 if taken.is_some() {
-                    copies.put(&beside.keyspace, all, ROW);
+                    copies.put(&scratch.keyspace, all, COUNTER_ROW);
                     break;
                 }
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(RETRY_PAUSE);
             }
         }
     }

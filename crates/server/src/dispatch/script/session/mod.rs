@@ -32,32 +32,32 @@ use weft_base::clock::unix_ms;
 use weft_reactor::Output;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
-use super::runner::{RunEnd, Runner, Slots};
-use super::{fail, finish, prepare};
+use super::runner::{Runner, ScriptAccess, ScriptOutcome};
+use super::{prepare_script, record_script_command, reply_error};
 use crate::commands::context::{Binding, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::commands::scripting::script::NO_SCRIPT;
 use crate::dispatch::accounting::write_error;
-use crate::dispatch::admit::explain_unknown;
-use crate::dispatch::background::conclude;
-use crate::dispatch::effects::release;
-use crate::dispatch::execute::settle_effects;
-use crate::dispatch::notifications::line_of_whole;
+use crate::dispatch::admit::unknown_command_error;
+use crate::dispatch::background::finish_batch;
+use crate::dispatch::effects::free_removed_values;
+use crate::dispatch::execute::apply_effects;
+use crate::dispatch::notifications::monitor_line_of_unit;
 use crate::dispatch::request::{Outcome, Request};
 use crate::dispatch::serve;
-use crate::dispatch::thread::Thread;
+use crate::dispatch::thread::ThreadState;
 use crate::keyspace::Seat;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
-use crate::notify::messages::{NotificationSender, wake};
+use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::log;
 use crate::observability::metrics::Metrics;
 use crate::observability::used_memory::UsedMemory;
 use crate::state::{Message, Server, ServerParts};
-use console::Line;
+use console::DebuggerConnection;
 pub(super) use key_copier::KeyCopier;
 use weft_acl::Acl;
 use weft_command_table::registry::{Command, Lookup};
@@ -66,12 +66,12 @@ use weft_scripting as scripting;
 use weft_scripting::{CallResult, Debugger, Host, ScriptKind};
 
 /// Between two tries for what a session needs.
-const PAUSE: Duration = Duration::from_millis(1);
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
 /// The length of a script's digest.
 const DIGEST_LEN: usize = 40;
 
 /// A session that is to begin.
-struct Session {
+struct DebuggerSession {
     server: Arc<Server>,
     command: &'static Command<Binding>,
     request: Vec<u8>,
@@ -82,28 +82,28 @@ struct Session {
 /// Returns `true` if a client's script must run in a session: the client is in debug mode, and the script is not a
 /// function.
 #[inline]
-pub(super) fn is_wanted(client: &Client, command: &Command<Binding>) -> bool {
+pub(super) fn must_run_in_session(client: &Client, command: &Command<Binding>) -> bool {
     client.flags.contains(ClientFlags::DEBUG_SCRIPTS) && command.full_name.starts_with("eval")
 }
 
 /// Begins a session: the connection leaves its worker.
 #[cold]
-pub(super) fn begin(thread: &mut Thread, request: &Request<'_>, connection: &mut Connection) -> Outcome {
+pub(super) fn begin_session(thread: &mut ThreadState, request: &Request<'_>, connection: &mut Connection) -> Outcome {
     let args = request.args(&connection.input);
     if request.command.full_name.starts_with("evalsha") {
         let error = match args.argument(1).len() {
             DIGEST_LEN => CommandError::constant("ERR Please use EVAL instead of EVALSHA for debugging"),
             _ => NO_SCRIPT,
         };
-        return fail(thread, request, connection, &error);
+        return reply_error(thread, request, connection, &error);
     }
     connection.client.last_command = request.command.full_name;
     if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
-        let line = line_of_whole(&thread.server, &connection.client, args.iter());
-        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).show(line);
+        let line = monitor_line_of_unit(&thread.server, &connection.client, args.iter());
+        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).send_monitor_line(line);
     }
     let (plan, mark) = (request.plan, connection.output.mark());
-    let session = Session {
+    let session = DebuggerSession {
         server: thread.server.clone(),
         command: request.command,
         request: connection.input[plan.start..plan.end].to_vec(),
@@ -111,19 +111,19 @@ pub(super) fn begin(thread: &mut Thread, request: &Request<'_>, connection: &mut
         client: connection.client.handler_view(),
     };
     let length = connection.output.len();
-    finish(thread, request, connection, (mark, length), false);
-    Outcome::After(NextStep::Take(Box::new(Box::new(move |connection| {
-        session.start(connection)
+    record_script_command(thread, request, connection, (mark, length), false);
+    Outcome::After(NextStep::TakeConnection(Box::new(Box::new(move |connection| {
+        session.start_thread(connection)
     }))))
 }
 
-impl Session {
+impl DebuggerSession {
     /// Starts the session's thread. Without a thread the connection is closed.
-    fn start(self, connection: Box<Connection>) {
+    fn start_thread(self, connection: Box<Connection>) {
         let spawned = std::thread::Builder::new()
             .name("weft-debug".to_owned())
             .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
-            .spawn(move || self.run(*connection));
+            .spawn(move || self.run_session(*connection));
         if let Err(error) = spawned {
             log::warning!("A debugging session has no thread: {error}");
         }
@@ -133,12 +133,12 @@ impl Session {
         Args::new(&self.request, &self.ranges)
     }
 
-    fn run(self, mut connection: Connection) {
+    fn run_session(self, mut connection: Connection) {
         let is_sync = self.client.flags.contains(ClientFlags::DEBUG_SCRIPTS_SYNC);
         let Some(registered) = connection.in_transit.take() else {
             return;
         };
-        let line = match Line::open(registered, self.server.clone(), is_sync) {
+        let line = match DebuggerConnection::open(registered, self.server.clone(), is_sync) {
             Ok(line) => line,
             Err(error) => {
                 log::warning!("cannot watch the connection of a debugging session: {error}");
@@ -149,19 +149,19 @@ impl Session {
         match is_sync {
             true => {
                 log::notice!("Weft synchronous debugging eval session started");
-                self.run_in_place(&debugger, connection.output);
+                self.run_synchronously(&debugger, connection.output);
                 log::notice!("Weft synchronous debugging eval session ended");
             }
             false => {
                 log::notice!("Weft debugging session begins, on copies of keys");
-                self.run_beside(&debugger, connection.output);
+                self.run_on_scratch_keyspace(&debugger, connection.output);
                 log::notice!("Weft debugging session ends");
             }
         }
     }
 
     /// Sends the reply, behind what was replied to commands before.
-    fn reply(&self, debugger: &scripting::DebugSession, mut output: Output, reply: &[u8]) {
+    fn send_reply(&self, debugger: &scripting::DebugSession, mut output: Output, reply: &[u8]) {
         output.bytes.extend_from_slice(reply);
         output.copy_shared();
         debugger.borrow_mut().end(&output.bytes);
@@ -170,10 +170,10 @@ impl Session {
     // ---- SYNC ------------------------------------------------------------------------------------------------------
 
     /// Runs the script alone with the keyspace.
-    fn run_in_place(&self, debugger: &scripting::DebugSession, output: Output) {
+    fn run_synchronously(&self, debugger: &scripting::DebugSession, output: Output) {
         let server = &self.server;
         let running = &server.scripting.running;
-        let Some(mut seat) = self.join() else {
+        let Some(mut seat) = self.join_keyspace() else {
             return;
         };
         // A script that does not end can be killed meanwhile.
@@ -181,67 +181,72 @@ impl Session {
             if debugger.borrow_mut().is_over() {
                 return;
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(RETRY_PAUSE);
         }
-        let mut thread = Thread::new(server.clone(), seat.index());
+        let mut thread = ThreadState::new(server.clone(), seat.index());
         let mut client = self.client.handler_view();
         let mut reply = Vec::new();
         let mut all = seat.exclusive();
         thread.begin_batch(unix_ms());
         thread.begin_passage();
-        self.debug(
+        self.debug_script(
             &mut thread,
-            Slots::Everything(&mut all),
+            ScriptAccess::Everything(&mut all),
             &mut client,
             debugger,
             &mut reply,
         );
         let held = HeldLeases::Exclusive(&mut all);
         let unserved = serve::serve_unit(&mut thread, None, held, &mut client);
-        settle_effects(&mut thread);
+        apply_effects(&mut thread);
         drop(all);
         running.end_exclusion();
         scripting::drop_interpreter(&server.scripting, ScriptKind::Eval);
-        self.settle(&mut thread, &mut seat, unserved.map(|unserved| *unserved));
+        self.send_notifications(&mut thread, &mut seat, unserved.map(|unserved| *unserved));
         while server.propagation.must_withhold_reply(client.last_write_sequence) && !running.is_shutting_down() {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(RETRY_PAUSE);
         }
-        self.reply(debugger, output, &reply);
+        self.send_reply(debugger, output, &reply);
     }
 
     /// Joins the keyspace once a thread seat is free. Returns `None` if the process ends.
-    fn join(&self) -> Option<Seat> {
+    fn join_keyspace(&self) -> Option<Seat> {
         loop {
             let seat = self.server.keyspace.slots.join();
             if seat.is_some() || self.server.scripting.running.is_shutting_down() {
                 return seat;
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(RETRY_PAUSE);
         }
     }
 
     /// Sends the notifications of the script's commands, as the end of a batch does.
-    fn settle(&self, thread: &mut Thread, seat: &mut Seat, unserved: Option<crate::state::UnservedKeys>) {
+    fn send_notifications(
+        &self,
+        thread: &mut ThreadState,
+        seat: &mut Seat,
+        unserved: Option<crate::state::UnservedKeys>,
+    ) {
         let server = &self.server;
-        conclude(thread, seat);
+        finish_batch(thread, seat);
         let left: Vec<_> = thread.unserved.drain(..).chain(unserved).collect();
         for (unserved, worker) in left.into_iter().zip(server.workers.iter().cycle()) {
-            worker.send(Message::Serve(unserved));
+            worker.send(Message::ServeWaiters(unserved));
         }
-        NotificationSender::new(server, &mut thread.effects, thread.seat).broadcast();
-        wake(server, &mut thread.effects);
+        NotificationSender::new(server, &mut thread.effects, thread.seat).send_broadcasts();
+        wake_workers(server, &mut thread.effects);
         thread.effects.log_writer.wake();
     }
 
     // ---- YES -------------------------------------------------------------------------------------------------------
 
     /// Runs the script on the scratch keyspace.
-    fn run_beside(&self, debugger: &scripting::DebugSession, output: Output) {
-        let beside = server_beside(&self.server);
-        let Some(mut seat) = beside.keyspace.slots.join() else {
+    fn run_on_scratch_keyspace(&self, debugger: &scripting::DebugSession, output: Output) {
+        let scratch = create_scratch_server(&self.server);
+        let Some(mut seat) = scratch.keyspace.slots.join() else {
             unreachable!("it has a seat, and nobody else knows of it");
         };
-        let mut thread = Thread::new(beside.clone(), seat.index());
+        let mut thread = ThreadState::new(scratch.clone(), seat.index());
         // Reads the current permissions, topology and replication state.
         thread.begin_batch(unix_ms());
         let around = &self.server;
@@ -253,19 +258,19 @@ impl Session {
         let mut reply = Vec::new();
         let mut all = seat.exclusive();
         let mut key_copier = KeyCopier::new(self.server.clone());
-        let held = Slots::Beside(&mut all, &mut key_copier);
-        self.debug(&mut thread, held, &mut client, debugger, &mut reply);
-        release(&mut thread.effects, &beside);
-        self.reply(debugger, output, &reply);
+        let held = ScriptAccess::Scratch(&mut all, &mut key_copier);
+        self.debug_script(&mut thread, held, &mut client, debugger, &mut reply);
+        free_removed_values(&mut thread.effects, &scratch);
+        self.send_reply(debugger, output, &reply);
     }
 
     // ---- both ------------------------------------------------------------------------------------------------------
 
     /// Runs the script; its reply, or the error why it does not run, is appended to `reply`.
-    fn debug(
+    fn debug_script(
         &self,
-        thread: &mut Thread,
-        held: Slots<'_, '_>,
+        thread: &mut ThreadState,
+        held: ScriptAccess<'_, '_>,
         client: &mut Client,
         debugger: &scripting::DebugSession,
         reply: &mut Vec<u8>,
@@ -273,29 +278,29 @@ impl Session {
         (thread.may_leave, thread.may_block) = (false, false);
         let args = self.args();
         let server = thread.server.clone();
-        let begun = scripting::begin_debugging(&server.scripting, debugger);
-        let prepared = begun
-            .map_err(|text| CommandError::bytes([b"ERR ", &text[..]].concat()))
-            .and_then(|()| prepare(thread, self.command, args, false));
+        let debugging = scripting::begin_debugging(&server.scripting, debugger);
+        let prepared = debugging
+            .map_err(|text| CommandError::from_bytes([b"ERR ", &text[..]].concat()))
+            .and_then(|()| prepare_script(thread, self.command, args, false));
         let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return write_error(thread, &error, reply),
         };
         let mut runner = Runner::new(thread, None, held, client, &prepared, (false, args));
         runner.debugger = Some(debugger.clone());
-        let ended = runner.run(&prepared, args, &mut Reply::new(reply, client.protocol), false);
-        if matches!(ended, RunEnd::Stopped(_)) {
+        let ended = runner.run_script(&prepared, args, &mut Reply::new(reply, client.protocol), false);
+        if matches!(ended, ScriptOutcome::Stopped(_)) {
             reply.clear();
         }
     }
 }
 
 /// A server that has nothing but the same parameters and databases.
-fn server_beside(server: &Server) -> Arc<Server> {
+fn create_scratch_server(server: &Server) -> Arc<Server> {
     let commands = crate::commands::registry().commands().len();
-    let beside = Arc::new(Server::new(ServerParts {
+    let scratch = Arc::new(Server::new(ServerParts {
         config: server.config.snapshot(),
-        acl: Acl::new(permission::catalogue()),
+        acl: Acl::new(permission::command_catalogue()),
         keyspace: server.keyspace.new_scratch_keyspace(),
         cluster: None,
         workers: 0,
@@ -310,9 +315,9 @@ fn server_beside(server: &Server) -> Arc<Server> {
         started: (server.lifecycle.started, server.lifecycle.started_unix_s),
         memory: Arc::new(UsedMemory::new(0)),
     }));
-    let myself: Weak<Server> = Arc::downgrade(&beside);
-    let _ = beside.lifecycle.server.set(myself);
-    beside
+    let myself: Weak<Server> = Arc::downgrade(&scratch);
+    let _ = scratch.lifecycle.server.set(myself);
+    scratch
 }
 
 /// The host of a script in a session. It reports each call and its result to the debugger.
@@ -336,7 +341,7 @@ impl Host for DebuggedHost<'_> {
                 }
             }
             CallResult::Refused(text) => {
-                let (reply, error) = refusal(args, text);
+                let (reply, error) = refusal_texts(args, text);
                 debugger.log_reply(&[b"-", &reply[..], b"\r\n"].concat());
                 debugger.log_error(&error);
             }
@@ -368,14 +373,16 @@ impl Host for DebuggedHost<'_> {
 }
 
 /// Returns a refusal as Valkey's debugger shows it: the server's reply, and the error that the script gets.
-fn refusal(args: Args<'_>, text: &[u8]) -> (Vec<u8>, Vec<u8>) {
+fn refusal_texts(args: Args<'_>, text: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let commands = crate::commands::registry();
     let plain = text.strip_prefix(b"ERR ");
     let of_acl = text.strip_prefix(b"NOPERM ACL failure in script: ");
     match (commands.lookup(&args), plain, of_acl) {
-        (Lookup::UnknownCommand, Some(plain), _) => (explain_unknown(commands, args).0.into_owned(), plain.to_vec()),
+        (Lookup::UnknownCommand, Some(plain), _) => {
+            (unknown_command_error(commands, args).0.into_owned(), plain.to_vec())
+        }
         (Lookup::Found(command), Some(plain), _) if !command.spec.accepts_arg_count(args.len()) => {
-            (explain_unknown(commands, args).0.into_owned(), plain.to_vec())
+            (unknown_command_error(commands, args).0.into_owned(), plain.to_vec())
         }
         (Lookup::Found(command), Some(plain), _) if plain.ends_with(b"not allowed from script") => {
             let reply = format!("ERR command '{}' is not allowed on script mode", command.full_name);

@@ -13,7 +13,7 @@ use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Keyspace, Seat};
-use crate::notify::keyspace_event::Event;
+use crate::notify::keyspace_event::KeyspaceEvent;
 
 const NOW_MS: u64 = 1_800_000_000_000;
 
@@ -73,7 +73,7 @@ impl Fixture {
         self.run_now(|keys, _| {
             let mut key = keys.write(index);
             key.set(value, expiry);
-            key.changed(Event::NO_EVENT);
+            key.changed(KeyspaceEvent::NO_EVENT);
         });
     }
 
@@ -81,7 +81,7 @@ impl Fixture {
         self.run_now(|keys, _| {
             let mut key = keys.write(index);
             key.delete();
-            key.changed(Event::NO_EVENT);
+            key.changed(KeyspaceEvent::NO_EVENT);
         });
     }
 
@@ -225,7 +225,7 @@ fn a_snapshot_is_current_until_a_seen_value_differs() {
                             .and_then(|mut entry| entry.object_mut().map(|_| ()))
                             .is_some()
                     );
-                    key.changed(Event::NO_EVENT);
+                    key.changed(KeyspaceEvent::NO_EVENT);
                 });
             },
             false,
@@ -237,7 +237,7 @@ fn a_snapshot_is_current_until_a_seen_value_differs() {
                 scene.run_now(|keys, _| {
                     let mut key = keys.write(0);
                     assert!(key.entry_mut().map(|mut entry| entry.append(b"y")).is_some());
-                    key.changed(Event::NO_EVENT);
+                    key.changed(KeyspaceEvent::NO_EVENT);
                 });
             },
             false,
@@ -249,7 +249,7 @@ fn a_snapshot_is_current_until_a_seen_value_differs() {
                 scene.run_now(|keys, _| {
                     let mut key = keys.write(0);
                     key.set_expiry(Some(NOW_MS + 1000));
-                    key.changed(Event::NO_EVENT);
+                    key.changed(KeyspaceEvent::NO_EVENT);
                 });
             },
             false,
@@ -287,7 +287,7 @@ fn handlers_read_the_snapshot_and_write_into_it_only() {
         let mut key = keys.write(1);
         assert!(key.exists());
         key.set(large_set(30), ExpiryUpdate::Remove);
-        key.changed_times(Event::set("sunionstore"), 5);
+        key.changed_times(KeyspaceEvent::set("sunionstore"), 5);
     });
     assert_eq!((record.changes.len(), record.dirty), (1, 5));
     assert_eq!(
@@ -308,7 +308,7 @@ fn changes_of_a_snapshot_are_applied_to_the_keys() {
     let record = scene.run_on_snapshot(&mut snapshot, |keys| {
         let mut key = keys.write(1);
         key.set(large_set(30), ExpiryUpdate::Remove);
-        key.changed_times(Event::set("sunionstore"), 5);
+        key.changed_times(KeyspaceEvent::set("sunionstore"), 5);
     });
     let dirty_before = scene.effects.dirty;
     scene.run_now(|keys, _| snapshot.apply_changes(keys, &record.changes, record.dirty));
@@ -328,7 +328,7 @@ fn changes_of_a_snapshot_are_applied_to_the_keys() {
     let record = scene.run_on_snapshot(&mut snapshot, |keys| {
         let mut key = keys.write(1);
         assert!(key.delete());
-        key.changed(Event::generic("del"));
+        key.changed(KeyspaceEvent::generic("del"));
     });
     scene.run_now(|keys, _| snapshot.apply_changes(keys, &record.changes, record.dirty));
     assert_eq!(scene.keyspace.counts.keys(0), 1);

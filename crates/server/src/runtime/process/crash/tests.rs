@@ -11,7 +11,7 @@ const CHILD: &str = "WEFT_TEST_PANICS";
 #[test]
 fn a_panic_ends_the_process_with_a_report() {
     if std::env::var_os(CHILD).is_some() {
-        super::install(&Config::defaults());
+        super::install_crash_reports(&Config::defaults());
         panic!("slots are {} short", 3);
     }
     let output = Command::new(std::env::current_exe().expect("has a path"))

@@ -6,7 +6,7 @@ use super::*;
 use crate::net::client::ClientFlags;
 
 /// Reads the filter of `CLIENT LIST <words>`.
-fn parse(words: &[&[u8]], skip_caller: bool) -> Result<Filter, String> {
+fn parse(words: &[&[u8]], skip_caller: bool) -> Result<ClientFilter, String> {
     let mut request = format!("*{}\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n", words.len() + 2).into_bytes();
     for word in words {
         request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -24,7 +24,7 @@ fn parse(words: &[&[u8]], skip_caller: bool) -> Result<Filter, String> {
         databases: 16,
         is_user: &|name| name == b"default",
     };
-    Filter::parse(Args::new(&request, &ranges), scene, skip_caller)
+    ClientFilter::parse(Args::new(&request, &ranges), scene, skip_caller)
         .map_err(|error| String::from_utf8_lossy(&error.0).into_owned())
 }
 
@@ -59,17 +59,17 @@ fn clients() -> [Client; 3] {
 
 const NOW_MS: u64 = 1_101_800;
 
-fn passing(text: &str) -> Vec<u64> {
+fn matching_clients(text: &str) -> Vec<u64> {
     let filter = parse(&words(text), false).unwrap_or_else(|error| panic!("{text}: {error}"));
     clients()
         .iter()
-        .filter(|client| filter.passes(client, 1, NOW_MS))
+        .filter(|client| filter.matches(client, 1, NOW_MS))
         .map(|client| client.id)
         .collect()
 }
 
 #[test]
-fn a_filter_lets_pass_whom_it_describes() {
+fn a_filter_matches_the_clients_that_it_describes() {
     let cases: &[(&str, &[u64])] = &[
         ("ID 1 7 9", &[1, 7]),
         ("ID 1 ID 7", &[1, 7]),
@@ -114,7 +114,7 @@ fn a_filter_lets_pass_whom_it_describes() {
         ("DB 0 NOT-FLAGS U NOT-NAME worker", &[1]),
     ];
     for (text, expected) in cases {
-        assert_eq!(passing(text), *expected, "{text}");
+        assert_eq!(matching_clients(text), *expected, "{text}");
     }
 }
 
@@ -124,24 +124,24 @@ fn a_missing_name_is_equal_to_no_name() {
         let filter = parse(&[option.as_bytes(), b""], false).expect("an empty value is a value");
         let count = clients()
             .iter()
-            .filter(|client| filter.passes(client, 1, NOW_MS))
+            .filter(|client| filter.matches(client, 1, NOW_MS))
             .count();
         assert_eq!(count, expected, "{option}");
     }
 }
 
 #[test]
-fn only_kill_leaves_the_caller_out_unasked() {
+fn only_kill_skips_the_caller_by_default() {
     let filter = parse(&words("TYPE normal"), true).expect("a filter");
     let passing: Vec<bool> = clients()
         .iter()
-        .map(|client| filter.passes(client, 1, NOW_MS))
+        .map(|client| filter.matches(client, 1, NOW_MS))
         .collect();
     assert_eq!(passing, [false, true, true]);
 }
 
 #[test]
-fn what_is_no_filter_is_refused_with_the_words_that_clients_know() {
+fn invalid_filters_are_refused_with_the_errors_of_valkey() {
     let cases = [
         ("ID", "ERR syntax error"),
         ("ID x", "ERR syntax error"),
