@@ -63,7 +63,7 @@ impl CommandCatalogue {
             .map(|(name, spec)| (name.into(), spec))
             .collect();
         add_missing(&mut specs);
-        let categories = Categories::all().map(|(category, name)| Category {
+        let categories = Categories::named().map(|(category, name)| Category {
             name,
             members: (0..)
                 .zip(&specs)

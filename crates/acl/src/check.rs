@@ -1,28 +1,19 @@
 //! The permissions that a command requires, and the reasons for denial.
-/// The kinds of access to a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyAccess(u8);
+
+bitflags::bitflags! {
+    /// The kinds of access to a key.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct KeyAccess: u8 {
+        /// Reads data.
+        const READ = 1;
+        /// Adds, changes or deletes data.
+        const WRITE = 2;
+        /// Reads and writes.
+        const BOTH = 3;
+    }
+}
 
 impl KeyAccess {
-    /// No access to the data. Any permission for the key is sufficient.
-    pub const NONE: KeyAccess = KeyAccess(0);
-    /// Reads data.
-    pub const READ: KeyAccess = KeyAccess(1);
-    /// Adds, changes or deletes data.
-    pub const WRITE: KeyAccess = KeyAccess(2);
-    /// Reads and writes.
-    pub const BOTH: KeyAccess = KeyAccess(3);
-
-    /// Returns the union.
-    pub const fn union(self, other: KeyAccess) -> KeyAccess {
-        KeyAccess(self.0 | other.0)
-    }
-
-    /// Returns `true` if it includes all of `other`.
-    pub const fn contains(self, other: KeyAccess) -> bool {
-        self.0 & other.0 == other.0
-    }
-
     /// Returns the prefix of a key pattern in a rule.
     pub(super) fn prefix(self) -> &'static [u8] {
         match self {

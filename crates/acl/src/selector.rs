@@ -431,19 +431,19 @@ impl Selector {
 
 /// Splits the text after `%` into the access and the pattern after `~`. Both `~` and the pattern may be missing.
 fn split_access(rest: &[u8]) -> Result<(KeyAccess, &[u8]), RuleError> {
-    let mut access = KeyAccess::NONE;
+    let mut access = KeyAccess::empty();
     for (index, byte) in rest.iter().enumerate() {
         access = match byte.to_ascii_uppercase() {
             b'R' if !access.contains(KeyAccess::READ) => access.union(KeyAccess::READ),
             b'W' if !access.contains(KeyAccess::WRITE) => access.union(KeyAccess::WRITE),
-            b'~' if access != KeyAccess::NONE => return Ok((access, &rest[index + 1..])),
+            b'~' if access != KeyAccess::empty() => return Ok((access, &rest[index + 1..])),
             _ => return Err(RuleError::Syntax),
         };
     }
-    match access {
-        KeyAccess::NONE => Err(RuleError::Syntax),
-        access => Ok((access, &[])),
+    if access.is_empty() {
+        return Err(RuleError::Syntax);
     }
+    Ok((access, &[]))
 }
 
 /// Parses comma-separated numbers, each in the syntax of C's `strtol`.

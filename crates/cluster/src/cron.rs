@@ -73,7 +73,7 @@ impl ClusterState {
         }
         let unreachable = NodeFlags::MYSELF.union(NodeFlags::NO_ADDRESS);
         for node in self.nodes.values() {
-            if node.link.is_none() && !node.flags.has_any(unreachable) {
+            if node.link.is_none() && !node.flags.intersects(unreachable) {
                 self.actions.push(BusAction::Connect {
                     node: node.id,
                     ip: node.address.ip.clone(),
@@ -86,7 +86,7 @@ impl ClusterState {
     /// Pings, among a few random nodes, the one with the oldest answer.
     fn ping_random_node(&mut self, now_ms: u64) {
         let left_out = NodeFlags::MYSELF.union(NodeFlags::HANDSHAKE);
-        let fit = |node: &&Node| node.link.is_some() && node.ping_sent_ms == 0 && !node.flags.has_any(left_out);
+        let fit = |node: &&Node| node.link.is_some() && node.ping_sent_ms == 0 && !node.flags.intersects(left_out);
         let mut fit: Vec<(u64, LinkId)> = self
             .nodes
             .values()
@@ -104,7 +104,7 @@ impl ClusterState {
     fn check_node(&mut self, id: NodeId, now_ms: u64) {
         let timeout_ms = self.settings.node_timeout_ms;
         let passed_over = NodeFlags::NO_ADDRESS.union(NodeFlags::HANDSHAKE);
-        let Some(node) = self.nodes.get(&id).filter(|node| !node.flags.has_any(passed_over)) else {
+        let Some(node) = self.nodes.get(&id).filter(|node| !node.flags.intersects(passed_over)) else {
             return;
         };
         let since = |at_ms: u64| now_ms.saturating_sub(at_ms);
@@ -128,7 +128,7 @@ impl ClusterState {
             return;
         }
         let silent = NodeFlags::FAIL.union(NodeFlags::PFAIL);
-        if ping_ms.min(data_ms) > timeout_ms && !node.flags.has_any(silent) {
+        if ping_ms.min(data_ms) > timeout_ms && !node.flags.intersects(silent) {
             log::info!("NODE {} possibly failing.", node.log_name());
             if let Some(node) = self.nodes.get_mut(&id) {
                 node.flags.set(NodeFlags::PFAIL, true);
@@ -234,7 +234,7 @@ impl ClusterState {
             if sharded && node.shard != shard {
                 continue;
             }
-            let bytes = match node.flags.has_any(NodeFlags::LIGHT_HEADERS) {
+            let bytes = match node.flags.intersects(NodeFlags::LIGHT_HEADERS) {
                 true => light.clone(),
                 false => whole.clone(),
             };
@@ -268,7 +268,7 @@ impl ClusterState {
         let node = receiver.and_then(|id| self.nodes.get_mut(&id));
         let extends = node
             .as_ref()
-            .is_some_and(|node| node.flags.has_any(NodeFlags::EXTENSIONS));
+            .is_some_and(|node| node.flags.intersects(NodeFlags::EXTENSIONS));
         if let Some(node) = node.filter(|_| !inbound && kind == MessageType::Ping) {
             node.ping_sent_ms = now_ms;
         }
@@ -305,7 +305,7 @@ impl ClusterState {
     fn gossip_entries(&self, receiver: Option<NodeId>) -> Vec<GossipEntry> {
         let nameless = NodeFlags::HANDSHAKE.union(NodeFlags::NO_ADDRESS);
         let wanted = (self.nodes.len() * self.settings.gossip_percent as usize / 100).max(MIN_GOSSIP_ENTRIES);
-        let named = self.nodes.values().filter(|node| !node.flags.has_any(nameless));
+        let named = self.nodes.values().filter(|node| !node.flags.intersects(nameless));
         let (silent, others): (Vec<&Node>, Vec<&Node>) = named
             .filter(|node| node.id != self.myself)
             .partition(|node| node.has_timed_out());

@@ -281,7 +281,7 @@ impl ClusterState {
     fn rank(&self) -> usize {
         let me = self.me();
         self.siblings()
-            .filter(|node| !node.flags.has_any(NodeFlags::NO_FAILOVER))
+            .filter(|node| !node.flags.intersects(NodeFlags::NO_FAILOVER))
             .filter(|node| (node.offset, std::cmp::Reverse(node.id)) > (me.offset, std::cmp::Reverse(me.id)))
             .count()
     }
@@ -298,7 +298,7 @@ impl ClusterState {
 
     fn all_siblings_agree(&self) -> bool {
         self.siblings()
-            .all(|node| node.flags.has_any(NodeFlags::PRIMARY_FAILED))
+            .all(|node| node.flags.intersects(NodeFlags::PRIMARY_FAILED))
     }
 
     fn send_pong_to_siblings(&mut self, now_ms: u64) {

@@ -21,7 +21,7 @@ impl ClusterState {
             if self.nodes.contains_key(&entry.id) {
                 self.process_gossip_entry(sender.filter(|_| votes), entry, now_ms);
             } else if (sender.is_some() || meeting)
-                && !entry.flags.has_any(NodeFlags::NO_ADDRESS)
+                && !entry.flags.intersects(NodeFlags::NO_ADDRESS)
                 && !self.is_forgotten(&entry.id, now_ms)
             {
                 self.add_gossiped_node(entry, now_ms);
@@ -31,7 +31,7 @@ impl ClusterState {
 
     fn process_gossip_entry(&mut self, voter: Option<NodeId>, entry: &GossipEntry, now_ms: u64) {
         let silent = NodeFlags::FAIL.union(NodeFlags::PFAIL);
-        let fails = entry.flags.has_any(silent);
+        let fails = entry.flags.intersects(silent);
         if let Some(voter) = voter {
             match fails {
                 true => {
@@ -59,9 +59,9 @@ impl ClusterState {
                 node.pong_received_ms = pong_ms;
             }
         }
-        if node.flags.has_any(silent)
+        if node.flags.intersects(silent)
             && !fails
-            && !entry.flags.has_any(NodeFlags::NO_ADDRESS)
+            && !entry.flags.intersects(NodeFlags::NO_ADDRESS)
             && node.address != address
         {
             self.change_address(entry.id, address);

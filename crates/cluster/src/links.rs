@@ -31,7 +31,7 @@ impl ClusterState {
         };
         node.link = Some(link);
         let (id, before) = (node.id, node.ping_sent_ms);
-        let kind = match node.flags.has_any(NodeFlags::MEET) {
+        let kind = match node.flags.intersects(NodeFlags::MEET) {
             true => MessageType::Meet,
             false => MessageType::Ping,
         };

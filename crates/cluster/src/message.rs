@@ -334,7 +334,7 @@ fn header(bytes: &[u8]) -> Option<(Header, u16)> {
         port,
         other_port,
         bus_port,
-        flags: NodeFlags(flags),
+        flags: NodeFlags::from_bits_retain(flags),
         is_down: down != 0,
         switches,
     };
@@ -349,7 +349,7 @@ fn gossip(reader: &mut Reader<'_>) -> Option<GossipEntry> {
         ip: text(reader.take(ADDRESS_BYTES)?)?,
         port: reader.u16()?,
         bus_port: reader.u16()?,
-        flags: NodeFlags(reader.u16()?),
+        flags: NodeFlags::from_bits_retain(reader.u16()?),
         other_port: reader.u16()?,
     };
     reader.u16()?;
@@ -565,7 +565,7 @@ fn begin(kind: MessageType, header: &Header) -> Vec<u8> {
     put(2168, &padded_address(&header.ip));
     put(2246, &header.other_port.to_be_bytes());
     put(2248, &header.bus_port.to_be_bytes());
-    put(2250, &header.flags.0.to_be_bytes());
+    put(2250, &header.flags.bits().to_be_bytes());
     put(2252, &[u8::from(header.is_down), header.switches]);
     out
 }
@@ -583,7 +583,7 @@ fn write_gossip(out: &mut Vec<u8>, entry: &GossipEntry) {
     out.extend_from_slice(&entry.ping_sent_s.to_be_bytes());
     out.extend_from_slice(&entry.pong_received_s.to_be_bytes());
     out.extend_from_slice(&padded_address(&entry.ip));
-    for number in [entry.port, entry.bus_port, entry.flags.0, entry.other_port, 0] {
+    for number in [entry.port, entry.bus_port, entry.flags.bits(), entry.other_port, 0] {
         out.extend_from_slice(&number.to_be_bytes());
     }
 }

@@ -54,38 +54,40 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// The flags of a node, as sent on the bus.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeFlags(pub u16);
+bitflags::bitflags! {
+    /// The flags of a node, as sent on the bus.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct NodeFlags: u16 {
+        /// A primary, with or without slots.
+        const PRIMARY = 1;
+        /// A replica.
+        const REPLICA = 1 << 1;
+        /// This node has not received an answer from it for the node timeout.
+        const PFAIL = 1 << 2;
+        /// A majority of the primaries considers it failed.
+        const FAIL = 1 << 3;
+        /// This node.
+        const MYSELF = 1 << 4;
+        /// Its ID is not known yet.
+        const HANDSHAKE = 1 << 5;
+        /// Its address is not known.
+        const NO_ADDRESS = 1 << 6;
+        /// It has to be sent a MEET.
+        const MEET = 1 << 7;
+        /// A primary to which replicas of other primaries may migrate.
+        const MIGRATE_TO = 1 << 8;
+        /// A replica that does not start a failover.
+        const NO_FAILOVER = 1 << 9;
+        /// It supports message extensions.
+        const EXTENSIONS = 1 << 10;
+        /// It supports light headers.
+        const LIGHT_HEADERS = 1 << 11;
+        /// A replica that considers its primary failed.
+        const PRIMARY_FAILED = 1 << 13;
+    }
+}
 
 impl NodeFlags {
-    /// A primary, with or without slots.
-    pub const PRIMARY: NodeFlags = NodeFlags(1);
-    /// A replica.
-    pub const REPLICA: NodeFlags = NodeFlags(1 << 1);
-    /// This node has not received an answer from it for the node timeout.
-    pub const PFAIL: NodeFlags = NodeFlags(1 << 2);
-    /// A majority of the primaries considers it failed.
-    pub const FAIL: NodeFlags = NodeFlags(1 << 3);
-    /// This node.
-    pub const MYSELF: NodeFlags = NodeFlags(1 << 4);
-    /// Its ID is not known yet.
-    pub const HANDSHAKE: NodeFlags = NodeFlags(1 << 5);
-    /// Its address is not known.
-    pub const NO_ADDRESS: NodeFlags = NodeFlags(1 << 6);
-    /// It has to be sent a MEET.
-    pub const MEET: NodeFlags = NodeFlags(1 << 7);
-    /// A primary to which replicas of other primaries may migrate.
-    pub const MIGRATE_TO: NodeFlags = NodeFlags(1 << 8);
-    /// A replica that does not start a failover.
-    pub const NO_FAILOVER: NodeFlags = NodeFlags(1 << 9);
-    /// It supports message extensions.
-    pub const EXTENSIONS: NodeFlags = NodeFlags(1 << 10);
-    /// It supports light headers.
-    pub const LIGHT_HEADERS: NodeFlags = NodeFlags(1 << 11);
-    /// A replica that considers its primary failed.
-    pub const PRIMARY_FAILED: NodeFlags = NodeFlags(1 << 13);
-
     /// The flags with their words, in the order in which they are printed.
     pub const NAMED: [(NodeFlags, &'static str); 8] = [
         (NodeFlags::MYSELF, "myself"),
@@ -97,32 +99,13 @@ impl NodeFlags {
         (NodeFlags::NO_ADDRESS, "noaddr"),
         (NodeFlags::NO_FAILOVER, "nofailover"),
     ];
-
-    /// Returns the union.
-    pub const fn union(self, other: NodeFlags) -> NodeFlags {
-        NodeFlags(self.0 | other.0)
-    }
-
-    /// Returns `true` if any flag of `other` is set.
-    pub const fn has_any(self, other: NodeFlags) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Sets or clears `other`.
-    pub fn set(&mut self, other: NodeFlags, on: bool) {
-        if on {
-            self.0 |= other.0;
-        } else {
-            self.0 &= !other.0;
-        }
-    }
 }
 
 impl fmt::Display for NodeFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<&str> = NodeFlags::NAMED
             .iter()
-            .filter(|(flag, _)| self.has_any(*flag))
+            .filter(|(flag, _)| self.intersects(*flag))
             .map(|(_, word)| *word)
             .collect();
         f.write_str(&if words.is_empty() {
@@ -250,27 +233,27 @@ impl Node {
 
     /// Returns `true` if it is a primary.
     pub fn is_primary(&self) -> bool {
-        self.flags.has_any(NodeFlags::PRIMARY)
+        self.flags.intersects(NodeFlags::PRIMARY)
     }
 
     /// Returns `true` if it is a replica.
     pub fn is_replica(&self) -> bool {
-        self.flags.has_any(NodeFlags::REPLICA)
+        self.flags.intersects(NodeFlags::REPLICA)
     }
 
     /// Returns `true` if its handshake is under way.
     pub fn is_in_handshake(&self) -> bool {
-        self.flags.has_any(NodeFlags::HANDSHAKE)
+        self.flags.intersects(NodeFlags::HANDSHAKE)
     }
 
     /// Returns `true` if it is marked as failed (`FAIL`).
     pub fn has_failed(&self) -> bool {
-        self.flags.has_any(NodeFlags::FAIL)
+        self.flags.intersects(NodeFlags::FAIL)
     }
 
     /// Returns `true` if this node considers it possibly failed (`PFAIL`).
     pub fn has_timed_out(&self) -> bool {
-        self.flags.has_any(NodeFlags::PFAIL)
+        self.flags.intersects(NodeFlags::PFAIL)
     }
 
     /// Returns `true` if its vote counts: it is a primary with slots.

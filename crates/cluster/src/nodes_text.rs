@@ -39,7 +39,7 @@ pub fn node_line(state: &ClusterState, node: &Node, origin: RequesterInfo) -> St
 
 /// Appends the part of a line after the address. The cluster configuration file contains it, too.
 pub fn append_node_fields(out: &mut String, state: &ClusterState, node: &Node) {
-    let is_me = node.flags.has_any(NodeFlags::MYSELF);
+    let is_me = node.flags.intersects(NodeFlags::MYSELF);
     let _ = write!(out, " {} ", node.flags);
     match node.primary {
         Some(primary) => out.push_str(primary.as_str()),

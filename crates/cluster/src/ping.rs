@@ -35,7 +35,7 @@ impl ClusterState {
             self.send_ping(link, MessageType::Pong, now_ms);
         }
         if let Some(node) = sender.and_then(|id| self.nodes.get_mut(&id))
-            && node.flags.has_any(NodeFlags::MEET)
+            && node.flags.intersects(NodeFlags::MEET)
         {
             node.flags.set(NodeFlags::MEET, false);
             log::info!("Successfully completed handshake with {}", node.log_name());
@@ -52,7 +52,7 @@ impl ClusterState {
             return;
         };
         node.flags
-            .set(NodeFlags::NO_FAILOVER, header.flags.has_any(NodeFlags::NO_FAILOVER));
+            .set(NodeFlags::NO_FAILOVER, header.flags.intersects(NodeFlags::NO_FAILOVER));
         if *kind == MessageType::Ping && !node.is_in_handshake() {
             self.update_address(id, link, header, ends);
         }
@@ -113,8 +113,8 @@ impl ClusterState {
             }
             node.flags.set(NodeFlags::HANDSHAKE, false);
             let roles = NodeFlags::PRIMARY.union(NodeFlags::REPLICA);
-            node.flags.0 |= header.flags.0 & roles.0;
-            if node.flags.has_any(NodeFlags::MEET) {
+            node.flags |= header.flags & roles;
+            if node.flags.intersects(NodeFlags::MEET) {
                 node.flags.set(NodeFlags::MEET, false);
                 log::info!("Successfully completed handshake with {}", header.sender);
             }

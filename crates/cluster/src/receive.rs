@@ -122,7 +122,7 @@ impl ClusterState {
             node.flags.set(NodeFlags::EXTENSIONS, true);
         }
         for flag in [NodeFlags::LIGHT_HEADERS, NodeFlags::PRIMARY_FAILED] {
-            node.flags.set(flag, header.flags.has_any(flag));
+            node.flags.set(flag, header.flags.intersects(flag));
         }
         node.data_received_ms = now_ms;
         if node.is_in_handshake() || id == self.myself {
@@ -149,7 +149,11 @@ impl ClusterState {
             return;
         }
         let spared = NodeFlags::FAIL.union(NodeFlags::MYSELF);
-        if let Some(node) = self.nodes.get_mut(&failing).filter(|node| !node.flags.has_any(spared)) {
+        if let Some(node) = self
+            .nodes
+            .get_mut(&failing)
+            .filter(|node| !node.flags.intersects(spared))
+        {
             log::info!("FAIL message received from {} about {}", header.sender, node.log_name());
             node.flags.set(NodeFlags::FAIL, true);
             node.flags.set(NodeFlags::PFAIL, false);

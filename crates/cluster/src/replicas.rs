@@ -103,7 +103,7 @@ impl ClusterState {
             .filter(|node| node.is_primary() && !node.has_failed())
             .map(|node| {
                 let working = working.get(&node.id).copied().unwrap_or(0);
-                let orphaned = working == 0 && !node.slots.is_empty() && node.flags.has_any(NodeFlags::MIGRATE_TO);
+                let orphaned = working == 0 && !node.slots.is_empty() && node.flags.intersects(NodeFlags::MIGRATE_TO);
                 (node.id, working, orphaned)
             })
             .collect();
@@ -124,7 +124,10 @@ impl ClusterState {
             return;
         }
         let silent = NodeFlags::FAIL.union(NodeFlags::PFAIL);
-        let staying = self.replicas(mine).filter(|node| !node.flags.has_any(silent)).count() as u64;
+        let staying = self
+            .replicas(mine)
+            .filter(|node| !node.flags.intersects(silent))
+            .count() as u64;
         if staying <= self.settings.migration_barrier {
             return;
         }

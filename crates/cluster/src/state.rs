@@ -306,7 +306,7 @@ impl ClusterState {
     pub fn update_own_entry(&mut self) {
         let settings = self.settings.clone();
         let me = self.me_mut();
-        if settings.announced_ip.is_some() || me.flags.has_any(NodeFlags::MYSELF) && settings.must_detect_ip {
+        if settings.announced_ip.is_some() || me.flags.intersects(NodeFlags::MYSELF) && settings.must_detect_ip {
             me.address.ip = settings.announced_ip.clone().unwrap_or_default();
         }
         me.address.tcp_port = settings.tcp_port;
@@ -541,7 +541,7 @@ impl ClusterState {
         let reachable = self
             .nodes
             .values()
-            .filter(|node| node.has_vote() && !node.flags.has_any(silent))
+            .filter(|node| node.has_vote() && !node.flags.intersects(silent))
             .count();
         if reachable < self.size / 2 + 1 {
             reason = "I am part of a minority partition.";

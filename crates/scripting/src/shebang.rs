@@ -2,22 +2,24 @@
 
 use weft_resp::quote;
 
-/// The flags that a script declares.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScriptFlags(u8);
+bitflags::bitflags! {
+    /// The flags that a script declares.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ScriptFlags: u8 {
+        /// The script writes nothing.
+        const NO_WRITES = 1;
+        /// The script may run when memory is short.
+        const ALLOW_OOM = 1 << 1;
+        /// The script may run on a replica whose data is stale.
+        const ALLOW_STALE = 1 << 2;
+        /// The script must not run on a cluster node.
+        const NO_CLUSTER = 1 << 3;
+        /// The script's keys may be in several cluster slots.
+        const ALLOW_CROSS_SLOT_KEYS = 1 << 4;
+    }
+}
 
 impl ScriptFlags {
-    /// The script writes nothing.
-    pub const NO_WRITES: ScriptFlags = ScriptFlags(1);
-    /// The script may run when memory is short.
-    pub const ALLOW_OOM: ScriptFlags = ScriptFlags(1 << 1);
-    /// The script may run on a replica whose data is stale.
-    pub const ALLOW_STALE: ScriptFlags = ScriptFlags(1 << 2);
-    /// The script must not run on a cluster node.
-    pub const NO_CLUSTER: ScriptFlags = ScriptFlags(1 << 3);
-    /// The script's keys may be in several cluster slots.
-    pub const ALLOW_CROSS_SLOT_KEYS: ScriptFlags = ScriptFlags(1 << 4);
-
     /// All flags with their names, in the order in which replies list them.
     pub const NAMED: [(ScriptFlags, &'static str); 5] = [
         (ScriptFlags::NO_WRITES, "no-writes"),
@@ -26,16 +28,6 @@ impl ScriptFlags {
         (ScriptFlags::NO_CLUSTER, "no-cluster"),
         (ScriptFlags::ALLOW_CROSS_SLOT_KEYS, "allow-cross-slot-keys"),
     ];
-
-    /// Returns `true` if all flags of `other` are set.
-    pub const fn contains(self, other: ScriptFlags) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Returns the union of both sets of flags.
-    pub const fn union(self, other: ScriptFlags) -> ScriptFlags {
-        ScriptFlags(self.0 | other.0)
-    }
 
     /// Returns the flag with this exact name, as the first line of a script spells it.
     fn named(name: &[u8]) -> Option<ScriptFlags> {

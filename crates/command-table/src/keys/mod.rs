@@ -138,7 +138,7 @@ impl KeyRange {
         first: 1,
         last: 0,
         step: 1,
-        flags: KeyFlags::NONE,
+        flags: KeyFlags::empty(),
     };
 
     fn visit(self, visit: &mut impl FnMut(KeyPosition)) -> usize {
@@ -315,7 +315,7 @@ fn walk_sort<Args: CommandArguments + ?Sized>(
     }
     visit(KeyPosition {
         index: 1,
-        flags: KeyFlags::RO.with(KeyFlags::ACCESS),
+        flags: KeyFlags::RO.union(KeyFlags::ACCESS),
     });
     let mut destination = None;
     let mut index = 2;
@@ -336,7 +336,7 @@ fn walk_sort<Args: CommandArguments + ?Sized>(
     let Some(index) = destination else { return 1 };
     visit(KeyPosition {
         index,
-        flags: KeyFlags::OW.with(KeyFlags::UPDATE),
+        flags: KeyFlags::OW.union(KeyFlags::UPDATE),
     });
     2
 }
@@ -383,7 +383,7 @@ fn walk_georadius<Args: CommandArguments + ?Sized>(args: &Args, visit: &mut impl
     }
     visit(KeyPosition {
         index: 1,
-        flags: KeyFlags::RO.with(KeyFlags::ACCESS),
+        flags: KeyFlags::RO.union(KeyFlags::ACCESS),
     });
     let mut destination = None;
     let mut index = 5;
@@ -398,7 +398,7 @@ fn walk_georadius<Args: CommandArguments + ?Sized>(args: &Args, visit: &mut impl
     let Some(index) = destination else { return 1 };
     visit(KeyPosition {
         index,
-        flags: KeyFlags::OW.with(KeyFlags::UPDATE),
+        flags: KeyFlags::OW.union(KeyFlags::UPDATE),
     });
     2
 }
@@ -422,7 +422,7 @@ fn walk_counted<Args: CommandArguments + ?Sized>(
         first,
         last,
         step: 1,
-        flags: KeyFlags::NONE,
+        flags: KeyFlags::empty(),
     }
     .visit(visit)
 }
@@ -435,7 +435,7 @@ fn walk_counted_and_stored<Args: CommandArguments + ?Sized>(args: &Args, visit: 
     }
     visit(KeyPosition {
         index: 1,
-        flags: KeyFlags::NONE,
+        flags: KeyFlags::empty(),
     });
     visited + 1
 }

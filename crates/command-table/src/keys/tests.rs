@@ -152,7 +152,7 @@ fn the_fast_paths_agree_with_the_key_specs() {
 #[test]
 fn set_reads_the_key_only_with_get() {
     let flags = |line: &str| walked_keys(spec("set"), &words(line))[0].flags;
-    let overwrites = KeyFlags::OW.with(KeyFlags::UPDATE);
+    let overwrites = KeyFlags::OW.union(KeyFlags::UPDATE);
     assert_eq!(flags("set k v"), overwrites);
     assert_eq!(flags("set k get"), overwrites, "a value is no option");
     assert_eq!(

@@ -9,48 +9,32 @@ use super::Group;
 /// which import them and need no prefix. A member with an empty name is left out of replies.
 macro_rules! bit_set {
     (
-        $(#[$set_doc:meta])*
+        $(#[$($set_doc:tt)*])*
         pub struct $set:ident($bits:ty), members also in $module:ident {
-            $( $(#[$doc:meta])* $member:ident = $name:literal, )+
+            $( $(#[$($doc:tt)*])* $member:ident = $name:literal, )+
         }
     ) => {
-        $(#[$set_doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-        pub struct $set($bits);
+        bitflags::bitflags! {
+            $(#[$($set_doc)*])*
+            #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+            pub struct $set: $bits {
+                $( $(#[$($doc)*])* const $member = 1 << $module::Position::$member as u32; )+
+            }
+        }
 
         impl $set {
-            /// The empty set.
-            pub const NONE: $set = $set(0);
-            $( $(#[$doc])* pub const $member: $set = $set(1 << $module::Position::$member as u32); )+
-
             /// Every member with its name, in the order of printing.
             const NAMED: &[($set, &str)] = &[$( ($set::$member, $name), )+];
 
             /// Returns the union of all `members`.
             pub const fn of(members: &[$set]) -> $set {
-                let mut union = $set::NONE;
+                let mut union = $set::empty();
                 let mut index = 0;
                 while index < members.len() {
-                    union = union.with(members[index]);
+                    union = union.union(members[index]);
                     index += 1;
                 }
                 union
-            }
-
-            /// Returns the union of this set and `other`.
-            pub const fn with(self, other: $set) -> $set {
-                $set(self.0 | other.0)
-            }
-
-            /// Returns `true` if every member of `other` is in this set.
-            pub const fn contains(self, other: $set) -> bool {
-                self.0 & other.0 == other.0
-            }
-
-            /// Returns `true` if at least one member of `other` is in this set.
-            #[allow(dead_code, reason = "the sets have the same methods, and not every set uses each")]
-            pub const fn intersects(self, other: $set) -> bool {
-                self.0 & other.0 != 0
             }
 
             /// Returns the names of the members that have one, in the order of printing.
@@ -76,7 +60,7 @@ macro_rules! bit_set {
         }
 
         // Each member is one bit, and all bits fit into the set.
-        const _: () = assert!($( $module::$member.0.is_power_of_two() )&&+);
+        const _: () = assert!($( $module::$member.bits().is_power_of_two() )&&+);
     };
 }
 
@@ -145,11 +129,11 @@ bit_set! {
         SET = "set",
         /// `@sortedset`
         SORTEDSET = "sortedset",
-        /// `@list_source`
+        /// `@list`
         LIST = "list",
         /// `@hash`
         HASH = "hash",
-        /// `@parse_string`
+        /// `@string`
         STRING = "string",
         /// `@bitmap`
         BITMAP = "bitmap",
@@ -210,13 +194,13 @@ bit_set! {
 
 impl Categories {
     /// Returns the category of that name, in any case and without the `@`.
-    pub fn from_name(name: &[u8]) -> Option<Categories> {
+    pub fn parse(name: &[u8]) -> Option<Categories> {
         let matching = |(_, known): &&(Categories, &str)| known.as_bytes().eq_ignore_ascii_case(name);
         Self::NAMED.iter().find(matching).map(|(category, _)| *category)
     }
 
     /// Returns every category with its name, in the order of printing.
-    pub fn all() -> impl Iterator<Item = (Categories, &'static str)> {
+    pub fn named() -> impl Iterator<Item = (Categories, &'static str)> {
         Self::NAMED.iter().copied()
     }
 
@@ -230,19 +214,19 @@ impl Categories {
             Categories::SLOW
         };
         if flags.contains(CommandFlags::WRITE) {
-            implied = implied.with(Categories::WRITE);
+            implied = implied.union(Categories::WRITE);
         }
         if flags.contains(CommandFlags::READONLY) && !matches!(group, Group::Scripting) {
-            implied = implied.with(Categories::READ);
+            implied = implied.union(Categories::READ);
         }
         if flags.contains(CommandFlags::ADMIN) {
-            implied = implied.with(Categories::ADMIN).with(Categories::DANGEROUS);
+            implied = implied.union(Categories::ADMIN).union(Categories::DANGEROUS);
         }
         if flags.contains(CommandFlags::PUBSUB) {
-            implied = implied.with(Categories::PUBSUB);
+            implied = implied.union(Categories::PUBSUB);
         }
         if flags.contains(CommandFlags::BLOCKING) {
-            implied = implied.with(Categories::BLOCKING);
+            implied = implied.union(Categories::BLOCKING);
         }
         implied
     }

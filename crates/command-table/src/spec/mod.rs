@@ -94,7 +94,7 @@ impl Group {
             Group::Stream => Categories::STREAM,
             Group::String => Categories::STRING,
             Group::Transactions => Categories::TRANSACTION,
-            Group::Cluster | Group::Server => Categories::NONE,
+            Group::Cluster | Group::Server => Categories::empty(),
         }
     }
 }
@@ -158,8 +158,8 @@ pub const fn command(name: &'static str, arity: i32, group: Group, since: &'stat
     CommandSpec {
         name,
         arity,
-        flags: CommandFlags::NONE,
-        acl_categories: group.category().with(Categories::SLOW),
+        flags: CommandFlags::empty(),
+        acl_categories: group.category().union(Categories::SLOW),
         tips: &[],
         key_specs: &[],
         special_keys: SpecialKeys::None,
@@ -185,11 +185,11 @@ pub const fn command(name: &'static str, arity: i32, group: Group, since: &'stat
 impl CommandSpec {
     /// Sets the properties that the dispatcher acts on. Must be called before the methods that add categories.
     pub const fn flags(mut self, flags: &[CommandFlags]) -> CommandSpec {
-        self.flags = self.flags.with(CommandFlags::of(flags));
+        self.flags = self.flags.union(CommandFlags::of(flags));
         self.acl_categories = self
             .group
             .category()
-            .with(Categories::implied_by(self.flags, self.group));
+            .union(Categories::implied_by(self.flags, self.group));
         self
     }
 
@@ -200,13 +200,13 @@ impl CommandSpec {
 
     /// Adds ACL categories to those of the group and the flags.
     pub const fn categories(mut self, extra: &[Categories]) -> CommandSpec {
-        self.acl_categories = self.acl_categories.with(Categories::of(extra));
+        self.acl_categories = self.acl_categories.union(Categories::of(extra));
         self
     }
 
     /// Adds ACL categories to those of the flags, and drops the group's own category.
     pub const fn categories_without_group(mut self, extra: &[Categories]) -> CommandSpec {
-        self.acl_categories = Categories::implied_by(self.flags, self.group).with(Categories::of(extra));
+        self.acl_categories = Categories::implied_by(self.flags, self.group).union(Categories::of(extra));
         self
     }
 
@@ -223,7 +223,7 @@ impl CommandSpec {
         self.legacy_range = range;
         self.key_shape = KeyShape::of(specs);
         if !covers_all {
-            self.flags = self.flags.with(CommandFlags::MOVABLEKEYS);
+            self.flags = self.flags.union(CommandFlags::MOVABLEKEYS);
         }
         self
     }

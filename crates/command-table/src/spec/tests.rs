@@ -216,7 +216,7 @@ fn incomplete_specs_have_a_procedure() {
 fn writes_and_reads_exclude_each_other() {
     for (_, spec) in rows() {
         assert!(
-            !spec.flags.contains(CommandFlags::WRITE.with(CommandFlags::READONLY)),
+            !spec.flags.contains(CommandFlags::WRITE.union(CommandFlags::READONLY)),
             "{}",
             spec.name
         );
@@ -258,11 +258,11 @@ fn common_commands_have_a_simple_key_shape() {
 
 #[test]
 fn categories_are_found_by_name_in_any_case() {
-    assert_eq!(Categories::from_name(b"SortedSet"), Some(Categories::SORTEDSET));
-    assert_eq!(Categories::from_name(b"@string"), None);
-    assert_eq!(Categories::from_name(b""), None);
-    for (category, name) in Categories::all() {
-        assert_eq!(Categories::from_name(name.as_bytes()), Some(category));
+    assert_eq!(Categories::parse(b"SortedSet"), Some(Categories::SORTEDSET));
+    assert_eq!(Categories::parse(b"@string"), None);
+    assert_eq!(Categories::parse(b""), None);
+    for (category, name) in Categories::named() {
+        assert_eq!(Categories::parse(name.as_bytes()), Some(category));
         assert_eq!(category.names().collect::<Vec<_>>(), [name]);
     }
 }

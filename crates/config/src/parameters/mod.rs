@@ -189,37 +189,26 @@ pub enum SpecialKind {
     Percentiles,
 }
 
-/// The restrictions on reading and changing a parameter, as a set of bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParameterFlags(u16);
-
-impl ParameterFlags {
-    /// No restriction.
-    pub const NONE: ParameterFlags = ParameterFlags(0);
-    /// Only the file and the command line can set it.
-    pub const IMMUTABLE: ParameterFlags = ParameterFlags(1);
-    /// A secret, whose value must not be logged.
-    pub const SENSITIVE: ParameterFlags = ParameterFlags(1 << 1);
-    /// Shown in crash reports.
-    pub const SHOW_IN_CRASH_REPORT: ParameterFlags = ParameterFlags(1 << 2);
-    /// Takes several arguments.
-    pub const MULTI_ARG: ParameterFlags = ParameterFlags(1 << 3);
-    /// CONFIG GET shows it only under its exact name.
-    pub const HIDDEN: ParameterFlags = ParameterFlags(1 << 4);
-    /// CONFIG SET requires `enable-protected-configs`.
-    pub const PROTECTED: ParameterFlags = ParameterFlags(1 << 5);
-    /// CONFIG SET is refused while data is being loaded.
-    pub const DENY_LOADING: ParameterFlags = ParameterFlags(1 << 6);
-    /// Refers to something outside, such as a file. Setting the same value again counts as a change.
-    pub const ALWAYS_CHANGED: ParameterFlags = ParameterFlags(1 << 7);
-
-    /// Returns `true` if all bits of `other` are set.
-    pub const fn contains(self, other: ParameterFlags) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    const fn with(self, other: ParameterFlags) -> ParameterFlags {
-        ParameterFlags(self.0 | other.0)
+bitflags::bitflags! {
+    /// The restrictions on reading and changing a parameter, as a set of bits.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ParameterFlags: u16 {
+        /// Only the file and the command line can set it.
+        const IMMUTABLE = 1;
+        /// A secret, whose value must not be logged.
+        const SENSITIVE = 1 << 1;
+        /// Shown in crash reports.
+        const SHOW_IN_CRASH_REPORT = 1 << 2;
+        /// Takes several arguments.
+        const MULTI_ARG = 1 << 3;
+        /// CONFIG GET shows it only under its exact name.
+        const HIDDEN = 1 << 4;
+        /// CONFIG SET requires `enable-protected-configs`.
+        const PROTECTED = 1 << 5;
+        /// CONFIG SET is refused while data is being loaded.
+        const DENY_LOADING = 1 << 6;
+        /// Refers to something outside, such as a file. Setting the same value again counts as a change.
+        const ALWAYS_CHANGED = 1 << 7;
     }
 }
 
@@ -438,7 +427,7 @@ impl Declaration {
     const fn new(kind: ParameterKind) -> Declaration {
         Declaration {
             kind,
-            flags: ParameterFlags::NONE,
+            flags: ParameterFlags::empty(),
             alias: None,
         }
     }
@@ -460,7 +449,7 @@ impl Declaration {
     }
 
     const fn flagged(mut self, flag: ParameterFlags) -> Declaration {
-        self.flags = self.flags.with(flag);
+        self.flags = self.flags.union(flag);
         self
     }
 

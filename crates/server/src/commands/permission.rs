@@ -96,7 +96,7 @@ impl<Args: CommandArguments + ?Sized> CommandPermission<'_, Args> {
     fn uses_selected_database(&self) -> bool {
         let spec = self.command.spec;
         let elsewhere = matches!(self.command.full_name, "select" | "swapdb");
-        let on_data = spec.flags.intersects(CommandFlags::READONLY.with(CommandFlags::WRITE))
+        let on_data = spec.flags.intersects(CommandFlags::READONLY.union(CommandFlags::WRITE))
             || spec.acl_categories.contains(Categories::KEYSPACE);
         !elsewhere && (on_data || spec.may_have_keys())
     }
@@ -153,7 +153,7 @@ impl<Args: CommandArguments + ?Sized> AccessRequest for CommandPermission<'_, Ar
 }
 
 fn key_access(flags: KeyFlags) -> KeyAccess {
-    let mut access = KeyAccess::NONE;
+    let mut access = KeyAccess::empty();
     if flags.contains(KeyFlags::ACCESS) {
         access = access.union(KeyAccess::READ);
     }

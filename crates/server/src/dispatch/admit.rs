@@ -88,7 +88,7 @@ pub fn admit<'a>(
     {
         return Admission::Refused(error);
     }
-    if !thread.standing.is_plain()
+    if !thread.standing.is_empty()
         && let Some(error) = check_replication_state(thread, client, command)
     {
         // A client that would be redirected to the replica that takes over waits until that replica has taken over.
@@ -264,7 +264,7 @@ fn check_replication_state(
     {
         return Some(refused("NOREPLICAS Not enough good replicas to write."));
     }
-    let stale = ReplicationState::IS_REPLICA.with(ReplicationState::LINK_DOWN);
+    let stale = ReplicationState::IS_REPLICA.union(ReplicationState::LINK_DOWN);
     if standing.contains(stale)
         && lacks_flag(client, command, CommandFlags::STALE)
         && !config.boolean(id::REPLICA_SERVE_STALE_DATA)
@@ -305,7 +305,7 @@ fn check_client_mode(client: &Client, command: &'static Command<Binding>) -> Opt
             )));
         }
     }
-    let on_data = WRITE_FLAGS.with(CommandFlags::READONLY);
+    let on_data = WRITE_FLAGS.union(CommandFlags::READONLY);
     (client.flags.contains(ClientFlags::MONITOR) && command.spec.flags.intersects(on_data))
         .then_some(CommandError::constant("ERR Replica can't interact with the keyspace"))
 }
@@ -348,7 +348,7 @@ pub const RDB_SAVE_ERROR: &str = "MISCONF Valkey is configured to save RDB snaps
                              logs for details about the RDB error.";
 
 /// The commands that wait while CLIENT PAUSE holds back writes.
-pub const WRITE_FLAGS: CommandFlags = CommandFlags::WRITE.with(CommandFlags::MAY_REPLICATE);
+pub const WRITE_FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::MAY_REPLICATE);
 
 fn has_queued_write(client: &Client) -> bool {
     client

@@ -571,7 +571,7 @@ fn admit_again(
     connection: &mut Connection,
 ) -> Admission {
     // A script that runs too long refuses new commands, not those that were admitted before.
-    thread.standing = thread.standing.without(ReplicationState::SCRIPT_BUSY);
+    thread.standing = thread.standing.difference(ReplicationState::SCRIPT_BUSY);
     let Connection { client, input, .. } = connection;
     let admission = admit(thread, client, request.command, (|| request.args(input), keys));
     match request.binding.mode {

@@ -159,7 +159,7 @@ pub fn run_exclusive(
 #[cold]
 fn has_many_keys(thread: &ThreadState, command: &Command<Binding>, keys: usize) -> bool {
     let flags = command.spec.flags;
-    let on_data = flags.intersects(CommandFlags::WRITE.with(CommandFlags::READONLY))
+    let on_data = flags.intersects(CommandFlags::WRITE.union(CommandFlags::READONLY))
         && !flags.contains(CommandFlags::BLOCKING)
         && !matches!(command.spec.group, Group::Scripting | Group::Connection | Group::Server);
     thread.may_leave && keys > MAX_KEYS_ON_WORKER && on_data

@@ -74,7 +74,7 @@ fn track_read_keys(ctx: &Context<'_, '_>) {
 }
 
 fn is_shown_to_monitors(flags: CommandFlags) -> bool {
-    !flags.intersects(CommandFlags::ADMIN.with(CommandFlags::SKIP_MONITOR))
+    !flags.intersects(CommandFlags::ADMIN.union(CommandFlags::SKIP_MONITOR))
 }
 
 fn format_monitor_line(ctx: &Context<'_, '_>, caller: Caller) -> Vec<u8> {

@@ -9,7 +9,7 @@ use crate::state::NextStep;
 /// handler chose.
 #[cold]
 pub(super) fn propagate_call(keys: &mut Keys<'_, '_>, next_step: &NextStep, dirty: u64) {
-    propagate_call_to(keys, next_step, dirty, LogTarget::ALL);
+    propagate_call_to(keys, next_step, dirty, LogTarget::all());
 }
 
 /// Like [`end_call`], for some of the targets.

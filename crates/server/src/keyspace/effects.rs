@@ -20,58 +20,43 @@ use crate::notify::tracking::{Invalidation, RedirectedInvalidation};
 use crate::observability::metrics::{Counter, Metrics};
 use crate::propagation::{LogTarget, LogWriter};
 
-/// The hooks that are set. Without a hook nothing is recorded for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hooks(u32);
+bitflags::bitflags! {
+    /// The hooks that are set. Without a hook nothing is recorded for it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Hooks: u32 {
+        /// Keyspace events are published.
+        const EVENTS = 1;
+        /// A client is in MONITOR mode.
+        const MONITOR = 1 << 1;
+        /// Some client tracks keys.
+        const TRACKING = 1 << 2;
+        /// The command works on a snapshot. Its writes are applied to the real keys afterwards.
+        const ON_SNAPSHOT = 1 << 3;
+        /// The append-only file is on.
+        const LOG_FILE = 1 << 4;
+        /// There are replicas, or there may be again.
+        const LOG_REPLICAS = 1 << 5;
+        /// Clients may write here although this server is a replica. It deletes the keys that they let expire.
+        const LOCAL_EXPIRY = 1 << 6;
+        /// Writes are logged for at least one target.
+        const LOG = Self::LOG_FILE.bits() | Self::LOG_REPLICAS.bits();
+        /// Other clients are notified of what commands do.
+        const NOTIFIES_CLIENTS = Self::EVENTS.bits() | Self::MONITOR.bits() | Self::TRACKING.bits() | Self::ON_SNAPSHOT.bits();
+        /// Events are recorded.
+        const RECORDS_EVENTS = Self::EVENTS.bits() | Self::ON_SNAPSHOT.bits();
+    }
+}
 
 impl Hooks {
-    /// Keyspace events are published.
-    pub const EVENTS: Hooks = Hooks(1);
-    /// A client is in MONITOR mode.
-    pub const MONITOR: Hooks = Hooks(1 << 1);
-    /// Some client tracks keys.
-    pub const TRACKING: Hooks = Hooks(1 << 2);
-    /// The command works on a snapshot. Its writes are applied to the real keys afterwards.
-    pub const ON_SNAPSHOT: Hooks = Hooks(1 << 3);
-    /// The append-only file is on.
-    pub const LOG_FILE: Hooks = Hooks(1 << 4);
-    /// There are replicas, or there may be again.
-    pub const LOG_REPLICAS: Hooks = Hooks(1 << 5);
-    /// Clients may write here although this server is a replica. It deletes the keys that they let expire.
-    pub const LOCAL_EXPIRY: Hooks = Hooks(1 << 6);
-    /// Writes are logged for at least one target.
-    pub const LOG: Hooks = Hooks(Hooks::LOG_FILE.0 | Hooks::LOG_REPLICAS.0);
-    /// Other clients are notified of what commands do.
-    pub const NOTIFIES_CLIENTS: Hooks =
-        Hooks(Hooks::EVENTS.0 | Hooks::MONITOR.0 | Hooks::TRACKING.0 | Hooks::ON_SNAPSHOT.0);
-    /// Events are recorded.
-    pub const RECORDS_EVENTS: Hooks = Hooks(Hooks::EVENTS.0 | Hooks::ON_SNAPSHOT.0);
-
-    /// Returns `true` if any hook is set.
-    #[inline]
-    pub const fn any(self) -> bool {
-        self.0 != 0
-    }
-
-    /// Returns `true` if all of `other` are set.
-    #[inline]
-    pub const fn intersects(self, other: Hooks) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Returns the union of both.
-    pub const fn union(self, other: Hooks) -> Hooks {
-        Hooks(self.0 | other.0)
-    }
-
-    /// Returns the intersection of both.
-    pub const fn intersection(self, other: Hooks) -> Hooks {
-        Hooks(self.0 & other.0)
-    }
-
     /// The targets that writes are logged for.
     pub fn log_target(self) -> LogTarget {
-        let part = |hook, target| if self.intersects(hook) { target } else { LogTarget::NONE };
+        let part = |hook, target| {
+            if self.intersects(hook) {
+                target
+            } else {
+                LogTarget::empty()
+            }
+        };
         part(Hooks::LOG_FILE, LogTarget::FILE).union(part(Hooks::LOG_REPLICAS, LogTarget::REPLICAS))
     }
 }
@@ -85,15 +70,15 @@ impl SharedHooks {
     /// The hooks at this moment.
     #[inline]
     pub fn current(&self) -> Hooks {
-        Hooks(self.0.load(Ordering::Acquire))
+        Hooks::from_bits_retain(self.0.load(Ordering::Acquire))
     }
 
     /// Switches a hook on or off.
     pub fn set(&self, hook: Hooks, on: bool) {
         if on {
-            self.0.fetch_or(hook.0, Ordering::AcqRel);
+            self.0.fetch_or(hook.bits(), Ordering::AcqRel);
         } else {
-            self.0.fetch_and(!hook.0, Ordering::AcqRel);
+            self.0.fetch_and(!hook.bits(), Ordering::AcqRel);
         }
     }
 }

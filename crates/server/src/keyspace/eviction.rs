@@ -286,7 +286,7 @@ fn evict_candidate(
     counts.add_volatile(around.row, db, -i64::from(value_due_ms(removed.value()).is_some()));
     let (keys, expiring) = (after.0 as i64 - before.0 as i64, after.1 as i64 - before.1 as i64);
     counts.add(around.row, db, keys, expiring);
-    if effects.hooks.any() {
+    if !effects.hooks.is_empty() {
         record_eviction(effects, db, name, around.is_lazy);
     }
     tell(effects);

@@ -140,7 +140,7 @@ fn expire_slot(
                 watching.mark_key(db, key.key(), false);
             }
         }
-        if effects.hooks.any() {
+        if !effects.hooks.is_empty() {
             record_expired(effects, db, &removed[from..], &mut fields.changed);
         }
     }
@@ -249,7 +249,7 @@ impl FieldExpiry {
             volatile: 0,
             has_more: false,
             changed: Vec::new(),
-            should_collect: hooks.any(),
+            should_collect: !hooks.is_empty(),
             is_logging: hooks.intersects(Hooks::LOG),
         }
     }
@@ -378,7 +378,7 @@ pub fn delete_keys_found_expired_in_pass(
         if still_expired && let Some(removed) = table.remove(hash, &name) {
             let volatile = value_due_ms(removed.value()).is_some();
             keyspace.counts.add_volatile(row, db, -i64::from(volatile));
-            if effects.hooks.any() {
+            if !effects.hooks.is_empty() {
                 record_expired(effects, db, std::slice::from_ref(&removed), &mut Vec::new());
                 effects.log_writer.commit();
             }

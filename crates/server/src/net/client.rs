@@ -11,100 +11,74 @@ use crate::notify::pubsub::{SubscriptionKind, Subscriptions};
 use crate::notify::tracking::TrackingOptions;
 use weft_acl::Login;
 
-/// The flags of a client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClientFlags(u32);
-
-impl ClientFlags {
-    /// No command gets a reply (CLIENT REPLY OFF).
-    pub const REPLY_OFF: ClientFlags = ClientFlags(1);
-    /// The next command gets no reply (CLIENT REPLY SKIP).
-    pub const REPLY_SKIP_NEXT: ClientFlags = ClientFlags(1 << 1);
-    /// The current command gets no reply.
-    pub const REPLY_SKIP: ClientFlags = ClientFlags(1 << 2);
-    /// The connection is closed once its output is sent.
-    pub const CLOSE_AFTER_REPLY: ClientFlags = ClientFlags(1 << 3);
-    /// The connection is closed at once; unsent output is dropped.
-    pub const CLOSE_ASAP: ClientFlags = ClientFlags(1 << 4);
-    /// The client is never evicted (CLIENT NO-EVICT).
-    pub const NO_EVICT: ClientFlags = ClientFlags(1 << 5);
-    /// Reads do not update access clocks (CLIENT NO-TOUCH).
-    pub const NO_TOUCH: ClientFlags = ClientFlags(1 << 6);
-    /// The client is the source of an import (CLIENT IMPORT-SOURCE).
-    pub const IMPORT_SOURCE: ClientFlags = ClientFlags(1 << 7);
-    /// The client is connected over a Unix socket.
-    pub const UNIX_SOCKET: ClientFlags = ClientFlags(1 << 8);
-    /// The client understands redirections (CLIENT CAPA redirect).
-    pub const CAPA_REDIRECT: ClientFlags = ClientFlags(1 << 9);
-    /// The client is blocked in a command that CLIENT UNBLOCK can end.
-    pub const BLOCKED: ClientFlags = ClientFlags(1 << 10);
-    /// The client is between MULTI and EXEC.
-    pub const MULTI: ClientFlags = ClientFlags(1 << 11);
-    /// The client has begun a transaction or watched a key before.
-    pub const TRANSACTED: ClientFlags = ClientFlags(1 << 12);
-    /// The client has a subscription.
-    pub const PUBSUB: ClientFlags = ClientFlags(1 << 13);
-    /// The client replays commands that were executed before, on another server or at another time. They must succeed.
-    pub const REPLAY: ClientFlags = ClientFlags(1 << 15);
-    /// The client receives the commands of all clients (MONITOR).
-    pub const MONITOR: ClientFlags = ClientFlags(1 << 14);
-    /// The client may read from a replica in a cluster (READONLY).
-    pub const READONLY: ClientFlags = ClientFlags(1 << 16);
-    /// The client was redirected to a slot that is being imported (ASKING).
-    pub const ASKING: ClientFlags = ClientFlags(1 << 17);
-    /// The command after ASKING has been executed.
-    pub const ASKED: ClientFlags = ClientFlags(1 << 18);
-    /// The client is the primary that this server replicates.
-    pub const PRIMARY: ClientFlags = ClientFlags(1 << 19);
-    /// The client is a replica of this server.
-    pub const REPLICA: ClientFlags = ClientFlags(1 << 20);
-    /// The client is connected over TLS.
-    pub const TLS: ClientFlags = ClientFlags(1 << 25);
-    /// The client has authenticated at least once.
-    pub const HAS_AUTHENTICATED: ClientFlags = ClientFlags(1 << 26);
-    /// The client represents the caller of a script while the script's commands run.
-    pub const SCRIPT: ClientFlags = ClientFlags(1 << 24);
-    /// The client's scripts run in debugger sessions (SCRIPT DEBUG).
-    pub const DEBUG_SCRIPTS: ClientFlags = ClientFlags(1 << 21);
-    /// The debugger sessions are synchronous: all other clients wait, and the script's writes are kept.
-    pub const DEBUG_SCRIPTS_SYNC: ClientFlags = ClientFlags(1 << 22);
-
-    /// Returns `true` if all flags of `other` are set.
-    #[inline]
-    pub const fn contains(self, other: ClientFlags) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Returns `true` if any flag of `other` is set.
-    #[inline]
-    pub const fn intersects(self, other: ClientFlags) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Sets or clears the flags of `other`.
-    #[inline]
-    pub fn set(&mut self, other: ClientFlags, on: bool) {
-        if on {
-            self.0 |= other.0;
-        } else {
-            self.0 &= !other.0;
-        }
-    }
-
-    /// Returns the union of both sets of flags.
-    pub const fn union(self, other: ClientFlags) -> ClientFlags {
-        ClientFlags(self.0 | other.0)
+bitflags::bitflags! {
+    /// The flags of a client.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ClientFlags: u32 {
+        /// No command gets a reply (CLIENT REPLY OFF).
+        const REPLY_OFF = 1;
+        /// The next command gets no reply (CLIENT REPLY SKIP).
+        const REPLY_SKIP_NEXT = 1 << 1;
+        /// The current command gets no reply.
+        const REPLY_SKIP = 1 << 2;
+        /// The connection is closed once its output is sent.
+        const CLOSE_AFTER_REPLY = 1 << 3;
+        /// The connection is closed at once; unsent output is dropped.
+        const CLOSE_ASAP = 1 << 4;
+        /// The client is never evicted (CLIENT NO-EVICT).
+        const NO_EVICT = 1 << 5;
+        /// Reads do not update access clocks (CLIENT NO-TOUCH).
+        const NO_TOUCH = 1 << 6;
+        /// The client is the source of an import (CLIENT IMPORT-SOURCE).
+        const IMPORT_SOURCE = 1 << 7;
+        /// The client is connected over a Unix socket.
+        const UNIX_SOCKET = 1 << 8;
+        /// The client understands redirections (CLIENT CAPA redirect).
+        const CAPA_REDIRECT = 1 << 9;
+        /// The client is blocked in a command that CLIENT UNBLOCK can end.
+        const BLOCKED = 1 << 10;
+        /// The client is between MULTI and EXEC.
+        const MULTI = 1 << 11;
+        /// The client has begun a transaction or watched a key before.
+        const TRANSACTED = 1 << 12;
+        /// The client has a subscription.
+        const PUBSUB = 1 << 13;
+        /// The client replays commands that were executed before, on another server or at another time. They must
+        /// succeed.
+        const REPLAY = 1 << 15;
+        /// The client receives the commands of all clients (MONITOR).
+        const MONITOR = 1 << 14;
+        /// The client may read from a replica in a cluster (READONLY).
+        const READONLY = 1 << 16;
+        /// The client was redirected to a slot that is being imported (ASKING).
+        const ASKING = 1 << 17;
+        /// The command after ASKING has been executed.
+        const ASKED = 1 << 18;
+        /// The client is the primary that this server replicates.
+        const PRIMARY = 1 << 19;
+        /// The client is a replica of this server.
+        const REPLICA = 1 << 20;
+        /// The client is connected over TLS.
+        const TLS = 1 << 25;
+        /// The client has authenticated at least once.
+        const HAS_AUTHENTICATED = 1 << 26;
+        /// The client represents the caller of a script while the script's commands run.
+        const SCRIPT = 1 << 24;
+        /// The client's scripts run in debugger sessions (SCRIPT DEBUG).
+        const DEBUG_SCRIPTS = 1 << 21;
+        /// The debugger sessions are synchronous: all other clients wait, and the script's writes are kept.
+        const DEBUG_SCRIPTS_SYNC = 1 << 22;
     }
 }
 
 /// Represents [`Client::is_dirty`] in the letters of CLIENT LIST. It is never set in [`Client::flags`].
-const DIRTY: ClientFlags = ClientFlags(1 << 31);
+const DIRTY: ClientFlags = ClientFlags::from_bits_retain(1 << 31);
 /// Represents a client that tracks keys, in the same way.
-const TRACKING: ClientFlags = ClientFlags(1 << 30);
+const TRACKING: ClientFlags = ClientFlags::from_bits_retain(1 << 30);
 /// Represents a client whose invalidation messages go to a client that has disconnected.
-const BROKEN_REDIRECT: ClientFlags = ClientFlags(1 << 29);
+const BROKEN_REDIRECT: ClientFlags = ClientFlags::from_bits_retain(1 << 29);
 /// Represents a client that tracks keys in broadcast mode.
-const BROADCAST: ClientFlags = ClientFlags(1 << 28);
+const BROADCAST: ClientFlags = ClientFlags::from_bits_retain(1 << 28);
 
 /// Returns the part of a name that CLIENT LIST shows: the bytes before the first zero byte.
 pub fn c_string_prefix(name: &[u8]) -> &[u8] {

@@ -56,7 +56,7 @@ impl ConsumerStreams {
         drop(self.remove(name));
         self.list.push(ConsumerStream {
             name,
-            target: consumer.target().0,
+            target: consumer.target().bits(),
             consumer,
             selected: None,
             offset,

@@ -43,7 +43,7 @@ fn wait_for(heard: &Mutex<(Vec<u8>, u64)>, ticket: u64) -> String {
 }
 
 fn end_call(log_writer: &mut LogWriter, db: usize, words: &[&[u8]]) {
-    log_writer.end_call(LogTarget::ALL, db, true, words.iter().copied());
+    log_writer.end_call(LogTarget::all(), db, true, words.iter().copied());
 }
 
 #[test]
@@ -60,14 +60,14 @@ fn units_of_several_ops_are_transactions_and_databases_are_selected() {
     log_writer.end_unit();
     end_call(&mut log_writer, 0, &[b"C"]);
     log_writer.commit();
-    log_writer.propagate_before(LogTarget::ALL, 0, &[b"DEL", b"old"]);
+    log_writer.propagate_before(LogTarget::all(), 0, &[b"DEL", b"old"]);
     log_writer.propagate_instead(&[b"OTHER"]);
     end_call(&mut log_writer, 0, &[b"D"]);
     log_writer.commit();
     log_writer.force_propagation(LogTarget::REPLICAS);
-    log_writer.end_call(LogTarget::ALL, 0, false, [&b"PUBLISH"[..]].into_iter());
+    log_writer.end_call(LogTarget::all(), 0, false, [&b"PUBLISH"[..]].into_iter());
     log_writer.commit();
-    log_writer.end_call(LogTarget::ALL, 0, false, [&b"GET"[..]].into_iter());
+    log_writer.end_call(LogTarget::all(), 0, false, [&b"GET"[..]].into_iter());
     log_writer.commit();
     log_writer.wake();
     assert_eq!(log_writer.last_sequence(), 4, "nothing to say, no ticket");

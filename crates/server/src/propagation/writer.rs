@@ -13,41 +13,14 @@ use weft_sync::RingWriter;
 
 use super::{MAX_UNREAD_BYTES, PropagationLog};
 
-/// The set of consumers that an op is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogTarget(pub(super) u8);
-
-impl LogTarget {
-    /// No consumer.
-    pub const NONE: LogTarget = LogTarget(0);
-    /// The append-only file.
-    pub const FILE: LogTarget = LogTarget(1);
-    /// The replicas.
-    pub const REPLICAS: LogTarget = LogTarget(2);
-    /// The append-only file and the replicas.
-    pub const ALL: LogTarget = LogTarget(3);
-
-    /// Creates a target from bits: bit 0 is the append-only file, bit 1 the replicas.
-    pub const fn from_bits(bits: u8) -> LogTarget {
-        LogTarget(bits & 3)
-    }
-
-    /// Returns the intersection.
-    #[inline]
-    pub const fn intersection(self, other: LogTarget) -> LogTarget {
-        LogTarget(self.0 & other.0)
-    }
-
-    /// Returns the union.
-    #[inline]
-    pub const fn union(self, other: LogTarget) -> LogTarget {
-        LogTarget(self.0 | other.0)
-    }
-
-    /// Returns `true` if the set is not empty.
-    #[inline]
-    pub const fn is_any(self) -> bool {
-        self.0 != 0
+bitflags::bitflags! {
+    /// The set of consumers that an op is for.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct LogTarget: u8 {
+        /// The append-only file.
+        const FILE = 1;
+        /// The replicas.
+        const REPLICAS = 2;
     }
 }
 
@@ -156,7 +129,7 @@ impl LogWriter {
     /// Resets the current call, because it runs again from its start or did not happen. Additional commands stay.
     pub fn discard_call(&mut self) {
         self.repeat = Propagation::Verbatim;
-        self.forced = LogTarget::NONE;
+        self.forced = LogTarget::empty();
     }
 
     /// Detaches the propagation requested by a call on copies of its keys. It is attached again when the result is
@@ -205,7 +178,7 @@ impl LogWriter {
             self.forced.intersection(consumers)
         };
         match self.repeat {
-            _ if !target.is_any() => {}
+            _ if target.is_empty() => {}
             Propagation::Suppressed => {}
             Propagation::Verbatim => {
                 let start = self.begin_op(target, db);
@@ -223,7 +196,7 @@ impl LogWriter {
 
     fn begin_op(&mut self, target: LogTarget, db: usize) -> usize {
         let start = self.ops.len();
-        self.ops.push(target.0);
+        self.ops.push(target.bits());
         self.ops.extend_from_slice(&(db as u32).to_le_bytes());
         self.ops.extend_from_slice(&[0; 8]);
         start
@@ -261,7 +234,7 @@ impl LogWriter {
         };
         while let Some((header, behind)) = rest.split_at_checked(OP_HEADER_BYTES) {
             let (_, length) = db_and_length(header);
-            if header[0] & target.0 != 0 {
+            if header[0] & target.bits() != 0 {
                 bytes += length;
             }
             rest = behind.get(length..).unwrap_or_default();

@@ -38,54 +38,34 @@ use weft_config::{Config, id};
 /// The interval at which sleeping links are checked ([`Replication::stand_still`]).
 const SLEEP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The replication state bits: the server's role and the state of its data, as commands have to observe them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReplicationState(u32);
+bitflags::bitflags! {
+    /// The replication state bits: the server's role and the state of its data, as commands have to observe them.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ReplicationState: u32 {
+        /// The server follows a primary.
+        const IS_REPLICA = 1;
+        /// The server has no link to its primary, so its data may be stale.
+        const LINK_DOWN = 1 << 1;
+        /// The server has no data yet: it is loading a dump.
+        const LOADING = 1 << 2;
+        /// The server serves its old data while it loads a dump into staging.
+        const LOADING_IN_STAGING = 1 << 3;
+        /// Too few replicas are up to date (`min-replicas-to-write`).
+        const TOO_FEW_REPLICAS = 1 << 4;
+        /// A script has run longer than `busy-reply-threshold`.
+        const SCRIPT_BUSY = 1 << 5;
+        /// As a cluster node, the server is about to follow another node and waits only for a script to end.
+        const ROLE_CHANGE_PENDING = 1 << 6;
+        /// The server imports the data of another server, which decides when keys expire (`import-mode`).
+        const IMPORT_MODE = 1 << 7;
+    }
+}
 
 impl ReplicationState {
-    /// The server follows a primary.
-    pub const IS_REPLICA: ReplicationState = ReplicationState(1);
-    /// The server has no link to its primary, so its data may be stale.
-    pub const LINK_DOWN: ReplicationState = ReplicationState(1 << 1);
-    /// The server has no data yet: it is loading a dump.
-    pub const LOADING: ReplicationState = ReplicationState(1 << 2);
-    /// The server serves its old data while it loads a dump into staging.
-    pub const LOADING_IN_STAGING: ReplicationState = ReplicationState(1 << 3);
-    /// Too few replicas are up to date (`min-replicas-to-write`).
-    pub const TOO_FEW_REPLICAS: ReplicationState = ReplicationState(1 << 4);
-    /// A script has run longer than `busy-reply-threshold`.
-    pub const SCRIPT_BUSY: ReplicationState = ReplicationState(1 << 5);
-    /// As a cluster node, the server is about to follow another node and waits only for a script to end.
-    pub const ROLE_CHANGE_PENDING: ReplicationState = ReplicationState(1 << 6);
-    /// The server imports the data of another server, which decides when keys expire (`import-mode`).
-    pub const IMPORT_MODE: ReplicationState = ReplicationState(1 << 7);
-
-    /// Returns the union of both sets of bits.
-    pub const fn with(self, other: ReplicationState) -> ReplicationState {
-        ReplicationState(self.0 | other.0)
-    }
-
-    /// Returns these bits without those of `other`.
-    pub const fn without(self, other: ReplicationState) -> ReplicationState {
-        ReplicationState(self.0 & !other.0)
-    }
-
-    /// Returns `true` if no bit is set, so that commands need no further check.
-    #[inline]
-    pub const fn is_plain(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Returns `true` if all bits of `other` are set.
-    #[inline]
-    pub const fn contains(self, other: ReplicationState) -> bool {
-        self.0 & other.0 == other.0
-    }
-
     /// Returns `true` if another server deletes expired keys: the primary, or the server that data is imported from.
     #[inline]
     pub const fn expiry_is_remote(self) -> bool {
-        self.0 & ReplicationState::IS_REPLICA.with(ReplicationState::IMPORT_MODE).0 != 0
+        self.intersects(ReplicationState::IS_REPLICA.union(ReplicationState::IMPORT_MODE))
     }
 }
 
@@ -317,15 +297,15 @@ impl Replication {
     /// Returns the replication state bits.
     #[inline]
     pub fn state_bits(&self) -> ReplicationState {
-        ReplicationState(self.state_bits.load(Ordering::Acquire))
+        ReplicationState::from_bits_retain(self.state_bits.load(Ordering::Acquire))
     }
 
     /// Sets or clears replication state bits.
     pub fn set_state_bits(&self, what: ReplicationState, on: bool) {
         if on {
-            self.state_bits.fetch_or(what.0, Ordering::AcqRel);
+            self.state_bits.fetch_or(what.bits(), Ordering::AcqRel);
         } else {
-            self.state_bits.fetch_and(!what.0, Ordering::AcqRel);
+            self.state_bits.fetch_and(!what.bits(), Ordering::AcqRel);
         }
     }
 

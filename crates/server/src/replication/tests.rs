@@ -12,7 +12,7 @@ fn endpoint(port: u16) -> Endpoint {
 #[test]
 fn a_server_that_stops_following_keeps_the_old_id_as_second_id() {
     let replication = Replication::default();
-    assert!(replication.state_bits().is_plain());
+    assert!(replication.state_bits().is_empty());
     assert_eq!(
         replication.stop_following().map(|_| ()),
         None,
@@ -29,7 +29,7 @@ fn a_server_that_stops_following_keeps_the_old_id_as_second_id() {
     assert_eq!((history.second_id, history.second_offset), ("a".repeat(40), 101));
     assert_ne!(history.id, "a".repeat(40));
     assert_eq!(history.id.len(), zero_replication_id().len());
-    assert!(replication.state_bits().is_plain());
+    assert!(replication.state_bits().is_empty());
     assert_eq!(replication.state().phase, LinkState::None);
 }
 

@@ -194,7 +194,7 @@ fn count_failure_reports(ctx: &mut Context<'_, '_>) -> CommandResult {
         let node = state
             .node_by_id(ctx.arg(2))
             .ok_or_else(|| unknown_node_error(ctx.arg(2)))?;
-        if node.flags.has_any(NodeFlags::FAIL) {
+        if node.flags.intersects(NodeFlags::FAIL) {
             return Ok::<usize, CommandError>(0);
         }
         Ok(state.failure_reports(node, now_ms))

@@ -125,7 +125,7 @@ fn empty_databases(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> Detach
     );
     ctx.keys.effects.dirty += detached.keys;
     // Also for empty databases: a replica may have keys there.
-    ctx.keys.effects.log_for(LogTarget::ALL);
+    ctx.keys.effects.log_for(LogTarget::all());
     queue_ready_waiters(ctx, databases);
     let seat = ctx.keys.context.thread_index;
     NotificationSender::new(ctx.server, ctx.keys.effects, seat).invalidate_all_keys();

@@ -77,7 +77,7 @@ fn keys_are_checked_for_read_write_or_no_access() {
         ("get a", &[(1, KeyAccess::READ)]),
         ("set a v", &[(1, KeyAccess::WRITE)]),
         ("set a v get", &[(1, KeyAccess::BOTH)]),
-        ("exists a b", &[(1, KeyAccess::NONE), (2, KeyAccess::NONE)]),
+        ("exists a b", &[(1, KeyAccess::empty()), (2, KeyAccess::empty())]),
         ("copy a b", &[(1, KeyAccess::READ), (2, KeyAccess::WRITE)]),
         ("sort a store b", &[(1, KeyAccess::READ), (3, KeyAccess::WRITE)]),
     ];

@@ -101,7 +101,7 @@ fn change_libraries<P: 'static>(
 /// Propagates a command that changed libraries, within a passage of the gate; returns its sequence number.
 fn propagate_change(server: &Server, db: usize, words: &[Vec<u8>]) -> u64 {
     let target = server.keyspace.hooks.current().log_target();
-    if !target.is_any() {
+    if target.is_empty() {
         return 0;
     }
     let mut log_writer = server.propagation.log_writer();

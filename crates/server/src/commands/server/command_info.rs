@@ -99,7 +99,7 @@ impl<'a> CommandListFilter<'a> {
             Some(CommandListFilter::Module)
         } else if kind.eq_ignore_ascii_case(b"aclcat") {
             Some(CommandListFilter::Category(
-                Categories::from_name(value).unwrap_or(Categories::NONE),
+                Categories::parse(value).unwrap_or(Categories::empty()),
             ))
         } else if kind.eq_ignore_ascii_case(b"pattern") {
             Some(CommandListFilter::Pattern(value))

@@ -86,7 +86,7 @@ pub(super) fn prepare_script(
             "ERR Can not run script on cluster, 'no-cluster' flag is set.",
         ));
     }
-    if !thread.standing.is_plain() && !is_primary {
+    if !thread.standing.is_empty() && !is_primary {
         check_replication_state(thread, flags)?;
     }
     if flags.is_some() && must_read && !promises(ScriptFlags::NO_WRITES) {
@@ -134,7 +134,7 @@ fn check_replication_state(thread: &ThreadState, flags: Option<ScriptFlags>) -> 
 }
 
 pub(super) fn is_stale(thread: &ThreadState) -> bool {
-    let stale = ReplicationState::IS_REPLICA.with(ReplicationState::LINK_DOWN);
+    let stale = ReplicationState::IS_REPLICA.union(ReplicationState::LINK_DOWN);
     thread.standing.contains(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
 }
 

@@ -108,7 +108,7 @@ impl Runner<'_, '_, '_> {
         if self.is_read_only && flags.intersects(WRITE_FLAGS) {
             return refuse("ERR Write commands are not allowed from read-only scripts.");
         }
-        if !self.thread.standing.is_plain() && !self.client.flags.contains(ClientFlags::PRIMARY) {
+        if !self.thread.standing.is_empty() && !self.client.flags.contains(ClientFlags::PRIMARY) {
             if flags.contains(CommandFlags::WRITE) && is_read_only(self.thread) {
                 return refuse("READONLY You can't write against a read only replica.");
             }

@@ -168,7 +168,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             has_token: false,
             must_use_one_slot: prepared.must_use_one_slot,
             slot: Cell::new(first_slot(prepared, args)),
-            log_target: LogTarget::ALL,
+            log_target: LogTarget::all(),
             started_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             last_gate_release: Instant::now(),
             monitor_line: None,
@@ -349,7 +349,7 @@ impl Host for Runner<'_, '_, '_> {
     }
 
     fn set_replication(&mut self, parts: u8) {
-        self.log_target = LogTarget::from_bits(parts);
+        self.log_target = LogTarget::from_bits_truncate(parts);
     }
 
     fn reply_bytes_max(&self) -> usize {
