@@ -1,12 +1,13 @@
 //! An ACL user as held by clients: its name, its current rules, and a flag for its deletion.
 
-use parking_lot::RwLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::catalogue::CommandCatalogue;
 use super::user::UserRules;
 use super::{Acl, DEFAULT_USER};
+
+use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::sync::RwLock;
 
 /// A user with its name. The account stays the same while its rules change.
 #[derive(Debug)]

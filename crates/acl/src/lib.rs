@@ -27,12 +27,12 @@
 //! names of commands.
 #![forbid(unsafe_code)]
 
-use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weft_config::{Config, id};
+use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_os::sync::{Mutex, RwLock};
 
 mod account;
 mod catalogue;

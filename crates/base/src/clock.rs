@@ -1,15 +1,16 @@
 //! Clocks that need no system call.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
+use weft_os::time::{simulated_monotonic_us, simulated_unix_us};
 
 /// Microseconds since an unspecified fixed point; never decreases. Needs no system call (vDSO).
 pub fn monotonic_us() -> u64 {
-    microseconds(clock_gettime(ClockId::Monotonic))
+    simulated_monotonic_us().unwrap_or_else(|| microseconds(clock_gettime(ClockId::Monotonic)))
 }
 
 /// Microseconds since the Unix epoch by the wall clock, which may jump. Needs no system call (vDSO).
 pub fn unix_us() -> u64 {
-    microseconds(clock_gettime(ClockId::Realtime))
+    simulated_unix_us().unwrap_or_else(|| microseconds(clock_gettime(ClockId::Realtime)))
 }
 
 /// Milliseconds since the Unix epoch by the wall clock, which may jump. Needs no system call (vDSO).

@@ -44,9 +44,7 @@ pub mod slot_tags;
 pub mod state;
 pub mod view;
 
-use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use weft_base::clock::unix_ms;
@@ -56,6 +54,8 @@ use settings::ClusterSettings;
 use state::ClusterState;
 use view::ClusterView;
 use weft_config::{Config, id};
+use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_os::sync::{Mutex, MutexGuard};
 
 /// The cluster as seen by this process.
 pub struct Cluster {

@@ -304,7 +304,7 @@ fn adjust_number(number: i64, adjust: Adjustment) -> i64 {
 
 /// Returns the number of CPUs that this process may use, within the range of `io-threads`.
 fn automatic_threads() -> i64 {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpus = weft_os::thread::available_parallelism().map_or(1, usize::from);
     cpus.min(256) as i64
 }
 

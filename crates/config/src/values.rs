@@ -1,15 +1,16 @@
 //! [`Config`]: the values of all parameters, shared by all threads, and CONFIG GET.
 
-use parking_lot::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use super::file::ConfigDirective;
 use super::glob;
 use super::parameters::{self, COUNT, NamedParameter, ParameterFlags, ParameterId, ParameterKind, id};
 use super::specials::{self, OomScoreAdjustments, OutputBufferLimits, PrimaryAddress, SavePoint};
 use super::value::ParameterValue;
+
+use weft_os::atomic::{AtomicI64, AtomicU64, Ordering};
+use weft_os::sync::{Mutex, RwLock};
 
 /// The values of all parameters.
 ///

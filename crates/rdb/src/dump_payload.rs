@@ -5,9 +5,9 @@
 //! ```
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crc::{CRC_64_REDIS, Crc, Table};
+use weft_os::atomic::{AtomicBool, Ordering};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::hash::{self, HashRef};

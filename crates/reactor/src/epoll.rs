@@ -43,6 +43,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::{Listener, Output, SendQueue, Socket, Waker};
+use weft_os::descriptor::{self, Interest};
 
 /// The caller's identifier of a connection or listener: a small, dense index in the low 32 bits, and any value (such as
 /// a generation) in the upper bits.
@@ -218,6 +219,7 @@ impl Reactor {
         } else {
             Some(Duration::ZERO)
         };
+        let timeout = descriptor::before_wait(&self.epoll, Interest::Input, timeout);
         // A timeout beyond the range of a timespec means an indefinite wait.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut buffer = [const { MaybeUninit::uninit() }; MAX_EVENTS];
@@ -360,6 +362,7 @@ impl Reactor {
         let connection = self.connection_mut(token).ok_or(io::ErrorKind::NotFound)?;
         into.reserve(min_capacity.max(1));
         let requested = into.capacity() - into.len();
+        descriptor::activity();
         let count = loop {
             match rustix::net::recv(&connection.socket, spare_capacity(into), RecvFlags::empty()) {
                 Ok((count, _)) => break count,

@@ -304,6 +304,7 @@ fn send_vectored<'a>(
 
 /// Returns the number of bytes taken by the kernel: none if the socket is full. Retries interrupted calls.
 fn retry_interrupted(mut send: impl FnMut() -> Result<usize, Errno>) -> io::Result<usize> {
+    weft_os::descriptor::activity();
     loop {
         match send() {
             Ok(sent) => return Ok(sent),

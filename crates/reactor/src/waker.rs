@@ -30,6 +30,7 @@ impl Waker {
     pub fn wake(&self) {
         let written = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
         debug_assert!(written.is_ok(), "writing to an eventfd failed: {written:?}");
+        weft_os::descriptor::activity();
     }
 }
 

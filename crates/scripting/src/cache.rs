@@ -1,14 +1,15 @@
 //! The script cache, keyed by digest. The least recently used scripts of EVAL are evicted when there are too many.
 
-use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sha1::{Digest as _, Sha1};
 
 use super::profile::ScriptProfile;
 use super::shebang::ScriptFlags;
+
+use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_os::sync::RwLock;
 
 /// The maximum number of cached EVAL scripts.
 const EVAL_SCRIPTS_MAX: usize = 500;

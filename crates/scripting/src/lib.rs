@@ -39,7 +39,8 @@ mod shebang;
 mod struct_library;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The number of script threads, and so the maximum number of scripts that run outside the workers. A script that never
 /// ends must leave threads for the remaining scripts.

@@ -3,13 +3,14 @@
 //! The whole set is one immutable value that is replaced when it changes, so readers hold no lock while they work.
 //! Function names are compared case-insensitively, as in Valkey. Library names are compared exactly.
 
-use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::profile::ScriptProfile;
 use super::shebang::ScriptFlags;
+
+use weft_os::atomic::{AtomicU64, Ordering};
+use weft_os::sync::{Mutex, RwLock};
 
 /// The estimated bytes that a function takes in addition to its name, and a library in addition to its name and code.
 const OVERHEAD_BYTES: usize = 200;

@@ -1,7 +1,8 @@
 //! Predictions about the next run of a script, made from its earlier runs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use weft_os::atomic::{AtomicBool, Ordering};
 
 /// A script that ran longer than this runs outside the worker next time.
 const LONG_RUN: Duration = Duration::from_millis(1);

@@ -4,10 +4,12 @@
 //! A run on a script thread is listed from its start. A run on a worker is listed once it is overdue, since no other
 //! thread needs to query it before.
 
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use weft_os::sync::Mutex;
+use weft_os::time::Instant;
 
 /// The reason why a script is stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -399,7 +401,7 @@ impl RunRegistry {
     /// Waits until the present runs on script threads have ended, and excludes new ones.
     pub fn exclude_runs(&self) {
         while !self.try_exclude_runs() {
-            std::thread::sleep(Duration::from_millis(1));
+            weft_os::thread::sleep(Duration::from_millis(1));
         }
     }
 

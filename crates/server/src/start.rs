@@ -12,9 +12,8 @@ use std::fmt::Display;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use weft_reactor::{AlternateStack, Reactor, SignalReceiver};
 
@@ -46,6 +45,9 @@ use weft_acl::{Acl, InvalidUserDirective, check_declarations};
 use weft_cluster::Cluster;
 use weft_command_table::registry::{Registry, RenameError};
 use weft_config::{Config, ParameterId, StartAction, StartError, id};
+use weft_os::sync::mpsc;
+use weft_os::thread::JoinHandle;
+use weft_os::time::Instant;
 use weft_scripting::ScriptKind;
 use weft_tls::{TlsMaterial, TlsState, UnusableTlsConfig};
 
@@ -290,7 +292,7 @@ impl LoadingThread {
         server.replication.set_state_bits(ReplicationState::LOADING, true);
         let (alone, is_alone) = mpsc::sync_channel(1);
         let of_thread = server.clone();
-        let thread = std::thread::Builder::new()
+        let thread = weft_os::thread::Builder::new()
             .name("weft-load".to_owned())
             .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
             .spawn(move || load_exclusively(&of_thread, &alone))
@@ -311,7 +313,7 @@ impl LoadingThread {
             Ok(()) => next(),
             Err(StartFailure) => std::process::exit(1),
         };
-        std::thread::Builder::new()
+        weft_os::thread::Builder::new()
             .name("weft-loaded".to_owned())
             .spawn(wait)
             .map(drop)
@@ -381,7 +383,7 @@ fn log_fatal<Reason: Display>(what: &'static str) -> impl FnOnce(Reason) -> Star
 fn worker_count(config: &Config, cpus: &CpuLists) -> usize {
     match config.integer(id::IO_THREADS) {
         count if count > 0 => count as usize,
-        _ => std::thread::available_parallelism()
+        _ => weft_os::thread::available_parallelism()
             .map_or(1, usize::from)
             .min(cpus.worker_cpu_count().max(1)),
     }
@@ -466,7 +468,7 @@ fn create_workers(server: &Arc<Server>) -> Result<Vec<Worker>, StartFailure> {
 
 fn start_workers(workers: Vec<Worker>) -> Result<Vec<JoinHandle<()>>, StartFailure> {
     let spawn = |(id, worker): (usize, Worker)| {
-        std::thread::Builder::new()
+        weft_os::thread::Builder::new()
             .name(format!("weft-worker-{id}"))
             .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
             .spawn(move || worker.run())

@@ -1,7 +1,7 @@
 //! Striped counters: each thread adds in its own cache lines, and a reader sums the stripes.
 
-use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
+use weft_os::atomic::AtomicI64;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

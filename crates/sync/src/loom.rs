@@ -10,23 +10,39 @@ pub(crate) use real::*;
 #[cfg(loom)]
 pub(crate) use model::*;
 
-use std::sync::PoisonError;
-
 /// Locks a mutex whose critical sections cannot leave it half changed, so that poison means nothing.
+#[cfg(not(weft_sim))]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Sleeps on a condition variable, ignoring poison as [`lock`] does.
+#[cfg(not(weft_sim))]
 pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    condition.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    condition.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Locks a mutex of a simulation.
+#[cfg(weft_sim)]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock()
+}
+
+/// Sleeps on a condition variable of a simulation.
+#[cfg(weft_sim)]
+pub(crate) fn wait<'a, T>(condition: &Condvar, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condition.wait(&mut guard);
+    guard
 }
 
 #[cfg(not(loom))]
 mod real {
-    pub(crate) use std::hint::spin_loop;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+    #[cfg(not(weft_sim))]
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use weft_os::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use weft_os::hint::spin_loop;
+    #[cfg(weft_sim)]
+    pub(crate) use weft_os::sync::{Condvar, Mutex, MutexGuard};
 
     use std::marker::PhantomData;
 
@@ -39,7 +55,7 @@ mod real {
         if waits < 32 {
             spin_loop();
         } else {
-            std::thread::sleep(std::time::Duration::from_micros(20));
+            weft_os::thread::sleep(std::time::Duration::from_micros(20));
         }
     }
 

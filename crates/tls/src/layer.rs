@@ -1,11 +1,11 @@
 //! The TLS layer of one connection: decrypts input and encrypts output.
 
-use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::io::{self, BufRead as _, Write as _};
 use std::sync::Arc;
 
 use rustls::Connection as Session;
+use weft_os::sync::Mutex;
 use weft_reactor::{Output, Reactor, ReceiveOutcome, SendOutcome, SendQueue, Token};
 
 /// The maximum bytes of one connection that are encrypted per turn, since all other connections wait meanwhile.

@@ -33,13 +33,13 @@ mod sessions;
 mod trust;
 mod wire;
 
-use parking_lot::RwLock;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
 
 use weft_config::{Config, id};
+use weft_os::sync::RwLock;
 
 pub use layer::TlsLayer;
 pub use material::{TlsMaterial, UnusableTlsConfig};

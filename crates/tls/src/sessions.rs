@@ -1,11 +1,13 @@
 //! The cache of TLS sessions that clients may resume, limited in number and age.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::server::StoresServerSessions;
+
+use weft_os::sync::{Mutex, MutexGuard};
+use weft_os::time::Instant;
 
 /// TLS sessions by id; the oldest are dropped first.
 pub struct SessionCache {

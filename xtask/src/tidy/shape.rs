@@ -88,7 +88,8 @@ fn public_type(line: &str) -> Option<&str> {
         return None;
     }
     let end = rest.find(|character: char| !character.is_alphanumeric() && character != '_');
-    Some(&rest[..end.unwrap_or(rest.len())])
+    // A macro's definition has a placeholder instead of a name.
+    Some(&rest[..end.unwrap_or(rest.len())]).filter(|name| !name.is_empty())
 }
 
 /// Finds functions by their signature's indentation: rustfmt puts the closing brace at the same column.

@@ -5,6 +5,40 @@ use super::{Document, Finding};
 /// The crates that may contain `unsafe`.
 const UNSAFE_CRATES: [&str; 4] = ["crates/sync/", "crates/table/", "crates/reactor/", "crates/lua/"];
 
+/// The crates whose threads can be simulated. They take threads, locks, atomics and clocks from `weft-os`.
+const SIMULATED_CRATES: [&str; 10] = [
+    "crates/acl/",
+    "crates/base/",
+    "crates/cluster/",
+    "crates/config/",
+    "crates/rdb/",
+    "crates/reactor/",
+    "crates/scripting/",
+    "crates/server/",
+    "crates/sync/",
+    "crates/tls/",
+];
+
+/// Paths that bypass the scheduler of a simulation.
+const UNSCHEDULED_PATHS: [&str; 9] = [
+    "std::thread::spawn",
+    "std::thread::sleep",
+    "std::thread::Builder",
+    "std::thread::park",
+    "std::sync::mpsc",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "std::sync::Condvar",
+    "parking_lot::",
+];
+
+/// The files that need none of it in a simulation: signal handlers, and what only starts a process.
+const UNSCHEDULED_FILES: [&str; 3] = [
+    "crates/reactor/src/crash.rs",
+    "crates/server/src/replication/replica/rdb_channel.rs",
+    "crates/server/src/keyspace/hash.rs",
+];
+
 /// File and directory names that do not describe a module's purpose.
 const MEANINGLESS_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
 
@@ -29,6 +63,26 @@ pub fn check(document: &Document, findings: &mut Vec<Finding>) {
         check_header(document, findings);
         check_names(document, findings);
         check_unsafe(document, findings);
+        check_scheduling(document, findings);
+    }
+}
+
+fn check_scheduling(document: &Document, findings: &mut Vec<Finding>) {
+    let path = &*document.path;
+    let is_checked = SIMULATED_CRATES.iter().any(|prefix| path.starts_with(prefix))
+        && !path.contains("tests")
+        && !path.contains("/examples/")
+        && !UNSCHEDULED_FILES.contains(&path);
+    if !is_checked {
+        return;
+    }
+    let code = code_only(&document.text);
+    let before_tests = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    for (index, line) in before_tests.lines().enumerate() {
+        if let Some(found) = UNSCHEDULED_PATHS.iter().find(|path| line.contains(**path)) {
+            let message = format!("`{found}` bypasses the scheduler of a simulation; take it from weft-os");
+            findings.push(document.finding(index + 1, message));
+        }
     }
 }
 
@@ -49,7 +103,8 @@ fn check_names(document: &Document, findings: &mut Vec<Finding>) {
     }
     let code = code_only(&document.text);
     for (index, line) in code.lines().enumerate() {
-        if line.contains("fn get_") {
+        // `get_mut` is the standard library's name for access by an exclusive reference.
+        if line.contains("fn get_") && !line.contains("fn get_mut(") {
             let message = "drop the `get_`: a function that returns a thing is named after it";
             findings.push(document.finding(index + 1, message));
         }

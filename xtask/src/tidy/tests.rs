@@ -38,6 +38,11 @@ const VIOLATIONS: &[(&str, &str, &str)] = &[
         "crates/resp/src/a.rs:2: drop the `get_`",
     ),
     (
+        "crates/sync/src/a.rs",
+        "//! A.\nfn a() {\n    std::thread::sleep(b);\n}\n",
+        "crates/sync/src/a.rs:3: `std::thread::sleep` bypasses the scheduler",
+    ),
+    (
         "crates/resp/src/a.rs",
         "//! A.\n\nunsafe fn a() {}\n",
         "crates/resp/src/a.rs:3: no `unsafe` here",

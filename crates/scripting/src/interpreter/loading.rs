@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlua::{Function as LuaFunction, Table, Value};
 
@@ -10,6 +10,7 @@ use super::Interpreter;
 use crate::libraries::Library;
 use crate::shebang::{self, ScriptFlags};
 use crate::{Scripts, arguments};
+use weft_os::time::Instant;
 
 /// The time limit for the code of a library while FUNCTION LOAD runs it.
 const LOAD_LIMIT: Duration = Duration::from_millis(500);

@@ -138,7 +138,7 @@ struct InterpreterShared {
     /// The script's log lines and their levels, held back until it is known that the run is not restarted.
     log_lines: RefCell<Vec<(i64, Vec<u8>)>>,
     /// The time at which loading a library is aborted.
-    load_until: Cell<Option<std::time::Instant>>,
+    load_until: Cell<Option<weft_os::time::Instant>>,
     /// The protocol of the replies to commands.
     protocol: Cell<Protocol>,
     /// The propagation targets of commands, as [`Host::set_replication`] takes them.

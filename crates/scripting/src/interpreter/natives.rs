@@ -210,7 +210,7 @@ pub(super) fn install_check_hook(
     let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_CHECK);
     lua.set_global_hook(triggers, move |_, frame| {
         if let Some(until) = shared.load_until.get()
-            && std::time::Instant::now() > until
+            && weft_os::time::Instant::now() > until
         {
             return Err(stop_error());
         }

@@ -18,7 +18,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use weft_os::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The number of watched keys in the whole process.
 #[derive(Default)]

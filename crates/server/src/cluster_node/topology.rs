@@ -6,8 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 
@@ -27,6 +26,8 @@ use weft_cluster::state::{ClusterState, DataState};
 use weft_cluster::view::ClusterView;
 use weft_cluster::{Cluster, LockedState};
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 /// The interval between two checks if a script still runs on a separate thread.
 const RETRY: Duration = Duration::from_millis(1);
@@ -84,7 +85,7 @@ pub fn change_state<R>(
 ) -> R {
     let running = &server.scripting.running;
     while !running.try_exclude_runs() {
-        std::thread::sleep(RETRY);
+        weft_os::thread::sleep(RETRY);
     }
     let row = seat.index();
     let mut all = seat.exclusive();
@@ -147,7 +148,7 @@ pub fn propagate_and_wait(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]
         if start.elapsed() >= patience {
             return false;
         }
-        std::thread::sleep(RETRY);
+        weft_os::thread::sleep(RETRY);
         server.propagation.wake();
     }
 }
@@ -245,7 +246,7 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
             }
         }
         server.propagation.wake();
-        std::thread::sleep(RETRY);
+        weft_os::thread::sleep(RETRY);
     };
     let Some(node) = target else {
         log::warning!("Unable to find a replica to perform the auto failover on shutdown.");

@@ -1,7 +1,5 @@
 //! Checks that can refuse a command, in the order in which clients observe them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use weft_resp::{Args, Protocol};
 
 use crate::commands::context::Binding;
@@ -16,6 +14,7 @@ use weft_acl::Denial;
 use weft_command_table::registry::{Command, Lookup, Registry};
 use weft_command_table::spec::CommandFlags;
 use weft_config::id;
+use weft_os::atomic::{AtomicU64, Ordering};
 
 use super::redirect;
 use super::script_flags;

@@ -54,7 +54,7 @@
 //! stores, so a worker that needs these slots waits briefly.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_reactor::Output;
 use weft_resp::ArgRange;
@@ -76,6 +76,7 @@ use crate::replication::ReplicationState;
 use crate::state::{BackgroundJob, Message, QueryOrigin, Server, WorkerId};
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::Command;
+use weft_os::time::Instant;
 
 use super::accounting::write_error;
 use super::admit::{AUTHENTICATION_REQUIRED, Admission, admit, admit_script};
@@ -333,7 +334,7 @@ impl Backoff {
     /// Sleeps before the next attempt; returns `true` if the attempts have lasted longer than `longest`.
     fn wait(&mut self, connection: &mut Connection, longest: Duration) -> bool {
         connection.lease_failures = connection.lease_failures.saturating_add(1);
-        std::thread::sleep(self.pause);
+        weft_os::thread::sleep(self.pause);
         self.pause = (self.pause * 2).min(MAX_RETRY_PAUSE);
         self.started.elapsed() > longest
     }

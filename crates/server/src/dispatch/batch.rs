@@ -1,7 +1,5 @@
 //! Runs the plans of many connections together, so that their cache misses overlap.
 
-use std::sync::atomic::Ordering;
-
 use weft_resp::Args;
 
 use crate::commands::context::{Binding, HandlerMode, NextStep};
@@ -18,6 +16,7 @@ use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::{Counter, Maximum};
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
+use weft_os::atomic::Ordering;
 
 use super::accounting::write_error;
 use super::admit::{

@@ -15,8 +15,7 @@
 //! A check costs one load per worker. A thread that was below the limit therefore checks again only after it has used
 //! its share of the remaining memory, or [`QUANTUM`], and at the start of every batch.
 
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_table::{Removed, ValueRef};
 use weft_values::Value;
@@ -29,6 +28,8 @@ use crate::observability::memory;
 use crate::observability::metrics::Counter;
 use crate::replication::ReplicationState;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 use super::effects::free_removed_values;
 use super::thread::ThreadState;

@@ -2,8 +2,6 @@
 //!
 //! This runs only while at least one hook is set, which a single read decides.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use crate::commands::context::Context;
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, ClientFlags};
@@ -12,6 +10,7 @@ use crate::notify::monitor::monitor_line;
 use crate::state::Server;
 use weft_command_table::spec::CommandFlags;
 use weft_config::id;
+use weft_os::time::{SystemTime, UNIX_EPOCH};
 
 use super::record::is_redacted;
 

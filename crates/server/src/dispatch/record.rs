@@ -3,8 +3,6 @@
 //! An ordinary command adds to its counters and compares three numbers with thresholds. Arguments are read and copied
 //! only for a command that exceeds a threshold.
 
-use std::time::Instant;
-
 use weft_resp::Args;
 
 use crate::commands::context::{BackgroundReply, Binding};
@@ -17,6 +15,7 @@ use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
 use weft_config as config;
 use weft_config::id;
+use weft_os::time::Instant;
 
 use super::accounting::CommandEnd;
 use super::slot_stats;

@@ -4,7 +4,6 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weft_base::clock::unix_ms;
 
@@ -22,6 +21,7 @@ use crate::state::{ReplayOutcome, Server};
 use weft_acl::Login;
 use weft_command_table::registry::{Command, Lookup};
 use weft_config::id;
+use weft_os::atomic::Ordering;
 
 use super::effects::free_removed_values;
 use super::leased::run_exclusive;

@@ -16,8 +16,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 
@@ -32,6 +31,8 @@ use crate::propagation::LogMilestone;
 use crate::state::{Message, Server};
 use weft_command_table::spec::CommandFlags;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 use super::batch::{self, BatchConnections};
 use super::plan::{CommandPlan, InputRest, Planner, Plans, RequestKind};
@@ -297,7 +298,7 @@ impl ReplicatedStream {
             connection.state = ConnectionState::Ready;
             match refused && !advanced {
                 true => {
-                    std::thread::sleep(pause);
+                    weft_os::thread::sleep(pause);
                     pause = (pause * 2).min(MAX_RETRY_PAUSE);
                 }
                 false => pause = MIN_RETRY_PAUSE,

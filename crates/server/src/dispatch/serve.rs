@@ -13,7 +13,6 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
 use weft_base::clock::unix_ms;
 use weft_resp::{Args, Protocol, Reply};
@@ -33,6 +32,7 @@ use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use crate::state::{Message, Server, UnservedKeys};
 use weft_config::Config;
+use weft_os::time::Instant;
 
 use super::effects::free_removed_values;
 use super::leases::ANNOUNCE_AFTER_FAILURES;

@@ -1,12 +1,12 @@
 //! The configuration parameters that commands read, copied from the configuration when it changes.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::eviction::EvictionPolicy;
 use crate::state::Server;
 use weft_config::{ClientClass, Config, OutputBufferLimit, id};
+use weft_os::atomic::Ordering;
 
 /// A thread's copy of the parameters.
 #[derive(Clone, Debug, Default)]

@@ -32,9 +32,7 @@
 //!
 //! Expired keys are not deleted in slots that are not saved, because their old states would have to be kept anyway.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use weft_table::{EntryRef, NewValue, ValueRef, scan_position};
@@ -45,6 +43,8 @@ use super::key_identity::NamedKey;
 use super::pinned::Pin;
 use super::{Exclusive, GatePassage, SlotTable, Slots};
 use weft_base::slots::SLOTS;
+use weft_os::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use weft_os::sync::{Mutex, MutexGuard};
 
 /// The number of keys visited under one lease.
 const KEYS_PER_STEP: usize = 16;

@@ -5,7 +5,6 @@ use weft_values::Value;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::before_image::BeforeImages;
 use super::key_identity::LocalExpiry;
@@ -19,6 +18,7 @@ use crate::notify::pubsub::{PublishedMessage, Recipient};
 use crate::notify::tracking::{Invalidation, RedirectedInvalidation};
 use crate::observability::metrics::{Counter, Metrics};
 use crate::propagation::{LogTarget, LogWriter};
+use weft_os::atomic::{AtomicU32, Ordering};
 
 bitflags::bitflags! {
     /// The hooks that are set. Without a hook nothing is recorded for it.

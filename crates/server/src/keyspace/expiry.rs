@@ -4,8 +4,7 @@
 //! cycle needs no sampling: it reads 16384 header words and queues the slots that are due. Workers process the queue in
 //! slices between their batches.
 
-use parking_lot::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_table::{Removed, ValueDue};
 use weft_values::Value;
@@ -16,6 +15,8 @@ use super::key_identity::NamedKey;
 use super::{GatePassage, Keyspace, Seat, Slot, Slots, publish_header, ready_keys};
 use crate::notify::keyspace_event::KeyspaceEvent;
 use weft_base::slots::SLOTS;
+use weft_os::sync::Mutex;
+use weft_os::time::Instant;
 
 /// The number of slots taken from the queue at once.
 const SLOTS_PER_TAKE: usize = 16;

@@ -1,10 +1,10 @@
 //! Frees memory on a separate thread, so that no worker waits while the allocator frees megabytes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 
 use crate::observability::used_memory::UsedMemory;
+use weft_os::atomic::{AtomicU64, Ordering};
+use weft_os::sync::mpsc;
 
 /// An owned value to be freed.
 pub type DeferredFree = Box<dyn std::any::Any + Send>;
@@ -34,7 +34,7 @@ impl LazyFree {
         let pending = Arc::new(AtomicU64::new(0));
         let freed = Arc::new(AtomicU64::new(0));
         let (still_pending, done, counted) = (pending.clone(), freed.clone(), memory.clone());
-        std::thread::Builder::new()
+        weft_os::thread::Builder::new()
             .name("weft-lazyfree".to_owned())
             .spawn(move || {
                 let mut cell = counted.freeing_cell();

@@ -27,7 +27,6 @@ pub mod walk;
 pub mod writable_replica_keys;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weft_base::slots::SLOTS;
 use weft_sync::Domain;
@@ -37,6 +36,7 @@ use weft_values::Value;
 use self::key_filter::KeyFilter;
 use crate::clients_waiting::blocking::SlotWaiters;
 use crate::clients_waiting::watch::SlotWatches;
+use weft_os::atomic::Ordering;
 
 /// The table of one slot and database.
 pub type SlotTable = Table<Value>;

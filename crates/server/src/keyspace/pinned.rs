@@ -23,13 +23,15 @@
 //! 5. A change that does not check the mark (transactions in exclusive mode, clients that were served) copies the
 //!    value. That is slow but correct.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Slots;
+
+use weft_os::atomic::{AtomicUsize, Ordering};
+use weft_os::sync::{Mutex, MutexGuard};
+use weft_os::time::Instant;
 
 /// The time for which a slot gives no pins after a writer wanted a pinned value. A writer that was put off returns
 /// earlier.

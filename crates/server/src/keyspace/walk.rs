@@ -246,7 +246,7 @@ pub fn walk_blocking(
             return WalkEnd::Contended(cursor);
         }
         if contended {
-            std::thread::sleep(RETRY_INTERVAL);
+            weft_os::thread::sleep(RETRY_INTERVAL);
         }
     }
 }
@@ -266,7 +266,7 @@ pub fn for_each_slot_blocking(seat: &mut Seat, visit: &mut dyn FnMut(&Slot)) {
             slot += 1;
         }
         drop(pass);
-        std::thread::yield_now();
+        weft_os::thread::yield_now();
     }
 }
 

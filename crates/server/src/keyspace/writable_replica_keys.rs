@@ -4,15 +4,16 @@
 //! A key is remembered with the time that was set last. When that time comes, the key is checked again: it may have
 //! been deleted, or the primary may have given it a later expiry.
 
-use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::access::is_expired;
 use super::effects::{Effects, ExpiredKey};
 use super::expiry::{OnExpired, delete_keys_found_expired};
 use super::key_identity::LocalExpiry;
 use super::{Keyspace, Seat};
+
+use weft_os::atomic::{AtomicU64, Ordering};
+use weft_os::sync::Mutex;
 
 /// The number of keys checked at once.
 const KEYS_PER_RUN: usize = 256;

@@ -1,10 +1,9 @@
 //! MONITOR: the clients in monitor mode, and the lines that they receive.
 
-use parking_lot::Mutex;
-
 use weft_resp::quote::append_quoted;
 
 use crate::observability::commandlog::REDACTED;
+use weft_os::sync::Mutex;
 
 /// The clients in monitor mode, with their workers.
 #[derive(Default)]

@@ -19,10 +19,11 @@
 //! 5. Broadcasts (BCAST) need no table. Changed keys are collected for a batch of commands and compared with the
 //!    prefixes at its end.
 
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weft_os::atomic::{AtomicUsize, Ordering};
+use weft_os::sync::Mutex;
 
 /// The number of shards of the table.
 const SHARD_COUNT: usize = 256;

@@ -3,8 +3,9 @@
 //! A worker compares three numbers at the end of each command. Only a command that exceeds a threshold is passed to
 //! this module, and only then are its arguments copied. Each of the three logs is a bounded queue behind its own mutex.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
+
+use weft_os::sync::Mutex;
 
 #[cfg(test)]
 mod tests;

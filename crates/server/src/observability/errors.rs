@@ -1,7 +1,8 @@
 //! Counts error replies by code, for the section `errorstats` of INFO.
 
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
+
+use weft_os::sync::Mutex;
 
 /// The maximum number of codes. Beyond it, new codes from scripts are counted under one name.
 const CODES_MAX: usize = 128;

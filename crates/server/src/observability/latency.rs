@@ -1,7 +1,8 @@
 //! The latency monitor: for each kind of event, the latest spikes that exceeded `latency-monitor-threshold`.
 
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
+
+use weft_os::sync::Mutex;
 
 #[cfg(test)]
 mod tests;

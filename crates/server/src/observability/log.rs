@@ -12,10 +12,11 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::log_line::{LogFormat, LogLine, Role, TimestampFormat};
 use super::syslog::Syslog;
+
+use weft_os::atomic::{AtomicU8, Ordering};
 
 /// The importance of a line; also the values of `loglevel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

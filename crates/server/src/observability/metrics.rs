@@ -1,8 +1,8 @@
 //! Counters of the server and of its commands. Each thread adds to its own row; readers sum up the rows.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use weft_os::atomic::{AtomicU32, AtomicU64, Ordering};
 use weft_sync::StripedCounters;
 
 /// The counters of the server, with their names in INFO.

@@ -23,7 +23,7 @@ pub struct ObservedHistory {
     /// The rates per second.
     pub rates: rates::Rates,
     /// The bytes allocated when the server was ready, before it had any client.
-    pub startup_memory: std::sync::atomic::AtomicU64,
+    pub startup_memory: weft_os::atomic::AtomicU64,
     /// Set while `DEBUG PAUSE-CRON` is in effect.
-    pub is_cron_paused: std::sync::atomic::AtomicBool,
+    pub is_cron_paused: weft_os::atomic::AtomicBool,
 }

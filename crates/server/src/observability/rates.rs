@@ -1,7 +1,7 @@
 //! Rates per second of increasing counters, for the fields `instantaneous_` of INFO.
 
-use parking_lot::Mutex;
-use std::time::Instant;
+use weft_os::sync::Mutex;
+use weft_os::time::Instant;
 
 /// The number of windows over which a rate is averaged.
 const WINDOWS: usize = 16;

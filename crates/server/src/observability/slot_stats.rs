@@ -5,8 +5,9 @@
 //! present sums as baselines, so that an addition in progress cannot undo it.
 
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+
+use weft_os::atomic::AtomicU64;
+use weft_os::atomic::Ordering::Relaxed;
 
 /// The figures of a slot, with their names in CLUSTER SLOT-STATS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! The system log: one datagram per line, in the form that local syslog daemons read.
 
-use parking_lot::Mutex;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
 use super::log::Level;
+
+use weft_os::sync::Mutex;
 
 /// The socket of the daemon.
 pub const SOCKET: &str = "/dev/log";

@@ -24,9 +24,8 @@
 //!    the end of a turn, when its own cell is exact. It does not calibrate while the freeing thread is active, unless
 //!    that takes long.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::Instant;
-
+use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use weft_os::time::Instant;
 use weft_sync::StripedCounters;
 
 use super::memory;

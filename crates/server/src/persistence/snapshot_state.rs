@@ -1,8 +1,10 @@
 //! The snapshot under way: its purpose, its progress, and its cancellation.
 
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_os::sync::Mutex;
+use weft_os::time::Instant;
 
 /// The interval at which a thread that waits for the end checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -104,7 +106,7 @@ impl SnapshotState {
             if Instant::now() >= until {
                 return false;
             }
-            std::thread::sleep(POLL_INTERVAL);
+            weft_os::thread::sleep(POLL_INTERVAL);
         }
         true
     }
@@ -112,7 +114,7 @@ impl SnapshotState {
     /// Waits for the end of a cancelled snapshot.
     pub fn wait_for_cancelled(&self) {
         while self.purpose().is_some() && self.is_cancelled() {
-            std::thread::sleep(POLL_INTERVAL);
+            weft_os::thread::sleep(POLL_INTERVAL);
         }
     }
 }

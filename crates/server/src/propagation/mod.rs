@@ -32,13 +32,13 @@
 //! A unit of several ops is wrapped in MULTI and EXEC. As in Valkey, this does not depend on which consumers exist.
 //! What a push does for clients blocked on its key forms separate units after it, under the same sequence number.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::thread::Thread;
 
 use crate::observability::used_memory::UsedMemory;
+use weft_os::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use weft_os::sync::Mutex;
+use weft_os::thread::Thread;
 use weft_sync::{RingGauge, RingReader, RingWriter, ring};
 
 mod reader;

@@ -1,13 +1,13 @@
 //! The log thread: merges the rings by sequence number, and passes each consumer its stream.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_sync::RingReader;
 
 use super::writer::{LogTarget, OP_HEADER_BYTES, UNIT_BEGIN, UNIT_END, db_and_length};
 use super::{LogMark, PropagationLog};
+use weft_os::atomic::Ordering;
 use weft_resp::command::write_command;
 
 /// The number of sequence numbers after which consumers process what they have received, even if there are more.
@@ -172,7 +172,7 @@ pub fn start(propagation: &Arc<PropagationLog>) -> std::io::Result<()> {
         marks: Vec::new(),
         feeds: ConsumerStreams::default(),
     };
-    let thread = std::thread::Builder::new()
+    let thread = weft_os::thread::Builder::new()
         .name("weft-log".to_owned())
         .spawn(move || merger.run())?;
     *known = Some(thread.thread().clone());
@@ -259,9 +259,9 @@ impl LogReader {
         let has_orders = propagation.has_new_rings_or_marks.load(Ordering::SeqCst);
         match again {
             _ if has_orders => {}
-            _ if under_way => std::thread::park_timeout(RECORD_WAIT),
-            Some(time) => std::thread::park_timeout(time),
-            None => std::thread::park(),
+            _ if under_way => weft_os::thread::park_timeout(RECORD_WAIT),
+            Some(time) => weft_os::thread::park_timeout(time),
+            None => weft_os::thread::park(),
         }
         propagation.is_asleep.store(false, Ordering::SeqCst);
     }

@@ -10,9 +10,8 @@
 //! passed that position in the log. Until then [`Replication::feeds`](crate::repl::Replication) stays set, since the
 //! offset still advances.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
@@ -21,6 +20,9 @@ use crate::propagation::{self, ConsumerStreams, LogConsumer, LogTarget};
 use crate::replication::{ReplicationHistory, ReplicationId};
 use crate::state::Server;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::sync::mpsc;
+use weft_os::time::Instant;
 use weft_resp::command::write_command;
 
 /// The name of the consumer in the propagation log.

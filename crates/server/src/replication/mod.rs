@@ -26,14 +26,14 @@ mod replicas;
 
 pub use replicas::{ReplicaChannel, ReplicaInfo, ReplicaSyncState, ReplicaWait, Replicas, WAITAOF_DISABLED_REPLY};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::observability::log;
 use weft_config::{Config, id};
+use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use weft_os::sync::{Condvar, Mutex, MutexGuard};
 
 /// The interval at which sleeping links are checked ([`Replication::stand_still`]).
 const SLEEP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -515,7 +515,7 @@ impl Replication {
             if left_ms == 0 {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(left_ms).min(SLEEP_CHECK_INTERVAL));
+            weft_os::thread::sleep(Duration::from_millis(left_ms).min(SLEEP_CHECK_INTERVAL));
         }
     }
 

@@ -1,9 +1,8 @@
 //! Decides if a replica can resume with a partial synchronisation, and logs the reason if it cannot.
 
-use std::sync::atomic::Ordering;
-
 use super::{Replicas, Replication};
 use crate::observability::log;
+use weft_os::atomic::Ordering;
 
 /// The reason for which a replica needs a full synchronisation.
 #[derive(Debug)]

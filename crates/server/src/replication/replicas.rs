@@ -1,10 +1,11 @@
 //! The replicas of this server as all threads see them, and the backlog that they read.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::backlog::ReplicationBacklog;
+
+use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_os::sync::{Mutex, MutexGuard};
 
 /// The default time for which the stream after a dump is kept once the connection of the dump is gone, in seconds.
 const DEFAULT_GRACE_S: u64 = 60;

@@ -11,7 +11,6 @@
 //! The functions here that change the role are called in exclusive mode.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weft_base::clock::unix_ms;
 
@@ -21,6 +20,7 @@ use crate::replication::{CoordinatedFailover, CoordinatedFailoverState, Endpoint
 use crate::runtime::config_changes::apply_role_change;
 use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
 use weft_config::PrimaryAddress;
+use weft_os::atomic::Ordering;
 
 /// Starts to follow a primary. Blocked clients are no longer served. `anew` is `true` if the primary cannot know the
 /// history of the data on this server.

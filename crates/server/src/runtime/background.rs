@@ -1,11 +1,11 @@
 //! Background threads for commands that would make their worker's other clients wait.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::observability::{log, memory};
 use crate::state::{BackgroundJob, Server};
+use weft_os::sync::Mutex;
+use weft_os::sync::mpsc::{Receiver, Sender, channel};
 
 /// Threads; more would only contend for the cores that the workers use.
 pub const THREAD_COUNT: usize = 2;
@@ -48,7 +48,7 @@ fn start_threads(
             .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
         let jobs = jobs.clone();
         let server = Arc::downgrade(server);
-        std::thread::Builder::new()
+        weft_os::thread::Builder::new()
             .name(format!("{name}-{index}"))
             .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
             .spawn(move || {

@@ -3,7 +3,7 @@
 //! Most parameters are read where they matter and need no action. These affect something outside the configuration: the
 //! log, sockets, limits, the kernel.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::keyspace::effects::Hooks;
@@ -15,6 +15,7 @@ use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
 use crate::state::{CoordinatorCommand, Message, Server};
 use weft_config::{ApplyResult, Config, ParameterFailure, ParameterId, id};
+use weft_os::sync::mpsc;
 use weft_tls::{TlsState, UnusableTlsConfig};
 
 /// The time limit for a command to the coordinator, which is never busy for long.

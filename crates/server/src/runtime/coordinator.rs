@@ -1,8 +1,7 @@
 //! The coordinator: listeners, placement of connections, cron, shutdown. Never on a command's path.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use weft_reactor::{Event, Reactor, ShutdownSignal, SignalReceiver, Socket, Token};
 
@@ -20,6 +19,9 @@ use crate::runtime::tuning::Tuner;
 use crate::state::{BackgroundJob, CoordinatorCommand, Message, Server};
 use weft_base::clock::unix_ms;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::sync::mpsc;
+use weft_os::time::Instant;
 
 /// One window of the rates that INFO shows.
 const RATE_WINDOW: Duration = Duration::from_millis(100);

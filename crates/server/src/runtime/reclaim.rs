@@ -11,9 +11,10 @@
 //! Long commands have an arena of their own, too ([`memory::use_long_command_arena`]). Its free pages stay for the next
 //! long command, and are returned when none has run for a while.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::observability::memory::{self, AllocatorFigures};
+use weft_os::time::Instant;
 
 /// The interval between two checks.
 pub const PERIOD: Duration = Duration::from_secs(1);

@@ -9,8 +9,8 @@
 //! A shutdown can be aborted while it is prepared, and not afterwards. A signal that arrives while periodic tasks are
 //! stopped (DEBUG PAUSE-CRON) waits for them, and can be aborted as well.
 
-use parking_lot::Mutex;
-use std::sync::atomic::AtomicU64;
+use weft_os::atomic::AtomicU64;
+use weft_os::sync::Mutex;
 
 /// The way in which the process ends: the options of SHUTDOWN, and of `shutdown-on-sigint` and `-sigterm`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -16,9 +16,7 @@
 //! 3. The client that runs the transaction is read directly, in its state at that command. So are links, which belong
 //!    to no worker.
 
-use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::sync::Arc;
 
@@ -26,6 +24,8 @@ use super::moving_connections::AllWorkersQuery;
 use super::{ClientVisitor, Message, QueryOrigin, Server};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
+use weft_os::atomic::{AtomicUsize, Ordering};
+use weft_os::sync::Mutex;
 
 /// Client snapshots on their way to the worker that requested them.
 pub struct ClientCollection {

@@ -4,10 +4,11 @@
 //! directory until the connection is in the new worker's mailbox. So mail for the client goes to a worker that has the
 //! connection, or that had it and forwards the mail, and never arrives before the connection.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 
 use super::WorkerId;
+
+use weft_os::sync::Mutex;
 
 const SHARD_COUNT: usize = 64;
 

@@ -1,9 +1,8 @@
 //! The durability rules that replies to writes wait for.
 
-use std::sync::atomic::Ordering;
-
 use super::{Message, Server};
 use crate::propagation::LogMilestone;
+use weft_os::atomic::Ordering;
 
 impl Server {
     /// Wakes the workers that wait for the log to advance.

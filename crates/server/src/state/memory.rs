@@ -1,9 +1,8 @@
 //! The memory that counts as used, and the actions when it exceeds the limit.
 
-use std::sync::atomic::Ordering;
-
 use super::{Message, Server};
 use weft_config::id;
+use weft_os::atomic::Ordering;
 
 impl Server {
     /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, what the

@@ -1,13 +1,10 @@
 //! The server's shared state: what every thread may reach, and the messages between threads.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
@@ -31,6 +28,10 @@ use directory::ClientDirectory;
 use weft_acl::{Acl, AclAccount};
 use weft_cluster::Cluster;
 use weft_config::Config;
+use weft_os::atomic::{AtomicU64, AtomicUsize, Ordering};
+use weft_os::sync::Mutex;
+use weft_os::sync::mpsc::{self, SyncSender};
+use weft_os::time::Instant;
 use weft_scripting::Scripts;
 use weft_tls::TlsState;
 

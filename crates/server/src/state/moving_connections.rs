@@ -11,11 +11,12 @@
 //!
 //! No thread blocks: both sides are messages that are sent later.
 
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::{ClientCollection, Message, Server, WorkerId, WorkerQuery};
+
+use weft_os::sync::Mutex;
 
 /// A query to all workers.
 pub(super) enum AllWorkersQuery {

@@ -1,7 +1,6 @@
 //! The parts of a `Server` that differ between one that serves clients and one that only a debugged script sees.
 
-use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::sync::Arc;
 
 use super::{
     Background, BackgroundJob, Clients, CoordinatorCommand, Lifecycle, Persistence, PrimaryThreadCommand, Server,
@@ -17,6 +16,8 @@ use weft_acl::Acl;
 use weft_base::slots::SLOTS;
 use weft_cluster::Cluster;
 use weft_config::{Config, id};
+use weft_os::sync::mpsc;
+use weft_os::time::Instant;
 
 /// The parts of a server. The fields are those of [`Server`].
 pub struct ServerParts {

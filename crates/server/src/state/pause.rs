@@ -1,9 +1,9 @@
 //! Pauses: which commands are held back, until when, and how the paused clients continue.
 
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::{Message, Server};
+
+use weft_os::atomic::{AtomicU64, Ordering};
+use weft_os::sync::Mutex;
 
 /// The commands that are held back, and until when: by CLIENT PAUSE and by the server itself. Workers read it without a
 /// lock.

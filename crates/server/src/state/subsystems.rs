@@ -1,11 +1,8 @@
 //! The subsystems of a [`Server`]: what belongs together is one field of it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak, mpsc};
-use std::time::Instant;
+use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
 use weft_reactor::Waker;
 
 use super::{
@@ -27,6 +24,10 @@ use crate::persistence::aof_files::{self, AofFiles};
 use crate::persistence::rdb_file::SaveStatus;
 use crate::persistence::snapshot_state::SnapshotState;
 use crate::runtime::shutdown::ShutdownRequest;
+use weft_os::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use weft_os::sync::Mutex;
+use weft_os::sync::mpsc;
+use weft_os::time::Instant;
 
 /// The clients of all workers: where they are, and what they wait for, watch and subscribed to.
 pub struct Clients {

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::operation::{WaitQueueKind, WaitedKind};
 use super::waiter::{WaitKey, Waiter};
+
+use weft_os::atomic::{AtomicUsize, Ordering};
 
 /// The numbers of keys with waiters and of timeouts, in the whole process.
 #[derive(Default)]

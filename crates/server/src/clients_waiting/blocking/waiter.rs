@@ -1,6 +1,5 @@
 //! One blocked client, as the keys that it waits for see it: its operation, and the claim that ends its wait.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use weft_resp::Protocol;
@@ -8,6 +7,7 @@ use weft_sync::Claim;
 
 use super::operation::BlockingOperation;
 use weft_acl::{AclAccount, CommandId, DeniedAccess};
+use weft_os::atomic::{AtomicUsize, Ordering};
 
 /// A key that a client waits for, or moves an element to.
 #[derive(Clone, Debug, PartialEq, Eq)]

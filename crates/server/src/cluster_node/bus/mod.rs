@@ -17,8 +17,7 @@
 mod links;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 use weft_reactor::{Event, Reactor};
@@ -35,6 +34,8 @@ use weft_base::slots::SLOTS;
 use weft_cluster::state::BusAction;
 use weft_cluster::{Cluster, LockedState};
 use weft_config::id;
+use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::time::Instant;
 use weft_tls::{TlsLayer, TlsState};
 
 /// The interval between two rounds.
@@ -105,7 +106,7 @@ impl ClusterBus {
     /// # Errors
     /// When the operating system refuses to create it.
     pub fn start(mut self) -> std::io::Result<()> {
-        std::thread::Builder::new()
+        weft_os::thread::Builder::new()
             .name("weft-bus".to_owned())
             .spawn(move || self.run())
             .map(drop)
@@ -127,7 +128,7 @@ impl ClusterBus {
             events.clear();
             if let Err(error) = self.reactor.wait(Some(timeout), &mut events, MAX_EVENTS_PER_TURN) {
                 log::warning!("The cluster bus cannot wait for events: {error}");
-                std::thread::sleep(ROUND_INTERVAL);
+                weft_os::thread::sleep(ROUND_INTERVAL);
             }
             // A node that sleeps for a test neither sends nor receives.
             server.replication.sleep_if_requested();
@@ -417,7 +418,7 @@ impl ClusterBus {
             }
             pass.announce_writer(usize::from(number));
             drop(pass);
-            std::thread::sleep(LEASE_RETRY_INTERVAL);
+            weft_os::thread::sleep(LEASE_RETRY_INTERVAL);
         };
         if !effects.ready.is_empty() {
             let ready = std::mem::take(&mut effects.ready).into();

@@ -1,7 +1,5 @@
 //! DUMP and RESTORE: a value as bytes that another server understands.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use weft_resp::number::parse_i64;
 use weft_table::ValueRef;
 
@@ -14,6 +12,7 @@ use crate::keyspace::string_encoding::encode_string;
 use crate::notify::keyspace_event::KeyspaceEvent;
 use crate::observability::log;
 use weft_config::id;
+use weft_os::atomic::{AtomicU64, Ordering};
 use weft_rdb::dump_payload;
 
 /// The commands of this file and their handlers.

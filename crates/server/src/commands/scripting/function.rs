@@ -1,6 +1,5 @@
 //! FUNCTION: libraries of functions are loaded, listed, dumped and dropped.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::commands::error::{CommandError, c_string_prefix};
 use crate::observability::metrics::Counter;
 use crate::state::Server;
 use weft_config::id;
+use weft_os::sync::Mutex;
 use weft_rdb::{dump_payload, functions};
 use weft_scripting::{Library, LoadedFunction, RestorePolicy, ScriptFlags, ScriptKind, drop_interpreter, load_library};
 
@@ -61,7 +61,7 @@ fn change_libraries<P: 'static>(
             let row = seat.index();
             let change = |prepared| loop {
                 while server.clients.pause.are_writes_paused(unix_ms()) {
-                    std::thread::sleep(LOG_POLL_INTERVAL);
+                    weft_os::thread::sleep(LOG_POLL_INTERVAL);
                 }
                 let _order = LIBRARY_CHANGES.lock();
                 // A pause, and another role, begin in exclusive mode, so within this passage both are what they are.
@@ -83,7 +83,7 @@ fn change_libraries<P: 'static>(
             match result {
                 Ok((reply, ticket)) => {
                     while server.propagation.must_withhold_reply(ticket) {
-                        std::thread::sleep(LOG_POLL_INTERVAL);
+                        weft_os::thread::sleep(LOG_POLL_INTERVAL);
                     }
                     reply
                 }

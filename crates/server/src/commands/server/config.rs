@@ -1,7 +1,5 @@
 //! CONFIG.
 
-use std::sync::atomic::Ordering;
-
 use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::observability::log;
@@ -9,6 +7,7 @@ use crate::observability::metrics::Counter;
 use crate::runtime::config_changes::apply;
 use crate::state::Server;
 use weft_config::{ParameterId, RewriteScope, SetError, SetPermissions, id};
+use weft_os::atomic::Ordering;
 
 /// The subcommands.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -4,7 +4,6 @@
 //! accepted if their arguments are valid, but have no effect.
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
@@ -28,6 +27,7 @@ use crate::persistence::save::{ReloadError, ReloadOptions};
 use crate::propagation::LogTarget;
 use crate::state::Server;
 use weft_cluster::state::InjectedFaults;
+use weft_os::atomic::Ordering;
 use weft_rdb::dump_payload;
 
 use super::{config, digest, populate};
@@ -276,14 +276,14 @@ fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !ctx.may_block {
         // A transaction or a script already blocks all commands.
         pause_replication_links(ctx.server, duration);
-        std::thread::sleep(duration);
+        weft_os::thread::sleep(duration);
         return reply_ok(ctx);
     }
     ctx.reply_from_background(move |server, seat| {
         server.scripting.running.exclude_runs();
         let everything = seat.exclusive();
         pause_replication_links(server, duration);
-        std::thread::sleep(duration);
+        weft_os::thread::sleep(duration);
         drop(everything);
         server.scripting.running.end_exclusion();
         b"+OK\r\n".to_vec()

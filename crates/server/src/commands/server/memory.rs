@@ -1,7 +1,6 @@
 //! MEMORY: reports the use of memory.
 
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
 
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
@@ -15,6 +14,7 @@ use crate::keyspace::access::LookupStatistics;
 use crate::keyspace::walk::{WalkAccess, for_each_slot_blocking};
 use crate::observability::memory;
 use crate::state::Server;
+use weft_os::atomic::Ordering;
 
 use super::sections::{MemoryFigures, allocator_figures, format_bytes, ratio};
 

@@ -86,7 +86,7 @@ fn evict_until_below(server: &Server, seat: &mut Seat, options: &PopulateOptions
         }
         drop(pass);
         if contended {
-            std::thread::sleep(LEASE_RETRY_PAUSE);
+            weft_os::thread::sleep(LEASE_RETRY_PAUSE);
         }
     }
 }

@@ -1,7 +1,5 @@
 //! ROLE, REPLICAOF, FAILOVER, and the replication commands that servers send to each other.
 
-use std::sync::atomic::Ordering;
-
 use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, exclusive, leased};
@@ -14,6 +12,7 @@ use crate::replication::{
 };
 use crate::state::{Server, SyncRequest};
 use weft_config::id;
+use weft_os::atomic::Ordering;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -1,7 +1,5 @@
 //! SAVE, BGSAVE and LASTSAVE.
 
-use std::sync::atomic::Ordering;
-
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::observability::log;
@@ -11,6 +9,7 @@ use crate::persistence::save;
 use crate::persistence::save::BackgroundSaveError;
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::Server;
+use weft_os::atomic::Ordering;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[

@@ -1,10 +1,11 @@
 //! TIME.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use weft_resp::Reply;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
+use weft_os::time::{SystemTime, UNIX_EPOCH};
 
 /// The commands.
 pub const BINDINGS: &[(&str, Binding)] = &[("time", leased(time))];

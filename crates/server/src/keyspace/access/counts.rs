@@ -1,7 +1,6 @@
 //! The number of keys. Each thread counts for itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
+use weft_os::atomic::{AtomicBool, Ordering};
 use weft_sync::StripedCounters;
 
 /// The number of counters per database.

@@ -515,7 +515,7 @@ impl Drop for KeyWrite<'_> {
     fn drop(&mut self) {
         if !self.is_closed {
             debug_assert!(
-                !self.is_modified || std::thread::panicking(),
+                !self.is_modified || weft_os::thread::panicking(),
                 "a KeyWrite that replaced or removed its entry was dropped without being closed as changed"
             );
             self.publish_result();

@@ -24,11 +24,11 @@
 //! 4. A connection with subscriptions stays with its worker, since later messages could overtake messages that are
 //!    forwarded to a new worker.
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use weft_os::atomic::{AtomicU64, AtomicUsize, Ordering};
+use weft_os::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use weft_resp::glob;
 
 mod publication;

@@ -4,8 +4,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use super::{AofFailed, AofLocation};
 use crate::keyspace::access::WholeKeyspace;
@@ -22,6 +20,8 @@ use crate::replication::ReplicationState;
 use crate::state::{ReplayOutcome, Server};
 use weft_base::files::error_text;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 /// Loads the append-only file, if there is one.
 ///

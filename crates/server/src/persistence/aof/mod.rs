@@ -2,12 +2,10 @@
 //!
 //! The handling of the files themselves is in [`weft_rdb::aof`]. This module decides when it happens.
 
-use parking_lot::Mutex;
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
@@ -23,6 +21,9 @@ use crate::propagation;
 use crate::state::{Message, Server};
 use weft_base::files::error_text;
 use weft_config::{Config, id};
+use weft_os::atomic::Ordering;
+use weft_os::sync::Mutex;
+use weft_os::sync::mpsc;
 
 mod loading;
 mod rewriting;

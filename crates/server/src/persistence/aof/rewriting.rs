@@ -12,11 +12,9 @@
 //! Switching on is a rewrite whose increment has a temporary name that no manifest contains until the base is complete.
 //! Until then the next start would load the old files, if there are any.
 
-use parking_lot::Mutex;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
@@ -36,6 +34,8 @@ use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::{BackgroundJob, Server};
 use weft_base::files::error_text;
 use weft_config::{Config, id};
+use weft_os::atomic::Ordering;
+use weft_os::sync::Mutex;
 
 /// The number of consecutive failures after which automatic rewrites are delayed.
 const MAX_FAILURES: u64 = 3;

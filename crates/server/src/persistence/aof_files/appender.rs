@@ -20,14 +20,12 @@
 //! base. So they wait for their own file ([`UnwrittenBytes`]), and everything later waits for them. A base that
 //! replaces that file ends the wait.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 
@@ -35,6 +33,10 @@ use super::{AofFault, AofStatus, FsyncPolicy};
 use crate::observability::log;
 use crate::propagation::{LogConsumer, LogMilestone, LogTarget, PropagationLog};
 use weft_base::files::error_text;
+use weft_os::atomic::Ordering;
+use weft_os::sync::Mutex;
+use weft_os::sync::mpsc;
+use weft_os::time::Instant;
 
 /// The minimum interval between log lines about failing writes.
 const ERROR_LOG_INTERVAL: Duration = Duration::from_secs(30);
@@ -138,7 +140,7 @@ impl AofAppender {
     pub fn new(file: File, links: AppenderLinks) -> io::Result<Self> {
         let (syncs, jobs) = mpsc::channel();
         let of_thread = links.clone();
-        std::thread::Builder::new()
+        weft_os::thread::Builder::new()
             .name("weft-aof-sync".to_owned())
             .spawn(move || run_sync_thread(&jobs, &of_thread))?;
         let size = file.metadata().map_or(0, |metadata| metadata.len());
@@ -242,7 +244,7 @@ impl AofAppender {
     fn write_buffer(&mut self) -> bool {
         let pause_us = self.links.status.flush_pause_us.load(Ordering::Relaxed);
         if pause_us > 0 {
-            std::thread::sleep(Duration::from_micros(pause_us));
+            weft_os::thread::sleep(Duration::from_micros(pause_us));
         }
         let start = Instant::now();
         let result = write_all(&self.file, &self.buffer);

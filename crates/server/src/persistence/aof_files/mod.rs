@@ -15,14 +15,14 @@ mod appender;
 pub mod manifest;
 pub mod reader;
 
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 
 pub use appender::{AofAppender, AppenderConsumer, AppenderLinks, open};
 
 use crate::propagation::LogMilestone;
 use manifest::Manifest;
+use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use weft_os::sync::Mutex;
 
 /// The time at which written bytes are synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use weft_values::Value;
 
@@ -23,6 +22,7 @@ use crate::keyspace::{Exclusive, SlotTable, publish_due_time, publish_header};
 use crate::observability::log;
 use weft_base::slots::SLOTS;
 use weft_config::{Config, id};
+use weft_os::atomic::Ordering;
 use weft_rdb::dump_payload::{self, FOREIGN_VERSIONS, RestoredValue, VERSION};
 use weft_rdb::strings::RdbReader;
 
@@ -415,7 +415,7 @@ pub fn delay_load(config: &Config) {
         rarely if fastrand::u64(..rarely.unsigned_abs()) == 0 => 1,
         _ => return,
     };
-    std::thread::sleep(std::time::Duration::from_micros(delay_us));
+    weft_os::thread::sleep(std::time::Duration::from_micros(delay_us));
 }
 
 /// Returns `true` if the value is a hash all of whose fields have expired.

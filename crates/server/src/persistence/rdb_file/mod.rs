@@ -28,8 +28,6 @@ mod save;
 mod source;
 mod value_length;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-
 pub use buffered_writer::BufferedWriter;
 pub use error::{RdbFault, RdbLoadError};
 pub use file::RdbFile;
@@ -41,6 +39,8 @@ pub use rewrite_commands::rewrite_to_commands;
 pub use save::{KeyEncodingOptions, RdbFormat, RdbHeader, SaveContents, SavedKey, save, write_database};
 pub use source::RdbSource;
 pub use value_length::{is_empty_value, module_name, skip_value};
+
+use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// The length of the magic and the version in bytes.
 pub const MAGIC_BYTES: usize = 9;

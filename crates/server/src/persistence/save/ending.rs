@@ -5,8 +5,7 @@
 //! server that loads the file.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 
@@ -18,6 +17,8 @@ use crate::replication::{ReplicaInfo, ReplicaSyncState, ReplicationState};
 use crate::runtime::shutdown::{SavePolicy, ShutdownOptions};
 use crate::state::{Message, PauseReason, Server};
 use weft_config::{Config, id};
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 /// The interval between two checks of the replicas' progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -40,7 +41,7 @@ pub fn begin_shutdown(server: &Arc<Server>, mut how: ShutdownOptions) {
         None => log::notice!("User requested shutdown..."),
     }
     let for_thread = server.clone();
-    let spawned = std::thread::Builder::new()
+    let spawned = weft_os::thread::Builder::new()
         .name("weft-shutdown".into())
         .spawn(move || prepare_and_end(&for_thread, how));
     if let Err(error) = spawned {
@@ -117,7 +118,7 @@ fn wait_for_replicas(server: &Server, how: &ShutdownOptions) -> Result<(), Shutd
             if server.lifecycle.shutdown.is_aborted() {
                 return Err(ShutdownRefusal::Aborted);
             }
-            std::thread::sleep(POLL_INTERVAL);
+            weft_os::thread::sleep(POLL_INTERVAL);
         }
     }
     log_lagging_replicas(server);
@@ -132,7 +133,7 @@ fn request_acknowledgements(server: &Server) {
     server.propagation.wake();
     let since = Instant::now();
     while repl.replicas.ack_requested.load(Ordering::SeqCst) && since.elapsed() < ACK_REQUEST_TIMEOUT {
-        std::thread::sleep(Duration::from_millis(1));
+        weft_os::thread::sleep(Duration::from_millis(1));
     }
     repl.is_shutting_down.store(true, Ordering::SeqCst);
 }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
@@ -20,6 +19,7 @@ use crate::replication::backlog_writer;
 use crate::state::{BackgroundJob, Server};
 use weft_config::id;
 use weft_config::specials::SavePoint;
+use weft_os::atomic::Ordering;
 
 /// The time after a failed dump during which no dump starts automatically, in seconds.
 const RETRY_S: u64 = 5;

@@ -18,8 +18,6 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use weft_base::clock::unix_ms;
 
@@ -40,6 +38,8 @@ use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
 use crate::state::Server;
 use weft_config::{Config, id};
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 use weft_resp::command::write_command;
 use weft_scripting::load_library;
 

@@ -33,9 +33,6 @@ mod saver;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::Instant;
 
 use weft_base::clock::unix_ms;
 use weft_reactor::{lower_priority, parse_cpu_list, pin_to_cpus, thread_id};
@@ -50,6 +47,9 @@ use crate::persistence::snapshot_state::{SnapshotPurpose, SnapshotState};
 use crate::state::Server;
 use saver::{Database, SnapshotChunk, SnapshotSaver};
 use weft_config::{Config, id};
+use weft_os::atomic::Ordering;
+use weft_os::sync::mpsc::{SyncSender, sync_channel};
+use weft_os::time::Instant;
 
 /// The nice value of the threads, below the workers' priority.
 const NICE_VALUE: i32 = 10;
@@ -204,7 +204,7 @@ fn start_claimed(server: &Arc<Server>, order: SnapshotRequest) -> io::Result<i32
     let seat = seat.ok_or_else(|| io::Error::other("all thread slots of the keyspace are in use"))?;
     let (sender, started) = sync_channel(1);
     let for_thread = server.clone();
-    std::thread::Builder::new()
+    weft_os::thread::Builder::new()
         .name("weft-snapshot".into())
         .spawn(move || run(&for_thread, seat, order, &sender))?;
     started
@@ -334,7 +334,10 @@ fn write(
         }
         Err("the snapshot was cancelled".into())
     };
-    let consuming = match std::thread::Builder::new().name("weft-snap-out".into()).spawn(consume) {
+    let consuming = match weft_os::thread::Builder::new()
+        .name("weft-snap-out".into())
+        .spawn(consume)
+    {
         Ok(thread) => thread,
         Err(error) => return (0, Err(error.into())),
     };

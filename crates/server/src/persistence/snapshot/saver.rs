@@ -7,9 +7,7 @@
 //! before the walker reaches it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{SyncSender, TrySendError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
 use weft_values::Value;
@@ -20,6 +18,9 @@ use crate::keyspace::{Keyspace, Seat};
 use crate::persistence::rdb_file::{BufferedWriter, KeyEncodingOptions, RdbHeader, SavedKey, write_database};
 use crate::state::Server;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::sync::mpsc::{SyncSender, TrySendError};
+use weft_os::time::Instant;
 
 /// The time after which a slot that was leased by a writer is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_micros(50);
@@ -234,7 +235,7 @@ impl<'s> SnapshotSaver<'s> {
             WalkerStep::More => true,
             WalkerStep::End => false,
             WalkerStep::Contended => {
-                std::thread::sleep(RETRY_INTERVAL);
+                weft_os::thread::sleep(RETRY_INTERVAL);
                 true
             }
             WalkerStep::Images(left) => {
@@ -302,7 +303,7 @@ impl<'s> SnapshotSaver<'s> {
             }
             self.copy_and_unpin_rest();
             self.save_urgent_keys()?;
-            std::thread::sleep(POLL_INTERVAL);
+            weft_os::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -353,7 +354,7 @@ impl<'s> SnapshotSaver<'s> {
                     .save_urgent_key(&self.seat.enter(), &wanted, share);
                 match settled {
                     Some(large) => break large,
-                    None => std::thread::sleep(RETRY_INTERVAL),
+                    None => weft_os::thread::sleep(RETRY_INTERVAL),
                 }
                 self.check_cancelled()?;
             };
@@ -385,7 +386,7 @@ impl<'s> SnapshotSaver<'s> {
             if left.is_zero() || self.server.config.integer(id::RDB_KEY_SAVE_DELAY) == 0 {
                 return Ok(());
             }
-            std::thread::sleep(left.min(POLL_INTERVAL));
+            weft_os::thread::sleep(left.min(POLL_INTERVAL));
             self.save_urgent_keys()?;
         }
     }

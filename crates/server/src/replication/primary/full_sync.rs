@@ -10,16 +10,14 @@
 //! The consumer's thread may block: it has its own handles of the sockets. It drops a replica that accepts no data for
 //! `repl-timeout`.
 
-use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use weft_base::clock::unix_ms;
@@ -38,6 +36,10 @@ use crate::replication::backlog_writer::HistoryPosition;
 use crate::state::{PrimaryThreadCommand, Server};
 use weft_base::files::error_text;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::sync::Mutex;
+use weft_os::sync::mpsc;
+use weft_os::time::Instant;
 use weft_tls::TlsLayer;
 
 /// The number of hexadecimal digits in the mark that ends a dump.
@@ -566,7 +568,7 @@ fn send_functions(
                 has_eof_mark: true,
             });
     };
-    let spawned = std::thread::Builder::new().name("weft-snap-out".into()).spawn(send);
+    let spawned = weft_os::thread::Builder::new().name("weft-snap-out".into()).spawn(send);
     spawned
         .map(|_| ())
         .map_err(|error| BeginDumpError::Failed(error.to_string()))

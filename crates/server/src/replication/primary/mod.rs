@@ -26,9 +26,7 @@ mod sync_batch;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 use weft_reactor::{Event, Output, Reactor, ReceiveOutcome, SendOutcome};
@@ -46,6 +44,9 @@ use crate::state::{Message, PrimaryThreadCommand, Server};
 use rdb_channel::AwaitedMainChannel;
 use sync_batch::DumpInProgress;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::sync::mpsc;
+use weft_os::time::Instant;
 
 /// The maximum number of events processed per turn.
 const MAX_EVENTS_PER_TURN: usize = 128;
@@ -86,7 +87,7 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<PrimaryThreadCommand>)
         .server
         .replication
         .update_too_few_replicas(&supplier.server.config);
-    std::thread::Builder::new()
+    weft_os::thread::Builder::new()
         .name("weft-supply".into())
         .spawn(move || supplier.run())?;
     Ok(())

@@ -1,9 +1,6 @@
 //! Adopts and closes the connections of replicas: a connection moves to this thread, resumes with a partial
 //! synchronisation or waits for a dump, and is closed in the end.
 
-use std::sync::atomic::Ordering;
-use std::time::Instant;
-
 use weft_base::clock::unix_ms;
 
 use super::{PrimaryThread, Replica, full_sync};
@@ -14,6 +11,8 @@ use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{ReplicaChannel, ReplicaInfo, ReplicaSyncState};
 use crate::state::SyncRequest;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 impl PrimaryThread {
     pub(crate) fn adopt_connection(&mut self, mut connection: Box<Connection>, request: &SyncRequest) {

@@ -12,8 +12,7 @@
 //! arrives, when the dump is small or the replica slow. The stream is then kept for some more seconds, the *grace
 //! period*. The output buffer limits of replicas apply to the kept bytes, too.
 
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 
@@ -22,6 +21,8 @@ use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::replication::{ReplicaChannel, ReplicaSyncState};
 use weft_config::{ClientClass, Config, id};
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 /// A dump whose connection is closed and whose stream no main channel has requested yet.
 pub(crate) struct AwaitedMainChannel {

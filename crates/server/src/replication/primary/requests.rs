@@ -1,8 +1,5 @@
 //! Processes the commands that replicas send while they are served.
 
-use std::sync::atomic::Ordering;
-use std::time::Instant;
-
 use weft_base::clock::unix_ms;
 use weft_resp::number::parse_i64;
 use weft_resp::{Args, ParseOutcome, RequestLimits};
@@ -12,6 +9,8 @@ use crate::commands::registry;
 use crate::observability::log;
 use weft_command_table::registry::Lookup;
 use weft_command_table::spec::flag;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 impl PrimaryThread {
     /// Parses and processes the input of a replica.

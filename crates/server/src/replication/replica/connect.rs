@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -17,6 +17,7 @@ use crate::replication::Endpoint;
 use crate::state::Server;
 use weft_base::files::error_text;
 use weft_config::{Config, id};
+use weft_os::time::Instant;
 
 /// The interval at which an attempt checks for the end of its role epoch, in milliseconds.
 const EPOCH_CHECK_INTERVAL_MS: u16 = 100;

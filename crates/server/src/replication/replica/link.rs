@@ -5,13 +5,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::observability::log;
 use crate::state::Server;
 use weft_base::files::error_text;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 use weft_tls::BlockingConnection;
 
 /// The maximum length of a handshake line, in bytes.

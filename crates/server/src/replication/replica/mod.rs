@@ -22,8 +22,7 @@ mod rdb_channel;
 mod transfer;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 
@@ -38,6 +37,8 @@ use handshake::PsyncReply;
 use link::{LinkFailure, PrimaryLink};
 use rdb_channel::BufferedStream;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 /// The time between two attempts to connect to a primary.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
@@ -71,7 +72,7 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
         .join()
         .ok_or_else(|| std::io::Error::other("the keyspace has no free thread index"))?;
     let server = server.clone();
-    let spawned = std::thread::Builder::new()
+    let spawned = weft_os::thread::Builder::new()
         .name("weft-replica".into())
         .stack_size(weft_scripting::SCRIPT_STACK_BYTES);
     spawned.spawn(move || ReplicaThread { server, seat, db: 0 }.run())?;
@@ -173,7 +174,7 @@ impl ReplicaThread {
                 return Err(LinkFailure::EpochOver);
             }
             server.propagation.wake();
-            std::thread::sleep(Duration::from_millis(1));
+            weft_os::thread::sleep(Duration::from_millis(1));
         }
         Ok(link)
     }

@@ -16,8 +16,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 
@@ -40,6 +39,8 @@ use crate::state::{Message, PrimaryThreadCommand, Server};
 use weft_base::files::error_text;
 use weft_base::slots::SLOTS;
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 use weft_scripting::{Library, RestorePolicy, load_library};
 
 /// The number of bytes in the mark that ends a dump of unknown size.

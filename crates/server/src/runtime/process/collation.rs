@@ -1,11 +1,11 @@
 //! `locale-collate`: the order in which SORT ALPHA has strings.
 
-use parking_lot::RwLock;
 use std::sync::Arc;
 
 use weft_reactor::Collation;
 
 use weft_config::{Config, id};
+use weft_os::sync::RwLock;
 
 /// The order that is in force; none compares bytes.
 static CURRENT: RwLock<Option<Arc<Collation>>> = RwLock::new(None);

@@ -1,10 +1,10 @@
 //! `oom-score-adj`: how likely the kernel kills this process when memory runs out.
 
-use parking_lot::Mutex;
 use std::io;
 
 use crate::observability::log;
 use weft_config::{Config, id};
+use weft_os::sync::Mutex;
 
 const FILE: &str = "/proc/self/oom_score_adj";
 

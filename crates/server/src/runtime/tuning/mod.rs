@@ -21,12 +21,13 @@
 //! A harmful trial shows in the slowest requests, as its threads compete with each other and with clients on the same
 //! machine. Hence the check for idle cores before a trial, and its early end.
 
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::observability::metrics::Counter;
 use crate::state::{Message, Server, WorkerLink};
 use weft_config::id;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 mod idle;
 

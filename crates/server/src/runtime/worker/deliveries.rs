@@ -1,6 +1,6 @@
 //! Delivers messages to a worker's clients: appends them to the outputs, which are sent at the end of the turn.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_reactor::Output;
 use weft_resp::{Protocol, Reply};
@@ -15,6 +15,7 @@ use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::{PublishedMessage, Recipient};
 use crate::notify::tracking::{INVALIDATION_CHANNEL, InvalidKeys, RedirectedInvalidation};
 use crate::state::{Message, Server, WorkerId};
+use weft_os::time::Instant;
 
 /// The longest time in a turn for which a worker lets other workers read their mail.
 const MAX_BACKPRESSURE_WAIT: Duration = Duration::from_millis(1);
@@ -234,7 +235,7 @@ impl Worker {
     fn wait_for_mailbox(&self, worker: WorkerId) {
         let start = Instant::now();
         while self.thread.server.workers[worker].is_mailbox_full() && start.elapsed() < MAX_BACKPRESSURE_WAIT {
-            std::thread::sleep(BACKPRESSURE_POLL_INTERVAL);
+            weft_os::thread::sleep(BACKPRESSURE_POLL_INTERVAL);
         }
     }
 }

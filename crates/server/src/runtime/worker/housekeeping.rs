@@ -12,10 +12,10 @@ use crate::notify::messages::{NotificationSender, remove_all_registrations};
 use crate::observability::metrics::Counter;
 use crate::state::Message;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-use std::time::Instant;
 use weft_acl::AclAccount;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 /// The time limit of one slice of expiry while clients wait.
 const EXPIRY_SLICE: Duration = Duration::from_micros(500);

@@ -12,8 +12,9 @@ use crate::net::listeners::AcceptedConnection;
 use crate::state::WorkerId;
 use crate::state::{BlockedCommand, Message};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 use weft_reactor::DetachedConnection;
 use weft_reactor::Socket;
 

@@ -12,8 +12,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 use weft_reactor::{AlternateStack, Event, Reactor};
@@ -33,6 +32,8 @@ use crate::observability::metrics::{Counter, Maximum};
 use crate::state::{ClientVisitor, Message, Server, WorkerId};
 use parking::PartialReplies;
 use waits::Waits;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 mod client_eviction;
 mod deliveries;
@@ -251,7 +252,7 @@ impl Worker {
         }
         self.refused_turns += 1;
         if let Some(sleep) = sleep_time(self.refused_turns) {
-            std::thread::sleep(sleep);
+            weft_os::thread::sleep(sleep);
         }
     }
 

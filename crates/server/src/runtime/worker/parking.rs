@@ -13,7 +13,7 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::remove_all_registrations;
 use crate::observability::metrics::Counter;
 use crate::state::PrimaryThreadCommand;
-use std::sync::atomic::Ordering;
+use weft_os::atomic::Ordering;
 use weft_reactor::Output;
 
 /// The reply to a transaction some of whose commands are answered elsewhere.

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
@@ -23,6 +22,7 @@ use crate::persistence::aof_files::AofState;
 use crate::replication::{ReplicaWait, WAITAOF_DISABLED_REPLY};
 use crate::state::{BlockedCommand, LogWait, Message, Server, UnservedKeys};
 use weft_acl::DeniedAccess;
+use weft_os::atomic::Ordering;
 
 /// Failed attempts to serve after which the worker sleeps between two of them.
 const ATTEMPTS_BEFORE_SLEEP: u32 = 16;

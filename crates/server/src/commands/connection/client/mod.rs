@@ -110,8 +110,8 @@ fn query_all_workers(
         WorkerQuery {
             task: Box::new(move |clients| query(caller, clients)),
             combine: Box::new(combine),
-            answers: parking_lot::Mutex::default(),
-            pending_workers: std::sync::atomic::AtomicUsize::new(0),
+            answers: weft_os::sync::Mutex::default(),
+            pending_workers: weft_os::atomic::AtomicUsize::new(0),
             origin,
             reply_channel: None,
         }

@@ -458,7 +458,7 @@ fn delete_accepted_keys(
                 None => {}
             }
             drop(pass);
-            std::thread::sleep(LEASE_RETRY_PAUSE);
+            weft_os::thread::sleep(LEASE_RETRY_PAUSE);
         }
     }
     settled

@@ -1,14 +1,15 @@
 //! The connection to the server that keys are sent to; kept for a while, for the next keys mostly go there too.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::state::Server;
 use weft_config::id;
+use weft_os::sync::Mutex;
+use weft_os::time::Instant;
 use weft_tls::BlockingConnection;
 
 /// The time for which an idle connection is kept.

@@ -1,7 +1,5 @@
 //! The sections of INFO about the server's activity: persistence, statistics, CPU time, commands, errors, latencies.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use weft_base::clock::unix_ms;
 
 use crate::commands::registry;
@@ -13,6 +11,7 @@ use crate::persistence::aof_files::AofState;
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::ReplicationState;
 use crate::state::Server;
+use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::lines::InfoLines;
 use super::replication;

@@ -1,10 +1,9 @@
 //! The memory section of INFO, and the figures that it shares with MEMORY STATS and MEMORY DOCTOR.
 
-use std::sync::atomic::Ordering;
-
 use crate::observability::{memory, process};
 use crate::state::Server;
 use weft_config::id;
+use weft_os::atomic::Ordering;
 use weft_scripting::ScriptKind;
 
 use super::lines::{ClientFigures, InfoLines, format_bytes};

@@ -19,9 +19,9 @@ pub use lines::{ClientFigures, format_bytes};
 pub use memory::{MemoryFigures, allocator_figures, ratio};
 use memory::{SCRIPT_ENGINE, engine_lines, memory_lines};
 pub use section::InfoSection;
-use std::sync::atomic::Ordering;
 use weft_base::clock::unix_ms;
 use weft_config::id;
+use weft_os::atomic::Ordering;
 
 /// The version of Redis with whose protocol and commands Valkey is compatible. Some clients read it.
 const REDIS_VERSION: &str = "7.2.4";
@@ -78,8 +78,8 @@ pub fn render_client_section(server: &Server, section: InfoSection, clients: &Cl
 fn server_lines(server: &Server, lines: &mut InfoLines) {
     let config = &server.config;
     let uptime_s = server.lifecycle.started.elapsed().as_secs();
-    let now_us = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
+    let now_us = weft_os::time::SystemTime::now()
+        .duration_since(weft_os::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_micros());
     let executable = std::env::current_exe().unwrap_or_default();
     lines.push_field("redis_version", REDIS_VERSION);

@@ -1,13 +1,12 @@
 //! The replication section of INFO, and the fields about loading.
 
-use std::sync::atomic::Ordering;
-
 use weft_base::clock::unix_ms;
 
 use super::lines::InfoLines;
 use crate::replication::{Endpoint, LinkState, ReplicaSyncState, RoleState};
 use crate::state::Server;
 use weft_config::id;
+use weft_os::atomic::Ordering;
 
 /// Writes the whole section.
 pub(super) fn replication_lines(server: &Server, lines: &mut InfoLines) {

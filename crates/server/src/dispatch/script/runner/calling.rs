@@ -1,7 +1,6 @@
 //! Commands of scripts: admission, the handler, and accounting.
 
 use std::borrow::Cow;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use weft_resp::{Args, Reply};
@@ -25,6 +24,7 @@ use crate::state::{ClientVisitorHost, WorkerQuery};
 use weft_acl::{Denial, DenialContext};
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
+use weft_os::sync::mpsc::{RecvTimeoutError, sync_channel};
 use weft_scripting::StopReason;
 
 use super::{Runner, ScriptCallOutcome};

@@ -133,7 +133,7 @@ impl<'p> Runner<'_, '_, 'p> {
             if !self.is_read_only {
                 pass.announce_writer(number);
             }
-            std::thread::sleep(RETRY_PAUSE);
+            weft_os::thread::sleep(RETRY_PAUSE);
         }
     }
 

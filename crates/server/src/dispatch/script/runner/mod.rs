@@ -5,7 +5,7 @@ mod leases;
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use weft_reactor::Output;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
@@ -27,6 +27,7 @@ use crate::observability::slot_stats::SlotFigure;
 use crate::propagation::LogTarget;
 use weft_command_table::registry::{Command, Lookup};
 use weft_config::id;
+use weft_os::time::{Instant, SystemTime, UNIX_EPOCH};
 use weft_scripting as scripting;
 use weft_scripting::{CallResult, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, StopReason};
 

@@ -1,11 +1,12 @@
 //! The connection of a session's user, which belongs to the session's thread.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_reactor::{DetachedConnection, Event, Output, Reactor, ReceiveOutcome, Token};
 
 use crate::state::Server;
+use weft_os::time::Instant;
 use weft_scripting::Console;
 
 /// The only connection.

@@ -45,7 +45,7 @@ impl KeyCopier {
         loop {
             match self.server.keyspace.slots.join() {
                 Some(seat) => return seat,
-                None => std::thread::sleep(RETRY_PAUSE),
+                None => weft_os::thread::sleep(RETRY_PAUSE),
             }
         }
     }
@@ -74,7 +74,7 @@ impl KeyCopier {
                 return copies.put(&scratch.keyspace, all, COUNTER_ROW);
             }
             drop(pass);
-            std::thread::sleep(RETRY_PAUSE);
+            weft_os::thread::sleep(RETRY_PAUSE);
         }
     }
 
@@ -124,7 +124,7 @@ impl KeyCopier {
                     copies.put(&scratch.keyspace, all, COUNTER_ROW);
                     break;
                 }
-                std::thread::sleep(RETRY_PAUSE);
+                weft_os::thread::sleep(RETRY_PAUSE);
             }
         }
     }

@@ -24,7 +24,6 @@ mod key_copier;
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -62,6 +61,7 @@ pub(super) use key_copier::KeyCopier;
 use weft_acl::Acl;
 use weft_command_table::registry::{Command, Lookup};
 use weft_config::id;
+use weft_os::sync::mpsc::channel;
 use weft_scripting as scripting;
 use weft_scripting::{CallResult, Debugger, Host, ScriptKind};
 
@@ -120,7 +120,7 @@ pub(super) fn begin_session(thread: &mut ThreadState, request: &Request<'_>, con
 impl DebuggerSession {
     /// Starts the session's thread. Without a thread the connection is closed.
     fn start_thread(self, connection: Box<Connection>) {
-        let spawned = std::thread::Builder::new()
+        let spawned = weft_os::thread::Builder::new()
             .name("weft-debug".to_owned())
             .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
             .spawn(move || self.run_session(*connection));
@@ -181,7 +181,7 @@ impl DebuggerSession {
             if debugger.borrow_mut().is_over() {
                 return;
             }
-            std::thread::sleep(RETRY_PAUSE);
+            weft_os::thread::sleep(RETRY_PAUSE);
         }
         let mut thread = ThreadState::new(server.clone(), seat.index());
         let mut client = self.client.handler_view();
@@ -204,7 +204,7 @@ impl DebuggerSession {
         scripting::drop_interpreter(&server.scripting, ScriptKind::Eval);
         self.send_notifications(&mut thread, &mut seat, unserved.map(|unserved| *unserved));
         while server.propagation.must_withhold_reply(client.last_write_sequence) && !running.is_shutting_down() {
-            std::thread::sleep(RETRY_PAUSE);
+            weft_os::thread::sleep(RETRY_PAUSE);
         }
         self.send_reply(debugger, output, &reply);
     }
@@ -216,7 +216,7 @@ impl DebuggerSession {
             if seat.is_some() || self.server.scripting.running.is_shutting_down() {
                 return seat;
             }
-            std::thread::sleep(RETRY_PAUSE);
+            weft_os::thread::sleep(RETRY_PAUSE);
         }
     }
 

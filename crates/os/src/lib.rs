@@ -1,0 +1,36 @@
+//! `weft-os`: threads, locks, atomics and clocks, from the operating system or from a simulation.
+//!
+//! Every thread of Weft takes what it shares with other threads, and the time, from here:
+//!
+//! - [`atomic`]: atomic integers;
+//! - [`sync`]: locks, condition variables and channels;
+//! - [`thread`]: threads, sleeping and parking;
+//! - [`time`]: clocks;
+//! - [`descriptor`]: waiting for sockets.
+//!
+//! In an ordinary build all of these are re-exports of the standard library and of `parking_lot`, and cost nothing. A
+//! build with `RUSTFLAGS="--cfg weft_sim"` replaces them by the `simulation`: only one thread runs at a time, every
+//! operation on a shared object is a point at which a seeded scheduler may run another thread instead, and the clocks
+//! show simulated time. The same seed then always gives the same run.
+//!
+//! A lock of the standard library may still be used where no thread reaches a scheduling point while it holds the lock.
+#![forbid(unsafe_code)]
+
+/// What a thread waits for at a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Input, or the end of the stream.
+    Input,
+    /// Space for output.
+    Output,
+}
+
+#[cfg(not(weft_sim))]
+mod real;
+#[cfg(not(weft_sim))]
+pub use real::*;
+
+#[cfg(weft_sim)]
+mod simulated;
+#[cfg(weft_sim)]
+pub use simulated::*;

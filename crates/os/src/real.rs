@@ -1,0 +1,62 @@
+//! The ordinary build: everything comes from the standard library and from `parking_lot`.
+
+/// Atomic integers.
+pub mod atomic {
+    pub use std::sync::atomic::*;
+}
+
+/// Locks, condition variables and channels.
+pub mod sync {
+    pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
+    pub use std::sync::mpsc;
+}
+
+/// Threads.
+pub mod thread {
+    pub use std::thread::*;
+}
+
+/// Clocks.
+pub mod time {
+    pub use std::time::*;
+
+    /// Returns the monotonic time in microseconds if a simulation decides about it.
+    #[inline]
+    pub fn simulated_monotonic_us() -> Option<u64> {
+        None
+    }
+
+    /// Returns the time since the Unix epoch in microseconds if a simulation decides about it.
+    #[inline]
+    pub fn simulated_unix_us() -> Option<u64> {
+        None
+    }
+}
+
+/// Waiting for sockets. In an ordinary build the system call itself waits.
+pub mod descriptor {
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    pub use crate::Interest;
+
+    /// Called before a system call that waits for `descriptor` at most for `timeout` (`None`: without a limit). Returns
+    /// the timeout for the system call. A simulation waits here, and the system call must not wait.
+    #[inline]
+    pub fn before_wait(_descriptor: impl AsFd, _interest: Interest, timeout: Option<Duration>) -> Option<Duration> {
+        timeout
+    }
+
+    /// Called before a read or write of a blocking socket. A simulation waits here for as long as the socket would.
+    #[inline]
+    pub fn before_blocking(_socket: impl AsFd, _interest: Interest) {}
+
+    /// Called around an operation on a socket that another thread may wait for, such as sending.
+    #[inline]
+    pub fn activity() {}
+}
+
+/// Hints to the processor.
+pub mod hint {
+    pub use std::hint::spin_loop;
+}

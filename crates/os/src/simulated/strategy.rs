@@ -1,0 +1,73 @@
+//! How the scheduler chooses: all random decisions of a run.
+
+use fastrand::Rng;
+
+/// The random decisions of one run. Each seed draws its own habits first, so that some seeds switch at nearly every
+/// step, and others run a thread for long.
+pub struct Strategy {
+    random: Rng,
+    /// The mean number of steps between two decisions.
+    mean_quantum: u32,
+    /// One in so many decisions stalls the chosen thread, as an operating system that runs something else does. Zero
+    /// means never.
+    stall_interval: u32,
+    /// The maximum length of a stall, in nanoseconds.
+    max_stall_ns: u64,
+    /// The thread that is chosen rarely, as the index at its creation.
+    slow_thread: Option<usize>,
+    /// The simulated time of one step, in nanoseconds.
+    pub step_ns: u64,
+}
+
+impl Strategy {
+    /// Draws the habits of a run.
+    pub fn new(seed: u64) -> Strategy {
+        let mut random = Rng::with_seed(seed);
+        let mean_quantum = [2, 8, 30, 100, 400][random.usize(..5)];
+        let stall_interval = [0, 40, 200, 1000][random.usize(..4)];
+        let max_stall_ns = [200_000, 2_000_000, 20_000_000][random.usize(..3)];
+        let slow_thread = random.bool().then(|| random.usize(..16));
+        let step_ns = [20, 100, 400][random.usize(..3)];
+        Strategy {
+            random,
+            mean_quantum,
+            stall_interval,
+            max_stall_ns,
+            slow_thread,
+            step_ns,
+        }
+    }
+
+    /// Returns the number of steps until the next decision.
+    pub fn next_quantum(&mut self) -> u32 {
+        self.random.u32(1..=2 * self.mean_quantum)
+    }
+
+    /// Chooses one of `runnable`, which is not empty.
+    pub fn choose(&mut self, runnable: &[usize]) -> usize {
+        let first = runnable[self.random.usize(..runnable.len())];
+        // A slow thread needs luck twice; it is never shut out.
+        if self.slow_thread == Some(first) && self.random.u32(..8) > 0 {
+            return runnable[self.random.usize(..runnable.len())];
+        }
+        first
+    }
+
+    /// Returns the length of a stall, in nanoseconds, if the next thread is to be stalled.
+    pub fn next_stall_ns(&mut self) -> Option<u64> {
+        if self.stall_interval == 0 || self.random.u32(..self.stall_interval) > 0 {
+            return None;
+        }
+        Some(self.random.u64(..self.max_stall_ns))
+    }
+
+    /// Returns a seed for the random numbers of a new thread.
+    pub fn thread_seed(&mut self) -> u64 {
+        self.random.u64(..)
+    }
+
+    /// Returns an index below `count`, which is not zero.
+    pub fn index(&mut self, count: usize) -> usize {
+        self.random.usize(..count)
+    }
+}

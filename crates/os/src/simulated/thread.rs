@@ -1,0 +1,144 @@
+//! Simulated threads: threads of the operating system that run one at a time.
+
+use std::io;
+use std::time::Duration;
+
+pub use std::thread::{
+    AccessError, LocalKey, Result, Scope, ScopedJoinHandle, available_parallelism, panicking, scope,
+};
+
+use super::scheduler::{self, Resource, ThreadId};
+
+/// Creates threads with a name and a stack size.
+#[derive(Debug, Default)]
+pub struct Builder {
+    name: Option<String>,
+    stack_size: Option<usize>,
+}
+
+/// A handle with which a thread is woken.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    id: ThreadId,
+}
+
+/// The right to wait for the end of a thread.
+#[derive(Debug)]
+pub struct JoinHandle<T> {
+    inner: std::thread::JoinHandle<T>,
+    thread: Thread,
+}
+
+/// Passes the baton on when its thread ends, also by a panic.
+struct LeaveAtEnd;
+
+impl Drop for LeaveAtEnd {
+    fn drop(&mut self) {
+        scheduler::leave();
+    }
+}
+
+#[allow(missing_docs)]
+impl Builder {
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+    pub fn name(mut self, name: String) -> Builder {
+        self.name = Some(name);
+        self
+    }
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.stack_size = Some(bytes);
+        self
+    }
+    pub fn spawn<F, T>(self, run: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let mut builder = std::thread::Builder::new();
+        if let Some(name) = &self.name {
+            builder = builder.name(name.clone());
+        }
+        if let Some(bytes) = self.stack_size {
+            builder = builder.stack_size(bytes);
+        }
+        let (id, baton, seed) = scheduler::register(self.name.unwrap_or_default());
+        let inner = builder.spawn(move || {
+            scheduler::enter(id, &baton);
+            let _leave = LeaveAtEnd;
+            fastrand::seed(seed);
+            run()
+        })?;
+        scheduler::step();
+        Ok(JoinHandle {
+            inner,
+            thread: Thread { id },
+        })
+    }
+}
+
+#[allow(missing_docs)]
+impl<T> JoinHandle<T> {
+    pub fn join(self) -> Result<T> {
+        while !scheduler::is_finished(self.thread.id) {
+            scheduler::block(Resource::End(self.thread.id), None);
+        }
+        self.inner.join()
+    }
+    pub fn thread(&self) -> &Thread {
+        &self.thread
+    }
+    pub fn is_finished(&self) -> bool {
+        scheduler::step();
+        scheduler::is_finished(self.thread.id)
+    }
+}
+
+#[allow(missing_docs)]
+impl Thread {
+    pub fn unpark(&self) {
+        scheduler::unpark(self.id);
+    }
+}
+
+/// Creates a thread.
+///
+/// # Panics
+/// If the operating system cannot create it.
+pub fn spawn<F, T>(run: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    Builder::new()
+        .spawn(run)
+        .expect("the operating system can create a thread")
+}
+
+/// Returns the handle of the calling thread.
+pub fn current() -> Thread {
+    Thread {
+        id: scheduler::current(),
+    }
+}
+
+/// Sleeps in simulated time.
+pub fn sleep(duration: Duration) {
+    scheduler::block(Resource::Time, Some(duration));
+}
+
+/// Lets another thread run.
+pub fn yield_now() {
+    scheduler::yield_now();
+}
+
+/// Waits for the token of [`Thread::unpark`].
+pub fn park() {
+    scheduler::park(None);
+}
+
+/// Waits for the token of [`Thread::unpark`] at most for a time.
+pub fn park_timeout(timeout: Duration) {
+    scheduler::park(Some(timeout));
+}
