@@ -167,10 +167,31 @@ impl Worker {
         connection.is_peer_done = true;
         let has_work = connection.has_work();
         if self.is_waiting_for_others(token) {
-            self.close(token);
+            self.disconnect_blocked(token);
         } else if !has_work {
             self.resume_connection(token);
         }
+    }
+
+    /// Disconnects a client that is blocked and will send no more. Its earlier replies, which may wait for the log or
+    /// for the socket, are sent first; what it sent behind the command that blocks is not executed.
+    pub(crate) fn disconnect_blocked(&mut self, token: usize) {
+        let has_unsent = self.in_flight_bytes(token) > 0;
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if connection.output.is_empty() && !has_unsent {
+            return self.close(token);
+        }
+        let client = connection.client.id;
+        connection.is_input_complete = true;
+        connection.client.flags.insert(ClientFlags::CLOSE_AFTER_REPLY);
+        connection.client.flags.remove(ClientFlags::BLOCKED);
+        connection.state = ConnectionState::Ready;
+        connection.has_more_requests = false;
+        self.reactor.pause(token);
+        self.abandon_wait(client);
+        self.flush_output(token);
     }
 
     /// Everything that the peer sent was received: the connection is closed once that is executed and answered.
@@ -186,7 +207,9 @@ impl Worker {
             .intersects(ClientFlags::PUBSUB.union(ClientFlags::MONITOR));
         let is_answered = connection.should_close_after_output() && connection.output.is_empty();
         let listens = listens && !connection.has_work();
-        if listens || self.is_waiting_for_others(token) || (is_answered && self.in_flight_bytes(token) == 0) {
+        if self.is_waiting_for_others(token) {
+            self.disconnect_blocked(token);
+        } else if listens || (is_answered && self.in_flight_bytes(token) == 0) {
             self.close(token);
         } else {
             self.reactor.pause(token);

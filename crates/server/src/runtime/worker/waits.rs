@@ -207,7 +207,7 @@ impl Worker {
             .connection(token)
             .is_some_and(|connection| !connection.is_peer_done);
         if !has_peer && self.is_waiting_for_others(token) {
-            self.close(token);
+            self.disconnect_blocked(token);
         }
     }
 

@@ -176,6 +176,40 @@ fn a_blocked_client_that_half_closes_is_disconnected() {
     });
 }
 
+/// The reply to a write waits for the disk while the client is blocked already.
+#[test]
+fn a_blocked_client_that_half_closes_gets_its_earlier_replies() {
+    let directory = std::env::temp_dir().join(format!("weft-blocked-half-close-{}", std::process::id()));
+    for threads in ["1", "2", "8"] {
+        std::fs::create_dir_all(&directory).expect("makes the directory");
+        let server = Server::start(&[
+            "--io-threads",
+            threads,
+            "--io-threads-always-active",
+            "yes",
+            "--dir",
+            directory.to_str().expect("a path of ASCII"),
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+        ]);
+        let mut admin = Client::connect(server.port);
+        for _ in 0..50 {
+            let bytes = [
+                request(&["SET", "key", "value"]),
+                request(&["BLPOP", "list", "0"]),
+                request(&["PING"]),
+            ];
+            assert_eq!(exchange(server.port, &bytes.concat()), "+OK\r\n");
+        }
+        await_info(&mut admin, "blocked_clients:0");
+        await_info(&mut admin, "connected_clients:1");
+        drop(server);
+        std::fs::remove_dir_all(&directory).expect("removes the directory");
+    }
+}
+
 /// In one turn a busy worker finds the end of a client whose input is paused, the request to close that client, and a
 /// new connection. The new connection must not be taken for the old one.
 #[test]
