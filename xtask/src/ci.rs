@@ -32,6 +32,7 @@ const STEPS: &[CiStep] = &[
     CiStep { name: "diff-selfcheck", about: "the differential suite detects differences",       run: diff_self_check },
     CiStep { name: "diff",           about: "same replies as Valkey",                           run: differential },
     CiStep { name: "stress",         about: "invariants hold under 64 and 8 workers",           run: stress },
+    CiStep { name: "sim",            about: "servers and clients under a seeded scheduler",     run: simulation },
     CiStep { name: "clients",        about: "real client libraries work",                       run: clients },
 ];
 
@@ -107,6 +108,10 @@ fn clippy() -> Result<StepOutcome, String> {
 
 fn stress() -> Result<StepOutcome, String> {
     crate::stress::main(&[]).map(|()| StepOutcome::Passed)
+}
+
+fn simulation() -> Result<StepOutcome, String> {
+    crate::sim::main(&[]).map(|()| StepOutcome::Passed)
 }
 
 fn tidy() -> Result<StepOutcome, String> {

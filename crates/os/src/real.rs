@@ -8,7 +8,7 @@ pub mod atomic {
 /// Locks, condition variables and channels.
 pub mod sync {
     pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
-    pub use std::sync::mpsc;
+    pub use std::sync::{OnceLock, mpsc};
 }
 
 /// Threads.
@@ -48,8 +48,13 @@ pub mod descriptor {
     }
 
     /// Called before a read or write of a blocking socket. A simulation waits here for as long as the socket would.
+    ///
+    /// # Errors
+    /// With `WouldBlock` if a simulation has waited for the socket's timeout.
     #[inline]
-    pub fn before_blocking(_socket: impl AsFd, _interest: Interest) {}
+    pub fn before_blocking(_socket: impl AsFd, _interest: Interest) -> std::io::Result<()> {
+        Ok(())
+    }
 
     /// Called around an operation on a socket that another thread may wait for, such as sending.
     #[inline]

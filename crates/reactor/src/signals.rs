@@ -64,6 +64,11 @@ impl SignalReceiver {
         Ok(Self(()))
     }
 
+    /// Returns a receiver for a server that shares its process with others, as in a simulation. It installs no handler.
+    pub fn detached() -> Self {
+        Self(())
+    }
+
     /// Returns `true` if SIGALRM was received since the last call: it requests a report of what the process is doing.
     pub fn take_report_request(&self) -> bool {
         REPORT_REQUESTED.load(Ordering::Relaxed) && REPORT_REQUESTED.swap(false, Ordering::Acquire)

@@ -4,8 +4,9 @@
 //! A run on a script thread is listed from its start. A run on a worker is listed once it is overdue, since no other
 //! thread needs to query it before.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
+use weft_os::sync::OnceLock;
 
 use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::Mutex;

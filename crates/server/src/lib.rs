@@ -4,7 +4,8 @@
 //! plans (`dispatch`), executes (`commands` over `keyspace`) and replies; `state` is what they share; `config` and
 //! `observability` are below all of them. `docs/ARCHITECTURE.md` has the map.
 //!
-//! This is a library only so that decoders can be fuzzed: everything except [`main`] and [`fuzzing`] is private.
+//! This is a library only so that decoders can be fuzzed: everything except [`main`], [`fuzzing`] and the
+//! entry of a simulation is private.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -22,6 +23,8 @@ mod persistence;
 mod propagation;
 mod replication;
 mod runtime;
+#[cfg(weft_sim)]
+pub mod simulation;
 mod start;
 mod state;
 

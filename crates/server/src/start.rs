@@ -120,6 +120,35 @@ fn run_server(config: Config, is_configured: bool) -> Result<(), StartFailure> {
     run_threads(config, parts)
 }
 
+/// Runs a server in a simulation, without what belongs to the whole process. Returns `true` after an orderly end.
+#[cfg(weft_sim)]
+pub(crate) fn run_simulated(arguments: &[OsString]) -> bool {
+    let Ok(StartAction::RunServer(command_line)) = StartAction::parse(arguments) else {
+        return false;
+    };
+    let Ok(config) = Config::load(&command_line) else {
+        return false;
+    };
+    log::open(LogDestination {
+        file: path_parameter(&config, id::LOGFILE),
+        syslog: None,
+    });
+    configure_log(&config);
+    let parts = Reactor::new().ok().and_then(|mut reactor| {
+        Some(ProcessParts {
+            supervisor: Supervisor::find("no"),
+            cpus: CpuLists::read(&config),
+            workers: config.integer(id::IO_THREADS).max(1) as usize,
+            signals: SignalReceiver::detached(),
+            tls: None,
+            listeners: Listeners::open(&config, &mut reactor).ok()?,
+            reactor,
+            pid_file: None,
+        })
+    });
+    parts.is_some_and(|parts| run_threads(config, parts).is_ok())
+}
+
 /// A configured locale must exist; one that the environment names may be missing.
 fn configure_collation(config: &Config) -> Result<(), StartFailure> {
     let Err(collation::UnknownLocale) = collation::set_from_config(config) else {

@@ -4,6 +4,7 @@ use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use rustls::{ClientConnection, StreamOwned};
+use weft_os::descriptor::{self, Interest};
 
 /// The size of the read buffer, in bytes: without it, rustls reads a quarter of a record at a time.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -76,7 +77,10 @@ impl BlockingConnection {
 impl Read for BlockingConnection {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
-            BlockingConnection::Plain(socket) => socket.read(into),
+            BlockingConnection::Plain(socket) => {
+                descriptor::before_blocking(&*socket, Interest::Input)?;
+                socket.read(into)
+            }
             BlockingConnection::Tls(stream) => match stream.read(into) {
                 // The peer closed the connection without `close_notify`. The data itself shows if it is incomplete.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
@@ -89,7 +93,12 @@ impl Read for BlockingConnection {
 impl Write for BlockingConnection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            BlockingConnection::Plain(socket) => socket.write(bytes),
+            BlockingConnection::Plain(socket) => {
+                descriptor::before_blocking(&*socket, Interest::Output)?;
+                let written = socket.write(bytes);
+                descriptor::activity();
+                written
+            }
             BlockingConnection::Tls(stream) => stream.write(bytes),
         }
     }

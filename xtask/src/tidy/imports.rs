@@ -128,6 +128,7 @@ const SUBSYSTEMS: &[(&str, &[&str])] = &[
         "dispatch", "replication::replica", "replication::primary", "runtime::worker", "cluster_node::bus",
         "runtime::coordinator"]),
     ("fuzzing", &["keyspace", "commands"]),
+    ("simulation", &["start"]),
 ];
 
 /// Modules that start the program and therefore may import every module.

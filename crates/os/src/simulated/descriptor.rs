@@ -1,5 +1,6 @@
 //! Waiting for sockets: system calls never wait, the scheduler does.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -15,6 +16,12 @@ pub fn before_wait(descriptor: impl AsFd, interest: Interest, timeout: Option<Du
     if !scheduler::is_simulated() {
         return timeout;
     }
+    wait_until_ready(&descriptor, interest, timeout);
+    Some(Duration::ZERO)
+}
+
+/// Returns `true` if the descriptor became ready in time.
+fn wait_until_ready(descriptor: &impl AsFd, interest: Interest, timeout: Option<Duration>) -> bool {
     let flags = match interest {
         Interest::Input => PollFlags::IN,
         Interest::Output => PollFlags::OUT,
@@ -23,33 +30,38 @@ pub fn before_wait(descriptor: impl AsFd, interest: Interest, timeout: Option<Du
     let mut is_over = false;
     loop {
         let seen = scheduler::activities();
-        let mut polled = [PollFd::new(&descriptor, flags)];
+        let mut polled = [PollFd::new(descriptor, flags)];
         // An error is found again, and reported, by the system call of the caller.
         if poll(&mut polled, Some(&Timespec::default())).unwrap_or(1) > 0 {
             scheduler::found_at_sockets();
-            break;
+            return true;
         }
         let left_ns = timeout.map(|timeout| {
             let passed = scheduler::now_ns() - start_ns;
             scheduler::nanoseconds(timeout).saturating_sub(passed)
         });
         if is_over || left_ns == Some(0) {
-            break;
+            return false;
         }
         // After the deadline, the descriptor is asked once more.
         is_over = scheduler::block(Resource::Sockets(seen), left_ns.map(Duration::from_nanos)) == Wakeup::TimedOut;
     }
-    Some(Duration::ZERO)
 }
 
 /// Called before a read or write of a blocking socket. A simulation waits here for as long as the socket would.
-pub fn before_blocking(socket: impl AsFd, interest: Interest) {
+///
+/// # Errors
+/// With `WouldBlock` if a simulation has waited for the socket's timeout.
+pub fn before_blocking(socket: impl AsFd, interest: Interest) -> io::Result<()> {
     let option = match interest {
         Interest::Input => sockopt::Timeout::Recv,
         Interest::Output => sockopt::Timeout::Send,
     };
     let timeout = sockopt::socket_timeout(&socket, option).unwrap_or_default();
-    before_wait(socket, interest, timeout);
+    if !scheduler::is_simulated() || wait_until_ready(&socket, interest, timeout) {
+        return Ok(());
+    }
+    Err(io::ErrorKind::WouldBlock.into())
 }
 
 /// Called around an operation on a socket that another thread may wait for, such as sending.

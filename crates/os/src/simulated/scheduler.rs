@@ -51,6 +51,8 @@ thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(NOT_SIMULATED) };
     /// The steps until the scheduler decides again.
     static QUANTUM: Cell<u32> = const { Cell::new(0) };
+    /// The number of calls of [`without_switches`] under way.
+    static UNDIVIDED: Cell<u32> = const { Cell::new(0) };
     /// The quantum that was drawn.
     static DRAWN: Cell<u32> = const { Cell::new(0) };
 }
@@ -68,6 +70,8 @@ pub enum Resource {
     Park,
     /// Nothing: it sleeps.
     Time,
+    /// Nothing: the scheduler has stalled it.
+    Stall,
     /// The end of a thread.
     End(ThreadId),
 }
@@ -121,6 +125,7 @@ struct Core {
     threads: Vec<ThreadRecord>,
     strategy: Strategy,
     now_ns: u64,
+    idle_ns: u64,
     unix_base_ns: u64,
     steps: u64,
     max_steps: u64,
@@ -143,6 +148,8 @@ pub struct RunFigures {
     pub trace: u64,
     /// The simulated time since the start, in nanoseconds.
     pub now_ns: u64,
+    /// The part of it in which no thread could run although none was stalled, in nanoseconds.
+    pub idle_ns: u64,
 }
 
 /// Starts the simulation with the calling thread as its first one.
@@ -154,6 +161,7 @@ pub fn start(seed: u64, max_steps: u64) {
         threads: Vec::new(),
         strategy: Strategy::new(seed),
         now_ns: 1_000_000_000,
+        idle_ns: 0,
         // 14 November 2023. Fixed, so that times in replies are equal for equal seeds.
         unix_base_ns: 1_700_000_000_000_000_000,
         steps: 0,
@@ -177,6 +185,7 @@ pub fn figures() -> RunFigures {
         switches: core.switches,
         trace: core.trace,
         now_ns: core.now_ns,
+        idle_ns: core.idle_ns,
     }
 }
 
@@ -196,6 +205,14 @@ pub fn step() {
     }
 }
 
+/// Runs something that must not wait, and during which no other thread may run.
+pub(super) fn without_switches<T>(run: impl FnOnce() -> T) -> T {
+    UNDIVIDED.set(UNDIVIDED.get() + 1);
+    let result = run();
+    UNDIVIDED.set(UNDIVIDED.get() - 1);
+    result
+}
+
 /// A scheduling point after which another thread runs if one can.
 pub fn yield_now() {
     if is_simulated() {
@@ -208,7 +225,7 @@ pub fn yield_now() {
 #[cold]
 fn decide() {
     let me = CURRENT.get();
-    if me == NOT_SIMULATED {
+    if me == NOT_SIMULATED || UNDIVIDED.get() > 0 {
         return;
     }
     let mut core = lock();
@@ -216,7 +233,7 @@ fn decide() {
     if let Some(stall_ns) = core.strategy.next_stall_ns() {
         let until = core.now_ns + stall_ns;
         core.threads[me].state = State::Blocked {
-            on: Resource::Time,
+            on: Resource::Stall,
             deadline_ns: Some(until),
         };
     }
@@ -503,7 +520,20 @@ impl Core {
             self.print_threads();
             std::process::exit(DEADLOCK_EXIT_CODE);
         };
-        self.now_ns = self.now_ns.max(next);
+        let jump = next.saturating_sub(self.now_ns);
+        self.now_ns += jump;
+        let is_stalled = |thread: &ThreadRecord| {
+            matches!(
+                thread.state,
+                State::Blocked {
+                    on: Resource::Stall,
+                    ..
+                }
+            )
+        };
+        if !self.threads.iter().any(is_stalled) {
+            self.idle_ns += jump;
+        }
     }
 
     fn print_threads(&self) {

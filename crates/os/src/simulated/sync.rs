@@ -260,3 +260,33 @@ impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
         }
     }
 }
+
+/// A cell that is set once.
+#[derive(Debug)]
+pub struct OnceLock<T>(std::sync::OnceLock<T>);
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        OnceLock::new()
+    }
+}
+
+#[allow(missing_docs)]
+impl<T> OnceLock<T> {
+    pub const fn new() -> OnceLock<T> {
+        OnceLock(std::sync::OnceLock::new())
+    }
+    pub fn get(&self) -> Option<&T> {
+        scheduler::step();
+        self.0.get()
+    }
+    pub fn set(&self, value: T) -> Result<(), T> {
+        scheduler::step();
+        self.0.set(value)
+    }
+    /// No other thread runs during the initialization, so that none waits for it with the baton.
+    pub fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
+        scheduler::step();
+        scheduler::without_switches(|| self.0.get_or_init(init))
+    }
+}

@@ -1,6 +1,6 @@
 //! The commands: one folder per group with the handlers and their bindings, and the code that the groups share.
 
-use std::sync::OnceLock;
+use weft_os::sync::OnceLock;
 
 pub mod bitmap;
 pub mod blocked;

@@ -3,7 +3,7 @@
 //! A command must pass [`check`] before it is queued or runs, and again when EXEC runs it. A blocked client must pass
 //! [`check_waiter`] before it is served. See the essay of [`weft_acl`].
 
-use std::sync::OnceLock;
+use weft_os::sync::OnceLock;
 
 use weft_resp::number::parse_i64;
 

@@ -92,7 +92,11 @@ impl ThreadState {
     /// Creates the state of a thread that counts in row `seat`.
     pub fn new(server: Arc<Server>, seat: usize) -> Self {
         let tunables = Tunables::from_server(&server);
+        #[cfg(not(weft_sim))]
         let timer = quanta::Clock::new();
+        // Durations of commands are all zero in a simulation.
+        #[cfg(weft_sim)]
+        let (timer, _) = quanta::Clock::mock();
         let effects = Effects {
             log_writer: server.propagation.log_writer(),
             ..Effects::for_keyspace(&server.keyspace)

@@ -5,7 +5,7 @@
 //! whole. Here the bytes that are in use within the runs are counted.
 
 use std::io::Write as _;
-use std::sync::OnceLock;
+use weft_os::sync::OnceLock;
 
 use tikv_jemalloc_ctl::thread::{self, ThreadLocal};
 use tikv_jemalloc_ctl::{Access, AsName, epoch, stats};

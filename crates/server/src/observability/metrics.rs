@@ -1,6 +1,6 @@
 //! Counters of the server and of its commands. Each thread adds to its own row; readers sum up the rows.
 
-use std::sync::OnceLock;
+use weft_os::sync::OnceLock;
 
 use weft_os::atomic::{AtomicU32, AtomicU64, Ordering};
 use weft_sync::StripedCounters;

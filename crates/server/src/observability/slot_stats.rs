@@ -4,7 +4,7 @@
 //! counts for the first time, so a server that does not count has none. Rows are never reset: a reset stores the
 //! present sums as baselines, so that an addition in progress cannot undo it.
 
-use std::sync::OnceLock;
+use weft_os::sync::OnceLock;
 
 use weft_os::atomic::AtomicU64;
 use weft_os::atomic::Ordering::Relaxed;

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
+use weft_os::sync::OnceLock;
 
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;

@@ -37,6 +37,7 @@ use crate::state::{PrimaryThreadCommand, Server};
 use weft_base::files::error_text;
 use weft_config::id;
 use weft_os::atomic::Ordering;
+use weft_os::descriptor::{self, Interest};
 use weft_os::sync::Mutex;
 use weft_os::sync::mpsc;
 use weft_os::time::Instant;
@@ -174,9 +175,11 @@ impl DumpReceiver {
                     if progress.elapsed() > timeout || running.is_cancelled() {
                         return Err(ErrorKind::TimedOut.into());
                     }
+                    let interval = Duration::from_millis(CANCEL_CHECK_INTERVAL_MS.into());
+                    let left = descriptor::before_wait(self.handle.fd(), Interest::Output, Some(interval));
                     let mut polled = [PollFd::new(self.handle.fd(), PollFlags::POLLOUT)];
                     // The next write reports any error.
-                    let _ = poll(&mut polled, PollTimeout::from(CANCEL_CHECK_INTERVAL_MS));
+                    let _ = poll(&mut polled, left.and_then(|left| PollTimeout::try_from(left).ok()));
                 }
                 Err(error) => return Err(error),
             }

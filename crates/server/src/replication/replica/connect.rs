@@ -17,6 +17,7 @@ use crate::replication::Endpoint;
 use crate::state::Server;
 use weft_base::files::error_text;
 use weft_config::{Config, id};
+use weft_os::descriptor::{self, Interest};
 use weft_os::time::Instant;
 
 /// The interval at which an attempt checks for the end of its role epoch, in milliseconds.
@@ -106,8 +107,11 @@ fn source_address(config: &Config, to: &SocketAddr) -> Option<SocketAddr> {
 /// Waits for the connection attempt. Returns `true` if the connection was made or refused in time.
 fn wait_until_connected(server: &Server, descriptor: &OwnedFd, term: u64, deadline: Instant) -> io::Result<bool> {
     while server.replication.role_epoch() == term && Instant::now() < deadline {
+        let interval = Duration::from_millis(EPOCH_CHECK_INTERVAL_MS.into());
+        let left = descriptor::before_wait(descriptor, Interest::Output, Some(interval));
+        let timeout = left.and_then(|left| PollTimeout::try_from(left).ok());
         let mut polled = [PollFd::new(descriptor.as_fd(), PollFlags::POLLOUT)];
-        match poll(&mut polled, PollTimeout::from(EPOCH_CHECK_INTERVAL_MS)) {
+        match poll(&mut polled, timeout) {
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => return Ok(true),
             Err(error) => return Err(error.into()),

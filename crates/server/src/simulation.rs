@@ -1,0 +1,19 @@
+//! Servers in a simulation: several in one process, whose threads the scheduler of `weft-os` runs.
+
+use std::ffi::OsString;
+
+use weft_os::thread::{self, JoinHandle};
+
+/// Starts a server with the arguments of a command line. The result of the thread is `true` if the server was shut down
+/// in an orderly way.
+///
+/// The server installs no signal handlers and changes nothing else of the process.
+///
+/// # Panics
+/// If the operating system cannot create a thread.
+pub fn start_server(name: &str, arguments: Vec<OsString>) -> JoinHandle<bool> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || crate::start::run_simulated(&arguments))
+        .expect("the operating system can create a thread")
+}

@@ -1,0 +1,245 @@
+//! A client: sends pipelines, cut anywhere, and records what it sees.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use fastrand::Rng;
+use weft_os::descriptor::{self, Interest};
+use weft_os::scheduler;
+use weft_os::thread;
+
+use crate::history::{ConnectionHistory, Event};
+use crate::operation::Operation;
+use crate::reply::SeenReply;
+
+/// The simulated time after which a reply counts as lost.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Returns the time after which a reply counts as lost. `WEFT_SIM_PATIENCE_MS` shortens it, to see what every thread
+/// waits for meanwhile.
+fn patience() -> Duration {
+    let given = std::env::var("WEFT_SIM_PATIENCE_MS").ok();
+    given
+        .and_then(|text| text.parse().ok())
+        .map_or(REPLY_TIMEOUT, Duration::from_millis)
+}
+
+/// A connection, or its end.
+pub struct Client {
+    stream: UnixStream,
+    received: Vec<u8>,
+    history: ConnectionHistory,
+    random: Rng,
+    /// The longest time, in nanoseconds, that a request that does not block was unanswered while no thread could run,
+    /// with the request.
+    pub longest_idle_wait: (u64, String),
+}
+
+/// The reason why a client received nothing more.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ClientEnd {
+    /// The server closed the connection.
+    Closed,
+    /// No reply came, or bytes that are no reply.
+    Failed(String),
+}
+
+impl Client {
+    /// Connects to a server's socket. Waits for a server that is starting.
+    ///
+    /// # Errors
+    /// If there is no server after some seconds.
+    pub fn connect(path: &Path, seed: u64) -> Result<Client, String> {
+        for _ in 0..2000 {
+            descriptor::activity();
+            if let Ok(stream) = UnixStream::connect(path) {
+                descriptor::activity();
+                stream
+                    .set_read_timeout(Some(patience()))
+                    .map_err(|error| error.to_string())?;
+                return Ok(Client {
+                    stream,
+                    received: Vec::new(),
+                    history: ConnectionHistory::default(),
+                    random: Rng::with_seed(seed),
+                    longest_idle_wait: (0, String::new()),
+                });
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Err("no server listens".to_owned())
+    }
+
+    /// Returns the history so far.
+    pub fn into_history(self) -> ConnectionHistory {
+        self.history
+    }
+
+    /// Sends operations in one pipeline, and receives all replies.
+    ///
+    /// # Errors
+    /// If the connection ends before.
+    pub fn run(&mut self, operations: Vec<Operation>) -> Result<(), ClientEnd> {
+        let first = self.history.events.len();
+        let idle = scheduler::figures().idle_ns;
+        self.send(operations)?;
+        self.receive_all(first)?;
+        let waited = scheduler::figures().idle_ns - idle;
+        let events = &self.history.events[first..];
+        let may_wait = events.iter().any(|event| event.operation.is_blocking());
+        if !may_wait && waited > self.longest_idle_wait.0 {
+            self.longest_idle_wait = (waited, format!("{:?}", events.last().map(|event| &event.operation)));
+        }
+        Ok(())
+    }
+
+    /// Sends one request that the model does not know, and returns its reply.
+    ///
+    /// # Errors
+    /// If the connection ends before.
+    pub fn ask(&mut self, words: &[&'static str]) -> Result<SeenReply, ClientEnd> {
+        self.run(vec![Operation::Ignored(words.to_vec())])?;
+        let event = self.history.events.last();
+        match event.and_then(|event| event.answer.as_ref()) {
+            Some((replies, _)) => Ok(replies[0].clone()),
+            None => Err(ClientEnd::Closed),
+        }
+    }
+
+    /// Sends operations, closes the sending half, and receives all replies up to the end of the stream.
+    ///
+    /// # Errors
+    /// If a reply is missing, or the stream does not end.
+    pub fn run_and_half_close(&mut self, operations: Vec<Operation>) -> Result<(), ClientEnd> {
+        let first = self.history.events.len();
+        self.send(operations)?;
+        descriptor::activity();
+        let _ = self.stream.shutdown(Shutdown::Write);
+        descriptor::activity();
+        match self.receive_all(first) {
+            // A client that is blocked is closed with its sending half, as in Valkey.
+            Err(ClientEnd::Closed) if self.first_unanswered(first).is_some_and(Operation::is_blocking) => return Ok(()),
+            Err(ClientEnd::Closed) => {
+                let events = &self.history.events[first..];
+                let text = format!("a half-closed connection did not get all replies: {events:?}");
+                return Err(ClientEnd::Failed(text));
+            }
+            other => other?,
+        }
+        match self.receive() {
+            Err(ClientEnd::Closed) => Ok(()),
+            Err(other) => Err(other),
+            Ok(()) => Err(ClientEnd::Failed("replies without requests".to_owned())),
+        }
+    }
+
+    /// Sends operations and closes the connection without waiting for replies.
+    pub fn run_and_close(mut self, operations: Vec<Operation>) -> ConnectionHistory {
+        let _ = self.send(operations);
+        drop(self.stream);
+        descriptor::activity();
+        self.history
+    }
+
+    fn first_unanswered(&self, from: usize) -> Option<&Operation> {
+        let unanswered = |event: &&Event| event.answer.is_none();
+        self.history.events[from..]
+            .iter()
+            .find(unanswered)
+            .map(|event| &event.operation)
+    }
+
+    fn send(&mut self, operations: Vec<Operation>) -> Result<(), ClientEnd> {
+        let mut bytes = Vec::new();
+        let mut ends = Vec::new();
+        let first = self.history.events.len();
+        for operation in operations {
+            bytes.extend(operation.encode());
+            ends.push(bytes.len());
+            self.history.events.push(Event {
+                operation,
+                sent_step: u64::MAX,
+                answer: None,
+            });
+        }
+        let mut from = 0;
+        while from < bytes.len() {
+            let is_whole = self.random.u32(..3) > 0;
+            let to = if is_whole {
+                bytes.len()
+            } else {
+                self.random.usize(from + 1..=bytes.len())
+            };
+            let step = scheduler::figures().steps;
+            for (index, end) in ends.iter().enumerate() {
+                if *end > from && *end <= to {
+                    self.history.events[first + index].sent_step = step;
+                }
+            }
+            from += self.write(&bytes[from..to])?;
+            if from < bytes.len() && self.random.bool() {
+                thread::sleep(Duration::from_micros(self.random.u64(..300)));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, ClientEnd> {
+        let _ = descriptor::before_blocking(&self.stream, Interest::Output);
+        let written = self.stream.write(bytes);
+        descriptor::activity();
+        match written {
+            Ok(count) if count > 0 => Ok(count),
+            _ => Err(ClientEnd::Closed),
+        }
+    }
+
+    /// Receives the replies of all events from `first` on.
+    fn receive_all(&mut self, first: usize) -> Result<(), ClientEnd> {
+        for index in first..self.history.events.len() {
+            let count = self.history.events[index].operation.reply_count();
+            let mut replies = Vec::new();
+            while replies.len() < count {
+                match SeenReply::parse(&self.received).map_err(ClientEnd::Failed)? {
+                    Some((reply, length)) => {
+                        self.received.drain(..length);
+                        replies.push(reply);
+                    }
+                    None => self.receive()?,
+                }
+            }
+            // An error in place of a reply to MULTI and what follows still comes with all other replies.
+            self.history.events[index].answer = Some((replies, scheduler::figures().steps));
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<(), ClientEnd> {
+        let mut buffer = [0; 4096];
+        let room = if self.random.u32(..4) == 0 {
+            self.random.usize(1..20)
+        } else {
+            buffer.len()
+        };
+        if descriptor::before_blocking(&self.stream, Interest::Input).is_err() {
+            let unanswered = self.first_unanswered(0);
+            return Err(ClientEnd::Failed(format!(
+                "no reply in {REPLY_TIMEOUT:?} of simulated time to {unanswered:?}"
+            )));
+        }
+        let received = self.stream.read(&mut buffer[..room]);
+        descriptor::activity();
+        match received {
+            Ok(0) => Err(ClientEnd::Closed),
+            Ok(count) => {
+                self.received.extend_from_slice(&buffer[..count]);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Err(ClientEnd::Closed),
+            Err(error) => Err(ClientEnd::Failed(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What a store does with operations: the definition against which replies are checked.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::operation::{KEYS_PER_TYPE, Operation};
+use crate::reply::SeenReply;
+
+/// The state of a store, and what its connections watch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Model {
+    strings: [Option<Vec<u8>>; KEYS_PER_TYPE],
+    lists: [VecDeque<Vec<u8>>; KEYS_PER_TYPE],
+    sets: [BTreeSet<u32>; KEYS_PER_TYPE],
+    is_paused: bool,
+    /// Set if transactions may fail although no watched key was changed by a client: data is loaded anew meanwhile.
+    may_reload: bool,
+    /// For each connection, the watched strings that have not changed since; `None` once one has.
+    watches: Vec<Option<BTreeSet<usize>>>,
+}
+
+/// The effect of an operation at some place in the order.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It takes effect, and replies this.
+    Replies(Vec<SeenReply>),
+    /// It takes effect, and any replies are right.
+    AnyReply,
+    /// It cannot take effect in this state.
+    Impossible,
+}
+
+impl Model {
+    /// An empty store with `connections` connections.
+    pub fn new(connections: usize, may_reload: bool) -> Model {
+        Model {
+            may_reload,
+            watches: vec![Some(BTreeSet::new()); connections],
+            ..Model::default()
+        }
+    }
+
+    /// Applies an operation of a connection. `observed` is what the client saw, which decides between outcomes that are
+    /// both right: a blocking command that waits or gives up.
+    pub fn apply(&mut self, connection: usize, operation: &Operation, observed: Option<&[SeenReply]>) -> Effect {
+        // A client that waits for keys may give up during a pause.
+        let gives_up = operation.is_blocking() && observed == Some(&[SeenReply::Null]);
+        if self.is_paused && operation.is_write() && !gives_up {
+            return Effect::Impossible;
+        }
+        // SCRIPT KILL ends only scripts that have not written.
+        if let Some([SeenReply::Error(text)]) = observed
+            && operation.is_script()
+            && text.contains("Script killed by user")
+        {
+            return Effect::AnyReply;
+        }
+        match operation {
+            Operation::Ignored(_) => Effect::AnyReply,
+            Operation::Watch(keys) => {
+                if let Some(watched) = &mut self.watches[connection] {
+                    watched.extend(keys);
+                }
+                Effect::Replies(vec![SeenReply::ok()])
+            }
+            Operation::Transaction(operations) => {
+                if self.may_reload && observed.is_some_and(|replies| replies.last() == Some(&SeenReply::Null)) {
+                    self.watches[connection] = None;
+                }
+                Effect::Replies(self.execute(connection, operations))
+            }
+            Operation::BlockingPop { lists, .. } => self.blocking_pop(lists, observed),
+            simple => Effect::Replies(vec![self.reply_to(simple)]),
+        }
+    }
+
+    fn execute(&mut self, connection: usize, operations: &[Operation]) -> Vec<SeenReply> {
+        let mut replies = vec![SeenReply::ok()];
+        replies.extend(operations.iter().map(|_| SeenReply::Status("QUEUED".to_owned())));
+        let is_unchanged = self.watches[connection].replace(BTreeSet::new()).is_some();
+        replies.push(match is_unchanged {
+            true => SeenReply::Array(operations.iter().map(|operation| self.reply_to(operation)).collect()),
+            false => SeenReply::Null,
+        });
+        replies
+    }
+
+    fn blocking_pop(&mut self, lists: &[usize], observed: Option<&[SeenReply]>) -> Effect {
+        let ready = lists.iter().copied().find(|&list| !self.lists[list].is_empty());
+        match (ready, observed) {
+            (Some(list), _) => {
+                let value = self.lists[list].pop_front();
+                let name = format!("l{list}").into_bytes();
+                Effect::Replies(vec![SeenReply::Array(vec![
+                    SeenReply::Bulk(name),
+                    SeenReply::bulk(value.as_deref()),
+                ])])
+            }
+            // It gives up when its time is over. If the connection ended meanwhile, its further requests come next.
+            (None, Some([SeenReply::Null]) | None) => Effect::Replies(vec![SeenReply::Null]),
+            (None, _) => Effect::Impossible,
+        }
+    }
+
+    fn reply_to(&mut self, operation: &Operation) -> SeenReply {
+        self.string_reply(operation)
+            .or_else(|| self.collection_reply(operation))
+            .or_else(|| self.script_reply(operation))
+            .or_else(|| self.server_reply(operation))
+            .unwrap_or(SeenReply::Null)
+    }
+
+    /// Applies an operation on strings.
+    fn string_reply(&mut self, operation: &Operation) -> Option<SeenReply> {
+        Some(match operation {
+            Operation::Get(key) => SeenReply::bulk(self.strings[*key].as_deref()),
+            Operation::GetAll => SeenReply::Array(
+                self.strings
+                    .iter()
+                    .map(|value| SeenReply::bulk(value.as_deref()))
+                    .collect(),
+            ),
+            Operation::Set(key, value) => {
+                self.set(*key, value.to_string().into_bytes());
+                SeenReply::ok()
+            }
+            Operation::SetGet(key, value) => {
+                let old = self.strings[*key].clone();
+                self.set(*key, value.to_string().into_bytes());
+                SeenReply::bulk(old.as_deref())
+            }
+            Operation::Append(key) => {
+                let mut value = self.strings[*key].clone().unwrap_or_default();
+                value.push(b'a');
+                let length = value.len() as i64;
+                self.set(*key, value);
+                SeenReply::Integer(length)
+            }
+            Operation::Delete(key) => {
+                let was_there = self.strings[*key].take().is_some();
+                if was_there {
+                    self.touch(*key);
+                }
+                SeenReply::Integer(was_there.into())
+            }
+            Operation::SetMany(keys, value) => {
+                for key in keys {
+                    self.set(*key, value.to_string().into_bytes());
+                }
+                SeenReply::ok()
+            }
+            _ => return None,
+        })
+    }
+
+    /// Applies an operation on lists or sets.
+    fn collection_reply(&mut self, operation: &Operation) -> Option<SeenReply> {
+        Some(match operation {
+            Operation::Push { list, value, is_left } => {
+                let value = value.to_string().into_bytes();
+                match is_left {
+                    true => self.lists[*list].push_front(value),
+                    false => self.lists[*list].push_back(value),
+                }
+                SeenReply::Integer(self.lists[*list].len() as i64)
+            }
+            Operation::Pop { list, is_left } => {
+                let list = &mut self.lists[*list];
+                let value = if *is_left { list.pop_front() } else { list.pop_back() };
+                SeenReply::bulk(value.as_deref())
+            }
+            Operation::Move(from, to) => {
+                let value = self.lists[*from].pop_front();
+                self.lists[*to].extend(value.clone());
+                SeenReply::bulk(value.as_deref())
+            }
+            Operation::Range(list) => SeenReply::Array(
+                self.lists[*list]
+                    .iter()
+                    .map(|value| SeenReply::Bulk(value.clone()))
+                    .collect(),
+            ),
+            Operation::AddMember(set, member) => SeenReply::Integer(self.sets[*set].insert(*member).into()),
+            Operation::Count(set) => SeenReply::Integer(self.sets[*set].len() as i64),
+            Operation::UnionStore(into, from) => {
+                let union: BTreeSet<u32> = from.iter().flat_map(|set| self.sets[*set].iter().copied()).collect();
+                self.sets[*into] = union;
+                SeenReply::Integer(self.sets[*into].len() as i64)
+            }
+            _ => return None,
+        })
+    }
+
+    /// Applies a script.
+    fn script_reply(&mut self, operation: &Operation) -> Option<SeenReply> {
+        Some(match operation {
+            Operation::ScriptSwap(a, b, value) => {
+                let old = vec![
+                    SeenReply::bulk(self.strings[*a].as_deref()),
+                    SeenReply::bulk(self.strings[*b].as_deref()),
+                ];
+                self.set(*a, value.to_string().into_bytes());
+                self.set(*b, value.to_string().into_bytes());
+                SeenReply::Array(old)
+            }
+            Operation::ScriptSlowAppend(a, b) => {
+                let mut value = self.strings[*a].clone().unwrap_or_default();
+                value.push(b'x');
+                self.set(*b, value);
+                SeenReply::bulk(self.strings[*a].as_deref())
+            }
+            Operation::ScriptRead(a, b) => SeenReply::Array(vec![
+                SeenReply::bulk(self.strings[*a].as_deref()),
+                SeenReply::bulk(self.strings[*b].as_deref()),
+            ]),
+            Operation::ScriptUndeclared(a, b, value) => {
+                self.set(*a, value.to_string().into_bytes());
+                self.set(*b, value.to_string().into_bytes());
+                SeenReply::bulk(self.strings[*a].as_deref())
+            }
+            _ => return None,
+        })
+    }
+
+    /// Applies an operation on the whole server.
+    fn server_reply(&mut self, operation: &Operation) -> Option<SeenReply> {
+        Some(match operation {
+            Operation::FlushAll => {
+                for key in 0..KEYS_PER_TYPE {
+                    if self.strings[key].take().is_some() {
+                        self.touch(key);
+                    }
+                }
+                self.lists = Default::default();
+                self.sets = Default::default();
+                SeenReply::ok()
+            }
+            Operation::Pause => {
+                self.is_paused = true;
+                SeenReply::ok()
+            }
+            Operation::Unpause => {
+                self.is_paused = false;
+                SeenReply::ok()
+            }
+            _ => return None,
+        })
+    }
+
+    fn set(&mut self, key: usize, value: Vec<u8>) {
+        self.strings[key] = Some(value);
+        self.touch(key);
+    }
+
+    /// Ends the watches of a string that changed.
+    fn touch(&mut self, key: usize) {
+        for watch in &mut self.watches {
+            if watch.as_ref().is_some_and(|watched| watched.contains(&key)) {
+                *watch = None;
+            }
+        }
+    }
+}

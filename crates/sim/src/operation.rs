@@ -1,0 +1,287 @@
+//! What clients ask: operations that the model understands, as requests.
+
+use fastrand::Rng;
+
+/// The numbers of keys of each type: few, so that clients meet.
+pub const KEYS_PER_TYPE: usize = 4;
+
+/// One operation. Keys are named by their type and number: strings `s0`, lists `l0`, sets `t0`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// GET.
+    Get(usize),
+    /// SET.
+    Set(usize, u32),
+    /// SET that returns the old value.
+    SetGet(usize, u32),
+    /// APPEND of one byte.
+    Append(usize),
+    /// DEL of a string.
+    Delete(usize),
+    /// MSET.
+    SetMany(Vec<usize>, u32),
+    /// MGET of all strings.
+    GetAll,
+    /// LPUSH or RPUSH.
+    Push { list: usize, value: u32, is_left: bool },
+    /// LPOP or RPOP.
+    Pop { list: usize, is_left: bool },
+    /// BLPOP with a timeout in milliseconds.
+    BlockingPop { lists: Vec<usize>, timeout_ms: u32 },
+    /// LMOVE between lists, from left to right.
+    Move(usize, usize),
+    /// LRANGE of the whole list.
+    Range(usize),
+    /// SADD.
+    AddMember(usize, u32),
+    /// SCARD.
+    Count(usize),
+    /// SUNIONSTORE.
+    UnionStore(usize, Vec<usize>),
+    /// A script that sets two strings and returns their old values.
+    ScriptSwap(usize, usize, u32),
+    /// A script that reads, computes for a while, and appends to what it read.
+    ScriptSlowAppend(usize, usize),
+    /// A read-only script that reads two strings with a computation between.
+    ScriptRead(usize, usize),
+    /// A script that finds its keys by itself: it declares none.
+    ScriptUndeclared(usize, usize, u32),
+    /// WATCH.
+    Watch(Vec<usize>),
+    /// MULTI, operations, EXEC.
+    Transaction(Vec<Operation>),
+    /// FLUSHALL.
+    FlushAll,
+    /// CLIENT PAUSE for writes.
+    Pause,
+    /// CLIENT UNPAUSE.
+    Unpause,
+    /// A request whose reply the model ignores, such as INFO.
+    Ignored(Vec<&'static str>),
+}
+
+use Operation::*;
+
+/// The name of a string.
+fn string(key: usize) -> String {
+    format!("s{key}")
+}
+
+fn list(key: usize) -> String {
+    format!("l{key}")
+}
+
+fn set(key: usize) -> String {
+    format!("t{key}")
+}
+
+const SWAP: &str = "local r={redis.call('GET',KEYS[1]),redis.call('GET',KEYS[2])} \
+                    redis.call('SET',KEYS[1],ARGV[1]) redis.call('SET',KEYS[2],ARGV[1]) return r";
+const SLOW_APPEND: &str = "local v=redis.call('GET',KEYS[1]) or '' local n=0 for i=1,2000 do n=n+i%7 end \
+                           redis.call('SET',KEYS[2],v..'x') return redis.call('GET',KEYS[1])";
+const READ: &str = "local a=redis.call('GET',KEYS[1]) local n=0 for i=1,2000 do n=n+i%7 end \
+                    return {a,redis.call('GET',KEYS[2])}";
+const UNDECLARED: &str = "redis.call('SET','s'..ARGV[1],ARGV[3]) local n=0 for i=1,500 do n=n+i%7 end \
+                          redis.call('SET','s'..ARGV[2],ARGV[3]) return redis.call('GET','s'..ARGV[1])";
+
+impl Operation {
+    /// Draws an operation for a client that may also send transactions and scripts.
+    pub fn draw(random: &mut Rng) -> Operation {
+        match random.u32(..100) {
+            0..70 => Operation::draw_simple(random),
+            70..78 => Transaction(
+                (0..random.usize(1..4))
+                    .map(|_| Operation::draw_simple(random))
+                    .collect(),
+            ),
+            78..81 => ScriptSwap(key(random), key(random), random.u32(..)),
+            81..84 => ScriptSlowAppend(key(random), key(random)),
+            84..87 => ScriptRead(key(random), key(random)),
+            87..89 => ScriptUndeclared(key(random), key(random), random.u32(..)),
+            89..92 => Watch(keys(random)),
+            92..98 => BlockingPop {
+                lists: keys(random),
+                timeout_ms: random.u32(1..40),
+            },
+            98 => FlushAll,
+            _ => Ignored(
+                [
+                    vec!["INFO", "everything"],
+                    vec!["CLIENT", "LIST"],
+                    vec!["DBSIZE"],
+                    vec!["SCAN", "0"],
+                    vec!["CONFIG", "SET", "slowlog-max-len", "100"],
+                    vec!["MEMORY", "STATS"],
+                    vec!["SCRIPT", "FLUSH"],
+                    vec!["PUBLISH", "channel", "message"],
+                ][random.usize(..8)]
+                .clone(),
+            ),
+        }
+    }
+
+    /// Draws an operation that is one command and does not block.
+    fn draw_simple(random: &mut Rng) -> Operation {
+        match random.u32(..15) {
+            0 | 1 => Get(key(random)),
+            2 => Set(key(random), random.u32(..)),
+            3 => SetGet(key(random), random.u32(..)),
+            4 => Append(key(random)),
+            5 => Delete(key(random)),
+            6 => SetMany(keys(random), random.u32(..)),
+            7 => GetAll,
+            8 | 9 => Push {
+                list: key(random),
+                value: random.u32(..),
+                is_left: random.bool(),
+            },
+            10 => Pop {
+                list: key(random),
+                is_left: random.bool(),
+            },
+            11 => Move(key(random), key(random)),
+            12 => Range(key(random)),
+            13 => match random.bool() {
+                true => AddMember(key(random), random.u32(..6)),
+                false => Count(key(random)),
+            },
+            _ => UnionStore(key(random), keys(random)),
+        }
+    }
+
+    /// The commands, as words. A transaction has several.
+    pub fn commands(&self) -> Vec<Vec<String>> {
+        if let Transaction(operations) = self {
+            let mut all = vec![words(&["MULTI"])];
+            all.extend(operations.iter().flat_map(Operation::commands));
+            all.push(words(&["EXEC"]));
+            return all;
+        }
+        vec![self.command()]
+    }
+
+    fn command(&self) -> Vec<String> {
+        match self {
+            Get(key) => words(&["GET", &string(*key)]),
+            Set(key, value) => words(&["SET", &string(*key), &value.to_string()]),
+            SetGet(key, value) => words(&["SET", &string(*key), &value.to_string(), "GET"]),
+            Append(key) => words(&["APPEND", &string(*key), "a"]),
+            Delete(key) => words(&["DEL", &string(*key)]),
+            SetMany(keys, value) => {
+                let mut request = words(&["MSET"]);
+                for key in keys {
+                    request.extend([string(*key), value.to_string()]);
+                }
+                request
+            }
+            GetAll => {
+                let mut request = words(&["MGET"]);
+                request.extend((0..KEYS_PER_TYPE).map(string));
+                request
+            }
+            Push {
+                list: key,
+                value,
+                is_left,
+            } => {
+                let verb = if *is_left { "LPUSH" } else { "RPUSH" };
+                words(&[verb, &list(*key), &value.to_string()])
+            }
+            Pop { list: key, is_left } => words(&[if *is_left { "LPOP" } else { "RPOP" }, &list(*key)]),
+            BlockingPop { lists, timeout_ms } => {
+                let mut request = words(&["BLPOP"]);
+                request.extend(lists.iter().map(|key| list(*key)));
+                request.push(format!("0.{timeout_ms:03}"));
+                request
+            }
+            Move(from, to) => words(&["LMOVE", &list(*from), &list(*to), "LEFT", "RIGHT"]),
+            Range(key) => words(&["LRANGE", &list(*key), "0", "-1"]),
+            AddMember(key, member) => words(&["SADD", &set(*key), &member.to_string()]),
+            Count(key) => words(&["SCARD", &set(*key)]),
+            UnionStore(into, from) => {
+                let mut request = words(&["SUNIONSTORE", &set(*into)]);
+                request.extend(from.iter().map(|key| set(*key)));
+                request
+            }
+            ScriptSwap(a, b, value) => words(&["EVAL", SWAP, "2", &string(*a), &string(*b), &value.to_string()]),
+            ScriptSlowAppend(a, b) => words(&["EVAL", SLOW_APPEND, "2", &string(*a), &string(*b)]),
+            ScriptRead(a, b) => words(&["EVAL_RO", READ, "2", &string(*a), &string(*b)]),
+            ScriptUndeclared(a, b, value) => words(&[
+                "EVAL",
+                UNDECLARED,
+                "0",
+                &a.to_string(),
+                &b.to_string(),
+                &value.to_string(),
+            ]),
+            Watch(keys) => {
+                let mut request = words(&["WATCH"]);
+                request.extend(keys.iter().map(|key| string(*key)));
+                request
+            }
+            Transaction(_) => words(&["PING"]),
+            FlushAll => words(&["FLUSHALL"]),
+            Pause => words(&["CLIENT", "PAUSE", "100000", "WRITE"]),
+            Unpause => words(&["CLIENT", "UNPAUSE"]),
+            Ignored(request) => words(request),
+        }
+    }
+
+    /// The bytes of the requests.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for command in self.commands() {
+            bytes.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
+            for word in command {
+                bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// The number of replies.
+    pub fn reply_count(&self) -> usize {
+        match self {
+            Transaction(operations) => operations.len() + 2,
+            _ => 1,
+        }
+    }
+
+    /// Returns `true` if the operation may change data, so that a pause holds it back.
+    pub fn is_write(&self) -> bool {
+        match self {
+            Transaction(operations) => operations.iter().any(Operation::is_write),
+            Get(_) | GetAll | Range(_) | Count(_) | ScriptRead(..) | Watch(_) | Pause | Unpause | Ignored(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Returns `true` if the operation is a script.
+    pub fn is_script(&self) -> bool {
+        matches!(
+            self,
+            ScriptSwap(..) | ScriptSlowAppend(..) | ScriptRead(..) | ScriptUndeclared(..)
+        )
+    }
+
+    /// Returns `true` if the operation waits for another client.
+    pub fn is_blocking(&self) -> bool {
+        matches!(self, BlockingPop { .. })
+    }
+}
+
+fn key(random: &mut Rng) -> usize {
+    random.usize(..KEYS_PER_TYPE)
+}
+
+/// One to three different keys.
+fn keys(random: &mut Rng) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..KEYS_PER_TYPE).collect();
+    random.shuffle(&mut all);
+    all.truncate(random.usize(1..4));
+    all
+}
+
+fn words(list: &[&str]) -> Vec<String> {
+    list.iter().map(|word| (*word).to_owned()).collect()
+}

@@ -1,0 +1,106 @@
+//! Planted faults: patches that break the server, each of which the simulation must find.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::seeds::SeedRuns;
+use crate::workspace;
+
+/// The patches, relative to the root. The lines before the first `diff` describe the fault.
+const PATCHES: &str = "tests/sim/planted";
+/// The work tree in which the patches are applied, and its build directory.
+const TREE: &str = "target/sim-planted/tree";
+const TARGET: &str = "target/sim-planted/build";
+/// The first seed: fixed, so that the effort is comparable.
+const FIRST_SEED: u64 = 1;
+
+/// Applies each named patch (`all`: every one), and runs seeds until one fails or the time is over.
+///
+/// # Errors
+/// If a fault is not found, or a patch cannot be applied or built.
+pub fn run(names: &str, jobs: usize, limit: Duration) -> Result<(), String> {
+    let patches = select(names)?;
+    let tree = workspace::root().join(TREE);
+    make_tree(&tree)?;
+    let mut missed = Vec::new();
+    println!("| planted fault | found after | seeds |\n|---|---:|---:|");
+    for patch in &patches {
+        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        git(&tree, &["apply", &patch.to_string_lossy()])?;
+        let program = super::build(&tree, Path::new(TARGET));
+        git(&tree, &["checkout", "--quiet", "--", "."])?;
+        let runs = SeedRuns {
+            program: program?,
+            first: FIRST_SEED,
+            jobs,
+            limit,
+        };
+        let results = runs.run()?;
+        let (elapsed, seeds) = results.effort();
+        if results.failure.is_some() {
+            println!("| {name} | {:.1} s | {seeds} |", elapsed.as_secs_f64());
+        } else {
+            println!("| {name} | not in {} s | {seeds} |", limit.as_secs());
+            missed.push(name);
+        }
+    }
+    if missed.is_empty() {
+        return Ok(());
+    }
+    Err(format!("not found: {}", missed.join(", ")))
+}
+
+fn select(names: &str) -> Result<Vec<PathBuf>, String> {
+    let directory = workspace::root().join(PATCHES);
+    let entries = fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let mut all: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "patch"))
+        .collect();
+    all.sort();
+    if names == "all" {
+        return Ok(all);
+    }
+    names
+        .split(',')
+        .map(|name| {
+            let found = all
+                .iter()
+                .find(|path| path.file_stem().is_some_and(|stem| stem == name));
+            found
+                .cloned()
+                .ok_or_else(|| format!("no planted fault is called '{name}'"))
+        })
+        .collect()
+}
+
+/// Makes a work tree of the last commit, or brings an existing one to it.
+fn make_tree(tree: &Path) -> Result<(), String> {
+    let root = workspace::root();
+    if !tree.join(".git").exists() {
+        let _ = git(&root, &["worktree", "prune"]);
+        git(
+            &root,
+            &[
+                "worktree",
+                "add",
+                "--quiet",
+                "--force",
+                "--detach",
+                &tree.to_string_lossy(),
+                "HEAD",
+            ],
+        )?;
+    }
+    let head = workspace::command("git", &["rev-parse", "HEAD"])
+        .output()
+        .map_err(|error| format!("cannot run git: {error}"))?;
+    let head = String::from_utf8_lossy(&head.stdout).trim().to_owned();
+    git(tree, &["checkout", "--quiet", "--force", "--detach", &head])
+}
+
+fn git(directory: &Path, arguments: &[&str]) -> Result<(), String> {
+    let mut command = workspace::command("git", arguments);
+    workspace::run(command.current_dir(directory))
+}

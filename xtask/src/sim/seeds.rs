@@ -1,0 +1,266 @@
+//! Runs the simulation once per seed, each in a process and a directory of its own.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::workspace;
+
+/// The time after which a run counts as hanging: a thread waits in a way that the scheduler does not know.
+const RUN_TIMEOUT: Duration = Duration::from_secs(120);
+/// The loopback ports of a run: two for each process, from here.
+const FIRST_PORT: usize = 23_000;
+
+/// Seeds to be tried.
+pub struct SeedRuns {
+    /// The program.
+    pub program: PathBuf,
+    /// The first seed; each next one is larger by one.
+    pub first: u64,
+    /// The number of processes at a time.
+    pub jobs: usize,
+    /// The time after which no further seed begins.
+    pub limit: Duration,
+}
+
+/// A seed that failed.
+pub struct Failure {
+    seed: u64,
+    directory: PathBuf,
+    text: String,
+}
+
+/// The result of many seeds.
+pub struct SeedResults {
+    /// The number of seeds that passed.
+    pub passed: u64,
+    /// The first seed that failed.
+    pub failure: Option<Failure>,
+    operations: u64,
+    steps: u64,
+    gave_up: u64,
+    elapsed: Duration,
+}
+
+#[derive(Default)]
+struct Totals {
+    operations: u64,
+    steps: u64,
+    gave_up: u64,
+    passed: u64,
+    failure: Option<Failure>,
+}
+
+impl Failure {
+    /// Describes the failure, and how to see it again.
+    pub fn describe(&self) -> String {
+        format!(
+            "seed {} failed; its files are in {}; `cargo xtask sim --seed {}` runs it again\n{}",
+            self.seed,
+            self.directory.display(),
+            self.seed,
+            self.text
+        )
+    }
+}
+
+impl SeedResults {
+    /// One line of figures.
+    pub fn summary(&self) -> String {
+        let failed = u64::from(self.failure.is_some());
+        format!(
+            "{} seeds passed, {failed} failed in {:.1} s: {} operations, {} million steps, {} searches for an order gave up",
+            self.passed,
+            self.elapsed.as_secs_f64(),
+            self.operations,
+            self.steps / 1_000_000,
+            self.gave_up
+        )
+    }
+
+    /// The time and the number of seeds until the failure.
+    pub fn effort(&self) -> (Duration, u64) {
+        (self.elapsed, self.passed + 1)
+    }
+}
+
+impl SeedRuns {
+    /// Tries seeds until the time is over or one fails.
+    ///
+    /// # Errors
+    /// If a run cannot be started.
+    pub fn run(&self) -> Result<SeedResults, String> {
+        let start = Instant::now();
+        let next = AtomicU64::new(self.first);
+        let has_failed = AtomicBool::new(false);
+        let totals = Mutex::new(Totals::default());
+        thread::scope(|scope| {
+            let spawn = |job| {
+                let (next, has_failed, totals) = (&next, &has_failed, &totals);
+                scope.spawn(move || {
+                    while start.elapsed() < self.limit && !has_failed.load(Ordering::SeqCst) {
+                        let seed = next.fetch_add(1, Ordering::SeqCst);
+                        let outcome = run_seed(&self.program, seed, job)?;
+                        if outcome.failure.is_some() {
+                            has_failed.store(true, Ordering::SeqCst);
+                        }
+                        totals.lock().map_err(|error| error.to_string())?.add(outcome);
+                    }
+                    Ok::<(), String>(())
+                })
+            };
+            let workers: Vec<_> = (0..self.jobs).map(spawn).collect();
+            for worker in workers {
+                worker.join().map_err(|_| "a thread panicked".to_owned())??;
+            }
+            Ok::<(), String>(())
+        })?;
+        let totals = totals.into_inner().map_err(|error| error.to_string())?;
+        Ok(SeedResults {
+            passed: totals.passed,
+            failure: totals.failure,
+            operations: totals.operations,
+            steps: totals.steps,
+            gave_up: totals.gave_up,
+            elapsed: start.elapsed(),
+        })
+    }
+}
+
+impl Totals {
+    fn add(&mut self, other: Totals) {
+        self.operations += other.operations;
+        self.steps += other.steps;
+        self.gave_up += other.gave_up;
+        self.passed += other.passed;
+        if self.failure.is_none() {
+            self.failure = other.failure;
+        }
+    }
+}
+
+/// Runs one seed and prints its output.
+///
+/// # Errors
+/// If it fails.
+pub fn run_one(program: &Path, seed: u64) -> Result<(), String> {
+    let outcome = run_seed(program, seed, 0)?;
+    match outcome.failure {
+        Some(failure) => Err(failure.describe()),
+        None => {
+            println!(
+                "seed {seed} passed: {} operations, {} steps",
+                outcome.operations, outcome.steps
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Returns a seed that was most likely never tried.
+pub fn new_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_millis() as u64 * 1000
+}
+
+fn run_seed(program: &Path, seed: u64, job: usize) -> Result<Totals, String> {
+    let directory = work_directory(job);
+    let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).map_err(failed)?;
+    let output = directory.join("output");
+    let file = File::create(&output).map_err(failed)?;
+    let errors = file.try_clone().map_err(failed)?;
+    let mut child = command(program, job)
+        .args([seed.to_string(), (FIRST_PORT + 2 * job).to_string()])
+        .current_dir(&directory)
+        .stdin(Stdio::null())
+        .stdout(file)
+        .stderr(errors)
+        .spawn()
+        .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    let has_passed = wait(&mut child).map_err(failed)?;
+    let text = String::from_utf8_lossy(&fs::read(&output).map_err(failed)?).into_owned();
+    let mut totals = Totals {
+        steps: number_before(&text, " steps"),
+        operations: number_before(&text, " operations"),
+        gave_up: u64::from(text.contains("gave up")),
+        ..Totals::default()
+    };
+    if has_passed {
+        totals.passed = 1;
+        let _ = fs::remove_dir_all(&directory);
+    } else {
+        let kept = std::env::temp_dir().join(format!("weft-sim-failed-{seed}"));
+        let _ = fs::remove_dir_all(&kept);
+        copy_files(&directory, &kept).map_err(failed)?;
+        totals.failure = Some(Failure {
+            seed,
+            directory: kept,
+            text,
+        });
+    }
+    Ok(totals)
+}
+
+/// A directory in memory where there is one: the simulation decides about durability, not the disk.
+fn work_directory(job: usize) -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let base = if memory.is_dir() {
+        memory.to_owned()
+    } else {
+        std::env::temp_dir()
+    };
+    base.join(format!("weft-sim-{}-{job}", std::process::id()))
+}
+
+/// A process on one processor switches threads several times faster.
+fn command(program: &Path, job: usize) -> Command {
+    let processor = (job % std::thread::available_parallelism().map_or(1, usize::from)).to_string();
+    if workspace::succeeds("taskset", &["-c", &processor, "true"]) {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &processor]).arg(program);
+        return command;
+    }
+    Command::new(program)
+}
+
+/// Waits for the end of a run. Returns `true` if it has passed; a run that hangs has failed.
+fn wait(child: &mut Child) -> std::io::Result<bool> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        if start.elapsed() > RUN_TIMEOUT {
+            child.kill()?;
+            child.wait()?;
+            return Ok(false);
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The number in front of the first occurrence of `word`; 0 if there is none.
+fn number_before(text: &str, word: &str) -> u64 {
+    let Some(end) = text.find(word) else {
+        return 0;
+    };
+    let digits = text[..end].rsplit(|character: char| !character.is_ascii_digit()).next();
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
