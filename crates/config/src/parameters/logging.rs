@@ -1,5 +1,6 @@
 //! The parameters of the log.
 
+use super::ChangeAction::ConfigureLog;
 use super::{Choices, boolean, choice, text};
 
 const LOG_LEVELS: Choices = &[
@@ -27,13 +28,13 @@ const SYSLOG_FACILITIES: Choices = &[
 ];
 
 super::table! {
-    LOGLEVEL "loglevel" = choice(LOG_LEVELS, "notice"),
+    LOGLEVEL "loglevel" = choice(LOG_LEVELS, "notice").on_change(&[ConfigureLog]),
         Active, "Minimum severity of logged messages: debug, verbose, notice, warning or nothing.";
     LOGFILE "logfile" = text("").immutable(),
         Active, "File to log to; empty logs to standard output.";
-    LOG_FORMAT "log-format" = choice(LOG_FORMATS, "legacy"),
+    LOG_FORMAT "log-format" = choice(LOG_FORMATS, "legacy").on_change(&[ConfigureLog]),
         Active, "Format of a log line: legacy, logfmt or json.";
-    LOG_TIMESTAMP_FORMAT "log-timestamp-format" = choice(LOG_TIMESTAMPS, "legacy"),
+    LOG_TIMESTAMP_FORMAT "log-timestamp-format" = choice(LOG_TIMESTAMPS, "legacy").on_change(&[ConfigureLog]),
         Active, "Format of the timestamp in a log line: legacy, iso8601 or milliseconds.";
     HIDE_USER_DATA_FROM_LOG "hide-user-data-from-log" = boolean(true),
         Active, "Keep keys, arguments and values out of the log.";

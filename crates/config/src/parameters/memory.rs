@@ -1,5 +1,6 @@
 //! The parameters of memory: limits, eviction, expiry, freeing, defragmentation.
 
+use super::ChangeAction::{CheckMemoryLimit, Evict, RecountClients};
 use super::{Choices, I32_MAX, MIB, U64_MAX, boolean, choice, integer, memory, memory_or_percent};
 
 const MAXMEMORY_POLICIES: Choices = &[
@@ -14,15 +15,15 @@ const MAXMEMORY_POLICIES: Choices = &[
 ];
 
 super::table! {
-    MAXMEMORY "maxmemory" = memory(0, 0, U64_MAX).unsigned(),
+    MAXMEMORY "maxmemory" = memory(0, 0, U64_MAX).unsigned().on_change(&[CheckMemoryLimit, Evict, RecountClients]),
         Active, "Bytes of data above which writes are refused or keys are evicted; 0 sets no limit.";
-    MAXMEMORY_POLICY "maxmemory-policy" = choice(MAXMEMORY_POLICIES, "noeviction"),
+    MAXMEMORY_POLICY "maxmemory-policy" = choice(MAXMEMORY_POLICIES, "noeviction").on_change(&[Evict]),
         Active, "Keys evicted above the limit: none (noeviction), or chosen by LRU, LFU, TTL or at random.";
     MAXMEMORY_SAMPLES "maxmemory-samples" = integer(5, 1, 64),
         Active, "Keys compared to find the best one to evict.";
     MAXMEMORY_EVICTION_TENACITY "maxmemory-eviction-tenacity" = integer(10, 0, 100),
         Active, "Duration of one eviction run: 0 yields often, 100 continues until memory is below the limit.";
-    MAXMEMORY_CLIENTS "maxmemory-clients" = memory_or_percent(0, -100, i64::MAX),
+    MAXMEMORY_CLIENTS "maxmemory-clients" = memory_or_percent(0, -100, i64::MAX).on_change(&[RecountClients]),
         Active, "Memory all clients together may use, in bytes or per cent of maxmemory; 0 sets no limit.";
     LFU_LOG_FACTOR "lfu-log-factor" = integer(10, 0, I32_MAX),
         Active, "Hits it takes to raise the access counter: higher needs more.";

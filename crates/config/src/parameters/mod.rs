@@ -6,8 +6,8 @@
 //! Each topic is a file below `parameters/`. It declares its parameters in the order of `weft.conf`:
 //!
 //! ```text
-//! TIMEOUT "timeout" = integer(0, 0, I32_MAX).alias("idle"),     constant, name, kind, flags
-//!     Live, "Seconds of silence after which ...";               effect, summary
+//! PORT "port" = integer(6379, 0, 65535).on_change(&[Listen]),     constant, name, kind, flags, actions
+//!     Active, "TCP port; 0 listens on no TCP port.";              effect, summary
 //! ```
 //!
 //! [`table!`] turns a topic into a slice and into one [`ParameterId`] constant per parameter. The slices are joined at
@@ -53,6 +53,8 @@ pub struct Parameter {
     pub flags: ParameterFlags,
     /// The effect that it has on the server.
     pub effect: ParameterEffect,
+    /// The actions of the server on a change of the value. The server reads all other values where they matter.
+    pub on_change: &'static [ChangeAction],
     /// A one-sentence description.
     pub summary: &'static str,
 }
@@ -66,6 +68,54 @@ pub enum ParameterEffect {
     NotImplemented,
     /// A parameter of older versions: the value is checked, kept and shown on request, and will never have an effect.
     Retired,
+}
+
+/// An action of the server on a change of a parameter. If several parameters change together, each of their actions is
+/// performed once, in the order of this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChangeAction {
+    /// Applies the level and the format of the log.
+    ConfigureLog,
+    /// Switches crash reports on or off.
+    SetCrashReports,
+    /// Changes the password of the default user.
+    SetDefaultPassword,
+    /// Offers the insecure functions to scripts, or no longer does.
+    SetScriptFunctions,
+    /// Publishes other classes of keyspace events.
+    SetKeyspaceEvents,
+    /// Changes the order of strings in SORT ALPHA.
+    SetCollation,
+    /// Raises the limit of open files.
+    RaiseOpenFileLimit,
+    /// Adjusts the kernel's out-of-memory score.
+    AdjustOomScore,
+    /// Compares the number of up-to-date replicas with the required one.
+    CountReplicas,
+    /// Begins or ends the expiry of keys that clients of this replica have written.
+    SetLocalExpiry,
+    /// Trims the replication backlog.
+    ResizeBacklog,
+    /// Passes the parameters of the append-only file to the thread that writes it.
+    ConfigureAof,
+    /// Switches the append-only file on or off.
+    SwitchAof,
+    /// Logs a warning if memory usage is above the new limit.
+    CheckMemoryLimit,
+    /// Evicts keys until memory usage is below the new limit.
+    Evict,
+    /// Counts the memory of all clients again.
+    RecountClients,
+    /// Reads the TLS files again, if TLS is in use.
+    ReloadTls,
+    /// Reads the TLS files, if they were not read before.
+    EnableTls,
+    /// Listens on the new addresses and ports.
+    Listen,
+    /// Changes the title of the process.
+    SetProcessTitle,
+    /// Switches the import mode on or off.
+    SetImportMode,
 }
 
 /// The form of a parameter's values.
@@ -421,6 +471,7 @@ struct Declaration {
     kind: ParameterKind,
     flags: ParameterFlags,
     alias: Option<&'static str>,
+    on_change: &'static [ChangeAction],
 }
 
 impl Declaration {
@@ -429,6 +480,7 @@ impl Declaration {
             kind,
             flags: ParameterFlags::empty(),
             alias: None,
+            on_change: &[],
         }
     }
 
@@ -439,8 +491,14 @@ impl Declaration {
             kind: self.kind,
             flags: self.flags,
             effect,
+            on_change: self.on_change,
             summary,
         }
+    }
+
+    const fn on_change(mut self, actions: &'static [ChangeAction]) -> Declaration {
+        self.on_change = actions;
+        self
     }
 
     const fn alias(mut self, alias: &'static str) -> Declaration {

@@ -1,13 +1,14 @@
 //! The parameters of listening, connections and the threads that serve them.
 
+use super::ChangeAction::{Listen, RaiseOpenFileLimit, SetProcessTitle};
 use super::{GIB, I32_MAX, MIB, SpecialKind, U32_MAX, boolean, integer, memory, octal, optional_text, special};
 
 const DEFAULT_BIND: &[&str] = &["*", "-::*"];
 
 super::table! {
-    BIND "bind" = special(SpecialKind::Addresses(DEFAULT_BIND)).multi_arg(),
+    BIND "bind" = special(SpecialKind::Addresses(DEFAULT_BIND)).multi_arg().on_change(&[Listen, SetProcessTitle]),
         Active, "Addresses to listen on; a leading '-' forgives an address that is not available.";
-    PORT "port" = integer(6379, 0, 65535),
+    PORT "port" = integer(6379, 0, 65535).on_change(&[Listen, SetProcessTitle]),
         Active, "TCP port; 0 listens on no TCP port.";
     PROTECTED_MODE "protected-mode" = boolean(true),
         Active, "Refuse clients from other machines while the default user has no password.";
@@ -29,7 +30,7 @@ super::table! {
         Active, "Mark put on every socket, for firewall and routing rules; 0 marks none.";
     TIMEOUT "timeout" = integer(0, 0, I32_MAX),
         Active, "Seconds of silence after which a client is disconnected; 0 keeps idle clients.";
-    MAXCLIENTS "maxclients" = integer(10_000, 1, U32_MAX).unsigned(),
+    MAXCLIENTS "maxclients" = integer(10_000, 1, U32_MAX).unsigned().on_change(&[RaiseOpenFileLimit]),
         Active, "Clients that may be connected at the same time.";
     MAX_NEW_CONNECTIONS_PER_CYCLE "max-new-connections-per-cycle" = integer(10, 1, 1000).unsigned(),
         Active, "Connections accepted in one turn of the accepting thread.";

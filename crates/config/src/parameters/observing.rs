@@ -1,5 +1,6 @@
 //! The parameters of monitoring: command logs, latency, keyspace events, busy scripts.
 
+use super::ChangeAction::{SetKeyspaceEvents, SetScriptFunctions};
 use super::{Choices, SpecialKind, boolean, choice, integer, special};
 
 const BUSY_SCOPES: Choices = &[("all", 0), ("affected", 1)];
@@ -23,12 +24,12 @@ super::table! {
         Active, "Measure how long each command takes.";
     LATENCY_TRACKING_INFO_PERCENTILES "latency-tracking-info-percentiles" = special(SpecialKind::Percentiles).multi_arg(),
         Active, "Percentiles of those times that INFO shows.";
-    NOTIFY_KEYSPACE_EVENTS "notify-keyspace-events" = special(SpecialKind::KeyspaceEvents),
+    NOTIFY_KEYSPACE_EVENTS "notify-keyspace-events" = special(SpecialKind::KeyspaceEvents).on_change(&[SetKeyspaceEvents]),
         Active, "Classes of keyspace events to publish, as letters; empty publishes none.";
     BUSY_REPLY_THRESHOLD "busy-reply-threshold" = integer(5000, 0, i64::MAX).alias("lua-time-limit"),
         Active, "Milliseconds after which a script counts as busy and can be killed.";
     BUSY_REPLY_SCOPE "busy-reply-scope" = choice(BUSY_SCOPES, "all").hidden(),
         Active, "Clients that receive BUSY during a long script: all, as in Valkey, or only those that need its keys.";
-    LUA_ENABLE_INSECURE_API "lua-enable-insecure-api" = boolean(false).alias("lua-enable-deprecated-api").hidden().protected(),
+    LUA_ENABLE_INSECURE_API "lua-enable-insecure-api" = boolean(false).alias("lua-enable-deprecated-api").hidden().protected().on_change(&[SetScriptFunctions]),
         Active, "Offer scripts functions that can leave their sandbox.";
 }

@@ -1,5 +1,6 @@
 //! The parameters of RDB dumps and the append-only file.
 
+use super::ChangeAction::{ConfigureAof, SwitchAof};
 use super::{Choices, I32_MAX, I32_MIN, MIB, SpecialKind, TextCheck, boolean, choice, integer, memory, special, text};
 
 const VERSION_CHECK: Choices = &[("strict", 0), ("relaxed", 1)];
@@ -29,15 +30,15 @@ super::table! {
         Active, "Microseconds to wait after each key loaded, for tests.";
     LOADING_PROCESS_EVENTS_INTERVAL_BYTES "loading-process-events-interval-bytes" = integer(2_097_152, 1024, I32_MAX).hidden(),
         Active, "Bytes loaded between two checks for network events.";
-    APPENDONLY "appendonly" = boolean(false).deny_loading(),
+    APPENDONLY "appendonly" = boolean(false).deny_loading().on_change(&[SwitchAof]),
         Active, "Log every write to an append-only file.";
     APPENDFILENAME "appendfilename" = text("appendonly.aof").checked(TextCheck::FileName).immutable(),
         Active, "Base name of the append-only files.";
     APPENDDIRNAME "appenddirname" = text("appendonlydir").checked(TextCheck::DirectoryName).immutable(),
         Active, "Directory of the append-only files, below the working directory.";
-    APPENDFSYNC "appendfsync" = choice(FSYNC, "everysec"),
+    APPENDFSYNC "appendfsync" = choice(FSYNC, "everysec").on_change(&[ConfigureAof]),
         Active, "When the append-only file is synced: always, everysec or no.";
-    NO_APPENDFSYNC_ON_REWRITE "no-appendfsync-on-rewrite" = boolean(false),
+    NO_APPENDFSYNC_ON_REWRITE "no-appendfsync-on-rewrite" = boolean(false).on_change(&[ConfigureAof]),
         Active, "Do not sync the append-only file while a dump or rewrite is under way.";
     AUTO_AOF_REWRITE_PERCENTAGE "auto-aof-rewrite-percentage" = integer(100, 0, I32_MAX),
         Active, "Growth in per cent at which the append-only file is rewritten; 0 never.";
@@ -47,7 +48,7 @@ super::table! {
         Active, "Load an append-only file whose end is missing.";
     AOF_USE_RDB_PREAMBLE "aof-use-rdb-preamble" = boolean(true),
         Active, "Begin a rewritten append-only file with a dump.";
-    AOF_TIMESTAMP_ENABLED "aof-timestamp-enabled" = boolean(false),
+    AOF_TIMESTAMP_ENABLED "aof-timestamp-enabled" = boolean(false).on_change(&[ConfigureAof]),
         Active, "Put times into the append-only file.";
     AOF_REWRITE_INCREMENTAL_FSYNC "aof-rewrite-incremental-fsync" = boolean(true),
         Active, "Sync a rewritten append-only file in steps while it is written.";

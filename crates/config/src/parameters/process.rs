@@ -1,5 +1,6 @@
 //! The parameters of the process: its environment, its start, its shutdown.
 
+use super::ChangeAction::{AdjustOomScore, SetCollation, SetCrashReports, SetImportMode, SetProcessTitle};
 use super::{Choices, I32_MAX, SpecialKind, TextCheck, boolean, bytes, choice, integer, optional_text, special, text};
 
 const SUPERVISED: Choices = &[("upstart", 3), ("systemd", 2), ("auto", 1), ("no", 0)];
@@ -35,9 +36,9 @@ super::table! {
         NotImplemented, "Spend idle time on growing and shrinking tables.";
     SET_PROC_TITLE "set-proc-title" = boolean(true).immutable(),
         Active, "Show the state of the server in the process title.";
-    PROC_TITLE_TEMPLATE "proc-title-template" = text("{title} {listen-addr} {server-mode}").checked(TextCheck::TitleTemplate),
+    PROC_TITLE_TEMPLATE "proc-title-template" = text("{title} {listen-addr} {server-mode}").checked(TextCheck::TitleTemplate).on_change(&[SetProcessTitle]),
         Active, "Template of the process title.";
-    LOCALE_COLLATE "locale-collate" = text(""),
+    LOCALE_COLLATE "locale-collate" = text("").on_change(&[SetCollation]),
         Active, "Locale that orders strings in SORT ALPHA; empty takes it from the environment.";
     ALWAYS_SHOW_LOGO "always-show-logo" = boolean(false).immutable(),
         Active, "Print the banner at the start even if the output is not a terminal.";
@@ -49,9 +50,9 @@ super::table! {
         Active, "Options of the shutdown that SIGTERM starts.";
     DISABLE_THP "disable-thp" = boolean(false).immutable(),
         Active, "Switch transparent huge pages off for this process.";
-    OOM_SCORE_ADJ "oom-score-adj" = choice(OOM_SCORE_ADJUST, "no"),
+    OOM_SCORE_ADJ "oom-score-adj" = choice(OOM_SCORE_ADJUST, "no").on_change(&[AdjustOomScore]),
         Active, "Adjust the kernel's out-of-memory score of this process.";
-    OOM_SCORE_ADJ_VALUES "oom-score-adj-values" = special(SpecialKind::OomScoreAdjustments).multi_arg(),
+    OOM_SCORE_ADJ_VALUES "oom-score-adj-values" = special(SpecialKind::OomScoreAdjustments).multi_arg().on_change(&[AdjustOomScore]),
         Active, "Adjustments for a primary, a replica and background children.";
     JEMALLOC_BG_THREAD "jemalloc-bg-thread" = boolean(true),
         NotImplemented, "Let the allocator return memory on a separate thread.";
@@ -65,7 +66,7 @@ super::table! {
         Active, "CPUs the writing of a dump may run on.";
     IGNORE_WARNINGS "ignore-warnings" = text(""),
         Active, "Names of start-up warnings to leave out.";
-    CRASH_LOG_ENABLED "crash-log-enabled" = boolean(true),
+    CRASH_LOG_ENABLED "crash-log-enabled" = boolean(true).on_change(&[SetCrashReports]),
         Active, "Write a report to the log when the process crashes.";
     CRASH_MEMCHECK_ENABLED "crash-memcheck-enabled" = boolean(true),
         NotImplemented, "Test the memory quickly after a crash.";
@@ -75,7 +76,7 @@ super::table! {
         Active, "Use the other product's name in greetings, for clients that insist on it.";
     AVAILABILITY_ZONE "availability-zone" = bytes(""),
         Active, "Zone this server runs in, shown to clients in INFO and HELLO.";
-    IMPORT_MODE "import-mode" = boolean(false).debug(),
+    IMPORT_MODE "import-mode" = boolean(false).debug().on_change(&[SetImportMode]),
         Active, "Accept data being imported from another server without expiring it.";
     DEBUG_CONTEXT "debug-context" = text("").debug().hidden(),
         NotImplemented, "Free text that is added to crash reports.";

@@ -1,5 +1,6 @@
 //! The parameters of replication.
 
+use super::ChangeAction::{CountReplicas, ResizeBacklog, SetLocalExpiry};
 use super::{
     Choices, I32_MAX, KIB, MIB, SpecialKind, boolean, choice, integer, memory, optional_bytes, optional_text, special,
 };
@@ -22,7 +23,7 @@ super::table! {
         Active, "Password for the primary.";
     REPLICA_SERVE_STALE_DATA "replica-serve-stale-data" = boolean(true).alias("slave-serve-stale-data"),
         Active, "Answer from old data while the link to the primary is down.";
-    REPLICA_READ_ONLY "replica-read-only" = boolean(true).alias("slave-read-only").debug(),
+    REPLICA_READ_ONLY "replica-read-only" = boolean(true).alias("slave-read-only").debug().on_change(&[SetLocalExpiry]),
         Active, "Refuse writes of clients on a replica.";
     REPLICA_LAZY_FLUSH "replica-lazy-flush" = boolean(true).alias("slave-lazy-flush"),
         Active, "Drop the old data of a replica in the background before a full sync.";
@@ -56,13 +57,13 @@ super::table! {
         Active, "Seconds between the pings a primary sends.";
     REPL_TIMEOUT "repl-timeout" = integer(60, 1, I32_MAX),
         Active, "Seconds of silence after which a replication link counts as broken.";
-    REPL_BACKLOG_SIZE "repl-backlog-size" = memory(10 * MIB, 1, i64::MAX).clamped(16 * KIB, i64::MAX),
+    REPL_BACKLOG_SIZE "repl-backlog-size" = memory(10 * MIB, 1, i64::MAX).clamped(16 * KIB, i64::MAX).on_change(&[ResizeBacklog]),
         Active, "Bytes of the stream kept for replicas that come back.";
     REPL_BACKLOG_TTL "repl-backlog-ttl" = integer(3600, 0, i64::MAX),
         Active, "Seconds after the last replica left until the backlog is freed; 0 keeps it.";
-    MIN_REPLICAS_TO_WRITE "min-replicas-to-write" = integer(0, 0, I32_MAX).alias("min-slaves-to-write"),
+    MIN_REPLICAS_TO_WRITE "min-replicas-to-write" = integer(0, 0, I32_MAX).alias("min-slaves-to-write").on_change(&[CountReplicas]),
         Active, "Up-to-date replicas required for writes to be accepted; 0 requires none.";
-    MIN_REPLICAS_MAX_LAG "min-replicas-max-lag" = integer(10, 0, I32_MAX).alias("min-slaves-max-lag"),
+    MIN_REPLICAS_MAX_LAG "min-replicas-max-lag" = integer(10, 0, I32_MAX).alias("min-slaves-max-lag").on_change(&[CountReplicas]),
         Active, "Seconds of lag up to which a replica counts as up to date.";
     PROPAGATION_ERROR_BEHAVIOR "propagation-error-behavior" = choice(PROPAGATION_ERROR, "ignore"),
         Active, "Reaction to an error while applying the replication stream.";

@@ -1,5 +1,6 @@
 //! The parameters of access control.
 
+use super::ChangeAction::SetDefaultPassword;
 use super::{Choices, TextCheck, boolean, choice, integer, optional_bytes, text};
 
 const PUBSUB_DEFAULT: Choices = &[("allchannels", 8), ("resetchannels", 0)];
@@ -7,7 +8,7 @@ const PUBSUB_DEFAULT: Choices = &[("allchannels", 8), ("resetchannels", 0)];
 const CLIENT_SCOPES: Choices = &[("no", 0), ("yes", 1), ("local", 2)];
 
 super::table! {
-    REQUIREPASS "requirepass" = optional_bytes().sensitive(),
+    REQUIREPASS "requirepass" = optional_bytes().sensitive().on_change(&[SetDefaultPassword]),
         Active, "Password of the default user.";
     ACLFILE "aclfile" = text("").immutable(),
         Active, "File that holds the users.";

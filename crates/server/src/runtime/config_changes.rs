@@ -3,6 +3,7 @@
 //! Most parameters are read where they matter and need no action. These affect something outside the configuration: the
 //! log, sockets, limits, the kernel.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::persistence::aof;
 use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
 use crate::state::{CoordinatorCommand, Message, Server};
-use weft_config::{ApplyResult, Config, ParameterFailure, ParameterId, id};
+use weft_config::{ApplyResult, ChangeAction, Config, ParameterFailure, ParameterId, id};
 use weft_os::sync::mpsc;
 use weft_tls::{TlsState, UnusableTlsConfig};
 
@@ -36,100 +37,6 @@ impl ParameterChange<'_> {
     }
 }
 
-/// Makes the server act on a change.
-type OnChange = fn(&ParameterChange<'_>) -> ApplyResult;
-
-/// The parameters on whose change the server has to act, and what it does, in this order. A row runs once if at least
-/// one of its parameters has changed. All other parameters are read where they matter.
-const ON_CHANGE: &[(&[ParameterId], OnChange)] = &[
-    (&[id::LOGLEVEL, id::LOG_FORMAT, id::LOG_TIMESTAMP_FORMAT], |change| {
-        configure_log(&change.server.config);
-        Ok(())
-    }),
-    (&[id::CRASH_LOG_ENABLED], |change| {
-        weft_reactor::set_crash_reports(change.server.config.boolean(id::CRASH_LOG_ENABLED));
-        Ok(())
-    }),
-    (&[id::REQUIREPASS], |change| {
-        let config = &change.server.config;
-        change
-            .server
-            .acl
-            .set_default_password(&config.text(id::REQUIREPASS), config);
-        Ok(())
-    }),
-    (&[id::LUA_ENABLE_INSECURE_API], |change| {
-        let is_enabled = change.server.config.boolean(id::LUA_ENABLE_INSECURE_API);
-        change.server.scripting.set_insecure_eval_functions(is_enabled);
-        Ok(())
-    }),
-    (&[id::NOTIFY_KEYSPACE_EVENTS], |change| {
-        update_event_hook(change.server);
-        Ok(())
-    }),
-    (&[id::LOCALE_COLLATE], set_collation),
-    (&[id::MAXCLIENTS], raise_open_file_limit),
-    (&[id::OOM_SCORE_ADJ, id::OOM_SCORE_ADJ_VALUES], adjust_oom_score),
-    (&[id::MIN_REPLICAS_TO_WRITE, id::MIN_REPLICAS_MAX_LAG], |change| {
-        change.server.replication.update_too_few_replicas(&change.server.config);
-        Ok(())
-    }),
-    (&[id::REPLICA_READ_ONLY], |change| {
-        update_local_expiry_hook(change.server);
-        Ok(())
-    }),
-    (&[id::REPL_BACKLOG_SIZE], |change| {
-        let bytes = change.server.config.integer(id::REPL_BACKLOG_SIZE);
-        change.server.replication.replicas.backlog().resize(bytes);
-        Ok(())
-    }),
-    (
-        &[
-            id::APPENDFSYNC,
-            id::AOF_TIMESTAMP_ENABLED,
-            id::NO_APPENDFSYNC_ON_REWRITE,
-        ],
-        |change| {
-            aof::refresh(change.server);
-            Ok(())
-        },
-    ),
-    (&[id::APPENDONLY], switch_append_only_file),
-    (&[id::MAXMEMORY], |change| {
-        warn_about_small_limit(change.server);
-        Ok(())
-    }),
-    (&[id::MAXMEMORY, id::MAXMEMORY_POLICY], |change| {
-        change.server.request_eviction();
-        Ok(())
-    }),
-    (&[id::MAXMEMORY, id::MAXMEMORY_CLIENTS], |change| {
-        recount_clients(change.server);
-        Ok(())
-    }),
-    (&TLS_PARAMETERS, |change| {
-        match TlsState::is_tls_configured(&change.server.config) {
-            true => configure_tls(change),
-            false => Ok(()),
-        }
-    }),
-    (&[id::TLS_PORT], |change| match change.server.tls.current() {
-        None => configure_tls(change),
-        Some(_) => Ok(()),
-    }),
-    (&[id::PORT, id::TLS_PORT, id::BIND], reopen_listeners),
-    (&[id::PROC_TITLE_TEMPLATE, id::PORT, id::TLS_PORT, id::BIND], |change| {
-        title::set_process_title(&change.server.config);
-        Ok(())
-    }),
-    (&[id::IMPORT_MODE], |change| {
-        let is_importing = change.server.config.boolean(id::IMPORT_MODE);
-        let replication = &change.server.replication;
-        replication.set_state_bits(ReplicationState::IMPORT_MODE, is_importing);
-        Ok(())
-    }),
-];
-
 /// Applies the new values of `changed`, which the configuration contains already. `is_outside_gate` is `true` if the
 /// caller is outside the gate, and may therefore wait. The function can be called again with the old values, to undo a
 /// change.
@@ -137,16 +44,69 @@ const ON_CHANGE: &[(&[ParameterId], OnChange)] = &[
 /// # Errors
 /// The parameter at fault, and the reason for the client.
 pub fn apply(server: &Arc<Server>, changed: &[ParameterId], is_outside_gate: bool) -> ApplyResult {
-    for (parameters, on_change) in ON_CHANGE {
-        if let Some(parameter) = changed.iter().copied().find(|id| parameters.contains(id)) {
-            on_change(&ParameterChange {
-                server,
-                parameter,
-                is_outside_gate,
-            })?;
+    // In the order of the actions, each with the first parameter that it is for.
+    let mut actions: BTreeMap<ChangeAction, ParameterId> = BTreeMap::new();
+    for parameter in changed {
+        for action in parameter.parameter().on_change {
+            actions.entry(*action).or_insert(*parameter);
         }
     }
-    Ok(())
+    actions.into_iter().try_for_each(|(action, parameter)| {
+        let change = ParameterChange {
+            server,
+            parameter,
+            is_outside_gate,
+        };
+        change.perform(action)
+    })
+}
+
+impl ParameterChange<'_> {
+    /// Performs an action that the parameter table requires.
+    fn perform(&self, action: ChangeAction) -> ApplyResult {
+        let server = self.server;
+        let config = &server.config;
+        match action {
+            ChangeAction::ConfigureLog => configure_log(config),
+            ChangeAction::SetCrashReports => {
+                weft_reactor::set_crash_reports(config.boolean(id::CRASH_LOG_ENABLED));
+            }
+            ChangeAction::SetDefaultPassword => {
+                server.acl.set_default_password(&config.text(id::REQUIREPASS), config);
+            }
+            ChangeAction::SetScriptFunctions => {
+                let is_enabled = config.boolean(id::LUA_ENABLE_INSECURE_API);
+                server.scripting.set_insecure_eval_functions(is_enabled);
+            }
+            ChangeAction::SetKeyspaceEvents => update_event_hook(server),
+            ChangeAction::SetCollation => return set_collation(self),
+            ChangeAction::RaiseOpenFileLimit => return raise_open_file_limit(self),
+            ChangeAction::AdjustOomScore => return adjust_oom_score(self),
+            ChangeAction::CountReplicas => server.replication.update_too_few_replicas(config),
+            ChangeAction::SetLocalExpiry => update_local_expiry_hook(server),
+            ChangeAction::ResizeBacklog => {
+                let bytes = config.integer(id::REPL_BACKLOG_SIZE);
+                server.replication.replicas.backlog().resize(bytes);
+            }
+            ChangeAction::ConfigureAof => aof::refresh(server),
+            ChangeAction::SwitchAof => return switch_append_only_file(self),
+            ChangeAction::CheckMemoryLimit => warn_about_small_limit(server),
+            ChangeAction::Evict => server.request_eviction(),
+            ChangeAction::RecountClients => recount_clients(server),
+            ChangeAction::ReloadTls if TlsState::is_tls_configured(config) => return configure_tls(self),
+            ChangeAction::EnableTls if server.tls.current().is_none() => return configure_tls(self),
+            ChangeAction::ReloadTls | ChangeAction::EnableTls => {}
+            ChangeAction::Listen => return reopen_listeners(self),
+            ChangeAction::SetProcessTitle => title::set_process_title(config),
+            ChangeAction::SetImportMode => {
+                let is_importing = config.boolean(id::IMPORT_MODE);
+                server
+                    .replication
+                    .set_state_bits(ReplicationState::IMPORT_MODE, is_importing);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn set_collation(change: &ParameterChange<'_>) -> ApplyResult {
@@ -173,28 +133,6 @@ fn recount_clients(server: &Server) {
         }
     }
 }
-
-/// The parameters of the TLS configuration.
-const TLS_PARAMETERS: [ParameterId; 18] = [
-    id::TLS_CERT_FILE,
-    id::TLS_KEY_FILE,
-    id::TLS_KEY_FILE_PASS,
-    id::TLS_CLIENT_CERT_FILE,
-    id::TLS_CLIENT_KEY_FILE,
-    id::TLS_CLIENT_KEY_FILE_PASS,
-    id::TLS_DH_PARAMS_FILE,
-    id::TLS_CA_CERT_FILE,
-    id::TLS_CA_CERT_DIR,
-    id::TLS_PROTOCOLS,
-    id::TLS_CIPHERS,
-    id::TLS_CIPHERSUITES,
-    id::TLS_PREFER_SERVER_CIPHERS,
-    id::TLS_SESSION_CACHING,
-    id::TLS_SESSION_CACHE_SIZE,
-    id::TLS_SESSION_CACHE_TIMEOUT,
-    id::TLS_REPLICATION,
-    id::TLS_CLUSTER,
-];
 
 /// Reads the certificates and the other TLS parameters anew.
 fn configure_tls(change: &ParameterChange<'_>) -> ApplyResult {
