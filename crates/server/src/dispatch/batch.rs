@@ -102,7 +102,7 @@ fn run_until_exclusive(
         .map_or(0, |last| plans.plans[last].probes_end as usize);
     let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, thread.tunables.prefetch_depth, thread.reach);
     let log_behind = thread.effects.log_writer.is_backlogged();
-    let feeds_replicas = thread.server.replication.log_feeds_backlog.load(Ordering::Relaxed);
+    let feeds_replicas = thread.server.replication.log_feeds_backlog();
     let lone = plans.probes.len() < 2;
     let limited = thread.tunables.max_memory != 0;
     for index in first..plans.plans.len() {

@@ -7,8 +7,8 @@
 //! | a replica | the thread of the primary link, with the bytes that it executes (`dispatch/stream.rs`) |
 //!
 //! The hook of the log and the consumer are switched in exclusive mode. The log thread removes the consumer when it has
-//! passed that position in the log. Until then [`Replication::feeds`](crate::repl::Replication) stays set, since the
-//! offset still advances.
+//! passed that position in the log. Until then [`Replication::log_feeds_backlog`](crate::replication::Replication)
+//! returns `true`, since the offset still advances.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,7 +162,7 @@ pub fn position_then(
     then: impl FnOnce(&mut ConsumerStreams, &HistoryPosition) + Send + 'static,
 ) -> PendingPosition {
     let repl = &server.replication;
-    let (follows, feeds_backlog) = (repl.is_replica(), repl.log_feeds_backlog.load(Ordering::SeqCst));
+    let (follows, feeds_backlog) = (repl.is_replica(), repl.log_feeds_backlog());
     let (id, resumable) = {
         let state = repl.state();
         (state.history.id.clone(), state.resumable)
@@ -248,7 +248,7 @@ fn attach_to_log(server: &Arc<Server>) {
         last_ping: Instant::now(),
     };
     let repl = &server.replication;
-    repl.log_feeds_backlog.store(true, Ordering::SeqCst);
+    repl.attach_backlog();
     let offset = repl.offset() as u64;
     server
         .propagation
@@ -259,13 +259,17 @@ fn attach_to_log(server: &Arc<Server>) {
 /// Detaches the backlog from the propagation log from the current log position on.
 fn detach_from_log(server: &Arc<Server>) {
     server.keyspace.hooks.set(Hooks::LOG_REPLICAS, false);
-    if !server.replication.log_feeds_backlog.load(Ordering::SeqCst) {
+    if !server.replication.detach_backlog() {
         return;
     }
     let told = server.clone();
     server.propagation.schedule_mark(move |feeds| {
-        drop(feeds.remove(CONSUMER_NAME));
-        told.replication.log_feeds_backlog.store(false, Ordering::SeqCst);
+        let writer = feeds.remove(CONSUMER_NAME);
+        assert!(
+            writer.is_some(),
+            "the propagation log fills the backlog up to this position"
+        );
+        told.replication.end_attachment();
     });
 }
 
@@ -295,3 +299,6 @@ pub fn close(server: &Arc<Server>, _all: &Exclusive<'_>) {
     server.replication.replicas.backlog().close();
     server.replication.state().history = ReplicationHistory::default();
 }
+
+#[cfg(test)]
+mod tests;

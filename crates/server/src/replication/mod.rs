@@ -280,8 +280,10 @@ pub struct Replication {
     pub buffered_stream_peak_bytes: AtomicU64,
     /// The replicas of this server.
     pub replicas: Replicas,
-    /// Set while the propagation log fills the backlog. Not set while another server's stream fills it.
-    pub log_feeds_backlog: AtomicBool,
+    /// `true` if the propagation log fills the backlog from its current position on. Changed in exclusive mode.
+    is_backlog_attached: AtomicBool,
+    /// The number of positions in the log from which on it fills the backlog and that it has not left again.
+    backlog_attachments: AtomicU32,
     /// Set while this server is failing over to a replica.
     pub is_failing_over: AtomicBool,
     /// Set while this server shuts down, so that its history ends with its last write.
@@ -525,6 +527,36 @@ impl Replication {
             log::warning!("Pausing for DEBUG PAUSE-AFTER-FORK");
             // If the signal fails, the test reports it.
             let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGSTOP);
+    /// Returns `true` if the propagation log fills the backlog, or has not passed the position from which on it no longer
+    /// does. Returns `false` while another server's stream fills it.
+    #[inline]
+    pub fn log_feeds_backlog(&self) -> bool {
+        self.backlog_attachments.load(Ordering::SeqCst) > 0
+    }
+
+    /// Notes that the log fills the backlog from its current position on. Called in exclusive mode.
+    fn attach_backlog(&self) {
+        let was_attached = self.is_backlog_attached.swap(true, Ordering::SeqCst);
+        assert!(!was_attached, "the propagation log fills the backlog once");
+        self.backlog_attachments.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Notes that the log no longer fills the backlog from its current position on. Returns `false` if it did not fill
+    /// it. Otherwise [`Self::end_attachment`] must be called when the log has reached that position. Called in exclusive
+    /// mode.
+    fn detach_backlog(&self) -> bool {
+        self.is_backlog_attached.swap(false, Ordering::SeqCst)
+    }
+
+    /// Notes that the log has reached a position from which on it does not fill the backlog.
+    fn end_attachment(&self) {
+        let before = self.backlog_attachments.fetch_sub(1, Ordering::SeqCst);
+        assert!(
+            before > 0,
+            "the propagation log leaves the backlog as often as it was attached"
+        );
+    }
+
         }
     }
 

@@ -345,7 +345,7 @@ impl ClusterBus {
                 let all = self.seat.exclusive();
                 stop.last_ticket = Some(server.propagation.last_sequence());
                 let settled = stop.log_settled.clone();
-                match server.replication.log_feeds_backlog.load(Ordering::SeqCst) {
+                match server.replication.log_feeds_backlog() {
                     true => server
                         .propagation
                         .schedule_mark(move |_| settled.store(true, Ordering::SeqCst)),
@@ -356,7 +356,7 @@ impl ClusterBus {
             }
             return false;
         };
-        let feeds = server.replication.log_feeds_backlog.load(Ordering::SeqCst);
+        let feeds = server.replication.log_feeds_backlog();
         let is_in = || {
             server
                 .replication

@@ -169,7 +169,7 @@ impl ReplicaThread {
         enter(LinkState::Handshake)?;
         handshake::perform_handshake(&mut link)?;
         // Writes made while this server was a primary are still on their way into the backlog.
-        while repl.log_feeds_backlog.load(Ordering::SeqCst) {
+        while repl.log_feeds_backlog() {
             if repl.role_epoch() != term {
                 return Err(LinkFailure::EpochOver);
             }

@@ -1,0 +1,60 @@
+//! Tests of attaching the backlog to the propagation log and detaching it.
+
+use super::*;
+
+fn server() -> Arc<Server> {
+    crate::commands::install_registry(crate::commands::full_registry());
+    let queue = || crate::runtime::background::create_queue().0;
+    let (orders, primary_thread) = (mpsc::channel().0, mpsc::channel().0);
+    crate::start::create_server(
+        weft_config::Config::defaults(),
+        1,
+        (queue(), queue()),
+        orders,
+        primary_thread,
+    )
+    .expect("a server")
+}
+
+/// Runs a function on the log thread, behind everything that was scheduled before, and returns its result.
+fn on_log_thread<R: Send + 'static>(
+    server: &Server,
+    action: impl FnOnce(&mut ConsumerStreams) -> R + Send + 'static,
+) -> mpsc::Receiver<R> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    server.propagation.schedule_mark(move |feeds| {
+        // The test may have given up.
+        let _ = sender.send(action(feeds));
+    });
+    receiver
+}
+
+/// A server that follows a primary for a moment, as `MULTI`, `REPLICAOF host port`, `REPLICAOF NO ONE`, `EXEC` makes it,
+/// is a primary again before the log thread has detached the backlog.
+#[test]
+fn a_short_demotion_leaves_the_backlog_attached_and_a_later_one_detaches_it() {
+    let server = server();
+    let mut seat = server.keyspace.slots.join().expect("there is a seat");
+    open(&server, &seat.exclusive()).expect("there is a log thread");
+    let (proceed, wait) = mpsc::sync_channel::<()>(0);
+    let held_up = on_log_thread(&server, move |_| wait.recv());
+    on_demotion(&server);
+    on_promotion(&server);
+    proceed.send(()).expect("the log thread waits");
+    held_up.recv().expect("it continues").expect("it was released");
+    let is_attached = |server: &Server| {
+        on_log_thread(server, |feeds| {
+            let writer = feeds.remove(CONSUMER_NAME);
+            let is_there = writer.is_some();
+            if let Some(writer) = writer {
+                feeds.add(CONSUMER_NAME, writer, 0);
+            }
+            is_there
+        })
+        .recv()
+        .expect("the log thread answers")
+    };
+    assert!(is_attached(&server) && server.replication.log_feeds_backlog());
+    on_demotion(&server);
+    assert!(!is_attached(&server) && !server.replication.log_feeds_backlog());
+}
