@@ -131,14 +131,14 @@ pub fn receive_in_transfer_phase(
             log::notice!("PRIMARY <-> REPLICA sync: receiving streamed RDB from primary with EOF to {medium}");
         }
     }
-    let mut loaded = match plan.loads_from_file {
+    let (mut dump, loading) = match plan.loads_from_file {
         true => load_from_file(server, seat, link, extent, plan)?,
         false => load_from_link(server, seat, link, extent, plan)?,
     };
-    let db = loaded.loaded.position.db.unwrap_or(0);
+    let db = dump.loaded.position.db.unwrap_or(0);
     server.replication.stream_db.store(db, Ordering::Relaxed);
-    let open_slots = std::mem::take(&mut loaded.loaded.position.open_slots);
-    install(server, seat, link.term(), loaded, id, offset)?;
+    let open_slots = std::mem::take(&mut dump.loaded.position.open_slots);
+    install(server, seat, link.term(), (dump, loading), id, offset)?;
     if let Some(cluster) = &server.cluster {
         cluster.apply_slots_in_migration(&open_slots);
     }
@@ -303,13 +303,23 @@ struct LoadedDump {
     libraries: Vec<Arc<Library>>,
 }
 
+/// The loading state. Ends when this is dropped, after the load has succeeded or failed.
+struct LoadingState(Arc<Server>);
+
+impl Drop for LoadingState {
+    fn drop(&mut self) {
+        let loading = ReplicationState::LOADING.union(ReplicationState::LOADING_IN_STAGING);
+        self.0.replication.set_state_bits(loading, false);
+    }
+}
+
 fn load_from_link(
     server: &Arc<Server>,
     seat: &mut Seat,
     link: &mut PrimaryLink,
     extent: DumpEnd,
     plan: LoadPlan,
-) -> Result<LoadedDump, LinkFailure> {
+) -> Result<(LoadedDump, LoadingState), LinkFailure> {
     let total_bytes = &server.replication.loading.total_bytes;
     total_bytes.store(extent.bytes().unwrap_or(0), Ordering::Relaxed);
     let feed = DumpSource::new(link, extent, true);
@@ -333,7 +343,6 @@ fn load_from_link(
                 }
             }
             if rest[..MARK_BYTES] != mark {
-                end_loading(server);
                 return Err(LinkFailure::Other("Replication stream EOF marker is broken".into()));
             }
             rest.drain(..MARK_BYTES);
@@ -349,7 +358,7 @@ fn load_from_file(
     link: &mut PrimaryLink,
     extent: DumpEnd,
     plan: LoadPlan,
-) -> Result<LoadedDump, LinkFailure> {
+) -> Result<(LoadedDump, LoadingState), LinkFailure> {
     let temporary = PathBuf::from(format!("temp-{}.{}.rdb", unix_ms() / 1000, std::process::id()));
     let path: PathBuf = OsString::from_vec(server.config.text(id::DBFILENAME).to_vec()).into();
     let fetched = receive_into_file(link, extent, &temporary).and_then(|()| {
@@ -428,26 +437,25 @@ fn load<'l>(
     feed: DumpSource<'l>,
     plan: LoadPlan,
     path: &Path,
-) -> Result<(LoadedDump, Vec<u8>, DumpSource<'l>), LinkFailure> {
+) -> Result<((LoadedDump, LoadingState), Vec<u8>, DumpSource<'l>), LinkFailure> {
     log::notice!("PRIMARY <-> REPLICA sync: Loading DB in memory");
     let term = feed.link.term();
     let mut opened = RdbInput::open(feed, &server.config).map_err(|fault| {
         log::warning!("PRIMARY <-> REPLICA sync: RDB version or signature incompatible, old data preserved");
         load_failure(path, 0, fault)
     })?;
-    begin_loading(server, seat, term, plan)?;
+    let loading = begin_loading(server, seat, term, plan)?;
     let loaded = load_into_staging(server, seat, &mut opened);
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err((offset, fault)) => {
             let (_, feed) = opened.into_rest();
             log::notice!("PRIMARY <-> REPLICA sync: Discarding the half-loaded data");
-            end_loading(server);
             return Err(feed.failure.unwrap_or_else(|| load_failure(path, offset, fault)));
         }
     };
     let (rest, feed) = opened.into_rest();
-    Ok((loaded, rest, feed))
+    Ok(((loaded, loading), rest, feed))
 }
 
 fn load_into_staging<R: Read>(
@@ -523,8 +531,14 @@ fn run_exclusive<R>(
     server.run_exclusive(seat, in_term).ok_or(LinkFailure::EpochOver)
 }
 
-/// Begins the load: sets the loading state, and drops the old data unless the plan keeps it.
-fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: LoadPlan) -> Result<(), LinkFailure> {
+/// Begins the load: sets the loading state, and drops the old data unless the plan keeps it. Fails if a file is being
+/// loaded.
+fn begin_loading(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    term: u64,
+    plan: LoadPlan,
+) -> Result<LoadingState, LinkFailure> {
     let repl = &server.replication;
     let loading = &repl.loading;
     loading.started_s.store(unix_ms() / 1000, Ordering::Relaxed);
@@ -537,24 +551,34 @@ fn begin_loading(server: &Arc<Server>, seat: &mut Seat, term: u64, plan: LoadPla
     if !plan.keeps_old_until_loaded {
         log::notice!("RDB signature and version check passed. Flushing old data");
     }
-    let taken = run_exclusive(server, seat, term, |all, row| {
+    let begun = run_exclusive(server, seat, term, |all, row| {
+        if server.is_loading() {
+            return None;
+        }
         cancel_snapshots(server);
         repl.set_state_bits(standing, true);
+        let state = LoadingState(server.clone());
         repl.state().resumable = false;
-        (!plan.keeps_old_until_loaded).then(|| {
+        let taken = (!plan.keeps_old_until_loaded).then(|| {
             repl.awaits_full_sync.store(true, Ordering::Release);
             server.scripting.libraries.flush();
             let databases = 0..server.keyspace.counts.databases();
             take_databases(&mut WholeKeyspace::Exclusive(all), databases, &server.keyspace, row)
-        })
+        });
+        Some((state, taken))
     })?;
+    let Some((state, taken)) = begun else {
+        return Err(LinkFailure::Other(
+            "The dump of the PRIMARY is not loaded while a file is being loaded".into(),
+        ));
+    };
     if let Some(taken) = taken {
         let mut thread = ThreadState::new(server.clone(), seat.index());
         NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_all_keys();
         wake_workers(server, &mut thread.effects);
         free_old_data(server, taken);
     }
-    Ok(())
+    Ok(state)
 }
 
 /// Cancels the snapshots being written, because their data is replaced. The caller must hold exclusive mode.
@@ -567,14 +591,6 @@ fn cancel_snapshots(server: &Server) {
         log::notice!("Cancelling the snapshot in progress, because its data is being replaced");
         server.keyspace.before_images.cancel();
     }
-}
-
-/// Clears the loading state after the load has succeeded or failed.
-fn end_loading(server: &Server) {
-    server.replication.set_state_bits(ReplicationState::LOADING, false);
-    server
-        .replication
-        .set_state_bits(ReplicationState::LOADING_IN_STAGING, false);
 }
 
 /// Frees old data: in the background with `replica-lazy-flush`, on this thread otherwise. No worker waits for this
@@ -604,7 +620,7 @@ fn install(
     server: &Arc<Server>,
     seat: &mut Seat,
     term: u64,
-    brought: LoadedDump,
+    (brought, loading): (LoadedDump, LoadingState),
     id: &str,
     offset: i64,
 ) -> Result<(), LinkFailure> {
@@ -638,12 +654,9 @@ fn install(
         };
         state.resumable = true;
         repl.awaits_full_sync.store(false, Ordering::Release);
-        end_loading(server);
+        drop(loading);
         (taken, restored)
     });
-    if placed.is_err() {
-        end_loading(server);
-    }
     let (taken, restored) = placed?;
     // The data has another history now, so the replicas must synchronise again.
     server

@@ -68,3 +68,25 @@ fn a_replica_that_cannot_write_does_not_diverge_from_its_primary() {
         assert_eq!(client.call(&["GET", "k"]), "v");
     }
 }
+
+/// A primary that disconnects behind its dump, and before the mark that ends it, must not leave a server that refuses
+/// every command, REPLICAOF included, because it seems to be loading.
+#[test]
+fn a_load_ends_when_the_link_breaks_behind_the_dump() {
+    for load in ["flush-before-load", "swapdb"] {
+        let primary = Primary::new();
+        let follows = format!("127.0.0.1 {}", primary.port());
+        let replica = Server::start(&["--replicaof", &follows, "--repl-diskless-load", load]);
+        let mut client = Client::connect(replica.port);
+        let (mut link, _) = primary.accept();
+        link.send(format!("+FULLRESYNC {FIRST_ID} 1000\r\n$EOF:{FIRST_ID}\r\n").as_bytes());
+        link.send(DUMP);
+        drop(link);
+        // The replica connects again once it has given up the first link.
+        let _second = primary.accept();
+        assert_eq!(client.info("loading"), "0", "{load}");
+        assert_eq!(client.info("async_loading"), "0", "{load}");
+        assert_eq!(client.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+        assert_eq!(client.call(&["SET", "k", "v"]), "OK");
+    }
+}
