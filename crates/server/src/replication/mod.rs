@@ -113,6 +113,15 @@ pub struct Endpoint {
 /// A replication ID: 40 hexadecimal digits.
 pub type ReplicationId = String;
 
+/// The length of a replication ID.
+pub const REPLICATION_ID_DIGITS: usize = 40;
+
+/// Returns `true` if the replication offset stated by another server or a file is acceptable. The upper limit leaves room
+/// for more bytes than a server will ever replicate.
+pub const fn is_acceptable_offset(offset: i64) -> bool {
+    0 <= offset && offset <= i64::MAX / 2
+}
+
 /// Returns the placeholder of a missing second replication ID: 40 zeros.
 pub fn zero_replication_id() -> ReplicationId {
     "0".repeat(40)

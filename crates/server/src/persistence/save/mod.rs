@@ -34,8 +34,8 @@ use crate::persistence::rdb_file::{
     SaveContents, StoredReplicationPosition,
 };
 use crate::persistence::snapshot::{AuxField, access_clock};
-use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
+use crate::replication::{ReplicationState, is_acceptable_offset};
 use crate::state::Server;
 use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
@@ -177,7 +177,7 @@ fn resume_replication(
     is_primary: bool,
 ) -> Result<(), SaveFailed> {
     let place = match (String::from_utf8(position.id.clone()), position.offset, position.db) {
-        (Ok(id), Some(offset), Some(db)) if !id.is_empty() && offset >= 0 => {
+        (Ok(id), Some(offset), Some(db)) if !id.is_empty() && is_acceptable_offset(offset) => {
             Some(backlog_writer::HistoryPosition { id, offset, db })
         }
         _ => None,

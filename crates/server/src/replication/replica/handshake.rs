@@ -10,7 +10,7 @@ use weft_resp::number::parse_i64;
 
 use super::link::{LinkFailure, PrimaryLink};
 use crate::observability::log;
-use crate::replication::CoordinatedFailoverState;
+use crate::replication::{CoordinatedFailoverState, is_acceptable_offset};
 use weft_config::{COMPATIBLE_VERSION, Config, id};
 
 /// The answer of a primary to PSYNC.
@@ -150,7 +150,7 @@ fn parse_endoff(line: &[u8]) -> Option<DumpPosition> {
     };
     Some(DumpPosition {
         id: is_replication_id(id).then(|| lossy(id))?,
-        offset: parse_i64(offset).filter(|offset| *offset >= 0)?,
+        offset: parse_i64(offset).filter(|offset| is_acceptable_offset(*offset))?,
         client: u64::try_from(parse_i64(client)?).ok()?,
     })
 }
@@ -257,8 +257,8 @@ pub fn send_psync(link: &mut PrimaryLink) -> Result<PsyncReply, LinkFailure> {
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     match words.as_slice() {
         [b"+FULLRESYNC", id, offset] if is_replication_id(id) => match parse_i64(offset) {
-            Some(offset) => Ok(PsyncReply::FullResync { id: lossy(id), offset }),
-            None => Err(unexpected_reply(&line)),
+            Some(offset) if is_acceptable_offset(offset) => Ok(PsyncReply::FullResync { id: lossy(id), offset }),
+            Some(_) | None => Err(unexpected_reply(&line)),
         },
         [b"+DUALCHANNELSYNC"] => Ok(PsyncReply::DualChannelSync),
         [b"+CONTINUE"] if resumable => Ok(PsyncReply::Continue(None)),

@@ -90,3 +90,21 @@ fn a_load_ends_when_the_link_breaks_behind_the_dump() {
         assert_eq!(client.call(&["SET", "k", "v"]), "OK");
     }
 }
+
+/// Offsets near the limits of their type would overflow with the first bytes of the stream.
+#[test]
+fn a_primary_with_an_impossible_offset_is_not_followed() {
+    for offset in [i64::MAX, -1, i64::MIN] {
+        let primary = Primary::new();
+        let follows = format!("127.0.0.1 {}", primary.port());
+        let replica = Server::start(&["--replicaof", &follows]);
+        let mut client = Client::connect(replica.port);
+        let (mut link, _) = primary.accept();
+        link.send(format!("+FULLRESYNC {FIRST_ID} {offset}\r\n").as_bytes());
+        assert!(is_closed_at_once(&mut link.0), "{offset}");
+        let (mut link, asked) = primary.accept();
+        assert_eq!(asked, ["PSYNC", "?", "-1"]);
+        link.send_full_sync(DUMP);
+        await_info(&mut client, UP);
+    }
+}
