@@ -535,11 +535,17 @@ fn send_functions(
 ) -> Result<(), BeginDumpError> {
     let server = server.clone();
     let send = move || {
-        let place = HistoryPosition {
-            id: server.replication.state().history.id.clone(),
-            offset: server.replication.offset(),
-            db: 0,
+        let id = server.replication.state().history.id.clone();
+        let offset = {
+            // The bytes behind the offset are kept from the moment at which it is read.
+            let mut backlog = server.replication.replicas.backlog();
+            let offset = backlog.range().map_or(server.replication.offset(), |range| range.end);
+            for target in &targets.list {
+                backlog.pin(target.id, offset);
+            }
+            offset
         };
+        let place = HistoryPosition { id, offset, db: 0 };
         let functions = server.scripting.libraries.codes();
         let head = RdbHeader {
             format,
@@ -553,9 +559,6 @@ fn send_functions(
         let mut gathering = BufferedWriter::new(config.boolean(id::RDBCHECKSUM));
         head.write(&mut gathering.bytes, config.boolean(id::RDBCOMPRESSION));
         let bytes = gathering.finish();
-        for target in &targets.list {
-            server.replication.replicas.backlog().pin(target.id, place.offset);
-        }
         targets.announce(&place, &server.persistence.snapshot);
         let mark = new_eof_mark();
         let whole = [format!("$EOF:{mark}\r\n").as_bytes(), &bytes, mark.as_bytes()].concat();

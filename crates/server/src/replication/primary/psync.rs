@@ -109,7 +109,11 @@ impl PrimaryThread {
         let wanted = resume.1;
         let history = repl.state().history.clone();
         let mut backlog = repl.replicas.backlog();
-        let missing = backlog.range().map_or(0, |extent| extent.end - (wanted - 1));
+        // The backlog may have been replaced since the check.
+        let Some(range) = backlog.range().filter(|_| backlog.contains(wanted - 1)) else {
+            return false;
+        };
+        let missing = range.end - (wanted - 1);
         backlog.pin(replica.id(), wanted - 1);
         drop(backlog);
         let answer = match replica.handshake.supports_psync2 {
