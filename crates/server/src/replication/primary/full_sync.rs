@@ -312,16 +312,23 @@ impl SnapshotConsumer for FileDump {
         }
         file.publish(&self.path)?;
         log::notice!("DB saved on disk");
-        let mut file = File::open(&self.path)?;
+        let file = File::open(&self.path)?;
         let size = file.metadata()?.len();
         self.targets.publish();
         self.targets.write(format!("${size}\r\n").as_bytes(), running)?;
+        // Another program may change the file. The replicas must get as many bytes as announced, or none.
+        let (mut announced, mut left) = (file.take(size), size);
         let mut buffer = vec![0; FILE_CHUNK_BYTES];
-        loop {
-            let count = file.read(&mut buffer)?;
+        while left > 0 {
+            let count = announced.read(&mut buffer)?;
             if count == 0 {
-                break;
+                return Err("the dump file has become shorter".into());
             }
+            assert!(
+                count as u64 <= left,
+                "no more of the dump file is read than was announced"
+            );
+            left -= count as u64;
             self.targets.write(&buffer[..count], running)?;
         }
         self.targets.record_served();
