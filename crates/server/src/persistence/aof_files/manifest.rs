@@ -14,6 +14,8 @@ use weft_base::files::error_text;
 
 /// The length of the longest accepted line, including its end.
 const MAX_LINE_BYTES: usize = 1024;
+/// The sequence number from which on no file is accepted.
+const MAX_SEQUENCE: i64 = 1 << 62;
 
 /// One file of the append-only file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +103,8 @@ impl Manifest {
                 kind = value.first().copied();
             }
         }
-        let (Some(name), Some(kind), true) = (name, kind, sequence != 0) else {
+        // The limit keeps the numbers of new files from overflowing.
+        let (Some(name), Some(kind), true) = (name, kind, sequence != 0 && sequence < MAX_SEQUENCE) else {
             return Err(FORMAT);
         };
         let part = ManifestEntry { name, sequence };

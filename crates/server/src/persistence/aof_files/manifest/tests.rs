@@ -27,6 +27,9 @@ fn invalid_manifests_are_refused_with_a_reason() {
     assert_eq!(reason(b"\n"), "Invalid AOF manifest file format");
     assert_eq!(reason(b"file a seq 1\n"), "Invalid AOF manifest file format");
     assert_eq!(reason(b"file a seq 0 type b\n"), "Invalid AOF manifest file format");
+    // The next file could not be numbered.
+    let last = format!("file a seq {} type i\n", i64::MAX);
+    assert_eq!(reason(last.as_bytes()), "Invalid AOF manifest file format");
     assert_eq!(
         reason(b"file a/b seq 1 type b\n"),
         "File can't be a path, just a filename"
