@@ -125,7 +125,8 @@ impl Default for SaveStatus {
 impl SaveStatus {
     /// Records that the first `changes` changes are saved.
     pub fn record_save(&self, now_s: u64, changes: u64) {
-        self.changes_saved.store(changes, Ordering::Relaxed);
+        // A save in exclusive mode may end before a background save that has begun earlier, and contains more.
+        self.changes_saved.fetch_max(changes, Ordering::Relaxed);
         self.last_save_s.store(now_s, Ordering::Relaxed);
         self.has_last_save_failed.store(false, Ordering::Relaxed);
     }

@@ -293,5 +293,8 @@ fn changes_are_counted_from_the_last_save() {
     assert_eq!(status.unsaved_changes(5), 5);
     status.record_save(1, 5);
     assert_eq!(status.unsaved_changes(7), 2);
+    // A background save that began before the last save and ends after it.
+    status.record_save(2, 3);
+    assert_eq!(status.unsaved_changes(7), 2);
     assert_eq!(status.unsaved_changes(4), 0);
 }
