@@ -13,6 +13,33 @@ use weft_base::files::error_text;
 use weft_base::files::replace_file;
 use weft_config::{Config, id};
 
+/// The reason for which the users cannot be created at the start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadUsersError {
+    /// Both the configuration and `aclfile` declare users.
+    #[error(
+        "Users are declared in the configuration and in the file that aclfile names. Only one of them can be right: \
+         please declare all users in one place"
+    )]
+    DeclaredTwice,
+    /// The name of a user contains blanks.
+    #[error("Spaces not allowed in ACL usernames")]
+    InvalidName,
+    /// A rule of a user is invalid.
+    #[error("Error loading ACL rule '{rule}' for the user named '{user}': {}", reason.as_str())]
+    Rule {
+        /// The rule.
+        rule: String,
+        /// The name of the user.
+        user: String,
+        /// The fault of the rule.
+        reason: RuleError,
+    },
+    /// The file named by `aclfile` has errors. Contains all of them.
+    #[error("Aborting startup because of ACL errors: {0}")]
+    File(String),
+}
+
 /// An invalid `user` directive.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidUserDirective {
@@ -72,17 +99,13 @@ impl Acl {
     /// Creates the users of the configuration or those of `aclfile`. Called before there are clients.
     ///
     /// # Errors
-    /// The text to log before the process exits.
-    pub fn load_at_start(&self, config: &Config) -> Result<(), String> {
+    /// The reason to log before the process exits.
+    pub fn load_at_start(&self, config: &Config) -> Result<(), LoadUsersError> {
         let password = config.text(id::REQUIREPASS);
         self.set_default_password(&password, config);
         let has_file = !config.text(id::ACLFILE).is_empty();
         if has_file && !config.users().is_empty() {
-            return Err(
-                "Users are declared in the configuration and in the file that aclfile names. Only one of them can be \
-                 right: please declare all users in one place"
-                    .into(),
-            );
+            return Err(LoadUsersError::DeclaredTwice);
         }
         for directive in config.users() {
             if let [name, rules @ ..] = directive.arguments.as_slice() {
@@ -90,29 +113,25 @@ impl Acl {
             }
         }
         if has_file {
-            let users = self.read_file(config).map_err(|errors| {
-                format!(
-                    "Aborting startup because of ACL errors: {}",
-                    String::from_utf8_lossy(&errors)
-                )
-            })?;
+            let users = self.read_file(config);
+            let users = users.map_err(|errors| LoadUsersError::File(String::from_utf8_lossy(&errors).into_owned()))?;
             self.replace_all(users);
         }
         Ok(())
     }
 
-    fn declare_user(&self, name: &[u8], rules: &[Vec<u8>], config: &Config) -> Result<(), String> {
+    fn declare_user(&self, name: &[u8], rules: &[Vec<u8>], config: &Config) -> Result<(), LoadUsersError> {
         let ground = self.selector_defaults(config);
         if has_blanks(name) {
-            return Err("Spaces not allowed in ACL usernames".into());
+            return Err(LoadUsersError::InvalidName);
         }
         let shown_name = String::from_utf8_lossy(name);
         let mut user = UserRules::new(ground);
         for rule in merge_selectors(rules).unwrap_or_default() {
-            user.apply(&rule, ground).map_err(|error| {
-                let rule = String::from_utf8_lossy(&rule);
-                let reason = error.as_str();
-                format!("Error loading ACL rule '{rule}' for the user named '{shown_name}': {reason}")
+            user.apply(&rule, ground).map_err(|reason| LoadUsersError::Rule {
+                rule: String::from_utf8_lossy(&rule).into_owned(),
+                user: shown_name.clone().into_owned(),
+                reason,
             })?;
         }
         if !user.is_enabled() {

@@ -1,13 +1,10 @@
-//! The state changes of the CLUSTER subcommands, with all reasons for refusal. Errors are error texts without their
-//! code.
+//! The state changes of the CLUSTER subcommands.
 
 use super::node::{Node, NodeFlags, NodeId};
+use super::refusal::ClusterRefusal;
 use super::slot_set::SlotSet;
 use super::state::ClusterState;
 use weft_base::clock::unix_ms;
-
-/// The reason for which a change was refused.
-pub type ClusterRefusal = String;
 
 /// The change that CLUSTER SETSLOT makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +37,12 @@ impl ClusterState {
         let mut named = SlotSet::default();
         for slot in ranges.iter().flat_map(|(first, last)| *first..=*last) {
             match (delete, self.owner(slot)) {
-                (true, None) => return Err(format!("Slot {slot} is already unassigned")),
-                (false, Some(_)) => return Err(format!("Slot {slot} is already busy")),
+                (true, None) => return Err(ClusterRefusal::SlotUnassigned(slot)),
+                (false, Some(_)) => return Err(ClusterRefusal::SlotBusy(slot)),
                 _ => {}
             }
             if !named.set(slot, true) {
-                return Err(format!("Slot {slot} specified multiple times"));
+                return Err(ClusterRefusal::SlotRepeated(slot));
             }
         }
         let myself = self.myself;
@@ -90,17 +87,17 @@ impl ClusterState {
                 self.set_importing(slot, None);
             }
             SlotChange::Migrating(word) => {
-                let node = self.target_primary(word, "I don't know about node ")?;
+                let node = self.target_primary(word, ClusterRefusal::TargetNotKnown)?;
                 log::info!("Migrating slot {slot} to node {}", self.nodes[&node].log_name());
                 self.set_migrating(slot, Some(node));
             }
             SlotChange::Importing(word) => {
-                let node = self.target_primary(word, "I don't know about node ")?;
+                let node = self.target_primary(word, ClusterRefusal::TargetNotKnown)?;
                 log::info!("Importing slot {slot} from node {}", self.nodes[&node].log_name());
                 self.set_importing(slot, Some(node));
             }
             SlotChange::Node(word) => {
-                let node = self.target_primary(word, "Unknown node ")?;
+                let node = self.target_primary(word, ClusterRefusal::UnknownNode)?;
                 self.assign_slot(slot, node, keys);
             }
         }
@@ -114,37 +111,37 @@ impl ClusterState {
     /// The reason for refusal.
     pub fn check_slot_change(&self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
         if self.me().is_replica() {
-            return Err("Please use SETSLOT only with masters.".into());
+            return Err(ClusterRefusal::SetSlotOnReplica);
         }
         let mine = self.owner(slot) == Some(self.myself);
         match change {
             SlotChange::Stable => Ok(()),
-            SlotChange::Migrating(_) if !mine => Err(format!("I'm not the owner of hash slot {slot}")),
-            SlotChange::Importing(_) if mine => Err(format!("I'm already the owner of hash slot {slot}")),
+            SlotChange::Migrating(_) if !mine => Err(ClusterRefusal::SlotNotMine(slot)),
+            SlotChange::Importing(_) if mine => Err(ClusterRefusal::SlotMine(slot)),
             SlotChange::Migrating(word) | SlotChange::Importing(word) => {
-                match self.target_primary(word, "I don't know about node ")? == self.myself {
-                    true => Err("Target node is myself".into()),
+                match self.target_primary(word, ClusterRefusal::TargetNotKnown)? == self.myself {
+                    true => Err(ClusterRefusal::TargetIsMyself),
                     false => Ok(()),
                 }
             }
             SlotChange::Node(word) => {
-                let node = self.target_primary(word, "Unknown node ")?;
+                let node = self.target_primary(word, ClusterRefusal::UnknownNode)?;
                 match mine && node != self.myself && keys > 0 {
-                    true => Err(format!(
-                        "Can't assign hashslot {slot} to a different node while I still hold keys for this hash slot."
-                    )),
+                    true => Err(ClusterRefusal::SlotHasKeys(slot)),
                     false => Ok(()),
                 }
             }
         }
     }
 
-    fn target_primary(&self, word: &[u8], unknown: &str) -> Result<NodeId, ClusterRefusal> {
-        let node = self
-            .node_by_id(word)
-            .ok_or_else(|| format!("{unknown}{}", lossy(word)))?;
+    fn target_primary(
+        &self,
+        word: &[u8],
+        unknown: impl FnOnce(String) -> ClusterRefusal,
+    ) -> Result<NodeId, ClusterRefusal> {
+        let node = self.node_by_id(word).ok_or_else(|| unknown(lossy(word)))?;
         if node.is_replica() {
-            return Err("Target node is not a master".into());
+            return Err(ClusterRefusal::TargetIsReplica);
         }
         Ok(node.id)
     }
@@ -198,17 +195,17 @@ impl ClusterState {
     /// When the node cannot be followed, or this node has slots or keys.
     pub fn replicate(&mut self, word: &[u8], has_keys: bool, now_ms: u64) -> Result<(), ClusterRefusal> {
         let Some(node) = self.node_by_id(word) else {
-            return Err(format!("Unknown node {}", lossy(word)));
+            return Err(ClusterRefusal::UnknownNode(lossy(word)));
         };
         let id = node.id;
         if id == self.myself {
-            return Err("Can't replicate myself".into());
+            return Err(ClusterRefusal::ReplicatesMyself);
         }
         if node.is_replica() {
-            return Err("I can only replicate a master, not a replica.".into());
+            return Err(ClusterRefusal::ReplicatesReplica);
         }
         if self.me().is_primary() && (!self.me().slots.is_empty() || has_keys) {
-            return Err("To set a master the node must be empty and without assigned slots.".into());
+            return Err(ClusterRefusal::NodeNotEmpty);
         }
         if self.me().primary != Some(id) {
             self.set_primary(id, true, true);
@@ -241,12 +238,12 @@ impl ClusterState {
     /// # Errors
     /// When the epoch is invalid, or this node is not new any more.
     pub fn set_config_epoch(&mut self, epoch: i64) -> Result<(), ClusterRefusal> {
-        let epoch = u64::try_from(epoch).map_err(|_| format!("Invalid config epoch specified: {epoch}"))?;
+        let epoch = u64::try_from(epoch).map_err(|_| ClusterRefusal::InvalidEpoch(epoch))?;
         if self.nodes.len() > 1 {
-            return Err("The user can assign a config epoch only when the node does not know any other node.".into());
+            return Err(ClusterRefusal::KnowsOtherNodes);
         }
         if self.me().config_epoch != 0 {
-            return Err("Node config epoch is already non-zero".into());
+            return Err(ClusterRefusal::EpochIsSet);
         }
         self.me_mut().config_epoch = epoch;
         log::info!("configEpoch set to {epoch} via CLUSTER SET-CONFIG-EPOCH");
@@ -265,15 +262,15 @@ impl ClusterState {
             return if gone {
                 Ok(())
             } else {
-                Err(format!("Unknown node {}", lossy(word)))
+                Err(ClusterRefusal::UnknownNode(lossy(word)))
             };
         };
         let id = node.id;
         if id == self.myself {
-            return Err("I tried hard but I can't forget myself...".into());
+            return Err(ClusterRefusal::ForgetsMyself);
         }
         if self.me().is_replica() && self.me().primary == Some(id) {
-            return Err("Can't forget my master!".into());
+            return Err(ClusterRefusal::ForgetsPrimary);
         }
         self.forget(id, self.settings.forget_s, now_ms);
         self.delete_node(id);

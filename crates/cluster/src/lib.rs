@@ -36,6 +36,7 @@ mod open_slots;
 mod ownership;
 mod ping;
 mod receive;
+pub mod refusal;
 mod replicas;
 pub mod settings;
 mod slot_in_migration;

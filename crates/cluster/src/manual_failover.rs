@@ -17,6 +17,7 @@
 use super::election::Election;
 use super::message::{BusMessage, Header, MessageType, switch};
 use super::node::NodeId;
+use super::refusal::ClusterRefusal;
 use super::state::{BusAction, ClusterState};
 
 /// The factor by which the primary pauses writes longer than the failover may take.
@@ -53,16 +54,16 @@ impl ClusterState {
     ///
     /// # Errors
     /// When this node has no primary that can be replaced.
-    pub fn begin_failover(&mut self, manner: FailoverMode, client: &str, now_ms: u64) -> Result<(), String> {
+    pub fn begin_failover(&mut self, manner: FailoverMode, client: &str, now_ms: u64) -> Result<(), ClusterRefusal> {
         if self.me().is_primary() {
-            return Err("You should send CLUSTER FAILOVER to a replica".into());
+            return Err(ClusterRefusal::FailoverOfPrimary);
         }
         let Some(primary) = self.me().primary.and_then(|primary| self.nodes.get(&primary)) else {
-            return Err("I'm a replica but my master is unknown to me".into());
+            return Err(ClusterRefusal::PrimaryUnknown);
         };
         let (failed, link) = (primary.has_failed(), primary.link);
         if manner == FailoverMode::Coordinated && (failed || link.is_none()) {
-            return Err("Master is down or failed, please use CLUSTER FAILOVER FORCE".into());
+            return Err(ClusterRefusal::PrimaryDown);
         }
         self.end_manual_failover();
         self.manual.end_ms = now_ms.saturating_add(self.settings.manual_failover_ms);

@@ -41,7 +41,7 @@ mod tests;
 pub use command_line::{StartAction, program_version};
 pub use file::StartError;
 pub use parameters::{ChangeAction, ParameterFlags, ParameterId, find, id};
-pub use rewrite::RewriteScope;
+pub use rewrite::{ConfigRewriteError, RewriteScope};
 pub use set::{ApplyResult, ParameterFailure, SetError, SetPermissions};
 pub use specials::{ClientClass, OutputBufferLimit, PrimaryAddress, keyspace_events};
 pub use value_error::ValueError;

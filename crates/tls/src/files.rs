@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use pkcs8::EncryptedPrivateKeyInfo;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 
-use weft_base::files::error_text;
+use super::error::PemError;
 use weft_config::{Config, ParameterId, id};
 
 /// The parameters that name files.
@@ -28,9 +28,8 @@ pub fn path(config: &Config, id: ParameterId) -> Option<PathBuf> {
     (!text.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&text)))
 }
 
-fn read_pem_sections(path: &Path) -> Result<Vec<pem::Pem>, String> {
-    let bytes = fs::read(path).map_err(|error| error_text(&error))?;
-    pem::parse_many(bytes).map_err(|error| error.to_string())
+fn read_pem_sections(path: &Path) -> Result<Vec<pem::Pem>, PemError> {
+    Ok(pem::parse_many(fs::read(path)?)?)
 }
 
 fn is_certificate(section: &pem::Pem) -> bool {
@@ -41,14 +40,14 @@ fn is_certificate(section: &pem::Pem) -> bool {
 ///
 /// # Errors
 /// The reason if the file cannot be read or contains no certificate.
-pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let certificates: Vec<CertificateDer<'static>> = read_pem_sections(path)?
         .into_iter()
         .filter(is_certificate)
         .map(|section| section.into_contents().into())
         .collect();
     match certificates.is_empty() {
-        true => Err("it contains no certificate".to_owned()),
+        true => Err(PemError::NoCertificate),
         false => Ok(certificates),
     }
 }
@@ -57,9 +56,9 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, St
 ///
 /// # Errors
 /// The reason if the directory cannot be read.
-pub fn read_certificate_directory(directory: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub fn read_certificate_directory(directory: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let mut all = Vec::new();
-    for entry in fs::read_dir(directory).map_err(|error| error_text(&error))?.flatten() {
+    for entry in fs::read_dir(directory)?.flatten() {
         let path = entry.path();
         if path.is_file()
             && let Ok(certificates) = read_certificates(&path)
@@ -74,7 +73,7 @@ pub fn read_certificate_directory(directory: &Path) -> Result<Vec<CertificateDer
 ///
 /// # Errors
 /// The reason if the file cannot be read or decrypted, or contains no private key.
-pub fn read_private_key(path: &Path, pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+pub fn read_private_key(path: &Path, pass: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
     for section in read_pem_sections(path)? {
         let is_encrypted = section
             .headers()
@@ -84,21 +83,21 @@ pub fn read_private_key(path: &Path, pass: &[u8]) -> Result<PrivateKeyDer<'stati
             "ENCRYPTED PRIVATE KEY" => return decrypt_key(section.contents(), pass),
             "PRIVATE KEY" => return Ok(PrivatePkcs8KeyDer::from(section.into_contents()).into()),
             "RSA PRIVATE KEY" | "EC PRIVATE KEY" if is_encrypted => {
-                return Err("this legacy key encryption is not supported; convert the key to PKCS#8".to_owned());
+                return Err(PemError::LegacyEncryption);
             }
             "RSA PRIVATE KEY" => return Ok(PrivatePkcs1KeyDer::from(section.into_contents()).into()),
             "EC PRIVATE KEY" => return Ok(PrivateSec1KeyDer::from(section.into_contents()).into()),
             _ => {}
         }
     }
-    Err("it contains no private key".to_owned())
+    Err(PemError::NoPrivateKey)
 }
 
-fn decrypt_key(der: &[u8], pass: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    let key = EncryptedPrivateKeyInfo::try_from(der).map_err(|error| error.to_string())?;
+fn decrypt_key(der: &[u8], pass: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
+    let key = EncryptedPrivateKeyInfo::try_from(der).map_err(PemError::EncryptedKey)?;
     let plain = key.decrypt(pass).map_err(|_| match pass.is_empty() {
-        true => "it is encrypted and no password is configured".to_owned(),
-        false => "it cannot be decrypted with this password".to_owned(),
+        true => PemError::NoPassword,
+        false => PemError::WrongPassword,
     })?;
     Ok(PrivatePkcs8KeyDer::from(plain.as_bytes().to_vec()).into())
 }

@@ -26,6 +26,7 @@
 
 pub mod certificate;
 mod ciphers;
+mod error;
 mod files;
 mod layer;
 mod material;
@@ -41,6 +42,7 @@ use rustls::{ClientConnection, ServerConnection};
 use weft_config::{Config, id};
 use weft_os::sync::RwLock;
 
+pub use error::{PemError, TlsError};
 pub use layer::TlsLayer;
 pub use material::{TlsMaterial, UnusableTlsConfig};
 pub use wire::BlockingConnection;
@@ -116,42 +118,42 @@ impl TlsState {
     /// Creates the layer of a client that has connected.
     ///
     /// # Errors
-    /// The reason, for the log.
-    pub fn create_client_layer(&self, config: &Config) -> Result<TlsLayer, String> {
+    /// If TLS is not configured, or rustls refuses the settings.
+    pub fn create_client_layer(&self, config: &Config) -> Result<TlsLayer, TlsError> {
         self.create_server_layer(ClientCertificates::from_config(config))
     }
 
     /// Creates the layer of a cluster node that has connected.
     ///
     /// # Errors
-    /// The reason, for the log.
-    pub fn create_node_layer(&self) -> Result<TlsLayer, String> {
+    /// If TLS is not configured, or rustls refuses the settings.
+    pub fn create_node_layer(&self) -> Result<TlsLayer, TlsError> {
         self.create_server_layer(ClientCertificates::Required)
     }
 
-    fn create_server_layer(&self, policy: ClientCertificates) -> Result<TlsLayer, String> {
-        let material = self.current().ok_or("TLS is not configured")?;
-        let session = ServerConnection::new(material.server_config(policy)).map_err(|error| error.to_string())?;
+    fn create_server_layer(&self, policy: ClientCertificates) -> Result<TlsLayer, TlsError> {
+        let material = self.current().ok_or(TlsError::NotConfigured)?;
+        let session = ServerConnection::new(material.server_config(policy))?;
         Ok(TlsLayer::new(session.into()))
     }
 
     /// Creates a session with `host`, to which this server connects.
     ///
     /// # Errors
-    /// The reason, for the log.
-    pub fn create_client_session(&self, host: &str) -> Result<ClientConnection, String> {
-        let material = self.current().ok_or("TLS is not configured")?;
+    /// If TLS is not configured, or rustls refuses the settings.
+    pub fn create_client_session(&self, host: &str) -> Result<ClientConnection, TlsError> {
+        let material = self.current().ok_or(TlsError::NotConfigured)?;
         // A name that is not a valid host name is not sent to the peer; names are not verified here.
         let nameless = || ServerName::IpAddress(std::net::IpAddr::from([0, 0, 0, 0]).into());
         let name = ServerName::try_from(host.to_owned()).unwrap_or_else(|_| nameless());
-        ClientConnection::new(material.client_config(), name).map_err(|error| error.to_string())
+        Ok(ClientConnection::new(material.client_config(), name)?)
     }
 
     /// Creates the layer of a connection from this server to `host`.
     ///
     /// # Errors
-    /// The reason, for the log.
-    pub fn create_outgoing_layer(&self, host: &str) -> Result<TlsLayer, String> {
+    /// If TLS is not configured, or rustls refuses the settings.
+    pub fn create_outgoing_layer(&self, host: &str) -> Result<TlsLayer, TlsError> {
         self.create_client_session(host)
             .map(|session| TlsLayer::new(session.into()))
     }

@@ -1,5 +1,6 @@
 //! The TLS material: certificates, keys, authorities, versions and ciphers of one state of the configuration.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,8 @@ use weft_base::files::error_text;
 use weft_config::{Config, ParameterId, id};
 
 /// The error that the TLS configuration is not usable; the reason has been logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the TLS configuration is not usable")]
 pub struct UnusableTlsConfig;
 
 /// The figures for INFO.
@@ -62,7 +64,7 @@ fn text_parameter(config: &Config, id: ParameterId) -> String {
 }
 
 /// Returns a function for `map_err` that logs the error.
-fn log_error(what: String) -> impl FnOnce(String) -> UnusableTlsConfig {
+fn log_error<Reason: Display>(what: String) -> impl FnOnce(Reason) -> UnusableTlsConfig {
     move |reason| {
         log::warn!("{what}: {reason}");
         UnusableTlsConfig
@@ -217,7 +219,6 @@ impl SharedTlsConfig {
                     .with_client_cert_verifier(verifier)
                     .with_single_cert(pair.chain.clone(), pair.key.clone_key())
             })
-            .map_err(|error| error.to_string())
             .map_err(log_error("Failed to configure TLS".to_owned()))?;
         server.ignore_client_order = config.boolean(id::TLS_PREFER_SERVER_CIPHERS);
         // Each policy has its own session cache: a session that began without a certificate must not be resumed where
@@ -243,7 +244,6 @@ impl SharedTlsConfig {
                     .with_client_auth_cert(pair.chain.clone(), pair.key.clone_key())
             })
             .map(Arc::new)
-            .map_err(|error| error.to_string())
             .map_err(log_error("Failed to configure TLS".to_owned()))
     }
 }

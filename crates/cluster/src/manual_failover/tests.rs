@@ -70,13 +70,13 @@ fn only_a_replica_may_request_a_manual_failover() {
     let mut net = SimulatedCluster::with_replicas(3, &[0]);
     let now_ms = net.now_ms;
     let refusal = net.nodes[0].begin_failover(FailoverMode::Coordinated, "", now_ms);
-    assert_eq!(refusal, Err("You should send CLUSTER FAILOVER to a replica".into()));
+    assert_eq!(refusal, Err(ClusterRefusal::FailoverOfPrimary));
     net.unreachable.push(0);
     net.rounds(14);
     net.nodes[3].settings.replica_no_failover = true;
     net.rounds(15);
     let refusal = net.nodes[3].begin_failover(FailoverMode::Coordinated, "", net.now_ms);
-    assert!(refusal.is_err_and(|text| text.starts_with("Master is down or failed")));
+    assert!(refusal == Err(ClusterRefusal::PrimaryDown));
     let stranger = net.nodes[1].myself;
     net.nodes[2].pause_for_replica(stranger, net.now_ms);
     assert!(

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::changes::SlotChange;
+use crate::refusal::ClusterRefusal;
 
 fn single_node_state() -> ClusterState {
     let settings = ClusterSettings {
@@ -26,10 +27,10 @@ fn slots_are_added_and_deleted_all_or_none() {
     assert_eq!(state.change_slots(&[(0, 5), (9, 9)], false), Ok(()));
     assert_eq!(state.me().slots.ranges(), [(0, 5), (9, 9)]);
     let busy = state.change_slots(&[(100, 101), (5, 5)], false);
-    assert_eq!(busy, Err("Slot 5 is already busy".into()));
+    assert_eq!(busy, Err(ClusterRefusal::SlotBusy(5)));
     assert_eq!(state.owner(100), None, "nothing has changed");
     let twice = state.change_slots(&[(0, 1), (1, 2)], true);
-    assert_eq!(twice, Err("Slot 1 specified multiple times".into()));
+    assert_eq!(twice, Err(ClusterRefusal::SlotRepeated(1)));
     assert_eq!(state.change_slots(&[(0, 1)], true), Ok(()));
     assert_eq!(state.me().slots.len(), 5);
 }

@@ -81,6 +81,11 @@ const LONG_COMMAND_DECAY_MS: isize = 60_000;
 /// The index of the arena of long commands; unset before the first one, `None` if the allocator cannot create it.
 static LONG_COMMAND_ARENA: OnceLock<Option<u32>> = OnceLock::new();
 
+/// The allocator refuses a request.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct AllocatorError(tikv_jemalloc_ctl::Error);
+
 /// Makes this thread allocate from an arena that only the callers of this function share.
 ///
 /// The arena is for threads that allocate hundreds of megabytes, free them, and soon allocate them again. In the other
@@ -91,7 +96,7 @@ static LONG_COMMAND_ARENA: OnceLock<Option<u32>> = OnceLock::new();
 ///
 /// # Errors
 /// The allocator's reason. The thread then allocates from the common arenas.
-pub fn use_long_command_arena() -> Result<(), String> {
+pub fn use_long_command_arena() -> Result<(), AllocatorError> {
     let create = || -> Result<u32, tikv_jemalloc_ctl::Error> {
         let arena: u32 = b"arenas.create\0"[..].name().read()?;
         let name = |setting: &str| format!("arena.{arena}.{setting}\0");
@@ -107,7 +112,7 @@ pub fn use_long_command_arena() -> Result<(), String> {
         (None, Some(error)) => Err(error),
         (None, None) => Ok(()),
     }
-    .map_err(|error| error.to_string())
+    .map_err(AllocatorError)
 }
 
 /// Returns the number of allocations from the arena of long commands, at the last epoch.
@@ -156,7 +161,7 @@ fn arena_figures(arena: u32) -> Option<ArenaFigures> {
 ///
 /// # Errors
 /// The allocator's reason.
-pub fn purge() -> Result<(), String> {
+pub fn purge() -> Result<(), AllocatorError> {
     purge_common_arenas()?;
     purge_long_command_arena()
 }
@@ -165,8 +170,8 @@ pub fn purge() -> Result<(), String> {
 ///
 /// # Errors
 /// The allocator's reason.
-pub fn purge_common_arenas() -> Result<(), String> {
-    let arenas = tikv_jemalloc_ctl::arenas::narenas::read().map_err(|error| error.to_string())?;
+pub fn purge_common_arenas() -> Result<(), AllocatorError> {
+    let arenas = tikv_jemalloc_ctl::arenas::narenas::read().map_err(AllocatorError)?;
     let long = LONG_COMMAND_ARENA.get().copied().flatten();
     (0..arenas)
         .filter(|arena| Some(*arena) != long)
@@ -177,7 +182,7 @@ pub fn purge_common_arenas() -> Result<(), String> {
 ///
 /// # Errors
 /// The allocator's reason.
-pub fn purge_long_command_arena() -> Result<(), String> {
+pub fn purge_long_command_arena() -> Result<(), AllocatorError> {
     LONG_COMMAND_ARENA.get().copied().flatten().map_or(Ok(()), purge_arena)
 }
 
@@ -185,18 +190,18 @@ pub fn purge_long_command_arena() -> Result<(), String> {
 ///
 /// # Errors
 /// The allocator's reason.
-pub fn purge_arrays() -> Result<(), String> {
+pub fn purge_arrays() -> Result<(), AllocatorError> {
     weft_table::arrays::arena().map_or(Ok(()), purge_arena)
 }
 
-fn purge_arena(arena: u32) -> Result<(), String> {
+fn purge_arena(arena: u32) -> Result<(), AllocatorError> {
     for kind in ["dirty", "muzzy"] {
         let name = format!("arena.{arena}.{kind}_decay_ms\0");
         let name = name.as_bytes().name();
         // A decay time of zero returns the pages that are free now. Arenas that were never used refuse the change.
         let kept: Result<isize, _> = name.update(0);
         if let Ok(decay_ms) = kept {
-            name.write(decay_ms).map_err(|error| error.to_string())?;
+            name.write(decay_ms).map_err(AllocatorError)?;
         }
     }
     Ok(())

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use crate::observability::memory::{self, AllocatorFigures};
+use crate::observability::memory::{self, AllocatorError, AllocatorFigures};
 use weft_os::time::Instant;
 
 /// The interval between two checks.
@@ -98,7 +98,7 @@ impl Reclaim {
     ///
     /// # Errors
     /// The allocator's reason.
-    pub fn purge(self) -> Result<(), String> {
+    pub fn purge(self) -> Result<(), AllocatorError> {
         match self {
             Reclaim::Arrays => memory::purge_arrays(),
             Reclaim::LongCommands => memory::purge_long_command_arena(),

@@ -36,7 +36,7 @@ use weft_cluster::{Cluster, LockedState};
 use weft_config::id;
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_os::time::Instant;
-use weft_tls::{TlsLayer, TlsState};
+use weft_tls::{TlsError, TlsLayer, TlsState};
 
 /// The interval between two rounds.
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);
@@ -203,7 +203,7 @@ impl ClusterBus {
 
     /// Returns the TLS layer of a new link, or `None` if the bus does not use TLS. Logs the reason if the layer cannot
     /// be created.
-    fn tls(&self, make: impl FnOnce(&TlsState) -> Result<TlsLayer, String>) -> Result<Option<TlsLayer>, ()> {
+    fn tls(&self, make: impl FnOnce(&TlsState) -> Result<TlsLayer, TlsError>) -> Result<Option<TlsLayer>, ()> {
         if !self.server.config.boolean(id::TLS_CLUSTER) {
             return Ok(None);
         }

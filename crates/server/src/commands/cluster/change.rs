@@ -17,14 +17,46 @@ use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::state::{Message, QueryOrigin, Server};
 use weft_cluster::Cluster;
-use weft_cluster::changes::{ClusterRefusal, SlotChange};
+use weft_cluster::changes::SlotChange;
 use weft_cluster::manual_failover::FailoverMode;
+use weft_cluster::refusal::ClusterRefusal;
 use weft_cluster::state::ClusterState;
+
+/// The reason for which a subcommand is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum ChangeRefusal {
+    /// The cluster state refuses the change.
+    #[error(transparent)]
+    State(#[from] ClusterRefusal),
+    /// This node has keys.
+    #[error("DB must be empty to perform CLUSTER FLUSHSLOTS.")]
+    FlushSlotsWithKeys,
+    /// This primary has keys.
+    #[error("CLUSTER RESET can't be called with master nodes containing keys")]
+    ResetWithKeys,
+    /// MEET names an address that is none.
+    #[error("Invalid node address specified: {ip}:{port}")]
+    InvalidAddress {
+        /// The IP address as the client wrote it.
+        ip: String,
+        /// The port as the client wrote it.
+        port: String,
+    },
+    /// Nothing follows the word TIMEOUT.
+    #[error("Missing timeout value")]
+    MissingTimeout,
+    /// The timeout is not a number.
+    #[error("timeout is not an integer or out of range")]
+    InvalidTimeout,
+    /// The timeout is negative.
+    #[error("timeout is negative")]
+    NegativeTimeout,
+}
 
 /// Makes a change in the background and answers with OK, or with why not.
 fn change_cluster(
     ctx: &mut Context<'_, '_>,
-    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> Result<(), ClusterRefusal> + Send + 'static,
+    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> Result<(), ChangeRefusal> + Send + 'static,
 ) -> CommandResult {
     change_cluster_with_reply(ctx, |state, keys| change(state, keys).map(|()| "OK".to_owned()))
 }
@@ -32,7 +64,7 @@ fn change_cluster(
 /// Like [`change`], with a reply of its own.
 fn change_cluster_with_reply(
     ctx: &mut Context<'_, '_>,
-    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> Result<String, ClusterRefusal> + Send + 'static,
+    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> Result<String, ChangeRefusal> + Send + 'static,
 ) -> CommandResult {
     require_cluster(ctx)?;
     ctx.reply_from_background(move |server, seat| {
@@ -42,7 +74,7 @@ fn change_cluster_with_reply(
         let result = topology::change_state(server, cluster, seat, change);
         build_reply(Protocol::Resp2, |reply| match &result {
             Ok(text) => reply.simple(text),
-            Err(refusal) => reply.error_bytes(&[b"ERR ", refusal.as_bytes()].concat()),
+            Err(refusal) => reply.error_bytes(format!("ERR {refusal}").as_bytes()),
         })
     });
     Ok(())
@@ -51,7 +83,7 @@ fn change_cluster_with_reply(
 // ---- slots ------------------------------------------------------------------------------------------------
 
 fn change_slots(ctx: &mut Context<'_, '_>, ranges: Vec<(u16, u16)>, delete: bool) -> CommandResult {
-    change_cluster(ctx, move |state, _| state.change_slots(&ranges, delete))
+    change_cluster(ctx, move |state, _| Ok(state.change_slots(&ranges, delete)?))
 }
 
 fn parse_slots(ctx: &Context<'_, '_>) -> Result<Vec<(u16, u16)>, CommandError> {
@@ -105,7 +137,7 @@ pub(super) fn flush_slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     let counts = ctx.server.clone();
     change_cluster(ctx, move |state, _| {
         if counts.keyspace.counts.keys(0) > 0 {
-            return Err("DB must be empty to perform CLUSTER FLUSHSLOTS.".into());
+            return Err(ChangeRefusal::FlushSlotsWithKeys);
         }
         let myself = state.myself;
         state.delete_slots_of(myself);
@@ -131,7 +163,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     let timeout = parse_timeout(ctx, options);
     if ctx.client.flags.contains(ClientFlags::PRIMARY) {
         return change_cluster(ctx, move |state, keys| {
-            state.apply_propagated_slot_change(slot, &slot_change, keys.count_in_slot(slot))
+            Ok(state.apply_propagated_slot_change(slot, &slot_change, keys.count_in_slot(slot))?)
         });
     }
     let words: Vec<Vec<u8>> = (0..ctx.argc()).map(|index| ctx.arg(index).to_vec()).collect();
@@ -144,7 +176,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !ctx.may_block {
         // In a transaction or a script the reply is awaited in place.
         ctx.reply_from_background(move |server, seat| match set_slot.check_request(server, seat) {
-            Err(error) => error_bytes(&error),
+            Err(refusal) => refusal_bytes(&refusal),
             Ok(patience) => {
                 let known = topology::propagate_and_wait(server, seat, &set_slot.arguments(), patience);
                 set_slot.apply_and_reply(server, seat, known)
@@ -157,7 +189,9 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         Box::new(move |server, seat| {
             let patience = match set_slot.check_request(server, seat) {
                 Ok(patience) => patience,
-                Err(error) => return send_delayed_reply(server, seat, (origin, command), error_bytes(&error)),
+                Err(refusal) => {
+                    return send_delayed_reply(server, seat, (origin, command), refusal_bytes(&refusal));
+                }
             };
             let words = set_slot.arguments.clone();
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -178,7 +212,7 @@ struct SetSlotRequest {
     change: SlotChange,
     /// The words that the client sent.
     arguments: Vec<Vec<u8>>,
-    timeout: Result<Duration, ClusterRefusal>,
+    timeout: Result<Duration, ChangeRefusal>,
 }
 
 impl SetSlotRequest {
@@ -187,14 +221,13 @@ impl SetSlotRequest {
     }
 
     /// Checks the order. Returns the time that replicas may take.
-    fn check_request(&self, server: &Arc<Server>, seat: &mut Seat) -> Result<Duration, String> {
+    fn check_request(&self, server: &Arc<Server>, seat: &mut Seat) -> Result<Duration, ChangeRefusal> {
         let SetSlotRequest { slot, change, .. } = self;
-        let checked = topology::change_state(server, cluster_of_server(server), seat, |state, keys| {
+        topology::change_state(server, cluster_of_server(server), seat, |state, keys| {
             state.check_slot_change(*slot, change, keys.count_in_slot(*slot))?;
             // The words about the timeout are looked at last, when all else is right.
             self.timeout.clone()
-        });
-        checked.map_err(|refusal| format!("ERR {refusal}"))
+        })
     }
 
     /// Carries it out, if the replicas know of it; returns the reply.
@@ -208,7 +241,7 @@ impl SetSlotRequest {
         });
         match result {
             Ok(()) => build_reply(Protocol::Resp2, |reply| reply.ok()),
-            Err(refusal) => error_bytes(&format!("ERR {refusal}")),
+            Err(refusal) => refusal_bytes(&refusal.into()),
         }
     }
 }
@@ -222,6 +255,10 @@ fn cluster_of_server(server: &Server) -> &Cluster {
 
 fn error_bytes(error: &str) -> Vec<u8> {
     build_reply(Protocol::Resp2, |reply| reply.error(error))
+}
+
+fn refusal_bytes(refusal: &ChangeRefusal) -> Vec<u8> {
+    error_bytes(&format!("ERR {refusal}"))
 }
 
 /// Answers a client that waits for the end of a command which counts as done already; an error is added to its figures.
@@ -252,18 +289,18 @@ const NOT_ACKNOWLEDGED: &str = "NOREPLICAS Not enough good replicas to write.";
 const DEFAULT_ACK_TIMEOUT: Duration = Duration::from_millis(2000);
 
 /// TIMEOUT is for replicas to acknowledge; words that are no options are passed over, as in Valkey.
-fn parse_timeout(ctx: &Context<'_, '_>, from: usize) -> Result<Duration, ClusterRefusal> {
+fn parse_timeout(ctx: &Context<'_, '_>, from: usize) -> Result<Duration, ChangeRefusal> {
     let mut patience = DEFAULT_ACK_TIMEOUT;
     for index in from..ctx.argc() {
         if !ctx.arg(index).eq_ignore_ascii_case(b"timeout") {
             continue;
         }
         if index + 1 >= ctx.argc() {
-            return Err("Missing timeout value".into());
+            return Err(ChangeRefusal::MissingTimeout);
         }
         patience = match parse_i64(ctx.arg(index + 1)) {
-            None => return Err("timeout is not an integer or out of range".into()),
-            Some(timeout) if timeout < 0 => return Err("timeout is negative".into()),
+            None => return Err(ChangeRefusal::InvalidTimeout),
+            Some(timeout) if timeout < 0 => return Err(ChangeRefusal::NegativeTimeout),
             Some(0) => DEFAULT_ACK_TIMEOUT,
             Some(timeout_ms) => Duration::from_millis(timeout_ms as u64),
         };
@@ -283,7 +320,7 @@ pub(super) fn bump_epoch(ctx: &mut Context<'_, '_>) -> CommandResult {
 pub(super) fn set_config_epoch(ctx: &mut Context<'_, '_>) -> CommandResult {
     require_cluster(ctx)?;
     let epoch = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
-    change_cluster(ctx, move |state, _| state.set_config_epoch(epoch))
+    change_cluster(ctx, move |state, _| Ok(state.set_config_epoch(epoch)?))
 }
 
 pub(super) fn save_config(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -318,13 +355,13 @@ pub(super) fn meet(ctx: &mut Context<'_, '_>) -> CommandResult {
     let shown = String::from_utf8_lossy(ctx.arg(3)).into_owned();
     change_cluster(ctx, move |state, _| match state.meet(&word, port, bus_port, now_ms) {
         true => Ok(()),
-        false => Err(format!("Invalid node address specified: {word}:{shown}")),
+        false => Err(ChangeRefusal::InvalidAddress { ip: word, port: shown }),
     })
 }
 
 pub(super) fn forget(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (word, now_ms) = (ctx.arg(2).to_vec(), ctx.now_ms);
-    change_cluster(ctx, move |state, _| state.forget_node(&word, now_ms))
+    change_cluster(ctx, move |state, _| Ok(state.forget_node(&word, now_ms)?))
 }
 
 pub(super) fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -341,7 +378,7 @@ pub(super) fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
     let client = describe_client(ctx);
     change_cluster(ctx, move |state, keys| {
         if state.me().is_primary() && server.keyspace.counts.keys(db) > 0 {
-            return Err("CLUSTER RESET can't be called with master nodes containing keys".into());
+            return Err(ChangeRefusal::ResetWithKeys);
         }
         log::notice!("Cluster reset (user request from '{client}').");
         if state.me().is_replica() {
@@ -376,7 +413,7 @@ pub(super) fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     change_cluster(ctx, move |state, _| {
         let counts = &server.keyspace.counts;
         let has_keys = (0..counts.databases()).any(|db| counts.keys(db) > 0);
-        state.replicate(&word, has_keys, now_ms)
+        Ok(state.replicate(&word, has_keys, now_ms)?)
     })
 }
 
@@ -394,14 +431,14 @@ pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => return Err(CommandError::SYNTAX),
     };
     let (client, now_ms) = (describe_client(ctx), ctx.now_ms);
-    change_cluster(ctx, move |state, _| state.begin_failover(manner, &client, now_ms))
+    change_cluster(ctx, move |state, _| Ok(state.begin_failover(manner, &client, now_ms)?))
 }
 
 /// Handles the request of a primary that is about to end, so that one of its replicas takes over.
 fn take_over_for_shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (word, now_ms) = (ctx.arg(4).to_vec(), ctx.now_ms);
     change_cluster(ctx, move |state, _| match state.node_by_id(&word) {
-        Some(node) if node.id == state.myself => state.begin_failover(FailoverMode::Force, "my primary", now_ms),
+        Some(node) if node.id == state.myself => Ok(state.begin_failover(FailoverMode::Force, "my primary", now_ms)?),
         _ => Ok(()),
     })
 }

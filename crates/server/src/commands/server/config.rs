@@ -6,7 +6,7 @@ use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::runtime::config_changes::apply;
 use crate::state::Server;
-use weft_config::{ParameterId, RewriteScope, SetError, SetPermissions, id};
+use weft_config::{ConfigRewriteError, ParameterId, RewriteScope, SetError, SetPermissions, id};
 use weft_os::atomic::Ordering;
 
 /// The subcommands.
@@ -92,16 +92,16 @@ fn rewrite_with_scope(ctx: &mut Context<'_, '_>, scope: RewriteScope, error_pref
         let result = rewrite_file(server, scope);
         build_reply(protocol, |reply| match result {
             Ok(()) => reply.ok(),
-            Err(text) => reply.error(&format!("ERR {error_prefix}{text}")),
+            Err(error) => reply.error(&format!("ERR {error_prefix}{error}")),
         })
     })
 }
 
-fn rewrite_file(server: &Server, scope: RewriteScope) -> Result<(), String> {
+fn rewrite_file(server: &Server, scope: RewriteScope) -> Result<(), ConfigRewriteError> {
     let result = server.config.rewrite(&server.acl.describe_users(), scope);
     match &result {
         Ok(()) => log::notice!("CONFIG REWRITE executed with success."),
-        Err(text) => log::warning!("CONFIG REWRITE failed: {text}"),
+        Err(error) => log::warning!("CONFIG REWRITE failed: {error}"),
     }
     result
 }

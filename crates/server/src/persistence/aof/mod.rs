@@ -95,7 +95,7 @@ impl AofLocation {
     fn try_store(&self, manifest: &mut Manifest) -> Result<(), ManifestStoreError> {
         let stored = manifest.store(&self.directory, &self.filename);
         if let Err(error) = &stored {
-            log::warning!("{}", error.reason);
+            log::warning!("{error}");
         }
         stored
     }

@@ -124,7 +124,7 @@ fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError
             let name = manifest.begin_increment(&place.filename);
             let file = open_fresh(&name)?;
             if let Err(error) = place.try_store(&mut manifest) {
-                if error.is_replaced {
+                if error.is_replaced() {
                     // The log stays in the previous increment. If this store fails too, a start skips the empty
                     // increment.
                     files.manifest.mark_changed();
@@ -334,7 +334,7 @@ fn rename_files(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
     }
     manifest.retire_increments(phase != AofState::Off);
     if let Err(error) = place.try_store(&mut manifest) {
-        if error.is_replaced {
+        if error.is_replaced() {
             // After a power failure either manifest may be in the directory, so the files of both stay.
             files.manifest = manifest;
         } else {

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use weft_resp::quote::split_arguments;
 
@@ -225,66 +225,102 @@ impl Manifest {
     /// Writes the manifest to its directory and syncs it, if it has changed.
     ///
     /// # Errors
-    /// The failed step. [`ManifestStoreError::is_replaced`] is `true` if the directory contains the new manifest
+    /// The failed step. [`ManifestStoreError::is_replaced`] returns `true` if the directory contains the new manifest
     /// nevertheless.
     pub fn store(&mut self, directory: &Path, filename: &str) -> Result<(), ManifestStoreError> {
         if !self.changed {
             return Ok(());
         }
-        let replace = |reason| ManifestStoreError {
-            reason,
-            is_replaced: false,
-        };
-        self.replace_file(directory, filename).map_err(replace)?;
+        self.replace_file(directory, filename)?;
         sync_directory(directory).map_err(|error| {
             let path = directory.join(file_name(filename));
-            let reason = error_text(&error);
-            ManifestStoreError {
-                reason: format!("Fail to fsync AOF directory {}: {reason}.", path.display()),
-                is_replaced: true,
-            }
+            ManifestStoreError::SyncDirectory { path, error }
         })?;
         self.changed = false;
         Ok(())
     }
 
     /// Replaces the manifest in a directory.
-    fn replace_file(&self, directory: &Path, filename: &str) -> Result<(), String> {
+    fn replace_file(&self, directory: &Path, filename: &str) -> Result<(), ManifestStoreError> {
         let name = file_name(filename);
         let temporary_name = format!("temp-{name}");
         let temporary = directory.join(&temporary_name);
-        let mut file = File::create(&temporary).map_err(|error| {
-            format!(
-                "Can't open the AOF manifest file {temporary_name}: {}",
-                error_text(&error)
-            )
-        })?;
-        file.write_all(&self.to_bytes()).map_err(|error| {
-            let reason = error_text(&error);
-            format!("Error trying to write the temporary AOF manifest file {temporary_name}: {reason}")
-        })?;
-        file.sync_all().map_err(|error| {
-            format!(
-                "Fail to fsync the temp AOF file {temporary_name}: {}.",
-                error_text(&error)
-            )
-        })?;
-        std::fs::rename(&temporary, directory.join(&name)).map_err(|error| {
-            let reason = error_text(&error);
-            format!("Error trying to rename the temporary AOF manifest file {temporary_name} into {name}: {reason}")
-        })?;
-        Ok(())
+        let step = |failed: fn(String, io::Error) -> ManifestStoreError| {
+            let name = temporary_name.clone();
+            move |error| failed(name, error)
+        };
+        let mut file =
+            File::create(&temporary).map_err(step(|name, error| ManifestStoreError::Open { name, error }))?;
+        let text = self.to_bytes();
+        debug_assert!(
+            Manifest::parse(&text).is_ok_and(|read| read.files().eq(self.files()) && read.history == self.history),
+            "a stored manifest can be read again"
+        );
+        file.write_all(&text)
+            .map_err(step(|name, error| ManifestStoreError::Write { name, error }))?;
+        file.sync_all()
+            .map_err(step(|name, error| ManifestStoreError::Sync { name, error }))?;
+        std::fs::rename(&temporary, directory.join(&name)).map_err(|error| ManifestStoreError::Rename {
+            temporary: temporary_name,
+            name,
+            error,
+        })
     }
 }
 
-/// The reason why a manifest is not safely on the disk.
-#[derive(Debug)]
-pub struct ManifestStoreError {
-    /// The error text for the log.
-    pub reason: String,
-    /// `true` if the directory contains the new manifest nevertheless. After a power failure it may contain the old one
-    /// again. So neither the files of the old one nor those of the new one may be removed.
-    pub is_replaced: bool,
+/// The reason why a manifest is not safely on the disk: the step that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestStoreError {
+    /// Creating the temporary file.
+    #[error("Can't open the AOF manifest file {name}: {}", error_text(.error))]
+    Open {
+        /// The name of the temporary file.
+        name: String,
+        /// The cause.
+        error: io::Error,
+    },
+    /// Writing the temporary file.
+    #[error("Error trying to write the temporary AOF manifest file {name}: {}", error_text(.error))]
+    Write {
+        /// The name of the temporary file.
+        name: String,
+        /// The cause.
+        error: io::Error,
+    },
+    /// Syncing the temporary file to the disk.
+    #[error("Fail to fsync the temp AOF file {name}: {}.", error_text(.error))]
+    Sync {
+        /// The name of the temporary file.
+        name: String,
+        /// The cause.
+        error: io::Error,
+    },
+    /// Renaming the temporary file.
+    #[error("Error trying to rename the temporary AOF manifest file {temporary} into {name}: {}", error_text(.error))]
+    Rename {
+        /// The name of the temporary file.
+        temporary: String,
+        /// The name of the manifest.
+        name: String,
+        /// The cause.
+        error: io::Error,
+    },
+    /// Syncing the directory to the disk.
+    #[error("Fail to fsync AOF directory {}: {}.", .path.display(), error_text(.error))]
+    SyncDirectory {
+        /// The path of the manifest.
+        path: PathBuf,
+        /// The cause.
+        error: io::Error,
+    },
+}
+
+impl ManifestStoreError {
+    /// Returns `true` if the directory contains the new manifest nevertheless. After a power failure it may contain the
+    /// old one again. So neither the files of the old one nor those of the new one may be removed.
+    pub const fn is_replaced(&self) -> bool {
+        matches!(self, ManifestStoreError::SyncDirectory { .. })
+    }
 }
 
 /// The name of the manifest of an append-only file.

@@ -55,11 +55,14 @@ const TLS_CHUNK_BYTES: usize = 256 * 1024;
 const FILE_CHUNK_BYTES: usize = 256 * 1024;
 
 /// The reason why no dump was begun.
+#[derive(Debug, thiserror::Error)]
 pub enum BeginDumpError {
     /// Another snapshot is being written.
+    #[error("another snapshot is being written")]
     Busy,
-    /// Another error.
-    Failed(String),
+    /// The operating system or the keyspace lacks a resource, such as a thread.
+    #[error(transparent)]
+    Failed(#[from] io::Error),
 }
 
 /// A handle of a replica's socket.
@@ -431,7 +434,7 @@ pub fn begin(
             server.replication.links_sleep_until_ms.store(0, Ordering::Relaxed);
             Err(match refused {
                 SnapshotRefusal::Busy(_) => BeginDumpError::Busy,
-                SnapshotRefusal::System(error) => BeginDumpError::Failed(error.to_string()),
+                SnapshotRefusal::System(error) => BeginDumpError::Failed(error),
             })
         }
     }
@@ -582,7 +585,6 @@ fn send_functions(
             });
     };
     let spawned = weft_os::thread::Builder::new().name("weft-snap-out".into()).spawn(send);
-    spawned
-        .map(|_| ())
-        .map_err(|error| BeginDumpError::Failed(error.to_string()))
+    spawned?;
+    Ok(())
 }

@@ -60,7 +60,7 @@ fn is_no_data_yet(error: &std::io::Error) -> bool {
 }
 
 /// Creates the failure of a connection that breaks before it is established.
-fn connection_failure(reason: String) -> LinkFailure {
+fn connection_failure(reason: impl Display) -> LinkFailure {
     LinkFailure::Other(format!("Error condition on socket for SYNC: {reason}"))
 }
 
@@ -109,12 +109,12 @@ impl PrimaryLink {
         let deadline = Instant::now() + patience;
         let timeout = Some(EPOCH_CHECK_INTERVAL);
         let set = self.wire.socket().set_read_timeout(timeout);
-        set.map_err(|error| connection_failure(error.to_string()))?;
+        set.map_err(|error| connection_failure(error))?;
         loop {
             match self.wire.complete_handshake() {
                 Ok(()) => return Ok(()),
                 Err(_) if self.is_over() => return Err(LinkFailure::EpochOver),
-                Err(error) if !is_no_data_yet(&error) => return Err(connection_failure(error.to_string())),
+                Err(error) if !is_no_data_yet(&error) => return Err(connection_failure(error)),
                 Err(_) if Instant::now() >= deadline => {
                     return Err(LinkFailure::Timeout("Timeout connecting to the PRIMARY..."));
                 }

@@ -1,0 +1,45 @@
+//! The reasons for which certificates and keys cannot be read, and connections cannot begin. They are for the log.
+
+use std::io;
+
+use weft_base::files::error_text;
+
+/// The reason for which a TLS session cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The configuration names no certificate.
+    #[error("TLS is not configured")]
+    NotConfigured,
+    /// The settings do not fit together.
+    #[error(transparent)]
+    Settings(#[from] rustls::Error),
+}
+
+/// The reason for which a file or directory with certificates or a key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PemError {
+    /// It cannot be read.
+    #[error("{}", error_text(.0))]
+    Read(#[from] io::Error),
+    /// It is not in PEM format.
+    #[error(transparent)]
+    Format(#[from] pem::PemError),
+    /// It has no section with a certificate.
+    #[error("it contains no certificate")]
+    NoCertificate,
+    /// It has no section with a private key.
+    #[error("it contains no private key")]
+    NoPrivateKey,
+    /// The key is encrypted in the format that OpenSSL used before PKCS#8.
+    #[error("this legacy key encryption is not supported; convert the key to PKCS#8")]
+    LegacyEncryption,
+    /// The encrypted key is malformed.
+    #[error("{0}")]
+    EncryptedKey(pkcs8::Error),
+    /// The key is encrypted.
+    #[error("it is encrypted and no password is configured")]
+    NoPassword,
+    /// The key is encrypted with another password.
+    #[error("it cannot be decrypted with this password")]
+    WrongPassword,
+}
