@@ -20,6 +20,7 @@ pub struct CommandEnd {
 
 /// Appends an error reply and counts it.
 pub fn write_error(thread: &ThreadState, error: &CommandError, out: &mut Vec<u8>) {
+    debug_assert!(!error.0.is_empty(), "an error reply has a text");
     error.append_to(out);
     thread.server.stats.metrics.add(thread.seat, Counter::ErrorReplies, 1);
     thread.server.stats.errors.count(error.code());

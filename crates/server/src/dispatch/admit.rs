@@ -2,7 +2,7 @@
 
 use weft_resp::{Args, Protocol};
 
-use crate::commands::context::Binding;
+use crate::commands::context::{Binding, HandlerMode};
 use crate::commands::error::{CommandError, c_string_prefix, printable_name};
 use crate::commands::permission::{self, CommandPermission};
 use crate::keyspace::key_identity::PlannedKey;
@@ -47,6 +47,11 @@ pub fn admit<'a>(
     command: &'static Command<Binding>,
     (args, keys): (impl Fn() -> Args<'a>, &[PlannedKey]),
 ) -> Admission {
+    debug_assert!(
+        command.handler.is_some() && command.spec.accepts_arg_count(args().len()),
+        "'{}' is admitted with a number of arguments that it accepts",
+        command.full_name
+    );
     let server = &thread.server;
     let flags = command.spec.flags;
     let free = client.login.is_unrestricted(thread.acl_version);
@@ -228,6 +233,10 @@ fn check_replication_state(
     client: &Client,
     command: &'static Command<Binding>,
 ) -> Option<CommandError> {
+    debug_assert!(
+        !thread.standing.is_empty(),
+        "a primary that has its data refuses nothing"
+    );
     if client.flags.intersects(REPLAYING_CLIENTS) {
         return None;
     }
@@ -317,6 +326,13 @@ pub fn admit_script(
     command: &'static Command<Binding>,
     args: Args<'_>,
 ) -> Admission {
+    debug_assert!(
+        command
+            .handler
+            .is_some_and(|binding| binding.mode == HandlerMode::Script),
+        "'{}' runs a script",
+        command.full_name
+    );
     let server = &thread.server;
     match admission {
         Admission::Run if thread.room.is_full && script_flags::is_denied_by_oom(server, command, args) => {

@@ -232,6 +232,7 @@ impl DetachedCommand {
         attempt: &mut CommandAttempt<'_>,
     ) -> JobOutcome {
         let server = thread.server.clone();
+        assert_eq!(thread.seat, seat.index(), "a thread counts in the row of its seat");
         thread.may_leave = false;
         let plan = CommandPlan {
             token: 0,
@@ -259,6 +260,10 @@ impl DetachedCommand {
             None => run_under_leases(&mut thread, seat, &request, keys, &mut connection, attempt),
         };
         finish_batch(&mut thread, seat);
+        assert!(
+            !thread.effects.log_writer.has_pending_ops(),
+            "every op of a command has a sequence number when its leases have ended"
+        );
         for unserved in thread.unserved.drain(..) {
             server.workers[worker].send(Message::ServeWaiters(unserved));
         }
@@ -407,6 +412,10 @@ fn compute_on_snapshot(
     snapshot: &mut KeySnapshot,
     connection: &mut Connection,
 ) -> Option<SnapshotResult> {
+    assert!(
+        thread.effects.changes.is_empty() && thread.effects.dirty == 0 && !thread.effects.log_writer.has_pending_ops(),
+        "a result is computed with an empty record of effects"
+    );
     let hooks = thread.effects.hooks;
     let logged = thread.server.keyspace.hooks.current().intersection(Hooks::LOG);
     thread.effects.hooks = Hooks::ON_SNAPSHOT.union(logged);
@@ -434,6 +443,10 @@ fn compute_on_snapshot(
     let effects = &mut thread.effects;
     effects.hooks = hooks;
     let rewritten = effects.log_writer.take_rewritten();
+    assert!(
+        !effects.log_writer.has_pending_ops(),
+        "what a copy of keys has logged is detached"
+    );
     let draft = SnapshotResult {
         result,
         reply,
@@ -497,6 +510,7 @@ fn apply_snapshot_result(
             }
             continue;
         };
+        debug_assert!(HeldLeases::Many(&mut many).covers(keys), "the leases cover the keys");
         // The recorded time of the command includes its work, not its waits.
         thread.ticks = thread.timer.raw() - draft.ticks;
         let store = |context: &mut Context<'_, '_>| {
@@ -599,6 +613,10 @@ pub(super) fn finish_batch(thread: &mut ThreadState, seat: &mut Seat) {
         free_removed_values(&mut thread.effects, &server);
         thread.collect_ready_keys();
     }
+    assert!(
+        thread.effects.expired.is_empty() && thread.effects.ready.is_empty(),
+        "the keys that a command found expired or made ready are dealt with at its end"
+    );
     thread
         .effects
         .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);

@@ -54,6 +54,10 @@ pub trait BatchConnections {
 /// Runs every plan, in order. A plan is left unexecuted once its connection is no longer ready.
 pub fn run_plans(thread: &mut ThreadState, seat: &mut Seat, plans: &mut Plans, connections: &mut dyn BatchConnections) {
     let mut next = 0;
+    debug_assert!(
+        plans.plans.is_sorted_by_key(|plan| plan.probes_end),
+        "the probes of the plans are in the order of the plans"
+    );
     while next < plans.plans.len() {
         next = run_until_exclusive(thread, seat, plans, connections, next);
         if next < plans.plans.len() {
@@ -119,6 +123,10 @@ fn run_until_exclusive(
         if !is_runnable(connection) {
             continue;
         }
+        debug_assert_eq!(
+            connection.consumed, plan.start,
+            "the requests of a connection run in their order, each once"
+        );
         let RequestKind::Command(command, binding) = plan.kind else {
             reply_invalid_request(thread, plan, &plans.ranges, connection);
             continue;
@@ -168,11 +176,18 @@ fn run_admitted<'p>(
     role: TransactionRole,
     connection: &mut Connection,
 ) -> Outcome {
+    debug_assert!(many.is_empty(), "a command begins without leases");
+    let permissions = (thread.may_leave, thread.may_block);
     let outcome = match role {
         TransactionRole::RunNow => run_leased(thread, pass, request, keys, many, connection),
         TransactionRole::Queued => transaction::queue_if_slot_is_stable(thread, pass, request, keys, connection),
         TransactionRole::Exec { .. } => transaction::exec_leased(thread, pass, request, many, connection),
     };
+    debug_assert_eq!(
+        (thread.may_leave, thread.may_block),
+        permissions,
+        "a transaction or a script restores what it has forbidden its commands"
+    );
     many.clear();
     if !thread.effects.expired.is_empty() {
         // This happens before the next command, because that command may count keys.
@@ -196,6 +211,10 @@ fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     delete_keys_found_expired_in_pass(&server.keyspace, pass, row, thread.now_ms, &mut thread.effects, tell);
     free_removed_values(&mut thread.effects, server);
     thread.collect_ready_keys();
+    debug_assert!(
+        thread.effects.expired.is_empty() && !thread.effects.log_writer.has_pending_ops(),
+        "the keys that a command found expired are deleted, and that is logged, before the next command"
+    );
 }
 
 /// Frees memory for the next command if it is above the limit. Clients get invalidations of evicted keys before that
@@ -252,6 +271,7 @@ fn run_plan_exclusively(
         apply_outcome(plan, connection, outcome);
         return;
     }
+    debug_assert_eq!(thread.seat, seat.index(), "a thread counts in the row of its seat");
     let mut all = seat.exclusive();
     let admitted_by = (thread.acl_version, thread.standing, thread.view_version);
     thread.begin_passage();
@@ -267,6 +287,10 @@ fn run_plan_exclusively(
         server.scripting.running.end_exclusion();
         return;
     }
+    debug_assert_eq!(
+        connection.consumed, plan.start,
+        "the requests of a connection run in their order, each once"
+    );
     thread.ticks = thread.timer.raw();
     let outcome = match TransactionRole::for_command(&connection.client, command) {
         TransactionRole::Exec { .. } => transaction::exec_exclusive(thread, &mut all, &request, connection),
@@ -543,6 +567,10 @@ fn reply_error(thread: &ThreadState, connection: &mut Connection, error: &Comman
 
 /// Records the end of an execution in the connection. Returns the next step that the connection waits for.
 fn apply_outcome(plan: &CommandPlan, connection: &mut Connection, outcome: Outcome) -> Option<NextStep> {
+    debug_assert!(
+        connection.consumed <= plan.start && plan.end <= connection.input.len(),
+        "a request lies in the input behind those that have run"
+    );
     match outcome {
         Outcome::Contended => {
             connection.lease_failures += 1;

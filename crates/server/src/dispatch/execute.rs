@@ -8,8 +8,10 @@ use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::connection::Connection;
 use crate::state::UnservedKeys;
+use weft_command_table::spec::CommandFlags;
 
 use super::accounting::{CommandEnd, record_command, write_error};
+use super::admit::WRITE_FLAGS;
 use super::effects::free_removed_values;
 use super::notifications::{Caller, queue_notifications};
 use super::record::{self, CommandLogThresholds};
@@ -17,10 +19,21 @@ use super::request::{Outcome, Request};
 use super::thread::{LeasedCall, ThreadState};
 use super::{propagate, redirect, serve, slot_stats};
 
+/// The commands without one of these flags change nothing.
+const CHANGING_FLAGS: CommandFlags = WRITE_FLAGS.union(CommandFlags::ADMIN);
+
 /// Frees memory and replies to served clients after the leases of a command have ended. In exclusive mode it runs just
 /// before that mode ends.
 #[inline]
 pub(super) fn apply_effects(thread: &mut ThreadState) {
+    debug_assert!(
+        !thread.effects.log_writer.has_pending_ops(),
+        "every op of a command has a sequence number when its leases end"
+    );
+    debug_assert!(
+        thread.effects.ready.is_empty(),
+        "the clients that wait for the keys of a command are served, or put off, before its leases end"
+    );
     free_removed_values(&mut thread.effects, &thread.server);
     serve::notify_served_clients(thread);
 }
@@ -123,6 +136,10 @@ pub(super) fn run_with_handler<'p>(
         unserved,
     } = end;
     let failed = result.is_err();
+    debug_assert!(
+        connection.output.len() >= length_before,
+        "a handler does not take back the replies of earlier commands"
+    );
     if let Err(error) = result {
         connection.output.truncate(before);
         write_error(thread, &error, &mut connection.output.bytes);
@@ -196,8 +213,14 @@ fn call_handler<'p>(
         held,
         pass,
     };
+    debug_assert!(call.held.covers(keys), "a command runs under the leases of its keys");
     let mut context = frame.context(call, client, output);
     let result = handler(&mut context);
+    debug_assert!(
+        context.keys.effects.dirty == dirty || context.command.spec.flags.intersects(CHANGING_FLAGS),
+        "'{}' is declared as a command that changes nothing",
+        context.command.full_name
+    );
     if context.keys.effects.is_logging() {
         propagate::propagate_call(&mut context.keys, &context.next_step, dirty);
         context.keys.effects.log_writer.end_measured_unit();

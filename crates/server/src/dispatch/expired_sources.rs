@@ -124,9 +124,20 @@ fn lease_expired_for_writing<'p>(
     many: &mut Vec<Lease<'p>>,
     failures: u32,
 ) -> Option<bool> {
+    debug_assert!(
+        expired.iter().all(|index| !keys[*index].is_write),
+        "an expired source is a key that the command only reads"
+    );
     many.clear();
     expired.iter().for_each(|index| keys[*index].is_write = true);
     let leased = lease_slots(pass, keys, &mut thread.order, many, failures);
     expired.iter().for_each(|index| keys[*index].is_write = false);
+    debug_assert!(
+        leased.is_none()
+            || expired
+                .iter()
+                .all(|index| matches!(many.get(keys[*index].lease as usize), Some(Lease::Write(_)))),
+        "the slots of expired sources are held for writing"
+    );
     leased
 }

@@ -93,6 +93,10 @@ fn attempt_leased<'p>(
             outcome
         }
     };
+    debug_assert!(
+        many.is_empty(),
+        "the leases of a command end before its effects are applied"
+    );
     apply_effects(thread);
     outcome
 }
@@ -174,6 +178,11 @@ fn detach_command(
     snapshot: Option<Box<KeySnapshot>>,
     connection: &mut Connection,
 ) -> Outcome {
+    assert!(
+        thread.may_leave,
+        "'{}' leaves a thread that it may not leave",
+        request.command.full_name
+    );
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
     let command = DetachedCommand::new(request, keys, snapshot, connection, run_leased);

@@ -1,7 +1,7 @@
 //! Leases the slots of a command's keys: all, or none.
 
 use crate::keyspace::GatePassage;
-use crate::keyspace::access::Lease;
+use crate::keyspace::access::{HeldLeases, Lease};
 use crate::keyspace::key_identity::PlannedKey;
 
 /// The number of failed attempts after which a writer makes the slot refuse new readers.
@@ -19,6 +19,10 @@ pub(super) fn lease_slots<'p>(
     many: &mut Vec<Lease<'p>>,
     failures: u32,
 ) -> Option<bool> {
+    debug_assert!(
+        many.is_empty(),
+        "a thread that holds leases takes no others in this way"
+    );
     order.clear();
     order.extend(
         keys.iter()
@@ -49,10 +53,15 @@ pub(super) fn lease_slots<'p>(
         for (_, _, index) in &order[at..end] {
             keys[*index as usize].lease = many.len() as u32;
         }
+        debug_assert!(
+            many.last().is_none_or(|last| last.cell() < held.cell()),
+            "leases are taken in the order of their slots, one of each"
+        );
         meets_loans |= held.has_pinned_or_unsaved_values();
         many.push(held);
         at = end;
     }
+    debug_assert!(HeldLeases::Many(many).covers(keys), "all slots of the keys are held");
     Some(meets_loans)
 }
 

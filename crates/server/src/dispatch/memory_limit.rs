@@ -49,6 +49,7 @@ const BUSY_ATTEMPTS: u32 = 4;
 /// The thread holds no lease. Must only be called while there is a limit.
 #[inline]
 pub fn evict_to_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
+    debug_assert!(thread.tunables.max_memory != 0, "memory is limited");
     let room = &thread.room;
     if room.cell.is_some() && room.batch == thread.batches && memory::thread_balance() < room.look_at {
         return;
@@ -180,8 +181,21 @@ fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionP
     };
     let tell =
         &mut |effects: &mut Effects| NotificationSender::new(server, effects, thread.seat).send_recorded_effects(0);
+    debug_assert!(
+        thread.effects.removed.is_empty(),
+        "what earlier commands have removed is freed before a key is evicted"
+    );
     let attempt = thread.room.chooser.evict(policy, &around, &mut thread.effects, tell);
     let freed = removed_bytes(&thread.effects.removed);
+    debug_assert_eq!(
+        attempt == EvictionAttempt::Evicted,
+        !thread.effects.removed.is_empty(),
+        "an evicted key is removed, and no other one"
+    );
+    debug_assert!(
+        !thread.effects.log_writer.has_pending_ops(),
+        "the deletion of an evicted key has a sequence number when the lease ends"
+    );
     if attempt == EvictionAttempt::Evicted {
         free_removed_values(&mut thread.effects, server);
         server.stats.metrics.add(thread.seat, Counter::EvictedKeys, 1);

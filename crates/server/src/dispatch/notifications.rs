@@ -41,6 +41,10 @@ pub(super) fn queue_notifications(ctx: &mut Context<'_, '_>, runs_again: bool, c
     if let Some(line) = shown {
         post.send_monitor_line(line);
     }
+    debug_assert!(
+        ctx.keys.effects.changes.is_empty(),
+        "the recorded changes of a command are sent before its leases end"
+    );
     // This comes last: a read command that updates a cache inside the value (PFCOUNT) keeps the client's copy valid.
     track_read_keys(ctx);
     if caller == Caller::Client && ctx.client.transaction.is_none() && !ctx.command.full_name.starts_with("client|") {

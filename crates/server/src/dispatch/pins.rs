@@ -68,6 +68,11 @@ pub fn changes_pinned_value(
     }
     let mut flags: Vec<KeyFlags> = Vec::with_capacity(keys.len());
     walk_keys(spec, &args, &mut |position: KeyPosition| flags.push(position.flags));
+    assert_eq!(
+        flags.len(),
+        keys.len(),
+        "the plan of a command has the keys that its specification names"
+    );
     let in_place = |flags: &KeyFlags| !flags.is_overwrite() && !flags.is_removal();
     let changed = keys
         .iter()

@@ -167,6 +167,10 @@ impl Planner<'_> {
                 }
             }
         };
+        debug_assert!(
+            connection.consumed <= position && position <= connection.input.len(),
+            "what is planned lies in the input"
+        );
         connection.planned_to = position;
         if planned > 0 {
             plans.tokens.push(token);
@@ -196,6 +200,13 @@ impl Planner<'_> {
         plans: &mut Plans,
         (first_range, start, end): (usize, usize, usize),
     ) {
+        debug_assert!(
+            plans
+                .plans
+                .last()
+                .is_none_or(|last| last.token != token || last.end == start),
+            "the plans of a connection cover its input without a gap"
+        );
         let args = Args::new(&connection.input[start..end], &plans.ranges[first_range..]);
         let first_key = plans.keys.len();
         let kind = match self.lookup_command(token, &connection.input, plans, &args) {

@@ -229,6 +229,10 @@ impl Prefetcher {
                 }),
             };
         }
+        debug_assert!(
+            found <= self.steps.len().saturating_sub(1) * self.block_keys,
+            "a step finds at most one address for each key of its block"
+        );
         for place in &self.targets[..found] {
             place.prefetch();
         }
@@ -245,6 +249,7 @@ fn find_targets(
     targets: &mut [PrefetchTarget],
     mut find: impl FnMut(&SlotTable, &PrefetchProbe) -> PrefetchTarget,
 ) -> usize {
+    debug_assert!(block.len() <= BLOCK_KEYS, "a block has a lease for each key");
     let mut leases: [Option<ReadLease<'_>>; BLOCK_KEYS] = [const { None }; BLOCK_KEYS];
     let mut last_hash = None;
     for (lease, probe) in leases.iter_mut().zip(block) {

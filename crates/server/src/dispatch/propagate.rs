@@ -24,6 +24,7 @@ pub(super) fn propagate_call_to(keys: &mut Keys<'_, '_>, after: &NextStep, dirty
         effects.log_writer.discard_call();
         return;
     }
+    debug_assert!(effects.dirty >= dirty, "changes are not taken back");
     let changed = effects.dirty > dirty;
     let target = effects.hooks.log_target().intersection(targets);
     effects.log_writer.end_call(target, keys.db, changed, keys.args.iter());
@@ -33,6 +34,10 @@ pub(super) fn propagate_call_to(keys: &mut Keys<'_, '_>, after: &NextStep, dirty
 #[cold]
 pub(super) fn commit_unit(effects: &mut Effects) -> u64 {
     effects.log_writer.commit();
+    debug_assert!(
+        !effects.log_writer.has_pending_ops(),
+        "all ops of a unit have one sequence number"
+    );
     effects.log_writer.last_sequence()
 }
 

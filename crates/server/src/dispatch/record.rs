@@ -182,6 +182,7 @@ pub fn record_blocked_command(
     is_served: bool,
 ) {
     let nanoseconds = blocked.nanoseconds + nanoseconds;
+    debug_assert!(blocked.waiter.is_claimed(), "a wait that ends was claimed");
     server
         .stats
         .metrics

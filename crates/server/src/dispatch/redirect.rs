@@ -17,7 +17,7 @@ use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::net::transaction::Transaction;
 use crate::state::Server;
-use weft_base::slots::cluster_slot;
+use weft_base::slots::{SLOTS, cluster_slot};
 use weft_cluster::settings::EndpointType;
 use weft_cluster::view::{ClusterView, RequesterInfo, SlotOwner};
 use weft_command_table::keys;
@@ -201,6 +201,7 @@ fn check_slot_owner(
     endpoint: EndpointType,
 ) -> Result<Option<SlotMigration>, CommandError> {
     let slot = requirement.slot;
+    debug_assert!(usize::from(slot) < SLOTS, "a key has one of the slots");
     let mine = view.is_mine(slot);
     let reads = client.flags.contains(ClientFlags::READONLY);
     // A replica knows the migrations of its primary, so a client that reads from it is redirected as the primary would
@@ -300,6 +301,7 @@ pub fn check_queued_command(
     };
     let mut lease = Lease::Read(pass.read_spinning(first.slot as usize)?);
     let held = HeldLeases::One(&mut lease);
+    debug_assert!(held.covers(planned), "the keys of an admitted command have one slot");
     Some(check_migrating_keys(
         thread,
         view,

@@ -77,6 +77,10 @@ pub fn replay_commands(
             before_multi = valid_up_to;
         }
         player.run_command(all, (command, binding), commands);
+        assert!(
+            before_multi <= valid_up_to && valid_up_to < commands.offset(),
+            "a command lies in the file behind the one before it"
+        );
         valid_up_to = commands.offset();
         delay_load(&server.config);
         if starts && player.command_count.is_multiple_of(COMMANDS_PER_CLOCK_READ) {
@@ -183,6 +187,10 @@ impl ReplayClient {
         }
         connection.output.clear();
         thread.effects.expired.clear();
+        debug_assert!(
+            thread.effects.removed.is_empty() && thread.served.is_empty(),
+            "the effects of a replayed command are applied before the next one"
+        );
     }
 }
 

@@ -94,7 +94,9 @@ impl PrimaryConnection {
     /// Notes how far the stream is.
     fn update_applied_offset(&mut self) {
         if self.connection.client.transaction.is_none() {
-            self.applied_bytes = self.discarded_bytes + self.connection.consumed as u64;
+            let applied = self.discarded_bytes + self.connection.consumed as u64;
+            assert!(applied >= self.applied_bytes, "the stream does not go back");
+            self.applied_bytes = applied;
         }
     }
 }
@@ -102,6 +104,10 @@ impl PrimaryConnection {
 impl PrimaryConnection {
     /// Appends the bytes of the stream from `relayed_bytes` up to `until` to the backlog.
     fn append_to_backlog(&mut self, server: &Server) {
+        assert!(
+            self.applied_bytes >= self.relayed_bytes,
+            "no byte of the stream goes into the backlog before it counts as reached"
+        );
         if self.applied_bytes == self.relayed_bytes {
             return;
         }
@@ -113,14 +119,24 @@ impl PrimaryConnection {
             );
         }
         let kept = (self.applied_bytes - self.relayed_bytes) as usize;
+        assert!(
+            kept <= bytes.len(),
+            "the bytes up to the place that counts as reached are there"
+        );
         // Behind a place in what was cut lies what the next place brings.
-        self.unrelayed_bytes = bytes.split_off(kept.min(bytes.len()));
+        self.unrelayed_bytes = bytes.split_off(kept);
         self.relayed_bytes = self.applied_bytes;
+        self.assert_unrelayed_bytes();
         let repl = &server.replication;
         let most_bytes = server.config.integer(id::REPL_BACKLOG_SIZE);
-        repl.replicas.backlog().append(&bytes, most_bytes);
+        let end = repl.replicas.backlog().append(&bytes, most_bytes);
+        let offset = self.start_offset + self.applied_bytes as i64;
+        assert!(
+            end.is_none_or(|end| end == offset),
+            "the backlog ends at {end:?}, and the data of this replica has the offset {offset}"
+        );
         repl.stream_db.store(self.connection.client.db, Ordering::Relaxed);
-        repl.set_offset(self.start_offset + self.applied_bytes as i64);
+        repl.set_offset(offset);
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
             server.background.wake_primary_thread();
         }
@@ -136,8 +152,18 @@ impl PrimaryConnection {
                 .extend_from_slice(&self.connection.input[from..executed]);
         }
         self.discarded_bytes = end;
+        self.assert_unrelayed_bytes();
         self.connection.discard_consumed();
         executed > 0
+    }
+
+    /// Checks that the bytes that were cut from the input and are not in the backlog are kept.
+    fn assert_unrelayed_bytes(&self) {
+        assert_eq!(
+            self.unrelayed_bytes.len() as u64,
+            self.discarded_bytes.saturating_sub(self.relayed_bytes),
+            "no byte of the stream is lost between the input and the backlog"
+        );
     }
 }
 
@@ -227,6 +253,12 @@ impl ReplicatedStream {
         let offset = server.replication.offset();
         let sequence = self.thread.effects.log_writer.last_sequence().max(self.first_sequence);
         let is_full = self.write_positions.len() == MAX_WRITE_POSITIONS;
+        assert!(
+            self.write_positions
+                .back()
+                .is_none_or(|(last, at)| *last <= sequence && *at <= offset),
+            "a later write of the stream has a later sequence number and offset"
+        );
         match self.write_positions.back_mut() {
             Some(last) if last.0 == sequence => last.1 = offset,
             // With a full list, only the latest offset is kept.

@@ -140,6 +140,10 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         match lease {
             Some(lease) => {
                 self.further_leases.push(lease);
+                debug_assert!(
+                    self.further_leases.len() <= MAX_FURTHER_SLOTS && self.holds_slot(slot),
+                    "a bounded number of further slots is held"
+                );
                 Ok(())
             }
             None => Err(RefusedSlots(vec![kept_slot, slot])),
@@ -177,6 +181,10 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             if !line.matches_kind(kind) {
                 return Ok(());
             }
+            debug_assert!(
+                self.holds_slot(key.slot),
+                "the queues of a key are read under the lease of its slot"
+            );
             let waiter = self
                 .slot_mut(key.slot)
                 .and_then(|(_, slot)| slot.blocked())
@@ -185,6 +193,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             let Some(waiter) = waiter else {
                 return Ok(());
             };
+            debug_assert!(waiter.park_id > behind, "a queue is served in the order of arrival");
             // This server has been demoted since the wait began. A message under way tells the client.
             if waiter.is_claimed() || waiter.demotions != self.context.server.replication.demotions() {
                 self.remove_waiter(&waiter, key);
@@ -238,6 +247,14 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
 
     /// Performs the operation of a claimed waiter.
     fn perform_operation(&mut self, waiter: &Arc<Waiter>, key: &WaitKey) {
+        debug_assert!(waiter.is_claimed(), "a waiter is claimed before it is served");
+        debug_assert!(
+            self.context
+                .served_waiters
+                .iter()
+                .all(|(served, _)| served.park_id != waiter.park_id),
+            "a waiter is served once"
+        );
         let start = Instant::now();
         let mut bytes = Vec::new();
         let mut reply = Reply::new(&mut bytes, waiter.protocol);
@@ -262,6 +279,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
     /// Ends the wait of a claimed waiter that lacks a permission. A client whose user was deleted gets no reply,
     /// because it is about to be disconnected.
     fn refuse_waiter(&mut self, waiter: &Arc<Waiter>, reason: WaiterDenial) {
+        debug_assert!(waiter.is_claimed(), "a waiter is claimed before its wait ends");
         let mut reply = Vec::new();
         let refusal = match reason {
             WaiterDenial::UserDeleted => None,
@@ -340,6 +358,10 @@ pub fn notify_served_clients(thread: &mut ThreadState) {
     if thread.served.is_empty() {
         return;
     }
+    debug_assert!(
+        !thread.effects.log_writer.has_pending_ops(),
+        "a served client learns the sequence number of its operation"
+    );
     for (waiter, served) in thread.served.drain(..) {
         // Only now: the effects for this client have their sequence number.
         waiter.set_served(ServeResult {
@@ -396,6 +418,10 @@ fn attempt_unserved(
     };
     service.effects.hooks = thread.server.keyspace.hooks.current();
     let left = serve_keys(unserved.ready, &mut service);
+    debug_assert!(
+        thread.effects.ready.is_empty(),
+        "the keys that serving makes ready are served, or put off with the others"
+    );
     propagate::commit_unit(&mut thread.effects);
     NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).send_recorded_effects(0);
     left

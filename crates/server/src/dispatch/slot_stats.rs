@@ -151,6 +151,10 @@ pub fn count_command(
     let Some(slot) = slot.filter(|_| is_charged_to_slots(client)) else {
         return;
     };
+    debug_assert!(
+        thread.tunables.slot_stats,
+        "slots are counted for while that is enabled"
+    );
     let ThreadState { server, seat, .. } = thread;
     count_time(server, *seat, slot, command.id as usize, cost.nanoseconds);
     let stats = &server.stats.slots;

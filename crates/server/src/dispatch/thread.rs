@@ -150,7 +150,16 @@ impl ThreadState {
     /// Refreshes the state that does not change within a passage of the gate. Call it at the start of a passage.
     #[inline]
     pub fn begin_passage(&mut self) {
-        self.acl_version = self.server.acl.version();
+        debug_assert!(
+            !self.effects.log_writer.has_pending_ops() && self.served.is_empty(),
+            "a thread enters the gate when the effects of earlier commands are applied"
+        );
+        let acl_version = self.server.acl.version();
+        debug_assert!(
+            acl_version >= self.acl_version,
+            "the version of the users does not go back"
+        );
+        self.acl_version = acl_version;
         self.standing = self.server.replication.state_bits();
         self.refresh_cluster_view();
     }
@@ -189,6 +198,7 @@ impl ThreadState {
         };
         let version = cluster.version();
         if version != self.view_version {
+            debug_assert!(version > self.view_version, "a cluster view is replaced by a later one");
             self.view = Some(cluster.view());
             self.view_version = version;
         }

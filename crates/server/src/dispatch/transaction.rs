@@ -157,7 +157,12 @@ fn end_transaction(thread: &mut ThreadState, client: &mut Client) -> Option<Box<
         thread.effects.removed_watches.extend(watches.keys);
     }
     client.flags.set(ClientFlags::MULTI, false);
-    client.transaction.take()
+    let ended = client.transaction.take();
+    debug_assert!(
+        !client.is_dirty(),
+        "a client without watches has no watched key that changed"
+    );
+    ended
 }
 
 /// Keeps an admitted command for EXEC.
@@ -258,6 +263,10 @@ pub fn exec_leased<'p>(
     let Some(transaction) = client.transaction.as_deref_mut() else {
         unreachable!("EXEC runs here only inside a transaction");
     };
+    debug_assert!(
+        transaction.command_key_count() <= transaction.keys.len(),
+        "the keys of a transaction begin with those of its commands"
+    );
     transaction.keys.truncate(transaction.command_key_count());
     if let Some(watches) = &client.watches {
         transaction
@@ -302,6 +311,10 @@ pub fn exec_leased<'p>(
     if scripts {
         thread.server.scripting.release_token();
     }
+    debug_assert!(
+        leased || connection.client.transaction.is_some(),
+        "EXEC that was refused a lease has had no effect"
+    );
     if leased {
         apply_effects(thread);
     }
@@ -460,6 +473,15 @@ fn exec_commands<'p>(
     let before = connection.output.mark();
     let length_before = connection.output.len();
     let parts = run_queued_commands(thread, pass, &transaction, &mut held, connection);
+    debug_assert!(
+        connection.client.transaction.is_none() && !connection.client.flags.contains(ClientFlags::MULTI),
+        "no command of a transaction begins another one"
+    );
+    debug_assert_eq!(
+        (thread.may_leave, thread.may_block),
+        (false, false),
+        "a command of a transaction neither leaves the thread nor blocks"
+    );
     thread.client_snapshots = None;
     let unserved = serve::serve_unit(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
@@ -566,6 +588,7 @@ fn run_queued_command<'p>(
         record_queued_command(thread, command, (queued, args), client, (failed, length));
         return NextStep::Reply;
     }
+    debug_assert!(held.covers(transaction.keys_of(queued)), "the leases cover the keys");
     let call = LeasedCall {
         command,
         args,

@@ -87,6 +87,10 @@ impl Tunables {
     #[inline]
     pub fn refresh(&mut self, server: &Server) -> bool {
         let generation = server.config.generation();
+        debug_assert!(
+            generation >= self.generation,
+            "the generation of the configuration does not go back"
+        );
         let changed = generation != self.generation;
         if changed {
             *self = Self::from_server(server);

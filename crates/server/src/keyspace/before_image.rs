@@ -301,7 +301,13 @@ impl BeforeImages {
         let Some(database) = self.unsaved_database_of_slot(db, slot) else {
             return Some(table);
         };
-        self.lock(slot).of_mut(database).rest_of_table = table;
+        let mut images = self.lock(slot);
+        let images = images.of_mut(database);
+        assert!(
+            images.rest_of_table.is_empty(),
+            "the table of database {db} in slot {slot} is taken over once for a snapshot"
+        );
+        images.rest_of_table = table;
         None
     }
 
@@ -310,7 +316,11 @@ impl BeforeImages {
     pub fn record_emptied(&self, db: usize) {
         let database = self.origins[db].swap(NOT_IN_SNAPSHOT, Ordering::Relaxed);
         if let Some(place) = self.current_numbers.get(database as usize) {
-            place.store(NOT_IN_SNAPSHOT, Ordering::Relaxed);
+            let current = place.swap(NOT_IN_SNAPSHOT, Ordering::Relaxed);
+            assert_eq!(
+                current, db as u32,
+                "database {db} is database {database} of the snapshot, and the snapshot knows it by its number"
+            );
         }
     }
 
@@ -322,7 +332,11 @@ impl BeforeImages {
         for db in [one, other] {
             let database = self.origins[db].load(Ordering::Relaxed);
             if let Some(place) = self.current_numbers.get(database as usize) {
-                place.store(db as u32, Ordering::Relaxed);
+                let before = place.swap(db as u32, Ordering::Relaxed);
+                assert!(
+                    [one, other].contains(&(before as usize)),
+                    "a database of the snapshot was one of those that are swapped"
+                );
             }
         }
     }
@@ -366,6 +380,19 @@ impl BeforeImages {
 
     /// Starts the snapshot. From this moment on, the state of everything in these databases is kept until it is saved.
     pub fn begin(&self, _alone: &Exclusive<'_>, databases: &[usize]) {
+        assert_eq!(
+            self.cursor.load(Ordering::Acquire),
+            END_OF_SNAPSHOT,
+            "a snapshot begins after the one before has ended"
+        );
+        assert_eq!(self.held_bytes(), 0, "a snapshot begins without before-images");
+        debug_assert!(
+            self.slots().iter().all(|images| images.lock().0.is_empty()),
+            "a snapshot begins without before-images"
+        );
+        // A writer that met the end of the last snapshot may have queued a key after the queue was cleared.
+        self.urgent.lock().clear();
+        self.has_urgent.store(false, Ordering::Relaxed);
         for number in self.origins.iter().chain(&*self.current_numbers) {
             number.store(NOT_IN_SNAPSHOT, Ordering::Relaxed);
         }
@@ -390,6 +417,7 @@ impl BeforeImages {
         drop(wanted);
         self.has_urgent.store(false, Ordering::Relaxed);
         self.kept_bytes.store(0, Ordering::Relaxed);
+        assert_eq!(self.held_bytes(), 0, "no before-image outlives its snapshot");
     }
 
     /// Removes and returns a key that has to be saved out of turn.
@@ -446,7 +474,12 @@ impl BeforeImages {
     /// Adds the record of a wanted key, which is written together with its slot.
     pub fn add_record(&self, wanted: &AwaitedKey, record: Vec<u8>) {
         let mut images = self.lock(usize::from(wanted.slot));
-        images.of_mut(wanted.database).records.push(record);
+        let images = images.of_mut(wanted.database);
+        assert!(
+            images.done.find(wanted.hash, &wanted.name).is_some(),
+            "a key that has a record counts as saved"
+        );
+        images.records.push(record);
     }
 
     /// The current table of a database of the snapshot, in a slot that the caller has leased.
@@ -561,6 +594,10 @@ impl<'w> SnapshotWalker<'w> {
             })
         });
         if let Some(position) = next {
+            assert!(
+                position > self.position,
+                "the walk of a snapshot moves forward in slot {slot}"
+            );
             self.position = position;
             self.move_cursor(save_position(self.database, slot, position));
             return Some(None);

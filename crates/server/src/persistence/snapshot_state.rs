@@ -64,7 +64,8 @@ impl SnapshotState {
 
     /// Ends the current one.
     pub fn release(&self) {
-        *self.current.lock() = None;
+        let ended = self.current.lock().take();
+        assert!(ended.is_some(), "the snapshot that ends is the current one");
         self.keys_done.store(0, Ordering::Relaxed);
         self.keys_total.store(0, Ordering::Relaxed);
     }

@@ -151,8 +151,15 @@ impl PropagationLog {
     /// Schedules an action on the log thread between all earlier and all later writes. The caller must hold the whole
     /// keyspace, since there is no such position otherwise.
     pub fn schedule_mark(&self, action: impl FnOnce(&mut ConsumerStreams) + Send + 'static) {
+        let mut marks = self.marks.lock();
+        // Read under the lock, so that marks are queued in the order of their positions.
         let at = self.last_sequence();
-        self.marks.lock().push_back((at, Box::new(action)));
+        assert!(
+            marks.back().is_none_or(|(before, _)| *before <= at),
+            "marks of the propagation log are queued in the order of their positions"
+        );
+        marks.push_back((at, Box::new(action)));
+        drop(marks);
         self.has_new_rings_or_marks.store(true, Ordering::SeqCst);
         self.wake();
     }
@@ -183,7 +190,18 @@ impl PropagationLog {
     }
 
     /// Moves a milestone. The caller then notifies the workers returned by [`Self::take_notice_requests`].
+    ///
+    /// # Panics
+    /// If the milestone would be ahead of the log, or the disk ahead of the writes.
     pub fn advance_milestone(&self, milestone: LogMilestone, ticket: u64) {
+        assert!(
+            ticket <= self.last_sequence(),
+            "the milestone {milestone:?} moves to {ticket}, a sequence number that was not taken yet"
+        );
+        assert!(
+            milestone != LogMilestone::Synced || ticket <= self.milestone_sequence(LogMilestone::Written),
+            "only what was written to the append-only file is synced"
+        );
         self.milestone(milestone).fetch_max(ticket, Ordering::SeqCst);
     }
 

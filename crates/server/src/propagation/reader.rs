@@ -88,7 +88,7 @@ impl ConsumerStreams {
         self.passed_sequence
     }
 
-    fn pass_ops(&mut self, ops: &[u8]) {
+    pub(super) fn pass_ops(&mut self, ops: &[u8]) {
         for feed in &mut self.list {
             feed.pass_ops(ops);
         }
@@ -106,11 +106,19 @@ impl ConsumerStreams {
 impl ConsumerStream {
     /// Passes the consumer the ops of one sequence number.
     fn pass_ops(&mut self, mut ops: &[u8]) {
+        let mut is_in_unit = false;
         while let Some((header, rest)) = ops.split_at_checked(OP_HEADER_BYTES) {
             let (flags, (db, length)) = (header[0], db_and_length(header));
+            assert!(
+                length <= rest.len(),
+                "the header of an op states {length} bytes, and the record has {}",
+                rest.len()
+            );
             let (command, behind) = rest.split_at(length);
             ops = behind;
             if flags & UNIT_BEGIN != 0 {
+                assert!(!is_in_unit, "a unit of the propagation log begins within another one");
+                is_in_unit = true;
                 self.append(|bytes| write_command([&b"MULTI"[..]].into_iter(), bytes));
             }
             if flags & self.target != 0 {
@@ -126,9 +134,13 @@ impl ConsumerStream {
                 });
             }
             if flags & UNIT_END != 0 {
+                assert!(is_in_unit, "a unit of the propagation log ends without its beginning");
+                is_in_unit = false;
                 self.append(|bytes| write_command([&b"EXEC"[..]].into_iter(), bytes));
             }
         }
+        assert!(ops.is_empty(), "a record of the propagation log ends with its last op");
+        assert!(!is_in_unit, "a unit of the propagation log ends in its record");
     }
 
     fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
@@ -203,6 +215,10 @@ impl LogReader {
         self.heads
             .extend(new.into_iter().map(|ring| RingHead { ring, ticket: None }));
         self.marks.extend(self.propagation.marks.lock().drain(..));
+        debug_assert!(
+            self.marks.is_sorted_by_key(|(at, _)| *at),
+            "marks of the propagation log are in the order of their positions"
+        );
     }
 
     /// Passes the consumers the available records in order. Returns the number of sequence numbers and marks processed.
@@ -227,15 +243,20 @@ impl LogReader {
                 continue;
             }
             let RingHead { ring, ticket } = &mut self.heads[at];
-            ring.take(|ops| {
+            let is_taken = ring.take(|ops| {
                 bytes += ops.len();
                 self.feeds.pass_ops(ops);
             });
+            assert!(is_taken, "a ring with a head has a record");
             *ticket = None;
             self.last = at;
             self.feeds.passed_sequence += 1;
             taken += 1;
         }
+        assert!(
+            self.feeds.passed_sequence <= self.propagation.last_sequence(),
+            "consumers receive no sequence number before it was taken"
+        );
         taken
     }
 
@@ -247,6 +268,11 @@ impl LogReader {
             let head = &mut self.heads[*at];
             if head.ticket.is_none() {
                 head.ticket = head.ring.head();
+                assert!(
+                    head.ticket.is_none_or(|sequence| sequence >= next),
+                    "the record of sequence number {:?} is behind that of {next}",
+                    head.ticket
+                );
             }
             head.ticket == Some(next)
         })

@@ -120,7 +120,13 @@ fn writes_of_many_threads_are_totally_ordered_and_marks_run_in_order() {
 
 #[test]
 fn a_notification_is_delivered_once() {
-    let propagation = PropagationLog::new(2, Arc::new(UsedMemory::new(2)));
+    let propagation = Arc::new(PropagationLog::new(2, Arc::new(UsedMemory::new(2))));
+    let mut log_writer = propagation.log_writer();
+    for _ in 0..7 {
+        end_call(&mut log_writer, 0, &[b"SET", b"k", b"v"]);
+        log_writer.commit();
+    }
+    propagation.advance_milestone(LogMilestone::Written, 5);
     propagation.set_reply_milestone(Some(LogMilestone::Synced));
     assert!(propagation.must_withhold_reply(5) && !propagation.must_withhold_reply(0));
     propagation.request_milestone_notice(1);
@@ -135,9 +141,38 @@ fn a_notification_is_delivered_once() {
     );
     assert!(!propagation.must_withhold_reply(5) && propagation.must_withhold_reply(6));
     propagation.set_reply_milestone(Some(LogMilestone::Written));
-    assert!(propagation.must_withhold_reply(5));
+    assert!(propagation.must_withhold_reply(6) && !propagation.must_withhold_reply(5));
     propagation.advance_milestone(LogMilestone::Written, 6);
     assert!(!propagation.must_withhold_reply(6) && propagation.must_withhold_reply(7));
     propagation.set_reply_milestone(None);
     assert!(!propagation.must_withhold_reply(7));
+}
+
+#[test]
+#[should_panic(expected = "a sequence number that was not taken yet")]
+fn a_milestone_is_not_ahead_of_the_log() {
+    let propagation = PropagationLog::new(1, Arc::new(UsedMemory::new(1)));
+    propagation.advance_milestone(LogMilestone::Written, 1);
+}
+
+#[test]
+#[should_panic(expected = "only what was written to the append-only file is synced")]
+fn the_disk_is_not_ahead_of_the_writes() {
+    let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
+    let mut log_writer = propagation.log_writer();
+    end_call(&mut log_writer, 0, &[b"SET", b"k", b"v"]);
+    log_writer.commit();
+    propagation.advance_milestone(LogMilestone::Synced, 1);
+}
+
+#[test]
+#[should_panic(expected = "the header of an op states")]
+fn an_op_that_is_longer_than_its_record_is_noticed() {
+    let mut streams = ConsumerStreams::default();
+    let heard = Arc::default();
+    streams.add("file", Box::new(RecordingConsumer(heard, LogTarget::FILE)), 0);
+    let mut op = vec![LogTarget::FILE.bits(), 0, 0, 0, 0];
+    op.extend_from_slice(&4u64.to_le_bytes());
+    op.extend_from_slice(b"SET");
+    streams.pass_ops(&op);
 }

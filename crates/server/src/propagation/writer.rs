@@ -135,6 +135,11 @@ impl LogWriter {
     /// Detaches the propagation requested by a call on copies of its keys. It is attached again when the result is
     /// applied to the keys themselves.
     pub fn take_rewritten(&mut self) -> RewrittenCommands {
+        assert_eq!(
+            self.unit_ops == 0,
+            self.ops.is_empty(),
+            "the detached ops are those of the current unit"
+        );
         let said = RewrittenCommands {
             repeat: self.repeat,
             instead: std::mem::take(&mut self.instead),
@@ -148,6 +153,10 @@ impl LogWriter {
 
     /// Attaches what [`Self::take_rewritten`] has returned.
     pub fn restore_rewritten(&mut self, said: RewrittenCommands) {
+        assert!(
+            self.repeat == Propagation::Verbatim,
+            "the call whose propagation is attached has requested none itself"
+        );
         if said.unit_ops > 0 {
             self.last_op = self.ops.len() + said.last_op;
             self.unit_ops += said.unit_ops;
@@ -203,6 +212,10 @@ impl LogWriter {
     }
 
     fn end_op(&mut self, start: usize) {
+        assert!(
+            start >= self.unit_start && start + OP_HEADER_BYTES < self.ops.len(),
+            "an op lies in the current unit and has a command"
+        );
         let length = self.ops.len() - start - OP_HEADER_BYTES;
         self.ops[start + 5..start + OP_HEADER_BYTES].copy_from_slice(&(length as u64).to_le_bytes());
         self.last_op = start;
@@ -245,6 +258,11 @@ impl LogWriter {
     /// Ends a unit. If it has several ops, they are propagated as a transaction.
     #[inline]
     pub fn end_unit(&mut self) {
+        debug_assert_eq!(
+            self.unit_ops == 0,
+            self.unit_start == self.ops.len(),
+            "a unit without ops has no bytes"
+        );
         if self.unit_ops > 1 {
             self.ops[self.unit_start] |= UNIT_BEGIN;
             self.ops[self.last_op] |= UNIT_END;
@@ -269,6 +287,11 @@ impl LogWriter {
         }
         if let Some((propagation, writer)) = &mut self.log_and_ring {
             let ticket = propagation.next_sequence();
+            assert!(
+                ticket > self.last_sequence,
+                "the sequence numbers of a thread ascend: {ticket} follows {}",
+                self.last_sequence
+            );
             writer.push(ticket, &self.ops);
             self.last_sequence = ticket;
             self.needs_wake = true;

@@ -62,11 +62,16 @@ impl ReplicationBacklog {
     /// Shifts the backlog by `offset`, because the bytes that were appended from 0 on follow the first `offset` bytes
     /// of the history. Returns the new end offset.
     pub fn rebase(&mut self, offset: i64) -> i64 {
+        assert!(
+            self.reader_offsets.is_empty() && self.milestones_by_sequence.is_empty(),
+            "a backlog is shifted before it has readers"
+        );
         let Some(backlog) = &mut self.backlog else {
             return offset;
         };
         backlog.start += offset;
         backlog.end += offset;
+        backlog.assert_range_is_kept();
         backlog.end
     }
 
@@ -103,6 +108,7 @@ impl ReplicationBacklog {
         self.kept_bytes = most_bytes;
         let backlog = self.backlog.as_mut()?;
         backlog.end += bytes.len() as i64;
+        assert!(backlog.end >= backlog.start, "the replication offset does not overflow");
         while !bytes.is_empty() {
             if backlog.blocks.back().is_none_or(|block| block.len() == BLOCK_BYTES) {
                 backlog.blocks.push_back(Vec::with_capacity(BLOCK_BYTES));
@@ -113,6 +119,7 @@ impl ReplicationBacklog {
                 bytes = rest;
             }
         }
+        backlog.assert_range_is_kept();
         let end = backlog.end;
         self.trim();
         Some(end)
@@ -128,6 +135,10 @@ impl ReplicationBacklog {
         let needed = self.reader_offsets.values().copied().min().unwrap_or(i64::MAX);
         if let Some(backlog) = &mut self.backlog {
             backlog.trim(self.kept_bytes, needed);
+            debug_assert!(
+                self.reader_offsets.values().all(|offset| *offset <= backlog.end),
+                "no reader is ahead of the backlog"
+            );
         }
     }
 
@@ -139,6 +150,10 @@ impl ReplicationBacklog {
         let mut skip = (offset - backlog.start) as usize;
         let first = skip / BLOCK_BYTES;
         skip -= first * BLOCK_BYTES;
+        assert!(
+            first < backlog.blocks.len() || offset == backlog.end,
+            "an offset before the end of the backlog lies in one of its blocks"
+        );
         for block in backlog.blocks.iter().skip(first) {
             into.extend_from_slice(&block[skip..]);
             skip = 0;
@@ -149,8 +164,19 @@ impl ReplicationBacklog {
     }
 
     /// Sets the offset of a reader. The bytes after it are kept until the reader advances.
+    ///
+    /// # Panics
+    /// If the reader would go back, or ahead of the backlog.
     pub fn pin(&mut self, reader: u64, offset: i64) {
-        self.reader_offsets.insert(reader, offset);
+        let before = self.reader_offsets.insert(reader, offset);
+        assert!(
+            before.is_none_or(|before| before <= offset),
+            "reader {reader} of the backlog goes back from {before:?} to {offset}"
+        );
+        assert!(
+            self.backlog.as_ref().is_none_or(|backlog| offset <= backlog.end),
+            "reader {reader} of the backlog is ahead of it"
+        );
     }
 
     /// Removes a reader.
@@ -181,6 +207,12 @@ impl ReplicationBacklog {
         {
             return;
         }
+        assert!(
+            self.milestones_by_sequence
+                .back()
+                .is_none_or(|(_, offset)| *offset <= end),
+            "the replication offset of a later log sequence number is not smaller"
+        );
         if self.milestones_by_sequence.len() == MILESTONES {
             self.milestones_by_sequence.pop_front();
         }
@@ -201,6 +233,19 @@ impl ReplicationBacklog {
 }
 
 impl BacklogBlocks {
+    /// Checks that the blocks hold exactly the bytes from `start` to `end`. All blocks but the last one are full.
+    fn assert_range_is_kept(&self) {
+        let bytes = match self.blocks.back() {
+            None => 0,
+            Some(last) => (self.blocks.len() - 1) * BLOCK_BYTES + last.len(),
+        };
+        assert_eq!(
+            self.end - self.start,
+            bytes as i64,
+            "the backlog holds the bytes between its start and its end"
+        );
+    }
+
     fn trim(&mut self, most_bytes: i64, needed: i64) {
         while let Some(block) = self.blocks.front() {
             let next = self.start + block.len() as i64;
@@ -209,6 +254,7 @@ impl BacklogBlocks {
             }
             self.blocks.pop_front();
             self.start = next;
+            self.assert_range_is_kept();
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
 use crate::propagation::{self, ConsumerStreams, LogConsumer, LogTarget};
-use crate::replication::{ReplicationHistory, ReplicationId};
+use crate::replication::{REPLICATION_ID_DIGITS, ReplicationHistory, ReplicationId};
 use crate::state::Server;
 use weft_config::id;
 use weft_os::atomic::Ordering;
@@ -44,6 +44,10 @@ impl BacklogWriter {
         let end = repl.replicas.backlog().append(&self.batch, most_bytes);
         self.batch.clear();
         if let Some(end) = end {
+            assert!(
+                end >= repl.offset(),
+                "the replication offset of a primary does not go back"
+            );
             repl.set_offset(end);
         }
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
@@ -104,6 +108,10 @@ impl LogConsumer for BacklogWriter {
 /// # Errors
 /// When the log thread cannot be started.
 pub fn open(server: &Arc<Server>, _all: &Exclusive<'_>) -> std::io::Result<()> {
+    assert!(
+        !server.replication.is_replica() && server.replication.replicas.backlog().range().is_none(),
+        "only a primary without a backlog opens one"
+    );
     propagation::start(&server.propagation)?;
     let repl = &server.replication;
     let history = ReplicationHistory::default();
@@ -175,6 +183,7 @@ pub fn position_then(
     let Some(myself) = server.self_handle().filter(|_| !nowhere) else {
         return PendingPosition(None);
     };
+    assert_eq!(id.len(), REPLICATION_ID_DIGITS, "a history has a replication ID");
     let (told, place) = mpsc::sync_channel(1);
     let tell = move |feeds: &mut ConsumerStreams, db: usize| {
         let place = HistoryPosition {
@@ -182,6 +191,13 @@ pub fn position_then(
             offset: myself.replication.offset(),
             db,
         };
+        let range = myself.replication.replicas.backlog().range();
+        // On a replica another thread may continue to append.
+        assert!(
+            myself.replication.is_replica() || range.is_none_or(|range| range.end == place.offset),
+            "the data at offset {} ends where the backlog ends: {range:?}",
+            place.offset
+        );
         then(feeds, &place);
         // The receiver may have given up.
         let _ = told.send(place);
@@ -220,6 +236,7 @@ pub fn open_for_load(server: &Server) {
 pub fn resume_as_primary(server: &Arc<Server>, id: ReplicationId, offset: i64) -> std::io::Result<()> {
     propagation::start(&server.propagation)?;
     let repl = &server.replication;
+    assert_eq!(repl.offset(), 0, "a server resumes a history before it has one");
     let end = repl.replicas.backlog().rebase(offset);
     {
         let history = &mut repl.state().history;

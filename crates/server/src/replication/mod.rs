@@ -124,13 +124,13 @@ pub const fn is_acceptable_offset(offset: i64) -> bool {
 
 /// Returns the placeholder of a missing second replication ID: 40 zeros.
 pub fn zero_replication_id() -> ReplicationId {
-    "0".repeat(40)
+    "0".repeat(REPLICATION_ID_DIGITS)
 }
 
 /// Returns a new random replication ID.
 pub fn new_replication_id() -> ReplicationId {
     std::iter::repeat_with(|| format!("{:x}", fastrand::u8(..16)))
-        .take(40)
+        .take(REPLICATION_ID_DIGITS)
         .collect()
 }
 
@@ -391,6 +391,7 @@ impl Replication {
     /// Called in exclusive mode, or before there are any clients.
     pub fn start_following(&self, primary: Endpoint, is_new_history: bool) {
         let mut state = self.state();
+        self.assert_role(&state);
         if is_new_history {
             state.resumable = false;
             self.awaits_full_sync.store(true, Ordering::Release);
@@ -419,12 +420,14 @@ impl Replication {
     /// replication ID, or `None` if this server followed no primary.
     pub fn stop_following(&self) -> Option<ReplicationHistory> {
         let mut state = self.state();
+        self.assert_role(&state);
         state.primary.take()?;
         state.phase = LinkState::None;
         state.resumable = false;
         self.awaits_full_sync.store(false, Ordering::Release);
         state.down_since_s = None;
         let old_id = std::mem::replace(&mut state.history.id, new_replication_id());
+        assert_ne!(old_id, state.history.id, "a new history has another replication ID");
         state.history.second_id = old_id;
         state.history.second_offset = self.offset() + 1;
         let history = state.history.clone();
@@ -434,10 +437,26 @@ impl Replication {
         Some(history)
     }
 
+    /// Checks that the state bits, which commands read, agree with the state behind the lock.
+    fn assert_role(&self, state: &RoleState) {
+        assert_eq!(
+            self.is_replica(),
+            state.primary.is_some(),
+            "a replica is a server that follows a primary"
+        );
+        assert_eq!(
+            state.primary.is_none(),
+            state.phase == LinkState::None,
+            "there is a link if and only if there is a primary"
+        );
+    }
+
     fn begin_role_epoch(&self, mut state: MutexGuard<'_, RoleState>) {
+        self.assert_role(&state);
         state.end_links();
         state.sockets.clear();
-        self.role_epoch.fetch_add(1, Ordering::AcqRel);
+        let ended = self.role_epoch.fetch_add(1, Ordering::AcqRel);
+        assert!(ended < u64::MAX, "role epochs ascend");
         drop(state);
         self.changed.notify_all();
     }
@@ -463,7 +482,16 @@ impl Replication {
     /// Changes the state on behalf of the role epoch `term`. Returns `None` if that epoch is over.
     pub fn in_role_epoch<R>(&self, term: u64, change: impl FnOnce(&mut RoleState) -> R) -> Option<R> {
         let mut state = self.state();
-        (self.role_epoch() == term).then(|| change(&mut state))
+        let epoch = self.role_epoch();
+        assert!(
+            term <= epoch,
+            "work belongs to role epoch {term}, and the current one is {epoch}"
+        );
+        (epoch == term).then(|| {
+            let result = change(&mut state);
+            self.assert_role(&state);
+            result
+        })
     }
 
     /// Keeps a socket of the link, so that another thread can shut it down. Returns `false` if the role epoch is over.
@@ -475,6 +503,7 @@ impl Replication {
     pub fn drop_dump_socket(&self, term: u64) {
         // In a newer role epoch the sockets are not those of this link.
         let _ = self.in_role_epoch(term, |state| {
+            assert!(state.sockets.len() <= 2, "a link has at most two connections");
             for socket in state.sockets.split_off(state.sockets.len().min(1)) {
                 // If the socket is closed already, no reader waits for it.
                 let _ = socket.shutdown(Shutdown::Both);
@@ -496,6 +525,36 @@ impl Replication {
     /// Locks the state of the coordinated failover. The lock must be held only briefly.
     pub fn failover(&self) -> MutexGuard<'_, CoordinatedFailover> {
         self.failover.lock()
+    }
+
+    /// Returns `true` if the propagation log fills the backlog, or has not passed the position from which on it no
+    /// longer does. Returns `false` while another server's stream fills it.
+    #[inline]
+    pub fn log_feeds_backlog(&self) -> bool {
+        self.backlog_attachments.load(Ordering::SeqCst) > 0
+    }
+
+    /// Notes that the log fills the backlog from its current position on. Called in exclusive mode.
+    fn attach_backlog(&self) {
+        let was_attached = self.is_backlog_attached.swap(true, Ordering::SeqCst);
+        assert!(!was_attached, "the propagation log fills the backlog once");
+        self.backlog_attachments.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Notes that the log no longer fills the backlog from its current position on. Returns `false` if it did not fill
+    /// it. Otherwise [`Self::end_attachment`] must be called when the log has reached that position. Called in
+    /// exclusive mode.
+    fn detach_backlog(&self) -> bool {
+        self.is_backlog_attached.swap(false, Ordering::SeqCst)
+    }
+
+    /// Notes that the log has reached a position from which on it does not fill the backlog.
+    fn end_attachment(&self) {
+        let before = self.backlog_attachments.fetch_sub(1, Ordering::SeqCst);
+        assert!(
+            before > 0,
+            "the propagation log leaves the backlog as often as it was attached"
+        );
     }
 
     /// Returns `true` if this server is failing over to a replica.
@@ -536,36 +595,6 @@ impl Replication {
             log::warning!("Pausing for DEBUG PAUSE-AFTER-FORK");
             // If the signal fails, the test reports it.
             let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGSTOP);
-    /// Returns `true` if the propagation log fills the backlog, or has not passed the position from which on it no longer
-    /// does. Returns `false` while another server's stream fills it.
-    #[inline]
-    pub fn log_feeds_backlog(&self) -> bool {
-        self.backlog_attachments.load(Ordering::SeqCst) > 0
-    }
-
-    /// Notes that the log fills the backlog from its current position on. Called in exclusive mode.
-    fn attach_backlog(&self) {
-        let was_attached = self.is_backlog_attached.swap(true, Ordering::SeqCst);
-        assert!(!was_attached, "the propagation log fills the backlog once");
-        self.backlog_attachments.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Notes that the log no longer fills the backlog from its current position on. Returns `false` if it did not fill
-    /// it. Otherwise [`Self::end_attachment`] must be called when the log has reached that position. Called in exclusive
-    /// mode.
-    fn detach_backlog(&self) -> bool {
-        self.is_backlog_attached.swap(false, Ordering::SeqCst)
-    }
-
-    /// Notes that the log has reached a position from which on it does not fill the backlog.
-    fn end_attachment(&self) {
-        let before = self.backlog_attachments.fetch_sub(1, Ordering::SeqCst);
-        assert!(
-            before > 0,
-            "the propagation log leaves the backlog as often as it was attached"
-        );
-    }
-
         }
     }
 

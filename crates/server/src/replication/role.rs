@@ -69,7 +69,17 @@ pub fn begin_failover(server: &Server, wanted: CoordinatedFailover) {
         Some(target) => log::notice!("FAILOVER requested to {}:{}.", target.host, target.port),
         None => log::notice!("FAILOVER requested to any replica."),
     }
-    *server.replication.failover() = wanted;
+    assert_eq!(
+        wanted.state,
+        CoordinatedFailoverState::WaitForSync,
+        "a failover begins with the wait for a replica"
+    );
+    let replaced = std::mem::replace(&mut *server.replication.failover(), wanted);
+    assert_eq!(
+        replaced.state,
+        CoordinatedFailoverState::None,
+        "one failover is under way at a time"
+    );
     server.replication.is_failing_over.store(true, Ordering::Release);
     server.pause_clients(PauseReason::Failover, unix_ms(), u64::MAX, false);
     server
@@ -166,6 +176,11 @@ pub fn next_failover_step(server: &Server) -> FailoverStep {
 pub fn fail_over_to(server: &Arc<Server>, to: Endpoint) {
     {
         let mut handover = server.replication.failover();
+        assert_eq!(
+            handover.state,
+            CoordinatedFailoverState::WaitForSync,
+            "only a server that waits for a replica fails over to it"
+        );
         handover.state = CoordinatedFailoverState::InProgress;
         handover.target = Some(to.clone());
     }

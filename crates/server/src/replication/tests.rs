@@ -50,6 +50,14 @@ fn changes_on_behalf_of_an_old_role_epoch_have_no_effect() {
 }
 
 #[test]
+#[should_panic(expected = "work belongs to role epoch 2, and the current one is 1")]
+fn no_work_is_done_for_a_role_epoch_to_come() {
+    let replication = Replication::default();
+    replication.start_following(endpoint(1), false);
+    let _ = replication.in_role_epoch(2, |_| ());
+}
+
+#[test]
 fn only_a_replica_may_resume_from_another_primary() {
     let replication = Replication::default();
     replication.start_following(endpoint(1), false);

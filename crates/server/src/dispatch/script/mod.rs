@@ -36,7 +36,7 @@ mod prepared;
 mod runner;
 mod session;
 
-use weft_reactor::Output;
+use weft_reactor::{Output, OutputMark};
 use weft_resp::{Args, Reply};
 
 use crate::commands::context::{Binding, NextStep};
@@ -48,7 +48,7 @@ use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
 use crate::notify::messages::NotificationSender;
-use crate::state::Server;
+use crate::state::{Server, UnservedKeys};
 use weft_command_table::registry::Command;
 use weft_scripting as scripting;
 use weft_scripting::StopReason;
@@ -164,11 +164,19 @@ fn run_under_leases<'p>(
         command_count: commands,
         ..
     } = runner;
+    assert!(
+        has_token || !run.has_written(),
+        "a script writes only while it has the token"
+    );
     client.commands += commands;
     if listed || run.is_overdue() {
         server.scripting.running.unlist(&run);
     }
     let unserved = serve::serve_unit(thread, Some(pass), held.as_held_leases(), client);
+    debug_assert!(
+        !thread.effects.log_writer.has_pending_ops() && thread.effects.ready.is_empty(),
+        "the effects of a script are recorded before its leases end"
+    );
     held.release();
     if has_token {
         server.scripting.release_token();
@@ -179,21 +187,33 @@ fn run_under_leases<'p>(
     let failed = match ended {
         ScriptOutcome::Done { failed } => failed,
         ScriptOutcome::Stopped(stop) => {
+            assert!(
+                stop == StopReason::Shutdown || !run.has_written(),
+                "a script that has written does not start again"
+            );
             output.truncate(before);
             (thread.effects.hits, thread.effects.misses) = lookups;
-            return match stop {
-                StopReason::TooLong => {
-                    prepared.program.profile().note_long();
-                    let keys = plan_keys_again(&server, request, connection);
-                    move_to_script_thread(thread, request, &keys, connection)
-                }
-                _ => Outcome::Contended,
-            };
+            if stop != StopReason::TooLong {
+                return Outcome::Contended;
+            }
+            prepared.program.profile().note_long();
+            let keys = plan_keys_again(&server, request, connection);
+            return move_to_script_thread(thread, request, &keys, connection);
         }
     };
     prepared.program.profile().note_duration(run.elapsed());
     thread.ticks = start;
     record_script_command(thread, request, connection, (before, length_before), failed);
+    complete_script_reply(connection, before, unserved)
+}
+
+/// Completes the reply of a script, which begins at `before`. It is withheld until the clients are served that waited
+/// for the script's writes.
+fn complete_script_reply(
+    connection: &mut Connection,
+    before: OutputMark,
+    unserved: Option<Box<UnservedKeys>>,
+) -> Outcome {
     match unserved {
         None => {
             connection.apply_reply_mode(before);
@@ -317,6 +337,10 @@ pub fn run_in_transaction<'p>(
         }
     };
     let start = thread.ticks;
+    debug_assert!(
+        !thread.may_leave && !thread.may_block,
+        "a script in a transaction replies at once"
+    );
     let mut runner = Runner::new(thread, pass, held, client, &prepared, (false, args));
     // The transaction holds the token, so no other script does.
     runner.has_token = true;

@@ -103,6 +103,10 @@ pub(super) fn prepare_script(
             "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
         ));
     }
+    assert!(
+        keys + 3 <= args.len(),
+        "the declared keys of a script are among its arguments"
+    );
     Ok(PreparedScript {
         key_count: keys,
         is_read_only: must_read || promises(ScriptFlags::NO_WRITES),

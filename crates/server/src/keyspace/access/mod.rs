@@ -54,7 +54,8 @@ impl Lease<'_> {
         }
     }
 
-    fn cell(&self) -> usize {
+    /// Returns the number of the slot.
+    pub fn cell(&self) -> usize {
         match self {
             Lease::Read(lease) => lease.cell(),
             Lease::Write(lease) => lease.cell(),
@@ -127,6 +128,19 @@ impl HeldLeases<'_, '_> {
             HeldLeases::Script(leases) => leases.writable_slot(slot),
             HeldLeases::Exclusive(all) => Some(all.parts_mut(number)),
             HeldLeases::One(_) | HeldLeases::Private(_) | HeldLeases::Nothing => None,
+        }
+    }
+
+    /// Returns `true` if the leases are those of the slots of these keys. A command without leases accesses no key.
+    pub fn covers(&self, keys: &[PlannedKey]) -> bool {
+        let is_lease_of = |lease: Option<&Lease<'_>>, key: &PlannedKey| {
+            lease.is_some_and(|lease| lease.cell() == usize::from(key.slot))
+        };
+        match self {
+            HeldLeases::One(lease) => keys.iter().all(|key| is_lease_of(Some(lease), key)),
+            HeldLeases::Many(leases) => keys.iter().all(|key| is_lease_of(leases.get(key.lease as usize), key)),
+            HeldLeases::Script(leases) => keys.iter().all(|key| is_lease_of(leases.lease_at(key.lease), key)),
+            HeldLeases::Exclusive(_) | HeldLeases::Private(_) | HeldLeases::Nothing => true,
         }
     }
 

@@ -119,7 +119,8 @@ fn load_files(
         return Ok(true);
     }
     save::reset_load_progress(server, sizes.iter().sum());
-    server.persistence.dumps.is_loading.store(true, Ordering::Relaxed);
+    let was_loading = server.persistence.dumps.is_loading.swap(true, Ordering::Relaxed);
+    assert!(!was_loading, "one append-only file is loaded at a time");
     let loaded = load_parts(server, place, (manifest, &sizes), (all, row));
     server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
     loaded?;
@@ -136,6 +137,11 @@ fn load_parts(
     (manifest, sizes): (&Manifest, &[u64]),
     (all, row): (&mut Exclusive<'_>, usize),
 ) -> Result<(), AofFailed> {
+    assert_eq!(
+        sizes.len(),
+        manifest.files().count(),
+        "each file of a manifest has a size"
+    );
     for (index, part) in manifest.files().enumerate() {
         // After the last file with data there may be an empty increment.
         let is_last = sizes.iter().skip(index + 1).all(|size| *size == 0);
@@ -202,6 +208,7 @@ fn load_part(
     };
     let mut commands = AofReader::new(file, start);
     let replayed = replay(server, all, row, &mut commands);
+    assert!(commands.offset() >= start, "commands lie behind the preamble");
     let cut_at = match replayed {
         ReplayOutcome::Complete => return Ok(false),
         ReplayOutcome::UnfinishedTransaction(before) => {
@@ -226,6 +233,10 @@ fn load_part(
             return Err(AofFailed);
         }
     };
+    assert!(
+        (start..=commands.offset()).contains(&cut_at),
+        "a file is truncated behind a command that was read"
+    );
     truncate(server, &path, name, cut_at)?;
     Ok(true)
 }

@@ -126,6 +126,10 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
     let place = AofLocation::from_config(&server.config);
     place.make_directory()?;
     let files = &mut *server.persistence.aof_files.lock();
+    assert!(
+        files.appender.is_none(),
+        "the append-only file is opened once at the start"
+    );
     let manifest = &mut files.manifest;
     let had_increments = !manifest.increments.is_empty();
     if manifest.is_empty() {

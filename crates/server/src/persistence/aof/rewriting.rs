@@ -244,6 +244,10 @@ fn finish_rewrite(
     (phase, as_dump): (AofState, bool),
 ) {
     let status = &server.persistence.aof;
+    assert!(
+        status.rewriting_since_s.load(Ordering::Relaxed) > 0,
+        "a rewrite that ends has begun"
+    );
     let done = match ending {
         // The file was switched off or on meanwhile. The increment that belongs to this base is not the one being
         // logged to.
@@ -333,6 +337,10 @@ fn rename_files(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
         log::notice!("Successfully renamed the temporary AOF incr file {name} into {increment}");
     }
     manifest.retire_increments(phase != AofState::Off);
+    assert!(
+        manifest.increments.len() <= 1,
+        "behind a new base there is at most the increment that is being written"
+    );
     if let Err(error) = place.try_store(&mut manifest) {
         if error.is_replaced() {
             // After a power failure either manifest may be in the directory, so the files of both stay.

@@ -88,6 +88,7 @@ impl UnwrittenBytes {
     /// Writes and syncs the bytes. After an error the file has its old contents.
     fn write(&mut self) -> io::Result<()> {
         if let Err((written, error)) = write_all(&self.file, &self.bytes) {
+            assert!(written < self.bytes.len(), "a failed write has not written everything");
             if written > 0 && self.file.set_len(self.size).is_err() {
                 self.size += written as u64;
                 self.bytes.drain(..written);
@@ -181,6 +182,7 @@ impl AofAppender {
         } else {
             self.buffer.clear();
         }
+        assert!(self.buffer.is_empty(), "no byte of an increment goes into the next one");
         (self.size, self.synced_size) = (0, 0);
         self.update_buffered_bytes();
     }
@@ -278,6 +280,10 @@ impl AofAppender {
     }
 
     fn update_written_milestone(&mut self) {
+        assert!(
+            self.written <= self.appended && !self.has_unwritten_bytes(),
+            "the milestone of written bytes moves when everything that was appended is written"
+        );
         if self.written != self.appended {
             self.written = self.appended;
             self.links.advance_milestone(LogMilestone::Written, self.written);
@@ -287,6 +293,7 @@ impl AofAppender {
     /// Handles a failed write that has put `written` bytes into the file.
     #[cold]
     fn handle_write_error(&mut self, written: usize, error: &io::Error) {
+        assert!(written < self.buffer.len(), "a failed write has not written everything");
         let tells = self.should_log_error();
         if tells && written == 0 {
             log::warning!("Error writing to the AOF file: {}", error_text(error));
@@ -337,6 +344,11 @@ impl AofAppender {
 
     /// Syncs according to `appendfsync`. Returns the delay until the next check.
     fn sync(&mut self) -> Option<Duration> {
+        assert!(
+            self.synced_size <= self.size,
+            "an increment of {} bytes has no more bytes on the disk",
+            self.size
+        );
         // After a failed sync, the next sync decides if the written data is on the disk.
         let unsynced = self.synced_size != self.size || self.links.status.is_failing(AofFault::Sync);
         if !unsynced || self.links.status.suspends_fsync() {
@@ -402,9 +414,13 @@ impl AofAppender {
 
 /// Runs the sync thread.
 fn run_sync_thread(jobs: &mpsc::Receiver<SyncRequest>, links: &AppenderLinks) {
+    let mut last_sequence = 0;
     while let Ok(SyncRequest { file, sequence: ticket }) = jobs.recv() {
+        assert!(ticket >= last_sequence, "syncs are requested in the order of the log");
+        last_sequence = ticket;
         let result = file.sync_data();
-        links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
+        let pending = links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
+        assert!(pending > 0, "a sync that ends was counted as pending");
         match result {
             Ok(()) => {
                 if links.status.set_failure(AofFault::Sync, None) {
@@ -463,6 +479,11 @@ impl LogConsumer for AppenderConsumer {
 
     fn flush(&mut self, ticket: u64) -> Option<Duration> {
         let appender = &mut *self.0.lock();
+        assert!(
+            ticket >= appender.appended,
+            "the log does not go back from sequence number {} to {ticket}",
+            appender.appended
+        );
         appender.appended = ticket;
         appender.write();
         if appender.has_unwritten_bytes() {

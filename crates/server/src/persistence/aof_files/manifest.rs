@@ -183,6 +183,10 @@ impl Manifest {
     pub fn begin_increment(&mut self, filename: &str) -> String {
         self.increment_sequence += 1;
         let sequence = self.increment_sequence;
+        assert!(
+            self.increments.last().is_none_or(|last| last.sequence < sequence),
+            "the sequence numbers of increments ascend"
+        );
         let name = format!("{filename}.{sequence}.incr.aof");
         self.increments.push(ManifestEntry {
             name: name.clone(),
@@ -203,6 +207,7 @@ impl Manifest {
     /// Turns the increments that a new base contains into history. With `keep_last` the last one stays, because it is
     /// being written.
     pub fn retire_increments(&mut self, keep_last: bool) {
+        assert!(self.base.is_some(), "increments are replaced by a base");
         let kept = usize::from(keep_last).min(self.increments.len());
         let split = self.increments.len() - kept;
         for part in self.increments.drain(..split).rev() {

@@ -160,8 +160,12 @@ impl AofStatus {
 
     /// Records that the new base has been installed.
     pub fn finish_base(&self) {
-        self.base_generation
-            .store(self.new_base_generation.load(Ordering::Acquire), Ordering::Release);
+        let installed = self.new_base_generation.load(Ordering::Acquire);
+        let replaced = self.base_generation.swap(installed, Ordering::AcqRel);
+        assert!(
+            replaced <= installed && installed <= self.data_generation.load(Ordering::Acquire),
+            "a base is of later data than the base that it replaces, and of data that the server had"
+        );
     }
 
     /// Returns `true` if the files hold all data. They do not before the first base is complete, and not between a full

@@ -143,6 +143,10 @@ impl<R: Read> AofReader<R> {
 
     /// Reads more of the file. Returns `true` if there was more.
     fn fill_buffer(&mut self) -> Result<bool, AofReadError> {
+        assert!(
+            self.start <= self.position && self.position <= self.buffer.len(),
+            "the current command lies in the buffer"
+        );
         if self.start > 0 {
             self.buffer.drain(..self.start);
             self.buffer_offset += self.start as u64;

@@ -31,6 +31,7 @@ impl BufferedWriter {
 
     /// Takes the bytes, to pass them on.
     pub fn take(&mut self) -> Vec<u8> {
+        assert!(!self.bytes.is_empty(), "there are bytes to pass on");
         if let Some(digest) = &mut self.digest {
             digest.update(&self.bytes);
         }

@@ -16,6 +16,8 @@ pub struct RdbFile {
     path: PathBuf,
     written: u64,
     synced: u64,
+    /// `true` if all bytes are on the disk.
+    is_synced: bool,
     is_incremental: bool,
     is_published: bool,
 }
@@ -36,6 +38,7 @@ impl RdbFile {
             path,
             written: 0,
             synced: 0,
+            is_synced: false,
             is_incremental: incremental,
             is_published: false,
         })
@@ -53,6 +56,7 @@ impl RdbFile {
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.is_synced = false;
         self.file.write_all(bytes)?;
         self.written += bytes.len() as u64;
         if self.is_incremental && self.written - self.synced >= SYNC_BYTES {
@@ -66,10 +70,12 @@ impl RdbFile {
     ///
     /// # Errors
     /// If the sync fails.
-    pub fn sync(&self) -> Result<(), RdbSaveError> {
+    pub fn sync(&mut self) -> Result<(), RdbSaveError> {
         self.file
             .sync_all()
-            .map_err(|reason| self.error(SaveStep::Sync, reason))
+            .map_err(|reason| self.error(SaveStep::Sync, reason))?;
+        (self.synced, self.is_synced) = (self.written, true);
+        Ok(())
     }
 
     /// Renames the file, which has been synced, to its final path.
@@ -77,7 +83,15 @@ impl RdbFile {
     /// # Errors
     /// If a step fails. The previous file at `path` still exists then, unless the sync of the directory is the step
     /// that failed.
+    ///
+    /// # Panics
+    /// If the file was not synced after the last write.
     pub fn publish(mut self, path: &Path) -> Result<(), RdbSaveError> {
+        assert!(
+            self.is_synced && self.synced == self.written,
+            "a file gets its final name only when all of its {} bytes are on the disk",
+            self.written
+        );
         std::fs::rename(&self.path, path).map_err(|reason| self.error(SaveStep::Rename(path.to_owned()), reason))?;
         self.is_published = true;
         sync_directory().map_err(|reason| RdbSaveError {

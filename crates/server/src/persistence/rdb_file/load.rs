@@ -253,6 +253,10 @@ impl RdbLoader<'_, '_> {
         else {
             return;
         };
+        debug_assert!(
+            offset > *reported || pace.every_bytes == 0,
+            "the offset in an RDB file ascends"
+        );
         *reported = offset;
         (pace.report)(offset);
         if let LoadDestination::Keyspace(all) = &mut self.destination {
@@ -374,6 +378,10 @@ impl RdbLoader<'_, '_> {
             volatile += 1;
         }
         let (keys, expiring) = (table.len() as i64 - keys, table.with_expiry() as i64 - expiring);
+        debug_assert!(
+            (0..=1).contains(&keys) && (-1..=1).contains(&expiring) && (-1..=1).contains(&volatile),
+            "a loaded key is one key"
+        );
         match &mut self.destination {
             LoadDestination::Keyspace(_) => {
                 self.counts.add(self.thread_index, db, keys, expiring);

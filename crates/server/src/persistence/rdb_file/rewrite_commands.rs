@@ -99,6 +99,7 @@ fn write_commands<R: Read>(
                     .into());
                 };
                 write_key(&name, &value, expire_at_ms, &mut command);
+                assert!(!command.is_empty(), "a key is created by at least one command");
                 expire_at_ms = 0;
             }
         }

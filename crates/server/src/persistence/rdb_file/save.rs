@@ -211,6 +211,7 @@ impl KeyEncodingOptions {
         // The key is inserted between the type and the value, which are written together.
         let at = out.len();
         dump_payload::write_value(out, key.value, self.should_compress);
+        debug_assert!(out.len() > at + 1, "an encoded value has a type and contents");
         let mut name = Vec::with_capacity(key.name.len() + 9);
         write_string(&mut name, key.name, self.should_compress);
         out.splice(at + 1..at + 1, name);
@@ -256,10 +257,12 @@ impl SaveContents<'_> {
         }
         write_database(&mut gathering.bytes, db, keys, with_expiry);
         let mut cursor = Cursor::START;
+        let mut written = 0;
         loop {
             let mut passed = Ok(());
             let stop = walk(&self.slots, db, cursor, KEYS_PER_STEP, &mut |_, entry| {
                 if passed.is_ok() {
+                    written += 1;
                     // The newest format can represent every value.
                     let _ = style.write_key(&mut gathering.bytes, entry.into());
                     if gathering.is_full() {
@@ -269,7 +272,10 @@ impl SaveContents<'_> {
             });
             passed?;
             match stop {
-                WalkEnd::End => return Ok(()),
+                WalkEnd::End => {
+                    debug_assert_eq!(written, keys, "a file has every key of database {db} once");
+                    return Ok(());
+                }
                 WalkEnd::Paused(next) | WalkEnd::Contended(next) => cursor = next,
             }
         }

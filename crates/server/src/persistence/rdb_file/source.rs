@@ -63,6 +63,7 @@ impl<R: Read> RdbSource<R> {
 
     /// The position in the record.
     pub fn position(&self) -> usize {
+        debug_assert!(self.start <= self.position, "a record is read from its start");
         self.position - self.start
     }
 
@@ -213,6 +214,10 @@ impl<R: Read> RdbSource<R> {
 
     /// Discards the bytes before the record if they are most of the window. So each byte is moved at most once.
     fn discard_before_record(&mut self) {
+        assert!(
+            self.summed <= self.position && self.start <= self.position && self.position <= self.window.len(),
+            "the position of an RDB file lies in its window, behind the checksum and the start of the record"
+        );
         if self.start < self.window.len() - self.start {
             return;
         }

@@ -42,7 +42,7 @@ impl SnapshotConsumer for FileConsumer {
         Ok(self.file.write(bytes)?)
     }
 
-    fn finish(self: Box<Self>, running: &SnapshotState) -> Result<(), ConsumerError> {
+    fn finish(mut self: Box<Self>, running: &SnapshotState) -> Result<(), ConsumerError> {
         self.file.sync()?;
         if running.is_cancelled() {
             return Err("the snapshot was cancelled".into());

@@ -184,6 +184,10 @@ fn resume_replication(
     };
     match place {
         Some(place) if is_primary => {
+            assert!(
+                !server.replication.is_replica(),
+                "a server that resumes as a primary follows none"
+            );
             backlog_writer::resume_as_primary(server, place.id, place.offset).map_err(|error| {
                 log::warning!("Fatal error: cannot start the log thread: {error}");
                 SaveFailed
@@ -262,7 +266,8 @@ impl LoadMode<'_> {
 }
 
 fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, how: LoadMode<'_>) -> Result<LoadedFile, RdbLoadError> {
-    server.persistence.dumps.is_loading.store(true, Ordering::Relaxed);
+    let was_loading = server.persistence.dumps.is_loading.swap(true, Ordering::Relaxed);
+    assert!(!was_loading, "one file is loaded at a time");
     let loaded = load_file(server, &rdb_path(&server.config), all, row, how);
     server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
     loaded
@@ -308,6 +313,10 @@ fn load_file(
             }),
     };
     let loaded = rdb_file::load(path, &mut loader)?;
+    assert!(
+        loaded.end_offset >= rdb_file::MAGIC_BYTES as u64,
+        "the offset behind a loaded file lies behind its header"
+    );
     report(loaded.end_offset);
     load_functions(server, &loaded, replace)?;
     let empty = match loaded.empty_keys {

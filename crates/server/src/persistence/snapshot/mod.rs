@@ -179,7 +179,12 @@ impl<'s> SnapshotClaim<'s> {
     /// # Errors
     /// If a thread or a seat cannot be obtained. No callback of the order was called then.
     pub fn start(mut self, order: SnapshotRequest) -> io::Result<i32> {
-        debug_assert_eq!(self.purpose, order.purpose);
+        assert_eq!(self.purpose, order.purpose, "a claim is for one purpose");
+        assert_eq!(
+            self.server.persistence.snapshot.purpose(),
+            Some(self.purpose),
+            "the claimed snapshot is the current one"
+        );
         let thread = start_claimed(self.server, order)?;
         // From now on the snapshot's thread releases the claim.
         self.has_started = true;
@@ -225,7 +230,12 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
     // The caller may be gone.
     let _ = started.send(thread_id());
     let (changes, began, began_s) = (taken.changes, taken.began, taken.began_s);
+    let keys_at_moment: u64 = taken.databases.iter().map(|database| database.keys).sum();
     let (keys, result) = write(server, &mut seat, taken, (consumer, format));
+    debug_assert!(
+        result.is_err() || keys == keys_at_moment,
+        "a complete snapshot has the {keys_at_moment} keys of its moment, not {keys}"
+    );
     let kept_bytes = server.keyspace.before_images.kept_bytes();
     server.keyspace.before_images.end(&server.keyspace.slots);
     let summary = SnapshotSummary {

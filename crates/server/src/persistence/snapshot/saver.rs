@@ -81,6 +81,10 @@ impl LargeValue {
             return None;
         }
         let pin = keyspace.pinned.pin_for_snapshot(&keyspace.slots, slot);
+        debug_assert!(
+            keyspace.slots.header(usize::from(slot)).has_pinned_values(),
+            "the slot of a pinned value is marked"
+        );
         let value = match entry.value() {
             ValueRef::Blob(blob) => ValueHandle::Blob(blob.clone()),
             _ => ValueHandle::Object(entry.share()?),
@@ -222,6 +226,10 @@ impl<'s> SnapshotSaver<'s> {
             let mut walker = SnapshotWalker::new(&keyspace.before_images, &keyspace.hasher, number, is_last);
             while self.step(&mut walker)? {}
         }
+        assert!(
+            self.visited.large.is_empty() && self.unwritten.is_empty() && self.urgent.is_empty(),
+            "a snapshot ends when every visited value is written"
+        );
         let gathering = std::mem::replace(&mut self.visited.gathering, BufferedWriter::new(false));
         self.send(SnapshotChunk::Bytes(gathering.finish()))?;
         self.send(SnapshotChunk::End)
@@ -246,11 +254,12 @@ impl<'s> SnapshotSaver<'s> {
         self.write_large()?;
         self.save_urgent_keys()?;
         self.delay(self.visited.keys - before)?;
-        self.server
-            .persistence
-            .snapshot
-            .keys_done
-            .store(self.visited.keys, Ordering::Relaxed);
+        let progress = &self.server.persistence.snapshot;
+        let before = progress.keys_done.swap(self.visited.keys, Ordering::Relaxed);
+        debug_assert!(
+            (before..=progress.keys_total.load(Ordering::Relaxed)).contains(&self.visited.keys),
+            "a snapshot has no more keys than at its moment"
+        );
         self.check_cancelled()?;
         Ok(more)
     }
@@ -334,6 +343,10 @@ impl<'s> SnapshotSaver<'s> {
             let Some((wanted, large)) = self.urgent.pop() else {
                 return Ok(());
             };
+            debug_assert!(
+                large.pin.is_none() || large.bytes() > MAX_COPY_BYTES,
+                "a value that a writer waits for is copied unless it is too large"
+            );
             let mut style = self.visited.style;
             // Without a pin the value is a copy, which no writer waits for.
             style.should_compress &= large.pin.is_none();

@@ -30,13 +30,14 @@ fn reads_return_the_appended_bytes_from_any_offset() {
 fn the_backlog_keeps_its_size_and_what_readers_need() {
     let mut backlog = ReplicationBacklog::default();
     backlog.open(0);
+    backlog.append(&bytes(0, 10), BLOCK_BYTES as i64);
     backlog.pin(7, 10);
     for round in 0..40 {
         backlog.append(&bytes(round, BLOCK_BYTES), BLOCK_BYTES as i64);
     }
     assert!(backlog.contains(10), "a replica is there");
     backlog.unpin(7);
-    let end = 41 * BLOCK_BYTES as i64;
+    let end = 10 + 41 * BLOCK_BYTES as i64;
     backlog.append(&bytes(0, BLOCK_BYTES), BLOCK_BYTES as i64);
     let extent = backlog.range().expect("there is a backlog");
     assert_eq!(extent.end, end);
@@ -56,4 +57,22 @@ fn a_log_sequence_maps_to_the_offset_of_its_milestone() {
     backlog.record_sequence(9);
     let offsets = [0, 1, 3, 4, 9, 10].map(|ticket| backlog.offset_of_sequence(ticket));
     assert_eq!(offsets, [Some(0), Some(5), Some(5), Some(8), Some(8), None]);
+}
+
+#[test]
+#[should_panic(expected = "goes back from Some(4) to 3")]
+fn a_reader_does_not_go_back() {
+    let mut backlog = ReplicationBacklog::default();
+    backlog.open(0);
+    backlog.append(b"12345", 1 << 20);
+    backlog.pin(7, 4);
+    backlog.pin(7, 3);
+}
+
+#[test]
+#[should_panic(expected = "is ahead of it")]
+fn a_reader_is_not_ahead_of_the_backlog() {
+    let mut backlog = ReplicationBacklog::default();
+    backlog.open(0);
+    backlog.pin(7, 1);
 }

@@ -29,8 +29,8 @@ fn on_log_thread<R: Send + 'static>(
     receiver
 }
 
-/// A server that follows a primary for a moment, as `MULTI`, `REPLICAOF host port`, `REPLICAOF NO ONE`, `EXEC` makes it,
-/// is a primary again before the log thread has detached the backlog.
+/// A server that follows a primary for a moment, as `MULTI`, `REPLICAOF host port`, `REPLICAOF NO ONE`, `EXEC` makes
+/// it, is a primary again before the log thread has detached the backlog.
 #[test]
 fn a_short_demotion_leaves_the_backlog_attached_and_a_later_one_detaches_it() {
     let server = server();

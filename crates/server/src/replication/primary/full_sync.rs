@@ -30,9 +30,9 @@ use crate::persistence::snapshot::{
     AuxFields, ConsumerError, SnapshotConsumer, SnapshotMoment, SnapshotRefusal, SnapshotRequest,
 };
 use crate::persistence::snapshot_state::{SnapshotPurpose, SnapshotState};
-use crate::replication::ReplicaSyncState;
 use crate::replication::backlog_writer;
 use crate::replication::backlog_writer::HistoryPosition;
+use crate::replication::{REPLICATION_ID_DIGITS, ReplicaSyncState};
 use crate::state::{PrimaryThreadCommand, Server};
 use weft_base::files::error_text;
 use weft_config::id;
@@ -228,6 +228,10 @@ impl DumpReceivers {
 
     /// Announces the offset at which the stream continues to the replicas that expect it.
     fn announce(&mut self, place: &HistoryPosition, running: &SnapshotState) {
+        assert!(
+            place.offset >= 0 && place.id.len() == REPLICATION_ID_DIGITS,
+            "a dump has a position in the history"
+        );
         let HistoryPosition { id, offset, db } = place;
         let timeout = Duration::from_secs(self.server.config.unsigned(weft_config::id::REPL_TIMEOUT).max(1));
         self.list.retain(|target| {
@@ -306,7 +310,7 @@ impl SnapshotConsumer for FileDump {
     }
 
     fn finish(mut self: Box<Self>, running: &SnapshotState) -> Result<(), ConsumerError> {
-        let Some(file) = self.file.take() else {
+        let Some(mut file) = self.file.take() else {
             return Ok(());
         };
         file.sync()?;

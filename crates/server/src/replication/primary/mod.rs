@@ -280,6 +280,11 @@ impl PrimaryThread {
     }
 
     fn send_backlog_to_all(&mut self) {
+        debug_assert_eq!(
+            self.replicas.len(),
+            self.server.replication.replicas.infos().len(),
+            "every replica of this thread is published"
+        );
         let tokens: Vec<usize> = self.replicas.keys().copied().collect();
         tokens.into_iter().for_each(|token| self.send_backlog(token));
     }
@@ -303,6 +308,10 @@ impl PrimaryThread {
                     return self.close_replica(token);
                 };
                 backlog.read(place, SEND_CHUNK_BYTES, &mut output.bytes);
+                assert!(
+                    !output.is_empty() || backlog.range().is_none_or(|range| range.end == place),
+                    "the backlog has every byte that a replica misses"
+                );
                 backlog.pin(id, place + output.bytes.len() as i64);
             }
             if output.is_empty() || !self.send(token, &mut output) {

@@ -4,7 +4,7 @@
 use weft_base::clock::unix_ms;
 
 use super::{PrimaryThread, Replica, full_sync};
-use crate::net::client::ClientFlags;
+use crate::net::client::{Client, ClientFlags, ReplicaHandshake};
 use crate::net::connection::Connection;
 use crate::observability::log;
 use crate::persistence::snapshot_state::SnapshotPurpose;
@@ -21,10 +21,8 @@ impl PrimaryThread {
         };
         let token = self.next_token;
         self.next_token += 1;
-        let id = connection.client.id;
         connection.client.flags.set(ClientFlags::REPLICA, true);
         let handshake = connection.client.handshake.as_deref().cloned().unwrap_or_default();
-        let host = handshake.host(connection.client.ip()).to_owned();
         let name = handshake.name(connection.client.ip());
         if self.server.config.boolean(id::REPL_DISABLE_TCP_NODELAY) {
             // The option only affects performance.
@@ -42,26 +40,7 @@ impl PrimaryThread {
         }
         log::notice!("Replica {name} asks for synchronization");
         let now = Instant::now();
-        self.server.replication.replicas.infos().push(ReplicaInfo {
-            id,
-            host,
-            port: handshake.port,
-            node: handshake.cluster_node.clone(),
-            progress: ReplicaSyncState::WaitingForDump,
-            channel: match handshake.is_rdb_channel {
-                true => ReplicaChannel::Dump,
-                false => ReplicaChannel::Single,
-            },
-            acknowledged_offset: 0,
-            fsynced_offset: -1,
-            last_heard_s: unix_ms() / 1000,
-        });
-        self.no_replica_since = None;
-        self.server
-            .replication
-            .replicas
-            .has_readers
-            .store(true, Ordering::Relaxed);
+        self.publish_replica(&connection.client, &handshake);
         let mut replica = Replica {
             connection,
             handshake,
@@ -77,7 +56,8 @@ impl PrimaryThread {
         let dump_client = replica.handshake.rdb_channel_client;
         let has_dump = resumes && dump_client.is_some_and(|dump| self.take_over_dump(dump, &replica.name));
         let mut output = std::mem::take(&mut replica.connection.output);
-        self.replicas.insert(token, replica);
+        let replaced = self.replicas.insert(token, replica);
+        assert!(replaced.is_none(), "each replica has a token of its own");
         if self.send(token, &mut output) {
             match (resumes, has_dump) {
                 (true, true) => self.start_stream_during_dump(token),
@@ -94,6 +74,34 @@ impl PrimaryThread {
             }
         }
         self.publish_clients();
+    }
+
+    /// Adds a replica to those that commands and other threads see.
+    fn publish_replica(&mut self, client: &Client, handshake: &ReplicaHandshake) {
+        let replicas = &self.server.replication.replicas;
+        let mut infos = replicas.infos();
+        assert!(
+            infos.iter().all(|known| known.id != client.id),
+            "the client {} is adopted as a replica once",
+            client.id
+        );
+        infos.push(ReplicaInfo {
+            id: client.id,
+            host: handshake.host(client.ip()).to_owned(),
+            port: handshake.port,
+            node: handshake.cluster_node.clone(),
+            progress: ReplicaSyncState::WaitingForDump,
+            channel: match handshake.is_rdb_channel {
+                true => ReplicaChannel::Dump,
+                false => ReplicaChannel::Single,
+            },
+            acknowledged_offset: 0,
+            fsynced_offset: -1,
+            last_heard_s: unix_ms() / 1000,
+        });
+        drop(infos);
+        self.no_replica_since = None;
+        replicas.has_readers.store(true, Ordering::Relaxed);
     }
 
     /// Tries a partial synchronisation. Returns `true` if the backlog has what the replica misses.
@@ -134,6 +142,11 @@ impl PrimaryThread {
         let Some(replica) = self.replicas.get_mut(&token) else {
             return;
         };
+        assert_ne!(
+            replica.progress,
+            ReplicaSyncState::Online,
+            "a replica comes online once"
+        );
         replica.progress = ReplicaSyncState::Online;
         replica.awaits_ack = awaits_ack;
         replica.last_heard = Instant::now();
@@ -170,10 +183,16 @@ impl PrimaryThread {
         } else {
             replicas.backlog().unpin(id);
         }
-        replicas.infos().retain(|known| known.id != id);
+        {
+            let mut infos = replicas.infos();
+            let before = infos.len();
+            infos.retain(|known| known.id != id);
+            assert_eq!(infos.len() + 1, before, "each replica is published once");
+        }
         server.clients.linked.lock().remove(&id);
         server.clients.directory.remove(id);
-        server.clients.connections.fetch_sub(1, Ordering::Relaxed);
+        let connections = server.clients.connections.fetch_sub(1, Ordering::Relaxed);
+        assert!(connections > 0, "the connection of a replica was counted");
         if self.replicas.is_empty() {
             self.no_replica_since = Some(Instant::now());
             replicas.has_readers.store(false, Ordering::Relaxed);

@@ -110,6 +110,10 @@ impl PrimaryThread {
         }
         let seconds = self.server.replication.replicas.grace_s.load(Ordering::Relaxed);
         log::verbose!("Dual channel replication: Postpone RDB client id={client} ({name}) free for {seconds} seconds");
+        assert!(
+            self.server.replication.replicas.awaited_dumps().contains(&client),
+            "a grace period is that of an awaited dump"
+        );
         self.grace_periods.push(AwaitedMainChannel {
             client,
             description: shown,

@@ -74,6 +74,7 @@ impl PrimaryThread {
     }
 
     fn begin_dump(&mut self, tokens: Vec<usize>, with_mark: bool, filters: DumpFilters) {
+        assert!(self.dump.is_none(), "one dump for replicas is under way at a time");
         if self.open_backlog().is_err() {
             return;
         }
@@ -109,6 +110,11 @@ impl PrimaryThread {
                 log::notice!("Starting BGSAVE for SYNC with target: {kind} using: {using}");
                 for token in &tokens {
                     if let Some(replica) = self.replicas.get_mut(token) {
+                        assert_eq!(
+                            replica.progress,
+                            ReplicaSyncState::WaitingForDump,
+                            "a dump begins for replicas that wait for one"
+                        );
                         replica.progress = ReplicaSyncState::ReceivingDump;
                     }
                     self.update_info(*token, |known| known.progress = ReplicaSyncState::DumpStarted);
@@ -146,7 +152,15 @@ impl PrimaryThread {
     }
 
     pub(crate) fn end_dump(&mut self, replicas: &[u64], served: &[u64], with_mark: bool) {
-        self.dump = None;
+        let ended = self.dump.take();
+        assert!(
+            ended.is_some_and(|dump| dump.replicas == replicas),
+            "the dump that ends is the one that was under way"
+        );
+        assert!(
+            served.iter().all(|id| replicas.contains(id)),
+            "a dump is received by replicas that it was made for"
+        );
         for id in replicas {
             let Some(token) = self.token_of(*id) else {
                 // The replica disconnected before its offset was pinned.

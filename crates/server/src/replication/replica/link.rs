@@ -217,6 +217,7 @@ impl PrimaryLink {
             }
         };
         let count = *received.as_ref().unwrap_or(&0);
+        assert!(count <= most, "no more bytes are received than there is space for");
         buffer.truncate(filled + count);
         self.server
             .replication
@@ -249,7 +250,8 @@ impl PrimaryLink {
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
                 let mut line: Vec<u8> = self.unread.drain(..=end).collect();
-                line.pop();
+                let last = line.pop();
+                debug_assert_eq!(last, Some(b'\n'), "a line ends with its line end");
                 if line.last() == Some(&b'\r') {
                     line.pop();
                 }

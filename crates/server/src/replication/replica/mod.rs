@@ -245,6 +245,10 @@ impl ReplicaThread {
         let repl = &self.server.replication;
         repl.last_heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
         repl.in_role_epoch(term, |state| {
+            assert!(
+                !repl.awaits_full_sync.load(Ordering::Acquire),
+                "a link is up when the data is that of the primary"
+            );
             state.phase = LinkState::Connected;
             state.resumable = true;
             state.down_since_s = None;
@@ -268,6 +272,13 @@ impl ReplicaThread {
         let server = self.server.clone();
         let repl = &server.replication;
         let base = repl.offset();
+        {
+            let range = repl.replicas.backlog().range();
+            assert!(
+                range.is_none_or(|range| range.end == base) || repl.role_epoch() != term,
+                "the stream continues at offset {base}, where the backlog ends: {range:?}"
+            );
+        }
         repl.set_received_offset(base);
         let mut stream = ReplicatedStream::new(&server, &self.seat, term, self.client(link), self.db);
         stream.input_mut().append(&mut link.unread);
@@ -342,7 +353,12 @@ impl ReplicaThread {
             return failure;
         }
         loop {
-            repl.set_received_offset(base + *received as i64);
+            let received_offset = base + *received as i64;
+            assert!(
+                received_offset >= repl.offset() || repl.role_epoch() != link.term(),
+                "no byte of the stream is executed before it was received"
+            );
+            repl.set_received_offset(received_offset);
             if let Err(failure) = self.execute_received(stream) {
                 return failure;
             }
@@ -360,6 +376,11 @@ impl ReplicaThread {
                     return failure;
                 }
             }
+            assert!(
+                stream.fsynced_offset().is_none_or(|synced| synced <= repl.offset())
+                    || repl.role_epoch() != link.term(),
+                "the disk is not ahead of the data"
+            );
             if asked && stream.fsynced_offset().is_some_and(|synced| synced < repl.offset()) {
                 owed = Some(PendingAck {
                     offset: repl.offset(),

@@ -93,6 +93,7 @@ impl BufferedStream {
             self.publish();
         }
         if let Some(block) = self.blocks.back_mut() {
+            assert!(block.len() < BLOCK_BYTES, "a full block is followed by a new one");
             let room = BLOCK_BYTES - block.len();
             link.receive(block, room, LOAD_CHECK_INTERVAL)?;
         }
@@ -131,6 +132,7 @@ pub fn receive(
         .in_role_epoch(term, begin)
         .ok_or(LinkFailure::EpochOver)?;
     let place = handshake::request_dump(&mut dump)?;
+    assert_eq!(dump.term(), link.term(), "both connections belong to one role epoch");
     let received = receive_dump_and_stream(server, seat, link, &mut dump, &place);
     drop(dump);
     if received.is_err() {

@@ -193,6 +193,8 @@ struct DumpSource<'l> {
     link: &'l mut PrimaryLink,
     /// The file, if the dump has been written to one.
     file: Option<File>,
+    /// The number of bytes that the primary has announced, if it has.
+    total_bytes: Option<u64>,
     /// The number of bytes still to come over the link, if it is known.
     bytes_left: Option<u64>,
     /// The number of bytes read.
@@ -209,6 +211,7 @@ impl<'l> DumpSource<'l> {
         DumpSource {
             link,
             file: None,
+            total_bytes: extent.bytes(),
             bytes_left: extent.bytes(),
             bytes_read: 0,
             last_beat: Instant::now(),
@@ -224,6 +227,13 @@ impl<'l> DumpSource<'l> {
 
     fn count_bytes(&mut self, count: usize) {
         self.bytes_read += count as u64;
+        assert!(
+            self.file.is_some()
+                || self
+                    .total_bytes
+                    .is_none_or(|total| self.bytes_read + self.bytes_left.unwrap_or(0) == total),
+            "the bytes of a dump that were read and those still to come are as many as announced"
+        );
         let repl = &self.link.server().replication;
         if self.is_loading {
             repl.loading.loaded_bytes.store(self.bytes_read, Ordering::Relaxed);
@@ -269,6 +279,7 @@ impl<'l> DumpSource<'l> {
             }
         }
         let count = most.min(self.link.unread.len());
+        assert!(count > 0, "bytes that were received are read");
         buffer[..count].copy_from_slice(&self.link.unread[..count]);
         self.link.unread.drain(..count);
         if let Some(left) = &mut self.bytes_left {
@@ -421,6 +432,10 @@ fn receive_into_file(link: &mut PrimaryLink, extent: DumpEnd, path: &Path) -> Re
             // The primary sends nothing after the mark until this server has acknowledged the dump.
             tail.extend_from_slice(&buffer[count.saturating_sub(MARK_BYTES)..count]);
             tail.drain(..tail.len().saturating_sub(MARK_BYTES));
+            assert!(
+                tail.len() <= MARK_BYTES,
+                "only the last bytes are compared with the mark"
+            );
             if tail == mark {
                 file.set_len(feed.bytes_read - MARK_BYTES as u64).map_err(unwritten)?;
                 break;
@@ -634,6 +649,12 @@ fn install(
     let repl = &server.replication;
     let placed = run_exclusive(server, seat, term, |all, row| {
         cancel_snapshots(server);
+        let state_bits = repl.state_bits();
+        assert!(
+            state_bits.contains(ReplicationState::IS_REPLICA)
+                && state_bits.intersects(ReplicationState::LOADING.union(ReplicationState::LOADING_IN_STAGING)),
+            "only a replica that is loading a dump replaces its data"
+        );
         let taken = data.install(all, counts, row, unix_ms());
         // The libraries were loaded without name conflicts among each other, and all others are removed.
         let restored = server.scripting.libraries.restore(&libraries, RestorePolicy::Flush);

@@ -190,6 +190,10 @@ impl Runner<'_, '_, '_> {
             );
             return (None, NextStep::Reply);
         }
+        debug_assert!(
+            !command.spec.flags.intersects(WRITE_FLAGS) || self.run.has_written(),
+            "the first write of a script is noted before it happens"
+        );
         self.thread.effects.hooks = self.thread.server.keyspace.hooks.current();
         let dirty = self.thread.effects.dirty;
         let call = LeasedCall {
@@ -199,6 +203,10 @@ impl Runner<'_, '_, '_> {
             held: self.access.as_held_leases(),
             pass: self.pass,
         };
+        debug_assert!(
+            call.held.covers(&self.planned),
+            "a command of a script runs under the leases of its keys"
+        );
         let deletes_expired = expired_sources::must_delete_expired(self.thread, command);
         let mut context = self
             .thread

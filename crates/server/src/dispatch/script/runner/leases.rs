@@ -97,6 +97,7 @@ impl<'p> Runner<'_, '_, 'p> {
         let ScriptAccess::Leased(leases) = &mut self.access else {
             return None;
         };
+        assert_eq!(lease.cell(), usize::from(slot), "the lease is that of the slot");
         self.run.note_held_slot(slot);
         Some(leases.add(lease))
     }
@@ -130,6 +131,10 @@ impl<'p> Runner<'_, '_, 'p> {
             if self.run.stop_reason().is_some() {
                 return None;
             }
+            assert!(
+                self.has_token,
+                "only the script with the token waits for a slot while it holds others"
+            );
             if !self.is_read_only {
                 pass.announce_writer(number);
             }
@@ -147,6 +152,10 @@ impl<'p> Runner<'_, '_, 'p> {
         for slot in 0..SLOTS as u16 {
             self.lease_slot(slot)?;
         }
+        debug_assert!(
+            !matches!(&self.access, ScriptAccess::Leased(leases) if !leases.holds_all_slots()),
+            "a script that needs all slots holds them"
+        );
         Some(())
     }
 }

@@ -232,7 +232,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
         match ended {
             Ok(Ended::Stopped(stop)) if stop != StopReason::Shutdown => {
-                debug_assert!(!run.has_written(), "a script that has written does not begin anew");
+                assert!(!run.has_written(), "a script that has written does not start again");
                 self.pending_outcomes.clear();
                 self.pending_slot_bytes.clear();
                 ScriptOutcome::Stopped(stop)
@@ -247,6 +247,10 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 for code in errors {
                     self.count_error(&code, invented);
                 }
+                debug_assert!(
+                    self.pending_outcomes.is_empty() && self.pending_slot_bytes.is_empty(),
+                    "the commands of a script that has ended are counted"
+                );
                 ScriptOutcome::Done { failed }
             }
             Err(text) => {

@@ -88,6 +88,7 @@ impl KeyCopier {
         let mut many: Vec<Lease<'p>> = Vec::new();
         lease_slots(pass, keys, &mut Vec::new(), &mut many, 0)?;
         let held = HeldLeases::Many(&mut many);
+        assert!(held.covers(keys), "the keys of a command are copied as of one moment");
         let mut copies = CopiedKeys::default();
         for key in keys {
             let slot = held.slot(key)?;

@@ -198,6 +198,10 @@ impl DebuggerSession {
         );
         let held = HeldLeases::Exclusive(&mut all);
         let unserved = serve::serve_unit(&mut thread, None, held, &mut client);
+        assert!(
+            !thread.effects.log_writer.has_pending_ops(),
+            "the writes of a debugged script are logged before other clients continue"
+        );
         apply_effects(&mut thread);
         drop(all);
         running.end_exclusion();

@@ -5,9 +5,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use super::*;
 use crate::observability::used_memory::UsedMemory;
 
+/// The connections of an appender whose log has one sequence number, which counts as written.
 fn links() -> AppenderLinks {
+    let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
+    let mut log_writer = propagation.log_writer();
+    log_writer.propagate_before(LogTarget::FILE, 0, &[b"SET", b"k", b"v"]);
+    log_writer.commit();
+    propagation.advance_milestone(LogMilestone::Written, 1);
     AppenderLinks {
-        propagation: Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1)))),
+        propagation,
         status: Arc::default(),
         notify_worker: Arc::new(|_| {}),
         record_latency: Arc::new(|_, _| {}),
