@@ -2,9 +2,13 @@
 //!
 //! - [`clock`]: the monotonic clock and the wall clock.
 //! - [`slots`]: the slots of the keyspace, and the slot of a key in a cluster.
+//! - [`LogSequence`]: a position in the propagation log.
 //! - [`files`]: replacing a file atomically, and the error texts of system calls.
 #![forbid(unsafe_code)]
 
 pub mod clock;
 pub mod files;
+mod log_sequence;
 pub mod slots;
+
+pub use log_sequence::LogSequence;

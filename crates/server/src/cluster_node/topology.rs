@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
 
 use crate::keyspace::access::WholeKeyspace;
@@ -113,9 +114,9 @@ pub fn change_state<R>(
 }
 
 /// Propagates a command to the replicas. Returns its log sequence number. Called on a background thread.
-fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> u64 {
+fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]) -> LogSequence {
     server.scripting.running.exclude_runs();
-    let ticket = {
+    let sequence = {
         let _all = seat.exclusive();
         let mut log_writer = server.propagation.log_writer();
         if server.keyspace.hooks.current().intersects(Hooks::LOG_REPLICAS) {
@@ -127,7 +128,7 @@ fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]])
     server.scripting.running.end_exclusion();
     server.propagation.wake();
     server.replication.replicas.request_acks();
-    ticket
+    sequence
 }
 
 /// Propagates a command to the replicas, if there are any, and waits up to `patience` until they have acknowledged it.
@@ -139,10 +140,10 @@ pub fn propagate_and_wait(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]]
     if wanted == 0 {
         return true;
     }
-    let ticket = propagate_to_replicas(server, seat, words);
+    let sequence = propagate_to_replicas(server, seat, words);
     let start = Instant::now();
     loop {
-        if replicas.acknowledged_sequence_count(ticket) >= wanted {
+        if replicas.acknowledged_sequence_count(sequence) >= wanted {
             return true;
         }
         if start.elapsed() >= patience {
@@ -166,9 +167,9 @@ pub fn propagate_then(
     if replicas == 0 {
         return then(true)(server, seat);
     }
-    let ticket = propagate_to_replicas(server, seat, words);
+    let sequence = propagate_to_replicas(server, seat, words);
     server.background.acknowledgements.lock().push(PendingAcknowledgement {
-        sequence: ticket,
+        sequence,
         replicas,
         deadline: Instant::now() + patience,
         continuation: Box::new(then),
@@ -188,19 +189,19 @@ pub fn check_acknowledgements(server: &Arc<Server>) -> bool {
     server.propagation.wake();
     let (replicas, now) = (&server.replication.replicas, Instant::now());
     for PendingAcknowledgement {
-        sequence: ticket,
+        sequence,
         replicas: wanted,
         deadline: until,
         continuation: then,
     } in std::mem::take(&mut *waiting)
     {
-        let have = replicas.acknowledged_sequence_count(ticket) >= wanted;
+        let have = replicas.acknowledged_sequence_count(sequence) >= wanted;
         if have || now >= until {
             // Sending fails only without background threads, when the process is about to end.
             let _ = server.background.long_commands.send(then(have));
         } else {
             waiting.push(PendingAcknowledgement {
-                sequence: ticket,
+                sequence,
                 replicas: wanted,
                 deadline: until,
                 continuation: then,
@@ -226,7 +227,7 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
     // Every write under way ends before exclusive mode is reached.
     server.scripting.running.exclude_runs();
-    let last_ticket = {
+    let last_sequence = {
         let _all = seat.exclusive();
         server.propagation.last_sequence()
     };
@@ -234,7 +235,7 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
     let start = Instant::now();
     replicas.request_acks();
     let target = loop {
-        let offset = replicas.backlog().offset_of_sequence(last_ticket);
+        let offset = replicas.backlog().offset_of_sequence(last_sequence);
         let furthest = replicas.furthest_node();
         match furthest {
             None => break None,

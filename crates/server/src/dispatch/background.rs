@@ -56,6 +56,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::LogSequence;
 use weft_reactor::Output;
 use weft_resp::ArgRange;
 
@@ -130,7 +131,7 @@ pub struct DetachedCommand {
 /// The result of one turn on a background thread.
 enum JobOutcome {
     /// The command has run: its output, the next step, and the position of its writes in the propagation log.
-    Completed(Output, NextStep, u64),
+    Completed(Output, NextStep, LogSequence),
     /// The leases were refused for [`GIVES_WAY_AFTER`]: the command goes to the end of the queue.
     Requeue(Box<DetachedCommand>),
 }
@@ -163,8 +164,8 @@ impl DetachedCommand {
     /// Makes the job that runs the command and sends its result to `origin` (worker, client, ticket).
     pub fn into_job(self: Box<Self>, origin: QueryOrigin) -> BackgroundJob {
         Box::new(move |server, seat| match self.run(server, seat, origin.0) {
-            JobOutcome::Completed(output, after, log_ticket) => {
-                send_result(server, origin, (output, after, log_ticket))
+            JobOutcome::Completed(output, after, log_sequence) => {
+                send_result(server, origin, (output, after, log_sequence))
             }
             JobOutcome::Requeue(command) => {
                 // Sending fails only while the process ends.
@@ -176,8 +177,8 @@ impl DetachedCommand {
     /// Makes the job that runs the script on a script thread.
     pub fn into_script_job(self: Box<Self>, origin: QueryOrigin) -> BackgroundJob {
         Box::new(move |server, seat| match self.run_script(server, seat, origin.0) {
-            JobOutcome::Completed(output, after, log_ticket) => {
-                send_result(server, origin, (output, after, log_ticket))
+            JobOutcome::Completed(output, after, log_sequence) => {
+                send_result(server, origin, (output, after, log_sequence))
             }
             JobOutcome::Requeue(command) => {
                 let _ = server.background.scripts.send(command.into_script_job(origin));
@@ -307,14 +308,14 @@ fn reserve_slots(
 fn send_result(
     server: &Server,
     (worker, client, ticket): QueryOrigin,
-    (output, after, log_ticket): (Output, NextStep, u64),
+    (output, after, log_sequence): (Output, NextStep, LogSequence),
 ) {
     server.workers[worker].send(Message::CommandDone {
         client,
         park_id: ticket,
         output,
         next_step: after,
-        log_sequence: log_ticket,
+        log_sequence,
     });
 }
 

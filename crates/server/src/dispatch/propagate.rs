@@ -4,6 +4,7 @@ use crate::keyspace::access::Keys;
 use crate::keyspace::effects::Effects;
 use crate::propagation::LogTarget;
 use crate::state::NextStep;
+use weft_base::LogSequence;
 
 /// Ends a call. The log repeats the call if the dirty count has grown since it was `dirty`, either verbatim or as the
 /// handler chose.
@@ -32,7 +33,7 @@ pub(super) fn propagate_call_to(keys: &mut Keys<'_, '_>, after: &NextStep, dirty
 
 /// Gives the records of the unit their sequence number, under the leases of the commands, and returns the number.
 #[cold]
-pub(super) fn commit_unit(effects: &mut Effects) -> u64 {
+pub(super) fn commit_unit(effects: &mut Effects) -> LogSequence {
     effects.log_writer.commit();
     debug_assert!(
         !effects.log_writer.has_pending_ops(),

@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
 
 use crate::commands::context::NextStep;
@@ -64,9 +65,9 @@ pub struct ReplicatedStream {
     connection: PrimaryConnection,
     plans: Plans,
     /// Log sequence numbers, ascending, with the stream offset after each. Entries that are on disk are removed.
-    write_positions: VecDeque<(u64, i64)>,
+    write_positions: VecDeque<(LogSequence, i64)>,
     /// Sequence numbers before this one were taken before this link, and say nothing about its offsets.
-    first_sequence: u64,
+    first_sequence: LogSequence,
     /// The offset up to which the stream is on disk here.
     fsynced_offset: i64,
     /// The time of the last warning that the disk fails.
@@ -240,7 +241,11 @@ impl ReplicatedStream {
             return None;
         }
         let reached = server.propagation.milestone_sequence(LogMilestone::Synced);
-        while let Some((_, offset)) = self.write_positions.front().filter(|(ticket, _)| *ticket <= reached) {
+        while let Some((_, offset)) = self
+            .write_positions
+            .front()
+            .filter(|(sequence, _)| *sequence <= reached)
+        {
             self.fsynced_offset = *offset;
             self.write_positions.pop_front();
         }

@@ -14,6 +14,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
 use weft_resp::{Args, Protocol, Reply};
 
@@ -271,7 +272,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             nanoseconds: start.elapsed().as_nanos() as u64,
             is_error: failed,
             refusal: None,
-            log_sequence: 0,
+            log_sequence: LogSequence::NONE,
         };
         self.context.served_waiters.push((waiter.clone(), served));
     }
@@ -293,7 +294,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             nanoseconds: 0,
             is_error: true,
             refusal,
-            log_sequence: 0,
+            log_sequence: LogSequence::NONE,
         };
         self.context.served_waiters.push((waiter.clone(), served));
     }

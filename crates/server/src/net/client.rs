@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use weft_base::LogSequence;
 use weft_resp::Protocol;
 
 use super::client_snapshot::TransactionFigures;
@@ -163,7 +164,7 @@ pub struct Client {
     /// The selected database.
     pub db: usize,
     /// The position of the client's last write in the propagation log; 0 for none.
-    pub last_write_sequence: u64,
+    pub last_write_sequence: LogSequence,
     /// The protocol: RESP2 until HELLO 3.
     pub protocol: Protocol,
     /// The authenticated user and its permissions.
@@ -239,7 +240,7 @@ impl Client {
         Client {
             id,
             db: 0,
-            last_write_sequence: 0,
+            last_write_sequence: LogSequence::NONE,
             protocol: Protocol::Resp2,
             login: Login::unauthenticated(),
             name: Vec::new(),

@@ -36,6 +36,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::observability::used_memory::UsedMemory;
+use weft_base::LogSequence;
 use weft_os::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use weft_os::sync::Mutex;
 use weft_os::thread::Thread;
@@ -61,7 +62,7 @@ pub enum LogMilestone {
 }
 
 /// An action at a log position.
-type LogMark = (u64, Box<dyn FnOnce(&mut ConsumerStreams) + Send>);
+type LogMark = (LogSequence, Box<dyn FnOnce(&mut ConsumerStreams) + Send>);
 
 /// The rings in use.
 #[derive(Default)]
@@ -138,14 +139,14 @@ impl PropagationLog {
 
     /// Takes the next sequence number.
     #[inline]
-    fn next_sequence(&self) -> u64 {
-        self.last_sequence.fetch_add(1, Ordering::SeqCst) + 1
+    fn next_sequence(&self) -> LogSequence {
+        LogSequence::new(self.last_sequence.fetch_add(1, Ordering::SeqCst)).next()
     }
 
     /// Returns the last sequence number taken.
     #[inline]
-    pub fn last_sequence(&self) -> u64 {
-        self.last_sequence.load(Ordering::SeqCst)
+    pub fn last_sequence(&self) -> LogSequence {
+        LogSequence::new(self.last_sequence.load(Ordering::SeqCst))
     }
 
     /// Schedules an action on the log thread between all earlier and all later writes. The caller must hold the whole
@@ -185,24 +186,24 @@ impl PropagationLog {
     // ---- milestones -------------------------------------------------------------------------------------------------
     /// Returns the last sequence number that has reached a milestone. All earlier ones have reached it, too.
     #[inline]
-    pub fn milestone_sequence(&self, milestone: LogMilestone) -> u64 {
-        self.milestone(milestone).load(Ordering::SeqCst)
+    pub fn milestone_sequence(&self, milestone: LogMilestone) -> LogSequence {
+        LogSequence::new(self.milestone(milestone).load(Ordering::SeqCst))
     }
 
     /// Moves a milestone. The caller then notifies the workers returned by [`Self::take_notice_requests`].
     ///
     /// # Panics
     /// If the milestone would be ahead of the log, or the disk ahead of the writes.
-    pub fn advance_milestone(&self, milestone: LogMilestone, ticket: u64) {
+    pub fn advance_milestone(&self, milestone: LogMilestone, sequence: LogSequence) {
         assert!(
-            ticket <= self.last_sequence(),
-            "the milestone {milestone:?} moves to {ticket}, a sequence number that was not taken yet"
+            sequence <= self.last_sequence(),
+            "the milestone {milestone:?} moves to {sequence}, a sequence number that was not taken yet"
         );
         assert!(
-            milestone != LogMilestone::Synced || ticket <= self.milestone_sequence(LogMilestone::Written),
+            milestone != LogMilestone::Synced || sequence <= self.milestone_sequence(LogMilestone::Written),
             "only what was written to the append-only file is synced"
         );
-        self.milestone(milestone).fetch_max(ticket, Ordering::SeqCst);
+        self.milestone(milestone).fetch_max(sequence.get(), Ordering::SeqCst);
     }
 
     fn milestone(&self, milestone: LogMilestone) -> &AtomicU64 {
@@ -240,14 +241,14 @@ impl PropagationLog {
 
     /// Returns `true` if the reply to the write with this sequence number must wait.
     #[inline]
-    pub fn must_withhold_reply(&self, ticket: u64) -> bool {
-        if ticket == 0 {
+    pub fn must_withhold_reply(&self, sequence: LogSequence) -> bool {
+        if sequence.is_none() {
             return false;
         }
         match self.withholds.load(Ordering::Acquire) {
             WAIT_FOR_NOTHING => false,
-            WAIT_FOR_WRITTEN => ticket > self.milestone_sequence(LogMilestone::Written),
-            _ => ticket > self.milestone_sequence(LogMilestone::Synced),
+            WAIT_FOR_WRITTEN => sequence > self.milestone_sequence(LogMilestone::Written),
+            _ => sequence > self.milestone_sequence(LogMilestone::Synced),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::LogSequence;
 use weft_sync::RingReader;
 
 use super::writer::{LogTarget, OP_HEADER_BYTES, UNIT_BEGIN, UNIT_END, db_and_length};
@@ -27,9 +28,9 @@ pub trait LogConsumer: Send {
     /// received before.
     fn append(&mut self, offset: u64, bytes: &[u8]);
 
-    /// Processes what it has received: everything up to the sequence number `ticket` has been appended. Returns the
+    /// Processes what it has received: everything up to this sequence number has been appended. Returns the
     /// time after which it wants to be called again even if there is nothing new.
-    fn flush(&mut self, ticket: u64) -> Option<Duration>;
+    fn flush(&mut self, sequence: LogSequence) -> Option<Duration>;
 }
 
 /// A consumer and the position in its stream.
@@ -47,7 +48,7 @@ struct ConsumerStream {
 pub struct ConsumerStreams {
     list: Vec<ConsumerStream>,
     /// The sequence number up to which everything has been passed to the consumers.
-    passed_sequence: u64,
+    passed_sequence: LogSequence,
 }
 
 impl ConsumerStreams {
@@ -84,7 +85,7 @@ impl ConsumerStreams {
 
     /// Returns the sequence number up to which everything has been passed to the consumers.
     #[cfg_attr(not(test), expect(dead_code, reason = "for consumers that begin at a mark"))]
-    pub fn passed_sequence(&self) -> u64 {
+    pub fn passed_sequence(&self) -> LogSequence {
         self.passed_sequence
     }
 
@@ -154,7 +155,7 @@ impl ConsumerStream {
 /// A ring and the sequence number of its first record.
 struct RingHead {
     ring: RingReader,
-    ticket: Option<u64>,
+    sequence: Option<LogSequence>,
 }
 
 /// The state of the log thread.
@@ -213,7 +214,7 @@ impl LogReader {
         }
         let new = std::mem::take(&mut self.propagation.rings.lock().new);
         self.heads
-            .extend(new.into_iter().map(|ring| RingHead { ring, ticket: None }));
+            .extend(new.into_iter().map(|ring| RingHead { ring, sequence: None }));
         self.marks.extend(self.propagation.marks.lock().drain(..));
         debug_assert!(
             self.marks.is_sorted_by_key(|(at, _)| *at),
@@ -242,15 +243,15 @@ impl LogReader {
                 self.apply_control_messages();
                 continue;
             }
-            let RingHead { ring, ticket } = &mut self.heads[at];
+            let RingHead { ring, sequence } = &mut self.heads[at];
             let is_taken = ring.take(|ops| {
                 bytes += ops.len();
                 self.feeds.pass_ops(ops);
             });
             assert!(is_taken, "a ring with a head has a record");
-            *ticket = None;
+            *sequence = None;
             self.last = at;
-            self.feeds.passed_sequence += 1;
+            self.feeds.passed_sequence = self.feeds.passed_sequence.next();
             taken += 1;
         }
         assert!(
@@ -262,19 +263,19 @@ impl LogReader {
 
     /// Returns the index of the ring that has the next sequence number.
     fn next_ring(&mut self) -> Option<usize> {
-        let next = self.feeds.passed_sequence + 1;
+        let next = self.feeds.passed_sequence.next();
         let (last, count) = (self.last, self.heads.len());
         (0..count).map(|step| (last + step) % count).find(|at| {
             let head = &mut self.heads[*at];
-            if head.ticket.is_none() {
-                head.ticket = head.ring.head();
+            if head.sequence.is_none() {
+                head.sequence = head.ring.head().map(LogSequence::new);
                 assert!(
-                    head.ticket.is_none_or(|sequence| sequence >= next),
+                    head.sequence.is_none_or(|sequence| sequence >= next),
                     "the record of sequence number {:?} is behind that of {next}",
-                    head.ticket
+                    head.sequence
                 );
             }
-            head.ticket == Some(next)
+            head.sequence == Some(next)
         })
     }
 

@@ -20,8 +20,8 @@ impl LogConsumer for RecordingConsumer {
         all.extend_from_slice(bytes);
     }
 
-    fn flush(&mut self, ticket: u64) -> Option<Duration> {
-        self.0.lock().1 = ticket;
+    fn flush(&mut self, sequence: LogSequence) -> Option<Duration> {
+        self.0.lock().1 = sequence.get();
         None
     }
 }
@@ -70,7 +70,7 @@ fn units_of_several_ops_are_transactions_and_databases_are_selected() {
     log_writer.end_call(LogTarget::all(), 0, false, [&b"GET"[..]].into_iter());
     log_writer.commit();
     log_writer.wake();
-    assert_eq!(log_writer.last_sequence(), 4, "nothing to say, no ticket");
+    assert_eq!(log_writer.last_sequence().get(), 4, "nothing to say, no number");
     let common = "*2 $6 SELECT $1 0 *3 $3 SET $1 k $1 v *1 $5 MULTI *2 $6 SELECT $1 3 *1 $1 A *2 $6 SELECT $1 0 *1 $1 B \
                   *1 $4 EXEC *1 $1 C *1 $5 MULTI *2 $3 DEL $3 old *1 $5 OTHER *1 $4 EXEC ";
     assert_eq!(wait_for(&file, 4), common);
@@ -106,7 +106,7 @@ fn writes_of_many_threads_are_totally_ordered_and_marks_run_in_order() {
     }
     let marked = Arc::new(Mutex::new(0));
     let at = marked.clone();
-    propagation.schedule_mark(move |feeds| *at.lock() = feeds.passed_sequence());
+    propagation.schedule_mark(move |feeds| *at.lock() = feeds.passed_sequence().get());
     let mut log_writer = propagation.log_writer();
     end_call(&mut log_writer, 0, &[b"end"]);
     log_writer.commit();
@@ -126,33 +126,41 @@ fn a_notification_is_delivered_once() {
         end_call(&mut log_writer, 0, &[b"SET", b"k", b"v"]);
         log_writer.commit();
     }
-    propagation.advance_milestone(LogMilestone::Written, 5);
+    propagation.advance_milestone(LogMilestone::Written, LogSequence::new(5));
     propagation.set_reply_milestone(Some(LogMilestone::Synced));
-    assert!(propagation.must_withhold_reply(5) && !propagation.must_withhold_reply(0));
+    assert!(
+        propagation.must_withhold_reply(LogSequence::new(5)) && !propagation.must_withhold_reply(LogSequence::new(0))
+    );
     propagation.request_milestone_notice(1);
-    propagation.advance_milestone(LogMilestone::Synced, 5);
-    propagation.advance_milestone(LogMilestone::Synced, 3);
+    propagation.advance_milestone(LogMilestone::Synced, LogSequence::new(5));
+    propagation.advance_milestone(LogMilestone::Synced, LogSequence::new(3));
     let mut told = Vec::new();
     propagation.take_notice_requests(|worker| told.push(worker));
     propagation.take_notice_requests(|worker| told.push(worker));
     assert_eq!(
-        (told, propagation.milestone_sequence(LogMilestone::Synced)),
+        (told, propagation.milestone_sequence(LogMilestone::Synced).get()),
         (vec![1], 5)
     );
-    assert!(!propagation.must_withhold_reply(5) && propagation.must_withhold_reply(6));
+    assert!(
+        !propagation.must_withhold_reply(LogSequence::new(5)) && propagation.must_withhold_reply(LogSequence::new(6))
+    );
     propagation.set_reply_milestone(Some(LogMilestone::Written));
-    assert!(propagation.must_withhold_reply(6) && !propagation.must_withhold_reply(5));
-    propagation.advance_milestone(LogMilestone::Written, 6);
-    assert!(!propagation.must_withhold_reply(6) && propagation.must_withhold_reply(7));
+    assert!(
+        propagation.must_withhold_reply(LogSequence::new(6)) && !propagation.must_withhold_reply(LogSequence::new(5))
+    );
+    propagation.advance_milestone(LogMilestone::Written, LogSequence::new(6));
+    assert!(
+        !propagation.must_withhold_reply(LogSequence::new(6)) && propagation.must_withhold_reply(LogSequence::new(7))
+    );
     propagation.set_reply_milestone(None);
-    assert!(!propagation.must_withhold_reply(7));
+    assert!(!propagation.must_withhold_reply(LogSequence::new(7)));
 }
 
 #[test]
 #[should_panic(expected = "a sequence number that was not taken yet")]
 fn a_milestone_is_not_ahead_of_the_log() {
     let propagation = PropagationLog::new(1, Arc::new(UsedMemory::new(1)));
-    propagation.advance_milestone(LogMilestone::Written, 1);
+    propagation.advance_milestone(LogMilestone::Written, LogSequence::new(1));
 }
 
 #[test]
@@ -162,7 +170,7 @@ fn the_disk_is_not_ahead_of_the_writes() {
     let mut log_writer = propagation.log_writer();
     end_call(&mut log_writer, 0, &[b"SET", b"k", b"v"]);
     log_writer.commit();
-    propagation.advance_milestone(LogMilestone::Synced, 1);
+    propagation.advance_milestone(LogMilestone::Synced, LogSequence::new(1));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use weft_base::LogSequence;
 use weft_resp::command::write_command;
 use weft_sync::RingWriter;
 
@@ -81,7 +82,7 @@ pub struct LogWriter {
     /// Set if the size of units has to be measured.
     pub measures_units: bool,
     measured_bytes: usize,
-    last_sequence: u64,
+    last_sequence: LogSequence,
     /// Set after a commit until the log thread has been woken.
     needs_wake: bool,
 }
@@ -286,23 +287,23 @@ impl LogWriter {
             return;
         }
         if let Some((propagation, writer)) = &mut self.log_and_ring {
-            let ticket = propagation.next_sequence();
+            let sequence = propagation.next_sequence();
             assert!(
-                ticket > self.last_sequence,
-                "the sequence numbers of a thread ascend: {ticket} follows {}",
+                sequence > self.last_sequence,
+                "the sequence numbers of a thread ascend: {sequence} follows {}",
                 self.last_sequence
             );
-            writer.push(ticket, &self.ops);
-            self.last_sequence = ticket;
+            writer.push(sequence.get(), &self.ops);
+            self.last_sequence = sequence;
             self.needs_wake = true;
         }
         self.ops.clear();
         self.unit_start = 0;
     }
 
-    /// Returns the last sequence number of this thread; 0 before the first.
+    /// Returns the last sequence number of this thread.
     #[inline]
-    pub fn last_sequence(&self) -> u64 {
+    pub fn last_sequence(&self) -> LogSequence {
         self.last_sequence
     }
 

@@ -12,6 +12,7 @@
 //! milestones map log sequence numbers to replication offsets.
 
 use std::collections::{BTreeMap, VecDeque};
+use weft_base::LogSequence;
 
 /// The size of a block in bytes.
 const BLOCK_BYTES: usize = 16 * 1024;
@@ -25,7 +26,7 @@ pub struct ReplicationBacklog {
     /// The replication offsets of the connected replicas, by reader id.
     reader_offsets: BTreeMap<u64, i64>,
     /// Pairs of a log sequence number and the replication offset after it, in ascending order.
-    milestones_by_sequence: VecDeque<(u64, i64)>,
+    milestones_by_sequence: VecDeque<(LogSequence, i64)>,
     /// The number of bytes kept even if no replica needs them (`replication-backlog-size`).
     kept_bytes: i64,
 }
@@ -195,15 +196,15 @@ impl ReplicationBacklog {
         self.reader_offsets.get(&reader).copied()
     }
 
-    /// Records that everything up to the log sequence number `ticket` has been appended.
-    pub fn record_sequence(&mut self, ticket: u64) {
+    /// Records that everything up to the log sequence number `sequence` has been appended.
+    pub fn record_sequence(&mut self, sequence: LogSequence) {
         let Some(end) = self.backlog.as_ref().map(|backlog| backlog.end) else {
             return;
         };
         if self
             .milestones_by_sequence
             .back()
-            .is_some_and(|(last, _)| *last >= ticket)
+            .is_some_and(|(last, _)| *last >= sequence)
         {
             return;
         }
@@ -216,18 +217,18 @@ impl ReplicationBacklog {
         if self.milestones_by_sequence.len() == MILESTONES {
             self.milestones_by_sequence.pop_front();
         }
-        self.milestones_by_sequence.push_back((ticket, end));
+        self.milestones_by_sequence.push_back((sequence, end));
     }
 
-    /// Returns the replication offset that covers the log sequence number `ticket`, or `None` if that write has not
+    /// Returns the replication offset that covers the log sequence number `sequence`, or `None` if that write has not
     /// been appended yet.
-    pub fn offset_of_sequence(&self, ticket: u64) -> Option<i64> {
-        if ticket == 0 {
+    pub fn offset_of_sequence(&self, sequence: LogSequence) -> Option<i64> {
+        if sequence.is_none() {
             return Some(0);
         }
         let at = self
             .milestones_by_sequence
-            .partition_point(|(milestone, _)| *milestone < ticket);
+            .partition_point(|(milestone, _)| *milestone < sequence);
         self.milestones_by_sequence.get(at).map(|(_, offset)| *offset)
     }
 }

@@ -19,6 +19,7 @@ use crate::observability::log;
 use crate::propagation::{self, ConsumerStreams, LogConsumer, LogTarget};
 use crate::replication::{REPLICATION_ID_DIGITS, ReplicationHistory, ReplicationId};
 use crate::state::Server;
+use weft_base::LogSequence;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::sync::mpsc;
@@ -91,12 +92,12 @@ impl LogConsumer for BacklogWriter {
         }
     }
 
-    fn flush(&mut self, ticket: u64) -> Option<Duration> {
+    fn flush(&mut self, sequence: LogSequence) -> Option<Duration> {
         self.append_pings_and_ack_requests();
         if !self.batch.is_empty() {
             self.flush();
         }
-        self.server.replication.replicas.backlog().record_sequence(ticket);
+        self.server.replication.replicas.backlog().record_sequence(sequence);
         let period = Duration::from_secs(self.server.config.unsigned(id::REPL_PING_REPLICA_PERIOD));
         let left = period.saturating_sub(self.last_ping.elapsed());
         Some(left.clamp(Duration::from_millis(10), Duration::from_secs(1)))

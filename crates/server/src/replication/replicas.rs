@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::backlog::ReplicationBacklog;
 
+use weft_base::LogSequence;
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 
@@ -96,7 +97,7 @@ pub struct ReplicaWait {
     /// The id under which its connection is parked.
     pub park_id: u64,
     /// The log sequence number of its last write.
-    pub log_sequence: u64,
+    pub log_sequence: LogSequence,
     /// The number of replicas to wait for.
     pub replicas: i64,
     /// For WAITAOF: the number of local disks to wait for, 0 or 1. `None` for WAIT.
@@ -206,16 +207,16 @@ impl Replicas {
         self.count(|replica| replica.fsynced_offset >= offset)
     }
 
-    /// Returns the number of replicas that have acknowledged the log sequence number `ticket`.
-    pub fn acknowledged_sequence_count(&self, ticket: u64) -> i64 {
+    /// Returns the number of replicas that have acknowledged the log sequence number `sequence`.
+    pub fn acknowledged_sequence_count(&self, sequence: LogSequence) -> i64 {
         // No replica has what is not in the backlog yet.
-        let offset = self.backlog().offset_of_sequence(ticket);
+        let offset = self.backlog().offset_of_sequence(sequence);
         offset.map_or(0, |offset| self.acknowledged_count(offset))
     }
 
-    /// Returns the number of replicas that have the log sequence number `ticket` on disk.
-    pub fn synced_sequence_count(&self, ticket: u64) -> i64 {
-        let offset = self.backlog().offset_of_sequence(ticket);
+    /// Returns the number of replicas that have the log sequence number `sequence` on disk.
+    pub fn synced_sequence_count(&self, sequence: LogSequence) -> i64 {
+        let offset = self.backlog().offset_of_sequence(sequence);
         offset.map_or(0, |offset| self.synced_count(offset))
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Message, Server};
 use crate::propagation::LogMilestone;
+use weft_base::LogSequence;
 use weft_os::atomic::Ordering;
 
 impl Server {
@@ -12,7 +13,7 @@ impl Server {
     }
 
     /// Returns `true` if everything up to this sequence number of the log is on this server's disk.
-    pub fn is_on_disk(&self, sequence: u64) -> bool {
+    pub fn is_on_disk(&self, sequence: LogSequence) -> bool {
         self.persistence.aof.is_complete() && self.propagation.milestone_sequence(LogMilestone::Synced) >= sequence
     }
 

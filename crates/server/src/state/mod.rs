@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_os::sync::OnceLock;
 
+use weft_base::LogSequence;
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
@@ -75,8 +76,8 @@ pub enum Message {
         park_id: u64,
         /// The reply.
         bytes: Vec<u8>,
-        /// The position in the log that counts as its last write from now on; 0 for none.
-        log_sequence: u64,
+        /// The position in the log that counts as its last write from now on.
+        log_sequence: LogSequence,
     },
     /// The reply of a command that ran on a background thread.
     CommandDone {
@@ -89,7 +90,7 @@ pub enum Message {
         /// The remaining steps before the client continues.
         next_step: NextStep,
         /// The log sequence number of the client's last write.
-        log_sequence: u64,
+        log_sequence: LogSequence,
     },
     /// A blocked client has been served: the waiter has its reply.
     WaiterServed(Arc<Waiter>),
@@ -326,7 +327,7 @@ const _: () = assert!(size_of::<NextStep>() <= 16);
 #[derive(Clone, Copy)]
 pub struct LogWait {
     /// The sequence number of the last write to wait for.
-    pub sequence: u64,
+    pub sequence: LogSequence,
     /// `true` if replicas must have the write as well.
     pub needs_replicas: bool,
     /// The end of the wait, in milliseconds since the Unix epoch.
@@ -424,7 +425,7 @@ pub enum PrimaryThreadCommand {
 /// A command that replicas must acknowledge before it takes effect here.
 pub struct PendingAcknowledgement {
     /// The sequence number of the command in the log.
-    pub sequence: u64,
+    pub sequence: LogSequence,
     /// The number of replicas that must have it.
     pub replicas: i64,
     /// The end of the time that they may take.
@@ -548,7 +549,7 @@ impl WorkerQuery {
             client,
             park_id,
             bytes: (self.combine)(parts),
-            log_sequence: 0,
+            log_sequence: LogSequence::NONE,
         });
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use weft_base::LogSequence;
 use weft_resp::Protocol;
 use weft_sync::Claim;
 
@@ -42,8 +43,8 @@ pub struct ServeResult {
     pub is_error: bool,
     /// The ACL log's entry, if the client lost the permission.
     pub refusal: Option<Box<DeniedAccess>>,
-    /// The log sequence number of the served operation; 0 for none.
-    pub log_sequence: u64,
+    /// The log sequence number of the served operation.
+    pub log_sequence: LogSequence,
 }
 
 /// A blocked client. Shared by the queues of its keys, its connection, and the thread that serves it.

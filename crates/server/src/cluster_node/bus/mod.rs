@@ -19,6 +19,7 @@ mod links;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
 use weft_reactor::{Event, Reactor};
 
@@ -66,7 +67,7 @@ pub struct ClusterBus {
 #[derive(Default)]
 struct StopProgress {
     /// The log sequence number of the last write, once no thread can take another one.
-    last_ticket: Option<u64>,
+    last_sequence: Option<LogSequence>,
     /// Set by the log thread when it adds nothing more to the stream.
     log_settled: Arc<AtomicBool>,
 }
@@ -338,12 +339,12 @@ impl ClusterBus {
         let Some(stop) = &mut self.write_stop else {
             return false;
         };
-        let Some(last_ticket) = stop.last_ticket else {
+        let Some(last_sequence) = stop.last_sequence else {
             let running = &server.scripting.running;
             if running.try_exclude_runs() {
                 // In exclusive mode no thread writes.
                 let all = self.seat.exclusive();
-                stop.last_ticket = Some(server.propagation.last_sequence());
+                stop.last_sequence = Some(server.propagation.last_sequence());
                 let settled = stop.log_settled.clone();
                 match server.replication.log_feeds_backlog() {
                     true => server
@@ -362,7 +363,7 @@ impl ClusterBus {
                 .replication
                 .replicas
                 .backlog()
-                .offset_of_sequence(last_ticket)
+                .offset_of_sequence(last_sequence)
                 .is_some()
         };
         stop.log_settled.load(Ordering::SeqCst) && (!feeds || is_in())

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::LogSequence;
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
@@ -278,7 +279,7 @@ fn send_delayed_reply(
         client,
         park_id: ticket,
         bytes,
-        log_sequence: 0,
+        log_sequence: LogSequence::NONE,
     });
 }
 

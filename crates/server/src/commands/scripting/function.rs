@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
 use weft_resp::{Protocol, Reply, glob};
 
@@ -81,8 +82,8 @@ fn change_libraries<P: 'static>(
             };
             let result = prepare(server).and_then(change);
             match result {
-                Ok((reply, ticket)) => {
-                    while server.propagation.must_withhold_reply(ticket) {
+                Ok((reply, sequence)) => {
+                    while server.propagation.must_withhold_reply(sequence) {
                         weft_os::thread::sleep(LOG_POLL_INTERVAL);
                     }
                     reply
@@ -99,10 +100,10 @@ fn change_libraries<P: 'static>(
 }
 
 /// Propagates a command that changed libraries, within a passage of the gate; returns its sequence number.
-fn propagate_change(server: &Server, db: usize, words: &[Vec<u8>]) -> u64 {
+fn propagate_change(server: &Server, db: usize, words: &[Vec<u8>]) -> LogSequence {
     let target = server.keyspace.hooks.current().log_target();
     if target.is_empty() {
-        return 0;
+        return LogSequence::NONE;
     }
     let mut log_writer = server.propagation.log_writer();
     log_writer.end_call(target, db, true, words.iter().map(Vec::as_slice));

@@ -27,6 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
 
 use super::{AofFault, AofStatus, FsyncPolicy};
@@ -63,8 +64,8 @@ pub struct AppenderLinks {
 }
 
 impl AppenderLinks {
-    fn advance_milestone(&self, milestone: LogMilestone, ticket: u64) {
-        self.propagation.advance_milestone(milestone, ticket);
+    fn advance_milestone(&self, milestone: LogMilestone, sequence: LogSequence) {
+        self.propagation.advance_milestone(milestone, sequence);
         self.propagation
             .take_notice_requests(|worker| (self.notify_worker)(worker));
     }
@@ -73,7 +74,7 @@ impl AppenderLinks {
 /// A request to the sync thread.
 struct SyncRequest {
     file: Arc<File>,
-    sequence: u64,
+    sequence: LogSequence,
 }
 
 /// The bytes that could not be written to an increment before the next one was started.
@@ -113,8 +114,8 @@ pub struct AofAppender {
     size: u64,
     /// The size of the file when a sync was last requested, in bytes.
     synced_size: u64,
-    appended: u64,
-    written: u64,
+    appended: LogSequence,
+    written: LogSequence,
     last_sync: Instant,
     last_error: Option<Instant>,
     /// The last timestamp written to the file, in seconds since the Unix epoch.
@@ -153,8 +154,8 @@ impl AofAppender {
             unwritten: VecDeque::new(),
             size,
             synced_size: size,
-            appended: 0,
-            written: 0,
+            appended: LogSequence::NONE,
+            written: LogSequence::NONE,
             last_sync: Instant::now(),
             last_error: None,
             last_timestamp_s: 0,
@@ -382,9 +383,9 @@ impl AofAppender {
         }
     }
 
-    fn reach_synced(&self, ticket: u64) {
-        if self.links.propagation.milestone_sequence(LogMilestone::Synced) < ticket {
-            self.links.advance_milestone(LogMilestone::Synced, ticket);
+    fn reach_synced(&self, sequence: LogSequence) {
+        if self.links.propagation.milestone_sequence(LogMilestone::Synced) < sequence {
+            self.links.advance_milestone(LogMilestone::Synced, sequence);
         }
     }
 
@@ -405,8 +406,8 @@ impl AofAppender {
     fn sync_in_background(&mut self, file: Arc<File>) {
         self.last_sync = Instant::now();
         self.links.status.pending_syncs.fetch_add(1, Ordering::AcqRel);
-        let ticket = self.written;
-        if self.syncs.send(SyncRequest { file, sequence: ticket }).is_err() {
+        let sequence = self.written;
+        if self.syncs.send(SyncRequest { file, sequence }).is_err() {
             self.links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -414,10 +415,10 @@ impl AofAppender {
 
 /// Runs the sync thread.
 fn run_sync_thread(jobs: &mpsc::Receiver<SyncRequest>, links: &AppenderLinks) {
-    let mut last_sequence = 0;
-    while let Ok(SyncRequest { file, sequence: ticket }) = jobs.recv() {
-        assert!(ticket >= last_sequence, "syncs are requested in the order of the log");
-        last_sequence = ticket;
+    let mut last_sequence = LogSequence::NONE;
+    while let Ok(SyncRequest { file, sequence }) = jobs.recv() {
+        assert!(sequence >= last_sequence, "syncs are requested in the order of the log");
+        last_sequence = sequence;
         let result = file.sync_data();
         let pending = links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
         assert!(pending > 0, "a sync that ends was counted as pending");
@@ -427,7 +428,7 @@ fn run_sync_thread(jobs: &mpsc::Receiver<SyncRequest>, links: &AppenderLinks) {
                     (links.changed)();
                     log::notice!("AOF fsync error looks solved. The server can write again.");
                 }
-                links.advance_milestone(LogMilestone::Synced, ticket);
+                links.advance_milestone(LogMilestone::Synced, sequence);
             }
             // The file cannot be synced by its nature, so this is not an error.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
@@ -477,14 +478,14 @@ impl LogConsumer for AppenderConsumer {
         appender.update_buffered_bytes();
     }
 
-    fn flush(&mut self, ticket: u64) -> Option<Duration> {
+    fn flush(&mut self, sequence: LogSequence) -> Option<Duration> {
         let appender = &mut *self.0.lock();
         assert!(
-            ticket >= appender.appended,
-            "the log does not go back from sequence number {} to {ticket}",
+            sequence >= appender.appended,
+            "the log does not go back from sequence number {} to {sequence}",
             appender.appended
         );
-        appender.appended = ticket;
+        appender.appended = sequence;
         appender.write();
         if appender.has_unwritten_bytes() {
             return Some(RETRY_INTERVAL);

@@ -1,6 +1,6 @@
 //! Tests of the backlog's contents.
 
-use super::{BLOCK_BYTES, BacklogRange, ReplicationBacklog};
+use super::{BLOCK_BYTES, BacklogRange, LogSequence, ReplicationBacklog};
 
 fn bytes(from: i64, count: usize) -> Vec<u8> {
     (from..).take(count).map(|offset| (offset % 251) as u8).collect()
@@ -51,11 +51,11 @@ fn a_log_sequence_maps_to_the_offset_of_its_milestone() {
     let mut backlog = ReplicationBacklog::default();
     backlog.open(0);
     backlog.append(b"12345", 1 << 20);
-    backlog.record_sequence(3);
+    backlog.record_sequence(LogSequence::new(3));
     backlog.append(b"678", 1 << 20);
-    assert_eq!(backlog.offset_of_sequence(4), None);
-    backlog.record_sequence(9);
-    let offsets = [0, 1, 3, 4, 9, 10].map(|ticket| backlog.offset_of_sequence(ticket));
+    assert_eq!(backlog.offset_of_sequence(LogSequence::new(4)), None);
+    backlog.record_sequence(LogSequence::new(9));
+    let offsets = [0, 1, 3, 4, 9, 10].map(|number| backlog.offset_of_sequence(LogSequence::new(number)));
     assert_eq!(offsets, [Some(0), Some(5), Some(5), Some(8), Some(8), None]);
 }
 

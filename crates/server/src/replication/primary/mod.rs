@@ -28,6 +28,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
 use weft_reactor::{Event, Output, Reactor, ReceiveOutcome, SendOutcome};
 
@@ -368,7 +369,7 @@ impl PrimaryThread {
                 client: wait.client,
                 park_id: wait.park_id,
                 bytes,
-                log_sequence: 0,
+                log_sequence: LogSequence::NONE,
             });
             false
         });

@@ -59,10 +59,10 @@ impl Worker {
                 client,
                 park_id: ticket,
                 bytes,
-                log_sequence: log_ticket,
+                log_sequence,
             } => {
                 if let Some(token) = self.find_parked(client, ticket) {
-                    self.record_log_sequence(token, log_ticket);
+                    self.record_log_sequence(token, log_sequence);
                 }
                 self.deliver_parked_reply(client, ticket, bytes);
             }
@@ -71,8 +71,8 @@ impl Worker {
                 park_id: ticket,
                 output,
                 next_step: after,
-                log_sequence: log_ticket,
-            } => self.deliver_command_result((client, ticket), output, after, log_ticket),
+                log_sequence,
+            } => self.deliver_command_result((client, ticket), output, after, log_sequence),
             Message::WaiterServed(waiter) => self.deliver_waiter_reply(&waiter),
             Message::ServeWaiters(unserved) => self.withhold_reply(unserved, None),
             Message::Notify(notice) => {

@@ -7,6 +7,7 @@ use crate::dispatch::batch::BatchConnections as _;
 use crate::dispatch::tunables::Tunables;
 use crate::net::client::ClientFlags;
 use crate::observability::metrics::Counter;
+use weft_base::LogSequence;
 use weft_config::OutputBufferLimit;
 use weft_reactor::SendOutcome;
 
@@ -117,7 +118,7 @@ impl Worker {
     }
 
     /// Records that a connection's command was logged by another thread, with this sequence number.
-    pub(crate) fn record_log_sequence(&mut self, token: usize, log_sequence: u64) {
+    pub(crate) fn record_log_sequence(&mut self, token: usize, log_sequence: LogSequence) {
         if let Some(connection) = self.clients.connection(token) {
             let last = &mut connection.client.last_write_sequence;
             *last = log_sequence.max(*last);

@@ -13,6 +13,7 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::remove_all_registrations;
 use crate::observability::metrics::Counter;
 use crate::state::PrimaryThreadCommand;
+use weft_base::LogSequence;
 use weft_os::atomic::Ordering;
 use weft_reactor::Output;
 
@@ -176,7 +177,7 @@ impl Worker {
         (client, park_id): (u64, u64),
         mut reply: Output,
         next_step: NextStep,
-        log_sequence: u64,
+        log_sequence: LogSequence,
     ) {
         let Some(token) = self.find_parked(client, park_id) else {
             return self.run_next_step_without_client(next_step);

@@ -11,7 +11,7 @@ fn links() -> AppenderLinks {
     let mut log_writer = propagation.log_writer();
     log_writer.propagate_before(LogTarget::FILE, 0, &[b"SET", b"k", b"v"]);
     log_writer.commit();
-    propagation.advance_milestone(LogMilestone::Written, 1);
+    propagation.advance_milestone(LogMilestone::Written, LogSequence::new(1));
     AppenderLinks {
         propagation,
         status: Arc::default(),
@@ -40,7 +40,12 @@ fn sync_each(links: &AppenderLinks, files: &[&Arc<File>]) {
     for file in files {
         links.status.pending_syncs.fetch_add(1, Ordering::AcqRel);
         let file = (*file).clone();
-        sender.send(SyncRequest { file, sequence: 1 }).expect("it is received");
+        sender
+            .send(SyncRequest {
+                file,
+                sequence: LogSequence::new(1),
+            })
+            .expect("it is received");
     }
     drop(sender);
     run_sync_thread(&jobs, links);
@@ -58,7 +63,10 @@ fn a_failed_sync_is_cleared_by_a_sync_but_not_by_a_write() {
     appender.write();
     assert!(appender.buffer.is_empty(), "it was written");
     assert!(status.is_failing(AofFault::Sync), "a write does not clear a sync error");
-    assert_eq!(links.propagation.milestone_sequence(LogMilestone::Synced), 0);
+    assert_eq!(
+        links.propagation.milestone_sequence(LogMilestone::Synced),
+        LogSequence::NONE
+    );
     sync_each(&links, &[&good]);
     assert!(!status.is_failing.load(Ordering::Acquire));
     assert_eq!(status.failure_reason(), None);
