@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
+use weft_base::{LogSequence, ReplicationOffset};
 
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::{Effects, Hooks};
@@ -68,7 +68,7 @@ pub fn lock_state<'c>(server: &Server, cluster: &'c Cluster) -> LockedState<'c> 
     let offset = if hollow {
         0
     } else {
-        u64::try_from(repl.offset()).unwrap_or(0)
+        repl.offset().bytes_since(ReplicationOffset::ZERO)
     };
     let mut state = cluster.lock(&server.config);
     state.data = data;

@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
+use weft_base::{LogSequence, ReplicationOffset};
 
 use crate::commands::context::NextStep;
 use crate::keyspace::Seat;
@@ -65,11 +65,11 @@ pub struct ReplicatedStream {
     connection: PrimaryConnection,
     plans: Plans,
     /// Log sequence numbers, ascending, with the stream offset after each. Entries that are on disk are removed.
-    write_positions: VecDeque<(LogSequence, i64)>,
+    write_positions: VecDeque<(LogSequence, ReplicationOffset)>,
     /// Sequence numbers before this one were taken before this link, and say nothing about its offsets.
     first_sequence: LogSequence,
     /// The offset up to which the stream is on disk here.
-    fsynced_offset: i64,
+    fsynced_offset: ReplicationOffset,
     /// The time of the last warning that the disk fails.
     last_disk_warning: Option<Instant>,
 }
@@ -83,7 +83,7 @@ struct PrimaryConnection {
     /// Bytes of the stream up to the last place that counts as reached.
     applied_bytes: u64,
     /// The offset of the history at which the stream began.
-    start_offset: i64,
+    start_offset: ReplicationOffset,
     /// Bytes of the stream that are in the backlog.
     relayed_bytes: u64,
     /// Bytes that were cut from the input and are not in the backlog yet.
@@ -131,7 +131,7 @@ impl PrimaryConnection {
         let repl = &server.replication;
         let most_bytes = server.config.integer(id::REPL_BACKLOG_SIZE);
         let end = repl.replicas.backlog().append(&bytes, most_bytes);
-        let offset = self.start_offset + self.applied_bytes as i64;
+        let offset = self.start_offset.advanced_by(self.applied_bytes);
         assert!(
             end.is_none_or(|end| end == offset),
             "the backlog ends at {end:?}, and the data of this replica has the offset {offset}"
@@ -228,14 +228,14 @@ impl ReplicatedStream {
             plans: Plans::default(),
             write_positions: VecDeque::from([(first_sequence, server.replication.offset())]),
             first_sequence,
-            fsynced_offset: 0,
+            fsynced_offset: ReplicationOffset::ZERO,
             last_disk_warning: None,
         }
     }
 
     /// Returns the offset up to which the append-only file is on disk, or `None` without an append-only file that has
     /// everything.
-    pub fn fsynced_offset(&mut self) -> Option<i64> {
+    pub fn fsynced_offset(&mut self) -> Option<ReplicationOffset> {
         let server = &self.thread.server;
         if !server.persistence.aof.is_complete() {
             return None;

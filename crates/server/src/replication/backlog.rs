@@ -12,7 +12,7 @@
 //! milestones map log sequence numbers to replication offsets.
 
 use std::collections::{BTreeMap, VecDeque};
-use weft_base::LogSequence;
+use weft_base::{LogSequence, ReplicationOffset};
 
 /// The size of a block in bytes.
 const BLOCK_BYTES: usize = 16 * 1024;
@@ -24,9 +24,9 @@ const MILESTONES: usize = 4096;
 pub struct ReplicationBacklog {
     backlog: Option<BacklogBlocks>,
     /// The replication offsets of the connected replicas, by reader id.
-    reader_offsets: BTreeMap<u64, i64>,
+    reader_offsets: BTreeMap<u64, ReplicationOffset>,
     /// Pairs of a log sequence number and the replication offset after it, in ascending order.
-    milestones_by_sequence: VecDeque<(LogSequence, i64)>,
+    milestones_by_sequence: VecDeque<(LogSequence, ReplicationOffset)>,
     /// The number of bytes kept even if no replica needs them (`replication-backlog-size`).
     kept_bytes: i64,
 }
@@ -34,23 +34,30 @@ pub struct ReplicationBacklog {
 struct BacklogBlocks {
     blocks: VecDeque<Vec<u8>>,
     /// The replication offset before the first block.
-    start: i64,
-    end: i64,
+    start: ReplicationOffset,
+    end: ReplicationOffset,
 }
 
 /// The range of the backlog as INFO reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BacklogRange {
     /// The replication offset before the first byte kept.
-    pub start: i64,
+    pub start: ReplicationOffset,
     /// The replication offset after the last byte kept.
-    pub end: i64,
+    pub end: ReplicationOffset,
+}
+
+impl BacklogRange {
+    /// Returns the number of bytes kept.
+    pub const fn bytes(self) -> u64 {
+        self.end.bytes_since(self.start)
+    }
 }
 
 impl ReplicationBacklog {
     /// Creates a backlog that starts at `offset`. An existing backlog is dropped, together with the offsets of its
     /// readers and the milestones.
-    pub fn open(&mut self, offset: i64) {
+    pub fn open(&mut self, offset: ReplicationOffset) {
         self.backlog = Some(BacklogBlocks {
             blocks: VecDeque::new(),
             start: offset,
@@ -62,7 +69,7 @@ impl ReplicationBacklog {
 
     /// Shifts the backlog by `offset`, because the bytes that were appended from 0 on follow the first `offset` bytes
     /// of the history. Returns the new end offset.
-    pub fn rebase(&mut self, offset: i64) -> i64 {
+    pub fn rebase(&mut self, offset: ReplicationOffset) -> ReplicationOffset {
         assert!(
             self.reader_offsets.is_empty() && self.milestones_by_sequence.is_empty(),
             "a backlog is shifted before it has readers"
@@ -70,8 +77,8 @@ impl ReplicationBacklog {
         let Some(backlog) = &mut self.backlog else {
             return offset;
         };
-        backlog.start += offset;
-        backlog.end += offset;
+        let shifted = |place: ReplicationOffset| offset.advanced_by(place.bytes_since(ReplicationOffset::ZERO));
+        (backlog.start, backlog.end) = (shifted(backlog.start), shifted(backlog.end));
         backlog.assert_range_is_kept();
         backlog.end
     }
@@ -98,18 +105,17 @@ impl ReplicationBacklog {
     }
 
     /// Returns `true` if a reader at `offset` can continue from the backlog.
-    pub fn contains(&self, offset: i64) -> bool {
+    pub fn contains(&self, offset: ReplicationOffset) -> bool {
         let within = |backlog: &BacklogBlocks| (backlog.start..=backlog.end).contains(&offset);
         self.backlog.as_ref().is_some_and(within)
     }
 
     /// Appends bytes of the replication stream and drops the blocks beyond `most_bytes` that no replica needs. Returns
     /// the new end offset, or `None` if there is no backlog.
-    pub fn append(&mut self, mut bytes: &[u8], most_bytes: i64) -> Option<i64> {
+    pub fn append(&mut self, mut bytes: &[u8], most_bytes: i64) -> Option<ReplicationOffset> {
         self.kept_bytes = most_bytes;
         let backlog = self.backlog.as_mut()?;
-        backlog.end += bytes.len() as i64;
-        assert!(backlog.end >= backlog.start, "the replication offset does not overflow");
+        backlog.end = backlog.end.advanced_by(bytes.len() as u64);
         while !bytes.is_empty() {
             if backlog.blocks.back().is_none_or(|block| block.len() == BLOCK_BYTES) {
                 backlog.blocks.push_back(Vec::with_capacity(BLOCK_BYTES));
@@ -133,7 +139,7 @@ impl ReplicationBacklog {
     }
 
     fn trim(&mut self) {
-        let needed = self.reader_offsets.values().copied().min().unwrap_or(i64::MAX);
+        let needed = self.reader_offsets.values().copied().min();
         if let Some(backlog) = &mut self.backlog {
             backlog.trim(self.kept_bytes, needed);
             debug_assert!(
@@ -144,11 +150,11 @@ impl ReplicationBacklog {
     }
 
     /// Appends the bytes after `offset` to `into`. Stops at the end of the block in which `into` reaches `most` bytes.
-    pub fn read(&self, offset: i64, most: usize, into: &mut Vec<u8>) {
+    pub fn read(&self, offset: ReplicationOffset, most: usize, into: &mut Vec<u8>) {
         let Some(backlog) = self.backlog.as_ref().filter(|_| self.contains(offset)) else {
             return;
         };
-        let mut skip = (offset - backlog.start) as usize;
+        let mut skip = offset.bytes_since(backlog.start) as usize;
         let first = skip / BLOCK_BYTES;
         skip -= first * BLOCK_BYTES;
         assert!(
@@ -168,7 +174,7 @@ impl ReplicationBacklog {
     ///
     /// # Panics
     /// If the reader would go back, or ahead of the backlog.
-    pub fn pin(&mut self, reader: u64, offset: i64) {
+    pub fn pin(&mut self, reader: u64, offset: ReplicationOffset) {
         let before = self.reader_offsets.insert(reader, offset);
         assert!(
             before.is_none_or(|before| before <= offset),
@@ -187,12 +193,12 @@ impl ReplicationBacklog {
     }
 
     /// Returns the id and the offset of every reader.
-    pub fn reader_offsets(&self) -> impl Iterator<Item = (u64, i64)> {
+    pub fn reader_offsets(&self) -> impl Iterator<Item = (u64, ReplicationOffset)> {
         self.reader_offsets.iter().map(|(reader, offset)| (*reader, *offset))
     }
 
     /// Returns the offset of a reader.
-    pub fn reader_offset(&self, reader: u64) -> Option<i64> {
+    pub fn reader_offset(&self, reader: u64) -> Option<ReplicationOffset> {
         self.reader_offsets.get(&reader).copied()
     }
 
@@ -222,9 +228,9 @@ impl ReplicationBacklog {
 
     /// Returns the replication offset that covers the log sequence number `sequence`, or `None` if that write has not
     /// been appended yet.
-    pub fn offset_of_sequence(&self, sequence: LogSequence) -> Option<i64> {
+    pub fn offset_of_sequence(&self, sequence: LogSequence) -> Option<ReplicationOffset> {
         if sequence.is_none() {
-            return Some(0);
+            return Some(ReplicationOffset::ZERO);
         }
         let at = self
             .milestones_by_sequence
@@ -241,16 +247,20 @@ impl BacklogBlocks {
             Some(last) => (self.blocks.len() - 1) * BLOCK_BYTES + last.len(),
         };
         assert_eq!(
-            self.end - self.start,
-            bytes as i64,
+            self.end.bytes_since(self.start),
+            bytes as u64,
             "the backlog holds the bytes between its start and its end"
         );
     }
 
-    fn trim(&mut self, most_bytes: i64, needed: i64) {
+    /// Drops the blocks beyond `most_bytes`, except those behind the offset that a reader needs.
+    fn trim(&mut self, most_bytes: i64, needed: Option<ReplicationOffset>) {
         while let Some(block) = self.blocks.front() {
-            let next = self.start + block.len() as i64;
-            if self.blocks.len() < 2 || self.end - next < most_bytes || next > needed {
+            let next = self.start.advanced_by(block.len() as u64);
+            let is_needed = needed.is_some_and(|needed| next > needed);
+            // A negative number keeps nothing, as 0 does.
+            let kept_bytes = u64::try_from(most_bytes).unwrap_or(0);
+            if self.blocks.len() < 2 || self.end.bytes_since(next) < kept_bytes || is_needed {
                 return;
             }
             self.blocks.pop_front();

@@ -19,7 +19,7 @@ use crate::observability::log;
 use crate::propagation::{self, ConsumerStreams, LogConsumer, LogTarget};
 use crate::replication::{REPLICATION_ID_DIGITS, ReplicationHistory, ReplicationId};
 use crate::state::Server;
-use weft_base::LogSequence;
+use weft_base::{LogSequence, ReplicationOffset};
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::sync::mpsc;
@@ -133,7 +133,7 @@ pub struct HistoryPosition {
     /// The replication ID.
     pub id: ReplicationId,
     /// The replication offset.
-    pub offset: i64,
+    pub offset: ReplicationOffset,
     /// The database that the stream has selected there.
     pub db: usize,
 }
@@ -226,7 +226,7 @@ pub fn current_position(server: &Server) -> PendingPosition {
 /// Creates the backlog of a primary that starts, before data is loaded. Deletions of expired keys during the load go
 /// into it.
 pub fn open_for_load(server: &Server) {
-    server.replication.replicas.backlog().open(0);
+    server.replication.replicas.backlog().open(ReplicationOffset::ZERO);
 }
 
 /// Continues, on a primary that starts, the history recorded in its dump: under a new replication ID, with the recorded
@@ -234,14 +234,18 @@ pub fn open_for_load(server: &Server) {
 ///
 /// # Errors
 /// When the log thread cannot be started.
-pub fn resume_as_primary(server: &Arc<Server>, id: ReplicationId, offset: i64) -> std::io::Result<()> {
+pub fn resume_as_primary(server: &Arc<Server>, id: ReplicationId, offset: ReplicationOffset) -> std::io::Result<()> {
     propagation::start(&server.propagation)?;
     let repl = &server.replication;
-    assert_eq!(repl.offset(), 0, "a server resumes a history before it has one");
+    assert_eq!(
+        repl.offset(),
+        ReplicationOffset::ZERO,
+        "a server resumes a history before it has one"
+    );
     let end = repl.replicas.backlog().rebase(offset);
     {
         let history = &mut repl.state().history;
-        (history.second_id, history.second_offset) = (id, offset + 1);
+        (history.second_id, history.second_end) = (id, Some(offset));
     }
     repl.set_offset(end);
     attach_to_log(server);
@@ -267,10 +271,10 @@ fn attach_to_log(server: &Arc<Server>) {
     };
     let repl = &server.replication;
     repl.attach_backlog();
-    let offset = repl.offset() as u64;
+    // Its stream counts as beginning here; pings and requests for acknowledgements are added to it later.
     server
         .propagation
-        .schedule_mark(move |feeds| feeds.add(CONSUMER_NAME, Box::new(backlog_writer), offset));
+        .schedule_mark(move |feeds| feeds.add(CONSUMER_NAME, Box::new(backlog_writer), 0));
     server.keyspace.hooks.set(Hooks::LOG_REPLICAS, true);
 }
 

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::observability::log;
+use weft_base::ReplicationOffset;
 use weft_config::{Config, id};
 use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::{Condvar, Mutex, MutexGuard};
@@ -116,12 +117,6 @@ pub type ReplicationId = String;
 /// The length of a replication ID.
 pub const REPLICATION_ID_DIGITS: usize = 40;
 
-/// Returns `true` if the replication offset stated by another server or a file is acceptable. The upper limit leaves room
-/// for more bytes than a server will ever replicate.
-pub const fn is_acceptable_offset(offset: i64) -> bool {
-    0 <= offset && offset <= i64::MAX / 2
-}
-
 /// Returns the placeholder of a missing second replication ID: 40 zeros.
 pub fn zero_replication_id() -> ReplicationId {
     "0".repeat(REPLICATION_ID_DIGITS)
@@ -141,8 +136,16 @@ pub struct ReplicationHistory {
     pub id: ReplicationId,
     /// The replication ID that the history had before this server stopped following.
     pub second_id: ReplicationId,
-    /// The first offset at which the second ID is no longer valid; -1 if there is no second ID.
-    pub second_offset: i64,
+    /// The last offset at which the second ID is valid; `None` if there is no second ID.
+    pub second_end: Option<ReplicationOffset>,
+}
+
+impl ReplicationHistory {
+    /// Returns the number of the first byte of the stream for which the second ID is no longer valid, as INFO reports
+    /// it; -1 if there is no second ID.
+    pub fn second_offset(&self) -> i64 {
+        self.second_end.map_or(-1, ReplicationOffset::next_byte)
+    }
 }
 
 impl Default for ReplicationHistory {
@@ -150,7 +153,7 @@ impl Default for ReplicationHistory {
         ReplicationHistory {
             id: new_replication_id(),
             second_id: zero_replication_id(),
-            second_offset: -1,
+            second_end: None,
         }
     }
 }
@@ -358,23 +361,23 @@ impl Replication {
     }
 
     /// Returns the replication offset of the data.
-    pub fn offset(&self) -> i64 {
-        self.offset.load(Ordering::Acquire)
+    pub fn offset(&self) -> ReplicationOffset {
+        ReplicationOffset::new(self.offset.load(Ordering::Acquire))
     }
 
     /// Sets the replication offset of the data. Called by the thread of the link or in exclusive mode.
-    pub fn set_offset(&self, offset: i64) {
-        self.offset.store(offset, Ordering::Release);
+    pub fn set_offset(&self, offset: ReplicationOffset) {
+        self.offset.store(offset.get(), Ordering::Release);
     }
 
     /// Returns the replication offset up to which the stream has been received.
-    pub fn received_offset(&self) -> i64 {
-        self.received_offset.load(Ordering::Relaxed)
+    pub fn received_offset(&self) -> ReplicationOffset {
+        ReplicationOffset::new(self.received_offset.load(Ordering::Relaxed))
     }
 
     /// Sets the replication offset up to which the stream has been received.
-    pub fn set_received_offset(&self, offset: i64) {
-        self.received_offset.store(offset, Ordering::Relaxed);
+    pub fn set_received_offset(&self, offset: ReplicationOffset) {
+        self.received_offset.store(offset.get(), Ordering::Relaxed);
     }
 
     /// Returns the time since the primary was last heard, in milliseconds; `u64::MAX` if it never was.
@@ -429,7 +432,7 @@ impl Replication {
         let old_id = std::mem::replace(&mut state.history.id, new_replication_id());
         assert_ne!(old_id, state.history.id, "a new history has another replication ID");
         state.history.second_id = old_id;
-        state.history.second_offset = self.offset() + 1;
+        state.history.second_end = Some(self.offset());
         let history = state.history.clone();
         self.set_state_bits(ReplicationState::IS_REPLICA, false);
         self.set_state_bits(ReplicationState::LINK_DOWN, false);

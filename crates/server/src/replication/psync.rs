@@ -2,6 +2,7 @@
 
 use super::{Replicas, Replication};
 use crate::observability::log;
+use weft_base::ReplicationOffset;
 use weft_os::atomic::Ordering;
 
 /// The reason for which a replica needs a full synchronisation.
@@ -12,9 +13,9 @@ pub enum PartialSyncRefusal {
     /// The replica's replication ID is this server's second ID, but its offset is beyond the one up to which that ID is
     /// valid.
     OffsetBeyondSecondId {
-        /// The requested offset.
+        /// The number of the first requested byte.
         wanted: i64,
-        /// The greatest offset that may be requested with the second ID.
+        /// The greatest number that may be requested with the second ID.
         last: i64,
     },
     /// The replica has another history.
@@ -28,7 +29,7 @@ pub enum PartialSyncRefusal {
     NotInBacklog {
         /// The replica's replication ID.
         id: String,
-        /// The requested offset.
+        /// The number of the first requested byte.
         wanted: i64,
     },
 }
@@ -60,19 +61,20 @@ impl PartialSyncRefusal {
 }
 
 impl Replication {
-    /// Decides if a replica with the replication ID `id` can resume at the offset `wanted`.
+    /// Decides if a replica with the replication ID `id` can resume with the byte of the stream that has the number
+    /// `wanted`. Returns the offset before that byte.
     ///
     /// # Errors
     /// The reason for a full synchronisation.
-    pub fn check_partial_sync(&self, (id, wanted): &(String, i64)) -> Result<(), PartialSyncRefusal> {
+    pub fn check_partial_sync(&self, (id, wanted): &(String, i64)) -> Result<ReplicationOffset, PartialSyncRefusal> {
         let history = self.state().history.clone();
-        let renamed = *id == history.second_id && *wanted <= history.second_offset;
+        let renamed = *id == history.second_id && *wanted <= history.second_offset();
         if *id != history.id && !renamed {
             return Err(match id.as_str() {
                 "?" => PartialSyncRefusal::FullSyncRequested,
                 _ if *id == history.second_id => PartialSyncRefusal::OffsetBeyondSecondId {
                     wanted: *wanted,
-                    last: history.second_offset,
+                    last: history.second_offset(),
                 },
                 _ => PartialSyncRefusal::UnknownReplicationId {
                     theirs: id.clone(),
@@ -80,12 +82,11 @@ impl Replication {
                 },
             });
         }
-        if !self.replicas.backlog().contains(wanted.saturating_sub(1)) {
-            return Err(PartialSyncRefusal::NotInBacklog {
+        ReplicationOffset::before_byte(*wanted)
+            .filter(|offset| self.replicas.backlog().contains(*offset))
+            .ok_or_else(|| PartialSyncRefusal::NotInBacklog {
                 id: id.clone(),
                 wanted: *wanted,
-            });
-        }
-        Ok(())
+            })
     }
 }

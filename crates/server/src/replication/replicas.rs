@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::backlog::ReplicationBacklog;
 
-use weft_base::LogSequence;
+use weft_base::{LogSequence, ReplicationOffset};
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 
@@ -65,9 +65,9 @@ pub struct ReplicaInfo {
     /// The purpose of this connection.
     pub channel: ReplicaChannel,
     /// The offset that the replica has acknowledged.
-    pub acknowledged_offset: i64,
-    /// The offset up to which the replica's append-only file is on disk; -1 if the replica has not reported it.
-    pub fsynced_offset: i64,
+    pub acknowledged_offset: ReplicationOffset,
+    /// The offset up to which the replica's append-only file is on disk; `None` if the replica has not reported it.
+    pub fsynced_offset: Option<ReplicationOffset>,
     /// The time of its last message, in seconds since the Unix epoch.
     pub last_heard_s: u64,
 }
@@ -188,7 +188,7 @@ impl Replicas {
     }
 
     /// Returns the cluster node ID and the acknowledged offset of the online replica with the greatest offset.
-    pub fn furthest_node(&self) -> Option<(String, i64)> {
+    pub fn furthest_node(&self) -> Option<(String, ReplicationOffset)> {
         let known = self.infos();
         known
             .iter()
@@ -198,13 +198,13 @@ impl Replicas {
     }
 
     /// Returns the number of replicas that have acknowledged `offset`.
-    pub fn acknowledged_count(&self, offset: i64) -> i64 {
+    pub fn acknowledged_count(&self, offset: ReplicationOffset) -> i64 {
         self.count(|replica| replica.acknowledged_offset >= offset)
     }
 
     /// Returns the number of replicas that have `offset` on disk.
-    pub fn synced_count(&self, offset: i64) -> i64 {
-        self.count(|replica| replica.fsynced_offset >= offset)
+    pub fn synced_count(&self, offset: ReplicationOffset) -> i64 {
+        self.count(|replica| replica.fsynced_offset >= Some(offset))
     }
 
     /// Returns the number of replicas that have acknowledged the log sequence number `sequence`.

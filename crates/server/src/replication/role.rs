@@ -57,7 +57,7 @@ pub fn become_primary(server: &Arc<Server>) -> bool {
     log::notice!(
         "Setting secondary replication ID to {}, valid up to offset: {}. New replication ID is {}",
         history.second_id,
-        history.second_offset,
+        history.second_offset(),
         history.id
     );
     true

@@ -1,6 +1,6 @@
 //! Tests of changes of the replication role.
 
-use super::{Endpoint, LinkState, Replication, ReplicationState, zero_replication_id};
+use super::{Endpoint, LinkState, Replication, ReplicationOffset, ReplicationState, zero_replication_id};
 
 fn endpoint(port: u16) -> Endpoint {
     Endpoint {
@@ -24,9 +24,9 @@ fn a_server_that_stops_following_keeps_the_old_id_as_second_id() {
             && replication.state_bits().contains(ReplicationState::LINK_DOWN)
     );
     replication.state().history.id = "a".repeat(40);
-    replication.set_offset(100);
+    replication.set_offset(ReplicationOffset::new(100));
     let history = replication.stop_following().expect("it followed");
-    assert_eq!((history.second_id, history.second_offset), ("a".repeat(40), 101));
+    assert_eq!((history.second_offset(), history.second_id), (101, "a".repeat(40)));
     assert_ne!(history.id, "a".repeat(40));
     assert_eq!(history.id.len(), zero_replication_id().len());
     assert!(replication.state_bits().is_empty());

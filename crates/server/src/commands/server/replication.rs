@@ -34,13 +34,13 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
         let online = |replica: &&ReplicaInfo| replica.progress == ReplicaSyncState::Online;
         reply.array(3);
         reply.bulk(b"master");
-        reply.integer(repl.offset());
+        reply.integer(repl.offset().get());
         reply.array(known.iter().filter(online).count());
         for replica in known.iter().filter(online) {
             reply.array(3);
             reply.bulk(replica.host.as_bytes());
             reply.bulk_integer(replica.port);
-            reply.bulk_integer(replica.acknowledged_offset);
+            reply.bulk_integer(replica.acknowledged_offset.get());
         }
         return Ok(());
     };
@@ -50,7 +50,7 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply.integer(i64::from(primary.port));
     reply.bulk(state.phase.as_str().as_bytes());
     reply.integer(match state.phase {
-        LinkState::Connected => repl.offset(),
+        LinkState::Connected => repl.offset().get(),
         _ => -1,
     });
     Ok(())

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
 
 use super::{SaveFailed, cancel_for_shutdown, save};
@@ -139,7 +140,7 @@ fn request_acknowledgements(server: &Server) {
 }
 
 /// The end offset of the replication history; `None` if not all of it is in the backlog yet.
-fn end_of_history(server: &Server) -> Option<i64> {
+fn end_of_history(server: &Server) -> Option<ReplicationOffset> {
     let repl = &server.replication;
     if repl.is_replica() {
         return Some(repl.offset());
@@ -162,7 +163,7 @@ fn log_lagging_replicas(server: &Server) {
     let count = server.replication.replicas.infos().len();
     let now_s = unix_ms() / 1000;
     for replica in &lagging {
-        let behind = server.replication.offset() - replica.acknowledged_offset;
+        let behind = server.replication.offset().get() - replica.acknowledged_offset.get();
         let lag_s = match replica.progress {
             ReplicaSyncState::Online => now_s.saturating_sub(replica.last_heard_s),
             _ => 0,

@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
 
 use crate::keyspace::access::WholeKeyspace;
@@ -34,8 +35,8 @@ use crate::persistence::rdb_file::{
     SaveContents, StoredReplicationPosition,
 };
 use crate::persistence::snapshot::{AuxField, access_clock};
+use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
-use crate::replication::{ReplicationState, is_acceptable_offset};
 use crate::state::Server;
 use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
@@ -176,10 +177,9 @@ fn resume_replication(
     position: &StoredReplicationPosition,
     is_primary: bool,
 ) -> Result<(), SaveFailed> {
-    let place = match (String::from_utf8(position.id.clone()), position.offset, position.db) {
-        (Ok(id), Some(offset), Some(db)) if !id.is_empty() && is_acceptable_offset(offset) => {
-            Some(backlog_writer::HistoryPosition { id, offset, db })
-        }
+    let offset = position.offset.and_then(ReplicationOffset::from_stated);
+    let place = match (String::from_utf8(position.id.clone()), offset, position.db) {
+        (Ok(id), Some(offset), Some(db)) if !id.is_empty() => Some(backlog_writer::HistoryPosition { id, offset, db }),
         _ => None,
     };
     match place {

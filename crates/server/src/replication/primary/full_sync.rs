@@ -228,9 +228,10 @@ impl DumpReceivers {
 
     /// Announces the offset at which the stream continues to the replicas that expect it.
     fn announce(&mut self, place: &HistoryPosition, running: &SnapshotState) {
-        assert!(
-            place.offset >= 0 && place.id.len() == REPLICATION_ID_DIGITS,
-            "a dump has a position in the history"
+        assert_eq!(
+            place.id.len(),
+            REPLICATION_ID_DIGITS,
+            "a dump has a position in a history"
         );
         let HistoryPosition { id, offset, db } = place;
         let timeout = Duration::from_secs(self.server.config.unsigned(weft_config::id::REPL_TIMEOUT).max(1));

@@ -28,8 +28,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
+use weft_base::{LogSequence, ReplicationOffset};
 use weft_reactor::{Event, Output, Reactor, ReceiveOutcome, SendOutcome};
 
 use crate::keyspace::Seat;
@@ -313,7 +313,7 @@ impl PrimaryThread {
                     !output.is_empty() || backlog.range().is_none_or(|range| range.end == place),
                     "the backlog has every byte that a replica misses"
                 );
-                backlog.pin(id, place + output.bytes.len() as i64);
+                backlog.pin(id, place.advanced_by(output.bytes.len() as u64));
             }
             if output.is_empty() || !self.send(token, &mut output) {
                 return;
@@ -378,8 +378,8 @@ impl PrimaryThread {
     /// Publishes the replicas for CLIENT LIST.
     fn publish_clients(&self) {
         let backlog = self.server.replication.replicas.backlog();
-        let end = backlog.range().map_or(0, |extent| extent.end);
-        let places: HashMap<u64, i64> = backlog.reader_offsets().collect();
+        let end = backlog.range().map_or(ReplicationOffset::ZERO, |extent| extent.end);
+        let places: HashMap<u64, ReplicationOffset> = backlog.reader_offsets().collect();
         drop(backlog);
         let place_of = |id: u64| places.get(&id);
         let mut shown = self.server.clients.linked.lock();
@@ -387,7 +387,7 @@ impl PrimaryThread {
             let client = &replica.connection.client;
             // The bytes that the backlog keeps for the replica are in no buffer of its own, but are reported as if they
             // were.
-            let behind = place_of(client.id).map_or(0, |place| (end - place).max(0));
+            let behind = place_of(client.id).map_or(0, |place| end.bytes_since(*place));
             let in_flight = self.reactor.in_flight(*token);
             let buffers = replica
                 .connection

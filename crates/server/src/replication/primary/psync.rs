@@ -1,6 +1,7 @@
 //! Adopts and closes the connections of replicas: a connection moves to this thread, resumes with a partial
 //! synchronisation or waits for a dump, and is closed in the end.
 
+use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
 
 use super::{PrimaryThread, Replica, full_sync};
@@ -95,8 +96,8 @@ impl PrimaryThread {
                 true => ReplicaChannel::Dump,
                 false => ReplicaChannel::Single,
             },
-            acknowledged_offset: 0,
-            fsynced_offset: -1,
+            acknowledged_offset: ReplicationOffset::ZERO,
+            fsynced_offset: None,
             last_heard_s: unix_ms() / 1000,
         });
         drop(infos);
@@ -110,19 +111,22 @@ impl PrimaryThread {
             return false;
         };
         let repl = &self.server.replication;
-        if let Err(refusal) = repl.check_partial_sync(resume) {
-            refusal.log(&replica.name, &repl.replicas);
-            return false;
-        }
+        let offset = match repl.check_partial_sync(resume) {
+            Ok(offset) => offset,
+            Err(refusal) => {
+                refusal.log(&replica.name, &repl.replicas);
+                return false;
+            }
+        };
         let wanted = resume.1;
         let history = repl.state().history.clone();
         let mut backlog = repl.replicas.backlog();
         // The backlog may have been replaced since the check.
-        let Some(range) = backlog.range().filter(|_| backlog.contains(wanted - 1)) else {
+        let Some(range) = backlog.range().filter(|_| backlog.contains(offset)) else {
             return false;
         };
-        let missing = range.end - (wanted - 1);
-        backlog.pin(replica.id(), wanted - 1);
+        let missing = range.end.bytes_since(offset);
+        backlog.pin(replica.id(), offset);
         drop(backlog);
         let answer = match replica.handshake.supports_psync2 {
             true => format!("+CONTINUE {}\r\n", history.id),

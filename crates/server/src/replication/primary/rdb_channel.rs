@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
 
 use super::PrimaryThread;
@@ -139,11 +140,11 @@ impl PrimaryThread {
         let bounds = PendingLimits::of(&self.server.config);
         let mut ended = Vec::new();
         let backlog = self.server.replication.replicas.backlog();
-        let end = backlog.range().map_or(0, |extent| extent.end);
+        let end = backlog.range().map_or(ReplicationOffset::ZERO, |extent| extent.end);
         for grace in &mut self.grace_periods {
             let bytes = backlog
                 .reader_offset(grace.client)
-                .map_or(0, |place| (end - place).max(0) as u64);
+                .map_or(0, |place| end.bytes_since(place));
             if grace.since.elapsed() > patience {
                 log::notice!(
                     "Dual channel replication: Replica main channel failed to establish PSYNC within the grace period ({} \
@@ -172,11 +173,11 @@ impl PrimaryThread {
         let mut far = Vec::new();
         {
             let backlog = self.server.replication.replicas.backlog();
-            let end = backlog.range().map_or(0, |extent| extent.end);
+            let end = backlog.range().map_or(ReplicationOffset::ZERO, |extent| extent.end);
             for (token, replica) in &mut self.replicas {
                 let behind = backlog
                     .reader_offset(replica.id())
-                    .map_or(0, |place| (end - place).max(0) as u64);
+                    .map_or(0, |place| end.bytes_since(place));
                 let behind = behind + self.reactor.in_flight(*token) as u64;
                 if bounds.are_exceeded(behind, &mut replica.over_soft_limit_since) {
                     far.push(*token);

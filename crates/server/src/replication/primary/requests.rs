@@ -1,5 +1,6 @@
 //! Processes the commands that replicas send while they are served.
 
+use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
 use weft_resp::number::parse_i64;
 use weft_resp::{Args, ParseOutcome, RequestLimits};
@@ -117,14 +118,16 @@ impl PrimaryThread {
         if !is(1, b"ack") {
             return;
         }
-        let Some(offset) = number(2) else {
+        // An offset that no server can have reached acknowledges nothing.
+        let offset = |at: usize| number(at).map(|bytes| ReplicationOffset::from_stated(bytes).unwrap_or_default());
+        let Some(acknowledged) = offset(2) else {
             return;
         };
-        let synced = if is(3, b"fack") { number(4) } else { None };
+        let synced = if is(3, b"fack") { offset(4) } else { None };
         let now_s = unix_ms() / 1000;
         self.update_info(token, |known| {
-            known.acknowledged_offset = known.acknowledged_offset.max(offset);
-            known.fsynced_offset = known.fsynced_offset.max(synced.unwrap_or(-1));
+            known.acknowledged_offset = known.acknowledged_offset.max(acknowledged);
+            known.fsynced_offset = known.fsynced_offset.max(synced);
             known.last_heard_s = now_s;
         });
         if let Some(replica) = self.replicas.get_mut(&token) {

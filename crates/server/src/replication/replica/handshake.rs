@@ -6,11 +6,12 @@
 //!                                                +FULLRESYNC id offset ◀─┘
 //! ```
 
+use weft_base::ReplicationOffset;
 use weft_resp::number::parse_i64;
 
 use super::link::{LinkFailure, PrimaryLink};
 use crate::observability::log;
-use crate::replication::{CoordinatedFailoverState, is_acceptable_offset};
+use crate::replication::CoordinatedFailoverState;
 use weft_config::{COMPATIBLE_VERSION, Config, id};
 
 /// The answer of a primary to PSYNC.
@@ -22,7 +23,7 @@ pub enum PsyncReply {
         /// The replication ID of the primary.
         id: String,
         /// The replication offset of the dump.
-        offset: i64,
+        offset: ReplicationOffset,
     },
     /// A full synchronisation whose dump uses another connection.
     DualChannelSync,
@@ -33,7 +34,7 @@ pub struct DumpPosition {
     /// The replication ID.
     pub id: String,
     /// The replication offset of the dump.
-    pub offset: i64,
+    pub offset: ReplicationOffset,
     /// The id of that connection's client at the primary.
     client: u64,
 }
@@ -150,7 +151,7 @@ fn parse_endoff(line: &[u8]) -> Option<DumpPosition> {
     };
     Some(DumpPosition {
         id: is_replication_id(id).then(|| lossy(id))?,
-        offset: parse_i64(offset).filter(|offset| is_acceptable_offset(*offset))?,
+        offset: parse_i64(offset).and_then(ReplicationOffset::from_stated)?,
         client: u64::try_from(parse_i64(client)?).ok()?,
     })
 }
@@ -163,7 +164,7 @@ pub fn request_stream_after_dump(link: &mut PrimaryLink, place: &DumpPosition) -
     let client = place.client.to_string();
     let words: [&[u8]; 3] = [b"REPLCONF", b"set-rdb-client-id", client.as_bytes()];
     send_required(link, &words, "Primary does not understand REPLCONF identify")?;
-    let wanted = (place.offset + 1).to_string();
+    let wanted = place.offset.next_byte().to_string();
     log::notice!(
         "Dual channel replication: Trying a partial resynchronization using main channel (request {}:{wanted}).",
         place.id
@@ -240,7 +241,7 @@ pub fn send_psync(link: &mut PrimaryLink) -> Result<PsyncReply, LinkFailure> {
         (state.history.id.clone(), state.resumable)
     };
     let (id, offset) = if resumable {
-        let offset = (server.replication.offset() + 1).to_string();
+        let offset = server.replication.offset().next_byte().to_string();
         log::notice!("Trying a partial resynchronization (request {history}:{offset}).");
         (history, offset)
     } else {
@@ -256,10 +257,12 @@ pub fn send_psync(link: &mut PrimaryLink) -> Result<PsyncReply, LinkFailure> {
     let line = link.read_nonempty_line()?;
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     match words.as_slice() {
-        [b"+FULLRESYNC", id, offset] if is_replication_id(id) => match parse_i64(offset) {
-            Some(offset) if is_acceptable_offset(offset) => Ok(PsyncReply::FullResync { id: lossy(id), offset }),
-            Some(_) | None => Err(unexpected_reply(&line)),
-        },
+        [b"+FULLRESYNC", id, offset] if is_replication_id(id) => {
+            match parse_i64(offset).and_then(ReplicationOffset::from_stated) {
+                Some(offset) => Ok(PsyncReply::FullResync { id: lossy(id), offset }),
+                None => Err(unexpected_reply(&line)),
+            }
+        }
         [b"+DUALCHANNELSYNC"] => Ok(PsyncReply::DualChannelSync),
         [b"+CONTINUE"] if resumable => Ok(PsyncReply::Continue(None)),
         [b"+CONTINUE", id] if resumable && is_replication_id(id) => Ok(PsyncReply::Continue(Some(lossy(id)))),

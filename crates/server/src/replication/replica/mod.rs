@@ -24,6 +24,7 @@ mod transfer;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
 
 use crate::dispatch::replicated_stream::{ReplicatedStream, StreamError};
@@ -57,7 +58,7 @@ const FSYNC_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 /// An acknowledgement that the primary requested while the disk was behind the data. It is repeated once the disk has
 /// reached `offset`.
 struct PendingAck {
-    offset: i64,
+    offset: ReplicationOffset,
     since: Instant,
 }
 
@@ -201,7 +202,7 @@ impl ReplicaThread {
                         let id = id.filter(|id| *id != history.id)?;
                         log::notice!("Primary replication ID changed to {id}");
                         history.second_id = std::mem::replace(&mut history.id, id);
-                        history.second_offset = offset + 1;
+                        history.second_end = Some(offset);
                         Some(())
                     })
                     .ok_or(LinkFailure::EpochOver)?;
@@ -307,14 +308,14 @@ impl ReplicaThread {
         &mut self,
         link: &mut PrimaryLink,
         stream: &mut ReplicatedStream,
-        base: i64,
+        base: ReplicationOffset,
         received: &mut u64,
         mut held: BufferedStream,
     ) -> Result<(), LinkFailure> {
         let mut beaten = Instant::now();
         while let Some(mut block) = held.pop_block() {
             *received += block.len() as u64;
-            self.server.replication.set_received_offset(base + *received as i64);
+            self.server.replication.set_received_offset(base.advanced_by(*received));
             stream.input_mut().append(&mut block);
             self.execute_received(stream)?;
             if beaten.elapsed() >= ACK_INTERVAL {
@@ -340,7 +341,7 @@ impl ReplicaThread {
         &mut self,
         link: &mut PrimaryLink,
         stream: &mut ReplicatedStream,
-        base: i64,
+        base: ReplicationOffset,
         received: &mut u64,
     ) -> LinkFailure {
         let server = self.server.clone();
@@ -353,7 +354,7 @@ impl ReplicaThread {
             return failure;
         }
         loop {
-            let received_offset = base + *received as i64;
+            let received_offset = base.advanced_by(*received);
             assert!(
                 received_offset >= repl.offset() || repl.role_epoch() != link.term(),
                 "no byte of the stream is executed before it was received"

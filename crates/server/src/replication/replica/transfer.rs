@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
 
 use super::link::{LinkFailure, PrimaryLink};
@@ -88,7 +89,7 @@ pub fn receive(
     seat: &mut Seat,
     link: &mut PrimaryLink,
     id: &str,
-    offset: i64,
+    offset: ReplicationOffset,
 ) -> Result<usize, LinkFailure> {
     let begin = |state: &mut crate::replication::RoleState| {
         state.phase = LinkState::Transfer;
@@ -113,7 +114,7 @@ pub fn receive_in_transfer_phase(
     seat: &mut Seat,
     link: &mut PrimaryLink,
     id: &str,
-    offset: i64,
+    offset: ReplicationOffset,
 ) -> Result<usize, LinkFailure> {
     let extent = read_dump_end(link)?;
     let plan = load_plan(server, id);
@@ -637,7 +638,7 @@ fn install(
     term: u64,
     (brought, loading): (LoadedDump, LoadingState),
     id: &str,
-    offset: i64,
+    offset: ReplicationOffset,
 ) -> Result<(), LinkFailure> {
     let LoadedDump {
         data,
@@ -671,7 +672,7 @@ fn install(
         state.history = ReplicationHistory {
             id: id.to_owned(),
             second_id: zero_replication_id(),
-            second_offset: -1,
+            second_end: None,
         };
         state.resumable = true;
         repl.awaits_full_sync.store(false, Ordering::Release);

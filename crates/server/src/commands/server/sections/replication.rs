@@ -3,6 +3,7 @@
 use weft_base::clock::unix_ms;
 
 use super::lines::InfoLines;
+use crate::replication::backlog::BacklogRange;
 use crate::replication::{Endpoint, LinkState, ReplicaSyncState, RoleState};
 use crate::state::Server;
 use weft_config::id;
@@ -22,18 +23,15 @@ pub(super) fn replication_lines(server: &Server, lines: &mut InfoLines) {
     lines.push_field("master_replid", &state.history.id);
     lines.push_field("master_replid2", &state.history.second_id);
     lines.push_field("master_repl_offset", repl.offset());
-    lines.push_field("second_repl_offset", state.history.second_offset);
+    lines.push_field("second_repl_offset", state.history.second_offset());
     let extent = repl.replicas.backlog().range();
     lines.push_field("repl_backlog_active", u8::from(extent.is_some()));
     lines.push_field("repl_backlog_size", server.config.integer(id::REPL_BACKLOG_SIZE));
     lines.push_field(
         "repl_backlog_first_byte_offset",
-        extent.map_or(0, |extent| extent.start + 1),
+        extent.map_or(0, |extent| extent.start.next_byte()),
     );
-    lines.push_field(
-        "repl_backlog_histlen",
-        extent.map_or(0, |extent| extent.end - extent.start),
-    );
+    lines.push_field("repl_backlog_histlen", extent.map_or(0, BacklogRange::bytes));
 }
 
 /// Writes the fields about the replicas of this server.
@@ -72,7 +70,7 @@ fn link_lines(server: &Server, state: &RoleState, primary: &Endpoint, lines: &mu
     let is_up = state.phase == LinkState::Connected;
     let silent_s = is_up.then(|| now_s.saturating_sub(repl.last_heard_s.load(Ordering::Relaxed)) as i64);
     let (received, applied) = match is_up || state.resumable {
-        true => (repl.received_offset(), repl.offset()),
+        true => (repl.received_offset().get(), repl.offset().get()),
         false => (1, 1),
     };
     lines.push_field("master_host", &primary.host);
