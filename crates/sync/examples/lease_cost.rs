@@ -1,4 +1,5 @@
-//! Prints what a lease, a pass and an exclusive cost, in nanoseconds: alone, and with two threads on one cell.
+//! Prints the cost of a lease, a passage and exclusive access in nanoseconds: uncontended, and with two threads on one
+//! cell.
 //!
 //! `cargo run --release -p weft-sync --example lease_cost`
 
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use weft_sync::{Domain, Mailbox, StripedCounters, ThreadSeat};
 
-/// As many cells as a keyspace has slots.
+/// The number of cells, equal to the number of slots of a keyspace.
 const CELLS: usize = 16384;
 const ROUNDS: usize = 7;
 
@@ -27,7 +28,7 @@ fn main() {
     messages_and_counters();
 }
 
-/// What no lease can beat: one locked instruction to take it and one to release it.
+/// Measures the lower bound of a lease: one locked instruction to acquire it and one to release it.
 fn floor() {
     let word = AtomicU64::new(0);
     measure("two locked instructions on one hot word", 5_000_000, |_| {
@@ -36,7 +37,7 @@ fn floor() {
     });
 }
 
-/// The best and the middle of some rounds, per operation.
+/// Prints the best and the median time per operation of some rounds.
 fn measure(name: &str, operations: usize, mut work: impl FnMut(usize)) {
     let mut round_ns = [0.0; ROUNDS];
     for elapsed_ns in &mut round_ns {
@@ -82,12 +83,12 @@ fn gate(seat: &mut ThreadSeat<AtomicU64, u64>) {
     measure("enter and leave", 5_000_000, |_| {
         black_box(seat.enter().gate_is_closing());
     });
-    measure("exclusive, everybody out", 200_000, |_| {
+    measure("exclusive, no other seat inside", 200_000, |_| {
         *seat.exclusive().cell_mut(0) += 1;
     });
 }
 
-/// A second thread reads the same cell without a pause.
+/// Measures while a second thread reads the same cell without a pause.
 fn two_readers(domain: &Arc<Sample>, seat: &mut ThreadSeat<AtomicU64, u64>) {
     let stop = AtomicBool::new(false);
     let mut other = domain.join().expect("a seat is free");
@@ -106,7 +107,7 @@ fn two_readers(domain: &Arc<Sample>, seat: &mut ThreadSeat<AtomicU64, u64>) {
                 black_box(pass.try_read(black_box(7)).map(|lease| *lease));
             });
         }
-        measure("exclusive, a second thread in short passes", 20_000, |_| {
+        measure("exclusive, a second thread in short passages", 20_000, |_| {
             *seat.exclusive().cell_mut(0) += 1;
         });
         stop.store(true, Relaxed);

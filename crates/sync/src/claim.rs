@@ -15,19 +15,19 @@ mod tests;
 pub struct Claim(AtomicBool);
 
 impl Claim {
-    /// Nobody has claimed it.
+    /// Returns a claim that no thread has won yet.
     #[must_use]
     pub fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// Claims. Returns `true` for exactly one caller.
+    /// Tries to win the claim. Returns `true` to exactly one caller.
     #[must_use]
     pub fn try_claim(&self) -> bool {
         self.0.compare_exchange(false, true, AcqRel, Acquire).is_ok()
     }
 
-    /// Returns `true` if it was claimed already; a `false` may be outdated at once.
+    /// Returns `true` if the claim was won already; a `false` may be outdated at once.
     #[must_use]
     pub fn is_claimed(&self) -> bool {
         self.0.load(Acquire)

@@ -6,7 +6,7 @@ use weft_os::atomic::AtomicI64;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// Two cache lines, because the adjacent-line prefetcher ties neighbours together.
+/// Two cache lines, because the adjacent-line prefetcher fetches lines in pairs.
 const COUNTERS_PER_LINE: usize = 16;
 
 #[repr(align(128))]
@@ -20,8 +20,8 @@ impl Line {
 
 /// `counters` signed sums, each spread over one stripe per thread.
 ///
-/// All operations are relaxed: a sum that is read while other threads add lies somewhere between before and after, per
-/// stripe. Sums wrap around, like the atomics.
+/// All operations are relaxed: a sum that is read while other threads add lies between the values before and after, for
+/// each stripe. Sums wrap around, like the atomics.
 pub struct StripedCounters {
     /// `stripes` rows of `lines_per_stripe` lines.
     lines: Box<[Line]>,
@@ -33,7 +33,7 @@ pub struct StripedCounters {
 }
 
 impl StripedCounters {
-    /// All zero. Both sizes must be above zero.
+    /// Returns counters that are all zero. Both sizes must be above zero.
     #[must_use]
     pub fn new(stripes: usize, counters_per_stripe: usize) -> Self {
         assert!(stripes > 0 && counters_per_stripe > 0, "striped counters of size zero");
@@ -66,7 +66,7 @@ impl StripedCounters {
         counter.store(counter.load(Relaxed).wrapping_add(delta), Relaxed);
     }
 
-    /// The counter's value since its last reset.
+    /// Returns the counter's value since its last reset.
     #[must_use]
     pub fn sum(&self, index: usize) -> i64 {
         self.sum_of_stripes(index)

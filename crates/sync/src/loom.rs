@@ -1,8 +1,8 @@
-//! The one place that knows whether this build is real (std) or a model (loom).
+//! The switch between a real build (std) and a model (loom).
 //!
-//! Everything in the crate takes its atomics, locks, cells and hints from here. With `--cfg loom` they are
-//! loom's, which run a test once per interleaving and check every access to a cell; without it they are
-//! std's and the cell tracking below compiles to nothing.
+//! The crate takes its atomics, locks, cells and hints from here only. With `--cfg loom` they are loom's, which run a
+//! test once per interleaving and check every access to a cell. Otherwise they are std's, and the cell tracking below
+//! compiles to nothing.
 
 #[cfg(not(loom))]
 pub(crate) use real::*;
@@ -10,7 +10,7 @@ pub(crate) use real::*;
 #[cfg(loom)]
 pub(crate) use model::*;
 
-/// Locks a mutex whose critical sections cannot leave it half changed, so that poison means nothing.
+/// Locks a mutex whose critical sections cannot leave it half changed, so that poison has no meaning.
 #[cfg(not(weft_sim))]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -46,12 +46,12 @@ mod real {
 
     use std::marker::PhantomData;
 
-    /// Nothing: see the model's.
+    /// Does nothing; the model has a fence here.
     #[inline]
     pub(crate) fn model_fence() {}
 
-    /// Waits a little for another thread that is in the middle of its work, for the n-th time.
-    pub(crate) fn wait_for_company(waits: u32) {
+    /// Waits briefly for another thread that is in the middle of an operation. `waits` is the number of earlier calls.
+    pub(crate) fn back_off(waits: u32) {
         if waits < 32 {
             spin_loop();
         } else {
@@ -59,7 +59,7 @@ mod real {
         }
     }
 
-    /// Data that is reached only by rules of this crate.
+    /// Data whose accesses are governed by this crate's rules.
     #[repr(transparent)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
@@ -68,20 +68,20 @@ mod real {
             Self(std::cell::UnsafeCell::new(data))
         }
 
-        /// Marks the begin of a time in which the data is only read.
+        /// Marks the start of a period in which the data is only read.
         #[inline]
         pub(crate) fn begin_read(&self) -> ReadAccess<T> {
             ReadAccess(PhantomData)
         }
 
-        /// Marks the begin of a time in which the data is touched by nobody else.
+        /// Marks the start of a period in which only the caller accesses the data.
         #[inline]
         pub(crate) fn begin_write(&self) -> WriteAccess<T> {
             WriteAccess(PhantomData)
         }
     }
 
-    /// A time of reading; takes no space in a real build.
+    /// A period of reading; takes no space in a real build.
     pub(crate) struct ReadAccess<T>(PhantomData<*const T>);
 
     impl<T> ReadAccess<T> {
@@ -94,7 +94,7 @@ mod real {
         pub(crate) fn end(&mut self) {}
     }
 
-    /// A time of writing; takes no space in a real build.
+    /// A period of writing; takes no space in a real build.
     pub(crate) struct WriteAccess<T>(PhantomData<*mut T>);
 
     impl<T> WriteAccess<T> {
@@ -115,7 +115,7 @@ mod model {
 
     use loom::cell::{ConstPtr, MutPtr};
 
-    /// The model knows sequential consistency of fences only, not of loads and stores.
+    /// loom models sequential consistency for fences only, not for loads and stores, so the model needs a fence.
     pub(crate) fn model_fence() {
         loom::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
@@ -128,12 +128,12 @@ mod model {
         builder.check(scenario);
     }
 
-    /// Nothing: every spin of the crate is bounded, and a yield here would let the awaited thread always run in time,
-    /// so that loom would never explore what comes after a fruitless spin.
+    /// Does nothing: every spin of the crate is bounded, and a yield here would always let the awaited thread run in
+    /// time, so that loom would never explore what follows an unsuccessful spin.
     pub(crate) fn spin_loop() {}
 
     /// Lets the awaited thread run.
-    pub(crate) fn wait_for_company(_waits: u32) {
+    pub(crate) fn back_off(_waits: u32) {
         loom::thread::yield_now();
     }
 
@@ -154,7 +154,7 @@ mod model {
         }
     }
 
-    /// A time of reading: loom fails the test if a write overlaps it.
+    /// A period of reading: loom fails the test if a write overlaps it.
     pub(crate) struct ReadAccess<T>(Option<ConstPtr<T>>);
 
     impl<T> ReadAccess<T> {
@@ -170,7 +170,7 @@ mod model {
         }
     }
 
-    /// A time of writing: loom fails the test if any other access overlaps it.
+    /// A period of writing: loom fails the test if any other access overlaps it.
     pub(crate) struct WriteAccess<T>(Option<MutPtr<T>>);
 
     impl<T> WriteAccess<T> {

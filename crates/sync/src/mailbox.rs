@@ -29,18 +29,18 @@ use crate::loom::{AtomicUsize, Mutex, MutexGuard, lock};
 #[cfg(test)]
 mod tests;
 
-/// An emptied queue larger than this gives its memory back.
+/// The queue's capacity above which an empty queue frees its memory.
 const KEPT_CAPACITY: usize = 4096;
 
 /// Messages from any thread to one owner, in the order of arrival.
 pub struct Mailbox<T> {
     queue: Mutex<VecDeque<T>>,
-    /// The queue's length, changed under its mutex, read without. Above zero = the alarm is rung.
+    /// The queue's length, changed under its mutex, read without it. The alarm is rung while it is above zero.
     length: AtomicUsize,
 }
 
 impl<T> Mailbox<T> {
-    /// Empty, with the alarm armed.
+    /// Returns an empty mailbox with its alarm armed.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -49,14 +49,14 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Adds a message. `true`: the caller must wake the owner now.
+    /// Adds a message. Returns `true` if the caller must wake the owner now.
     #[must_use = "the owner sleeps on if it is not woken"]
     pub fn push(&self, message: T) -> bool {
         let mut queue = lock(&self.queue);
-        let rings = self.is_empty_hint();
+        let was_empty = self.is_empty_hint();
         queue.push_back(message);
         self.publish_length(&queue);
-        rings
+        was_empty
     }
 
     /// Adds messages as one batch. Returns `true` if the caller must wake the owner now.
@@ -71,15 +71,15 @@ impl<T> Mailbox<T> {
         was_empty && !queue.is_empty()
     }
 
-    /// Returns `true` if the queue was empty a moment ago: one atomic load. For the owner, `false` is reliable, and
-    /// after `true` a later message will ring.
+    /// Returns `true` if the queue was empty at the time of one atomic load. For the owner, `false` is reliable, and
+    /// after `true` a later message rings the alarm.
     #[inline]
     #[must_use]
     pub fn is_empty_hint(&self) -> bool {
         self.length.load(Acquire) == 0
     }
 
-    /// Returns the number of messages a moment ago.
+    /// Returns the number of messages at the time of one atomic load.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length.load(Acquire)

@@ -1,9 +1,9 @@
 //! Prefetch instructions as safe functions: a prefetch may be given any address.
 //!
-//! Not `core::arch::x86_64::_mm_prefetch`: for the write hint it falls back to a plain prefetch on the baseline
-//! target, while `prefetchw` itself runs on every 64-bit processor (as a no-op on those that lack it).
+//! `core::arch::x86_64::_mm_prefetch` is not used, because its write hint falls back to a plain prefetch on the
+//! baseline target, while `prefetchw` itself runs on every 64-bit processor (as a no-op on those that lack it).
 
-/// Asks the cache to load the line at `address`, which need not be valid.
+/// Prefetches the line at `address`, which need not be valid.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -20,7 +20,7 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Asks the cache to load the line at `address` for writing: other cores give up their copies.
+/// Prefetches the line at `address` for writing: other cores give up their copies.
 #[inline(always)]
 pub fn prefetch_for_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -37,7 +37,7 @@ pub fn prefetch_for_write(address: *const u8) {
     let _ = address;
 }
 
-/// Asks the cache to load the first line of `value`.
+/// Prefetches the first line of `value`.
 #[inline(always)]
 pub fn prefetch_read<T: ?Sized>(value: &T) {
     prefetch(std::ptr::from_ref(value).cast());

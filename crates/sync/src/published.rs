@@ -1,52 +1,54 @@
-//! Readers of a hot cell announce themselves on a cache line of their own instead of counting in the cell's word.
+//! Published readers: readers of a hot cell enter themselves on their seat's cache line instead of counting in the
+//! cell's word.
 //!
-//! Every reader of a cell changes its word twice. While one thread does that, it costs a locked instruction; when
-//! several read the same cell at once, the word's line travels between their cores and all together are slower than one
-//! of them would be. So a cell on which readers keep colliding gets the mark `SHARED` in its word, and from then on a
-//! reader leaves the word alone:
+//! Every reader of a cell changes its word twice. With one reading thread that costs two locked instructions. When
+//! several threads read the same cell at once, the word's line travels between their cores, and all together are slower
+//! than one of them would be. So a cell on which readers keep colliding gets the bit `HOT` in its word, and from then
+//! on its readers leave the word unchanged (BRAVO by Dice and Kogan, 2019, uses the same idea):
 //!
 //! ```text
-//!   seat 0's line  │ cell 7, 1 lease │ ─ │ ─ │ ...        word of cell 7:  SHARED, no readers
+//!   seat 0's line  │ cell 7, 1 lease │ ─ │ ─ │ ...        word of cell 7:  HOT, no readers
 //!   seat 1's line  │ cell 7, 3 leases │ ─ │ cell 2, 1 │ ...
 //! ```
 //!
 //! | a reader | a writer |
 //! |---|---|
-//! | 1. sees `SHARED` in the word | 1. makes the word `WRITER`, which takes `SHARED` out |
-//! | 2. publishes the cell on its line | 2. looks for the cell on all lines |
-//! | 3. reads the word again: still `SHARED`, no writer, not announced? | 3. found: waits a bounded time, or gives up |
-//! | 4. yes: it is in; no: takes the publication back | 4. not found: it is alone |
+//! | 1. sees `HOT` in the word | 1. sets the word to `WRITER`, which clears `HOT` |
+//! | 2. publishes the cell on its line | 2. searches all lines for the cell |
+//! | 3. reads the word again: still `HOT`, no writer, not announced? | 3. found: waits a bounded time, or gives up |
+//! | 4. yes: it is admitted; no: it takes the publication back | 4. not found: it is admitted |
 //!
-//! Steps 2 and 3 of the reader and 1 and 2 of the writer are sequentially consistent: of a reader and a writer at the
-//! same time at least one sees the other (rule 8). A seat's line is written by its owner only, so a further lease of a
-//! cell that is published already is a plain store. A cell whose place on the line is taken by another cell is read by
-//! counting in the word, which is always allowed.
+//! Steps 2 and 3 of the reader and 1 and 2 of the writer are sequentially consistent: of a concurrent reader and writer
+//! at least one sees the other (rule 8). A seat's line is written by its owner only, so a further lease of a cell that
+//! is published already is a plain store. If the cell's entry on the line is used by another cell, the reader counts in
+//! the word, which is always allowed.
 //!
-//! A writer pays with a look at every seat's line, so the mark must be rare where there are writers: it takes
-//! [`COLLISIONS`] collisions of one seat to set it, and the first writer removes it.
+//! A writer pays with a search of every seat's line, so `HOT` must be rare on cells that are written: one seat must
+//! collide [`COLLISIONS`] times to set it, and the first writer clears it.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::loom::{AtomicU32, AtomicU64, model_fence, spin_loop};
 
-/// Cells that a seat can have published at a time: one per place, chosen by the cell's number.
-const PLACES: usize = if cfg!(loom) { 1 } else { 8 };
-/// Times that a seat collides with other readers before the cell of the last collision is marked.
+/// The number of cells that a seat can have published at a time. Each cell's number determines its entry.
+const ENTRIES: usize = if cfg!(loom) { 1 } else { 8 };
+/// The number of collisions of a seat with other readers after which it marks a cell as hot.
 const COLLISIONS: u32 = if cfg!(loom) { 1 } else { 32 };
-/// How long a writer waits for published readers, about 1 µs.
+/// The number of pauses in which a writer waits for published readers: about 1 µs.
 const PAUSES: u32 = if cfg!(loom) { 1 } else { 16 };
 
-/// A cell and the number of leases that the seat has of it: cell + 1 above, leases below; 0 for none.
+/// Returns a cell and the number of leases that the seat has of it in one word: cell + 1 above, leases below. 0 is an
+/// unused entry.
 #[inline]
 fn encode(cell: u32, leases: u64) -> u64 {
     (u64::from(cell) + 1) << 32 | leases
 }
 
-/// What one seat reads. Two cache lines, because the adjacent-line prefetcher ties neighbours together.
+/// The published leases of one seat. Two cache lines, because the adjacent-line prefetcher fetches lines in pairs.
 #[repr(align(128))]
 struct Line {
-    places: [AtomicU64; PLACES],
+    entries: [AtomicU64; ENTRIES],
     collisions: AtomicU32,
 }
 
@@ -56,10 +58,10 @@ pub(crate) struct Publications {
 }
 
 impl Publications {
-    /// None, for `seats` seats.
+    /// Returns empty lines for `seats` seats.
     pub(crate) fn new(seats: usize) -> Self {
         let line = |_| Line {
-            places: std::array::from_fn(|_| AtomicU64::new(0)),
+            entries: std::array::from_fn(|_| AtomicU64::new(0)),
             collisions: AtomicU32::new(0),
         };
         Self {
@@ -67,47 +69,47 @@ impl Publications {
         }
     }
 
-    /// Publishes one more lease of `cell` by `seat`, and keeps it if `admitted` still holds then. `None` if the place
-    /// is taken by another cell or the reader was not admitted.
+    /// Publishes one more lease of `cell` by `seat`, and keeps it if `admitted` then returns `true`. Returns `None` if
+    /// the entry is used by another cell or the reader was not admitted.
     #[inline]
     pub(crate) fn publish(&self, seat: usize, cell: u32, admitted: impl FnOnce() -> bool) -> Option<Publication<'_>> {
-        let place = &self.lines[seat].places[cell as usize % PLACES];
-        let seen = place.load(Relaxed);
+        let entry = &self.lines[seat].entries[cell as usize % ENTRIES];
+        let seen = entry.load(Relaxed);
         if seen == 0 {
-            place.swap(encode(cell, 1), SeqCst);
+            entry.swap(encode(cell, 1), SeqCst);
             model_fence();
             if admitted() {
-                return Some(Publication(place));
+                return Some(Publication(entry));
             }
-            place.store(0, Release);
+            entry.store(0, Release);
             return None;
         }
         if seen >> 32 != u64::from(cell) + 1 {
             return None;
         }
-        // Published already: no writer is in as long as that lasts.
-        place.store(seen + 1, Relaxed);
-        Some(Publication(place))
+        // The cell is published already, and no writer is admitted as long as that lasts.
+        entry.store(seen + 1, Relaxed);
+        Some(Publication(entry))
     }
 
-    /// Counts a collision of `seat` with other readers; whether the cell should be marked.
+    /// Counts a collision of `seat` with other readers. Returns `true` if the cell should be marked as hot.
     #[cold]
-    pub(crate) fn collided(&self, seat: usize) -> bool {
+    pub(crate) fn record_collision(&self, seat: usize) -> bool {
         let collisions = &self.lines[seat].collisions;
         let count = collisions.load(Relaxed) + 1;
         collisions.store(count % COLLISIONS, Relaxed);
         count >= COLLISIONS
     }
 
-    /// Waits a bounded time until nobody has published `cell`; whether that came to be. For a writer that has just
-    /// taken the mark out of the word.
+    /// Waits a bounded time until no seat has published `cell`. Returns `true` if none has. For a writer that has just
+    /// cleared `HOT`.
     #[cold]
-    pub(crate) fn are_gone(&self, cell: u32) -> bool {
+    pub(crate) fn wait_until_unpublished(&self, cell: u32) -> bool {
         model_fence();
         let mut pauses = 0;
         for line in &self.lines {
-            let place = &line.places[cell as usize % PLACES];
-            while place.load(SeqCst) >> 32 == u64::from(cell) + 1 {
+            let entry = &line.entries[cell as usize % ENTRIES];
+            while entry.load(SeqCst) >> 32 == u64::from(cell) + 1 {
                 if pauses == PAUSES {
                     return false;
                 }
@@ -124,7 +126,7 @@ impl Publications {
 pub(crate) struct Publication<'a>(&'a AtomicU64);
 
 impl Publication<'_> {
-    /// Takes one lease back. What was read before is read before a writer gets in.
+    /// Ends one lease. What the reader read is ordered before a later writer's admission.
     #[inline]
     pub(crate) fn end(self) {
         let seen = self.0.load(Acquire);
@@ -135,33 +137,33 @@ impl Publication<'_> {
     }
 }
 
-/// How a read lease was taken, in one word: null for one that is counted in the cell's word, [`ALONE_ADDRESS`] for one
-/// of a pass that is alone, else the place where it is published.
+/// How a read lease was acquired, in one word: null if it is counted in the cell's word, [`BIASED_ADDRESS`] if it is
+/// counted there by a biased passage, otherwise the address of the entry where it is published.
 #[derive(Clone, Copy)]
 pub(crate) struct ReadLeaseToken<'a>(*const AtomicU64, PhantomData<&'a AtomicU64>);
 
-/// Where no place can be: places are aligned.
-const ALONE_ADDRESS: usize = 1;
+/// An address at which no entry can be, because entries are aligned.
+const BIASED_ADDRESS: usize = 1;
 
 impl<'a> ReadLeaseToken<'a> {
-    /// Counted in the cell's word.
+    /// A lease that is counted in the cell's word.
     pub(crate) const COUNTED: Self = ReadLeaseToken(std::ptr::null(), PhantomData);
-    /// Counted there by a pass that is alone.
-    pub(crate) const ALONE: Self = ReadLeaseToken(std::ptr::without_provenance(ALONE_ADDRESS), PhantomData);
+    /// A lease that a biased passage has counted in the cell's word.
+    pub(crate) const BIASED: Self = ReadLeaseToken(std::ptr::without_provenance(BIASED_ADDRESS), PhantomData);
 
-    /// Whether it is that of a pass that is alone.
+    /// Returns `true` for a lease of a biased passage.
     #[inline]
-    pub(crate) fn is_alone(self) -> bool {
-        self.0.addr() == ALONE_ADDRESS
+    pub(crate) fn is_biased(self) -> bool {
+        self.0.addr() == BIASED_ADDRESS
     }
 
-    /// Where it is published, if it is.
+    /// Returns the lease's publication, if it is published.
     #[inline]
     pub(crate) fn publication(self) -> Option<Publication<'a>> {
-        if self.0.addr() <= ALONE_ADDRESS {
+        if self.0.addr() <= BIASED_ADDRESS {
             return None;
         }
-        // SAFETY: neither of the two constants, so it was made from a reference that lives for `'a`.
+        // SAFETY: the address is neither of the two constants, so it came from a reference that lives for `'a`.
         Some(Publication(unsafe { &*self.0 }))
     }
 }

@@ -1,4 +1,4 @@
-//! A ring of records: one thread appends, one takes out, and neither ever waits for the other.
+//! A ring of records: one thread appends, one thread consumes, and neither ever waits for the other.
 //!
 //! ```text
 //!   reader                                            writer
@@ -10,14 +10,15 @@
 //!     taken ≤ read ≤ filled                    filled
 //! ```
 //!
-//! A record is a ticket and bytes, and lies in one chunk: a header of sixteen bytes (length, ticket) and the bytes. A
-//! writer that finds no room makes another chunk, so it never waits, whatever the reader does; how much is not read yet
-//! it can ask ([`RingWriter::unread`]), and it is up to the writer's owner to do something about it when it can wait.
+//! A record is a sequence number and bytes. It lies in one chunk: a header of sixteen bytes (length, sequence number),
+//! then the bytes. A writer that finds no room adds another chunk, so it never waits for the reader.
+//! [`RingWriter::unread`] returns how much has not been read yet; the writer's owner throttles itself by it where it
+//! can wait.
 //!
 //! 1. Bytes below `filled` are written and never change again; bytes above belong to the writer. `filled` grows by
-//!    whole records, with a Release store behind the bytes; the reader's load acquires it (rule 9 of the crate).
-//! 2. `next` is put in place after the last change of `filled`, and `sealed` behind it. A reader that has seen `sealed`
-//!    therefore sees the last `filled`, and finds the mutex of `next` free: nobody locks it any more but the reader.
+//!    whole records, with a Release store after the bytes; the reader's load acquires it (rule 9 of the crate).
+//! 2. `next` is set after the last change of `filled`, and `sealed` after that. So a reader that has seen `sealed` sees
+//!    the last `filled`, and finds the mutex of `next` free: after the seal only the reader locks it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,19 +31,19 @@ mod tests;
 
 /// Bytes of a chunk that holds more than one record.
 const CHUNK_BYTES: usize = if cfg!(loom) { 34 } else { 32 * 1024 };
-/// Length and ticket.
+/// The bytes of a record's length and sequence number.
 const HEADER_BYTES: usize = 16;
 
 struct Chunk {
     bytes: Box<[UnsafeCell<u8>]>,
-    /// Bytes that hold records.
+    /// The number of bytes that hold records.
     filled: AtomicUsize,
-    /// Whether `next` is there, and nothing will be added here.
+    /// `next` is set, and no record will be added here.
     sealed: AtomicBool,
     next: Mutex<Option<Arc<Chunk>>>,
 }
 
-// SAFETY: rule 9. The writer alone writes bytes at or above `filled`, the reader reads those below.
+// SAFETY: rule 9. Only the writer writes bytes at or above `filled`; the reader reads those below.
 unsafe impl Send for Chunk {}
 // SAFETY: as above.
 unsafe impl Sync for Chunk {}
@@ -57,14 +58,14 @@ impl Chunk {
         })
     }
 
-    /// Writes bytes that nobody reads yet.
+    /// Writes bytes that are not published to the reader yet.
     ///
     /// # Safety
     /// The caller is the only writer, and `at` is not below `filled`.
     unsafe fn write(&self, at: usize, bytes: &[u8]) {
         let cells = &self.bytes[at..at + bytes.len()];
         #[cfg(not(loom))]
-        // SAFETY: rule 9: these cells are this writer's alone, and cells of bytes lie one behind the other.
+        // SAFETY: rule 9: only this writer accesses these cells, and cells of bytes are contiguous.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), cells.as_ptr().cast::<u8>().cast_mut(), cells.len());
         }
@@ -76,14 +77,14 @@ impl Chunk {
         }
     }
 
-    /// Bytes that lie below `filled`.
+    /// Returns bytes that lie below `filled`.
     ///
     /// # Safety
     /// The caller has seen a `filled` of at least `end`.
     #[cfg(not(loom))]
     unsafe fn read(&self, start: usize, end: usize) -> Cow<'_, [u8]> {
         let cells = &self.bytes[start..end];
-        // SAFETY: rule 9: bytes below `filled` do not change, and cells of bytes lie one behind the other.
+        // SAFETY: rule 9: bytes below `filled` do not change, and cells of bytes are contiguous.
         Cow::Borrowed(unsafe { std::slice::from_raw_parts(cells.as_ptr().cast::<u8>(), cells.len()) })
     }
 
@@ -100,7 +101,7 @@ impl Chunk {
 
 #[cfg(not(loom))]
 fn zeroed(size: usize) -> Box<[UnsafeCell<u8>]> {
-    // One cell at a time would be slow for records of many megabytes; this becomes one fill.
+    // Filling one cell at a time would be slow for records of many megabytes; the compiler turns this into one fill.
     std::iter::repeat_with(|| UnsafeCell::new(0)).take(size).collect()
 }
 
@@ -109,57 +110,57 @@ fn zeroed(size: usize) -> Box<[UnsafeCell<u8>]> {
     (0..size).map(|_| UnsafeCell::new(0)).collect()
 }
 
-/// What both ends share beside the chunks.
-struct Counts {
-    /// Bytes that the reader has taken, headers included.
+/// The counters that both ends share.
+struct RingCounters {
+    /// The number of bytes that the reader has consumed, headers included.
     taken: AtomicUsize,
-    /// Bytes that the writer has appended.
-    written: OwnLine,
+    /// The number of bytes that the writer has appended.
+    written: CacheAligned,
 }
 
-/// A number on a cache line of its own: the writer does not wait for the reader's.
+/// A counter on a cache line of its own, so that the writer's stores do not contend with the reader's.
 #[repr(align(64))]
-struct OwnLine(AtomicUsize);
+struct CacheAligned(AtomicUsize);
 
-/// Tells anybody how much there is in a ring.
-pub struct RingGauge(Arc<Counts>);
+/// Reports to any thread how much of a ring is unread.
+pub struct RingGauge(Arc<RingCounters>);
 
 impl RingGauge {
-    /// Bytes that the reader has not taken yet, more or less.
+    /// Returns the approximate number of bytes that the reader has not consumed yet.
     #[must_use]
     pub fn unread(&self) -> usize {
-        // In this order it is never less than nothing.
+        // Loaded in this order, the difference is never negative.
         let taken = self.0.taken.load(Acquire);
         self.0.written.0.load(Relaxed).wrapping_sub(taken)
     }
 }
 
-/// The end that appends.
+/// The appending end of a ring.
 pub struct RingWriter {
     tail: Arc<Chunk>,
     filled: usize,
     written: usize,
-    counts: Arc<Counts>,
+    counts: Arc<RingCounters>,
 }
 
-/// The end that takes out.
+/// The consuming end of a ring.
 pub struct RingReader {
     head: Arc<Chunk>,
-    /// Bytes of the head that were taken.
+    /// The number of the head's bytes that were consumed.
     read: usize,
-    /// Bytes of the head that are known to hold records.
+    /// The number of the head's bytes that are known to hold records.
     filled: usize,
     taken: usize,
-    counts: Arc<Counts>,
+    counts: Arc<RingCounters>,
 }
 
-/// An empty ring.
+/// Returns the two ends of an empty ring.
 #[must_use]
 pub fn ring() -> (RingWriter, RingReader) {
     let chunk = Chunk::new(CHUNK_BYTES);
-    let counts = Arc::new(Counts {
+    let counts = Arc::new(RingCounters {
         taken: AtomicUsize::new(0),
-        written: OwnLine(AtomicUsize::new(0)),
+        written: CacheAligned(AtomicUsize::new(0)),
     });
     let writer = RingWriter {
         tail: chunk.clone(),
@@ -179,7 +180,7 @@ pub fn ring() -> (RingWriter, RingReader) {
 
 impl RingWriter {
     /// Appends a record of any length.
-    pub fn push(&mut self, ticket: u64, bytes: &[u8]) {
+    pub fn push(&mut self, sequence: u64, bytes: &[u8]) {
         let length = bytes.len() as u64;
         let size = HEADER_BYTES + bytes.len();
         if self.tail.bytes.len() - self.filled < size {
@@ -189,7 +190,7 @@ impl RingWriter {
         // SAFETY: `&mut self` makes this the only writer, and `filled` is where its records end.
         unsafe {
             self.tail.write(at, &length.to_le_bytes());
-            self.tail.write(at + 8, &ticket.to_le_bytes());
+            self.tail.write(at + 8, &sequence.to_le_bytes());
             self.tail.write(at + HEADER_BYTES, bytes);
         }
         self.filled += size;
@@ -198,7 +199,7 @@ impl RingWriter {
         self.tail.filled.store(self.filled, Release);
     }
 
-    /// A gauge of this ring.
+    /// Returns a gauge of this ring.
     #[must_use]
     pub fn gauge(&self) -> RingGauge {
         RingGauge(self.counts.clone())
@@ -212,7 +213,7 @@ impl RingWriter {
         self.filled = 0;
     }
 
-    /// Bytes that the reader has not taken yet, more or less.
+    /// Returns the approximate number of bytes that the reader has not consumed yet.
     #[inline]
     #[must_use]
     pub fn unread(&self) -> usize {
@@ -221,7 +222,7 @@ impl RingWriter {
 }
 
 impl RingReader {
-    /// The ticket of the first record, if there is one.
+    /// Returns the sequence number of the first record, if there is one.
     #[inline]
     pub fn head(&mut self) -> Option<u64> {
         if self.read == self.filled && !self.find_more() {
@@ -230,12 +231,12 @@ impl RingReader {
         let at = self.read + 8;
         // SAFETY: `filled` was loaded from the chunk, and a record begins at `read`.
         let bytes = unsafe { self.head.read(at, at + 8) };
-        let mut ticket = [0; 8];
-        ticket.copy_from_slice(&bytes);
-        Some(u64::from_le_bytes(ticket))
+        let mut sequence = [0; 8];
+        sequence.copy_from_slice(&bytes);
+        Some(u64::from_le_bytes(sequence))
     }
 
-    /// Takes the first record out; whether there was one.
+    /// Consumes the first record and passes its bytes to `with`. Returns `false` if there was none.
     pub fn take(&mut self, with: impl FnOnce(&[u8])) -> bool {
         if self.read == self.filled && !self.find_more() {
             return false;
@@ -245,7 +246,7 @@ impl RingReader {
         // SAFETY: as in `head`.
         length.copy_from_slice(&unsafe { self.head.read(self.read, self.read + 8) });
         let end = start + u64::from_le_bytes(length) as usize;
-        // SAFETY: records are whole below `filled`.
+        // SAFETY: below `filled` all records are complete.
         with(&unsafe { self.head.read(start, end) });
         self.taken = self.taken.wrapping_add(end - self.read);
         self.read = end;
@@ -253,10 +254,10 @@ impl RingReader {
         true
     }
 
-    /// Looks for records behind the known ones.
+    /// Looks for records after the known ones.
     fn find_more(&mut self) -> bool {
         loop {
-            // Before the look at `filled`: if the chunk is sealed, that is the last `filled`.
+            // Loaded before `filled`: if the chunk is sealed, `filled` is final.
             let sealed = self.head.sealed.load(Acquire);
             self.filled = self.head.filled.load(Acquire);
             if self.read < self.filled {
@@ -277,7 +278,7 @@ impl RingReader {
 
 impl Drop for RingReader {
     fn drop(&mut self) {
-        // One after the other: a long chain of chunks must not be freed by recursion.
+        // Frees the chunks one after the other: a long chain must not be freed by recursion.
         loop {
             let next = lock(&self.head.next).take();
             match next {

@@ -15,7 +15,7 @@ fn model(scenario: impl Fn()) {
 }
 
 #[test]
-fn of_three_rivals_exactly_one_wins() {
+fn exactly_one_of_three_claimers_wins() {
     model(|| {
         let claim = Arc::new(Claim::new());
         assert!(!claim.is_claimed());
@@ -39,7 +39,7 @@ fn of_three_rivals_exactly_one_wins() {
 
 #[cfg(loom)]
 #[test]
-fn who_loses_sees_what_the_winner_wrote_before_it_claimed() {
+fn a_loser_sees_what_the_winner_wrote_before_its_claim() {
     use std::sync::atomic::Ordering::Relaxed;
 
     model(|| {

@@ -22,7 +22,7 @@ fn counters_do_not_touch_each_other() {
 
 #[test]
 #[should_panic(expected = "counter 3 of 3")]
-fn a_counter_beyond_the_last_is_refused_though_its_line_has_room() {
+fn a_counter_beyond_the_last_is_refused_even_if_its_line_has_room() {
     StripedCounters::new(2, 3).add(0, 3, 1);
 }
 
@@ -40,7 +40,7 @@ fn a_reset_starts_over_at_zero_and_leaves_the_others_alone() {
 }
 
 #[test]
-fn several_counters_are_summed_as_they_are_one_by_one() {
+fn the_sum_of_several_counters_equals_their_single_sums() {
     let striped = StripedCounters::new(3, 40);
     for index in 0..40 {
         striped.add(index % 3, index, 1 << index);

@@ -1,4 +1,4 @@
-//! Leases and the exclusive in every interleaving; loom checks each access to a cell's data.
+//! Leases and exclusive access in every interleaving; loom checks each access to a cell's data.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ fn spawn<R: 'static>(domain: &Arc<Counts>, work: impl FnOnce(CountsSeat) -> R + 
     thread::spawn(move || work(seat))
 }
 
-/// One try to raise both halves of a cell; says whether it got in.
-fn try_raise(seat: &mut CountsSeat, cell: usize) -> usize {
+/// Tries once to increment both halves of a cell; returns how often it did.
+fn try_increment(seat: &mut CountsSeat, cell: usize) -> usize {
     let pass = seat.enter();
     let Some(mut lease) = pass.try_write(cell) else {
         return 0;
@@ -30,7 +30,7 @@ fn try_raise(seat: &mut CountsSeat, cell: usize) -> usize {
     1
 }
 
-/// One try to read a cell, whose halves no reader may see apart.
+/// Tries once to read a cell, whose halves must never differ to a reader.
 fn try_look(seat: &mut CountsSeat, cell: usize) -> Option<usize> {
     let pass = seat.enter();
     let lease = pass.try_read(cell)?;
@@ -42,11 +42,13 @@ fn try_look(seat: &mut CountsSeat, cell: usize) -> Option<usize> {
 fn writers_exclude_each_other_and_see_each_others_work() {
     explore(4, || {
         let domain = counts(1, 3);
-        let other = spawn(&domain, |mut seat| try_raise(&mut seat, 0) + try_raise(&mut seat, 0));
+        let other = spawn(&domain, |mut seat| {
+            try_increment(&mut seat, 0) + try_increment(&mut seat, 0)
+        });
         let mut seat = domain.join().unwrap();
-        let raised = try_raise(&mut seat, 0) + try_raise(&mut seat, 0);
+        let raised = try_increment(&mut seat, 0) + try_increment(&mut seat, 0);
         let all = raised + other.join().unwrap();
-        assert!(all >= 2, "one of two rivals always gets in");
+        assert!(all >= 2, "one of two writers is always admitted");
         assert_eq!(try_look(&mut seat, 0), Some(all));
     });
 }
@@ -55,7 +57,7 @@ fn writers_exclude_each_other_and_see_each_others_work() {
 fn a_reader_never_sees_half_a_write() {
     explore(4, || {
         let domain = counts(1, 3);
-        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        let writer = spawn(&domain, |mut seat| try_increment(&mut seat, 0));
         let mut seat = domain.join().unwrap();
         let (first, second) = (try_look(&mut seat, 0), try_look(&mut seat, 0));
         if let (Some(first), Some(second)) = (first, second) {
@@ -67,10 +69,10 @@ fn a_reader_never_sees_half_a_write() {
 }
 
 #[test]
-fn two_readers_and_a_writer_keep_apart() {
+fn two_readers_and_a_writer_exclude_each_other() {
     explore(2, || {
         let domain = counts(1, 3);
-        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        let writer = spawn(&domain, |mut seat| try_increment(&mut seat, 0));
         let reader = spawn(&domain, |mut seat| try_look(&mut seat, 0));
         let mut seat = domain.join().unwrap();
         let _ = try_look(&mut seat, 0);
@@ -81,7 +83,7 @@ fn two_readers_and_a_writer_keep_apart() {
 }
 
 #[test]
-fn readers_never_refuse_each_other() {
+fn readers_never_exclude_each_other() {
     explore(4, || {
         let domain = counts(1, 2);
         let other = spawn(&domain, |mut seat| try_look(&mut seat, 0).is_some());
@@ -92,7 +94,7 @@ fn readers_never_refuse_each_other() {
 }
 
 #[test]
-fn an_announced_writer_gets_in_before_new_readers() {
+fn an_announced_writer_is_admitted_before_new_readers() {
     explore(3, || {
         let domain = counts(1, 2);
         let mut seat = domain.join().unwrap();
@@ -113,14 +115,14 @@ fn an_announced_writer_gets_in_before_new_readers() {
             assert_eq!(*pass.try_read(0).unwrap(), (1, 1));
         } else {
             assert!(pass.try_read(0).is_none(), "the announcement outlives the reader");
-            assert!(pass.try_write(0).is_some(), "and any writer answers it");
+            assert!(pass.try_write(0).is_some(), "and any writer is admitted");
             assert!(pass.try_read(0).is_some());
         }
     });
 }
 
 #[test]
-fn a_batch_with_leases_and_the_exclusive_exclude_each_other() {
+fn a_batch_with_leases_and_exclusive_access_exclude_each_other() {
     explore(3, || {
         let domain = counts(2, 2);
         let batch = spawn(&domain, |mut seat| {
@@ -141,7 +143,7 @@ fn a_batch_with_leases_and_the_exclusive_exclude_each_other() {
 }
 
 #[test]
-fn two_exclusives_take_turns() {
+fn two_exclusive_accesses_take_turns() {
     explore(3, || {
         let domain = counts(1, 2);
         let other = spawn(&domain, |mut seat| seat.exclusive().cell_mut(0).0 += 1);
@@ -152,20 +154,21 @@ fn two_exclusives_take_turns() {
     });
 }
 
-/// Pauses an exclusive whose holder has left a cell half changed as long as it was alone. Nobody may see that half, and
-/// the holder finds the work of everybody who waited when it paused. Says how often the cell was raised so far.
-fn raise_and_pause(alone: &mut Exclusive<'_, (), (usize, usize)>, before: usize) -> usize {
+/// Pauses exclusive access whose holder has left a cell half changed before. No other thread may see that half, and
+/// after the pause the holder sees the work of all threads that waited. Returns how often the cell was incremented so
+/// far.
+fn increment_and_pause(alone: &mut Exclusive<'_, (), (usize, usize)>, before: usize) -> usize {
     alone.cell_mut(0).0 += 1;
     assert_eq!(
         *alone.cell(0),
         (before + 1, before),
-        "nobody was here while the holder was alone"
+        "no other thread was inside meanwhile"
     );
     alone.cell_mut(0).1 += 1;
     let (seats, closers) = alone.domain.gate.waiting();
     alone.pause();
     let (raised, halves) = *alone.cell(0);
-    assert_eq!(raised, halves, "the holder is alone again");
+    assert_eq!(raised, halves, "the holder has exclusive access again");
     let waited = seats + usize::try_from(closers).unwrap();
     assert!(
         raised > before + waited,
@@ -174,8 +177,8 @@ fn raise_and_pause(alone: &mut Exclusive<'_, (), (usize, usize)>, before: usize)
     raised
 }
 
-/// Raises a cell with all other seats out.
-fn raise_exclusively(seat: &mut CountsSeat) {
+/// Increments a cell with all other seats out.
+fn increment_exclusively(seat: &mut CountsSeat) {
     let mut alone = seat.exclusive();
     let cell = alone.cell_mut(0);
     cell.0 += 1;
@@ -183,13 +186,13 @@ fn raise_exclusively(seat: &mut CountsSeat) {
 }
 
 #[test]
-fn a_pause_lets_a_batch_through_that_waits() {
+fn a_pause_lets_a_waiting_batch_through() {
     explore(4, || {
         let domain = counts(1, 2);
         let mut seat = domain.join().unwrap();
         let mut alone = seat.exclusive();
-        let batch = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
-        let raised = raise_and_pause(&mut alone, 0);
+        let batch = spawn(&domain, |mut seat| try_increment(&mut seat, 0));
+        let raised = increment_and_pause(&mut alone, 0);
         drop(alone);
         assert_eq!(batch.join().unwrap(), 1, "the batch has no rival inside");
         assert!(raised <= 2);
@@ -203,9 +206,11 @@ fn pauses_and_batches_take_turns() {
         let domain = counts(1, 2);
         let mut seat = domain.join().unwrap();
         let mut alone = seat.exclusive();
-        let batches = spawn(&domain, |mut seat| try_raise(&mut seat, 0) + try_raise(&mut seat, 0));
-        let raised = raise_and_pause(&mut alone, 0);
-        raise_and_pause(&mut alone, raised);
+        let batches = spawn(&domain, |mut seat| {
+            try_increment(&mut seat, 0) + try_increment(&mut seat, 0)
+        });
+        let raised = increment_and_pause(&mut alone, 0);
+        increment_and_pause(&mut alone, raised);
         drop(alone);
         assert_eq!(batches.join().unwrap(), 2);
         assert_eq!(try_look(&mut seat, 0), Some(4));
@@ -213,14 +218,14 @@ fn pauses_and_batches_take_turns() {
 }
 
 #[test]
-fn a_pause_lets_two_batches_through_that_wait() {
+fn a_pause_lets_two_waiting_batches_through() {
     explore(2, || {
         let domain = counts(2, 3);
         let mut seat = domain.join().unwrap();
         let mut alone = seat.exclusive();
-        // A cell for each, for they would refuse each other.
-        let batch = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
-        let other = spawn(&domain, |mut seat| try_raise(&mut seat, 1));
+        // Each has its own cell, because they would refuse each other.
+        let batch = spawn(&domain, |mut seat| try_increment(&mut seat, 0));
+        let other = spawn(&domain, |mut seat| try_increment(&mut seat, 1));
         let before = alone.domain.gate.waiting().0;
         alone.pause();
         let raised = alone.cell(0).0 + alone.cell(1).0;
@@ -232,13 +237,13 @@ fn a_pause_lets_two_batches_through_that_wait() {
 }
 
 #[test]
-fn a_pause_gives_the_gate_to_an_exclusive_that_waits_and_gets_it_back() {
+fn a_pause_hands_the_gate_to_a_waiting_closer_and_gets_it_back() {
     explore(3, || {
         let domain = counts(1, 2);
         let mut seat = domain.join().unwrap();
         let mut alone = seat.exclusive();
-        let rival = spawn(&domain, |mut seat| raise_exclusively(&mut seat));
-        let raised = raise_and_pause(&mut alone, 0);
+        let rival = spawn(&domain, |mut seat| increment_exclusively(&mut seat));
+        let raised = increment_and_pause(&mut alone, 0);
         drop(alone);
         rival.join().unwrap();
         assert!(raised <= 2);
@@ -247,14 +252,14 @@ fn a_pause_gives_the_gate_to_an_exclusive_that_waits_and_gets_it_back() {
 }
 
 #[test]
-fn a_pause_lets_a_batch_and_another_exclusive_through() {
+fn a_pause_lets_a_batch_and_another_closer_through() {
     explore(2, || {
         let domain = counts(1, 3);
         let mut seat = domain.join().unwrap();
         let mut alone = seat.exclusive();
-        let rival = spawn(&domain, |mut seat| raise_exclusively(&mut seat));
-        let batch = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
-        raise_and_pause(&mut alone, 0);
+        let rival = spawn(&domain, |mut seat| increment_exclusively(&mut seat));
+        let batch = spawn(&domain, |mut seat| try_increment(&mut seat, 0));
+        increment_and_pause(&mut alone, 0);
         drop(alone);
         rival.join().unwrap();
         assert_eq!(batch.join().unwrap(), 1);
@@ -263,9 +268,9 @@ fn a_pause_lets_a_batch_and_another_exclusive_through() {
 }
 
 #[test]
-fn two_exclusives_that_pause_hand_the_gate_to_each_other() {
-    /// Raises the halves apart, so that a rival beside it would see them differ, and once more after a pause.
-    fn raise_twice(seat: &mut CountsSeat) {
+fn two_closers_that_pause_hand_the_gate_to_each_other() {
+    /// Increments the halves separately, so that a concurrent thread would see them differ, and again after a pause.
+    fn increment_twice(seat: &mut CountsSeat) {
         let mut alone = seat.exclusive();
         for round in 0..2 {
             if round > 0 {
@@ -279,47 +284,49 @@ fn two_exclusives_that_pause_hand_the_gate_to_each_other() {
     }
     explore(3, || {
         let domain = counts(1, 2);
-        let other = spawn(&domain, |mut seat| raise_twice(&mut seat));
+        let other = spawn(&domain, |mut seat| increment_twice(&mut seat));
         let mut seat = domain.join().unwrap();
-        raise_twice(&mut seat);
+        increment_twice(&mut seat);
         other.join().unwrap();
         assert_eq!(try_look(&mut seat, 0), Some(4));
     });
 }
 
 #[test]
-fn a_pause_lets_a_seat_through_that_would_be_alone() {
+fn a_pause_lets_a_biased_seat_through() {
     explore(3, || {
         let domain = counts(1, 2);
         let mut seat = domain.join().unwrap();
         let mut alone = seat.exclusive();
-        let lonely = spawn(&domain, |mut seat| {
+        let biased = spawn(&domain, |mut seat| {
             for _ in 0..3 {
                 let pass = seat.enter_alone();
-                let mut lease = pass.try_write(0).expect("nobody else takes leases");
+                let mut lease = pass.try_write(0).expect("no other thread takes leases");
                 lease.0 += 1;
                 lease.1 += 1;
             }
         });
-        let raised = raise_and_pause(&mut alone, 0);
-        raise_and_pause(&mut alone, raised);
+        let raised = increment_and_pause(&mut alone, 0);
+        increment_and_pause(&mut alone, raised);
         drop(alone);
-        lonely.join().unwrap();
+        biased.join().unwrap();
         assert_eq!(try_look(&mut seat, 0), Some(5));
     });
 }
 
-/// Makes the readers of a cell collide until it is marked for publication.
-fn share(domain: &Arc<Counts>, cell: usize) {
-    domain.cells[cell].word.share();
+/// Marks a cell as hot, as readers that collide do.
+fn mark_hot(domain: &Arc<Counts>, cell: usize) {
+    domain.cells[cell].word.mark_hot();
 }
 
 #[test]
-fn a_published_reader_and_a_writer_keep_apart() {
+fn a_published_reader_and_a_writer_exclude_each_other() {
     explore(3, || {
         let domain = counts(1, 3);
-        share(&domain, 0);
-        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0) + try_raise(&mut seat, 0));
+        mark_hot(&domain, 0);
+        let writer = spawn(&domain, |mut seat| {
+            try_increment(&mut seat, 0) + try_increment(&mut seat, 0)
+        });
         let mut seat = domain.join().unwrap();
         let _ = try_look(&mut seat, 0);
         let _ = try_look(&mut seat, 0);
@@ -330,14 +337,16 @@ fn a_published_reader_and_a_writer_keep_apart() {
 
 #[test]
 fn a_writer_that_gave_up_leaves_published_readers_protected() {
-    // The first try takes the mark away and finds the reader; the second must look for it again.
+    // The first try clears `HOT` and finds the reader; the second must look for it again.
     explore(3, || {
         let domain = counts(1, 3);
-        share(&domain, 0);
+        mark_hot(&domain, 0);
         let mut seat = domain.join().unwrap();
         let pass = seat.enter();
-        let first = pass.try_read(0).expect("nobody writes yet");
-        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0) + try_raise(&mut seat, 0));
+        let first = pass.try_read(0).expect("no writer is there yet");
+        let writer = spawn(&domain, |mut seat| {
+            try_increment(&mut seat, 0) + try_increment(&mut seat, 0)
+        });
         let second = pass.try_read(0);
         assert_eq!(first.0, first.1);
         drop(first);
@@ -352,11 +361,11 @@ fn a_writer_that_gave_up_leaves_published_readers_protected() {
 }
 
 #[test]
-fn two_published_readers_and_a_writer_keep_apart() {
+fn two_published_readers_and_a_writer_exclude_each_other() {
     explore(2, || {
         let domain = counts(1, 3);
-        share(&domain, 0);
-        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        mark_hot(&domain, 0);
+        let writer = spawn(&domain, |mut seat| try_increment(&mut seat, 0));
         let reader = spawn(&domain, |mut seat| try_look(&mut seat, 0));
         let mut seat = domain.join().unwrap();
         let _ = try_look(&mut seat, 0);
@@ -367,12 +376,12 @@ fn two_published_readers_and_a_writer_keep_apart() {
 }
 
 #[test]
-fn two_writers_and_a_published_reader_keep_apart() {
+fn two_writers_and_a_published_reader_exclude_each_other() {
     explore(2, || {
         let domain = counts(1, 3);
-        share(&domain, 0);
-        let one = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
-        let other = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        mark_hot(&domain, 0);
+        let one = spawn(&domain, |mut seat| try_increment(&mut seat, 0));
+        let other = spawn(&domain, |mut seat| try_increment(&mut seat, 0));
         let mut seat = domain.join().unwrap();
         let _ = try_look(&mut seat, 0);
         let raised = one.join().unwrap() + other.join().unwrap();
@@ -381,11 +390,11 @@ fn two_writers_and_a_published_reader_keep_apart() {
 }
 
 #[test]
-fn leases_of_a_pass_that_is_alone_exclude_those_that_come_after_it() {
+fn leases_of_a_biased_passage_exclude_those_of_later_passages() {
     explore(3, || {
         let domain = counts(1, 2);
         let other = spawn(&domain, |mut seat| {
-            try_raise(&mut seat, 0) + usize::from(try_look(&mut seat, 0).is_some())
+            try_increment(&mut seat, 0) + usize::from(try_look(&mut seat, 0).is_some())
         });
         let mut seat = domain.join().unwrap();
         let mut raised = 0;
@@ -397,7 +406,7 @@ fn leases_of_a_pass_that_is_alone_exclude_those_that_come_after_it() {
                 raised += 1;
             }
             if let Some(lease) = pass.try_read(0) {
-                assert!(pass.try_write(0).is_none(), "its own reader is in");
+                assert!(pass.try_write(0).is_none(), "its own reader holds the cell");
                 assert_eq!(lease.0, lease.1);
             }
         }
@@ -406,34 +415,35 @@ fn leases_of_a_pass_that_is_alone_exclude_those_that_come_after_it() {
     });
 }
 
-/// Looks into a cell as a seat that would be alone, and lets no writer in meanwhile.
-fn look_alone(seat: &mut CountsSeat, cell: usize) -> Option<usize> {
+/// Reads a cell through a passage that may be biased, and checks that no writer is admitted meanwhile.
+fn look_biased(seat: &mut CountsSeat, cell: usize) -> Option<usize> {
     let pass = seat.enter_alone();
     let lease = pass.try_read(cell)?;
-    assert!(pass.try_write(cell).is_none(), "its own reader is in");
+    assert!(pass.try_write(cell).is_none(), "its own reader holds the cell");
     assert_eq!(lease.0, lease.1);
     Some(lease.0)
 }
 
 #[test]
-fn an_announcement_that_was_given_up_starves_no_seat_that_is_alone() {
+fn an_abandoned_announcement_does_not_starve_a_biased_seat() {
     explore(3, || {
         let domain = counts(1, 2);
         let other = spawn(&domain, |mut seat| {
-            // A writer that announces itself and never comes back.
+            // A writer that announces itself and never returns.
             seat.enter().announce_writer(0);
         });
         let mut seat = domain.join().unwrap();
-        let _ = look_alone(&mut seat, 0);
+        let _ = look_biased(&mut seat, 0);
         other.join().unwrap();
-        // The other seat is out for good. The first pass may still find its claim ended, the next claims anew.
-        let looks: Vec<_> = (0..3).map(|_| look_alone(&mut seat, 0)).collect();
+        // The other seat has left for good. The first passage may still find its bias revoked; the next acquires it
+        // again.
+        let looks: Vec<_> = (0..3).map(|_| look_biased(&mut seat, 0)).collect();
         assert_eq!(looks.last(), Some(&Some(0)), "{looks:?}");
     });
 }
 
 #[test]
-fn a_writer_that_announces_itself_beside_a_seat_that_would_be_alone_gets_in() {
+fn a_writer_that_announces_itself_to_a_biased_seat_is_admitted() {
     explore(3, || {
         let domain = counts(1, 2);
         let writer = spawn(&domain, |mut seat| {
@@ -452,21 +462,21 @@ fn a_writer_that_announces_itself_beside_a_seat_that_would_be_alone_gets_in() {
             raised
         });
         let mut seat = domain.join().unwrap();
-        let seen: Vec<_> = (0..3).filter_map(|_| look_alone(&mut seat, 0)).collect();
+        let seen: Vec<_> = (0..3).filter_map(|_| look_biased(&mut seat, 0)).collect();
         assert!(seen.is_sorted());
         let raised = writer.join().unwrap();
-        let looks: Vec<_> = (0..3).map(|_| look_alone(&mut seat, 0)).collect();
+        let looks: Vec<_> = (0..3).map(|_| look_biased(&mut seat, 0)).collect();
         assert_eq!(looks.last(), Some(&Some(raised)), "{looks:?}");
     });
 }
 
 #[test]
-fn a_reader_that_ends_an_announcement_lets_no_two_writers_in() {
+fn a_reader_that_ends_an_announcement_does_not_admit_two_writers() {
     explore(3, || {
         let domain = counts(1, 3);
         let mut seat = domain.join().unwrap();
         seat.enter().announce_writer(0);
-        let writer = spawn(&domain, |mut seat| try_raise(&mut seat, 0));
+        let writer = spawn(&domain, |mut seat| try_increment(&mut seat, 0));
         let pass = seat.enter();
         pass.end_announcement(0);
         if let Some(lease) = pass.try_read(0) {

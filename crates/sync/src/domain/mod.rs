@@ -1,6 +1,6 @@
-//! A domain: cells of shared data under leases, behind one gate.
+//! A domain: cells of was_hot data under leases, behind one gate.
 //!
-//! The crate's essay has the drawing and the rules; this file turns them into types.
+//! The crate's documentation has the drawing and the rules; this module turns them into types.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -19,12 +19,12 @@ mod stress_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// One lease's worth of data. The word comes first, so that a small header shares its cache line, which
+/// A cell: the unit of leasing. The word comes first, so that a small header shares its cache line, which
 /// [`Domain::prefetch`] fetches.
 #[repr(C, align(64))]
 struct Cell<H, T> {
     word: LeaseWord,
-    /// The cell's own number, so that a lease is one pointer and still knows it.
+    /// The cell's own number, so that a lease needs only one pointer to know it.
     index: u32,
     header: H,
     data: UnsafeCell<T>,
@@ -42,7 +42,7 @@ const _: () = {
 /// Makes the type that holds it neither `Send` nor `Sync`.
 type StaysOnThread = PhantomData<*mut ()>;
 
-/// Cells of shared data under leases, behind one gate.
+/// Cells of was_hot data under leases, behind one gate.
 ///
 /// `H` is a cell's header, readable without a lease (atomics). `T` is a cell's data, reachable only under a lease or by
 /// the holder of the [`Exclusive`].
@@ -55,8 +55,8 @@ type StaysOnThread = PhantomData<*mut ()>;
 /// let mut seat = domain.join().expect("a seat is free");
 /// {
 ///     let pass = seat.enter();
-///     *pass.try_write(3).expect("nobody holds cell 3") += 1;
-///     assert_eq!(*pass.try_read(3).expect("nobody writes cell 3"), 1);
+///     *pass.try_write(3).expect("cell 3 is free") += 1;
+///     assert_eq!(*pass.try_read(3).expect("no writer holds cell 3"), 1);
 /// }
 /// assert_eq!(seat.exclusive().iter_mut().map(|count| *count).sum::<u64>(), 1);
 /// ```
@@ -72,7 +72,7 @@ type StaysOnThread = PhantomData<*mut ()>;
 /// drop(lease);
 /// ```
 ///
-/// and a seat that is inside cannot ask to be alone:
+/// and a seat that is inside cannot request exclusive access:
 ///
 /// ```compile_fail,E0499
 /// # let domain = std::sync::Arc::new(weft_sync::Domain::new(16, 2, |_| ((), 0_u64)));
@@ -87,11 +87,11 @@ pub struct Domain<H, T> {
     publications: Publications,
 }
 
-// SAFETY: rule 6; the data of a cell is reached only under rules 1 to 4, everything else in a domain is `Sync` itself.
+// SAFETY: rule 6: the data of a cell is reached only under rules 1 to 4; everything else in a domain is `Sync` itself.
 unsafe impl<H: Sync, T: Send + Sync> Sync for Domain<H, T> {}
 
 impl<H: Sync, T: Send + Sync> Domain<H, T> {
-    /// A domain of `cells` cells, made by `make` from their numbers, for at most `seats` seats at a time.
+    /// Creates a domain of `cells` cells for at most `seats` seats at a time. `make` creates each cell from its number.
     pub fn new(cells: usize, seats: usize, mut make: impl FnMut(usize) -> (H, T)) -> Self {
         let count = u32::try_from(cells).expect("a domain has fewer than 2^32 cells");
         let cell = |index: u32| {
@@ -110,41 +110,42 @@ impl<H: Sync, T: Send + Sync> Domain<H, T> {
         }
     }
 
-    /// How many cells there are.
+    /// Returns the number of cells.
     #[must_use]
     pub fn len(&self) -> usize {
         self.cells.len()
     }
 
-    /// Whether there are no cells at all.
+    /// Returns `true` if there are no cells.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
 
-    /// How many seats there are, taken or not.
+    /// Returns the number of seats, taken or not.
     #[must_use]
     pub fn seats(&self) -> usize {
         self.gate.seats()
     }
 
-    /// A cell's header; needs no lease. Panics if there is no such cell, like everything that takes a cell's number.
+    /// Returns a cell's header; needs no lease. Panics if there is no such cell, like every function that takes a
+    /// cell's number.
     #[inline]
     #[must_use]
     pub fn header(&self, cell: usize) -> &H {
         &self.cells[cell].header
     }
 
-    /// Fetches the cell's first line (lease word and the begin of the header) for writing. Any number will do.
+    /// Prefetches the cell's first line (lease word and start of the header) for writing. `cell` may be any number.
     #[inline]
     pub fn prefetch(&self, cell: usize) {
         prefetch_for_write(self.cells.as_ptr().wrapping_add(cell).cast());
     }
 
-    /// Takes a seat: one per thread that works on the cells. `None` if all are taken.
+    /// Takes a seat; a thread that works on the cells needs one. Returns `None` if all are taken.
     ///
-    /// A thread with two seats that is inside with one must not ask for the exclusive with the other: it would wait for
-    /// itself.
+    /// A thread with two seats that is inside with one of them must not request exclusive access with the other: it
+    /// would deadlock.
     #[must_use]
     pub fn join(self: &Arc<Self>) -> Option<ThreadSeat<H, T>> {
         let index = self.gate.take_seat()?;
@@ -155,29 +156,29 @@ impl<H: Sync, T: Send + Sync> Domain<H, T> {
     }
 }
 
-/// A thread's place in a domain; dropping it gives the place back.
+/// A thread's membership in a domain; dropping it returns the seat.
 pub struct ThreadSeat<H, T> {
     domain: Arc<Domain<H, T>>,
     index: usize,
 }
 
 impl<H: Sync, T: Send + Sync> ThreadSeat<H, T> {
-    /// The seat's number, below [`Domain::seats`]; no two living seats share one.
+    /// Returns the seat's number, below [`Domain::seats`]; no two living seats share one.
     #[inline]
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// The domain it belongs to.
+    /// Returns the seat's domain.
     #[inline]
     #[must_use]
     pub fn domain(&self) -> &Domain<H, T> {
         &self.domain
     }
 
-    /// Passes the gate: while the pass lives nobody has the exclusive. Sleeps while the gate is closed, otherwise costs
-    /// one read-modify-write on the seat's own cache line.
+    /// Enters the gate: while the passage lives, no seat has exclusive access. Sleeps while the gate is closed;
+    /// otherwise costs one read-modify-write on the seat's own cache line.
     #[inline]
     #[must_use]
     pub fn enter(&mut self) -> GatePassage<'_, H, T> {
@@ -185,27 +186,28 @@ impl<H: Sync, T: Send + Sync> ThreadSeat<H, T> {
         self.pass(false)
     }
 
-    /// The same for a seat that hardly ever has company: while no other seat is inside, its leases cost no locked
-    /// instructions. A seat that enters meanwhile waits for the end of this pass.
+    /// Enters like [`Self::enter`], for a seat that rarely shares the gate with another one. While no other seat is
+    /// inside, the leases of this passage cost no locked instructions. A seat that enters meanwhile waits for the end
+    /// of this passage.
     #[inline]
     #[must_use]
     pub fn enter_alone(&mut self) -> GatePassage<'_, H, T> {
-        let alone = self.domain.gate.enter_alone(self.index);
-        self.pass(alone)
+        let biased = self.domain.gate.enter_biased(self.index);
+        self.pass(biased)
     }
 
     #[inline]
-    fn pass(&self, alone: bool) -> GatePassage<'_, H, T> {
+    fn pass(&self, biased: bool) -> GatePassage<'_, H, T> {
         GatePassage {
             domain: &self.domain,
             seat: self.index,
-            alone,
+            biased,
             stays: PhantomData,
         }
     }
 
-    /// Closes the gate, waits asleep until every other seat is out, and owns everything. Several requesters take turns
-    /// in order of arrival.
+    /// Closes the gate, sleeps until every other seat is out, and returns access to all cells. Several requesters take
+    /// turns in order of arrival.
     #[must_use]
     pub fn exclusive(&mut self) -> Exclusive<'_, H, T> {
         self.domain.gate.close(self.index);
@@ -223,84 +225,84 @@ impl<H, T> Drop for ThreadSeat<H, T> {
     }
 }
 
-/// A seat that is inside: the time in which leases may be taken, any number at once.
+/// The period in which a seat is inside the gate and may take leases, any number at once.
 ///
-/// Nothing here waits longer than a bounded spin: who is refused releases what it has and comes back later.
+/// No method here waits longer than a bounded spin: a thread that is refused releases its leases and retries later.
 pub struct GatePassage<'seat, H, T> {
     domain: &'seat Domain<H, T>,
     seat: usize,
-    /// No other seat is inside (rule 10).
-    alone: bool,
+    /// No other seat is inside, so leases need no locked instructions (rule 10).
+    biased: bool,
     stays: StaysOnThread,
 }
 
 impl<H: Sync, T: Send + Sync> GatePassage<'_, H, T> {
-    /// The domain it is inside of.
+    /// Returns the domain.
     #[inline]
     #[must_use]
     pub fn domain(&self) -> &Domain<H, T> {
         self.domain
     }
 
-    /// The number of the seat that is inside.
+    /// Returns the number of the seat that is inside.
     #[inline]
     #[must_use]
     pub fn seat(&self) -> usize {
         self.seat
     }
 
-    /// Leases a cell for reading, unless a writer is in or announced.
+    /// Leases a cell for reading, unless a writer holds it or has announced itself.
     #[inline]
     #[must_use]
     pub fn try_read(&self, cell: usize) -> Option<ReadLease<'_, H, T>> {
         let cell = &self.domain.cells[cell];
         let seen = cell.word.peek();
-        if self.alone {
+        if self.biased {
             return cell
                 .word
-                .try_read_alone(seen)
-                .then(|| ReadLease::of_taken(cell, ReadLeaseToken::ALONE));
+                .try_read_biased(seen)
+                .then(|| ReadLease::new(cell, ReadLeaseToken::BIASED));
         }
         if !admits_published(seen) && cell.word.try_read_at_once(seen) {
-            // Not `then_some`: a lease that was not taken must not be built, for its drop releases.
-            return Some(ReadLease::of_taken(cell, ReadLeaseToken::COUNTED));
+            // Not `then_some`: a lease that was not acquired must not be built, because its drop releases.
+            return Some(ReadLease::new(cell, ReadLeaseToken::COUNTED));
         }
         self.try_read_slowly(cell)
     }
 
-    /// Publishes the reader if the cell is hot, or counts it in the word.
+    /// Publishes the reader if the cell is hot, otherwise counts it in the word.
     fn try_read_slowly<'a>(&'a self, cell: &'a Cell<H, T>) -> Option<ReadLease<'a, H, T>> {
         if admits_published(cell.word.peek()) {
             let publications = &self.domain.publications;
             let published = publications.publish(self.seat, cell.index, || cell.word.admits_published());
             if let Some(publication) = published {
-                return Some(ReadLease::of_taken(cell, publication.into()));
+                return Some(ReadLease::new(cell, publication.into()));
             }
         }
         let (admitted, collided) = cell.word.try_read_slowly();
-        if admitted && collided && self.domain.publications.collided(self.seat) {
-            cell.word.share();
+        if admitted && collided && self.domain.publications.record_collision(self.seat) {
+            cell.word.mark_hot();
         }
-        admitted.then(|| ReadLease::of_taken(cell, ReadLeaseToken::COUNTED))
+        admitted.then(|| ReadLease::new(cell, ReadLeaseToken::COUNTED))
     }
 
-    /// Leases a cell for writing, unless anybody is in.
+    /// Leases a cell for writing, unless another lease of it exists.
     #[inline]
     #[must_use]
     pub fn try_write(&self, cell: usize) -> Option<WriteLease<'_, H, T>> {
         let cell = &self.domain.cells[cell];
-        if self.alone {
-            return cell.word.try_write_alone().then(|| WriteLease::of_taken(cell, true));
+        if self.biased {
+            return cell.word.try_write_biased().then(|| WriteLease::new(cell, true));
         }
-        let shared = cell.word.try_write_unpublished()?;
-        if shared && !self.domain.publications.are_gone(cell.index) {
+        let was_hot = cell.word.try_write_unpublished()?;
+        if was_hot && !self.domain.publications.wait_until_unpublished(cell.index) {
             cell.word.give_up_write();
             return None;
         }
-        Some(WriteLease::of_taken(cell, false))
+        Some(WriteLease::new(cell, false))
     }
 
-    /// [`try_read`](Self::try_read), spinning for at most about 1 µs; a refused spin counts as one refusal.
+    /// Calls [`try_read`](Self::try_read) after spinning for at most about 1 µs; a refused spin counts as one refusal.
     #[inline]
     #[must_use]
     pub fn read_spinning(&self, cell: usize) -> Option<ReadLease<'_, H, T>> {
@@ -308,7 +310,7 @@ impl<H: Sync, T: Send + Sync> GatePassage<'_, H, T> {
         self.try_read(cell)
     }
 
-    /// [`try_write`](Self::try_write), spinning for at most a few µs.
+    /// Calls [`try_write`](Self::try_write) after spinning for at most a few µs.
     #[inline]
     #[must_use]
     pub fn write_spinning(&self, cell: usize) -> Option<WriteLease<'_, H, T>> {
@@ -316,19 +318,21 @@ impl<H: Sync, T: Send + Sync> GatePassage<'_, H, T> {
         self.try_write(cell)
     }
 
-    /// Says that a writer keeps being refused: new readers are refused until a writer got in, or until about a thousand
-    /// of them were refused, so that an announcement nobody follows up does no harm. Repeat it at each failed retry.
+    /// Announces a writer that keeps being refused. New readers are refused until a writer is admitted, or until about
+    /// a thousand of them were refused, so that an announcement whose writer never returns does no harm. The writer
+    /// repeats it at each failed retry.
     pub fn announce_writer(&self, cell: usize) {
         self.domain.cells[cell].word.announce_writer();
     }
 
-    /// Ends an announcement that no writer has followed up: for a reader that was refused many times. Does nothing
-    /// while a reader or a writer is in.
+    /// Ends an announcement whose writer has not returned; for a reader that was refused many times. Does nothing while
+    /// a reader or a writer holds the cell.
     pub fn end_announcement(&self, cell: usize) {
         self.domain.cells[cell].word.end_announcement();
     }
 
-    /// Whether somebody waits to be alone: long work ends early then, leaves and enters again. One relaxed load.
+    /// Returns `true` if a thread waits for exclusive access; long work then ends early, leaves and enters again. Costs
+    /// one relaxed load.
     #[inline]
     #[must_use]
     pub fn gate_is_closing(&self) -> bool {
@@ -345,35 +349,35 @@ impl<H, T> Drop for GatePassage<'_, H, T> {
 
 /// Shared access to one cell's data.
 ///
-/// Two words, so that it travels in registers: stores of its parts right before a load of the whole would stall.
+/// Two words, so that it is passed in registers: storing its parts right before a load of the whole would stall.
 pub struct ReadLease<'pass, H, T> {
     cell: &'pass Cell<H, T>,
-    /// How its end is told.
-    taken: ReadLeaseToken<'pass>,
+    /// How the lease was acquired, and so how it is released.
+    token: ReadLeaseToken<'pass>,
     access: ReadAccess<T>,
     stays: StaysOnThread,
 }
 
 impl<'pass, H, T> ReadLease<'pass, H, T> {
-    /// The caller has taken the word for reading, or published itself, and gives that to the lease.
+    /// Builds the lease of a caller that has acquired the word for reading, or published itself.
     #[inline]
-    fn of_taken(cell: &'pass Cell<H, T>, taken: ReadLeaseToken<'pass>) -> Self {
+    fn new(cell: &'pass Cell<H, T>, token: ReadLeaseToken<'pass>) -> Self {
         Self {
             cell,
-            taken,
+            token,
             access: cell.data.begin_read(),
             stays: PhantomData,
         }
     }
 
-    /// The cell's header.
+    /// Returns the cell's header.
     #[inline]
     #[must_use]
     pub fn header(&self) -> &H {
         &self.cell.header
     }
 
-    /// The cell's number.
+    /// Returns the cell's number.
     #[inline]
     #[must_use]
     pub fn cell(&self) -> usize {
@@ -387,7 +391,8 @@ impl<H, T> Deref for ReadLease<'_, H, T> {
     #[inline]
     fn deref(&self) -> &T {
         let data = self.access.pointer(&self.cell.data);
-        // SAFETY: rules 1 and 3: no writer and no exclusive while `self` lives; rule 5: their writes are visible.
+        // SAFETY: rules 1 and 3: no writer and no `Exclusive` exists while `self` lives; rule 5: their writes are
+        // visible.
         unsafe { &*data }
     }
 }
@@ -396,9 +401,9 @@ impl<H, T> Drop for ReadLease<'_, H, T> {
     #[inline]
     fn drop(&mut self) {
         self.access.end();
-        match self.taken.publication() {
+        match self.token.publication() {
             Some(publication) => publication.end(),
-            None if self.taken.is_alone() => self.cell.word.release_read_alone(),
+            None if self.token.is_biased() => self.cell.word.release_read_biased(),
             None => self.cell.word.release_read(),
         }
     }
@@ -406,35 +411,35 @@ impl<H, T> Drop for ReadLease<'_, H, T> {
 
 /// Sole access to one cell's data.
 ///
-/// A panic while it is held releases it like any other end; the data is then what the panic left.
+/// A panic releases it like any other drop; the data then is as the panic left it.
 pub struct WriteLease<'pass, H, T> {
     cell: &'pass Cell<H, T>,
-    /// Whether the pass is alone.
-    alone: bool,
+    /// The passage is biased.
+    biased: bool,
     access: WriteAccess<T>,
     stays: StaysOnThread,
 }
 
 impl<'pass, H, T> WriteLease<'pass, H, T> {
-    /// The caller has taken the word for writing and gives the taking to the lease.
+    /// Builds the lease of a caller that has acquired the word for writing.
     #[inline]
-    fn of_taken(cell: &'pass Cell<H, T>, alone: bool) -> Self {
+    fn new(cell: &'pass Cell<H, T>, biased: bool) -> Self {
         Self {
             cell,
-            alone,
+            biased,
             access: cell.data.begin_write(),
             stays: PhantomData,
         }
     }
 
-    /// The cell's header.
+    /// Returns the cell's header.
     #[inline]
     #[must_use]
     pub fn header(&self) -> &H {
         &self.cell.header
     }
 
-    /// The cell's number.
+    /// Returns the cell's number.
     #[inline]
     #[must_use]
     pub fn cell(&self) -> usize {
@@ -443,7 +448,7 @@ impl<'pass, H, T> WriteLease<'pass, H, T> {
 }
 
 impl<H, T> WriteLease<'_, H, T> {
-    /// Header and data apart, for a writer that keeps the header up to date while it changes the data.
+    /// Returns the header and the data separately, for a writer that updates the header while it changes the data.
     #[inline]
     #[must_use]
     pub fn parts_mut(&mut self) -> (&H, &mut T) {
@@ -460,7 +465,8 @@ impl<H, T> Deref for WriteLease<'_, H, T> {
     #[inline]
     fn deref(&self) -> &T {
         let data = self.access.pointer(&self.cell.data);
-        // SAFETY: rules 2 and 3: nobody else reaches the data while `self` lives; rule 5: their writes are visible.
+        // SAFETY: rules 2 and 3: no other thread reaches the data while `self` lives; rule 5: earlier writes are
+        // visible.
         unsafe { &*data }
     }
 }
@@ -469,7 +475,7 @@ impl<H, T> DerefMut for WriteLease<'_, H, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         let data = self.access.pointer(&self.cell.data);
-        // SAFETY: as in `deref`, and `&mut self` keeps this lease's own references apart.
+        // SAFETY: as in `deref`, and `&mut self` rules out other references from this lease.
         unsafe { &mut *data }
     }
 }
@@ -478,8 +484,8 @@ impl<H, T> Drop for WriteLease<'_, H, T> {
     #[inline]
     fn drop(&mut self) {
         self.access.end();
-        if self.alone {
-            self.cell.word.release_write_alone();
+        if self.biased {
+            self.cell.word.release_write_biased();
         } else {
             self.cell.word.release_write();
         }
@@ -494,29 +500,29 @@ pub struct Exclusive<'seat, H, T> {
 }
 
 impl<H: Sync, T: Send + Sync> Exclusive<'_, H, T> {
-    /// Lets everybody through the gate who waits there, and is alone again when they are out. Nothing that was borrowed
-    /// from `self` before lasts: anything may have changed.
+    /// Opens the gate, lets all waiting threads through and closes it again. References borrowed from `self` before end
+    /// here, since any data may have changed.
     pub fn pause(&mut self) {
         self.domain.gate.open();
-        // Whoever slept at the gate goes in before it is closed again.
+        // The threads that slept at the gate enter before it is closed again.
         self.domain.gate.close(self.seat);
     }
 
-    /// The domain it owns.
+    /// Returns the domain.
     #[inline]
     #[must_use]
     pub fn domain(&self) -> &Domain<H, T> {
         self.domain
     }
 
-    /// A cell's header.
+    /// Returns a cell's header.
     #[inline]
     #[must_use]
     pub fn header(&self, cell: usize) -> &H {
         self.domain.header(cell)
     }
 
-    /// A cell's data.
+    /// Returns a cell's data.
     #[inline]
     #[must_use]
     pub fn cell(&self, cell: usize) -> &T {
@@ -524,11 +530,11 @@ impl<H: Sync, T: Send + Sync> Exclusive<'_, H, T> {
         let mut access = cell.data.begin_read();
         let data = access.pointer(&cell.data);
         access.end();
-        // SAFETY: rule 4: only `self` reaches the data, here shared; rule 5: earlier writes are visible.
+        // SAFETY: rule 4: only `self` reaches the data, here was_hot; rule 5: earlier writes are visible.
         unsafe { &*data }
     }
 
-    /// A cell's data, to change.
+    /// Returns a cell's data for changing.
     #[inline]
     #[must_use]
     pub fn cell_mut(&mut self, cell: usize) -> &mut T {
@@ -537,7 +543,7 @@ impl<H: Sync, T: Send + Sync> Exclusive<'_, H, T> {
         unsafe { &mut *data }
     }
 
-    /// A cell's header and its data, to change.
+    /// Returns a cell's header and its data for changing.
     #[inline]
     #[must_use]
     pub fn parts_mut(&mut self, cell: usize) -> (&H, &mut T) {
@@ -547,24 +553,23 @@ impl<H: Sync, T: Send + Sync> Exclusive<'_, H, T> {
         (&cell.header, unsafe { &mut *data })
     }
 
-    /// The data of all cells in order.
+    /// Iterates over the data of all cells in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         (0..self.domain.len()).map(|cell| self.cell(cell))
     }
 
-    /// The data of all cells in order, to change.
+    /// Iterates over the data of all cells in order, for changing.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.domain.cells.iter().map(|cell| {
             let data = sole_pointer(cell);
             // SAFETY: rule 4: only `self` reaches the data, and it is borrowed mutably for as long as the iterator's
-            // items live; each cell comes up once, so that the items do not overlap. Rule 5: earlier writes are
-            // visible.
+            // items live; each cell is yielded once, so the items do not overlap. Rule 5: earlier writes are visible.
             unsafe { &mut *data }
         })
     }
 }
 
-/// The pointer to a cell's data for the holder of the exclusive; in a model the access is checked at this moment.
+/// Returns the pointer to a cell's data for the holder of exclusive access; a model checks the access here.
 #[inline]
 fn sole_pointer<H, T>(cell: &Cell<H, T>) -> *mut T {
     let mut access = cell.data.begin_write();

@@ -23,7 +23,7 @@ struct Account {
 
 impl Account {
     fn check(&self) -> i64 {
-        assert_eq!(self.amount, *self.copy, "somebody wrote while this was read");
+        assert_eq!(self.amount, *self.copy, "a write overlapped this read");
         self.amount
     }
 
@@ -49,7 +49,7 @@ fn bank(cells: usize) -> Arc<Bank> {
     Arc::new(Domain::new(cells, THREADS, account))
 }
 
-/// Runs `work` on every seat, each with its own random numbers, and says what they returned together.
+/// Runs `work` on every seat, each with its own random numbers, and returns the sum of the results.
 fn on_all_seats(bank: &Arc<Bank>, work: impl Fn(ThreadSeat<AtomicU64, Account>, fastrand::Rng) -> u64 + Sync) -> u64 {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
@@ -65,7 +65,7 @@ fn on_all_seats(bank: &Arc<Bank>, work: impl Fn(ThreadSeat<AtomicU64, Account>, 
     })
 }
 
-/// Moves money between two cells under both leases, all or nothing; says whether it got them.
+/// Transfers money between two cells under both leases, or not at all. Returns `true` if it got both leases.
 fn transfer(pass: &GatePassage<'_, AtomicU64, Account>, from: usize, to: usize, amount: i64) -> bool {
     let (Some(mut from), Some(mut to)) = (pass.try_write(from), pass.write_spinning(to)) else {
         return false;
@@ -82,7 +82,7 @@ fn two_cells(random: &mut fastrand::Rng, cells: usize) -> (usize, usize) {
     (from, (from + random.usize(1..cells)) % cells)
 }
 
-/// The whole bank, seen by somebody who is alone: nothing is missing, and no write went uncounted.
+/// Checks the whole bank with exclusive access: no money is missing, and every write was counted.
 fn audit(seat: &mut ThreadSeat<AtomicU64, Account>) {
     let alone = seat.exclusive();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What the types promise: leases, passes, seats, the exclusive, and who may cross threads.
+//! Guarantees of the types: leases, passages, seats, exclusive access, and which of them may cross threads.
 
 use std::cell::Cell as StdCell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Domain, Exclusive, GatePassage, ReadLease, ThreadSeat, WriteLease};
 
-/// Compiles only if the type lacks the trait: otherwise two implementations answer and the `_` is ambiguous.
+/// Compiles only if the type lacks the trait: otherwise two implementations match and the `_` is ambiguous.
 macro_rules! assert_lacks {
     ($type:ty: $($lacking:ident),+) => {$(
         const _: fn() = || {
@@ -107,7 +107,7 @@ fn an_announced_writer_keeps_new_readers_out() {
     let reading = pass.try_read(0).unwrap();
     pass.announce_writer(0);
     assert!(pass.try_read(0).is_none());
-    assert!(pass.try_read(1).is_some(), "other cells do not care");
+    assert!(pass.try_read(1).is_some(), "other cells are not affected");
     drop(reading);
     assert!(pass.read_spinning(0).is_none());
     assert!(pass.try_write(0).is_some());
@@ -135,7 +135,7 @@ fn a_seat_keeps_the_domain_alive() {
 }
 
 #[test]
-fn the_exclusive_reaches_every_cell_and_opens_the_gate_at_its_end() {
+fn exclusive_access_reaches_every_cell_and_opens_the_gate_on_drop() {
     let domain = numbers(4, 2);
     let mut seat = domain.join().unwrap();
     let mut other = domain.join().unwrap();
@@ -167,7 +167,7 @@ fn a_panic_under_a_write_lease_releases_cell_and_gate() {
 }
 
 #[test]
-fn a_lease_that_was_forgotten_blocks_its_cell_but_not_the_exclusive() {
+fn a_forgotten_lease_blocks_its_cell_but_not_exclusive_access() {
     let domain = numbers(2, 1);
     let mut seat = domain.join().unwrap();
     std::mem::forget(seat.enter().try_write(0));
@@ -187,32 +187,32 @@ fn any_number_may_be_prefetched() {
 }
 
 #[test]
-fn a_shared_cell_is_read_through_publications_and_written_after_them() {
+fn a_hot_cell_is_read_through_publications_and_written_after_them() {
     let domain = std::sync::Arc::new(Domain::new(64, 2, |cell| ((), cell)));
     let (mut one, mut other) = (domain.join().unwrap(), domain.join().unwrap());
     let (one, other) = (one.enter(), other.enter());
     for cell in [3, 3 + 8] {
-        domain.cells[cell].word.share();
+        domain.cells[cell].word.mark_hot();
     }
-    let shared = domain.cells[3].word.peek();
+    let hot = domain.cells[3].word.peek();
     let leases: Vec<_> = (0..5).map(|_| one.try_read(3).unwrap()).collect();
-    assert_eq!(domain.cells[3].word.peek(), shared, "no reader touched the word");
+    assert_eq!(domain.cells[3].word.peek(), hot, "no reader changed the word");
     let counted = one
         .try_read(3 + 8)
-        .expect("the place is taken, so this one counts in the word");
-    assert_ne!(domain.cells[3 + 8].word.peek(), shared);
+        .expect("the entry is used, so this reader counts in the word");
+    assert_ne!(domain.cells[3 + 8].word.peek(), hot);
     assert!(
         other.try_write(3).is_none() && other.try_write(3).is_none(),
-        "published readers are in"
+        "published readers hold the cell"
     );
     assert!(other.try_write(3 + 8).is_none());
-    assert!(one.try_write(3).is_none(), "one's own as well");
+    assert!(one.try_write(3).is_none(), "the seat's own readers count as well");
     assert!(
         other.try_read(3).is_some(),
-        "a writer that gave up left the cell to readers"
+        "a writer that gave up lets readers in again"
     );
     drop((leases, counted));
-    *other.try_write(3).expect("all readers are out") += 1;
-    assert_eq!(domain.cells[3].word.peek(), 0, "the writer ended the sharing");
+    *other.try_write(3).expect("all readers have left") += 1;
+    assert_eq!(domain.cells[3].word.peek(), 0, "the writer cleared `HOT`");
     assert_eq!(*one.try_read(3).unwrap(), 4);
 }

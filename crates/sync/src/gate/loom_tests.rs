@@ -1,4 +1,4 @@
-//! The gate in every interleaving: exclusion, visibility, and that nobody sleeps for ever.
+//! The gate in every interleaving: exclusion, visibility, and that no thread sleeps for ever.
 //!
 //! loom fails a scenario in which all threads sleep, so each of these also shows that no wake-up is lost.
 
@@ -18,7 +18,7 @@ struct Guarded {
 
 // SAFETY: rule 4: the data is written only between `close` and `open`, and read only between `enter` and `leave`.
 unsafe impl Sync for Guarded {}
-// SAFETY: a number may go anywhere.
+// SAFETY: a number may be sent to any thread.
 unsafe impl Send for Guarded {}
 
 impl Guarded {
@@ -37,9 +37,9 @@ impl Guarded {
         value
     }
 
-    fn add_alone(&self, seat: usize) {
+    fn add_closed(&self, seat: usize) {
         self.gate.close(seat);
-        // SAFETY: rule 4: alone.
+        // SAFETY: rule 4: no seat is inside.
         self.data.with_mut(|data| unsafe { *data += 1 });
         self.gate.open();
     }
@@ -54,7 +54,7 @@ fn spawn(guarded: &Arc<Guarded>, work: impl FnOnce(&Guarded) + 'static) -> threa
 fn a_batch_and_a_closer_exclude_each_other() {
     explore(4, || {
         let guarded = Guarded::new(2);
-        let closer = spawn(&guarded, |guarded| guarded.add_alone(1));
+        let closer = spawn(&guarded, |guarded| guarded.add_closed(1));
         let first = guarded.read_inside(0);
         let second = guarded.read_inside(0);
         assert!(first <= second);
@@ -67,7 +67,7 @@ fn a_batch_and_a_closer_exclude_each_other() {
 fn two_batches_and_a_closer_exclude_each_other() {
     explore(2, || {
         let guarded = Guarded::new(3);
-        let closer = spawn(&guarded, |guarded| guarded.add_alone(1));
+        let closer = spawn(&guarded, |guarded| guarded.add_closed(1));
         let other = spawn(&guarded, |guarded| assert!(guarded.read_inside(2) <= 1));
         assert!(guarded.read_inside(0) <= 1);
         closer.join().unwrap();
@@ -80,8 +80,8 @@ fn two_batches_and_a_closer_exclude_each_other() {
 fn two_closers_take_turns() {
     explore(3, || {
         let guarded = Guarded::new(2);
-        let other = spawn(&guarded, |guarded| guarded.add_alone(1));
-        guarded.add_alone(0);
+        let other = spawn(&guarded, |guarded| guarded.add_closed(1));
+        guarded.add_closed(0);
         other.join().unwrap();
         assert_eq!(guarded.read_inside(0), 2);
     });
@@ -91,9 +91,9 @@ fn two_closers_take_turns() {
 fn two_closers_and_a_batch_let_each_other_through() {
     explore(2, || {
         let guarded = Guarded::new(3);
-        let closer = spawn(&guarded, |guarded| guarded.add_alone(1));
+        let closer = spawn(&guarded, |guarded| guarded.add_closed(1));
         let batch = spawn(&guarded, |guarded| assert!(guarded.read_inside(2) <= 2));
-        guarded.add_alone(0);
+        guarded.add_closed(0);
         closer.join().unwrap();
         batch.join().unwrap();
         assert_eq!(guarded.read_inside(0), 2);
@@ -110,14 +110,14 @@ fn a_seat_taken_while_the_gate_is_closed_waits_like_the_others() {
             assert!(guarded.read_inside(seat) <= 1);
             guarded.gate.return_seat(seat);
         });
-        guarded.add_alone(own);
+        guarded.add_closed(own);
         late.join().unwrap();
         assert_eq!(guarded.read_inside(own), 1);
     });
 }
 
 #[test]
-fn a_seat_that_is_alone_has_no_company() {
+fn a_biased_seat_excludes_other_seats() {
     explore(4, || {
         let guarded = Guarded::new(2);
         let other = spawn(&guarded, |guarded| {
@@ -125,8 +125,8 @@ fn a_seat_that_is_alone_has_no_company() {
             guarded.read_inside(1);
         });
         for _ in 0..3 {
-            if guarded.gate.enter_alone(0) {
-                // SAFETY: alone.
+            if guarded.gate.enter_biased(0) {
+                // SAFETY: rule 10: no other seat is inside.
                 guarded.data.with_mut(|data| unsafe { *data += 1 });
             }
             guarded.gate.leave(0);
@@ -136,21 +136,21 @@ fn a_seat_that_is_alone_has_no_company() {
 }
 
 #[test]
-fn two_seats_that_would_be_alone_and_a_closer() {
+fn two_biased_seats_and_a_closer_exclude_each_other() {
     explore(2, || {
         let guarded = Guarded::new(3);
-        let would_be = |guarded: &Guarded, seat| {
+        let increment_if_biased = |guarded: &Guarded, seat| {
             for _ in 0..2 {
-                if guarded.gate.enter_alone(seat) {
-                    // SAFETY: alone.
+                if guarded.gate.enter_biased(seat) {
+                    // SAFETY: rule 10: no other seat is inside.
                     guarded.data.with_mut(|data| unsafe { *data += 1 });
                 }
                 guarded.gate.leave(seat);
             }
         };
-        let other = spawn(&guarded, move |guarded| would_be(guarded, 1));
-        let closer = spawn(&guarded, |guarded| guarded.add_alone(2));
-        would_be(&guarded, 0);
+        let other = spawn(&guarded, move |guarded| increment_if_biased(guarded, 1));
+        let closer = spawn(&guarded, |guarded| guarded.add_closed(2));
+        increment_if_biased(&guarded, 0);
         other.join().unwrap();
         closer.join().unwrap();
     });

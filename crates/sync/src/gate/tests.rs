@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::Gate;
 
-/// Time enough for a thread to fall asleep where it is expected to.
+/// Long enough for a thread to fall asleep where that is expected.
 const NAP: Duration = Duration::from_millis(30);
 
 #[test]
-fn seats_are_taken_lowest_first_and_given_back() {
+fn seats_are_taken_lowest_first_and_returned() {
     let gate = Gate::new(2);
     assert_eq!(
         (gate.take_seat(), gate.take_seat(), gate.take_seat()),
@@ -22,7 +22,7 @@ fn seats_are_taken_lowest_first_and_given_back() {
 }
 
 #[test]
-fn a_seat_given_back_inside_is_outside_afterwards() {
+fn a_seat_returned_while_inside_leaves() {
     let gate = Gate::new(2);
     let (leaked, own) = (gate.take_seat().unwrap(), gate.take_seat().unwrap());
     gate.enter(leaked);
@@ -57,7 +57,7 @@ fn closing_from_inside_is_refused() {
 }
 
 #[test]
-fn a_closer_sleeps_until_the_last_seat_is_out_and_the_seats_inside_hear_of_it() {
+fn a_closer_sleeps_until_the_last_seat_has_left_and_the_seats_inside_see_it() {
     let gate = Gate::new(3);
     let inside = AtomicUsize::new(2);
     gate.enter(0);
@@ -83,7 +83,7 @@ fn a_closer_sleeps_until_the_last_seat_is_out_and_the_seats_inside_hear_of_it() 
 }
 
 #[test]
-fn who_finds_the_gate_closed_sleeps_until_it_opens() {
+fn a_seat_that_finds_the_gate_closed_sleeps_until_it_opens() {
     let gate = Gate::new(3);
     let entered = AtomicUsize::new(0);
     gate.close(0);
@@ -114,8 +114,8 @@ fn a_stream_of_closers_lets_the_sleepers_in_between() {
             entered.store(1, SeqCst);
             gate.leave(1);
         });
-        // A sleeper shows in the waiting room before the next closer asks.
-        while crate::loom::lock(&gate.room).sleepers == 0 {
+        // The sleeper is counted before the next closer arrives.
+        while crate::loom::lock(&gate.waiting).sleepers == 0 {
             thread::yield_now();
         }
         scope.spawn(|| {
@@ -123,11 +123,11 @@ fn a_stream_of_closers_lets_the_sleepers_in_between() {
             assert_eq!(
                 entered.load(SeqCst),
                 1,
-                "who slept through the first closing entered before the second"
+                "a thread that slept through the first closing entered before the second"
             );
             gate.open();
         });
-        while crate::loom::lock(&gate.room).next_ticket < 2 {
+        while crate::loom::lock(&gate.waiting).next_ticket < 2 {
             thread::yield_now();
         }
         gate.open();
@@ -148,7 +148,7 @@ fn closers_are_served_in_order_of_arrival() {
                 assert_eq!(served.fetch_add(1, SeqCst), seat);
                 gate.open();
             });
-            while crate::loom::lock(&gate.room).next_ticket <= seat as u64 {
+            while crate::loom::lock(&gate.waiting).next_ticket <= seat as u64 {
                 thread::yield_now();
             }
         }

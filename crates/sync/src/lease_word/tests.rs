@@ -1,18 +1,18 @@
-//! The lease word alone: its states one after the other, and random operations against a naive model.
+//! The lease word in isolation: its states one after the other, and random operations against a naive model.
 
 use super::LeaseWord;
 
 #[cfg(loom)]
-fn alone(scenario: impl Fn() + Send + Sync + 'static) {
+fn explored(scenario: impl Fn() + Send + Sync + 'static) {
     loom::model(scenario);
 }
 
 #[cfg(not(loom))]
-fn alone(scenario: impl Fn() + Send + Sync + 'static) {
+fn explored(scenario: impl Fn() + Send + Sync + 'static) {
     scenario();
 }
 
-/// The word alone, as a domain uses it while nobody publishes.
+/// The word as a domain uses it while no reader is published.
 impl LeaseWord {
     fn try_read(&self) -> bool {
         self.try_read_at_once(self.peek()) || self.try_read_slowly().0
@@ -34,8 +34,8 @@ impl LeaseWord {
 }
 
 #[test]
-fn readers_share_and_keep_writers_out() {
-    alone(|| {
+fn readers_share_and_exclude_writers() {
+    explored(|| {
         let word = LeaseWord::new();
         assert!(word.try_read());
         assert!(word.try_read());
@@ -48,8 +48,8 @@ fn readers_share_and_keep_writers_out() {
 }
 
 #[test]
-fn a_writer_keeps_everybody_out() {
-    alone(|| {
+fn a_writer_excludes_all_others() {
+    explored(|| {
         let word = LeaseWord::new();
         assert!(word.try_write());
         assert!(!word.try_write());
@@ -63,40 +63,43 @@ fn a_writer_keeps_everybody_out() {
 }
 
 #[test]
-fn an_announcement_that_no_writer_follows_up_keeps_no_lone_reader_out() {
-    alone(|| {
+fn a_biased_reader_ignores_an_abandoned_announcement() {
+    explored(|| {
         let word = LeaseWord::new();
         word.announce_writer();
-        assert!(!word.try_read(), "where others may be in it is kept");
-        assert!(word.try_read_alone(word.peek()));
-        assert!(!word.try_write_alone(), "the reader is in");
-        word.release_read_alone();
-        assert!(word.try_read(), "the announcement is over for all");
+        assert!(!word.try_read(), "an unbiased reader respects it");
+        assert!(word.try_read_biased(word.peek()));
+        assert!(!word.try_write_biased(), "a reader holds the word");
+        word.release_read_biased();
+        assert!(word.try_read(), "the announcement has ended for all readers");
         word.release_read();
     });
 }
 
 #[test]
-fn a_lone_reader_stays_out_while_a_writer_is_in() {
-    alone(|| {
+fn a_biased_reader_is_refused_while_a_writer_holds_the_word() {
+    explored(|| {
         let word = LeaseWord::new();
-        assert!(word.try_write_alone());
+        assert!(word.try_write_biased());
         word.announce_writer();
-        assert!(!word.try_read_alone(word.peek()));
-        word.release_write_alone();
-        assert!(word.try_read_alone(word.peek()));
-        word.release_read_alone();
+        assert!(!word.try_read_biased(word.peek()));
+        word.release_write_biased();
+        assert!(word.try_read_biased(word.peek()));
+        word.release_read_biased();
     });
 }
 
 #[test]
-fn an_impatient_reader_ends_the_announcement_of_a_free_word_only() {
-    alone(|| {
+fn a_reader_may_end_the_announcement_of_a_free_word_only() {
+    explored(|| {
         let word = LeaseWord::new();
         assert!(word.try_read());
         word.announce_writer();
         word.end_announcement();
-        assert!(!word.try_read(), "a reader is in: the writer still waits for it");
+        assert!(
+            !word.try_read(),
+            "a reader holds the word: the writer still waits for it"
+        );
         word.release_read();
         word.end_announcement();
         assert!(word.try_read());
@@ -105,29 +108,29 @@ fn an_impatient_reader_ends_the_announcement_of_a_free_word_only() {
         word.announce_writer();
         word.end_announcement();
         word.release_write();
-        assert!(!word.try_read(), "who waited for the writer still does");
+        assert!(!word.try_read(), "the second writer still waits");
     });
 }
 
 #[test]
-fn an_announcement_refuses_new_readers_until_a_writer_got_in() {
-    alone(|| {
+fn an_announcement_refuses_new_readers_until_a_writer_is_admitted() {
+    explored(|| {
         let word = LeaseWord::new();
         assert!(word.try_read());
         word.announce_writer();
-        assert!(!word.try_read(), "the reader that is in stays, but no other joins it");
+        assert!(!word.try_read(), "the current reader stays, but no other is admitted");
         word.release_read();
         word.announce_writer();
-        assert!(!word.try_read(), "free, but promised to a writer");
+        assert!(!word.try_read(), "free, but announced by a writer");
         assert!(word.try_write());
         word.release_write();
-        assert!(word.try_read(), "the writer's entry ended the announcement");
+        assert!(word.try_read(), "the writer's admission ended the announcement");
     });
 }
 
 #[test]
 fn an_announcement_made_under_a_writer_survives_its_release() {
-    alone(|| {
+    explored(|| {
         let word = LeaseWord::new();
         assert!(word.try_write());
         word.announce_writer();
@@ -140,18 +143,18 @@ fn an_announcement_made_under_a_writer_survives_its_release() {
 
 #[test]
 fn an_abandoned_announcement_lapses_after_a_fixed_number_of_refusals() {
-    alone(|| {
+    explored(|| {
         let word = LeaseWord::new();
         word.announce_writer();
-        for _ in 0..LeaseWord::PATIENCE_MAX {
+        for _ in 0..LeaseWord::REFUSALS_MAX {
             assert!(!word.try_read());
         }
         assert!(word.try_read());
         word.announce_writer();
-        for _ in 0..LeaseWord::PATIENCE_MAX {
+        for _ in 0..LeaseWord::REFUSALS_MAX {
             assert!(!word.read_spinning());
         }
-        assert!(word.read_spinning(), "also while another reader is in");
+        assert!(word.read_spinning(), "also while another reader holds the word");
     });
 }
 
@@ -162,7 +165,7 @@ fn random_operations_agree_with_a_naive_model() {
     struct Model {
         readers: u32,
         writer: bool,
-        patience: u32,
+        refusals_left: u32,
     }
 
     let seed = fastrand::u64(..);
@@ -173,23 +176,23 @@ fn random_operations_agree_with_a_naive_model() {
     for step in 0..200_000 {
         match random.u32(0..100) {
             0..40 => {
-                let expected = !model.writer && model.patience == 0;
+                let expected = !model.writer && model.refusals_left == 0;
                 model.readers += u32::from(expected);
                 if !model.writer {
-                    model.patience = model.patience.saturating_sub(1);
+                    model.refusals_left = model.refusals_left.saturating_sub(1);
                 }
                 assert_eq!(word.try_read(), expected, "step {step}");
             }
             40..60 => {
                 let expected = !model.writer && model.readers == 0;
                 if expected {
-                    (model.writer, model.patience) = (true, 0);
+                    (model.writer, model.refusals_left) = (true, 0);
                 }
                 assert_eq!(word.try_write(), expected, "step {step}");
             }
             60 if random.u32(0..20) == 0 => {
                 word.announce_writer();
-                model.patience = LeaseWord::PATIENCE_MAX;
+                model.refusals_left = LeaseWord::REFUSALS_MAX;
             }
             _ if model.writer => {
                 word.release_write();
@@ -206,7 +209,7 @@ fn random_operations_agree_with_a_naive_model() {
 
 #[cfg(loom)]
 mod interleaved {
-    //! The announcement while several threads look at it.
+    //! The announcement while several threads access the word.
 
     use std::sync::Arc;
 
@@ -215,37 +218,37 @@ mod interleaved {
     use super::LeaseWord;
     use crate::loom::explore;
 
-    /// Tries until it gets in and says how often it was refused.
-    fn refusals_until_in(word: &LeaseWord) -> u32 {
-        (0..).find(|_| word.try_read()).expect("it gets in at last")
+    /// Tries until it is admitted and returns how often it was refused.
+    fn refusals_until_admitted(word: &LeaseWord) -> u32 {
+        (0..).find(|_| word.try_read()).expect("it is admitted eventually")
     }
 
     #[test]
-    fn rivals_are_refused_no_more_often_than_the_announcement_is_worth() {
+    fn readers_are_refused_at_most_as_often_as_an_announcement_allows() {
         explore(4, || {
             let word = Arc::new(LeaseWord::new());
             word.announce_writer();
             let other = {
                 let word = Arc::clone(&word);
-                thread::spawn(move || refusals_until_in(&word))
+                thread::spawn(move || refusals_until_admitted(&word))
             };
-            let refusals = refusals_until_in(&word);
-            assert_eq!(refusals + other.join().unwrap(), LeaseWord::PATIENCE_MAX);
+            let refusals = refusals_until_admitted(&word);
+            assert_eq!(refusals + other.join().unwrap(), LeaseWord::REFUSALS_MAX);
         });
     }
 
     #[test]
-    fn a_writer_that_announces_and_goes_away_locks_nobody_out() {
+    fn a_writer_that_announces_and_leaves_blocks_no_reader_for_ever() {
         explore(4, || {
             let word = Arc::new(LeaseWord::new());
             let gone = {
                 let word = Arc::clone(&word);
                 thread::spawn(move || word.announce_writer())
             };
-            assert!(refusals_until_in(&word) <= LeaseWord::PATIENCE_MAX);
+            assert!(refusals_until_admitted(&word) <= LeaseWord::REFUSALS_MAX);
             word.release_read();
             gone.join().unwrap();
-            assert!(refusals_until_in(&word) <= LeaseWord::PATIENCE_MAX);
+            assert!(refusals_until_admitted(&word) <= LeaseWord::REFUSALS_MAX);
         });
     }
 
@@ -270,7 +273,7 @@ mod interleaved {
                     })
                 };
                 word.announce_writer();
-                assert!(!word.try_read(), "nobody gets in before a writer");
+                assert!(!word.try_read(), "no reader is admitted before a writer");
                 holder.join().unwrap();
                 assert!(word.try_write());
             });

@@ -10,7 +10,7 @@ use loom::thread;
 #[cfg(not(loom))]
 use std::thread;
 
-/// What wakes an owner in earnest is a kernel counter: a call made while it is awake is not forgotten.
+/// Stands for the kernel counter that wakes a real owner: a wake-up sent while it is awake is not lost.
 struct Bell {
     rung: Mutex<bool>,
     heard: Condvar,
@@ -39,7 +39,7 @@ impl Bell {
     }
 }
 
-/// Sends from two threads; the owner sleeps whenever the mailbox looks empty and has to get everything.
+/// Sends from two threads; the owner sleeps whenever the mailbox looks empty and must receive every message.
 fn send_and_receive(messages_each: usize, at_most: usize) {
     let shared = Arc::new((Mailbox::new(), Bell::new()));
     let senders: Vec<_> = (0..2)
@@ -104,20 +104,20 @@ fn only_the_first_message_of_a_batch_asks_for_a_wake_up() {
     assert_eq!(mailbox.drain(&mut taken, 3), 3);
     assert!(
         !mailbox.push(5),
-        "the owner left something behind and comes back by itself"
+        "the owner left messages behind and returns without a wake-up"
     );
     assert_eq!(mailbox.drain(&mut taken, 3), 2);
     assert_eq!(taken, [1, 2, 3, 4, 5]);
     assert_eq!(mailbox.drain(&mut taken, 3), 0);
 
-    assert!(!mailbox.push_all([]), "nothing to wake up for");
+    assert!(!mailbox.push_all([]), "there is no message to wake the owner for");
     assert!(mailbox.push_all([6, 7]));
     assert!(!mailbox.push(8));
 }
 
 #[cfg(not(loom))]
 #[test]
-fn a_mailbox_gives_the_memory_of_a_flood_back() {
+fn a_drained_mailbox_frees_the_memory_of_a_flood() {
     let mailbox = Mailbox::new();
     assert!(mailbox.push_all(0..super::KEPT_CAPACITY + 1));
     let mut taken = Vec::new();
@@ -128,7 +128,7 @@ fn a_mailbox_gives_the_memory_of_a_flood_back() {
 
 #[cfg(not(loom))]
 #[test]
-fn a_batch_whose_making_panics_does_not_silence_the_next_message() {
+fn a_panic_while_a_batch_is_added_does_not_suppress_the_next_wake_up() {
     let mailbox = Mailbox::new();
     let breaks = (0..3).inspect(|number| assert!(*number < 2, "broken"));
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| mailbox.push_all(breaks)));

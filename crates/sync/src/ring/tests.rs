@@ -5,31 +5,31 @@ mod real {
     use super::super::*;
 
     #[test]
-    fn records_come_out_in_order_and_whole_whatever_their_size() {
+    fn records_of_any_size_are_read_complete_and_in_order() {
         let (mut writer, mut reader) = ring();
         assert_eq!(reader.head(), None);
         assert!(!reader.take(|_| unreachable!("there is none")));
         let sizes = [0, 1, 100, CHUNK_BYTES - HEADER_BYTES, CHUNK_BYTES, 3 * CHUNK_BYTES, 7];
-        for (ticket, size) in sizes.iter().enumerate() {
-            writer.push(ticket as u64, &vec![ticket as u8; *size]);
+        for (sequence, size) in sizes.iter().enumerate() {
+            writer.push(sequence as u64, &vec![sequence as u8; *size]);
         }
         assert!(writer.unread() > 5 * CHUNK_BYTES);
-        for (ticket, size) in sizes.iter().enumerate() {
-            assert_eq!(reader.head(), Some(ticket as u64));
-            assert!(reader.take(|bytes| assert_eq!(bytes, vec![ticket as u8; *size])));
+        for (sequence, size) in sizes.iter().enumerate() {
+            assert_eq!(reader.head(), Some(sequence as u64));
+            assert!(reader.take(|bytes| assert_eq!(bytes, vec![sequence as u8; *size])));
         }
         assert_eq!((reader.head(), writer.unread()), (None, 0));
     }
 
     #[test]
-    fn two_threads_agree() {
+    fn a_writer_and_a_reader_thread_agree() {
         let (mut writer, mut reader) = ring();
         let count = 200_000u64;
         let thread = std::thread::spawn(move || {
             let mut random = fastrand::Rng::with_seed(7);
-            for ticket in 0..count {
-                let bytes = vec![ticket as u8; random.usize(0..200)];
-                writer.push(ticket, &bytes);
+            for sequence in 0..count {
+                let bytes = vec![sequence as u8; random.usize(0..200)];
+                writer.push(sequence, &bytes);
             }
         });
         let mut next = 0;
@@ -42,17 +42,17 @@ mod real {
             reader.take(|bytes| assert!(bytes.iter().all(|byte| *byte == next as u8)));
             next += 1;
         }
-        thread.join().expect("the writer wrote");
+        thread.join().expect("the writer does not panic");
     }
 
     #[test]
-    fn a_reader_that_goes_away_leaves_a_long_chain_to_nobody() {
+    fn dropping_the_reader_frees_a_long_chain_without_recursion() {
         let (mut writer, reader) = ring();
-        for ticket in 0..20_000 {
-            writer.push(ticket, &vec![0; CHUNK_BYTES]);
+        for sequence in 0..20_000 {
+            writer.push(sequence, &vec![0; CHUNK_BYTES]);
         }
         drop(reader);
-        writer.push(0, b"in vain");
+        writer.push(0, b"unread");
     }
 }
 
@@ -73,13 +73,13 @@ mod loom_tests {
             });
             let mut seen = Vec::new();
             for _ in 0..2 {
-                if let Some(ticket) = reader.head() {
-                    reader.take(|bytes| seen.push((ticket, bytes.to_vec())));
+                if let Some(sequence) = reader.head() {
+                    reader.take(|bytes| seen.push((sequence, bytes.to_vec())));
                 }
             }
             thread.join().unwrap();
-            while let Some(ticket) = reader.head() {
-                reader.take(|bytes| seen.push((ticket, bytes.to_vec())));
+            while let Some(sequence) = reader.head() {
+                reader.take(|bytes| seen.push((sequence, bytes.to_vec())));
             }
             assert_eq!(seen, [(1, b"a".to_vec()), (2, b"bc".to_vec()), (3, b"d".to_vec())]);
         });
