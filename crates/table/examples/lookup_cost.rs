@@ -1,4 +1,4 @@
-//! What a lookup costs, one at a time and interleaved in groups, and what a key costs in memory.
+//! Prints the cost of a lookup, one at a time and interleaved in groups, and the memory cost of a key.
 //!
 //! `cargo run --release -p weft-table --example lookup_cost [keys] [value bytes] [tables] [ttl] [lookups]`
 
@@ -24,7 +24,7 @@ struct Keyspace {
     lookups: u64,
 }
 
-/// CPU time of this thread, which other processes on the machine disturb less than a wall clock.
+/// CPU time of this thread, which is disturbed less by other processes than wall-clock time.
 struct Cpu(u64);
 
 impl Cpu {
@@ -43,7 +43,7 @@ impl Cpu {
     }
 }
 
-/// A key of 16 bytes.
+/// Returns a key of 16 bytes.
 fn key_of(number: u64) -> [u8; 16] {
     let mut key = *b"key:000000000000";
     let mut rest = number;
@@ -126,7 +126,7 @@ impl Keyspace {
         }
     }
 
-    /// ns per lookup in groups of `group`, with prefetching if `staged`.
+    /// Returns the nanoseconds per lookup in groups of `group`, with prefetching if `staged`.
     fn lookup_ns(&self, group: usize, staged: bool) -> f64 {
         let large = self.slots.iter().any(|slot| slot.table.is_large());
         let mut random = fastrand::Rng::with_seed(1);
@@ -161,7 +161,7 @@ impl Keyspace {
         start.ns_each(self.lookups)
     }
 
-    /// ns per lookup of keys that are absent, one at a time.
+    /// Returns the nanoseconds per lookup of absent keys, one at a time.
     fn miss_ns(&self) -> f64 {
         let mut random = fastrand::Rng::with_seed(2);
         let start = Cpu::start();
@@ -174,7 +174,7 @@ impl Keyspace {
         start.ns_each(self.lookups / 4)
     }
 
-    /// ns per overwriting of a value in place.
+    /// Returns the nanoseconds per overwrite of a value in place.
     fn overwrite_ns(&mut self, value_bytes: usize) -> f64 {
         let mut random = fastrand::Rng::with_seed(3);
         let value = vec![b'y'; value_bytes];

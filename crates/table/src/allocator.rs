@@ -1,21 +1,21 @@
-//! Figures and switches of the allocator, by the names that its documentation has for them.
+//! Figures and controls of the allocator, by the names in its documentation.
 //!
-//! Any number may be read. Only switches that hold plain numbers are written: other names take addresses, or pull
-//! memory away that is in use.
+//! Any number may be read. Only controls that hold plain numbers may be written: other names take addresses, or release
+//! memory that is in use.
 
 use std::ffi::{CStr, CString, c_void};
 use std::ptr;
 
 use tikv_jemalloc_sys::mallctl;
 
-/// The error of a name that does not exist.
+/// The error for a name that does not exist.
 pub const NO_SUCH_NAME: i32 = 2;
-/// The error of what may not be read, or not be written.
+/// The error for a name that may not be read, or not be written.
 pub const NOT_PERMITTED: i32 = 1;
-/// The error of a value of another kind.
+/// The error for a value of another type.
 pub const INVALID: i32 = 22;
 
-/// Names, or ends of names, under which numbers may be written.
+/// Names, or suffixes of names, under which numbers may be written.
 const WRITABLE: [&str; 7] = [
     "epoch",
     "background_thread",
@@ -26,13 +26,13 @@ const WRITABLE: [&str; 7] = [
     ".oversize_threshold",
 ];
 
-/// Sizes of numbers: 64 bits, 32 bits, and truth values.
+/// Sizes of numbers: 64 bits, 32 bits, and booleans.
 const SIZES: [usize; 3] = [8, 4, 1];
 
-/// Reads a number, and writes another one if there is one; gives back what was read.
+/// Reads a number, and writes `new` if given; returns the number that was read.
 ///
 /// # Errors
-/// The system's number of the error.
+/// The system's error number.
 pub fn number(name: &[u8], new: Option<i64>) -> Result<i64, i32> {
     let name = CString::new(name).map_err(|_| NO_SUCH_NAME)?;
     let text = name.to_str().map_err(|_| NO_SUCH_NAME)?;
@@ -41,7 +41,7 @@ pub fn number(name: &[u8], new: Option<i64>) -> Result<i64, i32> {
     }
     for size in SIZES {
         let new = match (new, size) {
-            // A truth value has two.
+            // A boolean has two values.
             (Some(new), 1) => Some(i64::from(new != 0)),
             (new, _) => new,
         };
@@ -53,7 +53,7 @@ pub fn number(name: &[u8], new: Option<i64>) -> Result<i64, i32> {
     Err(INVALID)
 }
 
-/// Reads a number of `size` bytes, and writes another.
+/// Reads a number of `size` bytes, and writes another if given.
 fn exchange(name: &CStr, new: Option<i64>, size: usize) -> Result<i64, i32> {
     let (mut old, mut length) = (0i64, size);
     let mut new = new;
@@ -61,8 +61,8 @@ fn exchange(name: &CStr, new: Option<i64>, size: usize) -> Result<i64, i32> {
         Some(new) => (ptr::from_mut(new).cast(), size),
         None => (ptr::null_mut(), 0),
     };
-    // SAFETY: rule 9: the names that may be written hold plain numbers; both places have 8 bytes, of which the first
-    // `size` are used, which on a machine with the low byte first are those of the number.
+    // SAFETY: rule 9: the writable names hold plain numbers; both buffers have 8 bytes, of which the first `size` are
+    // used, which on a little-endian machine are the low bytes of the number.
     let result = unsafe {
         mallctl(
             name.as_ptr(),
@@ -81,11 +81,10 @@ fn exchange(name: &CStr, new: Option<i64>, size: usize) -> Result<i64, i32> {
 #[cfg(target_endian = "big")]
 compile_error!("numbers of the allocator are read into the first bytes of larger ones");
 
-/// Does what a name without a value stands for: `thread.tcache.flush`, `thread.idle`, `arena.<n>.purge`,
-/// `arena.<n>.decay`.
+/// Runs a control without a value: `thread.tcache.flush`, `thread.idle`, `arena.<n>.purge`, `arena.<n>.decay`.
 ///
 /// # Errors
-/// The system's number of the error.
+/// The system's error number.
 pub fn command(name: &[u8]) -> Result<(), i32> {
     let name = CString::new(name).map_err(|_| NO_SUCH_NAME)?;
     let text = name.to_str().map_err(|_| NO_SUCH_NAME)?;
@@ -93,7 +92,7 @@ pub fn command(name: &[u8]) -> Result<(), i32> {
     if !matches!(text, "thread.tcache.flush" | "thread.idle") && !of_arena(text) {
         return Err(NOT_PERMITTED);
     }
-    // SAFETY: rule 9: these names take no value, and give back what nobody uses.
+    // SAFETY: rule 9: these names take no value, and their result is not used.
     let result = unsafe { mallctl(name.as_ptr(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0) };
     match result {
         0 => Ok(()),

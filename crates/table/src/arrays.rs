@@ -1,11 +1,11 @@
-//! Memory for the arrays of tables, in an arena of the allocator that is theirs alone.
+//! Memory for the arrays of tables, in an arena of the allocator that holds nothing else.
 //!
-//! All tables grow at about the same time, for their keys are spread evenly, and each leaves an array behind. Among the
-//! entries those would be small holes all over the heap, a tenth of it; to give them back takes nearly every huge page
-//! of the entries apart, and then every lookup walks longer through the page tables. In an arena of their own the holes
+//! All tables grow at about the same time, because their keys are spread evenly, and each leaves an old array behind.
+//! Among the entries these would be small holes all over the heap, a tenth of it. Returning them would break up nearly
+//! every huge page of the entries, and then every lookup would need longer page walks. In a separate arena the holes
 //! are together, next to arrays that can be moved, and the entries keep their huge pages.
 //!
-//! Without the feature `jemalloc` the arrays come from the global allocator, as everything else.
+//! Without the feature `jemalloc` the arrays come from the global allocator, like all other memory.
 
 use std::alloc::Layout;
 
@@ -14,7 +14,7 @@ use arena::{allocate_zeroed_in_arena as allocate_zeroed, free_in_arena as releas
 #[cfg(not(feature = "jemalloc"))]
 use std::alloc::{alloc_zeroed as allocate_zeroed, dealloc as release};
 
-/// The number of the arena that has the arrays of all tables; `None` if they come from everywhere.
+/// Returns the number of the arena that has the arrays of all tables, or `None` if there is no such arena.
 #[must_use]
 pub fn arena() -> Option<u32> {
     #[cfg(feature = "jemalloc")]
@@ -23,13 +23,13 @@ pub fn arena() -> Option<u32> {
     None
 }
 
-/// Zeroed memory for an array; ends the process if there is none.
+/// Allocates zeroed memory for an array. Aborts the process if there is none.
 ///
 /// # Safety
-/// The layout is not empty, and aligned to 64 at most.
+/// The layout is not empty, and its alignment is at most 64.
 #[inline]
 pub(crate) unsafe fn allocate(layout: Layout) -> *mut u8 {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let array = unsafe { allocate_zeroed(layout) };
     if array.is_null() {
         std::alloc::handle_alloc_error(layout);
@@ -37,13 +37,13 @@ pub(crate) unsafe fn allocate(layout: Layout) -> *mut u8 {
     array
 }
 
-/// Gives an array back.
+/// Frees an array.
 ///
 /// # Safety
-/// [`allocate`] gave it for this layout, and it is not used again.
+/// [`allocate`] returned it for this layout, and it is not used again.
 #[inline]
 pub(crate) unsafe fn free(array: *mut u8, layout: Layout) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { release(array, layout) };
 }
 
@@ -58,22 +58,22 @@ mod arena {
         MALLOCX_ALIGN, MALLOCX_ARENA, MALLOCX_TCACHE_NONE, MALLOCX_ZERO, mallctl, mallocx, sdallocx,
     };
 
-    /// The number of the arena; `None` if the allocator has none for us.
+    /// Returns the arena's number, or `None` if the allocator could not create it.
     pub fn number() -> Option<c_uint> {
         static ARENA: OnceLock<Option<c_uint>> = OnceLock::new();
         *ARENA.get_or_init(create)
     }
 
-    /// Which arena, and past the thread's cache, which would mix it with others.
-    fn place() -> c_int {
-        // Without an arena of its own an array may lie anywhere.
+    /// Returns the flags that select the arena and bypass the thread's cache, which would mix it with other arenas.
+    fn arena_flags() -> c_int {
+        // Without its own arena an array may lie anywhere.
         number().map_or(0, |arena| MALLOCX_ARENA(arena as usize)) | MALLOCX_TCACHE_NONE
     }
 
     fn create() -> Option<c_uint> {
         let mut arena: c_uint = 0;
         let mut bytes = size_of::<c_uint>();
-        // SAFETY: the control's documentation: it writes one `unsigned`, for which there is room.
+        // SAFETY: by the control's documentation it writes one `unsigned`, for which there is room.
         let result = unsafe {
             mallctl(
                 c"arenas.create".as_ptr(),
@@ -89,13 +89,13 @@ mod arena {
     /// # Safety
     /// As for `std::alloc::alloc_zeroed`.
     pub(super) unsafe fn allocate_zeroed_in_arena(layout: Layout) -> *mut u8 {
-        let flags = place() | MALLOCX_ZERO | MALLOCX_ALIGN(layout.align());
+        let flags = arena_flags() | MALLOCX_ZERO | MALLOCX_ALIGN(layout.align());
         // SAFETY: the size is not zero, by the caller; the alignment is a power of two.
         unsafe { mallocx(layout.size(), flags).cast() }
     }
 
     /// # Safety
-    /// As for `std::alloc::dealloc`, of what came from the function above.
+    /// As for `std::alloc::dealloc`, for memory that came from the function above.
     pub(super) unsafe fn free_in_arena(array: *mut u8, layout: Layout) {
         let flags = MALLOCX_TCACHE_NONE | MALLOCX_ALIGN(layout.align());
         // SAFETY: allocated with this size and alignment, by the caller.

@@ -1,4 +1,4 @@
-//! A bucket: one cache line with seven entries, their tags, and a count of those that went past.
+//! A bucket: one cache line with seven entries, their tags, and the number of entries that passed over it.
 //!
 //! ```text
 //!   0        8        16                          56       63  64
@@ -9,29 +9,29 @@
 //!   word:  [ placement bits 8..27 | address of the entry / 8 ]      null when the slot is free
 //!            63                45   44                     0
 //!   tag:   placement bits 0..8
-//!   o:     how many entries passed over this bucket when they were inserted; 255 is for ever
+//!   o:     number of entries that passed over this bucket when they were inserted; 255 is permanent
 //! ```
 //!
-//! A [`Placement`] is 27 bits of the hash, and tag and word together keep all of them. So a lookup
-//! dereferences an entry only if all 27 bits agree, and growing, shrinking, splitting and merging
-//! need neither the entries (cold memory) nor the hash function.
+//! A [`Placement`] is 27 bits of the hash, and tag and word together store all of them. So a lookup dereferences an
+//! entry only if all 27 bits match, and growing, shrinking, splitting and merging need neither the entries (cold
+//! memory) nor the hash function.
 
 use crate::shape::ALIGNMENT;
 
-/// The number of hash bits that place an entry, all of which its slot stores.
+/// The number of hash bits that place an entry, all of which its bucket stores.
 pub(crate) const PLACEMENT_BITS: u32 = 27;
 /// One more than the greatest placement.
 pub(crate) const PLACEMENTS: u32 = 1 << PLACEMENT_BITS;
-/// Slots in a bucket.
+/// The number of slots in a bucket.
 pub(crate) const SLOTS: usize = 7;
 
-/// The lowest hash bit that placement uses; the 14 bits above its 27 may choose the slot.
+/// The lowest hash bit that the placement uses; the 14 bits above its 27 may choose the slot of the keyspace.
 const LOWEST_HASH_BIT: u32 = 23;
 const TAG_BITS: u32 = 8;
 const HIGH_SHIFT: u32 = 45;
-/// Entries lie at multiples of this power of two.
+/// Entries are aligned to this power of two.
 const ALIGNMENT_BITS: u32 = 3;
-/// All entries lie below this power of two.
+/// All entries have addresses below this power of two.
 const ADDRESS_BITS: u32 = 48;
 const OVERFLOW: usize = 7;
 const STICKY: u8 = u8::MAX;
@@ -41,7 +41,7 @@ const _: () = assert!(size_of::<usize>() == 8, "a word holds an address and 19 h
 const _: () = assert!(ALIGNMENT == 1 << ALIGNMENT_BITS && HIGH_SHIFT + ALIGNMENT_BITS == ADDRESS_BITS);
 const _: () = assert!(PLACEMENT_BITS - TAG_BITS + HIGH_SHIFT == u64::BITS);
 
-/// Where an entry belongs: a number that grows with the position in the table.
+/// The hash bits that place an entry: a number that increases with the position in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Placement(u32);
 
@@ -72,21 +72,21 @@ impl Placement {
         (self.0 >> TAG_BITS) as usize
     }
 
-    /// The bucket where the walk for this placement starts, in a segment of `buckets` buckets whose
-    /// first `depth` bits the directory has used up. Monotone in the placement.
+    /// Returns the bucket where the probe for this placement starts, in a segment of `buckets` buckets whose first
+    /// `depth` bits the directory has used up. Monotone in the placement.
     #[inline]
     pub(crate) fn home(self, depth: u8, buckets: usize) -> usize {
         let rest = (u64::from(self.0) << depth) & u64::from(PLACEMENTS - 1);
         ((rest * buckets as u64) >> PLACEMENT_BITS) as usize
     }
 
-    /// Whether a split at `depth` sends this placement to the upper half.
+    /// Returns `true` if a split at `depth` sends this placement to the upper half.
     #[inline]
     pub(crate) fn is_upper_half(self, depth: u8) -> bool {
         self.0 >> (PLACEMENT_BITS - 1 - u32::from(depth)) & 1 == 1
     }
 
-    /// The position of this placement in a directory of 2^`depth` segments.
+    /// Returns the position of this placement in a directory of 2^`depth` segments.
     #[inline]
     pub(crate) fn directory_index(self, depth: u8) -> usize {
         (self.0 >> (PLACEMENT_BITS - u32::from(depth))) as usize
@@ -101,13 +101,13 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// The entry in `slot`, null when it is free.
+    /// Returns the entry in `slot`, null if the slot is free.
     #[inline]
     pub(crate) fn entry(&self, slot: usize) -> *mut u8 {
         self.words[slot].map_addr(|word| word << (u64::BITS - HIGH_SHIFT) >> (u64::BITS - ADDRESS_BITS))
     }
 
-    /// The placement of the entry in `slot`, which is not free.
+    /// Returns the placement of the entry in `slot`, which is not free.
     #[inline]
     pub(crate) fn placement(&self, slot: usize) -> Placement {
         debug_assert!(!self.words[slot].is_null());
@@ -115,7 +115,7 @@ impl Bucket {
         Placement(high << TAG_BITS | u32::from(self.tags[slot]))
     }
 
-    /// Puts `entry` into `slot`.
+    /// Stores `entry` in `slot`.
     #[inline]
     pub(crate) fn set(&mut self, slot: usize, entry: *mut u8, placement: Placement) {
         let address = entry.addr();
@@ -138,8 +138,7 @@ impl Bucket {
         self.words.iter().position(|word| word.is_null())
     }
 
-    /// The slots whose tag agrees with `placement`, and perhaps a few others: check with
-    /// [`Bucket::agrees`].
+    /// Returns the slots whose tag matches `placement`, and perhaps a few others: check with [`Bucket::agrees`].
     #[inline]
     pub(crate) fn tag_matches(&self, placement: Placement) -> TagMatches {
         const ONES: u64 = 0x0101_0101_0101_0101;
@@ -148,26 +147,26 @@ impl Bucket {
         TagMatches(differences.wrapping_sub(ONES) & !differences & SEVEN_TOPS)
     }
 
-    /// Whether `slot` holds an entry with all bits of `placement`.
+    /// Returns `true` if `slot` holds an entry with all bits of `placement`.
     #[inline]
     pub(crate) fn agrees(&self, slot: usize, placement: Placement) -> bool {
         let word = self.words[slot].addr();
         word != 0 && word >> HIGH_SHIFT == placement.high() && self.tags[slot] == placement.tag()
     }
 
-    /// Whether an entry that belongs here or before may be stored after this bucket.
+    /// Returns `true` if an entry whose home is this bucket or an earlier one may be stored after this bucket.
     #[inline]
     pub(crate) fn is_overflowed(&self) -> bool {
         self.tags[OVERFLOW] != 0
     }
 
-    /// Notes that an entry passed over this full bucket.
+    /// Records that an entry passed over this full bucket.
     #[inline]
     pub(crate) fn pass(&mut self) {
         self.tags[OVERFLOW] = self.tags[OVERFLOW].saturating_add(1);
     }
 
-    /// Takes back one [`Bucket::pass`]; a count that once saturated stays.
+    /// Undoes one [`Bucket::pass`]; a count that once saturated stays.
     #[inline]
     pub(crate) fn unpass(&mut self) {
         if self.tags[OVERFLOW] != STICKY {

@@ -16,15 +16,14 @@
 //!             Object                    the pointer of a `Shared<V>`
 //! ```
 //!
-//! A packed collection is stored as a string is, inline or exact; a bit of the meta word tells them apart.
+//! A packed collection is stored like a string, inline or exact; a bit of the meta word distinguishes them.
 //!
-//! The allocation is `entry_class` of all that, aligned to 8; so the header alone says how to free
-//! it (rule 2), and a 16-byte key with an 8-byte value takes 32 bytes.
+//! The allocation is `entry_class` of the sum, aligned to 8. So the header alone determines how to free it (rule 2),
+//! and a 16-byte key with an 8-byte value takes 32 bytes.
 //!
-//! *Inline or Exact?* Inline spares a cold read, Exact spares memory when the string fills a size
-//! class of its own (512 bytes and a header would take 640). Inline wins unless it costs more than
-//! 16 bytes. An integer takes the widest form that the smallest possible size class has room for,
-//! so that a counter seldom changes its form.
+//! *Inline or exact?* Inline saves a cache miss, exact saves memory when the string fills a size class of its own (512
+//! bytes and a header would take 640). Inline is used unless it costs more than 16 bytes. An integer takes the widest
+//! form for which the smallest possible size class has room, so that a counter seldom changes its form.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -41,7 +40,7 @@ use crate::shape::{
 use crate::size_class::size_class;
 use crate::value::{Blob, NewValue, Shared, ValueRef};
 
-/// The address bits of an external string's pointer; its length is above them.
+/// The number of address bits in an external string's pointer; its length is above them.
 const EXACT_ADDRESS_BITS: u32 = 48;
 
 const RAW: u32 = 1 << 28;
@@ -53,12 +52,12 @@ fn entry_layout(class: usize) -> Layout {
     Layout::from_size_align(class, ALIGNMENT).expect("keys and values fit the address space")
 }
 
-/// Memory for an entry of this class: a cell, or an allocation of its own.
+/// Allocates memory for an entry of this class: a cell, or its own allocation.
 #[inline]
 fn allocate_class(class: usize) -> NonNull<u8> {
     #[cfg(feature = "jemalloc")]
-    if let Some(number) = cells::Number::of_class(class) {
-        return cells::allocate(number);
+    if let Some(cell_class) = cells::CellClass::of_size_class(class) {
+        return cells::allocate(cell_class);
     }
     let layout = entry_layout(class);
     // SAFETY: the layout is not empty.
@@ -68,13 +67,13 @@ fn allocate_class(class: usize) -> NonNull<u8> {
     }
 }
 
-/// The layout of an external string of `len` bytes.
+/// Returns the layout of an external string of `len` bytes.
 fn exact_layout(len: usize) -> Layout {
     Layout::from_size_align(size_class(len), 1).expect("external strings are short")
 }
 
-/// A handle to a live entry. Whoever holds one answers for rule 1: the entry is alive, nobody
-/// changes it while it is read, and only its exclusive holder calls the methods that change it.
+/// A handle of a live entry. Its user is responsible for rule 1: the entry is alive, no thread changes it while it is
+/// read, and only its exclusive holder calls the methods that change it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry(NonNull<u8>);
 
@@ -100,7 +99,7 @@ impl Entry {
 
     #[inline]
     fn meta(&self) -> &AtomicU32 {
-        // SAFETY: rule 3: the first word is only ever used as this atomic; it is aligned to 8.
+        // SAFETY: rule 3: the first word is accessed only as this atomic; it is aligned to 8.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast()) }
     }
 
@@ -109,7 +108,7 @@ impl Entry {
         KINDS[(self.meta().load(Relaxed) >> KIND_SHIFT & 15) as usize]
     }
 
-    /// Whether the value owns something outside the entry.
+    /// Returns `true` if the value owns an allocation outside the entry.
     pub(crate) fn is_external(self) -> bool {
         matches!(self.kind(), Kind::Exact | Kind::Blob | Kind::Object)
     }
@@ -134,7 +133,7 @@ impl Entry {
         self.meta().store(self.meta().load(Relaxed) | RAW, Relaxed);
     }
 
-    /// Whether the bytes are a packed collection instead of a string.
+    /// Returns `true` if the bytes are a packed collection instead of a string.
     #[inline]
     pub(crate) fn is_packed(self) -> bool {
         self.meta().load(Relaxed) & PACKED != 0
@@ -160,9 +159,9 @@ impl Entry {
         }
     }
 
-    /// The entry's shape, except the length of an inline string.
+    /// Returns the entry's shape, except the length of an inline string.
     #[inline]
-    fn outline(self) -> Shape {
+    fn shape_without_length(self) -> Shape {
         Shape {
             kind: self.kind(),
             expiry_bytes: self.expiry_bytes(),
@@ -174,7 +173,7 @@ impl Entry {
 
     #[inline]
     pub(crate) fn shape(self) -> Shape {
-        let mut shape = self.outline();
+        let mut shape = self.shape_without_length();
         let value = self.at(shape.value_at());
         // SAFETY: rule 2: an inline string starts with its length.
         shape.inline_len = unsafe {
@@ -189,8 +188,8 @@ impl Entry {
 
     #[inline]
     pub(crate) fn key<'a>(self) -> &'a [u8] {
-        let shape = self.outline();
-        // SAFETY: rules 1 and 2: the key is initialised and lives as long as the holder's right.
+        let shape = self.shape_without_length();
+        // SAFETY: rules 1 and 2: the key is initialised and lives as long as the holder's access.
         unsafe { slice::from_raw_parts(self.at(shape.key_at()), shape.key_len) }
     }
 
@@ -202,15 +201,15 @@ impl Entry {
         }
         let at = META_BYTES + if self.key_len() < usize::from(LONG_KEY) { 1 } else { 9 };
         let mut expiry = [0; 8];
-        // SAFETY: rule 2: so many bytes of expiry follow the key's length.
+        // SAFETY: rule 2: this many bytes of expiry follow the key's length.
         unsafe { ptr::copy_nonoverlapping(self.at(at), expiry.as_mut_ptr(), bytes) };
         Some(u64::from_le_bytes(expiry))
     }
 
-    /// Where the value part starts.
+    /// Returns the start of the value part.
     #[inline]
     fn value_part(self) -> *mut u8 {
-        self.at(self.outline().value_at())
+        self.at(self.shape_without_length().value_at())
     }
 
     #[inline]
@@ -229,11 +228,11 @@ impl Entry {
         Some(i64::from_le_bytes(number) << unused >> unused)
     }
 
-    /// The bytes of an inline or external string: where and how many.
+    /// Returns the address and the length of an inline or external string.
     #[inline]
     pub(crate) fn string(self) -> Option<(*mut u8, usize)> {
         let value = self.value_part();
-        // SAFETY: rules 2 and 5: the value part is what its kind says.
+        // SAFETY: rules 2 and 5: the value part has the form of its kind.
         unsafe {
             match self.kind() {
                 Kind::Inline1 => Some((value.add(1), usize::from(*value))),
@@ -295,12 +294,12 @@ impl Entry {
         self.shape().class() + external
     }
 
-    /// Allocates an entry and gives it to the caller.
+    /// Allocates an entry, which the caller owns.
     pub(crate) fn create<V>(key: &[u8], value: NewValue<'_, V>, expire_at_ms: Option<u64>, clock: u32) -> Self {
         let shape = Shape::of_value(&value, key.len(), expire_at_ms);
         let entry = Self::allocate(shape);
         entry.write_head(shape, expire_at_ms, clock);
-        // SAFETY: rule 2: the allocation was made for this shape, and nobody else knows it.
+        // SAFETY: rule 2: the allocation was made for this shape, and no other handle exists.
         unsafe {
             ptr::copy_nonoverlapping(key.as_ptr(), entry.at(shape.key_at()), key.len());
             entry.write_value(shape, value);
@@ -331,7 +330,7 @@ impl Entry {
 
     fn write_expiry(self, shape: Shape, expire_at_ms: Option<u64>) {
         let expiry = expire_at_ms.unwrap_or(0).to_le_bytes();
-        // SAFETY: rule 2: so many bytes of expiry lie at that place.
+        // SAFETY: rule 2: this many bytes of expiry lie there.
         unsafe {
             ptr::copy_nonoverlapping(expiry.as_ptr(), self.at(shape.expiry_at()), shape.expiry_bytes);
         }
@@ -366,8 +365,8 @@ impl Entry {
         }
     }
 
-    /// Gives the entry a new value in its own allocation if that has the right size; the old
-    /// external value comes back. The error is the value that found no room.
+    /// Gives the entry a new value in its own allocation if that has the right size, and returns the old external
+    /// value. The error is the value that did not fit.
     pub(crate) fn overwrite<'v, V>(
         self,
         value: NewValue<'v, V>,
@@ -390,8 +389,8 @@ impl Entry {
             // SAFETY: rule 5: the value part is overwritten below.
             _ => external = unsafe { self.take_external() },
         }
-        // SAFETY: rule 2: the allocation has the new shape's class; the key moves first, while the
-        // old shape says where it is, and nothing owned is left in the value part.
+        // SAFETY: rule 2: the allocation has the new shape's class; the key moves first, while the old shape describes
+        // its position, and nothing owned is left in the value part.
         unsafe {
             if old.key_at() != new.key_at() {
                 ptr::copy(self.at(old.key_at()), self.at(new.key_at()), old.key_len);
@@ -408,13 +407,13 @@ impl Entry {
         Ok(external)
     }
 
-    /// The object, to be changed: if others share it, the entry gets a copy first, and the handle that it had comes
-    /// back. Rule 8 lets its exclusive holder change what this gives.
+    /// Returns the object for changing. If other handles share it, the entry gets a copy first, and its old handle is
+    /// returned. By rule 8 the exclusive holder may change the returned object.
     #[inline]
     pub(crate) fn unique_object<V: Clone>(self) -> Option<(NonNull<V>, Option<Shared<V>>)> {
         let object = self.object::<V>()?;
         // SAFETY: rules 5 and 8: the entry owns a reference.
-        if unsafe { Shared::is_unique_behind(object) } {
+        if unsafe { Shared::is_unique_raw(object) } {
             return Some((object, None));
         }
         Some(self.copy_object(object))
@@ -422,9 +421,9 @@ impl Entry {
 
     #[cold]
     fn copy_object<V: Clone>(self, object: NonNull<V>) -> (NonNull<V>, Option<Shared<V>>) {
-        // SAFETY: rule 8: the object lives, and nobody changes it while it is shared.
+        // SAFETY: rule 8: the object lives, and it is not changed while it is shared.
         let copy = Shared::new(unsafe { object.as_ref() }.clone()).into_raw();
-        // SAFETY: rules 2, 5 and 8: the value part is an object's pointer; the reference it was is taken out.
+        // SAFETY: rules 2, 5 and 8: the value part is an object's pointer; the reference that it owned is taken out.
         unsafe {
             self.value_part().cast::<NonNull<V>>().write_unaligned(copy);
             (copy, Some(Shared::from_raw(object)))
@@ -442,14 +441,15 @@ impl Entry {
             _ => false,
         };
         if fits {
-            let shape = self.outline();
+            let shape = self.shape_without_length();
             // SAFETY: rule 2: the value part keeps its kind.
             unsafe { self.write_value::<()>(shape, NewValue::Int(number)) };
         }
         fits
     }
 
-    /// Overwrites a string with one of the same length: the fast path of values of one size. It is no longer raw.
+    /// Overwrites a string with one of the same length: the fast path for values of constant size. The string is no
+    /// longer raw.
     #[inline]
     pub(crate) fn overwrite_string(self, bytes: &[u8]) -> bool {
         let meta = self.meta().load(Relaxed);
@@ -459,7 +459,7 @@ impl Entry {
         if len != bytes.len() {
             return false;
         }
-        // SAFETY: rules 2 and 5: the string has so many bytes; rule 3: this is the exclusive holder.
+        // SAFETY: rules 2 and 5: the string has this many bytes; rule 3: this is the exclusive holder.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, len) };
         self.meta().store(meta & !RAW, Relaxed);
         true
@@ -467,7 +467,7 @@ impl Entry {
 
     /// Changes the expiry in place if its field has the right width already.
     pub(crate) fn overwrite_expiry(self, expire_at_ms: Option<u64>) -> bool {
-        let shape = self.outline();
+        let shape = self.shape_without_length();
         let fits = shape.with_expiry(expire_at_ms).expiry_bytes == shape.expiry_bytes;
         if fits {
             self.write_expiry(shape, expire_at_ms);
@@ -475,8 +475,8 @@ impl Entry {
         fits
     }
 
-    /// Moves the value, with what it owns, into a new entry. The old one is an empty shell then,
-    /// of the returned class: only [`free_shell`] may touch it.
+    /// Moves the value, with what it owns, into a new entry. The old entry is left as an empty allocation of the
+    /// returned class, which only [`free_allocation`] may access.
     pub(crate) fn rebuild(self, key: &[u8], expire_at_ms: Option<u64>) -> (Self, usize) {
         let old = self.shape();
         let new = old.with_expiry(expire_at_ms).with_key_len(key.len());
@@ -485,8 +485,8 @@ impl Entry {
         if self.is_raw() {
             entry.set_raw();
         }
-        // SAFETY: rules 2 and 5: value parts of one kind are moved as plain bytes, and the old
-        // entry's is never used again.
+        // SAFETY: rules 2 and 5: value parts of one kind are moved as plain bytes, and the old entry's value part is
+        // never used again.
         unsafe {
             ptr::copy_nonoverlapping(key.as_ptr(), entry.at(new.key_at()), key.len());
             ptr::copy_nonoverlapping(self.at(old.value_at()), entry.at(new.value_at()), old.value_bytes());
@@ -496,16 +496,16 @@ impl Entry {
 
     /// Replaces the key by one of the same length.
     pub(crate) fn overwrite_key(self, key: &[u8]) -> bool {
-        let shape = self.outline();
+        let shape = self.shape_without_length();
         let fits = shape.key_len == key.len();
         if fits {
-            // SAFETY: rule 2: the key keeps its place and length.
+            // SAFETY: rule 2: the key keeps its position and length.
             unsafe { ptr::copy_nonoverlapping(key.as_ptr(), self.at(shape.key_at()), key.len()) };
         }
         fits
     }
 
-    /// Lengthens an inline or external string with zeros to `len` bytes if its allocation has room.
+    /// Extends an inline or external string with zeros to `len` bytes if its allocation has room.
     pub(crate) fn extend_in_place(self, len: usize) -> bool {
         let shape = self.shape();
         let Some((bytes, old_len)) = self.string() else {
@@ -520,7 +520,7 @@ impl Entry {
             unsafe { write_exact(self.at(shape.value_at()), bytes, len) };
         } else {
             match shape.with_inline_len(len) {
-                // SAFETY: rule 2: the length field has room for it.
+                // SAFETY: rule 2: the length field has room for the new length.
                 Some(longer) if longer.class() == shape.class() => unsafe {
                     write_inline_len(self.at(shape.value_at()), longer);
                 },
@@ -532,7 +532,7 @@ impl Entry {
         true
     }
 
-    /// Takes what the value owns.
+    /// Takes out what the value owns.
     ///
     /// # Safety
     /// Rule 5: the value part is not used again before it is overwritten.
@@ -554,7 +554,7 @@ impl Entry {
         }
     }
 
-    /// Frees the entry with all it owns.
+    /// Frees the entry and all that it owns.
     ///
     /// # Safety
     /// Rule 1: the caller owns the entry; no handle is used again.
@@ -563,7 +563,7 @@ impl Entry {
         // SAFETY: rules 1, 2 and 5: the owner gives up the entry, external value first.
         unsafe {
             drop(self.take_external::<V>());
-            free_shell(self.into_raw(), class);
+            free_allocation(self.into_raw(), class);
         }
     }
 }
@@ -572,11 +572,11 @@ impl Entry {
 ///
 /// # Safety
 /// Rules 1 and 2: the caller owns the allocation, and it has this class.
-pub(crate) unsafe fn free_shell(entry: *mut u8, class: usize) {
+pub(crate) unsafe fn free_allocation(entry: *mut u8, class: usize) {
     #[cfg(feature = "jemalloc")]
-    if let Some(number) = cells::Number::of_class(class) {
+    if let Some(cell_class) = cells::CellClass::of_size_class(class) {
         // SAFETY: rules 2 and 10: entries of this class are cells, and the owner gives this one up.
-        return unsafe { cells::free(entry, number) };
+        return unsafe { cells::free(entry, cell_class) };
     }
     // SAFETY: rule 2: allocated with this layout.
     unsafe { dealloc(entry, entry_layout(class)) }
@@ -640,7 +640,7 @@ impl ExactString {
         size_class(self.len)
     }
 
-    /// The string as a vector, without copying.
+    /// Converts the string to a vector without copying.
     pub(crate) fn into_vec(self) -> Vec<u8> {
         let string = std::mem::ManuallyDrop::new(self);
         // SAFETY: rule 5: allocated with `exact_layout`, which is a vector's for that capacity.
@@ -664,7 +664,7 @@ pub(crate) enum External<V> {
     Object(Shared<V>),
 }
 
-/// A key and its value, seen under a lease of the table.
+/// A key and its value, accessed under a lease of the table.
 pub struct EntryRef<'a, V> {
     entry: Entry,
     lease: PhantomData<&'a V>,
@@ -689,68 +689,67 @@ impl<'a, V> EntryRef<'a, V> {
         }
     }
 
-    /// The key.
+    /// Returns the key.
     #[inline]
     #[must_use]
     pub fn key(&self) -> &'a [u8] {
         self.entry.key()
     }
 
-    /// The value.
+    /// Returns the value.
     #[inline]
     #[must_use]
     pub fn value(&self) -> ValueRef<'a, V> {
         self.entry.value()
     }
 
-    /// A handle of the object, if the value is one.
+    /// Returns a handle of the object, if the value is one.
     #[must_use]
     pub fn share(&self) -> Option<Shared<V>> {
         let object = self.entry.object::<V>()?;
         // SAFETY: rules 1, 5 and 8: the entry owns a reference and is borrowed.
-        Some(unsafe { Shared::another(object) })
+        Some(unsafe { Shared::clone_raw(object) })
     }
 
-    /// Whether somebody has a handle of the object or blob, so that changing it means copying it.
+    /// Returns `true` if another handle of the object or blob exists, so that changing it requires a copy.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         match self.value() {
             ValueRef::Blob(blob) => !blob.is_unique(),
             // SAFETY: rules 1, 5 and 8: the entry owns a reference and is borrowed.
-            _ => (self.entry.object::<V>()).is_some_and(|object| unsafe { !Shared::is_unique_behind(object) }),
+            _ => (self.entry.object::<V>()).is_some_and(|object| unsafe { !Shared::is_unique_raw(object) }),
         }
     }
 
-    /// When the key expires, in ms since the Unix epoch.
+    /// Returns the time at which the key expires, in milliseconds since the Unix epoch.
     #[inline]
     #[must_use]
     pub fn expire_at_ms(&self) -> Option<u64> {
         self.entry.expire_at_ms()
     }
 
-    /// The 24-bit LRU or LFU clock.
+    /// Returns the 24-bit LRU or LFU clock.
     #[inline]
     #[must_use]
     pub fn clock(&self) -> u32 {
         self.entry.clock()
     }
 
-    /// Sets the clock to the low 24 bits of `clock`. Readers may do this side by side: one of them
-    /// wins.
+    /// Sets the clock to the low 24 bits of `clock`. Readers may do this concurrently: one of the values stays.
     #[inline]
     pub fn set_clock(&self, clock: u32) {
         self.entry.set_clock(clock);
     }
 
-    /// Whether the string was modified in place, so that OBJECT ENCODING must call it raw.
+    /// Returns `true` if the string was modified in place, so that OBJECT ENCODING must call it raw.
     #[inline]
     #[must_use]
     pub fn is_raw(&self) -> bool {
         self.entry.is_raw()
     }
 
-    /// The bytes that entry and value take from the allocator; of an object only its own size, not
-    /// what it owns.
+    /// Returns the bytes that entry and value take from the allocator; of an object only its own size, not what it
+    /// owns.
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         self.entry.allocated_bytes::<V>()

@@ -26,7 +26,7 @@ impl<'a, V> EntryMut<'a, V> {
         }
     }
 
-    /// The same entry for reading.
+    /// Returns the same entry for reading.
     #[inline]
     #[must_use]
     pub fn as_ref(&self) -> EntryRef<'_, V> {
@@ -34,28 +34,28 @@ impl<'a, V> EntryMut<'a, V> {
         unsafe { EntryRef::new(self.entry) }
     }
 
-    /// The same entry for reading, as long as the table is borrowed.
+    /// Returns the same entry for reading, as long as the table is borrowed.
     #[must_use]
     pub fn into_ref(self) -> EntryRef<'a, V> {
-        // SAFETY: rule 1: the table stays borrowed for `'a`, and `self` is gone.
+        // SAFETY: rule 1: the table stays borrowed for `'a`, and `self` is consumed.
         unsafe { EntryRef::new(self.entry) }
     }
 
-    /// The key.
+    /// Returns the key.
     #[inline]
     #[must_use]
     pub fn key(&self) -> &[u8] {
         self.as_ref().key()
     }
 
-    /// The value.
+    /// Returns the value.
     #[inline]
     #[must_use]
     pub fn value(&self) -> ValueRef<'_, V> {
         self.as_ref().value()
     }
 
-    /// The value if it is an object.
+    /// Returns the value if it is an object.
     #[inline]
     #[must_use]
     pub fn object(&self) -> Option<&V> {
@@ -63,14 +63,14 @@ impl<'a, V> EntryMut<'a, V> {
         self.entry.object::<V>().map(|object| unsafe { object.as_ref() })
     }
 
-    /// When the key expires, in ms since the Unix epoch.
+    /// Returns the time at which the key expires, in milliseconds since the Unix epoch.
     #[inline]
     #[must_use]
     pub fn expire_at_ms(&self) -> Option<u64> {
         self.entry.expire_at_ms()
     }
 
-    /// The 24-bit LRU or LFU clock.
+    /// Returns the 24-bit LRU or LFU clock.
     #[inline]
     #[must_use]
     pub fn clock(&self) -> u32 {
@@ -83,20 +83,20 @@ impl<'a, V> EntryMut<'a, V> {
         self.entry.set_clock(clock);
     }
 
-    /// Whether the string was modified in place, so that OBJECT ENCODING must call it raw.
+    /// Returns `true` if the string was modified in place, so that OBJECT ENCODING must call it raw.
     #[inline]
     #[must_use]
     pub fn is_raw(&self) -> bool {
         self.entry.is_raw()
     }
 
-    /// The bytes that entry and value take from the allocator; of an object only its own size.
+    /// Returns the bytes that entry and value take from the allocator; of an object only its own size.
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         self.as_ref().allocated_bytes()
     }
 
-    /// Takes the entry out of the table.
+    /// Removes the entry from the table.
     #[must_use]
     pub fn remove(self) -> Removed<V> {
         self.table.remove_at(self.index, self.spot)
@@ -138,28 +138,28 @@ impl<'a, V> EntryMut<'a, V> {
         garbage
     }
 
-    /// Notes that something in the value is due at a time, in ms since the Unix epoch: [`Table::expire_due`] looks at
-    /// the value then. Nothing takes that back; a look in vain costs little.
+    /// Records that a part of the value is due at a time, in milliseconds since the Unix epoch: [`Table::expire_due`]
+    /// examines the value then. The record cannot be withdrawn; a needless examination costs little.
     pub fn note_value_due(&mut self, due_ms: u64) {
         self.table.root.set_values_due(true);
         self.table.note_expiry(self.index, self.spot, Some(due_ms));
     }
 
-    /// The value if it is an object, to be changed. If somebody has a handle of it, it is copied first.
+    /// Returns the value for changing if it is an object. If another handle of it exists, it is copied first.
     #[must_use]
     pub fn object_mut(&mut self) -> Option<&mut V>
     where
         V: Clone,
     {
         let (mut object, replaced) = self.entry.unique_object::<V>()?;
-        // Others have it too: this frees nothing, unless they let go of it just now.
+        // Other handles exist: this frees nothing, unless they were dropped just now.
         drop(replaced);
-        // SAFETY: rules 1, 5 and 8: the table is borrowed exclusively as long as the result, and nobody else has the
-        // object.
+        // SAFETY: rules 1, 5 and 8: the table is borrowed exclusively as long as the result, and no other handle of the
+        // object exists.
         Some(unsafe { object.as_mut() })
     }
 
-    /// The bytes of a packed collection, to be changed where they are.
+    /// Returns the bytes of a packed collection for changing in place.
     #[must_use]
     pub fn packed_mut(&mut self) -> Option<&mut [u8]> {
         if !self.entry.is_packed() {
@@ -189,8 +189,8 @@ impl<'a, V> EntryMut<'a, V> {
         len
     }
 
-    /// The string's bytes for changing, extended with zeros to at least `min_len`. It becomes raw;
-    /// bytes shared with others are copied first.
+    /// Returns the string's bytes for changing, extended with zeros to at least `min_len`. The string becomes raw;
+    /// shared bytes are copied first.
     ///
     /// # Panics
     /// If the value is not a string.
@@ -208,7 +208,7 @@ impl<'a, V> EntryMut<'a, V> {
         }
     }
 
-    /// Makes the value a blob, or a string in or beside the entry that is long enough.
+    /// Makes the value a blob, or a string inside or outside the entry that is long enough.
     fn make_string(&mut self, min_len: usize) {
         let blob = match self.value() {
             ValueRef::Blob(_) => return,
@@ -218,13 +218,13 @@ impl<'a, V> EntryMut<'a, V> {
                     drop(self.set_value(NewValue::Bytes(decimal.as_bytes())));
                     return;
                 }
-                Blob::with_room(decimal.as_bytes(), min_len)
+                Blob::with_capacity(decimal.as_bytes(), min_len)
             }
             ValueRef::Bytes(bytes) => {
                 if min_len <= bytes.len() || self.entry.extend_in_place(min_len) {
                     return;
                 }
-                Blob::with_room(bytes, min_len)
+                Blob::with_capacity(bytes, min_len)
             }
             ValueRef::Packed(_) | ValueRef::Object(_) => panic!("only strings have bytes"),
         };
@@ -245,25 +245,25 @@ impl<'a, V> EntryMut<'a, V> {
         self.entry.blob().map(|blob| unsafe { &mut *blob })
     }
 
-    /// Overwrites the entry, or puts a new one in its place; the expiry index is not touched.
+    /// Overwrites the entry, or replaces it by a new one; does not change the expiry index.
     fn rewrite(&mut self, value: NewValue<'_, V>, expire_at_ms: Option<u64>, clock: u32) -> Garbage<V> {
         match self.entry.overwrite(value, expire_at_ms, clock) {
             Ok(external) => Garbage::external(external),
             Err(value) => {
                 let new = Entry::create(self.entry.key(), value, expire_at_ms, clock);
                 let old = self.put_in_place(new);
-                // SAFETY: rule 1: the table gave the old entry up.
+                // SAFETY: rule 1: the table has given up the old entry.
                 Garbage::from(unsafe { Removed::new(old) })
             }
         }
     }
 
-    /// Moves key and value into an entry with another kind of expiry.
+    /// Moves key and value into an entry whose expiry field has another width.
     fn rebuild(&mut self, expire_at_ms: Option<u64>) -> Garbage<V> {
         let (new, class) = self.entry.rebuild(self.entry.key(), expire_at_ms);
         let old = self.put_in_place(new);
-        // SAFETY: rules 1 and 2: the table gave the old entry up, and its value moved.
-        unsafe { Garbage::shell(old, class) }
+        // SAFETY: rules 1 and 2: the table has given up the old entry, and its value was moved.
+        unsafe { Garbage::empty_allocation(old, class) }
     }
 
     fn put_in_place(&mut self, new: Entry) -> Entry {

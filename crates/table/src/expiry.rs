@@ -1,11 +1,10 @@
-//! The expiry index: which buckets may hold a key that is due.
+//! The expiry index: the buckets that may hold a key that is due.
 //!
-//! Each bucket of a segment with expiries has a bound: a 32-bit time, at or before the earliest
-//! expiry of the entries stored in it, in units of 256 ms since 2020. Each segment has a lower bound
-//! of its bounds, and the table (its root) one of its segments'. Nothing ever raises a bound except
-//! a sweep, which reads the entries of the due buckets, removes those that are due, and notes exact
-//! bounds again. So setting an expiry is two `min`s, removing or postponing one costs nothing, and a
-//! bound that is too early costs one look at seven entries, once.
+//! Each bucket of a segment with expiries has a bound: a 32-bit time, at or before the earliest expiry of the entries
+//! stored in it, in units of 256 ms since 2020. Each segment has a lower bound of its bounds, and the table (its root)
+//! one of its segments' bounds. Only a sweep raises bounds: it reads the entries of the due buckets, removes those that
+//! are due, and records exact bounds again. So setting an expiry is two `min`s, removing or postponing one costs
+//! nothing, and a bound that is too early costs one read of seven entries, once.
 //!
 //! ```text
 //!   table.next_due ------> segment.next_due -----> bounds: [ 41 | -- | 17 | 60 ]   min = 17
@@ -13,15 +12,15 @@
 //!                                     bucket 2: entries that expire at 17.3, 55, never, ...
 //! ```
 //!
-//! Growing moves entries without reading them: an entry takes its old bucket's bound along. Since
-//! buckets are in hash order, a bound spreads to neighbours only, and the next sweep corrects it.
+//! Growing moves entries without reading them: an entry takes its old bucket's bound along. Since buckets are in hash
+//! order, a bound spreads to neighbours only, and the next sweep corrects it.
 //!
-//! A table of segments is swept in stretches, at most [`SEGMENTS_AT_ONCE`] per call: the sweep
-//! remembers the placement it has reached (segments may split and merge meanwhile) and the earliest
-//! bound behind it, which becomes the table's when the sweep is through.
+//! A table of segments is swept in steps of at most [`SEGMENTS_PER_STEP`] per call. The sweep remembers the placement
+//! that it has reached (segments may split and merge meanwhile) and the earliest bound of the segments before it, which
+//! becomes the table's when the sweep is complete.
 //!
-//! Values may have parts that are due while their key is not (the fields of a hash). Such a value notes its time in the
-//! bound of its bucket too, and a sweep lets the caller look at every object in a due bucket.
+//! Values may have parts that are due while their key is not (the fields of a hash). Such a value records its time in
+//! the bound of its bucket too, and a sweep lets the caller examine every object in a due bucket.
 
 use crate::bucket::{PLACEMENTS, Placement, SLOTS};
 use crate::entry::EntryRef;
@@ -32,30 +31,31 @@ use crate::segment::SegmentSlot;
 use crate::sweep::Sweep;
 use crate::table::Table;
 
-/// A sweep looks at no more segments than this in one call.
-const SEGMENTS_AT_ONCE: usize = 2048;
+/// The maximum number of segments that a sweep examines in one call.
+const SEGMENTS_PER_STEP: usize = 2048;
 
-/// What a look at a value found.
+/// The result of examining a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueDue {
-    /// Something in it is due at this time, in ms since the Unix epoch, or nothing ever.
+    /// The time at which the next part of the value is due, in milliseconds since the Unix epoch; `None` if no part
+    /// ever is.
     At(Option<u64>),
-    /// Nothing is left of it: the key goes.
+    /// The value has become empty: the key must be removed.
     Empty,
 }
 
-/// What a sweep is about.
+/// The parameters and results of a sweep.
 struct SweepWork<'a, V> {
     now_ms: u64,
-    /// The most that `out` may hold.
+    /// The maximum number of keys in `out`.
     limit: usize,
     out: &'a mut Vec<Removed<V>>,
     look: &'a mut dyn FnMut(&[u8], &mut V) -> ValueDue,
 }
 
 impl<V> Table<V> {
-    /// A time, in ms since the Unix epoch, before which no key expires; `None` if none ever does.
-    /// Cheap: it reads nothing but the table itself.
+    /// Returns a time, in milliseconds since the Unix epoch, before which no key expires, or `None` if none ever does.
+    /// Cheap: it reads only the table itself.
     #[inline]
     #[must_use]
     pub fn next_due_ms(&self) -> Option<u64> {
@@ -69,9 +69,9 @@ impl<V> Table<V> {
         self.root.with_expiry > 0 || self.root.has_values_due()
     }
 
-    /// Takes out at most `at_most` keys that have expired, that is whose expiry is before `now_ms`.
-    /// Returns whether there may be more. `look` sees every object that shares a due bucket, and
-    /// takes out of it what is due; one that somebody has a handle of is copied first.
+    /// Removes at most `at_most` keys that have expired, that is, whose expiry is before `now_ms`. Returns `true` if
+    /// there may be more. `look` gets every object in a due bucket and removes the parts of it that are due; an object
+    /// of which another handle exists is copied first.
     pub fn expire_due(
         &mut self,
         now_ms: u64,
@@ -109,7 +109,7 @@ impl<V> Table<V> {
         V: Clone,
     {
         let now_ms = work.now_ms;
-        for _ in 0..SEGMENTS_AT_ONCE {
+        for _ in 0..SEGMENTS_PER_STEP {
             let Some(directory) = self.directory_mut() else {
                 return true;
             };
@@ -130,7 +130,7 @@ impl<V> Table<V> {
                 directory.sweep.began_ms = now_ms;
             }
             let index = self.segment_index(Placement::new(reached));
-            let end = self.stretch(index).end;
+            let end = self.placement_range(index).end;
             if self.segment(index).next_due <= unit_of(now_ms) && self.sweep_segment(index, work) {
                 return true;
             }
@@ -144,7 +144,7 @@ impl<V> Table<V> {
         true
     }
 
-    /// Removes due entries of one segment; the result is whether `out` was full before the end.
+    /// Removes due entries of one segment. Returns `true` if `out` was full before the end.
     fn sweep_segment(&mut self, index: usize, work: &mut SweepWork<'_, V>) -> bool
     where
         V: Clone,
@@ -177,7 +177,7 @@ impl<V> Table<V> {
         (0..SLOTS).for_each(|slot| prefetch_line(bucket.entry(slot)));
     }
 
-    /// Removes the due entries of one bucket and corrects its bound; false if `out` was full.
+    /// Removes the due entries of one bucket and corrects its bound. Returns `false` if `out` was full.
     fn sweep_bucket(&mut self, index: usize, bucket: usize, work: &mut SweepWork<'_, V>) -> bool
     where
         V: Clone,
@@ -194,8 +194,8 @@ impl<V> Table<V> {
             let mut gone = expire_at_ms.is_some_and(|at_ms| at_ms < work.now_ms);
             if !gone && let Some((mut object, replaced)) = entry.unique_object::<V>() {
                 drop(replaced);
-                // SAFETY: rules 1, 5 and 8: the table is borrowed exclusively, nobody else has the object, and the key
-                // is not part of it.
+                // SAFETY: rules 1, 5 and 8: the table is borrowed exclusively, no other handle of the object exists,
+                // and the key is not part of it.
                 let (key, value) = unsafe { (EntryRef::<V>::new(entry), object.as_mut()) };
                 match (work.look)(key.key(), value) {
                     ValueDue::Empty => gone = true,
@@ -203,7 +203,7 @@ impl<V> Table<V> {
                 }
             }
             if gone {
-                let removed = self.take_out(index, SegmentSlot { bucket, slot });
+                let removed = self.remove_without_shrinking(index, SegmentSlot { bucket, slot });
                 work.out.push(removed);
             } else {
                 earliest = earliest.min(expire_at_ms.map_or(NEVER, unit_of));
@@ -215,7 +215,7 @@ impl<V> Table<V> {
         true
     }
 
-    /// Notes that the entry at `spot` expires at `expire_at_ms`.
+    /// Records that the entry at `spot` expires at `expire_at_ms`.
     pub(crate) fn note_expiry(&mut self, index: usize, spot: SegmentSlot, expire_at_ms: Option<u64>) {
         let Some(expire_at_ms) = expire_at_ms else {
             return;

@@ -1,23 +1,23 @@
-//! What leaves a table and is freed by its new owner, after the lease and perhaps elsewhere.
+//! Memory that leaves a table and is freed by its new owner after the lease, perhaps on another thread.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use crate::entry::{Entry, EntryRef, External, free_shell};
+use crate::entry::{Entry, EntryRef, External, free_allocation};
 use crate::value::{OwnedValue, Shared, ValueRef};
 
-/// An entry that was taken out of a table. Dropping it frees it.
+/// An entry that was removed from a table. Dropping it frees it.
 pub struct Removed<V> {
     entry: Entry,
     owned: PhantomData<Box<V>>,
 }
 
-// SAFETY: rules 1 and 8: the entry is owned, so what may be sent with it is decided by its value; handles of that may
-// be with other threads.
+// SAFETY: rules 1 and 8: the entry is owned, so its value decides what may be sent with it; other threads may hold
+// handles of the value.
 unsafe impl<V: Send + Sync> Send for Removed<V> {}
-// SAFETY: rules 1, 3 and 8: shared readers change nothing but atomics, and make handles.
+// SAFETY: rules 1, 3 and 8: shared readers change only atomics, and create handles.
 unsafe impl<V: Send + Sync> Sync for Removed<V> {}
 
 impl<V> Removed<V> {
@@ -35,50 +35,50 @@ impl<V> Removed<V> {
         ManuallyDrop::new(self).entry
     }
 
-    /// The entry as it was.
+    /// Returns the entry for reading.
     #[must_use]
     pub fn as_ref(&self) -> EntryRef<'_, V> {
         // SAFETY: rule 1: owned by `self`, which is borrowed.
         unsafe { EntryRef::new(self.entry) }
     }
 
-    /// The key it had.
+    /// Returns the key that the entry had.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         self.as_ref().key()
     }
 
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub fn value(&self) -> ValueRef<'_, V> {
         self.as_ref().value()
     }
 
-    /// When it would have expired, in ms since the Unix epoch.
+    /// Returns the time at which the key would have expired, in milliseconds since the Unix epoch.
     #[must_use]
     pub fn expire_at_ms(&self) -> Option<u64> {
         self.as_ref().expire_at_ms()
     }
 
-    /// The 24-bit LRU or LFU clock.
+    /// Returns the 24-bit LRU or LFU clock.
     #[must_use]
     pub fn clock(&self) -> u32 {
         self.as_ref().clock()
     }
 
-    /// Whether the string was modified in place.
+    /// Returns `true` if the string was modified in place.
     #[must_use]
     pub fn is_raw(&self) -> bool {
         self.as_ref().is_raw()
     }
 
-    /// The bytes that entry and value take from the allocator; of an object only its own size.
+    /// Returns the bytes that entry and value take from the allocator; of an object only its own size.
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         self.as_ref().allocated_bytes()
     }
 
-    /// The value alone; external ones are not copied.
+    /// Returns the value and frees the rest; external values are not copied.
     #[must_use]
     pub fn into_value(self) -> OwnedValue<V> {
         let inline = match self.value() {
@@ -89,11 +89,11 @@ impl<V> Removed<V> {
         };
         let entry = self.into_entry();
         let (class, packed) = (entry.shape().class(), entry.is_packed());
-        // SAFETY: rules 1, 2 and 5: `self` owned the entry; after its external value was taken, only
-        // the shell is left.
+        // SAFETY: rules 1, 2 and 5: `self` owned the entry; after its external value was taken out, only an empty
+        // allocation is left.
         let external = unsafe {
             let external = entry.take_external();
-            free_shell(entry.into_raw(), class);
+            free_allocation(entry.into_raw(), class);
             external
         };
         match external {
@@ -123,7 +123,7 @@ impl<V: fmt::Debug> fmt::Debug for Removed<V> {
     }
 }
 
-/// What a write replaced: nothing, or allocations to drop once the lease is released.
+/// Allocations that a write replaced, if any, to be dropped once the lease is released.
 #[must_use = "drop it after the lease, large garbage on a background thread"]
 pub struct Garbage<V>(GarbageItem<V>);
 
@@ -134,7 +134,7 @@ enum GarbageItem<V> {
     External(External<V>),
 }
 
-/// The allocation of an entry whose value moved elsewhere.
+/// The allocation of an entry whose value was moved elsewhere.
 struct EmptyAllocation {
     entry: NonNull<u8>,
     class: usize,
@@ -142,13 +142,13 @@ struct EmptyAllocation {
 
 // SAFETY: rule 1: an owned allocation without contents.
 unsafe impl Send for EmptyAllocation {}
-// SAFETY: rule 1: there is nothing to read in it.
+// SAFETY: rule 1: the allocation has no contents to read.
 unsafe impl Sync for EmptyAllocation {}
 
 impl Drop for EmptyAllocation {
     fn drop(&mut self) {
         // SAFETY: rules 1 and 2: owned, of this class.
-        unsafe { free_shell(self.entry.as_ptr(), self.class) }
+        unsafe { free_allocation(self.entry.as_ptr(), self.class) }
     }
 }
 
@@ -161,7 +161,7 @@ impl<V> Default for Garbage<V> {
 impl<V> Garbage<V> {
     /// # Safety
     /// Rules 1 and 2: the caller owned this allocation of `class` bytes and gives it up.
-    pub(crate) unsafe fn shell(entry: Entry, class: usize) -> Self {
+    pub(crate) unsafe fn empty_allocation(entry: Entry, class: usize) -> Self {
         match NonNull::new(entry.into_raw()) {
             Some(entry) => Self(GarbageItem::Shell(EmptyAllocation { entry, class })),
             None => Self::default(),
@@ -175,18 +175,18 @@ impl<V> Garbage<V> {
         }
     }
 
-    /// Whether there is nothing to free.
+    /// Returns `true` if there is nothing to free.
     #[must_use]
     pub fn is_none(&self) -> bool {
         matches!(self.0, GarbageItem::Nothing)
     }
 
-    /// The bytes that dropping this gives back to the allocator; of an object only its own size.
+    /// Returns the bytes that dropping this returns to the allocator; of an object only its own size.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match &self.0 {
             GarbageItem::Nothing | GarbageItem::External(External::None) => 0,
-            GarbageItem::Shell(shell) => shell.class,
+            GarbageItem::Shell(empty_allocation) => empty_allocation.class,
             GarbageItem::Entry(removed) => removed.allocated_bytes(),
             GarbageItem::External(External::Exact(string)) => string.allocated_bytes(),
             GarbageItem::External(External::Blob(blob)) => blob.allocated_bytes(),
@@ -194,7 +194,7 @@ impl<V> Garbage<V> {
         }
     }
 
-    /// The object that dropping this drops, if any: ask it how much work that is.
+    /// Returns the object that dropping this drops, if any, so that the caller can estimate the work.
     #[must_use]
     pub fn object(&self) -> Option<&V> {
         match &self.0 {

@@ -1,6 +1,6 @@
-//! Fetches cache lines ahead of their use.
+//! Prefetching of cache lines.
 
-/// Brings a line nearer. Any address will do.
+/// Prefetches the line at `address`, which may be any address.
 #[inline]
 pub(crate) fn prefetch_line<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -9,18 +9,18 @@
 //!   Table::prefetch_large_bucket   shared   directory line         bucket (large tables only)
 //!   Table::entry_place             shared   bucket                 entry
 //!   Table::value_place             shared   entry's header         rest of the entry or the value
-//!   Table::place_behind            shared   entry, object          what the object points to
+//!   Table::object_near             shared   entry's header         (the caller) what the object points to
 //!   Table::find ...                shared   all of it, warm
 //! ```
 //!
-//! The later stages find out a [`Place`] under the lease, and [`Place::prefetch`] asks for it without one. That is not
-//! only to hold the lease shorter: a prefetch retires when its address is translated, so page walks overlap only as far
-//! as the processor looks ahead. It sees many prefetches ahead if nothing is between them, and few if each comes with a
-//! lookup.
+//! The later stages compute a [`PrefetchTarget`] under the lease, and [`PrefetchTarget::prefetch`] fetches it without a
+//! lease. This does not only shorten the lease: a prefetch retires when its address is translated, so page walks
+//! overlap only within the processor's instruction window. The window holds many prefetches if nothing is between them,
+//! and few if each comes with a lookup.
 //!
 //! A [`Hint`] may be stale or half stale: another thread may move the table's arrays meanwhile. Its reader computes an
-//! address from it and prefetches that; a prefetch of any address is harmless, and nothing is loaded from there (rule
-//! 6).
+//! address from it and prefetches that; a prefetch of any address is harmless, and nothing is loaded from the address
+//! (rule 6).
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, Ordering::Relaxed};
@@ -35,18 +35,20 @@ use crate::segment::{MAX_BUCKETS, Segment};
 use crate::table::Table;
 
 const LINE_BYTES: usize = 64;
-/// Longer values are left to the hardware's prefetcher, which follows a copy soon enough.
+/// The maximum number of lines prefetched of a value. The rest of longer values is left to the hardware's prefetcher,
+/// which detects the copy.
 const VALUE_LINES: usize = 16;
-/// What lies behind an object is seldom aligned to pages, so that prefetcher would start anew in the middle of it.
-const BEHIND_LINES: usize = 64;
+/// The maximum number of lines prefetched of memory behind an object. It is larger because such memory is seldom
+/// page-aligned, and the hardware's prefetcher restarts at a page boundary.
+const OBJECT_MEMORY_LINES: usize = 64;
 
-/// How much of an entry is worth asking for before anything is known of it.
+/// The part of an entry that is prefetched before its header was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Head {
-    /// 32 bytes, which have the header and a short key; they may lie across two lines.
+    /// 32 bytes, which hold the header and a short key; they may lie across two lines.
     #[default]
     Short,
-    /// 88 bytes, which have a small value too. Entries of so many bytes lie across three lines one time in four.
+    /// 88 bytes, which also hold a small value. An entry of this size lies across three lines one time in four.
     Wide,
 }
 
@@ -60,8 +62,8 @@ impl Head {
     }
 }
 
-/// Memory that a lookup will read: an address and a number of lines. It may be gone by the time it is asked for, which
-/// does no harm (rule 6).
+/// Memory that a lookup will read: an address and a number of lines. The memory may be freed before it is prefetched,
+/// which is harmless (rule 6).
 #[derive(Clone, Copy, Debug)]
 pub struct PrefetchTarget {
     first: *const u8,
@@ -69,13 +71,13 @@ pub struct PrefetchTarget {
 }
 
 impl PrefetchTarget {
-    /// Nothing to be read.
+    /// No memory.
     pub const NOWHERE: PrefetchTarget = PrefetchTarget {
         first: ptr::null(),
         lines: 0,
     };
 
-    /// The lines of so many bytes, but not too many.
+    /// Returns the lines of `len` bytes, but at most `most_lines`.
     #[inline]
     fn of_bytes(start: *const u8, len: usize, most_lines: usize) -> Self {
         if len == 0 {
@@ -89,14 +91,16 @@ impl PrefetchTarget {
         }
     }
 
-    /// Memory that lies behind an object: an address and a length.
+    /// Returns the memory behind an object, given by address and length.
     #[inline]
     #[must_use]
     pub fn behind(bytes: Option<(*const u8, usize)>) -> Self {
-        bytes.map_or(Self::NOWHERE, |(start, len)| Self::of_bytes(start, len, BEHIND_LINES))
+        bytes.map_or(Self::NOWHERE, |(start, len)| {
+            Self::of_bytes(start, len, OBJECT_MEMORY_LINES)
+        })
     }
 
-    /// Whether all of it belongs to `other` too.
+    /// Returns `true` if `other` contains all of this memory.
     #[inline]
     #[must_use]
     pub fn is_within(self, other: PrefetchTarget) -> bool {
@@ -104,14 +108,14 @@ impl PrefetchTarget {
         self.is_nowhere() || (self.first >= other.first && end(self) <= end(other))
     }
 
-    /// Whether there is nothing to be read.
+    /// Returns `true` if there is no memory to prefetch.
     #[inline]
     #[must_use]
     pub fn is_nowhere(self) -> bool {
         self.lines == 0
     }
 
-    /// Asks for it. Needs no lease.
+    /// Prefetches the memory. Needs no lease.
     #[inline]
     pub fn prefetch(self) {
         for line in 0..self.lines as usize {
@@ -120,19 +124,19 @@ impl PrefetchTarget {
     }
 }
 
-/// Where a table's first array lies: published by the table's writers, read by anybody.
+/// The position of a table's first array: published by the table's writers, read by any thread.
 #[derive(Debug)]
 pub struct Hint {
     array: AtomicPtr<u8>,
-    /// No key expires before this unit of time; kept by whoever owns the hint.
+    /// No key expires before this unit of time; maintained by the hint's owner.
     due: AtomicU32,
     /// The number of buckets, or [`IS_DIRECTORY`] and the depth.
     extent: AtomicU16,
-    /// Sixteen bits that the hint's owner may use as it likes: the place would be empty otherwise.
+    /// Sixteen bits for the hint's owner, in space that would otherwise be padding.
     pub marks: AtomicU16,
 }
 
-/// Above every number of buckets.
+/// A flag above every number of buckets.
 const IS_DIRECTORY: u16 = 0xf000;
 const _: () = assert!(MAX_BUCKETS < IS_DIRECTORY as usize);
 const _: () = assert!(size_of::<Hint>() == 16);
@@ -144,7 +148,7 @@ impl Default for Hint {
 }
 
 impl Hint {
-    /// The hint of an empty table.
+    /// Returns the hint of an empty table.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -155,7 +159,7 @@ impl Hint {
         }
     }
 
-    /// A time, in ms since the Unix epoch, before which no key expires, as it was last set.
+    /// Returns a time, in milliseconds since the Unix epoch, before which no key expires, as it was last set.
     #[inline]
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
@@ -165,7 +169,7 @@ impl Hint {
         }
     }
 
-    /// Notes that some key expires at `expire_at_ms`. For the holder of an exclusive lease.
+    /// Records that some key expires at `expire_at_ms`. For the holder of an exclusive lease.
     #[inline]
     pub fn lower_due(&self, expire_at_ms: u64) {
         let unit = unit_of(expire_at_ms);
@@ -174,7 +178,7 @@ impl Hint {
         }
     }
 
-    /// Sets the time before which no key expires; `None` for never. For the holder of an exclusive lease.
+    /// Sets the time before which no key expires, or `None` for never. For the holder of an exclusive lease.
     pub fn set_due(&self, due_ms: Option<u64>) {
         self.due.store(due_ms.map_or(NEVER, unit_of), Relaxed);
     }
@@ -207,7 +211,7 @@ impl Hint {
 }
 
 impl<V> Table<V> {
-    /// A hint that is right until the table's arrays move.
+    /// Returns a hint that stays correct until the table's arrays move.
     #[must_use]
     pub fn prefetch_hint(&self) -> Hint {
         let hint = Hint::new();
@@ -215,8 +219,8 @@ impl<V> Table<V> {
         hint
     }
 
-    /// Brings the hint up to date; stores only what changed. For the holder of an exclusive lease,
-    /// after insertions and removals.
+    /// Updates the hint, storing only what changed. For the holder of an exclusive lease, after insertions and
+    /// removals.
     #[inline]
     pub fn publish(&self, hint: &Hint) {
         match self.directory() {
@@ -228,7 +232,7 @@ impl<V> Table<V> {
         }
     }
 
-    /// Whether lookups go through a directory, so that `prefetch_large_bucket` is worth a stage.
+    /// Returns `true` if lookups go through a directory, so that `prefetch_large_bucket` is worth a stage.
     #[inline]
     #[must_use]
     pub fn is_large(&self) -> bool {
@@ -244,7 +248,7 @@ impl<V> Table<V> {
         prefetch_line(segment.buckets().wrapping_add(home));
     }
 
-    /// Reads the bucket's tags, which should be warm: where the entry's head is.
+    /// Reads the bucket's tags, which should be warm, and returns the position of the entry's first bytes.
     #[inline]
     #[must_use]
     pub fn entry_place(&self, hash: u64, head: Head) -> PrefetchTarget {
@@ -252,7 +256,7 @@ impl<V> Table<V> {
             .map_or(PrefetchTarget::NOWHERE, |entry| head.of(entry))
     }
 
-    /// Reads the entry's header, which should be warm: where its value is.
+    /// Reads the entry's header, which should be warm, and returns the position of its value.
     #[inline]
     #[must_use]
     pub fn value_place(&self, hash: u64) -> PrefetchTarget {
@@ -271,16 +275,16 @@ impl<V> Table<V> {
         }
     }
 
-    /// Reads the entry's header, which should be warm: the object that is likely to be the key's value.
+    /// Reads the entry's header, which should be warm, and returns the object that is likely to be the key's value.
     #[inline]
     #[must_use]
     pub fn object_near(&self, hash: u64) -> Option<&V> {
         let object = self.candidate(hash).and_then(Entry::object::<V>)?;
-        // SAFETY: rules 1 and 5: the table is borrowed, so the object stays and nobody changes it.
+        // SAFETY: rules 1 and 5: the table is borrowed, so the object lives and is not changed.
         Some(unsafe { object.as_ref() })
     }
 
-    /// The first entry whose stored hash bits agree: nearly always the one, if there is one.
+    /// Returns the first entry whose stored hash bits match: almost always the right one, if the key exists.
     #[inline]
     fn candidate(&self, hash: u64) -> Option<Entry> {
         let placement = Placement::of_hash(hash);

@@ -1,10 +1,9 @@
-//! Going through a table: in hash order with a cursor, all at once, or at random.
+//! Iteration over a table: in hash order with a cursor, all at once, or at random.
 //!
-//! A cursor is a placement: all keys with smaller placements have been visited. A key's placement
-//! never changes, and `scan` visits every key whose placement lies between the cursor it was given
-//! and the one it returns; so no resize, split or merge between calls can make it miss a key that is
-//! there all the time. Within a call, the keys are visited home by home, because the array is in hash
-//! order only that far.
+//! A cursor is a placement: all keys with smaller placements have been visited. A key's placement never changes, and
+//! `scan` visits every key whose placement lies between the cursor that it was given and the one that it returns. So no
+//! resize, split or merge between calls can make it miss a key that exists all the time. Within a call, the keys are
+//! visited home by home, because the array is in hash order only at that granularity.
 
 use crate::bucket::{PLACEMENTS, Placement, SLOTS};
 use crate::entry::EntryRef;
@@ -12,35 +11,35 @@ use crate::expiry_unit::NEVER;
 use crate::segment::{Segment, SegmentSlot};
 use crate::table::Table;
 
-/// The cursor at which [`Table::scan`] visits a key with this hash: one from a greater cursor on leaves it out.
+/// Returns the cursor at which [`Table::scan`] visits a key with this hash; a scan from a greater cursor skips it.
 #[inline]
 #[must_use]
 pub fn scan_position(hash: u64) -> u32 {
     Placement::of_hash(hash).number()
 }
 
-/// Random positions tried before the nearest entry is taken instead.
+/// The number of random positions that are tried before the nearest entry is taken instead.
 const RANDOM_TRIES: usize = 128;
 
 impl<V> Table<V> {
-    /// Visits keys in hash order, starting at cursor `from` (0 at first), at least `at_least` of
-    /// them if there are so many. Returns the cursor for the next call, `None` at the end. A key
-    /// that is there from the first call to the last is visited, whatever happens in between.
+    /// Visits keys in hash order, starting at cursor `from` (0 at first): at least `at_least` keys, if there are so
+    /// many. Returns the cursor for the next call, or `None` at the end. A key that exists from the first call to the
+    /// last is visited, whatever changes in between.
     pub fn scan(&self, from: u32, at_least: usize, visit: &mut dyn FnMut(EntryRef<'_, V>)) -> Option<u32> {
         let mut cursor = from;
         let mut visited = 0;
         while cursor < PLACEMENTS {
             let index = self.segment_index(Placement::new(cursor));
-            let stretch = self.stretch(index);
+            let placement_range = self.placement_range(index);
             let segment = self.segment(index);
             if segment.len == 0 {
-                cursor = stretch.end;
+                cursor = placement_range.end;
                 continue;
             }
-            while cursor < stretch.end {
+            while cursor < placement_range.end {
                 let home = segment.home(Placement::new(cursor));
                 visited += visit_home(segment, home, cursor, visit);
-                cursor = stretch.start + segment.first_placement_of(home + 1);
+                cursor = placement_range.start + segment.first_placement_of(home + 1);
                 if visited >= at_least {
                     return (cursor < PLACEMENTS).then_some(cursor);
                 }
@@ -49,7 +48,7 @@ impl<V> Table<V> {
         None
     }
 
-    /// All keys, in no particular order.
+    /// Iterates over all keys in unspecified order.
     pub fn iter(&self) -> impl Iterator<Item = EntryRef<'_, V>> {
         self.segments().flat_map(|segment| {
             let slots = segment.bucket_count() * SLOTS;
@@ -61,7 +60,7 @@ impl<V> Table<V> {
         })
     }
 
-    /// A key chosen by the random number, each nearly as likely as any other.
+    /// Returns a key chosen by the random number, each almost equally likely.
     #[must_use]
     pub fn random(&self, random: u64) -> Option<EntryRef<'_, V>> {
         if self.is_empty() {
@@ -85,13 +84,13 @@ impl<V> Table<V> {
     }
 }
 
-/// Buckets and segments that one call of [`Table::sample`] looks at.
+/// The number of buckets and segments that one call of [`Table::sample`] examines at most.
 const SAMPLED_BUCKETS: usize = 4096;
 
 impl<V> Table<V> {
-    /// Visits keys that lie together, from a random bucket on, `at_most` of them; with `expiring` only keys that have
-    /// an expiry, and buckets without such keys cost next to nothing. Returns how many were visited: fewer if there are
-    /// no more, or if they are rare in a large table.
+    /// Visits up to `at_most` neighbouring keys, starting at a random bucket. With `expiring` it visits only keys that
+    /// have an expiry, and buckets without such keys cost almost nothing. Returns the number of visited keys: fewer
+    /// than `at_most` if there are no more, or if they are rare in a large table.
     pub fn sample(&self, random: u64, at_most: usize, expiring: bool, visit: &mut dyn FnMut(EntryRef<'_, V>)) -> usize {
         if self.is_empty() || (expiring && self.with_expiry() == 0) {
             return 0;
@@ -101,12 +100,12 @@ impl<V> Table<V> {
         let mut index = first;
         let start = ((number & 0x3f_ffff) as usize * self.segment(first).bucket_count()) >> 22;
         let mut bucket = start;
-        // Of a full bucket not all entries may be wanted: which of them are first is drawn, too.
-        let turn = (number >> 32) as usize % SLOTS;
+        // Not all entries of a full bucket may be wanted, so the first slot is chosen at random, too.
+        let first_slot = (number >> 32) as usize % SLOTS;
         let (mut visited, mut looked_at, mut wrapped) = (0, 0, false);
         loop {
             let segment = self.segment(index);
-            // The first segment is looked at a second time, for what lies before the bucket at which this began.
+            // The first segment is visited a second time, for the buckets before the one where this call started.
             let ends = wrapped && index == first;
             let end = match (segment.len, ends) {
                 (0, _) => 0,
@@ -117,7 +116,7 @@ impl<V> Table<V> {
             while bucket < end && visited < at_most && looked_at < SAMPLED_BUCKETS {
                 looked_at += 1;
                 if !expiring || segment.bound(bucket) != NEVER {
-                    visited += visit_bucket(segment, (bucket, turn), at_most - visited, expiring, visit);
+                    visited += visit_bucket(segment, (bucket, first_slot), at_most - visited, expiring, visit);
                 }
                 bucket += 1;
             }
@@ -126,7 +125,7 @@ impl<V> Table<V> {
                 return visited;
             }
             bucket = 0;
-            let next = self.stretch(index).end;
+            let next = self.placement_range(index).end;
             (index, wrapped) = match next < PLACEMENTS {
                 true => (self.segment_index(Placement::new(next)), wrapped),
                 false => (0, true),
@@ -135,16 +134,16 @@ impl<V> Table<V> {
     }
 }
 
-/// Visits entries of one bucket, from the slot `turn` on; returns how many.
+/// Visits entries of one bucket, starting at slot `first_slot`; returns their number.
 fn visit_bucket<V>(
     segment: &Segment,
-    (bucket, turn): (usize, usize),
+    (bucket, first_slot): (usize, usize),
     at_most: usize,
     expiring: bool,
     visit: &mut dyn FnMut(EntryRef<'_, V>),
 ) -> usize {
     let mut visited = 0;
-    for slot in (turn..SLOTS).chain(0..turn) {
+    for slot in (first_slot..SLOTS).chain(0..first_slot) {
         let Some(entry) = segment.entry_at(bucket, slot) else {
             continue;
         };
@@ -161,7 +160,7 @@ fn visit_bucket<V>(
     visited
 }
 
-/// Visits the entries of one home whose placement is `from` or greater; returns how many.
+/// Visits the entries of one home whose placement is at least `from`; returns their number.
 fn visit_home<V>(segment: &Segment, home: usize, from: u32, visit: &mut dyn FnMut(EntryRef<'_, V>)) -> usize {
     let mut visited = 0;
     let mut index = home;

@@ -1,18 +1,16 @@
-//! A segment: an open table of buckets over one stretch of placements.
+//! A segment: an open-addressed table of buckets over one range of placements.
 //!
-//! An entry's home is `placement * buckets >> 27`: fastrange instead of a mask. So any number of
-//! buckets will do, and the home never decreases as the placement increases: the array is in hash
-//! order up to overflow. Growing by an eighth is then one pass over two arrays that both stream,
-//! and the load stays high: between 31/32 and about 5/6 as a table grows.
+//! An entry's home is `placement * buckets >> 27`: fastrange instead of a mask. So the number of buckets is arbitrary,
+//! and the home is monotone in the placement: the array is in hash order up to overflow. Growing by an eighth is then
+//! one streaming pass over two arrays, and the load stays high: between 31/32 and about 5/6 as a table grows.
 //!
-//! A full home passes its entries on to the next bucket (wrapping round), and every bucket counts
-//! those that passed it, so a lookup walks on only while the count is not zero and a removal leaves
-//! no tombstone.
+//! A full home passes its entries on to the next bucket (wrapping around), and every bucket counts the entries that
+//! passed it. So a lookup continues only while the count is not zero, and a removal leaves no tombstone.
 //!
-//! The optional second array has one expiry bound per bucket, see `expiry.rs`.
+//! The optional second array has one expiry bound per bucket; see `expiry.rs`.
 //!
-//! Segments neither own entries nor free their arrays when dropped: they are plain values that the
-//! table copies around (rule 4).
+//! Segments neither own entries nor free their arrays when dropped: they are plain values that the table copies (rule
+//! 4).
 
 use std::alloc::Layout;
 use std::ptr;
@@ -23,19 +21,19 @@ use crate::entry::Entry;
 use crate::expiry_unit::NEVER;
 use crate::size_class::size_class;
 
-/// A segment that would need more buckets than this is split in two, if it can.
+/// The number of buckets above which a segment is split in two, if it can be.
 pub(crate) const SPLIT_BUCKETS: usize = 64;
-/// The most buckets of a segment that cannot be split.
+/// The maximum number of buckets of a segment that cannot be split.
 pub(crate) const MAX_BUCKETS: usize = 57_344;
 
-/// Where an entry is stored in a segment.
+/// The position of an entry in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentSlot {
     pub(crate) bucket: usize,
     pub(crate) slot: usize,
 }
 
-/// An open table; see the text above. A copy is an alias: only one of them may be changed.
+/// An open-addressed table; see the module. A copy is an alias: only one of them may be changed.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment {
     buckets: *mut Bucket,
@@ -44,21 +42,21 @@ pub(crate) struct Segment {
     pub(crate) len: u32,
     /// A lower bound of all bounds, in expiry units.
     pub(crate) next_due: u32,
-    /// Kept for the whole table in its root only: how many entries have an expiry.
+    /// The number of entries with an expiry, of the whole table; maintained in its root only.
     pub(crate) with_expiry: u32,
     bucket_count: u16,
-    /// How many leading placement bits all entries share.
+    /// The number of leading placement bits that all entries share.
     pub(crate) depth: u8,
-    /// [`DIRECTORY`] and [`VALUES_DUE`].
-    marks: u8,
+    /// A combination of [`DIRECTORY`] and [`VALUES_DUE`].
+    flags: u8,
 }
 
 /// This is a table's root, and `buckets` is its directory (rule 7).
 const DIRECTORY: u8 = 1;
-/// Kept in a table's root only: bounds may come from values that are due some time.
+/// Bounds may come from values with parts that are due; maintained in a table's root only.
 const VALUES_DUE: u8 = 2;
 
-/// The next larger number of buckets whose bytes fill a size class.
+/// Returns the next larger number of buckets whose bytes fill a size class.
 pub(crate) fn next_bucket_count(buckets: usize) -> usize {
     const BUCKET_BYTES: usize = size_of::<Bucket>();
     if buckets < 8 {
@@ -68,8 +66,8 @@ pub(crate) fn next_bucket_count(buckets: usize) -> usize {
     }
 }
 
-/// The most entries that so many buckets take before they become more.
-pub(crate) fn room(buckets: usize) -> usize {
+/// Returns the maximum number of entries in this many buckets; one more makes the segment grow.
+pub(crate) fn max_entries(buckets: usize) -> usize {
     if buckets <= 1 {
         SLOTS * buckets
     } else {
@@ -77,10 +75,10 @@ pub(crate) fn room(buckets: usize) -> usize {
     }
 }
 
-/// The smallest number of buckets for `len` entries.
+/// Returns the smallest number of buckets for `len` entries.
 fn buckets_for(len: usize) -> usize {
     let mut buckets = usize::from(len > 0);
-    while room(buckets) < len {
+    while max_entries(buckets) < len {
         buckets = next_bucket_count(buckets);
     }
     buckets
@@ -96,44 +94,44 @@ impl Segment {
             with_expiry: 0,
             bucket_count: 0,
             depth,
-            marks: 0,
+            flags: 0,
         }
     }
 
     #[inline]
     pub(crate) fn holds_directory(&self) -> bool {
-        self.marks & DIRECTORY != 0
+        self.flags & DIRECTORY != 0
     }
 
     /// Makes this segment the root of a directory: it has no buckets of its own.
-    pub(crate) fn hold_directory<D>(&mut self, directory: *mut D) {
+    pub(crate) fn set_directory<D>(&mut self, directory: *mut D) {
         debug_assert!(self.buckets.is_null() && self.bounds.is_null());
         self.buckets = directory.cast();
-        self.marks |= DIRECTORY;
+        self.flags |= DIRECTORY;
     }
 
-    /// Gives back what `hold_directory` got.
-    pub(crate) fn give_up_directory<D>(&mut self) -> Option<*mut D> {
+    /// Returns the directory that `set_directory` stored, and forgets it.
+    pub(crate) fn unset_directory<D>(&mut self) -> Option<*mut D> {
         if !self.holds_directory() {
             return None;
         }
         let directory = self.buckets.cast();
         self.buckets = ptr::null_mut();
-        self.marks &= !DIRECTORY;
+        self.flags &= !DIRECTORY;
         Some(directory)
     }
 
-    /// Whether bounds may come from values that are due some time.
+    /// Returns `true` if bounds may come from values with parts that are due.
     #[inline]
     pub(crate) fn has_values_due(&self) -> bool {
-        self.marks & VALUES_DUE != 0
+        self.flags & VALUES_DUE != 0
     }
 
     pub(crate) fn set_values_due(&mut self, due: bool) {
-        self.marks = if due {
-            self.marks | VALUES_DUE
+        self.flags = if due {
+            self.flags | VALUES_DUE
         } else {
-            self.marks & !VALUES_DUE
+            self.flags & !VALUES_DUE
         };
     }
 
@@ -141,7 +139,7 @@ impl Segment {
     /// The segment holds a directory of this type.
     #[inline]
     pub(crate) unsafe fn directory<D>(&self) -> &D {
-        // SAFETY: rule 7, by the caller's promise.
+        // SAFETY: rule 7, guaranteed by the caller.
         unsafe { &*self.buckets.cast::<D>() }
     }
 
@@ -149,7 +147,7 @@ impl Segment {
     /// The segment holds a directory of this type.
     #[inline]
     pub(crate) unsafe fn directory_mut<D>(&mut self) -> &mut D {
-        // SAFETY: rule 7, by the caller's promise.
+        // SAFETY: rule 7, guaranteed by the caller.
         unsafe { &mut *self.buckets.cast::<D>() }
     }
 
@@ -173,7 +171,7 @@ impl Segment {
     #[inline]
     fn bucket_mut(&mut self, index: usize) -> &mut Bucket {
         debug_assert!(index < self.bucket_count());
-        // SAFETY: rule 4: indices are below the count, and `self` is the alias that may change.
+        // SAFETY: rule 4: indices are below the count, and `self` is the alias that may be changed.
         unsafe { &mut *self.buckets.add(index) }
     }
 
@@ -185,7 +183,7 @@ impl Segment {
         unsafe { Entry::from_raw(raw) }
     }
 
-    /// The entry in a slot, if the slot is taken.
+    /// Returns the entry in a slot, if the slot is used.
     #[inline]
     pub(crate) fn entry_at(&self, bucket: usize, slot: usize) -> Option<Entry> {
         let raw = self.bucket(bucket).entry(slot);
@@ -207,7 +205,7 @@ impl Segment {
         }
     }
 
-    /// The first entry whose stored hash bits agree with `placement` and that `accept`s.
+    /// Returns the position of the first entry whose stored hash bits match `placement` and that `accept` accepts.
     #[inline]
     pub(crate) fn find(&self, placement: Placement, mut accept: impl FnMut(Entry) -> bool) -> Option<SegmentSlot> {
         if self.bucket_count == 0 {
@@ -230,13 +228,13 @@ impl Segment {
         None
     }
 
-    /// Whether one more entry fits without more buckets.
+    /// Returns `true` if one more entry fits without more buckets.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        (self.len as usize) < room(self.bucket_count())
+        (self.len as usize) < max_entries(self.bucket_count())
     }
 
-    /// Stores an entry; there is room.
+    /// Stores an entry, for which there is room.
     pub(crate) fn place(&mut self, placement: Placement, entry: *mut u8) -> SegmentSlot {
         assert!(
             (self.len as usize) < SLOTS * self.bucket_count(),
@@ -255,7 +253,7 @@ impl Segment {
         }
     }
 
-    /// Puts another entry with the same key hash in place of the one at `spot`.
+    /// Replaces the entry at `spot` by another one with the same key hash.
     #[inline]
     pub(crate) fn replace(&mut self, spot: SegmentSlot, entry: Entry) {
         let bucket = self.bucket_mut(spot.bucket);
@@ -263,7 +261,7 @@ impl Segment {
         bucket.set(spot.slot, entry.into_raw(), placement);
     }
 
-    /// Takes an entry out; it belongs to the caller now.
+    /// Removes an entry, which the caller owns from then on.
     pub(crate) fn remove(&mut self, spot: SegmentSlot) -> Entry {
         let entry = self.entry(spot);
         let mut index = self.home(self.bucket(spot.bucket).placement(spot.slot));
@@ -276,8 +274,8 @@ impl Segment {
         entry
     }
 
-    /// An empty segment with room for `len` entries.
-    fn with_room(depth: u8, len: usize) -> Self {
+    /// Returns an empty segment with room for `len` entries.
+    fn with_capacity(depth: u8, len: usize) -> Self {
         let mut segment = Self::new(depth);
         segment.allocate(buckets_for(len));
         segment
@@ -312,28 +310,28 @@ impl Segment {
         }
     }
 
-    /// Moves everything into `buckets` buckets; the old arrays come back.
+    /// Moves all entries into `buckets` buckets and returns the old arrays.
     fn resize(&mut self, buckets: usize) -> OldArrays {
         let mut new = Self::new(self.depth);
         new.with_expiry = self.with_expiry;
-        new.marks = self.marks;
+        new.flags = self.flags;
         new.allocate(buckets);
         new.absorb(self, |_| true);
         OldArrays(std::mem::replace(self, new))
     }
 
-    /// Moves everything into the next larger number of buckets, if there is one.
+    /// Moves all entries into the next larger number of buckets, if there is one.
     pub(crate) fn grow(&mut self) {
         drop(self.resize(next_bucket_count(self.bucket_count())));
     }
 
-    /// Moves everything into new arrays of the same size.
+    /// Moves all entries into new arrays of the same size.
     pub(crate) fn relocate(&mut self) -> OldArrays {
         self.resize(self.bucket_count())
     }
 
-    /// Moves everything into fewer buckets if far too many are free. An eighth of room stays, so a
-    /// table that goes up and down by a few does not move each time.
+    /// Moves all entries into fewer buckets if far too many are free. An eighth of the room stays free, so that a table
+    /// that varies by a few keys does not move each time.
     pub(crate) fn shrink(&mut self) -> bool {
         let len = self.len as usize;
         if len * 8 >= SLOTS * self.bucket_count() * 5 {
@@ -347,7 +345,7 @@ impl Segment {
         fewer
     }
 
-    /// Divides the entries by the first placement bit that they do not share; the lower half first.
+    /// Divides the entries by the first placement bit that they do not share; the lower half comes first.
     pub(crate) fn split(mut self) -> [Self; 2] {
         let mut upper = 0;
         for index in 0..self.bucket_count() {
@@ -360,7 +358,7 @@ impl Segment {
         let lower = self.len as usize - upper;
         let depth = self.depth + 1;
         let halves = [(lower, false), (upper, true)].map(|(len, side)| {
-            let mut half = Self::with_room(depth, len);
+            let mut half = Self::with_capacity(depth, len);
             half.absorb(&self, |placement| placement.is_upper_half(self.depth) == side);
             half
         });
@@ -368,10 +366,10 @@ impl Segment {
         halves
     }
 
-    /// Makes one segment of the two halves of a stretch.
+    /// Merges the two halves of a range into one segment.
     pub(crate) fn merge(mut lower: Self, mut upper: Self) -> Self {
         let len = (lower.len + upper.len) as usize;
-        let mut whole = Self::with_room(lower.depth - 1, if len == 0 { 0 } else { len + len / 8 });
+        let mut whole = Self::with_capacity(lower.depth - 1, if len == 0 { 0 } else { len + len / 8 });
         whole.absorb(&lower, |_| true);
         whole.absorb(&upper, |_| true);
         lower.free_arrays();
@@ -379,18 +377,18 @@ impl Segment {
         whole
     }
 
-    /// Whether more buckets can be had at all without a split.
+    /// Returns `true` if the segment can have more buckets without a split.
     pub(crate) fn can_grow(&self) -> bool {
         next_bucket_count(self.bucket_count()) <= MAX_BUCKETS
     }
 
-    /// The expiry bound of a bucket, [`NEVER`] without one.
+    /// Returns the expiry bound of a bucket, or [`NEVER`] without one.
     #[inline]
     pub(crate) fn bound(&self, bucket: usize) -> u32 {
         self.bounds().get(bucket).copied().unwrap_or(NEVER)
     }
 
-    /// The expiry bounds of all buckets, or nothing if no entry ever had an expiry.
+    /// Returns the expiry bounds of all buckets; empty if no entry ever had an expiry.
     #[inline]
     pub(crate) fn bounds(&self) -> &[u32] {
         if self.bounds.is_null() {
@@ -405,11 +403,11 @@ impl Segment {
         if self.bounds.is_null() {
             return &mut [];
         }
-        // SAFETY: rule 4: there is one bound per bucket, and `self` is the alias that may change.
+        // SAFETY: rule 4: there is one bound per bucket, and `self` is the alias that may be changed.
         unsafe { std::slice::from_raw_parts_mut(self.bounds, self.bucket_count()) }
     }
 
-    /// Notes that an entry of `bucket` expires at `due` or later.
+    /// Records that an entry of `bucket` expires at `due` or later.
     pub(crate) fn lower_bound(&mut self, bucket: usize, due: u32) {
         if self.bounds.is_null() {
             self.allocate_bounds();
@@ -430,7 +428,7 @@ impl Segment {
         }
     }
 
-    /// Forgets all expiry bounds: no entry has an expiry.
+    /// Drops all expiry bounds, because no entry has an expiry.
     pub(crate) fn free_bounds(&mut self) {
         if !self.bounds.is_null() {
             // SAFETY: rule 4: allocated with this layout, and not used again.
@@ -451,12 +449,12 @@ impl Segment {
         }
     }
 
-    /// Frees every entry, with its value, and the arrays.
+    /// Frees every entry with its value, and the arrays.
     pub(crate) fn free_all<V>(&mut self) {
         for index in 0..self.bucket_count() {
             for slot in 0..SLOTS {
                 if let Some(entry) = self.entry_at(index, slot) {
-                    // SAFETY: rule 1: the table owns its entries, and the arrays go next.
+                    // SAFETY: rule 1: the table owns its entries, and the arrays are freed next.
                     unsafe { entry.free::<V>() };
                 }
             }
@@ -465,7 +463,7 @@ impl Segment {
         self.len = 0;
     }
 
-    /// The bytes of the arrays.
+    /// Returns the size of the arrays in bytes.
     pub(crate) fn array_bytes(&self) -> usize {
         let bounds = if self.bounds.is_null() {
             0
@@ -475,10 +473,10 @@ impl Segment {
         self.bucket_count() * size_of::<Bucket>() + bounds
     }
 
-    /// The smallest placement whose home is `home` or greater, counted from the segment's start.
+    /// Returns the smallest placement whose home is at least `home`, counted from the segment's start.
     pub(crate) fn first_placement_of(&self, home: usize) -> u32 {
-        let stretch = (self.bucket_count() as u64) << self.depth;
-        (((home as u64) << PLACEMENT_BITS).div_ceil(stretch)) as u32
+        let placement_range = (self.bucket_count() as u64) << self.depth;
+        (((home as u64) << PLACEMENT_BITS).div_ceil(placement_range)) as u32
     }
 }
 
@@ -486,7 +484,7 @@ impl Segment {
 #[must_use = "drop the arrays of many tables together"]
 pub struct OldArrays(Segment);
 
-// SAFETY: rule 4: this is the only copy that frees these arrays, and nobody reads them.
+// SAFETY: rule 4: this is the only copy that frees these arrays, and no other copy reads them.
 unsafe impl Send for OldArrays {}
 
 impl std::fmt::Debug for OldArrays {

@@ -1,12 +1,12 @@
-//! The shape of an entry: which parts it has, where they lie, and what size class it takes.
+//! The shape of an entry: its parts, their offsets, and its size class.
 //!
-//! The picture is in `entry.rs`. A shape is computed for a new value, or read from an entry's header;
-//! both must give the same offsets, so they are here and nowhere else.
+//! The drawing is in `entry.rs`. A shape is computed for a new value, or read from an entry's header; both must give
+//! the same offsets, so this module is the only place that computes them.
 
 use crate::size_class::{entry_class, size_class};
 use crate::value::NewValue;
 
-/// Longer strings become blobs.
+/// The maximum length of an exact string; longer strings become blobs.
 pub(crate) const EXACT_MAX_BYTES: usize = 16 << 10;
 /// The alignment of every entry; its bucket does not store these address bits.
 pub(crate) const ALIGNMENT: usize = 8;
@@ -21,8 +21,8 @@ pub(crate) const EXPIRES_WIDE: u32 = 1 << 30;
 pub(crate) const PACKED: u32 = 1 << 31;
 pub(crate) const WIDE_EXPIRY_MS: u64 = 1 << 48;
 
-/// The most bytes that a packed collection can have without taking more memory than one of `len` bytes takes, under a
-/// key of `key_len` bytes: room that costs nothing. Never more than [`PACKED_MAX_BYTES`](crate::PACKED_MAX_BYTES).
+/// Returns the maximum size of a packed collection that takes no more memory than one of `len` bytes, under a key of
+/// `key_len` bytes. At most [`PACKED_MAX_BYTES`](crate::PACKED_MAX_BYTES).
 #[must_use]
 pub fn packed_room(len: usize, key_len: usize, expire_at_ms: Option<u64>) -> usize {
     let shape = |len| Shape::of_bytes(len, key_len, expire_at_ms);
@@ -38,7 +38,7 @@ pub fn packed_room(len: usize, key_len: usize, expire_at_ms: Option<u64>) -> usi
         Kind::Exact => size_class(len),
         _ => len + shape(len).class() - shape(len).bytes(),
     };
-    // A length field may widen on the way, which costs the room one byte.
+    // A length field may become wider in between, which costs one byte of the room.
     [most, most.saturating_sub(1)]
         .into_iter()
         .map(|room| room.min(EXACT_MAX_BYTES))
@@ -46,7 +46,7 @@ pub fn packed_room(len: usize, key_len: usize, expire_at_ms: Option<u64>) -> usi
         .unwrap_or(len)
 }
 
-/// How a value is stored.
+/// The way in which a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Int1,
@@ -72,7 +72,7 @@ pub(crate) const KINDS: [Kind; 9] = [
     Kind::Object,
 ];
 
-/// The form of an entry: all that decides where its parts lie and how large it is.
+/// The properties of an entry that determine the offsets of its parts and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) kind: Kind,
@@ -83,7 +83,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The form in which a new value is stored.
+    /// Returns the shape in which a new value is stored.
     pub(crate) fn of_value<V>(value: &NewValue<'_, V>, key_len: usize, expire_at_ms: Option<u64>) -> Self {
         match value {
             NewValue::Bytes(bytes) => Self::of_bytes(bytes.len(), key_len, expire_at_ms),
@@ -158,7 +158,7 @@ impl Shape {
         shape
     }
 
-    /// The same value with another expiry.
+    /// Returns the shape of the same value with another expiry.
     pub(crate) fn with_expiry(self, expire_at_ms: Option<u64>) -> Self {
         Self {
             inline_len: self.inline_len,
@@ -167,12 +167,12 @@ impl Shape {
         }
     }
 
-    /// The same value under a key of another length.
+    /// Returns the shape of the same value under a key of another length.
     pub(crate) fn with_key_len(self, key_len: usize) -> Self {
         Self { key_len, ..self }
     }
 
-    /// The same kind of inline string with another length, if its length field can hold that.
+    /// Returns the shape of the same kind of inline string with another length, if its length field can hold that.
     pub(crate) fn with_inline_len(self, inline_len: usize) -> Option<Self> {
         let longest = match self.kind {
             Kind::Inline1 => usize::from(u8::MAX),
@@ -214,7 +214,7 @@ impl Shape {
         self.value_at() + self.value_bytes()
     }
 
-    /// The size of the entry's allocation.
+    /// Returns the size class of the entry's allocation.
     pub(crate) fn class(self) -> usize {
         entry_class(self.bytes())
     }

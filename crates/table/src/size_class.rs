@@ -1,15 +1,15 @@
-//! Size classes: what a request for so many bytes really takes.
+//! Size classes: the memory that an allocation really takes.
 //!
-//! jemalloc serves 8 bytes, then multiples of 16 up to 128, then four classes per doubling. Every
-//! allocation of this crate asks for a whole class, so that what a header says about an entry also
-//! says how much room it has, and so that two requests of one class are interchangeable.
+//! jemalloc serves 8 bytes, then multiples of 16 up to 128, then four classes per doubling. Every allocation of this
+//! crate requests a whole class. So the header of an entry also determines how much room the entry has, and two
+//! allocations of one class are interchangeable.
 //!
-//! Entries have more classes: all multiples of 8 from 16 to 256. Those that jemalloc lacks are cells (`cells.rs`).
+//! Entries have more classes: all multiples of 8 from 16 to 256. Those that jemalloc lacks are cells (`cells/`).
 
-/// The largest class that may be one of cells.
+/// The largest class that may be a class of cells.
 pub(crate) const MAX_CELL_BYTES: usize = 256;
 
-/// The number of bytes an allocation of `bytes` bytes takes.
+/// Returns the number of bytes that an allocation of `bytes` bytes takes.
 #[inline]
 #[must_use]
 pub const fn size_class(bytes: usize) -> usize {
@@ -24,7 +24,7 @@ pub const fn size_class(bytes: usize) -> usize {
     }
 }
 
-/// The number of bytes an entry of `bytes` bytes takes.
+/// Returns the number of bytes that an entry of `bytes` bytes takes.
 #[inline]
 pub(crate) const fn entry_class(bytes: usize) -> usize {
     match bytes {

@@ -2,14 +2,14 @@
 
 use crate::expiry_unit::NEVER;
 
-/// How far a sweep over a directory has come.
+/// The position of a sweep over a directory.
 #[derive(Clone, Copy)]
 pub(crate) struct Sweep {
-    /// The first placement that is still to be looked at.
+    /// The first placement that has not been examined yet.
     pub(crate) reached: u32,
-    /// A lower bound of the segments behind.
+    /// A lower bound of the bounds of the examined segments.
     pub(crate) earliest: u32,
-    /// The time for which the sweep began.
+    /// The time for which the sweep was started.
     pub(crate) began_ms: u64,
 }
 

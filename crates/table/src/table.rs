@@ -1,7 +1,7 @@
 //! The table: one segment in place, or a directory of segments once it is large.
 //!
 //! ```text
-//!   small (the rule)             large (a hash tag with very many keys)
+//!   small (the usual case)       large (a hash tag with very many keys)
 //!
 //!   root ----> buckets           root: totals only
 //!                                directory: [ s0 | s0 | s1 | s2 ]     by the first bits of the
@@ -9,54 +9,52 @@
 //!                                           buckets  buckets buckets  smaller depth is repeated
 //! ```
 //!
-//! The directory holds the segments themselves, so a lookup in a large table costs one more cold
-//! line, not two. Of a segment's repetitions only the first, at its *index*, is kept up to date; the
-//! others agree with it in what lookups need: buckets, their count, and the depth.
+//! The directory holds the segments themselves, so a lookup in a large table costs one more cache miss, not two. A
+//! segment of a smaller depth is repeated. Only its first copy, at its *index*, is kept up to date; the others agree
+//! with it in what lookups need: buckets, their count, and the depth.
 //!
-//! A segment that outgrows 64 buckets is split, two halves that have become small are merged, and
-//! the directory doubles and halves as depths require. Each such step moves at most a few hundred
-//! words, apart from doubling and halving, which copies the directory. A segment grows past 64
-//! buckets only if splitting would need a directory far larger than the table: with a keyed hash
-//! that does not happen, but it must not fail.
+//! A segment that outgrows 64 buckets is split, two halves that have become small are merged, and the directory doubles
+//! and halves as depths require (extendible hashing). Each such step moves at most a few hundred words, except doubling
+//! and halving, which copies the directory. A segment grows past 64 buckets only if splitting would need a directory
+//! far larger than the table. With a keyed hash that does not happen, but it must not fail.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::bucket::{PLACEMENT_BITS, PLACEMENTS, Placement, SLOTS};
+use crate::bytes_equal::bytes_equal;
 use crate::entry::{Entry, EntryRef};
 use crate::entry_mut::EntryMut;
 use crate::garbage::{Garbage, Removed};
-use crate::same_bytes::same_bytes;
 use crate::segment::{OldArrays, SPLIT_BUCKETS, Segment, SegmentSlot, next_bucket_count};
 use crate::size_class::size_class;
 use crate::sweep::Sweep;
 use crate::value::NewValue;
 
-/// Two halves are merged when they hold this many entries together, or fewer: little more than half
-/// of what makes a segment split.
+/// The number of entries at or below which two halves together are merged: little more than half of what makes a
+/// segment split.
 const MERGE_ENTRIES: u32 = 256;
-/// One step of `relocate` moves this many segments at most.
+/// The maximum number of segments that one step of `relocate` moves.
 const SEGMENTS_TO_RELOCATE: usize = 16;
-/// The directory may become this deep anyway, and further while there are this many entries for
-/// each of its places.
+/// The depth that the directory may reach in any case; it may be deeper while there are this many entries for each of
+/// its places.
 const FREE_DEPTH: u8 = 4;
 const ENTRIES_PER_PLACE: u64 = 16;
-/// Six placement bits stay to find the bucket in a segment.
+/// Six placement bits are left to find the bucket in a segment.
 const MAX_DEPTH: u8 = (PLACEMENT_BITS - 6) as u8;
 
 /// The keys of one slot in one database. Shared holders only read, and set clocks.
 pub struct Table<V> {
-    /// The only segment; if there is a directory, its totals, and in place of the buckets the
-    /// directory (rule 7). So a table is half a cache line, and a slot's word, hint and table fit
-    /// one together.
+    /// The only segment; if there is a directory, the totals, with the directory in place of the buckets (rule 7). So a
+    /// table is half a cache line, and a slot's word, hint and table fit in one.
     pub(crate) root: Segment,
     values: PhantomData<Box<V>>,
 }
 
 const _: () = assert!(size_of::<Table<u64>>() == 32);
 
-// SAFETY: rules 1, 4 and 8: the table owns its arrays and entries, so its values decide; handles of them may be with
-// other threads.
+// SAFETY: rules 1, 4 and 8: the table owns its arrays and entries, so its values decide; other threads may hold handles
+// of them.
 unsafe impl<V: Send + Sync> Send for Table<V> {}
 // SAFETY: rule 3: through a shared reference only atomics change, and values are only shared.
 unsafe impl<V: Send + Sync> Sync for Table<V> {}
@@ -64,8 +62,8 @@ unsafe impl<V: Send + Sync> Sync for Table<V> {}
 pub(crate) struct Directory {
     pub(crate) segments: Vec<Segment>,
     pub(crate) depth: u8,
-    /// How many segments have the directory's depth.
-    deepest: u32,
+    /// The number of segments that have the directory's depth.
+    segments_at_full_depth: u32,
     pub(crate) sweep: Sweep,
 }
 
@@ -76,7 +74,7 @@ impl<V> Default for Table<V> {
 }
 
 impl<V> Table<V> {
-    /// An empty table, which owns no memory yet.
+    /// Returns an empty table, which owns no memory yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -85,39 +83,39 @@ impl<V> Table<V> {
         }
     }
 
-    /// The number of keys.
+    /// Returns the number of keys.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.root.len as usize
     }
 
-    /// Whether there are no keys.
+    /// Returns `true` if there are no keys.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.root.len == 0
     }
 
-    /// The number of keys that have an expiry.
+    /// Returns the number of keys that have an expiry.
     #[inline]
     #[must_use]
     pub fn with_expiry(&self) -> usize {
         self.root.with_expiry as usize
     }
 
-    /// Looks `key` up; `hash` is its keyed hash, of which the bits 23..50 are used.
+    /// Looks up `key`; `hash` is its keyed hash, of which the bits 23..50 are used.
     #[inline]
     #[must_use]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<EntryRef<'_, V>> {
         let placement = Placement::of_hash(hash);
         let segment = self.segment_of(placement);
-        let spot = segment.find(placement, |entry| same_bytes(entry.key(), key))?;
+        let spot = segment.find(placement, |entry| bytes_equal(entry.key(), key))?;
         // SAFETY: rule 1: the table is borrowed as long as the entry.
         Some(unsafe { EntryRef::new(segment.entry(spot)) })
     }
 
-    /// Looks `key` up for changing it.
+    /// Looks up `key` for changing.
     #[inline]
     #[must_use]
     pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<EntryMut<'_, V>> {
@@ -125,8 +123,8 @@ impl<V> Table<V> {
         Some(EntryMut::new(self, index, spot))
     }
 
-    /// Stores a key with its value. If the key exists, value, expiry and clock are replaced, and
-    /// what that frees comes back.
+    /// Stores a key with its value. If the key exists, its value, expiry and clock are replaced, and the memory that
+    /// this frees is returned.
     pub fn insert(
         &mut self,
         hash: u64,
@@ -139,38 +137,38 @@ impl<V> Table<V> {
             return found.replace(value, expire_at_ms, clock);
         }
         let entry = Entry::create(key, value, expire_at_ms, clock);
-        self.put_in(hash, entry);
+        self.insert_entry(hash, entry);
         Garbage::default()
     }
 
-    /// Takes a key out, with its value.
+    /// Removes a key with its value.
     pub fn remove(&mut self, hash: u64, key: &[u8]) -> Option<Removed<V>> {
         let (index, spot) = self.locate(hash, key)?;
         Some(self.remove_at(index, spot))
     }
 
-    /// Stores what was removed under another (or the same) key, with its value, expiry and clock;
-    /// external values are not copied. If the key exists, it is replaced, and comes back.
+    /// Stores a removed entry under another (or the same) key, with its value, expiry and clock; external values are
+    /// not copied. If the key exists, it is replaced and returned.
     pub fn insert_removed(&mut self, hash: u64, key: &[u8], removed: Removed<V>) -> Garbage<V> {
         let mut entry = removed.into_entry();
         if !entry.overwrite_key(key) {
             let (rebuilt, class) = entry.rebuild(key, entry.expire_at_ms());
-            // SAFETY: rules 1 and 2: the entry was owned, and its value moved.
-            unsafe { drop(Garbage::<V>::shell(entry, class)) };
+            // SAFETY: rules 1 and 2: the entry was owned, and its value was moved.
+            unsafe { drop(Garbage::<V>::empty_allocation(entry, class)) };
             entry = rebuilt;
         }
         let replaced = self.remove(hash, key);
-        self.put_in(hash, entry);
+        self.insert_entry(hash, entry);
         replaced.map_or_else(Garbage::default, Garbage::from)
     }
 
-    /// Everything, leaving an empty table. Dropping the result frees it, wherever that happens.
+    /// Moves all keys into a new table and leaves this one empty. Dropping the result frees them, on any thread.
     #[must_use]
     pub fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 
-    /// The bytes of the table's arrays, without the entries.
+    /// Returns the size of the table's arrays in bytes, without the entries.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let segments: usize = self.segments().map(Segment::array_bytes).sum();
@@ -180,14 +178,12 @@ impl<V> Table<V> {
         segments + directory
     }
 
-    /// Moves the arrays of some segments to freshly allocated memory, starting at cursor `from` (0
-    /// at first), and returns the cursor for the next call, `None` at the end. The old arrays go to
-    /// `old`.
+    /// Moves the arrays of some segments to newly allocated memory, starting at cursor `from` (0 at first). Returns the
+    /// cursor for the next call, or `None` at the end. The old arrays are appended to `old`.
     ///
-    /// As tables grow from one size class to the next, they leave holes in the allocator's slabs.
-    /// Moving the tables of all slots now and then lets it fill some slabs and give the others back,
-    /// if the old arrays of a few hundred tables are dropped together: freed one by one, each would
-    /// be the allocator's next answer.
+    /// As tables grow from one size class to the next, they leave holes in the allocator's slabs. Moving the tables of
+    /// all slots occasionally lets the allocator fill some slabs and return the others, if the old arrays of a few
+    /// hundred tables are dropped together: freed one by one, each would be reused for the next allocation.
     pub fn relocate(&mut self, from: u32, old: &mut Vec<OldArrays>) -> Option<u32> {
         let mut cursor = from;
         for _ in 0..SEGMENTS_TO_RELOCATE {
@@ -196,17 +192,17 @@ impl<V> Table<V> {
             }
             let index = self.segment_index(Placement::new(cursor));
             old.push(self.segment_mut(index).relocate());
-            self.repeat(index);
-            cursor = self.stretch(index).end;
+            self.update_copies(index);
+            cursor = self.placement_range(index).end;
         }
         (cursor < PLACEMENTS).then_some(cursor)
     }
 
     /// Stores an entry whose key is absent.
-    fn put_in(&mut self, hash: u64, entry: Entry) {
+    fn insert_entry(&mut self, hash: u64, entry: Entry) {
         let placement = Placement::of_hash(hash);
         let expire_at_ms = entry.expire_at_ms();
-        let index = self.make_room(placement);
+        let index = self.ensure_room(placement);
         let spot = self.segment_mut(index).place(placement, entry.into_raw());
         if self.has_directory() {
             self.root.len += 1;
@@ -216,13 +212,13 @@ impl<V> Table<V> {
     }
 
     pub(crate) fn remove_at(&mut self, index: usize, spot: SegmentSlot) -> Removed<V> {
-        let removed = self.take_out(index, spot);
+        let removed = self.remove_without_shrinking(index, spot);
         self.shrink(index);
         removed
     }
 
     /// Removes an entry without shrinking the table.
-    pub(crate) fn take_out(&mut self, index: usize, spot: SegmentSlot) -> Removed<V> {
+    pub(crate) fn remove_without_shrinking(&mut self, index: usize, spot: SegmentSlot) -> Removed<V> {
         let entry = self.segment_mut(index).remove(spot);
         if self.has_directory() {
             self.root.len -= 1;
@@ -230,11 +226,11 @@ impl<V> Table<V> {
         if entry.expire_at_ms().is_some() {
             self.forget_expiry();
         }
-        // SAFETY: rule 1: the segment gave the entry up.
+        // SAFETY: rule 1: the segment has given up the entry.
         unsafe { Removed::new(entry) }
     }
 
-    /// Notes that one entry less has an expiry.
+    /// Records that one entry fewer has an expiry.
     pub(crate) fn forget_expiry(&mut self) {
         self.root.with_expiry -= 1;
         if self.root.with_expiry == 0 && !self.root.has_values_due() && !self.has_directory() {
@@ -246,11 +242,11 @@ impl<V> Table<V> {
     fn locate(&self, hash: u64, key: &[u8]) -> Option<(usize, SegmentSlot)> {
         let placement = Placement::of_hash(hash);
         let segment = self.segment_of(placement);
-        let spot = segment.find(placement, |entry| same_bytes(entry.key(), key))?;
+        let spot = segment.find(placement, |entry| bytes_equal(entry.key(), key))?;
         Some((self.segment_index(placement), spot))
     }
 
-    /// The segment of a placement, perhaps one of its repetitions: for lookups only.
+    /// Returns the segment of a placement, perhaps one of its copies: for lookups only.
     #[inline]
     pub(crate) fn segment_of(&self, placement: Placement) -> &Segment {
         match self.directory() {
@@ -259,7 +255,7 @@ impl<V> Table<V> {
         }
     }
 
-    /// The index of a placement's segment: its first place in the directory.
+    /// Returns the index of a placement's segment: its first place in the directory.
     #[inline]
     pub(crate) fn segment_index(&self, placement: Placement) -> usize {
         match self.directory() {
@@ -289,8 +285,8 @@ impl<V> Table<V> {
         &mut self.root
     }
 
-    /// The placements of a segment.
-    pub(crate) fn stretch(&self, index: usize) -> Range<u32> {
+    /// Returns the range of placements of a segment.
+    pub(crate) fn placement_range(&self, index: usize) -> Range<u32> {
         match self.directory() {
             None => 0..PLACEMENTS,
             Some(directory) => {
@@ -301,7 +297,7 @@ impl<V> Table<V> {
         }
     }
 
-    /// All segments, each once, in hash order.
+    /// Iterates over all segments, each once, in hash order.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
         let mut index = 0;
         std::iter::from_fn(move || match self.directory() {
@@ -314,8 +310,8 @@ impl<V> Table<V> {
         })
     }
 
-    /// Makes sure that an entry can be placed, and returns its segment's index.
-    fn make_room(&mut self, placement: Placement) -> usize {
+    /// Ensures that an entry can be placed, and returns its segment's index.
+    fn ensure_room(&mut self, placement: Placement) -> usize {
         loop {
             let index = self.segment_index(placement);
             let segment = self.segment(index);
@@ -325,7 +321,7 @@ impl<V> Table<V> {
             if next_bucket_count(segment.bucket_count()) <= SPLIT_BUCKETS || !self.may_split(index) {
                 assert!(segment.can_grow(), "27 bits of all keys' hashes agree");
                 self.segment_mut(index).grow();
-                self.repeat(index);
+                self.update_copies(index);
                 return index;
             }
             self.split(index);
@@ -342,7 +338,7 @@ impl<V> Table<V> {
     }
 
     fn split(&mut self, index: usize) {
-        self.make_directory();
+        self.create_directory();
         let Some(directory) = self.directory_mut() else {
             return;
         };
@@ -354,13 +350,13 @@ impl<V> Table<V> {
         let [lower, upper] = directory.segments[index].split();
         let middle = index + (1 << (directory.depth - lower.depth));
         if lower.depth == directory.depth {
-            directory.deepest += 2;
+            directory.segments_at_full_depth += 2;
         }
         directory.put(index, lower);
         directory.put(middle, upper);
     }
 
-    /// Gives memory back after a removal: fewer buckets, merged segments, a smaller directory.
+    /// Frees memory after a removal: fewer buckets, merged segments, a smaller directory.
     pub(crate) fn shrink(&mut self, index: usize) {
         if !self.segment_mut(index).shrink() {
             return;
@@ -368,8 +364,8 @@ impl<V> Table<V> {
         let Some(directory) = self.directory_mut() else {
             return;
         };
-        directory.repeat(index);
-        directory.merge_around(index);
+        directory.update_copies(index);
+        directory.merge_with_sibling(index);
         if directory.depth == 0
             && let Some(directory) = self.take_directory()
         {
@@ -385,8 +381,8 @@ impl<V> Table<V> {
         }
     }
 
-    /// Puts the only segment into a directory, if there is none yet.
-    fn make_directory(&mut self) {
+    /// Moves the only segment into a directory, if there is none yet.
+    fn create_directory(&mut self) {
         if self.has_directory() {
             return;
         }
@@ -399,21 +395,21 @@ impl<V> Table<V> {
         *totals = Segment::new(0);
         (totals.len, totals.next_due, totals.with_expiry) = (len, next_due, with_expiry);
         totals.set_values_due(values_due);
-        totals.hold_directory(Box::into_raw(Box::new(Directory {
+        totals.set_directory(Box::into_raw(Box::new(Directory {
             segments: vec![only],
             depth: 0,
-            deepest: 1,
+            segments_at_full_depth: 1,
             sweep: Sweep::new(),
         })));
     }
 
-    /// Whether the keys lie in a directory of segments.
+    /// Returns `true` if the keys are in a directory of segments.
     #[inline]
     pub(crate) fn has_directory(&self) -> bool {
         self.root.holds_directory()
     }
 
-    /// The directory, if there is one.
+    /// Returns the directory, if there is one.
     #[inline]
     pub(crate) fn directory(&self) -> Option<&Directory> {
         // SAFETY: rule 7.
@@ -421,7 +417,7 @@ impl<V> Table<V> {
             .then(|| unsafe { self.root.directory::<Directory>() })
     }
 
-    /// The directory, to change.
+    /// Returns the directory for changing, if there is one.
     #[inline]
     pub(crate) fn directory_mut(&mut self) -> Option<&mut Directory> {
         // SAFETY: rule 7.
@@ -429,29 +425,29 @@ impl<V> Table<V> {
             .then(|| unsafe { self.root.directory_mut::<Directory>() })
     }
 
-    /// Takes the directory out; the caller sets the root anew.
+    /// Takes the directory out; the caller sets a new root.
     fn take_directory(&mut self) -> Option<Box<Directory>> {
-        let raw = self.root.give_up_directory()?;
-        // SAFETY: rule 7: it came from a box, and the root has forgotten it.
+        let raw = self.root.unset_directory()?;
+        // SAFETY: rule 7: it came from a box, and the root no longer refers to it.
         Some(unsafe { Box::from_raw(raw) })
     }
 
-    fn repeat(&mut self, index: usize) {
+    fn update_copies(&mut self, index: usize) {
         if let Some(directory) = self.directory_mut() {
-            directory.repeat(index);
+            directory.update_copies(index);
         }
     }
 }
 
 impl Directory {
-    /// Puts a segment into all its places.
+    /// Stores a segment in all its places.
     fn put(&mut self, index: usize, segment: Segment) {
         let repetitions = 1 << (self.depth - segment.depth);
         self.segments[index..index + repetitions].fill(segment);
     }
 
     /// Copies a segment from its index to its other places.
-    fn repeat(&mut self, index: usize) {
+    fn update_copies(&mut self, index: usize) {
         self.put(index, self.segments[index]);
     }
 
@@ -460,11 +456,11 @@ impl Directory {
         segments.extend(self.segments.iter().flat_map(|&segment| [segment, segment]));
         self.segments = segments;
         self.depth += 1;
-        self.deepest = 0;
+        self.segments_at_full_depth = 0;
     }
 
-    /// Merges the segment at `index` with its other half, and so on, while both are small.
-    fn merge_around(&mut self, index: usize) {
+    /// Merges the segment at `index` with its other half, and the result with its own, as long as both are small.
+    fn merge_with_sibling(&mut self, index: usize) {
         let mut index = index;
         loop {
             let segment = self.segments[index];
@@ -484,21 +480,21 @@ impl Directory {
             index = index.min(other_at);
             self.put(index, Segment::merge(lower, upper));
             if segment.depth == self.depth {
-                self.deepest -= 2;
+                self.segments_at_full_depth -= 2;
                 index = self.halve(index);
             }
         }
     }
 
-    /// Makes the directory as small as its deepest segment allows; returns where `index` went.
+    /// Shrinks the directory to the depth of its deepest segment; returns the new position of `index`.
     fn halve(&mut self, index: usize) -> usize {
         let mut index = index;
-        while self.deepest == 0 {
+        while self.segments_at_full_depth == 0 {
             self.segments = self.segments.iter().copied().step_by(2).collect();
             self.depth -= 1;
             index /= 2;
-            let deepest = self.segments.iter().filter(|segment| segment.depth == self.depth);
-            self.deepest = deepest.count() as u32;
+            let segments_at_full_depth = self.segments.iter().filter(|segment| segment.depth == self.depth);
+            self.segments_at_full_depth = segments_at_full_depth.count() as u32;
         }
         index
     }
@@ -531,7 +527,7 @@ impl<V> std::fmt::Debug for Table<V> {
 }
 
 impl<V> Table<V> {
-    /// The share of slots that are taken.
+    /// Returns the fraction of slots that are used.
     #[must_use]
     pub fn load(&self) -> f64 {
         let buckets: usize = self.segments().map(Segment::bucket_count).sum();

@@ -1,4 +1,4 @@
-//! Random operations on a table, compared with a standard map, and every byte accounted for.
+//! Random operations on a table, compared with a standard map; every allocated byte is accounted for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,11 +6,11 @@ use std::collections::HashMap;
 
 use weft_table::{Blob, Garbage, NewValue, OwnedValue, PACKED_MAX_BYTES, Removed, Shared, Table, ValueDue, ValueRef};
 
-/// Checks that whatever is freed is freed with the layout it was allocated with.
+/// Checks that all memory is freed with the layout with which it was allocated.
 struct Exact;
 
 thread_local! {
-    /// Bytes that this thread has allocated and not freed; each test runs in a thread of its own.
+    /// The bytes that this thread has allocated and not freed; each test runs in its own thread.
     static LIVE_BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
@@ -61,15 +61,15 @@ unsafe impl GlobalAlloc for Exact {
 #[global_allocator]
 static ALLOCATOR: Exact = Exact;
 
-/// Runs `test` and checks that it freed everything.
-fn without_a_leak(test: impl Fn()) {
+/// Runs `test` and checks that it freed all its memory.
+fn assert_no_leak(test: impl Fn()) {
     use_every_class();
     let before = (LIVE_BYTES.get(), cell_bytes());
     test();
     assert_eq!((LIVE_BYTES.get(), cell_bytes()), before, "bytes leaked");
 }
 
-/// Entries that are cells do not come from the global allocator, but have a count of their own.
+/// Entries that are cells do not come from the global allocator and are counted separately.
 fn cell_bytes() -> i64 {
     #[cfg(feature = "jemalloc")]
     return weft_table::cells::taken_bytes();
@@ -77,7 +77,7 @@ fn cell_bytes() -> i64 {
     0
 }
 
-/// Makes this thread's magazines, and the first run of each class: they stay.
+/// Creates this thread's magazines and the first run of each class, which are retained.
 fn use_every_class() {
     let mut table = Table::<Object>::new();
     for len in 0..250_usize {
@@ -104,7 +104,7 @@ fn hash(key: &[u8]) -> u64 {
     (state ^ state >> 31) >> 14 | 0x1234 << 50
 }
 
-/// Hashes that agree in all but a few bits: overflowing homes, segments that cannot split.
+/// Hashes that differ only in a few bits: overflowing homes, segments that cannot be split.
 fn poor_hash(key: &[u8]) -> u64 {
     hash(key) & 0x3 << 40
 }
@@ -129,7 +129,7 @@ struct Expected {
 
 struct Run {
     table: Table<Object>,
-    /// Handles that were given out, and what they must show for ever.
+    /// Handles that were created, and the values that they must show for ever.
     handles: Vec<(Shared<Object>, u32)>,
     model: HashMap<Vec<u8>, Expected>,
     random: fastrand::Rng,
@@ -175,7 +175,7 @@ impl Run {
         }
     }
 
-    /// A value in the model's form, and how it goes into the table.
+    /// Returns a value in the model's form, and whether it is stored as a blob.
     fn value(&mut self) -> (Value, bool) {
         match self.random.u32(0..12) {
             0..3 => (Value::Int(self.int()), false),
@@ -269,7 +269,7 @@ impl Run {
                 }
                 if !self.handles.is_empty() && clock.is_multiple_of(2) {
                     let (handle, wanted) = self.handles.swap_remove(clock as usize % self.handles.len());
-                    assert_eq!(**handle, wanted, "a handle showed a change");
+                    assert_eq!(**handle, wanted, "a handle showed a changed value");
                 }
                 if let Some(object) = entry.object_mut() {
                     **object = clock;
@@ -321,12 +321,15 @@ impl Run {
             }
         }
         for removed in removed {
-            let expected = self.model.remove(removed.key()).expect("was there");
-            assert!(expected.expire_at_ms.unwrap() < self.now_ms, "was not due");
+            let expected = self.model.remove(removed.key()).expect("the key existed");
+            assert!(expected.expire_at_ms.unwrap() < self.now_ms, "the key was not due");
             check_removed(removed, &expected);
         }
         for expected in self.model.values() {
-            assert!(expected.expire_at_ms.is_none_or(|at| at >= self.now_ms), "left behind");
+            assert!(
+                expected.expire_at_ms.is_none_or(|at| at >= self.now_ms),
+                "a due key was left"
+            );
         }
     }
 
@@ -349,7 +352,7 @@ impl Run {
             (None, due) => assert_eq!(due, None),
         }
         for (key, expected) in &self.model {
-            let entry = self.table.find((self.hash)(key), key).expect("is there");
+            let entry = self.table.find((self.hash)(key), key).expect("the key exists");
             assert_eq!(entry.key(), key);
             check_value(entry.value(), &expected.value);
             assert_eq!(entry.expire_at_ms(), expected.expire_at_ms);
@@ -409,7 +412,7 @@ fn check_removed(removed: Removed<Object>, expected: &Expected) {
 
 fn random_operations(keys: u32, steps: u32, hash: fn(&[u8]) -> u64) {
     let seed = seed();
-    without_a_leak(|| {
+    assert_no_leak(|| {
         let mut run = Run {
             table: Table::new(),
             handles: Vec::new(),
@@ -420,7 +423,7 @@ fn random_operations(keys: u32, steps: u32, hash: fn(&[u8]) -> u64) {
             now_ms: 1_800_000_000_000,
         };
         for step in 0..steps {
-            // The table grows and shrinks by turns, so that it splits and merges.
+            // The table grows and shrinks alternately, so that it splits and merges.
             let growing = (step / (steps / 6)).is_multiple_of(2);
             match run.random.u32(0..100) {
                 0..40 if growing => run.insert(),
@@ -462,8 +465,8 @@ fn colliding_hashes_cost_speed_but_nothing_else() {
 }
 
 #[test]
-fn garbage_knows_its_bytes() {
-    without_a_leak(|| {
+fn garbage_reports_its_bytes() {
+    assert_no_leak(|| {
         let mut table = Table::<Object>::new();
         let key = b"0123456789abcdef";
         let mut set = |value: NewValue<'_, Object>| table.insert(hash(key), key, value, None, 0);
@@ -482,7 +485,7 @@ fn garbage_knows_its_bytes() {
 
 #[test]
 fn dropping_a_large_table_frees_it() {
-    without_a_leak(|| {
+    assert_no_leak(|| {
         let mut table = Table::<Object>::new();
         for number in 0..50_000_u32 {
             let key = number.to_be_bytes();
@@ -494,7 +497,7 @@ fn dropping_a_large_table_frees_it() {
 
 #[test]
 fn memory_returns_after_mass_deletes() {
-    without_a_leak(|| {
+    assert_no_leak(|| {
         let mut table = Table::<Object>::new();
         let count = 100_000_u32;
         for number in 0..count {
@@ -504,7 +507,7 @@ fn memory_returns_after_mass_deletes() {
         let full = table.memory_bytes();
         for number in 0..count - 100 {
             let key = number.to_be_bytes();
-            table.remove(hash(&key), &key).expect("is there");
+            table.remove(hash(&key), &key).expect("the key exists");
             if number % 10_000 == 0 {
                 assert!(table.load() > 0.5, "{} at {number}", table.load());
             }

@@ -1,4 +1,4 @@
-//! What a scan promises while the table changes between its calls.
+//! Guarantees of a scan while the table changes between its calls.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ fn number_of(key: &[u8]) -> u64 {
     u64::from_be_bytes(key.try_into().unwrap())
 }
 
-/// Scans a table that holds 0..`stay` all the time and up to `guests` other keys at times.
+/// Scans a table that contains the keys 0..`stay` all the time and up to `guests` other keys at times.
 fn scan_while_changing(stay: u64, guests: u64, seed: u64) {
     println!("stay {stay}, guests {guests}, seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -57,7 +57,7 @@ fn scan_while_changing(stay: u64, guests: u64, seed: u64) {
 }
 
 #[test]
-fn no_key_that_stays_is_missed() {
+fn a_scan_visits_every_key_that_stays() {
     let seed = fastrand::u64(..);
     for round in 0..6 {
         for (stay, guests) in [(1, 20), (5, 100), (100, 500), (300, 5_000), (2_000, 40_000)] {
@@ -104,7 +104,7 @@ fn the_load_stays_above_four_fifths() {
     for mean in [100_usize, 183, 5_000] {
         let mut load = 0.0;
         for _ in 0..200 {
-            // Slots do not get equally many keys: their numbers spread like a Poisson variable.
+            // Slots do not get equally many keys: their numbers follow a Poisson distribution.
             let spread = (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
             let count = mean as f64 + spread * (mean as f64).sqrt();
             let mut table = Table::new();
@@ -117,7 +117,7 @@ fn the_load_stays_above_four_fifths() {
 }
 
 #[test]
-fn keys_of_common_sizes_take_no_more_than_they_should() {
+fn keys_of_common_sizes_take_the_expected_bytes() {
     let key = b"0123456789abcdef";
     for (len, expire_at_ms, bytes) in [
         (8, None, 32),
@@ -144,7 +144,7 @@ fn keys_of_common_sizes_take_no_more_than_they_should() {
 }
 
 #[test]
-fn a_sample_has_what_was_asked_for_and_nothing_twice() {
+fn a_sample_has_the_requested_number_of_distinct_keys() {
     let mut table = Table::new();
     for (keys, wanted) in [(0, 5), (1, 5), (3, 5), (30, 5), (30, 100), (3000, 64), (3000, 5000)] {
         (table.len() as u64..keys).for_each(|number| insert(&mut table, number));
@@ -159,7 +159,7 @@ fn a_sample_has_what_was_asked_for_and_nothing_twice() {
 }
 
 #[test]
-fn a_sample_of_keys_with_an_expiry_finds_the_few_that_there_are() {
+fn a_sample_finds_the_few_keys_with_an_expiry() {
     let mut table = Table::new();
     (0..5000).for_each(|number| insert(&mut table, number));
     let due = [17u64, 1234, 4999];

@@ -1,4 +1,4 @@
-//! Handles of objects: they show what was, whatever becomes of the key, and the last one frees it.
+//! Handles of objects: they show the object as it was, whatever happens to the key, and the last one frees it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::thread;
 
 use weft_table::{NewValue, OwnedValue, Shared, Table, ValueRef};
 
-/// A value that counts how many of its kind live.
+/// A value that counts its living instances.
 #[derive(Debug)]
 struct Counted {
     number: u64,
@@ -59,7 +59,7 @@ fn share(table: &Table<Counted>) -> Shared<Counted> {
 }
 
 #[test]
-fn an_object_that_nobody_shares_is_changed_where_it_is() {
+fn an_unshared_object_is_changed_in_place() {
     let alive = Arc::default();
     let mut table = table_with(Counted::new(1, &alive));
     drop(share(&table));
@@ -75,7 +75,7 @@ fn an_object_that_nobody_shares_is_changed_where_it_is() {
 }
 
 #[test]
-fn a_handle_shows_what_was_when_the_object_changes_and_when_it_goes() {
+fn a_handle_shows_the_old_object_after_a_change_or_removal() {
     type Change = fn(&mut Table<Counted>, &Arc<AtomicUsize>);
     let changes: [(&str, Change, usize, Option<u64>); 5] = [
         (
@@ -119,7 +119,7 @@ fn a_handle_shows_what_was_when_the_object_changes_and_when_it_goes() {
 }
 
 #[test]
-fn an_entry_can_be_made_of_a_handle() {
+fn an_entry_can_be_created_from_a_handle() {
     let alive = Arc::default();
     let mut one = table_with(Counted::new(1, &alive));
     let mut other = Table::new();
@@ -155,7 +155,7 @@ fn an_entry_can_be_made_of_a_handle() {
 }
 
 #[test]
-fn due_objects_that_are_shared_are_copied_before_they_are_looked_at() {
+fn shared_due_objects_are_copied_before_they_are_examined() {
     let alive = Arc::default();
     let mut table = table_with(Counted::new(1, &alive));
     table.find_mut(HASH, KEY).expect("the key").note_value_due(1000);
@@ -171,7 +171,7 @@ fn due_objects_that_are_shared_are_copied_before_they_are_looked_at() {
 }
 
 #[test]
-fn readers_keep_their_handles_while_the_writer_goes_on() {
+fn readers_keep_their_handles_while_the_writer_changes_the_object() {
     let alive = Arc::default();
     let table = table_with(Counted::new(0, &alive));
     let table = std::sync::RwLock::new(table);

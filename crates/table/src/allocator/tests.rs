@@ -6,14 +6,14 @@ use super::{NO_SUCH_NAME, NOT_PERMITTED, command, number};
 fn numbers_of_all_sizes_are_read() {
     assert_eq!(number(b"arenas.page", None), Ok(4096));
     assert!(number(b"arenas.nbins", None).is_ok_and(|bins| bins > 10), "32 bits");
-    assert_eq!(number(b"thread.tcache.enabled", None), Ok(1), "a truth value");
+    assert_eq!(number(b"thread.tcache.enabled", None), Ok(1), "a boolean");
     assert_eq!(number(b"no.such.name", None), Err(NO_SUCH_NAME));
     assert_eq!(number(b"arenas\0.page", None), Err(NO_SUCH_NAME));
     assert_eq!(number(b"", None), Err(NO_SUCH_NAME));
 }
 
 #[test]
-fn switches_are_written_and_nothing_else() {
+fn only_controls_can_be_written() {
     assert_eq!(number(b"thread.tcache.enabled", Some(0)), Ok(1));
     assert_eq!(number(b"thread.tcache.enabled", Some(7)), Ok(0));
     assert_eq!(number(b"thread.tcache.enabled", None), Ok(1));

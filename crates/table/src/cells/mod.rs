@@ -1,11 +1,11 @@
-//! Memory for entries whose size lies between two size classes of the allocator.
+//! A slab allocator for entries whose size lies between two size classes of the general allocator.
 //!
-//! The allocator's classes are 16 bytes apart up to 128 and 32 up to 256, so an entry of 86 bytes would take 96. Here
-//! it takes a *cell* of 88: there are cells of all multiples of 8 that are no class of the allocator. What is one comes
-//! from the allocator as before.
+//! The allocator's classes are 16 bytes apart up to 128 and 32 up to 256, so an entry of 86 bytes would take 96. This
+//! module gives it a *cell* of 88: there are cells of all multiples of 8 that are not classes of the allocator. Sizes
+//! that are such a class come from the allocator.
 //!
 //! ```text
-//!   thread                  depot of a class             runs: 64 KiB each, at multiples of that
+//!   thread                  slab pool of a class         runs: 64 KiB each, at multiples of that
 //!   +------------------+    +--------------------+      +------+------+------+-- ... --+------+
 //!   | magazine of 24   |    | mutex              |  +-> | head | cell | cell |         | cell |
 //!   | magazine of 40   |<-->| runs with free     |--+   | bits |      |      |         |      |
@@ -13,23 +13,23 @@
 //!   +------------------+    +--------------------+  +-> | head | ...
 //! ```
 //!
-//! - A *magazine* is a small stack of free cells. Allocating and freeing take a cell from it or put one on it, and
-//!   touch nothing else. An empty one is half filled from the depot, of a full one the older half goes there: so the
-//!   mutex is taken once in dozens of operations. Magazines hold at most 4 KiB of cells each.
-//! - A *depot* knows the runs of a class that have free cells. It gives out cells of the run that came first, so that
-//!   later ones become empty when there is less. An empty run goes back to the allocator, but for one.
-//! - A *run* is what the allocator sees. Which cells are free is in a bitmap at its start, and a cell's run is found by
-//!   its address: neither taking cells nor giving them back touches the cells.
+//! - A *magazine* is a thread's small stack of free cells of one class. Allocating pops a cell and freeing pushes one,
+//!   without touching other memory. An empty magazine is half filled from the pool; of a full one, the older half is
+//!   returned to the pool. So the mutex is taken once in dozens of operations. A magazine holds at most 4 KiB of cells.
+//! - A *slab pool* keeps the runs of a class that have free cells. It hands out cells of the run with the lowest
+//!   number, so that runs with higher numbers become empty when fewer cells are needed. Empty runs are returned to the
+//!   allocator, except one.
+//! - A *run* is what the allocator sees. A bitmap at its start marks the free cells, and a cell's run is found by its
+//!   address: neither allocating nor freeing cells in the pool touches the cells themselves.
 //!
-//! Cells are freed by any thread. A thread that ends gives its magazines back.
+//! Cells may be freed by any thread. A thread that exits returns the cells of its magazines.
 //!
-//! # What is in use
+//! # Memory accounting
 //!
-//! For the allocator a run is in use as a whole. So that cells count as what they are, each thread keeps two sums: of
-//! cells that it took less those it freed, and the same of runs. The allocator's figures of a thread, plus the first
-//! and less the second, are what the thread really has taken ([`balance`]). What is in use in all is the allocator's
-//! figure less
-//! [`unused_bytes`], which asks depots and magazines.
+//! To the allocator, a run is in use as a whole. So that cells count individually, each thread keeps two sums: the
+//! bytes of cells that it allocated less those it freed, and the same for runs. The allocator's figures of a thread,
+//! plus the first sum and less the second, are what the thread has really allocated ([`balance`]). The memory in use in
+//! total is the allocator's figure less [`unused_bytes`], which asks pools and magazines.
 
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
@@ -44,77 +44,77 @@ use slab_pool::SlabPool;
 mod run;
 mod slab_pool;
 
-/// Classes of cells: of 32 multiples of 8, 13 are classes of the allocator.
+/// The number of classes of cells: of 32 multiples of 8, 13 are classes of the allocator.
 const CLASSES: usize = 19;
-/// The most cells of a magazine.
+/// The maximum number of cells in a magazine.
 const MAGAZINE_CELLS: usize = 64;
-/// The most bytes of a magazine's cells.
+/// The maximum number of bytes of a magazine's cells.
 const MAGAZINE_BYTES: usize = 4096;
 
-/// Which class of cells.
+/// A class of cells, as an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Number(u8);
+pub(crate) struct CellClass(u8);
 
-/// The bytes of a cell of each class.
+/// The size of a cell of each class, in bytes.
 const BYTES: [usize; CLASSES] = {
     let mut bytes = [0; CLASSES];
-    let (mut class, mut number) = (8, 0);
-    while class <= MAX_CELL_BYTES {
-        if size_class(class) != class {
-            bytes[number] = class;
-            number += 1;
+    let (mut size, mut index) = (8, 0);
+    while size <= MAX_CELL_BYTES {
+        if size_class(size) != size {
+            bytes[index] = size;
+            index += 1;
         }
-        class += 8;
+        size += 8;
     }
-    assert!(number == CLASSES);
+    assert!(index == CLASSES);
     bytes
 };
 
 const NO_CELL: u8 = u8::MAX;
 
-/// The number of each class, by its eighth.
-const NUMBERS: [u8; MAX_CELL_BYTES / 8 + 1] = {
-    let mut numbers = [NO_CELL; MAX_CELL_BYTES / 8 + 1];
-    let mut number = 0;
-    while number < CLASSES {
-        numbers[BYTES[number] / 8] = number as u8;
-        number += 1;
+/// The class of each cell size, by the size divided by 8.
+const CLASS_BY_EIGHTH: [u8; MAX_CELL_BYTES / 8 + 1] = {
+    let mut classes = [NO_CELL; MAX_CELL_BYTES / 8 + 1];
+    let mut index = 0;
+    while index < CLASSES {
+        classes[BYTES[index] / 8] = index as u8;
+        index += 1;
     }
-    numbers
+    classes
 };
 
-/// How many cells a magazine of each class holds; even.
+/// The capacity of a magazine of each class, in cells; even.
 const CAPACITIES: [u32; CLASSES] = {
     let mut capacities = [0; CLASSES];
-    let mut number = 0;
-    while number < CLASSES {
-        let cells = MAGAZINE_BYTES / BYTES[number];
-        capacities[number] = if cells > MAGAZINE_CELLS {
+    let mut index = 0;
+    while index < CLASSES {
+        let cells = MAGAZINE_BYTES / BYTES[index];
+        capacities[index] = if cells > MAGAZINE_CELLS {
             MAGAZINE_CELLS as u32
         } else {
             (cells & !1) as u32
         };
-        number += 1;
+        index += 1;
     }
     capacities
 };
 
 #[rustfmt::skip]
-static DEPOTS: [SlabPool; CLASSES] = [
+static SLAB_POOLS: [SlabPool; CLASSES] = [
     slab_pool(0), slab_pool(1), slab_pool(2), slab_pool(3), slab_pool(4), slab_pool(5), slab_pool(6), slab_pool(7), slab_pool(8), slab_pool(9),
     slab_pool(10), slab_pool(11), slab_pool(12), slab_pool(13), slab_pool(14), slab_pool(15), slab_pool(16), slab_pool(17), slab_pool(18),
 ];
 
-const fn slab_pool(number: usize) -> SlabPool {
-    SlabPool::new(BYTES[number])
+const fn slab_pool(index: usize) -> SlabPool {
+    SlabPool::new(BYTES[index])
 }
 
-impl Number {
-    /// The class of cells for an entry of this class; `None` if the allocator has one.
+impl CellClass {
+    /// Returns the class of cells for an entry of size class `size_class`, or `None` if the allocator has that size.
     #[inline]
-    pub(crate) fn of_class(class: usize) -> Option<Self> {
-        match NUMBERS.get(class / 8) {
-            Some(&number) if number != NO_CELL => Some(Self(number)),
+    pub(crate) fn of_size_class(size_class: usize) -> Option<Self> {
+        match CLASS_BY_EIGHTH.get(size_class / 8) {
+            Some(&index) if index != NO_CELL => Some(Self(index)),
             _ => None,
         }
     }
@@ -135,7 +135,7 @@ impl Number {
     }
 
     fn slab_pool(self) -> &'static SlabPool {
-        &DEPOTS[self.index()]
+        &SLAB_POOLS[self.index()]
     }
 
     fn all() -> impl Iterator<Item = Self> {
@@ -143,24 +143,24 @@ impl Number {
     }
 }
 
-/// Free cells of one class that one thread has.
+/// The free cells of one class that one thread holds.
 struct Magazine {
-    /// Written by the owner alone, read by all.
+    /// Written by the owner only, read by all threads.
     len: AtomicU32,
-    /// The owner's alone.
+    /// Accessed by the owner only.
     cells: UnsafeCell<[*mut u8; MAGAZINE_CELLS]>,
 }
 
-/// Those of one thread.
+/// The magazines of one thread.
 struct Magazines([Magazine; CLASSES]);
 
-/// What a thread has.
+/// The slab allocator's state of one thread.
 struct ThreadSlabs {
-    /// Its magazines; null before it needs them, and when it ends.
+    /// The thread's magazines; null before the first allocation and after thread exit.
     magazines: Cell<*const Magazines>,
-    /// Bytes of the cells that it took, less those that it gave back.
+    /// The bytes of the cells that the thread allocated, less those that it freed.
     cells: Cell<isize>,
-    /// The same of runs.
+    /// The same for runs.
     runs: Cell<isize>,
 }
 
@@ -172,106 +172,107 @@ thread_local! {
             runs: Cell::new(0),
         }
     };
-    /// Apart from the above, which can be used without a look whether it is there still.
-    static AT_THE_END: ReturnAtThreadEnd = const { ReturnAtThreadEnd };
+    /// Separate from `LOCAL`, which has no destructor and so stays accessible during thread exit.
+    static THREAD_EXIT: ReturnOnThreadExit = const { ReturnOnThreadExit };
 }
 
-/// Gives the thread's magazines back.
-struct ReturnAtThreadEnd;
+/// Returns the cells of the thread's magazines when dropped.
+struct ReturnOnThreadExit;
 
 /// The magazines of all threads.
-static EVERYBODYS: Mutex<Vec<RegisteredThread>> = Mutex::new(Vec::new());
+static REGISTRY: Mutex<Vec<RegisteredThread>> = Mutex::new(Vec::new());
 
 struct RegisteredThread(NonNull<Magazines>);
 
-// SAFETY: rule 11: others than the owner only read the atomics, and only while they hold the mutex of the register.
+// SAFETY: rule 11: threads other than the owner only read the atomics, and only while they hold the mutex of the
+// registry.
 unsafe impl Send for RegisteredThread {}
 
-/// A cell. Ends the process if there is no memory.
+/// Allocates a cell. Aborts the process if there is no memory.
 #[inline]
-pub(crate) fn allocate(number: Number) -> NonNull<u8> {
+pub(crate) fn allocate(class: CellClass) -> NonNull<u8> {
     LOCAL.with(|local| {
-        local.cells.set(local.cells.get() + number.bytes() as isize);
-        // SAFETY: rule 11: this is the owner, and its magazines live until it forgets them.
+        local.cells.set(local.cells.get() + class.bytes() as isize);
+        // SAFETY: rule 11: this is the owner, and its magazines live until it clears the pointer.
         if let Some(magazines) = unsafe { local.magazines.get().as_ref() } {
-            let magazine = &magazines.0[number.index()];
+            let magazine = &magazines.0[class.index()];
             let len = magazine.len.load(Relaxed);
             if len > 0 {
                 magazine.len.store(len - 1, Relaxed);
-                // SAFETY: rule 11: the owner alone uses the cells, of which so many are there; none is null.
+                // SAFETY: rule 11: only the owner uses the cells, of which `len` are valid; none is null.
                 return unsafe { NonNull::new_unchecked((*magazine.cells.get())[len as usize - 1]) };
             }
         }
-        refill(local, number)
+        refill(local, class)
     })
 }
 
-/// Gives a cell back.
+/// Frees a cell.
 ///
 /// # Safety
-/// Rule 10: [`allocate`] gave it for this class, and it is not used again.
+/// Rule 10: [`allocate`] returned it for this class, and it is not used again.
 #[inline]
-pub(crate) unsafe fn free(cell: *mut u8, number: Number) {
+pub(crate) unsafe fn free(cell: *mut u8, class: CellClass) {
     LOCAL.with(|local| {
-        local.cells.set(local.cells.get() - number.bytes() as isize);
-        // SAFETY: rule 11: this is the owner, and its magazines live until it forgets them.
+        local.cells.set(local.cells.get() - class.bytes() as isize);
+        // SAFETY: rule 11: this is the owner, and its magazines live until it clears the pointer.
         if let Some(magazines) = unsafe { local.magazines.get().as_ref() } {
-            let magazine = &magazines.0[number.index()];
+            let magazine = &magazines.0[class.index()];
             let len = magazine.len.load(Relaxed);
-            if len < number.capacity() {
-                // SAFETY: rule 11: the owner alone uses the cells, and there is room.
+            if len < class.capacity() {
+                // SAFETY: rule 11: only the owner uses the cells, and there is room.
                 unsafe { (*magazine.cells.get())[len as usize] = cell };
                 magazine.len.store(len + 1, Relaxed);
                 return;
             }
         }
         // SAFETY: rule 10, by the caller.
-        unsafe { make_room(local, cell, number) };
+        unsafe { free_slowly(local, cell, class) };
     });
 }
 
-/// Fills half of the magazine, and takes a cell of it.
+/// Fills half of the magazine, and pops a cell from it.
 #[cold]
-fn refill(local: &ThreadSlabs, number: Number) -> NonNull<u8> {
+fn refill(local: &ThreadSlabs, class: CellClass) -> NonNull<u8> {
     let mut single = [ptr::null_mut()];
-    let cell = match magazine_of(local, number) {
+    let cell = match magazine_of(local, class) {
         None => {
-            local.note_runs(number.slab_pool().take(&mut single));
+            local.count_runs(class.slab_pool().take(&mut single));
             single[0]
         }
         Some(magazine) => {
-            let half = number.capacity() as usize / 2;
-            // SAFETY: rule 11: the owner alone uses the cells.
+            let half = class.capacity() as usize / 2;
+            // SAFETY: rule 11: only the owner uses the cells.
             let cells = &mut unsafe { &mut *magazine.cells.get() }[..half];
-            local.note_runs(number.slab_pool().take(cells));
-            // The last is taken first: addresses ascend.
+            local.count_runs(class.slab_pool().take(cells));
+            // The magazine pops its last cell first, so addresses ascend.
             cells.reverse();
             magazine.len.store(half as u32 - 1, Relaxed);
             cells[half - 1]
         }
     };
-    NonNull::new(cell).expect("a depot gives cells")
+    NonNull::new(cell).expect("a slab pool returns cells")
 }
 
-/// Puts a cell into a full magazine, of which half goes to the depot.
+/// Frees a cell after returning half of a full magazine to the pool.
 ///
 /// # Safety
 /// As for [`free`].
 #[cold]
-unsafe fn make_room(local: &ThreadSlabs, cell: *mut u8, number: Number) {
-    let Some(magazine) = magazine_of(local, number) else {
+unsafe fn free_slowly(local: &ThreadSlabs, cell: *mut u8, class: CellClass) {
+    let Some(magazine) = magazine_of(local, class) else {
         // SAFETY: rule 10, by the caller.
-        local.note_runs(-unsafe { number.slab_pool().put(&[cell]) });
+        local.count_runs(-unsafe { class.slab_pool().put(&[cell]) });
         return;
     };
     let mut len = magazine.len.load(Relaxed) as usize;
-    // SAFETY: rule 11: the owner alone uses the cells.
+    // SAFETY: rule 11: only the owner uses the cells.
     let cells = unsafe { &mut *magazine.cells.get() };
-    if len == number.capacity() as usize {
+    if len == class.capacity() as usize {
         let half = len / 2;
-        // The older half, for the others are in the processor's caches.
-        // SAFETY: rule 10: what is in a magazine is free and nobody else's.
-        local.note_runs(-unsafe { number.slab_pool().put(&cells[..half]) });
+        // The older half is returned, because the younger half is in the processor's caches.
+        // SAFETY: rule 10: cells in a magazine are free and have no other owner.
+        local.count_runs(-unsafe { class.slab_pool().put(&cells[..half]) });
         cells.copy_within(half..len, 0);
         len -= half;
     }
@@ -279,22 +280,22 @@ unsafe fn make_room(local: &ThreadSlabs, cell: *mut u8, number: Number) {
     magazine.len.store(len as u32 + 1, Relaxed);
 }
 
-/// The thread's magazine, unless the thread is about to end.
-fn magazine_of(local: &ThreadSlabs, number: Number) -> Option<&Magazine> {
+/// Returns the thread's magazine, or `None` if the thread is exiting.
+fn magazine_of(local: &ThreadSlabs, class: CellClass) -> Option<&Magazine> {
     if local.magazines.get().is_null() {
-        // Whoever has magazines gives them back at the end; who is past that gets none.
-        AT_THE_END.try_with(|_| ()).ok()?;
+        // A thread with magazines returns their cells at its exit; after that point it gets no magazines.
+        THREAD_EXIT.try_with(|_| ()).ok()?;
         let magazines = NonNull::from(Box::leak(Magazines::new()));
-        everybodys().push(RegisteredThread(magazines));
+        registry().push(RegisteredThread(magazines));
         local.magazines.set(magazines.as_ptr());
     }
-    // SAFETY: rule 11: this is the owner, and its magazines live until it forgets them.
+    // SAFETY: rule 11: this is the owner, and its magazines live until it clears the pointer.
     let magazines = unsafe { local.magazines.get().as_ref() };
-    magazines.map(|magazines| &magazines.0[number.index()])
+    magazines.map(|magazines| &magazines.0[class.index()])
 }
 
-fn everybodys() -> std::sync::MutexGuard<'static, Vec<RegisteredThread>> {
-    EVERYBODYS.lock().unwrap_or_else(PoisonError::into_inner)
+fn registry() -> std::sync::MutexGuard<'static, Vec<RegisteredThread>> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Magazines {
@@ -312,85 +313,86 @@ impl Magazines {
 }
 
 impl ThreadSlabs {
-    /// Notes that the thread took so many runs from the allocator, or gave them back.
-    fn note_runs(&self, runs: isize) {
+    /// Records that the thread took `runs` runs from the allocator, or returned them if negative.
+    fn count_runs(&self, runs: isize) {
         self.runs.set(self.runs.get() + runs * RUN_BYTES as isize);
     }
 }
 
-impl Drop for ReturnAtThreadEnd {
+impl Drop for ReturnOnThreadExit {
     fn drop(&mut self) {
         LOCAL.with(|local| {
             let Some(magazines) = NonNull::new(local.magazines.replace(ptr::null()).cast_mut()) else {
                 return;
             };
-            everybodys().retain(|registered| registered.0 != magazines);
-            // SAFETY: rule 11: nobody else knows them any more, and they came from a box.
+            registry().retain(|registered| registered.0 != magazines);
+            // SAFETY: rule 11: they are no longer in the registry, and they came from a box.
             let mut magazines = unsafe { Box::from_raw(magazines.as_ptr()) };
-            for number in Number::all() {
-                let magazine = &mut magazines.0[number.index()];
+            for class in CellClass::all() {
+                let magazine = &mut magazines.0[class.index()];
                 let len = *magazine.len.get_mut() as usize;
-                // SAFETY: rule 10: what is in a magazine is free and nobody else's.
-                local.note_runs(-unsafe { number.slab_pool().put(&magazine.cells.get_mut()[..len]) });
+                // SAFETY: rule 10: cells in a magazine are free and have no other owner.
+                local.count_runs(-unsafe { class.slab_pool().put(&magazine.cells.get_mut()[..len]) });
             }
         });
     }
 }
 
-/// What has to be added to the allocator's figures of this thread so that cells count instead of runs. Two loads.
+/// Returns the correction of the allocator's figures of this thread that makes cells count instead of runs. Costs two
+/// loads.
 #[inline]
 #[must_use]
 pub fn balance() -> i64 {
     LOCAL.with(|local| (local.cells.get() - local.runs.get()) as i64)
 }
 
-/// Bytes of the cells that this thread has taken, less those of the cells that it gave back.
+/// Returns the bytes of the cells that this thread has allocated, less those of the cells that it freed.
 #[must_use]
 pub fn taken_bytes() -> i64 {
     LOCAL.with(|local| local.cells.get() as i64)
 }
 
-/// Bytes of runs that are in no cell that is in use: they are in use for the allocator only. Exact while nobody takes
-/// or gives back cells.
+/// Returns the bytes of runs that belong to no allocated cell: only the allocator counts them as in use. Exact while no
+/// thread allocates or frees cells.
 #[must_use]
 pub fn unused_bytes() -> u64 {
     figures().iter().map(|class| class.run_bytes - class.used_bytes).sum()
 }
 
-/// Figures of a class of cells, bytes.
+/// The memory of one class of cells, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Of one cell.
+    /// The size of one cell.
     pub cell_bytes: u64,
-    /// Of all runs.
+    /// The total size of the runs.
     pub run_bytes: u64,
-    /// Of the cells in use.
+    /// The total size of the cells in use.
     pub used_bytes: u64,
-    /// Of the cells that threads keep for their next entry.
+    /// The total size of the free cells in magazines.
     pub kept_bytes: u64,
 }
 
-/// The figures of all classes.
+/// Returns the figures of all classes.
 #[must_use]
 pub fn figures() -> Vec<Figures> {
-    let mut kept = [0u64; CLASSES];
-    for registered in everybodys().iter() {
-        // SAFETY: rule 11: they live while they are in the register, whose mutex is held.
+    let mut in_magazines = [0u64; CLASSES];
+    for registered in registry().iter() {
+        // SAFETY: rule 11: magazines live while they are in the registry, whose mutex is held.
         let magazines = unsafe { registered.0.as_ref() };
-        for (kept, magazine) in kept.iter_mut().zip(&magazines.0) {
-            *kept += u64::from(magazine.len.load(Relaxed));
+        for (count, magazine) in in_magazines.iter_mut().zip(&magazines.0) {
+            *count += u64::from(magazine.len.load(Relaxed));
         }
     }
-    Number::all()
-        .map(|number| {
-            let cell_bytes = number.bytes() as u64;
-            let (runs, given) = number.slab_pool().figures();
+    CellClass::all()
+        .map(|class| {
+            let cell_bytes = class.bytes() as u64;
+            let (runs, cells_out) = class.slab_pool().figures();
             let run_bytes = runs * RUN_BYTES as u64;
-            let kept_bytes = (kept[number.index()] * cell_bytes).min(run_bytes);
+            let kept_bytes = (in_magazines[class.index()] * cell_bytes).min(run_bytes);
             Figures {
                 cell_bytes,
                 run_bytes,
-                used_bytes: (given * cell_bytes).saturating_sub(kept_bytes).min(run_bytes),
+                used_bytes: (cells_out * cell_bytes).saturating_sub(kept_bytes).min(run_bytes),
                 kept_bytes,
             }
         })

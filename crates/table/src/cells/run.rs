@@ -1,14 +1,14 @@
-//! A run: cells of one class behind a head that says which of them are free.
+//! A run: cells of one class after a head that marks the free ones.
 //!
 //! ```text
 //!   0                16                    first
 //!   +----------------+-- ... --------------+--------+--------+-- ... --+--------+-----+
-//!   | class, free,   | a bit for each cell | cell 0 | cell 1 |         | cell n | ... |
-//!   | number, from   | that is free        |        |        |         |        |     |
+//!   | class, free,   | one bit per cell    | cell 0 | cell 1 |         | cell n | ... |
+//!   | word, number   | set if it is free   |        |        |         |        |     |
 //!   +----------------+-- ... --------------+--------+--------+-- ... --+--------+-----+
 //! ```
 //!
-//! All of this is under the mutex of the depot that has the run (rule 10).
+//! All of this is accessed under the mutex of the pool that has the run (rule 10).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 #[cfg(not(feature = "jemalloc"))]
 use std::alloc::{alloc as acquire, dealloc as release};
 #[cfg(feature = "jemalloc")]
-use whole::{acquire, release};
+use whole_runs::{acquire, release};
 
 use crate::prefetch::prefetch_line;
 
@@ -31,13 +31,13 @@ const LAYOUT: Layout = match Layout::from_size_align(RUN_BYTES, RUN_BYTES) {
 /// The start of a run; the bitmap follows.
 #[repr(C)]
 struct Head {
-    /// The bytes of a cell.
+    /// The size of a cell in bytes.
     class: u16,
-    /// Cells that are free.
+    /// The number of free cells.
     free: u16,
-    /// No word of the bitmap before this one has a bit.
-    from: u16,
-    /// The depot's name for the run.
+    /// No word of the bitmap before this one has a bit set.
+    first_word: u16,
+    /// The run's number in its pool.
     number: u32,
 }
 
@@ -45,26 +45,26 @@ const HEAD_BYTES: usize = 16;
 const _: () = assert!(size_of::<Head>() <= HEAD_BYTES);
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// Where the cells of a class lie in a run.
+/// The position of the cells of a class in a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    /// The bytes of a cell.
+pub(super) struct RunLayout {
+    /// The size of a cell in bytes.
     class: usize,
-    /// How many there are.
+    /// The number of cells.
     pub(super) cells: usize,
-    /// Where the first is.
+    /// The offset of the first cell.
     first: usize,
-    /// Multiplying by this and dropping 32 bits divides by the class, as long as there are fewer than 2^16 bytes.
+    /// Multiplying by this and shifting right by 32 bits divides by the class, as long as the dividend is below 2^16.
     reciprocal: u64,
 }
 
-impl Plan {
+impl RunLayout {
     pub(super) const fn new(class: usize) -> Self {
         let mut cells = (RUN_BYTES - HEAD_BYTES) / class;
         while first_cell(cells) + cells * class > RUN_BYTES {
             cells -= 1;
         }
-        Plan {
+        RunLayout {
             class,
             cells,
             first: first_cell(cells),
@@ -77,42 +77,42 @@ impl Plan {
         let index = ((offset as u64).wrapping_mul(self.reciprocal) >> 32) as usize;
         assert!(
             index < self.cells && index * self.class == offset,
-            "no cell begins there"
+            "no cell begins at this address"
         );
         index
     }
 }
 
-/// Where the cells begin if there are so many.
+/// Returns the offset of the first cell in a run of `cells` cells.
 const fn first_cell(cells: usize) -> usize {
     HEAD_BYTES + cells.div_ceil(WORD_BITS) * size_of::<u64>()
 }
 
-/// A run. Whoever uses one answers for rule 10: it lives, and the depot's mutex is held.
+/// A handle of a run. Its user is responsible for rule 10: the run lives, and the pool's mutex is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlabRun(NonNull<u8>);
 
-// SAFETY: rule 10: a run is used under the mutex of its depot, by whatever thread.
+// SAFETY: rule 10: a run is used under the mutex of its pool, by any thread.
 unsafe impl Send for SlabRun {}
 
 impl SlabRun {
-    /// A new one with all cells free; ends the process if there is no memory.
-    pub(super) fn create(plan: &Plan, number: u32) -> Self {
+    /// Allocates a run whose cells are all free. Aborts the process if there is no memory.
+    pub(super) fn create(layout: &RunLayout, number: u32) -> Self {
         // SAFETY: the layout is not empty.
         let Some(run) = NonNull::new(unsafe { acquire(LAYOUT) }) else {
             handle_alloc_error(LAYOUT)
         };
         let run = Self(run);
-        // SAFETY: rule 10: the run is new, large enough for the head, and nobody else knows it.
+        // SAFETY: rule 10: the run is new, large enough for the head, and not shared yet.
         unsafe {
             run.0.cast::<Head>().write(Head {
-                class: plan.class as u16,
-                free: plan.cells as u16,
-                from: 0,
+                class: layout.class as u16,
+                free: layout.cells as u16,
+                first_word: 0,
                 number,
             });
-            for word in 0..plan.cells.div_ceil(WORD_BITS) {
-                let cells = (plan.cells - word * WORD_BITS).min(WORD_BITS);
+            for word in 0..layout.cells.div_ceil(WORD_BITS) {
+                let cells = (layout.cells - word * WORD_BITS).min(WORD_BITS);
                 run.word(word).write(u64::MAX >> (WORD_BITS - cells));
             }
         }
@@ -120,13 +120,13 @@ impl SlabRun {
     }
 
     /// # Safety
-    /// Rule 10: nobody uses the run or a cell of it again.
+    /// Rule 10: neither the run nor a cell of it is used again.
     pub(super) unsafe fn destroy(self) {
-        // SAFETY: allocated with this layout; the caller's promise.
+        // SAFETY: allocated with this layout; the caller's guarantee.
         unsafe { release(self.0.as_ptr(), LAYOUT) };
     }
 
-    /// The run that has this cell.
+    /// Returns the run that contains this cell.
     ///
     /// # Safety
     /// Rule 10: it is a cell of a run that lives.
@@ -137,7 +137,7 @@ impl SlabRun {
     }
 
     fn head(&mut self) -> &mut Head {
-        // SAFETY: rule 10: the head is initialised, and the holder of the mutex is the only one who uses it.
+        // SAFETY: rule 10: the head is initialised, and only the holder of the mutex uses it.
         unsafe { self.0.cast::<Head>().as_mut() }
     }
 
@@ -149,27 +149,27 @@ impl SlabRun {
             .wrapping_add(index)
     }
 
-    /// The depot's name for it.
+    /// Returns the run's number in its pool.
     pub(super) fn number(mut self) -> u32 {
         self.head().number
     }
 
-    /// How many cells are free.
+    /// Returns the number of free cells.
     pub(super) fn free(mut self) -> usize {
         usize::from(self.head().free)
     }
 
-    /// Takes free cells into `cells`, as many as there are and fit; returns how many. Addresses ascend.
-    pub(super) fn take(mut self, plan: &Plan, cells: &mut [*mut u8]) -> usize {
+    /// Takes as many free cells as there are and fit into `cells`; returns their number. Addresses ascend.
+    pub(super) fn take(mut self, layout: &RunLayout, cells: &mut [*mut u8]) -> usize {
         let (wanted, mut taken) = (cells.len().min(self.free()), 0);
-        let mut index = usize::from(self.head().from);
+        let mut index = usize::from(self.head().first_word);
         while taken < wanted {
             let word = self.word(index);
-            // SAFETY: rule 10: as some cell is free, there is a word with a bit at `from` or behind.
+            // SAFETY: rule 10: a cell is free, so a word at or after `first_word` has a bit set.
             let mut bits = unsafe { word.read() };
             while bits != 0 && taken < wanted {
                 let cell = index * WORD_BITS + bits.trailing_zeros() as usize;
-                cells[taken] = self.0.as_ptr().wrapping_add(plan.first + cell * plan.class);
+                cells[taken] = self.0.as_ptr().wrapping_add(layout.first + cell * layout.class);
                 taken += 1;
                 bits &= bits - 1;
             }
@@ -178,45 +178,48 @@ impl SlabRun {
             index += usize::from(bits == 0);
         }
         let head = self.head();
-        head.from = index as u16;
+        head.first_word = index as u16;
         head.free -= taken as u16;
         taken
     }
 
-    /// Marks a cell as free; returns how many are free now.
-    pub(super) fn put(mut self, plan: &Plan, cell: *mut u8) -> usize {
-        let (index, bit) = place(plan, cell);
+    /// Marks a cell as free; returns the new number of free cells.
+    pub(super) fn put(mut self, layout: &RunLayout, cell: *mut u8) -> usize {
+        let (index, bit) = bitmap_position(layout, cell);
         let word = self.word(index);
         // SAFETY: rule 10: every cell has a bit.
         let bits = unsafe { word.read() };
-        assert!(bits & bit == 0, "a cell is freed once");
+        assert!(bits & bit == 0, "the cell was freed twice");
         // SAFETY: as above.
         unsafe { word.write(bits | bit) };
         let head = self.head();
-        assert!(usize::from(head.class) == plan.class, "a cell has the class of its run");
-        head.from = head.from.min(index as u16);
+        assert!(
+            usize::from(head.class) == layout.class,
+            "the cell's class differs from its run's"
+        );
+        head.first_word = head.first_word.min(index as u16);
         head.free += 1;
         usize::from(head.free)
     }
 
-    /// Asks for the memory that `put` will need.
+    /// Prefetches the memory that `put` will need.
     #[inline]
-    pub(super) fn prefetch(self, plan: &Plan, cell: *mut u8) {
+    pub(super) fn prefetch(self, layout: &RunLayout, cell: *mut u8) {
         prefetch_line(self.0.as_ptr());
-        prefetch_line(self.word(place(plan, cell).0));
+        prefetch_line(self.word(bitmap_position(layout, cell).0));
     }
 }
 
-/// The word of the bitmap that has a cell's bit, and the bit.
+/// Returns the word of the bitmap that has a cell's bit, and the bit.
 #[inline]
-fn place(plan: &Plan, cell: *mut u8) -> (usize, u64) {
-    let index = plan.index_of(cell);
+fn bitmap_position(layout: &RunLayout, cell: *mut u8) -> (usize, u64) {
+    let index = layout.index_of(cell);
     (index / WORD_BITS, 1 << (index % WORD_BITS))
 }
 
-/// Whole runs from the allocator: past the threads' caches, which would keep them.
+/// Allocation of whole runs. It bypasses the threads' caches, which would retain them.
 #[cfg(feature = "jemalloc")]
-mod whole {
+mod whole_runs {
     use std::alloc::Layout;
 
     use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_TCACHE_NONE, mallocx, sdallocx};
@@ -230,7 +233,7 @@ mod whole {
     }
 
     /// # Safety
-    /// As for `std::alloc::dealloc`, of what came from the function above.
+    /// As for `std::alloc::dealloc`, for memory that came from the function above.
     pub(super) unsafe fn release(run: *mut u8, layout: Layout) {
         let flags = MALLOCX_TCACHE_NONE | MALLOCX_ALIGN(layout.align());
         // SAFETY: allocated with this size and alignment, by the caller.

@@ -1,4 +1,4 @@
-//! The index finds every key that is due, no other, and reads little for it.
+//! The index finds exactly the keys that are due, and reads few entries to find them.
 
 use super::ValueDue;
 use crate::expiry_unit::{NEVER, ORIGIN_MS, start_of_ms, unit_of};
@@ -12,7 +12,7 @@ fn hash(number: u64) -> u64 {
     number ^ number >> 31
 }
 
-/// Key `n` expires at `NOW_MS` + `after_ms(n)`.
+/// Returns a table in which key `n` expires at `NOW_MS` + `after_ms(n)`.
 fn table_of(count: u64, after_ms: impl Fn(u64) -> Option<u64>) -> Table<()> {
     let mut table = Table::new();
     for number in 0..count {
@@ -51,7 +51,7 @@ fn units_are_lower_bounds() {
 }
 
 #[test]
-fn a_key_is_due_when_its_time_has_passed_and_not_before() {
+fn a_key_is_due_only_after_its_time_has_passed() {
     let mut table = table_of(1, |_| Some(0));
     assert!(
         table
@@ -85,7 +85,7 @@ fn every_due_key_is_found_at_any_size() {
 }
 
 #[test]
-fn a_postponed_expiry_costs_one_look() {
+fn a_postponed_expiry_costs_one_examination() {
     let mut table = table_of(183, |_| Some(1_000));
     for number in 0..183 {
         let mut entry = table.find_mut(hash(number), &u64::to_be_bytes(number)).unwrap();
@@ -98,7 +98,7 @@ fn a_postponed_expiry_costs_one_look() {
 }
 
 #[test]
-fn persisting_all_keys_gives_the_index_back() {
+fn persisting_all_keys_frees_the_index() {
     let mut table = table_of(100, |_| Some(5));
     let with_index = table.memory_bytes();
     for number in 0..100 {
@@ -110,7 +110,7 @@ fn persisting_all_keys_gives_the_index_back() {
 }
 
 #[test]
-fn a_sweep_survives_growth_and_expiries_behind_it() {
+fn a_sweep_tolerates_growth_and_new_expiries_in_swept_segments() {
     let mut table = table_of(60_000, |number| Some(number % 1_000));
     let mut removed = Vec::new();
     for round in 0..50 {
@@ -128,7 +128,7 @@ fn a_sweep_survives_growth_and_expiries_behind_it() {
     assert!(table.next_due_ms().unwrap() > NOW_MS + 200);
 }
 
-/// Sweeps until nothing is left to do; each value is the times of its parts, of which those before `now_ms` go.
+/// Sweeps until nothing is due. Each value is the times of its parts, of which those before `now_ms` are removed.
 fn swept_parts(table: &mut Table<Vec<u64>>, now_ms: u64) -> (usize, usize) {
     let (mut parts, mut removed) = (0, Vec::new());
     let mut look = |_: &[u8], times: &mut Vec<u64>| {
@@ -173,7 +173,7 @@ fn parts_of_values_are_due_without_their_keys_and_through_growth() {
 }
 
 #[test]
-fn values_stay_due_when_the_last_expiring_key_goes() {
+fn values_stay_due_after_the_last_expiring_key_is_removed() {
     let mut table: Table<Vec<u64>> = Table::new();
     drop(table.insert(hash(1), b"1", NewValue::Object(vec![NOW_MS]), None, 0));
     table.find_mut(hash(1), b"1").unwrap().note_value_due(NOW_MS);

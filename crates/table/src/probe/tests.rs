@@ -1,4 +1,4 @@
-//! A published hint leads to the line that a lookup reads first, and a stale one does no harm.
+//! A published hint leads to the line that a lookup reads first, and a stale one is harmless.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,7 +33,7 @@ fn a_hint_follows_the_arrays() {
 }
 
 #[test]
-fn prefetching_changes_nothing_and_needs_nothing() {
+fn prefetching_changes_nothing_and_accepts_any_table() {
     let mut table = Table::new();
     let stale = table.prefetch_hint();
     (0..10_000).for_each(|number| insert(&mut table, number));
@@ -51,7 +51,7 @@ fn prefetching_changes_nothing_and_needs_nothing() {
 }
 
 #[test]
-fn only_objects_tell_what_is_behind_them() {
+fn only_objects_have_memory_behind_them() {
     let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut table: Table<Vec<u8>> = Table::new();
     drop(table.insert(hash(1), b"string", NewValue::Bytes(b"value"), None, 0));
@@ -66,7 +66,7 @@ fn only_objects_tell_what_is_behind_them() {
 }
 
 #[test]
-fn a_place_has_every_line_that_its_bytes_touch() {
+fn a_target_contains_every_line_of_its_bytes() {
     let at = |address: usize| std::ptr::without_provenance::<u8>(address);
     for (start, len, most, first, lines) in [
         (128, 0, 9, 0, 0),
@@ -84,10 +84,11 @@ fn a_place_has_every_line_that_its_bytes_touch() {
 }
 
 #[test]
-fn a_wide_head_has_small_values_and_no_large_ones() {
+fn a_wide_head_contains_small_values_but_not_large_ones() {
     let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut table: Table<Vec<u8>> = Table::new();
-    // Between what a head surely has and what it cannot have, it depends on where the lines begin.
+    // Between the bytes that a head certainly has and those that it cannot have, the result depends on where the lines
+    // begin.
     for (number, len, surely, never) in [
         (1, 8, Some(Head::Short), None),
         (2, 64, Some(Head::Wide), None),

@@ -1,6 +1,6 @@
 //! Bucket counts, and the order of a segment.
 
-use super::{Segment, buckets_for, next_bucket_count, room};
+use super::{Segment, buckets_for, max_entries, next_bucket_count};
 use crate::bucket::{PLACEMENTS, Placement};
 use crate::size_class::size_class;
 
@@ -13,9 +13,9 @@ fn bucket_counts_fill_size_classes() {
     assert_eq!(counts, expected);
     for count in counts {
         assert_eq!(size_class(count * 64), count * 64);
-        assert!(room(count) <= 7 * count);
-        assert_eq!(buckets_for(room(count)), count);
-        assert_eq!(buckets_for(room(count) + 1), next_bucket_count(count));
+        assert!(max_entries(count) <= 7 * count);
+        assert_eq!(buckets_for(max_entries(count)), count);
+        assert_eq!(buckets_for(max_entries(count) + 1), next_bucket_count(count));
     }
     assert_eq!(buckets_for(0), 0);
 }
@@ -23,7 +23,7 @@ fn bucket_counts_fill_size_classes() {
 #[test]
 fn homes_are_monotone_and_their_first_placements_exact() {
     for (depth, len) in [(0, 1), (0, 100), (0, 183), (3, 300), (16, 420), (21, 420)] {
-        let mut segment = Segment::with_room(depth, len);
+        let mut segment = Segment::with_capacity(depth, len);
         let end = PLACEMENTS >> depth;
         for home in 0..segment.bucket_count() {
             let first = segment.first_placement_of(home);

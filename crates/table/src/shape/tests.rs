@@ -1,9 +1,9 @@
-//! Room that costs nothing, against what entries take.
+//! The free room of packed collections, compared with the size of their entries.
 
 use super::*;
 
 #[test]
-fn the_room_of_a_packed_collection_is_free_and_all_there_is() {
+fn packed_room_is_free_and_maximal() {
     let taken = |len, key_len, expire| {
         let shape = Shape::of_bytes(len, key_len, expire);
         shape.class() + if shape.kind == Kind::Exact { size_class(len) } else { 0 }

@@ -3,7 +3,7 @@
 use super::{entry_class, size_class};
 
 #[test]
-fn follows_the_published_list() {
+fn size_classes_follow_the_published_list() {
     let list = [
         8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536,
         1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 14336, 16384, 20480,
@@ -18,7 +18,7 @@ fn follows_the_published_list() {
 }
 
 #[test]
-fn survives_sizes_that_nobody_can_allocate() {
+fn sizes_that_cannot_be_allocated_do_not_overflow() {
     assert_eq!(size_class(0), 8);
     assert_eq!(size_class(usize::MAX), usize::MAX);
 }

@@ -1,16 +1,16 @@
 //! A string on the heap that readers share by reference count and that grows like a string builder.
 //!
-//! The count and the length sit in their own small allocation, apart from the bytes: a value of a
-//! power of two bytes then takes exactly its size class instead of the next one.
+//! The count and the length are in their own small allocation, separate from the bytes: a value of a power of two bytes
+//! then takes exactly its size class instead of the next one.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::size_class::size_class;
 
-/// Below this length a grown blob reserves as much again; above it, this much more.
-const GREEDY_BYTES: usize = 1 << 20;
-/// The reference counts and the vector, in one allocation.
+/// The length up to which a growing blob reserves twice its length; above it, it reserves this many bytes more.
+const DOUBLING_MAX_BYTES: usize = 1 << 20;
+/// The size of the allocation that holds the reference counts and the vector.
 const HEAD_BYTES: usize = size_class(2 * size_of::<usize>() + size_of::<Vec<u8>>());
 
 /// A reference-counted byte string. Cloning it shares the bytes.
@@ -18,36 +18,36 @@ const HEAD_BYTES: usize = size_class(2 * size_of::<usize>() + size_of::<Vec<u8>>
 pub struct Blob(Arc<Vec<u8>>);
 
 impl Blob {
-    /// A blob with a copy of `bytes` and no room to spare.
+    /// Creates a blob with a copy of `bytes` and no spare capacity.
     #[must_use]
     pub fn from_slice(bytes: &[u8]) -> Self {
         Self(Arc::new(copy_with_capacity(bytes, bytes.len())))
     }
 
-    /// A blob with a copy of `bytes` and room to grow to `needed` bytes and beyond.
-    pub(crate) fn with_room(bytes: &[u8], needed: usize) -> Self {
-        Self(Arc::new(copy_with_capacity(bytes, greedy(needed))))
+    /// Creates a blob with a copy of `bytes` and capacity for at least `needed` bytes.
+    pub(crate) fn with_capacity(bytes: &[u8], needed: usize) -> Self {
+        Self(Arc::new(copy_with_capacity(bytes, grown_capacity(needed))))
     }
 
-    /// Whether both share their bytes.
+    /// Returns `true` if both share their bytes.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether nobody else shares the bytes.
+    /// Returns `true` if this is the only handle of the bytes.
     #[must_use]
     pub fn is_unique(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// The number of bytes that fit without moving.
+    /// Returns the number of bytes that fit without a reallocation.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
-    /// The bytes this blob takes from the allocator.
+    /// Returns the bytes that this blob takes from the allocator.
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         HEAD_BYTES
@@ -58,13 +58,13 @@ impl Blob {
             }
     }
 
-    /// Adds `tail` at the end; copies first if the bytes are shared.
+    /// Appends `tail`; copies first if the bytes are shared.
     pub fn extend(&mut self, tail: &[u8]) {
         self.unique(self.len().saturating_add(tail.len()))
             .extend_from_slice(tail);
     }
 
-    /// The bytes for changing, extended with zeros to at least `min_len`; copies first if shared.
+    /// Returns the bytes for changing, extended with zeros to at least `min_len`; copies first if they are shared.
     pub fn bytes_mut(&mut self, min_len: usize) -> &mut [u8] {
         let bytes = self.unique(min_len);
         if bytes.len() < min_len {
@@ -73,17 +73,17 @@ impl Blob {
         bytes
     }
 
-    /// The bytes if nobody else shares them, or a copy.
+    /// Returns the bytes, copied if they are shared.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         Arc::try_unwrap(self.0).unwrap_or_else(|shared| shared.to_vec())
     }
 
-    /// The vector, unshared and with room for `needed` bytes.
+    /// Returns the vector, unshared and with capacity for `needed` bytes.
     fn unique(&mut self, needed: usize) -> &mut Vec<u8> {
         if Arc::get_mut(&mut self.0).is_none() {
             let capacity = if needed > self.len() {
-                greedy(needed)
+                grown_capacity(needed)
             } else {
                 self.len()
             };
@@ -91,7 +91,7 @@ impl Blob {
         }
         let bytes = Arc::make_mut(&mut self.0);
         if needed > bytes.capacity() {
-            bytes.reserve_exact(size_class(greedy(needed)) - bytes.len());
+            bytes.reserve_exact(size_class(grown_capacity(needed)) - bytes.len());
         }
         bytes
     }
@@ -119,11 +119,11 @@ impl From<Vec<u8>> for Blob {
     }
 }
 
-fn greedy(needed: usize) -> usize {
-    if needed < GREEDY_BYTES {
+fn grown_capacity(needed: usize) -> usize {
+    if needed < DOUBLING_MAX_BYTES {
         needed * 2
     } else {
-        needed.saturating_add(GREEDY_BYTES)
+        needed.saturating_add(DOUBLING_MAX_BYTES)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Values as they come into the table, are seen in it, and leave it.
+//! Values on their way into the table, in it, and out of it.
 
 mod blob;
 mod shared;
@@ -6,7 +6,7 @@ mod shared;
 pub use blob::Blob;
 pub use shared::Shared;
 
-/// The most bytes that a packed collection may have.
+/// The maximum size of a packed collection in bytes.
 pub const PACKED_MAX_BYTES: usize = crate::shape::EXACT_MAX_BYTES;
 
 /// A value on its way into the table.
@@ -22,7 +22,7 @@ pub enum NewValue<'a, V> {
     Packed(&'a [u8]),
     /// Any other type of value.
     Object(V),
-    /// The same, with a handle that others may have too.
+    /// The same as a handle, which may be shared.
     Shared(Shared<V>),
 }
 
@@ -60,11 +60,11 @@ pub enum OwnedValue<V> {
     Blob(Blob),
     /// A small collection that was stored as bytes.
     Packed(Vec<u8>),
-    /// Any other type of value. Others may share it.
+    /// Any other type of value, which may be shared.
     Object(Shared<V>),
 }
 
-/// A number's decimal form, without an allocation.
+/// A number's decimal form, stored without an allocation.
 pub(crate) struct Decimal {
     digits: [u8; 20],
     start: usize,

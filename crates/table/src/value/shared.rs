@@ -1,4 +1,4 @@
-//! A handle of an object: whoever has one sees the object as it was when the handle was given out.
+//! A handle of an object: its holder sees the object as it was when the handle was created.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -6,44 +6,44 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::Acquire, fence};
 
-/// A reference-counted object, which does not change as long as anybody else shares it.
+/// A reference-counted object, which does not change while it is shared.
 ///
-/// The essay of the crate has the rule (8) that makes it so; here is the little that relies on it. The entry that holds
-/// an object owns one of these, as a bare pointer to the object itself, so that a lookup follows it as it would a box.
+/// Rule 8 of the crate guarantees that; this module is the code that relies on it. The entry that holds an object owns
+/// one of these as a bare pointer to the object itself, so that a lookup follows it as it would a box.
 #[derive(Debug)]
 pub struct Shared<V>(Arc<V>);
 
 impl<V> Shared<V> {
-    /// A handle of an object that nobody else shares.
+    /// Creates the only handle of an object.
     #[must_use]
     pub fn new(object: V) -> Self {
         Self(Arc::new(object))
     }
 
-    /// Whether nobody else shares the object.
+    /// Returns `true` if this is the only handle of the object.
     #[must_use]
     pub fn is_unique(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// Whether both are handles of one object. As long as the first one lives, the object is what it was.
+    /// Returns `true` if both are handles of one object. As long as the first one lives, the object is unchanged.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether this is a handle of that very object.
+    /// Returns `true` if this is a handle of `object` itself.
     #[must_use]
     pub fn is_of(&self, object: &V) -> bool {
         std::ptr::eq(Arc::as_ptr(&self.0), object)
     }
 
-    /// The bytes that an object takes, without what it owns.
+    /// Returns the size of an object's allocation, without what the object owns.
     pub(crate) const fn allocated_bytes() -> usize {
         crate::size_class(size_of::<[usize; 2]>() + size_of::<V>())
     }
 
-    /// The handle as the pointer that an entry holds.
+    /// Converts the handle to the pointer that an entry holds.
     pub(crate) fn into_raw(self) -> NonNull<V> {
         let object = Arc::into_raw(self.0).cast_mut();
         // SAFETY: rule 8: an object behind a reference count has an address.
@@ -57,33 +57,34 @@ impl<V> Shared<V> {
         Self(unsafe { Arc::from_raw(object.as_ptr()) })
     }
 
-    /// Another handle of an entry's object.
+    /// Returns another handle of an entry's object.
     ///
     /// # Safety
-    /// Rule 8: the pointer came from [`into_raw`](Self::into_raw), and its owner lets the object live meanwhile.
-    pub(crate) unsafe fn another(object: NonNull<V>) -> Self {
+    /// Rule 8: the pointer came from [`into_raw`](Self::into_raw), and its owner keeps the object alive meanwhile.
+    pub(crate) unsafe fn clone_raw(object: NonNull<V>) -> Self {
         // SAFETY: rule 8, by the caller: the reference that the pointer stands for stays with its owner.
         let owned = ManuallyDrop::new(unsafe { Self::from_raw(object) });
         Self(Arc::clone(&owned.0))
     }
 
-    /// Whether the owner of this pointer is the only one who shares the object; if so, it may be changed.
+    /// Returns `true` if the owner of this pointer is the only one that shares the object; if so, the object may be
+    /// changed.
     ///
     /// # Safety
-    /// Rule 8: the pointer came from [`into_raw`](Self::into_raw), and its owner lets the object live meanwhile.
+    /// Rule 8: the pointer came from [`into_raw`](Self::into_raw), and its owner keeps the object alive meanwhile.
     #[inline]
-    pub(crate) unsafe fn is_unique_behind(object: NonNull<V>) -> bool {
+    pub(crate) unsafe fn is_unique_raw(object: NonNull<V>) -> bool {
         // SAFETY: rule 8, by the caller: the reference that the pointer stands for stays with its owner.
         let owned = ManuallyDrop::new(unsafe { Self::from_raw(object) });
         let unique = owned.is_unique();
-        // What others did with their handles happened before the count fell to one.
+        // What other threads did with their handles happened before the count fell to one.
         fence(Acquire);
         unique
     }
 }
 
 impl<V: Clone> Shared<V> {
-    /// The object if nobody else shares it, or a copy.
+    /// Returns the object, or a copy of it if it is shared.
     #[must_use]
     pub fn into_inner(self) -> V {
         Arc::unwrap_or_clone(self.0)

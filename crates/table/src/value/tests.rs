@@ -10,7 +10,7 @@ fn decimal_agrees_with_the_standard_library() {
 }
 
 #[test]
-fn a_blob_grows_greedily_and_copies_when_shared() {
+fn a_blob_reserves_capacity_and_copies_when_shared() {
     let mut blob = Blob::from_slice(b"abc");
     blob.extend(b"defghijk");
     assert_eq!(&blob[..], b"abcdefghijk");
