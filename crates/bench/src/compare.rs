@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::company;
+use crate::background_load;
 use crate::content::ValuePool;
 use crate::control::ControlConnection;
 use crate::draw::KeyOrder;
@@ -389,8 +389,12 @@ impl ComparisonRunner<'_> {
                     ..self.shape(server, case.pipeline, round as u64)
                 };
                 let measure = || run::measure(&shape, &workload);
-                let (measurement, done) =
-                    company::run_with_companions(case.company, server, &self.client_cores(), measure)?;
+                let (measurement, done) = background_load::run_with_background_load(
+                    case.background_load,
+                    server,
+                    &self.client_cores(),
+                    measure,
+                )?;
                 if !done.is_empty() {
                     notes.push(format!("{}: {done}", contestant.side.label));
                 }
@@ -399,7 +403,7 @@ impl ComparisonRunner<'_> {
             }
         }
         Ok(LoadRow {
-            load: case.load.to_string() + &case.company.note(),
+            load: case.load.to_string() + &case.background_load.note(),
             notes,
             value_size: dataset.value_size,
             pipeline: case.pipeline,

@@ -1,8 +1,8 @@
 //! `weft-bench`: the load generator and the comparison tables.
 #![forbid(unsafe_code)]
 
+mod background_load;
 mod cli;
-mod company;
 mod compare;
 mod content;
 mod control;

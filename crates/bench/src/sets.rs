@@ -1,6 +1,6 @@
 //! The sets of loads that `compare` runs. The module consists of tables.
 
-use crate::company::{Companions, LongCommand};
+use crate::background_load::{BackgroundLoad, LongCommand};
 use crate::error::{Error, Result};
 use crate::load::{FILL_STRINGS, GROUP_READ};
 
@@ -84,7 +84,7 @@ pub struct LoadCase {
     /// Requests per second, due independently of the server; `None` sends as fast as replies come.
     pub rate: Option<f64>,
     /// The other clients during the load.
-    pub company: Companions,
+    pub background_load: BackgroundLoad,
 }
 
 /// A keyspace and the loads measured on it. Each is filled into fresh servers.
@@ -164,16 +164,13 @@ const fn case(load: &'static str, pipeline: u64) -> LoadCase {
         load,
         pipeline,
         rate: None,
-        company: Companions::None,
+        background_load: BackgroundLoad::None,
     }
 }
 
-const fn waiting(case: LoadCase, clients: usize, together: bool) -> LoadCase {
+const fn waiting(case: LoadCase, clients: usize, same_list: bool) -> LoadCase {
     LoadCase {
-        company: Companions::Waiting {
-            clients,
-            same_list: together,
-        },
+        background_load: BackgroundLoad::Waiting { clients, same_list },
         ..case
     }
 }
@@ -490,7 +487,7 @@ pub const SETS: &[LoadSet] = &[
                     // The baseline: the same load without long commands.
                     paced(case("mixed", 1), 10_000.0),
                     LoadCase {
-                        company: Companions::LongCommands(LONG_COMMANDS),
+                        background_load: BackgroundLoad::LongCommands(LONG_COMMANDS),
                         ..paced(case("mixed", 1), 10_000.0)
                     },
                 ],

@@ -86,19 +86,20 @@ fn a_reply_without_an_element_is_an_error() {
 }
 
 #[test]
-fn notes_of_different_companions_differ() {
-    let waiting = |clients, together| Companions::Waiting {
-        clients,
-        same_list: together,
-    };
-    let companies = [
-        Companions::None,
-        Companions::LongCommands(COMMANDS),
+fn notes_of_different_background_loads_differ() {
+    let waiting = |clients, same_list| BackgroundLoad::Waiting { clients, same_list };
+    let cases = [
+        BackgroundLoad::None,
+        BackgroundLoad::LongCommands(COMMANDS),
         waiting(10, false),
         waiting(10, true),
         waiting(9, true),
     ];
-    for (place, company) in companies.iter().enumerate() {
-        assert!(companies[..place].iter().all(|other| other.note() != company.note()));
+    for (place, background_load) in cases.iter().enumerate() {
+        assert!(
+            cases[..place]
+                .iter()
+                .all(|other| other.note() != background_load.note())
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Companion clients of a load, which are not measured themselves: one with long commands, or many that wait.
+//! Background clients of a load, which are not measured themselves: one with long commands, or many that wait.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,9 +19,9 @@ use crate::server::BenchServer;
 #[cfg(test)]
 mod tests;
 
-/// The companion clients of a load.
+/// The background clients of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Companions {
+pub enum BackgroundLoad {
     /// No other clients.
     None,
     /// A client that repeats these commands, one at a time.
@@ -30,7 +30,7 @@ pub enum Companions {
     Waiting {
         /// The number of clients.
         clients: usize,
-        /// `true` if all wait for the list `awaited_dumps`, instead of each for a list of its own that stays empty.
+        /// `true` if all wait for the list `awaited`, instead of each for a list of its own that stays empty.
         same_list: bool,
     },
 }
@@ -45,7 +45,7 @@ pub struct LongCommand {
 }
 
 /// The time limit until all clients wait, and until all have disconnected.
-const COMPANION_TIMEOUT: Duration = Duration::from_secs(60);
+const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest sleep without a check of the stop flag.
 const MAX_WAIT_MS: i64 = 20;
@@ -53,65 +53,60 @@ const MAX_WAIT_MS: i64 = 20;
 /// The size of each read of a long reply, in bytes.
 const READ_BYTES: usize = 1 << 20;
 
-impl Companions {
+impl BackgroundLoad {
     /// Returns the text after a load's name in tables.
     pub fn note(self) -> String {
         match self {
-            Companions::None => String::new(),
-            Companions::LongCommands(_) => ", with long commands in parallel".into(),
-            Companions::Waiting {
-                clients,
-                same_list: together,
-            } => {
-                let place = if together { "the same list" } else { "other lists" };
+            BackgroundLoad::None => String::new(),
+            BackgroundLoad::LongCommands(_) => ", with long commands in parallel".into(),
+            BackgroundLoad::Waiting { clients, same_list } => {
+                let place = if same_list { "the same list" } else { "other lists" };
                 format!(", {clients} wait for {place}")
             }
         }
     }
 }
 
-/// Runs `load` together with `company`. Returns the result of the load and a text about the activity of the companion
+/// Runs `load` same_list with `background_load`. Returns the result of the load and a text about the activity of the background
 /// clients.
 ///
-/// # Errors
-/// Fails if the load or the companion clients do.
+/// Runs `load` together with `background_load`. Returns the result of the load and a text about the activity of the
+/// background clients.
+/// Fails if the load or the background clients do.
 ///
 /// # Panics
-/// Panics if the thread of the companion clients does.
-pub fn run_with_companions<T>(
-    company: Companions,
+/// Panics if the thread of the background clients does.
+pub fn run_with_background_load<T>(
+    background_load: BackgroundLoad,
     server: &BenchServer,
     cores: &[usize],
     load: impl FnOnce() -> Result<T>,
 ) -> Result<(T, String)> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let worker = match company {
-            Companions::None => return Ok((load()?, String::new())),
-            Companions::LongCommands(commands) => {
+        let worker = match background_load {
+            BackgroundLoad::None => return Ok((load()?, String::new())),
+            BackgroundLoad::LongCommands(commands) => {
                 let mut client = LongCommandClient::connect(server.address, commands)?;
                 let stop = &stop;
                 scope.spawn(move || client.run(stop))
             }
-            Companions::Waiting {
-                clients,
-                same_list: together,
-            } => {
-                let mut herd = WaitingClients::connect(server, clients, together)?;
+            BackgroundLoad::Waiting { clients, same_list } => {
+                let mut waiting = WaitingClients::connect(server, clients, same_list)?;
                 let (stop, cores) = (&stop, cores.to_vec());
-                scope.spawn(move || herd.run(stop, &cores))
+                scope.spawn(move || waiting.run(stop, &cores))
             }
         };
         let outcome = load();
         stop.store(true, Ordering::Relaxed);
-        let done = worker.join().expect("the companion clients do not panic");
+        let done = worker.join().expect("the background clients do not panic");
         let outcome = outcome?;
         wait_until_disconnected(server)?;
         Ok((outcome, done?))
     })
 }
 
-/// Waits until the server has processed the disconnection of the companion clients, so that this work does not affect
+/// Waits until the server has processed the disconnection of the background clients, so that this work does not affect
 /// the next load.
 fn wait_until_disconnected(server: &BenchServer) -> Result<()> {
     let begin = Instant::now();
@@ -122,7 +117,7 @@ fn wait_until_disconnected(server: &BenchServer) -> Result<()> {
         if connected.as_deref().and_then(|count| count.parse().ok()) <= Some(2) {
             return Ok(());
         }
-        if begin.elapsed() > COMPANION_TIMEOUT {
+        if begin.elapsed() > BACKGROUND_TIMEOUT {
             return Err(Error::Server(format!("connected_clients is still {connected:?}")));
         }
         thread::sleep(Duration::from_millis(20));
@@ -229,13 +224,13 @@ struct WaitingClients {
 
 impl WaitingClients {
     /// Connects the clients and returns when the server reports that all of them wait.
-    fn connect(server: &BenchServer, clients: usize, together: bool) -> Result<WaitingClients> {
+    fn connect(server: &BenchServer, clients: usize, same_list: bool) -> Result<WaitingClients> {
         process::raise_open_file_limit();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("creating an epoll instance")?;
         let mut waiters = Vec::with_capacity(clients);
         for number in 0..clients {
             let mut stream = ControlConnection::connect(server.address, 2)?.into_stream();
-            let list = if together {
+            let list = if same_list {
                 "awaited".to_string()
             } else {
                 format!("waiting:{number}")
@@ -260,7 +255,7 @@ impl WaitingClients {
             if blocked.as_deref().and_then(|count| count.parse().ok()) >= Some(clients) {
                 return Ok(WaitingClients { epoll, waiters });
             }
-            if begin.elapsed() > COMPANION_TIMEOUT {
+            if begin.elapsed() > BACKGROUND_TIMEOUT {
                 return Err(Error::Server(format!(
                     "blocked_clients is {blocked:?} and not {clients}"
                 )));
