@@ -67,8 +67,8 @@ impl BackgroundLoad {
     }
 }
 
-/// Runs `load` same_list with `background_load`. Returns the result of the load and a text about the activity of the background
-/// clients.
+/// Runs `load` same_list with `background_load`. Returns the result of the load and a text about the activity of the
+/// background clients.
 ///
 /// Runs `load` together with `background_load`. Returns the result of the load and a text about the activity of the
 /// background clients.

@@ -70,7 +70,7 @@ impl ControlConnection {
     /// Sends a command line whose words are separated by blanks.
     ///
     /// # Errors
-    /// Fails like [`Control::call`].
+    /// Fails like [`ControlConnection::call`].
     pub fn call_line(&mut self, line: &str) -> Result<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         self.call(&words)
@@ -79,7 +79,7 @@ impl ControlConnection {
     /// Returns the number of keys in the database.
     ///
     /// # Errors
-    /// Fails like [`Control::call`], or if the reply is not an integer.
+    /// Fails like [`ControlConnection::call`], or if the reply is not an integer.
     pub fn key_count(&mut self) -> Result<u64> {
         let reply = self.call(&["DBSIZE"])?;
         let count = reply.strip_prefix(':').and_then(|number| number.parse().ok());
@@ -89,7 +89,7 @@ impl ControlConnection {
     /// Returns one field of INFO, if the server has it.
     ///
     /// # Errors
-    /// Fails like [`Control::call`].
+    /// Fails like [`ControlConnection::call`].
     pub fn info_field(&mut self, field: &str) -> Result<Option<String>> {
         let reply = self.call(&["INFO"])?;
         let value = reply

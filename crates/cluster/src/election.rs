@@ -9,7 +9,7 @@
 //! ```
 //!
 //! 1. A primary with slots has one vote per epoch. The epoch of its last vote is in the cluster configuration file, on
-//!    disk, before the vote is sent (`cluster_bus.rs`). So each epoch has at most one majority and one winner.
+//!    disk, before the vote is sent (`cluster_node/bus`). So each epoch has at most one majority and one winner.
 //! 2. The winner's slots get the epoch of its election as their configuration epoch. A node ignores a claim of slots
 //!    with an older epoch.
 //! 3. A primary grants no vote to a replica whose configuration epoch of the slots is older than the one it knows.

@@ -11,12 +11,12 @@
 //!                   nodes.conf  is different                                  are the keys here? run it, ASK, TRYAGAIN
 //! ```
 //!
-//! 1. [`State`] is protected by one lock and knows neither sockets nor files nor keys. A thread that holds the lock
-//!    waits for nothing else, neither for the gate nor for the disk. Workers take the lock only for CLUSTER NODES and
-//!    similar commands.
-//! 2. Commands use a [`View`], which is immutable and is published in exclusive mode. A worker reads the current view
-//!    when it passes the gate, and it admits and runs a command within one passage. So no command runs with a view that
-//!    has been replaced. A worker that has left the gate since its decision decides again.
+//! 1. [`ClusterState`] is protected by one lock and uses neither sockets nor files nor keys. A thread that holds the
+//!    lock waits for nothing else, neither for the gate nor for the disk. Workers take the lock only for CLUSTER NODES
+//!    and similar commands.
+//! 2. Commands use a [`ClusterView`], which is immutable and is published in exclusive mode. A worker reads the current
+//!    view when it passes the gate, and it admits and runs a command within one passage. So no command runs with a view
+//!    that has been replaced. A worker that has left the gate since its decision decides again.
 //! 3. A slot in migration (MIGRATING, IMPORTING) has keys on both nodes. The decision depends on the keys, so it is
 //!    made under their leases, right before the command runs.
 //! 4. The cluster configuration file is written before a change is announced in a reply or in a message to other nodes.

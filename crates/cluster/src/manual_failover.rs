@@ -9,7 +9,7 @@
 //!
 //! 1. The primary sends "paused" only when all admitted writes have run and are in the backlog, and nothing more is
 //!    added to the backlog. The offset that it sends then is the last one. The bus detects this and calls
-//!    [`State::stand_still`].
+//!    [`ClusterState::record_writes_stopped`].
 //! 2. Each side gives up on its own, by its own clock. The primary pauses writes for twice as long as the replica
 //!    tries, so the replica is never promoted after writes have resumed.
 //! 3. FORCE omits the coordination with the primary, TAKEOVER omits the votes, too.

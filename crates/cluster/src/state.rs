@@ -1,7 +1,7 @@
 //! The cluster state of this node, and the changes of slots, epochs and health.
 //!
 //! It is plain data behind one lock, without sockets, files or keys. The work that a change requires outside is
-//! recorded in [`DeferredActions`] and [`Action`], and the thread that held the lock performs it.
+//! recorded in [`DeferredActions`] and [`BusAction`], and the thread that held the lock performs it.
 
 use std::collections::BTreeMap;
 

@@ -116,7 +116,7 @@ pub struct ClusterView {
     pub my_primary: NodeId,
     /// The address of that primary, if this node is a replica and knows it.
     pub primary_address: Option<(String, u16)>,
-    /// For each slot [`NOBODY`], [`MYSELF`], or an index of `places` plus 2.
+    /// For each slot [`UNASSIGNED`], [`MYSELF`], or an index of `places` plus 2.
     owners: Box<[u16]>,
     places: Vec<ClientEndpoint>,
     migrating: BTreeMap<u16, ClientEndpoint>,

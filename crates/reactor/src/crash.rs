@@ -56,8 +56,8 @@ pub fn set_crash_reports(enabled: bool) {
 
 /// Installs handlers that write a crash report to the emergency log (see
 /// [`set_emergency_log`](crate::set_emergency_log)) when the process receives SIGSEGV, SIGBUS, SIGFPE, SIGILL or
-/// SIGABRT. The process then dies of the signal. `facts` (version, build, process id, …) are printed in the report as
-/// `name:value` lines.
+/// SIGABRT. The process then dies of the signal. `report_fields` (version, build, process id, …) are printed in the
+/// report as `name:value` lines.
 ///
 /// # Errors
 /// Fails with `AlreadyExists` on the second call, or if the system refuses a handler.
@@ -270,7 +270,7 @@ fn write_backtrace(log: EmergencyLog) {
         log.write(b"(omitted: this thread's signal stack is too small)\n");
         return;
     }
-    // SAFETY: rule 2; `give_up` obeys it.
+    // SAFETY: rule 2; `on_backtrace_timeout` obeys it.
     if unsafe { signal_action::handle(libc::SIGALRM, on_backtrace_timeout, 0) }.is_err() {
         return;
     }

@@ -206,7 +206,7 @@ impl Reactor {
 
     /// Waits for events and replaces the content of `events` with them. The wait ends when an event occurs, when
     /// `timeout` has passed (rounded up to milliseconds; `None` waits indefinitely), when a waker was used, or when a
-    /// signal was handled. At most `at_most` readable tokens and accepted connections are reported; the rest is
+    /// signal was handled. At most `max_events` readable tokens and accepted connections are reported; the rest is
     /// reported in the next turns. Returns `true` if a waker was used.
     ///
     /// # Errors
@@ -552,7 +552,7 @@ impl Reactor {
         }
     }
 
-    /// Reports entries from the front of the ready queue, with at most `at_most` events.
+    /// Reports entries from the front of the ready queue, with at most `max_events` events.
     fn report_ready(&mut self, events: &mut Vec<Event>, max_events: usize) {
         // Entries queued again while reporting wait for the next turn.
         let mut remaining = self.ready.len();

@@ -189,8 +189,8 @@ impl Parser {
     /// Parses one request and appends its arguments to `args`.
     ///
     /// `request` holds the bytes from the start of the current request to the end of the received bytes. After
-    /// [`Parsed::Incomplete`], `args` is unchanged, and the next call must begin with the same bytes, though they may
-    /// be at another address. After any other outcome the parser is idle.
+    /// [`ParseOutcome::Incomplete`], `args` is unchanged, and the next call must begin with the same bytes, though they
+    /// may be at another address. After any other outcome the parser is idle.
     ///
     /// # Panics
     ///

@@ -156,7 +156,7 @@ pub fn convert_result(lua: &Lua, result: Result<Value, Vec<u8>>) -> mlua::Result
     result.map_err(|text| errors::message(lua, &text))
 }
 
-/// Does the same as [`answer`] for any number of results.
+/// Does the same as [`convert_result`] for any number of results.
 ///
 /// # Errors
 /// The error of the native function, as a Lua error.

@@ -68,8 +68,8 @@ impl Random {
         ((next >> 17) % DRAWN_BELOW) as f64 / DRAWN_BELOW as f64
     }
 
-    /// Ends the script's private sequence. It becomes the shared sequence, unless `forget` is set because the script is
-    /// restarted.
+    /// Ends the script's private sequence. It becomes the shared sequence, unless `is_restarted` is set because the
+    /// script is restarted.
     pub fn end_script(&self, is_restarted: bool) {
         if let Some(state) = self.seeded.take()
             && !is_restarted

@@ -125,7 +125,7 @@ impl ScriptRun {
     }
 
     /// Requests that the run stop. The first reason counts. A run that has written can be stopped only by
-    /// [`Stop::Shutdown`]. Returns `true` if the request was accepted.
+    /// [`StopReason::Shutdown`]. Returns `true` if the request was accepted.
     pub fn stop(&self, reason: StopReason) -> bool {
         let stop = |state| match (state, reason) {
             (0, _) => Some(reason as u8),
@@ -205,7 +205,7 @@ pub struct RunRegistry {
     /// The number of runs on script threads; -1 while another thread has exclusive use of the keyspace.
     on_script_threads: AtomicI64,
     /// The time until which no run starts on a script thread, because another thread waits for exclusive use of the
-    /// keyspace. In microseconds, see [`Running::now_us`].
+    /// keyspace. In microseconds, see [`RunRegistry::now_us`].
     exclusion_announced_until_us: AtomicU64,
     /// The time until which delayed runs may start all the same, in microseconds.
     delayed_runs_until_us: AtomicU64,
@@ -235,8 +235,8 @@ impl RunRegistry {
         }
     }
 
-    /// Sets the callback that is called whenever the result of [`Running::has_overdue`] changes. Only the first call
-    /// has an effect.
+    /// Sets the callback that is called whenever the result of [`RunRegistry::has_overdue`] changes. Only the first
+    /// call has an effect.
     pub fn set_overdue_callback(&self, tells: Box<dyn Fn(bool) + Send + Sync>) {
         let _ = self.on_overdue_change.set(tells);
     }
@@ -379,8 +379,9 @@ impl RunRegistry {
     /// Excludes runs on script threads. Returns `false` if there is one: no thread may wait at the gate for as long as
     /// a script chooses to run. The caller ends the exclusion with [`Self::end_exclusion`].
     ///
-    /// A failed call announces the caller. For [`ANNOUNCED`] no run starts, so a caller that tries again within that
-    /// time succeeds once the present runs have ended. After an exclusion, delayed runs have [`LET_IN`] to start.
+    /// A failed call announces the caller. For [`EXCLUSION_NOTICE`] no run starts, so a caller that tries again within
+    /// that time succeeds once the present runs have ended. After an exclusion, delayed runs have [`DELAYED_RUNS_TURN`]
+    /// to start.
     pub fn try_exclude_runs(&self) -> bool {
         let now_us = self.now_us();
         let is_turn_of_runs =

@@ -7,7 +7,7 @@
 use rustls::crypto::ring::cipher_suite as suite;
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion, version};
 
-/// A cipher of TLS 1.2: its name in OpenSSL, and its classes in addition to [`OF_ALL`].
+/// A cipher of TLS 1.2: its name in OpenSSL, and its classes in addition to [`CLASSES_WITH_ALL`].
 struct Cipher {
     name: &'static str,
     classes: &'static [&'static str],

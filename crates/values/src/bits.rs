@@ -186,7 +186,7 @@ const BLOCK_BYTES: usize = 16 * 1024;
 
 /// Combines `sources`. The result is as long as the longest source; shorter ones are padded with zero bytes.
 ///
-/// [`Operation::Not`] uses only the first source.
+/// [`BitOperation::Not`] uses only the first source.
 pub fn combine(operation: BitOperation, sources: &[&[u8]]) -> Vec<u8> {
     let length = sources.iter().map(|source| source.len()).max().unwrap_or(0);
     let Some((first, others)) = sources.split_first() else {

@@ -318,7 +318,7 @@ impl Hash {
         self.update_expiry_queue(hash, expire_at_ms, None);
     }
 
-    /// Removes up to `at_most` fields that have expired. Calls `visit` with the name of each before its removal.
+    /// Removes up to `limit` fields that have expired. Calls `visit` with the name of each before its removal.
     /// Returns the number of removed fields.
     pub fn remove_expired(&mut self, now_ms: u64, limit: usize, mut visit: impl FnMut(&[u8])) -> usize {
         let mut removed = 0;

@@ -107,7 +107,7 @@ pub fn walk_keys<Args: CommandArguments + ?Sized>(
     }
 }
 
-/// Like [`walk`], but also visits words that are routed like keys without being keys ([`KeyFlags::NOT_KEY`]).
+/// Like [`walk_keys`], but also visits words that are routed like keys without being keys ([`KeyFlags::NOT_KEY`]).
 ///
 /// Cluster redirects need it: a shard channel belongs to a slot as a key does.
 pub fn walk_routed_arguments<Args: CommandArguments + ?Sized>(

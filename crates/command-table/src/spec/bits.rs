@@ -5,8 +5,8 @@ use super::Group;
 
 /// Defines a bit set with a constant and a printed name for each member, in the order of printing.
 ///
-/// The members exist twice: as `Set::MEMBER` for code that tests them, and in a module of their own for the tables,
-/// which import them and need no prefix. A member with an empty name is left out of replies.
+/// The members exist twice: as `KeyFlags::READ`, for example, for code that tests them, and in a module of their own
+/// for the tables, which import them and need no prefix. A member with an empty name is left out of replies.
 macro_rules! bit_set {
     (
         $(#[$($set_doc:tt)*])*

@@ -17,8 +17,8 @@
 //!   those that [`CommandSpec::categories`] adds. A row to which the group's category does not apply calls
 //!   [`CommandSpec::categories_without_group`].
 //! - The *legacy range* (first key, last key and step, the three numbers that old clients read from COMMAND) is
-//!   computed from the key specs. So is [`Flags::MOVABLEKEYS`], which marks a command whose legacy range does not cover
-//!   all keys.
+//!   computed from the key specs. So is [`CommandFlags::MOVABLEKEYS`], which marks a command whose legacy range does
+//!   not cover all keys.
 //! - The *key shape* is computed from the key specs: with it, the walker in [`keys`](crate::keys) need not interpret
 //!   them.
 
@@ -216,7 +216,7 @@ impl CommandSpec {
         self
     }
 
-    /// Sets the key specs and derives the legacy range, the key shape and [`Flags::MOVABLEKEYS`] from them.
+    /// Sets the key specs and derives the legacy range, the key shape and [`CommandFlags::MOVABLEKEYS`] from them.
     pub const fn keys(mut self, specs: &'static [KeySpec]) -> CommandSpec {
         let (range, covers_all) = legacy_range(specs);
         self.key_specs = specs;

@@ -126,7 +126,8 @@ pub enum ParameterKind {
         /// The default value.
         default: bool,
     },
-    /// One of a few words. With [`Flags::MULTI_ARG`], several words whose numbers are combined with a bitwise OR.
+    /// One of a few words. With [`ParameterFlags::MULTI_ARG`], several words whose numbers are combined with a bitwise
+    /// OR.
     Enum {
         /// The words.
         choices: Choices,

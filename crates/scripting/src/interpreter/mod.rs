@@ -386,7 +386,7 @@ impl Interpreter {
         Ok((interpreter, program))
     }
 
-    /// Updates the recorded memory of the state, once every [`RUNS_A_LOOK`] runs.
+    /// Updates the recorded memory of the state, once every [`RUNS_PER_MEASUREMENT`] runs.
     fn update_memory(&mut self, scripts: &Scripts, kind: ScriptKind) {
         self.runs = self.runs.wrapping_add(1);
         if self.runs % RUNS_PER_MEASUREMENT == 1 {
@@ -461,7 +461,7 @@ impl Interpreter {
         })
     }
 
-    /// Writes the script's log lines, or discards them if `forget` is set because the script is restarted.
+    /// Writes the script's log lines, or discards them if `is_restarted` is set because the script is restarted.
     fn write_log_lines(&self, is_restarted: bool) {
         for (level, text) in self.shared.log_lines.borrow_mut().drain(..) {
             if is_restarted {

@@ -273,7 +273,7 @@ impl Node {
         self.splice(at..at, 0, Some(element));
     }
 
-    /// Removes `count` elements from element `start` on. Unless `keeps_room` is set, unused space is freed if it is
+    /// Removes `count` elements from element `start` on. Unless `keeps_space` is set, unused space is freed if it is
     /// most of the buffer.
     pub(super) fn remove_range(&mut self, start: usize, count: usize, keeps_space: bool) {
         let range = range_of(self.run(), self.len(), start, count);

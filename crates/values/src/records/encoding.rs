@@ -26,14 +26,14 @@ pub enum RecordShape {
 pub struct Record<'a> {
     /// The key by which the record is found.
     pub key: &'a [u8],
-    /// The value. It is empty in [`Shape::Members`] and has 8 bytes in [`Shape::Scores`].
+    /// The value. It is empty in [`RecordShape::Members`] and has 8 bytes in [`RecordShape::Scores`].
     pub value: &'a [u8],
-    /// The expiry in milliseconds since the Unix epoch; only in [`Shape::Fields`].
+    /// The expiry in milliseconds since the Unix epoch; only in [`RecordShape::Fields`].
     pub expire_at_ms: Option<u64>,
 }
 
 impl<'a> Record<'a> {
-    /// Creates a record of [`Shape::Members`].
+    /// Creates a record of [`RecordShape::Members`].
     pub const fn member(key: &'a [u8]) -> Self {
         Self::field(key, &[])
     }
@@ -58,7 +58,7 @@ const HOLE: u8 = 0xFF;
 
 /// The size of an encoded expiry in bytes.
 const EXPIRY_BYTES: usize = 8;
-/// The size of a value in [`Shape::Scores`] in bytes.
+/// The size of a value in [`RecordShape::Scores`] in bytes.
 const SCORE_BYTES: usize = 8;
 /// The maximum size of a header in bytes: two lengths and an expiry.
 const HEADER_MAX_BYTES: usize = 26;

@@ -17,8 +17,8 @@
 //!   or about 6 bytes in a collection of a million records.
 //! - The time of every operation is bounded, regardless of the number of records: chunks and leaves are small, and
 //!   directories are split.
-//! - An [`Id`] is valid until [`Records`] reports that the record has moved. A change or removal may close holes or
-//!   empty a chunk. Every function that may do this takes a callback, which it calls for each record that moved.
+//! - A [`RecordId`] is valid until [`Records`] reports that the record has moved. A change or removal may close holes
+//!   or empty a chunk. Every function that may do this takes a callback, which it calls for each record that moved.
 //! - A cursor of [`Records::scan`] is the leading part of a hash, and records are visited in hash order. So a scan
 //!   visits every record that is present throughout, whatever changes happen in between.
 //!
@@ -124,7 +124,7 @@ impl Records {
         self.find_where(hash, |record| record.key == key)
     }
 
-    /// Finds a record for which `is_it` returns `true`, among the records whose keys may have this hash.
+    /// Finds a record for which `matches` returns `true`, among the records whose keys may have this hash.
     #[inline]
     pub fn find_where(&self, hash: u64, matches: impl FnMut(Record<'_>) -> bool) -> Option<RecordId> {
         match &self.0 {
@@ -299,7 +299,7 @@ impl Records {
         }
     }
 
-    /// Sets or removes the expiry of a record of [`Shape::Fields`]. The result and `moved` are those of
+    /// Sets or removes the expiry of a record of [`RecordShape::Fields`]. The result and `moved` are those of
     /// [`Records::replace`].
     ///
     /// # Panics

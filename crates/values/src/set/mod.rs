@@ -19,7 +19,7 @@
 //!   +------+------------------------------+----------------+
 //! ```
 //!
-//! A set that exceeds its [`Limits`] changes its form and never changes back. As in Valkey, the exception is the
+//! A set that exceeds its [`SetLimits`] changes its form and never changes back. As in Valkey, the exception is the
 //! remainder of a set after SPOP removed most of it.
 
 mod integers;
@@ -76,7 +76,7 @@ enum SetForm {
 
 impl Set {
     /// Creates an empty set in the form for about `expected` members, of which `member` is the first. A flat set reuses
-    /// the allocation of `room`.
+    /// the allocation of `buffer`.
     pub fn for_first_member(member: &[u8], expected: usize, limits: SetLimits, buffer: Vec<u8>) -> Self {
         if expected <= limits.integers && listpack::parse_integer(member).is_some() {
             Set(SetForm::Flat(integers::empty_in(buffer)))

@@ -372,7 +372,7 @@ impl SortedSet {
         }
     }
 
-    /// Calls `show` for members from a cursor on (0 at first), for `count` of them or somewhat more. Returns the next
+    /// Calls `visit` for members from a cursor on (0 at first), for `count` of them or somewhat more. Returns the next
     /// cursor, which is 0 at the end.
     ///
     /// Members are shown in the order of their hashes, which growth does not change. So a member that is present from

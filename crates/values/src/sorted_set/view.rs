@@ -81,7 +81,7 @@ impl<'a> SortedSetView<'a> {
         self.iter_ranks(0..self.len(), false)
     }
 
-    /// Calls `show` for members from a cursor on (0 at first), for `count` of them or somewhat more. Returns the next
+    /// Calls `visit` for members from a cursor on (0 at first), for `count` of them or somewhat more. Returns the next
     /// cursor, which is 0 at the end. A member that is present from the first call to the last is shown, whatever
     /// changes happen in between.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Element<'a>, f64)) -> u64 {

@@ -410,8 +410,8 @@ impl StreamBlock {
         }
     }
 
-    /// Marks live entries from the first one on as deleted, as long as `goes` returns `true`. Returns the number of
-    /// marked entries.
+    /// Marks live entries from the first one on as deleted, as long as `should_delete` returns `true`. Returns the
+    /// number of marked entries.
     pub(super) fn mark_deleted_while(
         &mut self,
         base: StreamId,

@@ -314,7 +314,7 @@ impl Stream {
     }
 
     /// Returns the total size in bytes of the blocks that contain the entries from `start` to `end`. Counting stops
-    /// once `enough` is reached.
+    /// once `limit` is reached.
     pub fn bytes_between(&self, start: StreamId, end: StreamId, limit: usize) -> usize {
         let mut bytes = 0;
         for (_, block) in self
