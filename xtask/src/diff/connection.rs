@@ -113,7 +113,7 @@ impl ServerConnection {
     }
 
     /// Reads until nothing has been received for `quiet`, or the server has closed the connection. The bytes stay in
-    /// the buffer; see `taken`.
+    /// the buffer; see [`Self::buffered`].
     pub fn read_until_quiet(&mut self, quiet: Duration) {
         while matches!(self.read_some(quiet), ReadProgress::Bytes) {}
     }
@@ -123,7 +123,7 @@ impl ServerConnection {
         (&self.buffer, self.closed)
     }
 
-    /// Consumes and returns what `seen` shows.
+    /// Consumes the bytes that [`Self::buffered`] returns, and returns them.
     pub fn take_buffered(&mut self) -> ServerAnswer {
         ServerAnswer::Bytes(std::mem::take(&mut self.buffer), self.closed)
     }

@@ -89,7 +89,7 @@ fn split_words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_string).collect()
 }
 
-/// Returns the path in `--weft`, or the newest build in `target_primary`.
+/// Returns the path in `--weft`, or the newest build in `target`.
 fn weft_path(options: &Options) -> Result<PathBuf, String> {
     if let Some(path) = options.value("weft") {
         return Ok(PathBuf::from(path));

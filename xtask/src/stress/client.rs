@@ -116,7 +116,7 @@ impl StressClient {
     /// Sends a command of words separated by blanks and reads its reply.
     ///
     /// # Errors
-    /// Fails like [`Client::pipeline`].
+    /// Fails like [`StressClient::pipeline`].
     pub fn call(&mut self, command: &str) -> Result<StressReply, CallError> {
         let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
         let mut replies = self.pipeline(&[words])?;
@@ -134,7 +134,7 @@ impl StressClient {
     /// Reads the next reply, or a message that is not a reply to a command.
     ///
     /// # Errors
-    /// Fails like [`Client::pipeline`].
+    /// Fails like [`StressClient::pipeline`].
     pub fn next_reply(&mut self) -> Result<StressReply, CallError> {
         self.read_reply()
     }

@@ -46,7 +46,7 @@ const PROGRAMS: &[&str] = &["server", "bench", "sim"];
 ///   of `state`.
 /// - `config_changes` applies changed parameters to the running server; CONFIG SET calls it.
 /// - `topology` applies changes of the cluster: view, role in replication, file, and the clients that must be notified.
-/// - `cluster_bus` communicates with the other nodes of the cluster, on its own thread.
+/// - `cluster_node::bus` communicates with the other nodes of the cluster, on its own thread.
 /// - `aof_files` opens, loads and rewrites the append-only file.
 /// - `snapshot` writes all data as of one moment; `save`, logs and replication start one.
 /// - `save` writes and loads RDB files; commands, signals and the start call it.
