@@ -1,8 +1,8 @@
 //! `weft-server`: an in-memory data store that speaks Valkey's protocol and executes commands on every I/O thread.
 //!
-//! Modules in reading order: `runtime::coordinator` accepts connections and places them; a `runtime::worker` reads,
-//! plans (`dispatch`), executes (`commands` over `keyspace`) and replies; `state` is what they share; `config` and
-//! `observability` are below all of them. `docs/ARCHITECTURE.md` has the map.
+//! Modules in reading order: `runtime::coordinator` accepts connections and assigns them to workers. A
+//! `runtime::worker` reads, plans (`dispatch`), executes (`commands` over `keyspace`) and replies. `state` is what they
+//! share; `config` and `observability` are below all of them. `docs/ARCHITECTURE.md` has the map.
 //!
 //! This is a library only so that decoders can be fuzzed: everything except [`main`], [`fuzzing`] and the
 //! entry of a simulation is private.

@@ -1,4 +1,4 @@
-//! From the command line to a running server, and its orderly end.
+//! Starts the server from its command line, and shuts it down.
 //!
 //! ```text
 //!   configuration ─▶ log ─▶ supervisor, daemon ─▶ crash reports ─▶ limits ─▶ sockets ─▶ pid file
@@ -54,7 +54,7 @@ use weft_tls::{TlsMaterial, TlsState, UnusableTlsConfig};
 /// The time that clients have to receive pending replies when the server ends.
 const OUTPUT_GRACE_PERIOD: Duration = Duration::from_millis(500);
 
-/// The error of a start or an end that failed; the reason was logged.
+/// The error of a failed start or shutdown; the reason was logged.
 #[derive(Debug)]
 pub(crate) struct StartFailure;
 
@@ -218,7 +218,7 @@ fn prepare_process(config: &Config, supervisor: Supervisor, is_daemon: bool) -> 
     })
 }
 
-/// From open sockets to closed ones.
+/// Runs the threads of the server, from open sockets to closed ones.
 fn run_threads(config: Config, parts: ProcessParts) -> Result<(), StartFailure> {
     let (jobs_in, jobs_out) = crate::runtime::background::create_queue();
     let (scripts_in, scripts_out) = crate::runtime::background::create_queue();
@@ -234,7 +234,7 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<(), StartFailure> 
     server
         .replication
         .set_state_bits(ReplicationState::IMPORT_MODE, server.config.boolean(id::IMPORT_MODE));
-    // Workers take the first seats; the tuner counts on that.
+    // Workers take the first thread indexes; the tuner relies on that.
     let made = create_workers(&server)?;
     log::notice!("Server initialized");
     server.persistence.dumps.record_save(server.lifecycle.started_unix_s, 0);
@@ -288,7 +288,7 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<(), StartFailure> 
     Ok(())
 }
 
-/// Follows the primary that the configuration names.
+/// Starts to follow the primary that the configuration names.
 fn start_configured_replication(server: &Arc<Server>) {
     if let Some(cluster) = &server.cluster {
         return crate::cluster_node::topology::apply_loaded_role(server, cluster);
@@ -306,7 +306,7 @@ fn start_configured_replication(server: &Arc<Server>) {
     }
 }
 
-/// Everything is loaded: clients are served.
+/// Starts to serve clients, after everything is loaded.
 fn start_serving(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor) {
     announce_ready(server, kinds, supervisor);
 }
@@ -315,7 +315,7 @@ fn start_serving(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor)
 struct LoadingThread(JoinHandle<Result<(), StartFailure>>);
 
 impl LoadingThread {
-    /// Starts loading. When this returns, the thread has exclusive mode. So clients never see a short load.
+    /// Starts loading. When this returns, the thread has exclusive mode, so clients never see a partly loaded data set.
     fn begin(server: &Arc<Server>) -> Result<LoadingThread, StartFailure> {
         let _ = server.persistence.replay.set(crate::dispatch::replay::replay_commands);
         server.replication.set_state_bits(ReplicationState::LOADING, true);
@@ -331,12 +331,12 @@ impl LoadingThread {
         Ok(LoadingThread(thread))
     }
 
-    /// Waits for its end.
+    /// Waits for the thread to end.
     fn finish(self) -> Result<(), StartFailure> {
         self.0.join().unwrap_or(Err(StartFailure))
     }
 
-    /// Does something when it has ended well; the process ends if it has not.
+    /// Runs `next` when the thread has ended successfully; if it fails, the process ends.
     fn and_then(self, next: impl FnOnce() + Send + 'static) -> Result<(), StartFailure> {
         let wait = move || match self.finish() {
             Ok(()) => next(),
@@ -400,7 +400,7 @@ fn path_parameter(config: &Config, id: ParameterId) -> Option<PathBuf> {
     (!text.is_empty()).then(|| OsString::from_vec(text.to_vec()).into())
 }
 
-/// For `map_err`: logs the action that failed, and the reason.
+/// Logs the failed action and the reason; for `map_err`.
 fn log_fatal<Reason: Display>(what: &'static str) -> impl FnOnce(Reason) -> StartFailure {
     move |reason| {
         log::warning!("Fatal error: {what}: {reason}");
@@ -408,7 +408,7 @@ fn log_fatal<Reason: Display>(what: &'static str) -> impl FnOnce(Reason) -> Star
     }
 }
 
-/// `io-threads`, or as many as there are CPUs that the workers may use.
+/// Returns `io-threads`, or the number of CPUs that the workers may use.
 fn worker_count(config: &Config, cpus: &CpuLists) -> usize {
     match config.integer(id::IO_THREADS) {
         count if count > 0 => count as usize,
@@ -430,7 +430,7 @@ fn raise_open_file_limit(config: &Config, workers: usize) -> Result<(), StartFai
     }
 }
 
-/// The hash of keys; with `hash-seed`, tables of all servers with the same seed have the same order.
+/// Creates the hash function of keys. With `hash-seed`, tables of all servers with the same seed have the same order.
 fn create_hasher(config: &Config) -> KeyHasher {
     let clustered = config.boolean(id::CLUSTER_ENABLED);
     let seed = config.text(id::HASH_SEED);
@@ -450,8 +450,8 @@ pub(crate) fn create_server(
     coordinator_commands: mpsc::Sender<CoordinatorCommand>,
     primary_thread: mpsc::Sender<PrimaryThreadCommand>,
 ) -> Result<Arc<Server>, StartFailure> {
-    // One seat for each worker, for the background threads, the link to a primary, replicas and a snapshot, and a few
-    // spare ones for temporary threads.
+    // One thread index for each worker, for the background threads, the link to a primary, the replicas' thread and a
+    // snapshot, and a few spare ones for temporary threads.
     let seats = workers + crate::runtime::background::THREAD_COUNT + weft_scripting::SCRIPT_THREADS + 3 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
         true => Some(Cluster::start(&config).map_err(|weft_cluster::nodes_conf::NodesFileUnusable| StartFailure)?),
@@ -522,7 +522,7 @@ fn announce_ready(server: &Server, kinds: ListenerKinds, supervisor: &Supervisor
     let _ = oom_score::adjust(&server.config, server.config.primary().is_some());
 }
 
-/// Ends the threads; clients are no longer served.
+/// Stops the threads; clients are no longer served.
 fn stop_threads(
     server: &Arc<Server>,
     shutdown: &ShutdownOptions,
@@ -554,7 +554,7 @@ fn stop_threads(
     aof::finish(server);
 }
 
-/// 40 random hexadecimal digits.
+/// Returns 40 random hexadecimal digits.
 fn generate_run_id() -> String {
     let mut bytes = [0u8; 20];
     if getrandom::fill(&mut bytes).is_err() {
@@ -563,7 +563,7 @@ fn generate_run_id() -> String {
     hex::encode(bytes)
 }
 
-/// Refuses a configuration with `user` lines that cannot be right.
+/// Rejects a configuration with invalid `user` lines.
 fn check_users(config: &Config) -> Result<(), StartError> {
     let directives = config.users();
     let lines: Vec<&[Vec<u8>]> = directives
@@ -575,7 +575,7 @@ fn check_users(config: &Config) -> Result<(), StartError> {
         .map_err(|InvalidUserDirective { line, reason }| directives[line].error(reason))
 }
 
-/// Makes the users that the configuration, or the file that it names, declares.
+/// Creates the users that the configuration, or the ACL file that it names, declares.
 fn load_users(server: &Server) -> Result<(), StartFailure> {
     server.acl.load_at_start(&server.config).map_err(|reason| {
         log::warning!("{reason}");
@@ -586,7 +586,7 @@ fn load_users(server: &Server) -> Result<(), StartFailure> {
     })
 }
 
-/// The commands under the names that `rename-command` gives them.
+/// Returns the commands under the names that `rename-command` gives them.
 fn renamed_commands(config: &Config) -> Result<Registry<Binding>, StartError> {
     let mut commands = crate::commands::full_registry();
     for directive in config.renamed_commands() {

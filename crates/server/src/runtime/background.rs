@@ -1,4 +1,4 @@
-//! Background threads for commands that would make their worker's other clients wait.
+//! Background threads for commands that would delay the other clients of their worker.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::state::{BackgroundJob, Server};
 use weft_os::sync::Mutex;
 use weft_os::sync::mpsc::{Receiver, Sender, channel};
 
-/// Threads; more would only contend for the cores that the workers use.
+/// The number of threads; more would only contend for the cores that the workers use.
 pub const THREAD_COUNT: usize = 2;
 
 /// The nice value of the threads, so that they yield to the workers, whose requests are short and have a client waiting
@@ -29,7 +29,7 @@ pub fn start(
     scripts: Receiver<BackgroundJob>,
 ) -> std::io::Result<()> {
     start_threads(server, jobs, ("weft-bg", THREAD_COUNT), true)?;
-    // A client waits for a script that still has to prove that it is short.
+    // A client waits for a script whose run time is not known yet.
     start_threads(server, scripts, ("weft-script", weft_scripting::SCRIPT_THREADS), false)
 }
 

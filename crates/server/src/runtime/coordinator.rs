@@ -1,4 +1,5 @@
-//! The coordinator: listeners, placement of connections, cron, shutdown. Never on a command's path.
+//! The coordinator: listeners, placement of connections, periodic tasks, shutdown. It takes no part in executing
+//! commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +28,9 @@ use weft_os::time::Instant;
 const RATE_WINDOW: Duration = Duration::from_millis(100);
 /// The interval of counting memory and commands while the server is idle. With many threads a count takes some 100 µs.
 const IDLE_WINDOW: Duration = Duration::from_secs(1);
-/// A pause may end so late that an `Instant` could not hold it.
+/// The maximum time between two turns: a pause may end so late that an `Instant` could not hold it.
 const MAX_WAIT_MS: u64 = 1000;
-/// Between two lines of level debug about the state of the server.
+/// The interval of the debug lines about the state of the server.
 const REPORT_PERIOD: Duration = Duration::from_secs(5);
 
 /// The coordinator, on the main thread.
@@ -57,7 +58,8 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator that accepts from `listeners`, whose sockets are in `reactor`, which `signals` wake.
+    /// Creates a coordinator that accepts connections from `listeners`, whose sockets are in `reactor`. `signals` wake
+    /// it.
     pub fn new(
         server: Arc<Server>,
         reactor: Reactor,
@@ -144,7 +146,7 @@ impl Coordinator {
         self.next_cron.min(self.next_tuning)
     }
 
-    /// A signal asks for the shutdown that is configured for it, or for a report.
+    /// Handles a signal: a request for the configured shutdown, or for a report.
     fn handle_signal(&mut self) {
         if self.signals.take_report_request() {
             log::warning!("Received SIGALRM");
@@ -227,7 +229,7 @@ impl Coordinator {
         }
         if !socket.is_unix() {
             let seconds = server.config.integer(id::TCP_KEEPALIVE).max(0) as u32;
-            // Both only tune; a socket that refuses them still serves.
+            // Both are only optimisations; a socket that refuses them still works.
             let _ = socket.set_nodelay(true);
             if seconds > 0 {
                 let _ = socket.set_keepalive(seconds);
@@ -250,7 +252,7 @@ impl Coordinator {
         }));
     }
 
-    /// Protected mode: without a password, only this machine may connect.
+    /// Returns `true` if protected mode refuses the connection: without a password, only this machine may connect.
     fn is_refused_by_protected_mode(&self) -> bool {
         let config = &self.server.config;
         config.boolean(id::PROTECTED_MODE) && self.server.acl.default_user_needs_no_password()
@@ -269,7 +271,7 @@ impl Coordinator {
         self.reload_certificates_if_due();
         let server = &self.server;
         if server.persistence.dumps.is_loading.load(Ordering::Relaxed) {
-            // There is a part of the data, which belongs to the thread that loads it.
+            // Only a part of the data is loaded, and it belongs to the loading thread.
             return;
         }
         save::start_due_save(server);
@@ -295,7 +297,7 @@ impl Coordinator {
         }
     }
 
-    /// Returns `true` if nothing has happened since memory and commands were counted, and that was recently.
+    /// Returns `true` if nothing has happened since memory and commands were counted, and if that was recently.
     fn is_idle(&mut self) -> bool {
         let metrics = &self.server.stats.metrics;
         let happened = metrics.sum(Counter::Batches) + metrics.sum(Counter::NetInputBytes);
@@ -334,7 +336,7 @@ impl Coordinator {
         self.server.stats.history.rates.sample(now, totals);
     }
 
-    /// Looks, now and then, whether certificates were exchanged.
+    /// Checks periodically if the certificate files have changed.
     fn reload_certificates_if_due(&mut self) {
         let period_s = self.server.config.unsigned(id::TLS_AUTO_RELOAD_INTERVAL);
         if period_s == 0 || self.last_reload.elapsed() < Duration::from_secs(period_s) {
@@ -343,7 +345,7 @@ impl Coordinator {
         self.last_reload = Instant::now();
         if self.server.tls.current().is_some() {
             let job: BackgroundJob = Box::new(|server, _| server.tls.reload_if_changed(&server.config));
-            // The threads are gone only at shutdown.
+            // The threads end only at shutdown.
             let _ = self.server.background.long_commands.send(job);
         }
     }
@@ -357,7 +359,7 @@ impl Coordinator {
         if let Some(reclaim) = self.reclaimer.next_reclaim(now) {
             let job: BackgroundJob = Box::new(move |_, seat| {
                 if reclaim.needs_compaction() {
-                    // Twice: the second pass fills the slabs that the first one emptied in part.
+                    // Twice, because the second pass fills the slabs that the first one emptied in part.
                     compact::compact(seat);
                     compact::compact(seat);
                 }
@@ -365,13 +367,13 @@ impl Coordinator {
                     log::warning!("Free memory could not be given back: {reason}");
                 }
             });
-            // The threads are gone only at shutdown.
+            // The threads end only at shutdown.
             let _ = self.server.background.long_commands.send(job);
         }
     }
 
-    /// Reads the allocator's count. While there is a limit a worker does this instead, which then counts exactly and
-    /// evicts if necessary.
+    /// Reads the allocator's count. While there is a memory limit, a worker does this instead; it then counts exactly
+    /// and evicts if necessary.
     fn sample_memory(&self) {
         let server = &self.server;
         if server.config.unsigned(id::MAXMEMORY) > 0 && server.stats.history.startup_memory.load(Ordering::Relaxed) > 0
@@ -390,7 +392,7 @@ impl Coordinator {
 /// Sends the reason for a refused connection, as far as the socket accepts it.
 fn refuse_connection(socket: &Socket, text: &[u8]) {
     use std::io::Write;
-    // The peer may be gone already.
+    // The peer may have disconnected already.
     let _ = match socket {
         Socket::Tcp(stream) => (&*stream).write_all(text),
         Socket::Unix(stream) => (&*stream).write_all(text),

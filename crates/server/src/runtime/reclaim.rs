@@ -1,8 +1,8 @@
 //! Returns free pages to the operating system where that is worthwhile.
 //!
-//! The allocator could return them on its own, a while after they became free. But each hole breaks up a huge page,
-//! which costs every lookup there a longer walk through the page tables (measured: a quarter of a GET). So the
-//! allocator keeps its free pages for reuse. This module checks them once a second, when the heap has stopped growing.
+//! The allocator could return them by itself some time after they became free. But each hole breaks up a huge page,
+//! which makes every lookup there walk the page tables longer (measured: a quarter of a GET). So the allocator keeps
+//! its free pages for reuse. This module checks them once a second, when the heap has stopped growing.
 //!
 //! The arrays of the tables lie in an arena of their own (`weft_table::arrays`). When they have grown, many pages are
 //! free there: the arrays are compacted and the rest is returned, which does not affect the entries. In other arenas
@@ -18,17 +18,17 @@ use weft_os::time::Instant;
 
 /// The interval between two checks.
 pub const PERIOD: Duration = Duration::from_secs(1);
-/// Between two times of giving back, so that a heap that breathes keeps its breath.
+/// The minimum interval between two purges; a heap that grows and shrinks keeps its free pages.
 const MIN_PURGE_INTERVAL: Duration = Duration::from_secs(10);
-/// Free pages below this part of the used ones stay.
+/// Free pages that are less than this fraction of the used ones stay.
 const MIN_FREE_FRACTION: u64 = 16;
 /// The same for the arena of the tables' arrays.
 const MIN_FREE_FRACTION_OF_ARRAYS: u64 = 8;
-/// Free pages below this many bytes stay.
+/// Free pages of less than this many bytes stay.
 const MIN_FREE_BYTES: u64 = 4 << 20;
 /// The time after the last long command until its free pages are returned.
 const LONG_COMMAND_IDLE_TIME: Duration = Duration::from_secs(20);
-/// A heap that grew by less than this part of itself in a period has stopped growing.
+/// A heap that grew by less than this fraction of itself in a period has stopped growing.
 const GROWTH_FRACTION: u64 = 100;
 
 /// The observations of the last check.
@@ -82,9 +82,9 @@ impl Reclaimer {
 pub enum Reclaim {
     /// Free pages among the arrays of the tables.
     Arrays,
-    /// Free pages that long commands left.
+    /// Free pages left by long commands.
     LongCommands,
-    /// All free pages but those.
+    /// All free pages except those of the tables' arrays and of long commands.
     Everything,
 }
 
@@ -94,7 +94,7 @@ impl Reclaim {
         self != Reclaim::LongCommands
     }
 
-    /// Gives the pages back.
+    /// Returns the pages to the operating system.
     ///
     /// # Errors
     /// The allocator's reason.

@@ -12,20 +12,20 @@
 use weft_os::atomic::AtomicU64;
 use weft_os::sync::Mutex;
 
-/// The way in which the process ends: the options of SHUTDOWN, and of `shutdown-on-sigint` and `-sigterm`.
+/// The options of a shutdown: those of SHUTDOWN, and of `shutdown-on-sigint` and `shutdown-on-sigterm`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownOptions {
     /// Decides if a dump is written first.
     pub save: SavePolicy,
-    /// Do not wait: neither for clients to take their replies nor for replicas.
+    /// Do not wait, neither for clients to receive their replies nor for replicas.
     pub is_immediate: bool,
-    /// Go on even if the dump cannot be written.
+    /// Continue even if the dump cannot be written.
     pub is_forced: bool,
-    /// Refuse if ending could lose data that other servers rely on.
+    /// Refuse if ending the process could lose data that other servers rely on.
     pub is_safe: bool,
     /// Hand over to a replica first.
     pub requests_failover: bool,
-    /// The client that asked, as CLIENT LIST describes it; `None` for a signal.
+    /// The client that requested it, as CLIENT LIST describes it; `None` for a signal.
     pub requested_by: Option<String>,
 }
 
@@ -42,7 +42,7 @@ pub enum SavePolicy {
 }
 
 impl ShutdownOptions {
-    /// The shutdown that a value of `shutdown-on-sigint` or `shutdown-on-sigterm` describes.
+    /// Returns the options that a value of `shutdown-on-sigint` or `shutdown-on-sigterm` describes.
     pub fn from_options(options: i64) -> ShutdownOptions {
         let has = |bit: i64| options & bit != 0;
         ShutdownOptions {
@@ -60,11 +60,11 @@ impl ShutdownOptions {
     }
 }
 
-/// The place where a request waits.
+/// The pending request for a shutdown.
 #[derive(Debug, Default)]
 pub struct ShutdownRequest {
     state: Mutex<ShutdownState>,
-    /// Until when replicas are waited for, ms since the epoch; 0 when they are not.
+    /// The end of the wait for replicas, in milliseconds since the Unix epoch; 0 without such a wait.
     pub replica_deadline_ms: AtomicU64,
 }
 
@@ -81,7 +81,7 @@ enum ShutdownState {
 }
 
 impl ShutdownRequest {
-    /// Somebody begins to prepare the end, unless that is under way; whether this is so.
+    /// Begins the preparation of a shutdown. Returns `false` if one is being prepared already.
     pub fn try_begin(&self) -> bool {
         let mut state = self.state.lock();
         let begins = matches!(*state, ShutdownState::None | ShutdownState::Signalled(_));
@@ -91,7 +91,7 @@ impl ShutdownRequest {
         begins
     }
 
-    /// A signal asks for the end, unless that is under way.
+    /// Records a signal's request for shutdown, unless a shutdown is in progress.
     pub fn record_signal(&self, shutdown: ShutdownOptions) {
         let mut state = self.state.lock();
         if matches!(*state, ShutdownState::None) {
@@ -99,7 +99,7 @@ impl ShutdownRequest {
         }
     }
 
-    /// Takes the request of a signal that was not aborted.
+    /// Takes the request of a signal, if it was not aborted.
     pub fn take_signalled(&self) -> Option<ShutdownOptions> {
         let mut state = self.state.lock();
         match std::mem::take(&mut *state) {
@@ -147,7 +147,7 @@ impl ShutdownRequest {
         true
     }
 
-    /// Takes the request up: it cannot be called off any more.
+    /// Takes the completed request, which cannot be aborted any more.
     pub fn commit(&self) -> Option<ShutdownOptions> {
         let mut state = self.state.lock();
         match std::mem::replace(&mut *state, ShutdownState::Committed) {
@@ -159,7 +159,7 @@ impl ShutdownRequest {
         }
     }
 
-    /// Calls off what is being prepared; whether there was something.
+    /// Aborts the shutdown that is being prepared. Returns `true` if there was one.
     pub fn abort(&self) -> bool {
         let mut state = self.state.lock();
         match &mut *state {

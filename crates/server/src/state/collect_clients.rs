@@ -1,7 +1,7 @@
 //! Collects snapshots of all clients for a transaction, and applies the transaction's actions on clients.
 //!
 //! Clients belong to their workers, and a transaction cannot query a worker: a thread that waits for a worker while it
-//! holds leases or the gate may wait for itself. So EXEC collects the snapshots beforehand, if one of its commands
+//! holds leases or the gate may deadlock with itself. So EXEC collects the snapshots beforehand, if one of its commands
 //! reports on clients:
 //!
 //! ```text
@@ -31,12 +31,13 @@ use weft_os::sync::Mutex;
 pub struct ClientCollection {
     origin: QueryOrigin,
     client_snapshots: Mutex<Vec<ClientSnapshot>>,
-    /// Workers whose clients are missing.
+    /// The number of workers whose clients are missing.
     pending_workers: AtomicUsize,
 }
 
 impl Server {
-    /// Requests snapshots of the clients of all workers. They reach the requesting worker as [`Message::Gathered`].
+    /// Requests snapshots of the clients of all workers. They reach the requesting worker as
+    /// [`Message::ClientsCollected`].
     pub fn collect_clients(&self, origin: QueryOrigin) {
         let gathering = Arc::new(ClientCollection {
             origin,

@@ -12,7 +12,7 @@ use weft_os::sync::Mutex;
 
 const SHARD_COUNT: usize = 64;
 
-/// Workers by client.
+/// The worker of each client.
 pub struct ClientDirectory([Mutex<HashMap<u64, WorkerId>>; SHARD_COUNT]);
 
 impl Default for ClientDirectory {
@@ -22,17 +22,17 @@ impl Default for ClientDirectory {
 }
 
 impl ClientDirectory {
-    /// A client is there now.
+    /// Records the worker of a client.
     pub fn set_worker(&self, client: u64, worker: WorkerId) {
         self.shard(client).lock().insert(client, worker);
     }
 
-    /// A client is gone.
+    /// Removes a client that has disconnected.
     pub fn remove(&self, client: u64) {
         self.shard(client).lock().remove(&client);
     }
 
-    /// The worker of a client; `None` if it is gone.
+    /// Returns the worker of a client, or `None` if the client has disconnected.
     pub fn worker_of(&self, client: u64) -> Option<WorkerId> {
         self.shard(client).lock().get(&client).copied()
     }

@@ -23,8 +23,8 @@ impl Server {
         self.persistence.dumps.is_loading.load(Ordering::Relaxed) || self.replication.is_loading()
     }
 
-    /// Makes replies to writes wait for the rules in force now. Must be called when an input of
-    /// [`crate::persistence::aof_files::Status::replies_wait_for`] changes.
+    /// Applies the current rules to the milestone that replies to writes wait for. Must be called when an input of
+    /// [`crate::persistence::aof_files::AofStatus::replies_wait_for`] changes.
     pub fn update_reply_milestone(&self) {
         let until = self.persistence.aof.replies_wait_for();
         self.propagation.set_reply_milestone(until);
@@ -35,7 +35,7 @@ impl Server {
         self.propagation.wake();
     }
 
-    /// Notes that a snapshot is being written from now on, or not any more (`no-appendfsync-on-rewrite`).
+    /// Records the start or the end of a snapshot (`no-appendfsync-on-rewrite`).
     pub fn set_snapshot_running(&self, is_running: bool) {
         self.persistence
             .aof

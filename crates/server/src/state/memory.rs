@@ -5,8 +5,9 @@ use weft_config::id;
 use weft_os::atomic::Ordering;
 
 impl Server {
-    /// Bytes that do not count for eviction: what replicas still need beyond the size of the backlog, what the
-    /// append-only file has not been given yet, and what is kept for a snapshot. To evict for them would add to them.
+    /// Returns the bytes that do not count for eviction: data that replicas still need beyond the size of the backlog,
+    /// data that the append-only file has not received yet, and before-images of a snapshot. Evicting keys because of
+    /// them would add to them.
     pub fn uncounted_memory(&self) -> u64 {
         let backlog = self.replication.replicas.backlog_bytes();
         let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
@@ -17,12 +18,12 @@ impl Server {
         for_replicas + for_snapshot + for_log
     }
 
-    /// Bytes in use, as far as they count for eviction.
+    /// Returns the used memory in bytes, as far as it counts for eviction.
     pub fn counted_memory(&self) -> u64 {
         self.memory.used_bytes().saturating_sub(self.uncounted_memory())
     }
 
-    /// About how many bytes so many keys take that have just been taken out of the keyspace.
+    /// Returns the approximate size of `keys` keys that have just been removed from the keyspace, in bytes.
     pub fn estimated_bytes_of_keys(&self, keys: u64) -> usize {
         let counts = &self.keyspace.counts;
         let left: u64 = (0..counts.databases()).map(|db| counts.keys(db)).sum();
@@ -31,14 +32,14 @@ impl Server {
         (data as f64 * keys as f64 / (keys + left).max(1) as f64) as usize
     }
 
-    /// Lets a worker read the allocator's count.
+    /// Requests that a worker reads the allocator's count.
     pub fn request_memory_sample(&self) {
         if let Some(worker) = self.workers.first() {
             worker.send(Message::SampleMemory);
         }
     }
 
-    /// Lets the workers evict keys if memory is above its limit.
+    /// Makes the workers evict keys if memory is above its limit.
     pub fn request_eviction(&self) {
         let limit = self.config.unsigned(id::MAXMEMORY);
         if limit == 0 || self.counted_memory() <= limit {

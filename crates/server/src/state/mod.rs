@@ -1,4 +1,4 @@
-//! The server's shared state: what every thread may reach, and the messages between threads.
+//! The server's shared state: the data that all threads may access, and the messages between threads.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -52,7 +52,7 @@ pub use parts::ServerParts;
 pub use pause::{Pause, PauseReason};
 pub use subsystems::{Background, Clients, Lifecycle, Persistence, Stats};
 
-/// Index of a worker.
+/// The index of a worker.
 pub type WorkerId = usize;
 
 /// A message to a worker.
@@ -61,9 +61,9 @@ pub enum Message {
     NewConnection(AcceptedConnection),
     /// A connection that moves to this worker with its state, including its wait for keys.
     AdoptConnection(Box<Connection>, Option<Box<BlockedCommand>>),
-    /// Give up connections until `keep` are left; they go to the workers `to`, in turn.
+    /// Move connections to the workers `target_workers` in turn, until `kept_connections` are left.
     MoveConnections {
-        /// The workers that take them.
+        /// The workers that get the connections.
         target_workers: Range<WorkerId>,
         /// The number of connections that stay.
         kept_connections: usize,
@@ -72,7 +72,7 @@ pub enum Message {
     Reply {
         /// The client that waits.
         client: u64,
-        /// The park id that the connection waits under.
+        /// The park id under which the connection waits.
         park_id: u64,
         /// The reply.
         bytes: Vec<u8>,
@@ -83,7 +83,7 @@ pub enum Message {
     CommandDone {
         /// The client that waits.
         client: u64,
-        /// The park id that the connection waits under.
+        /// The park id under which the connection waits.
         park_id: u64,
         /// The reply.
         output: Output,
@@ -98,15 +98,15 @@ pub enum Message {
     ServeWaiters(UnservedKeys),
     /// Notifications for clients of this worker about other clients' commands.
     Notify(ClientNotification),
-    /// A question about this worker's clients.
+    /// A query about this worker's clients.
     Query(Arc<WorkerQuery>),
-    /// Portraits of this worker's clients are wanted.
+    /// A request for snapshots of this worker's clients.
     CollectClients(Arc<ClientCollection>),
-    /// The portraits that a transaction waits for.
+    /// The client snapshots that a transaction waits for.
     ClientsCollected {
         /// The client that waits.
         client: u64,
-        /// The park id that the connection waits under.
+        /// The park id under which the connection waits.
         park_id: u64,
         /// The other clients.
         client_snapshots: Vec<ClientSnapshot>,
@@ -124,7 +124,7 @@ pub enum Message {
     },
     /// Slots with due keys are queued.
     ExpireDue,
-    /// The worker is to take the allocator's count at the end of this turn.
+    /// The worker must read the allocator's count at the end of this turn.
     SampleMemory,
     /// Memory is above its limit.
     EvictDue,
@@ -132,7 +132,7 @@ pub enum Message {
     RecountClients,
     /// Users were changed or deleted.
     UsersChanged {
-        /// Those that may use fewer channels than before.
+        /// The users that may use fewer channels than before.
         lost_channels: Arc<[Arc<AclAccount>]>,
     },
     /// This server has become a replica: clients that wait for keys are no longer served.
@@ -145,32 +145,32 @@ pub enum Message {
     SlotsLeft,
     /// The log has advanced: send the replies that waited for it.
     LogAdvanced,
-    /// Stop: end the thread, once clients have taken their replies or the time is over.
+    /// End the thread, once clients have received their replies or the grace period is over.
     Stop {
-        /// The time that clients may take.
+        /// The time that clients have.
         grace_period: Duration,
     },
 }
 
-/// The means by which other threads reach a worker.
+/// The connection of other threads to a worker.
 pub struct WorkerLink {
     /// The worker's messages.
     pub mailbox: Mailbox<Message>,
     /// Wakes its reactor.
     pub waker: OnceLock<Waker>,
-    /// Connections it has.
+    /// The number of its connections.
     pub connections: AtomicUsize,
-    /// Requests executed, for tuning.
+    /// The number of executed requests, for tuning.
     pub executed_commands: AtomicU64,
-    /// Payloads of published messages in the mailbox, bytes.
+    /// The payloads of published messages in the mailbox, in bytes.
     pub published_bytes: AtomicUsize,
     /// The start of the worker's turn, in nanoseconds since the server started; 0 while it waits for events.
     pub turn_started_ns: AtomicU64,
 }
 
-/// Mail beyond which a worker counts as crowded.
+/// The number of messages above which a mailbox counts as full.
 const FULL_MAILBOX_MESSAGES: usize = 8192;
-/// Published bytes beyond which a worker counts as crowded.
+/// The number of published bytes above which a mailbox counts as full.
 const FULL_MAILBOX_BYTES: usize = 64 << 20;
 
 impl WorkerLink {
@@ -186,7 +186,8 @@ impl WorkerLink {
         }
     }
 
-    /// Adds a notice to the mail. Whether the worker must be woken: its sender does that once its leases have ended.
+    /// Adds a notification to the mail. Returns `true` if the worker must be woken, which the sender does once its
+    /// leases have ended.
     #[must_use = "the worker sleeps on if it is not woken"]
     pub fn post_notification(&self, notice: ClientNotification) -> bool {
         if let ClientNotification::Published(publication) = &notice {
@@ -224,15 +225,15 @@ pub type QueryTask = Box<dyn Fn(&mut dyn ClientVisitor) -> WorkerAnswer + Send +
 /// Combines the workers' answers into a reply.
 pub type CombineAnswers = Box<dyn Fn(Vec<WorkerAnswer>) -> Vec<u8> + Send + Sync>;
 
-/// A query to all workers. Each runs `ask` over its clients, and the last one completes the reply.
+/// A query to all workers. Each runs `task` over its clients, and the last one completes the reply.
 pub struct WorkerQuery {
-    /// Runs on each worker; returns that worker's part.
+    /// Runs on each worker and returns that worker's part.
     pub task: QueryTask,
-    /// Makes the reply of the parts.
+    /// Combines the parts into the reply.
     pub combine: CombineAnswers,
-    /// Parts so far.
+    /// The parts so far.
     pub answers: Mutex<Vec<WorkerAnswer>>,
-    /// Workers that have not answered.
+    /// The number of workers that have not answered.
     pub pending_workers: AtomicUsize,
     /// The origin of the query.
     pub origin: QueryOrigin,
@@ -244,9 +245,9 @@ pub struct WorkerQuery {
 pub trait ClientVisitor {
     /// Calls `visit` for each client with its buffer figures.
     fn visit_clients(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures));
-    /// Ends a client's wait; whether it was waiting.
+    /// Ends a client's wait. Returns `true` if it was waiting.
     fn unblock_client(&mut self, id: u64, with_error: bool) -> bool;
-    /// Clients that are gone and not closed yet.
+    /// Returns the number of clients that have disconnected but are not closed yet.
     fn closing_count(&self) -> u64 {
         0
     }
@@ -261,18 +262,18 @@ pub enum NextStep {
     /// Send the reply.
     #[default]
     Reply,
-    /// Park the connection and ask all workers.
+    /// Park the connection and query all workers.
     QueryWorkers(Box<Box<dyn FnOnce(QueryOrigin) -> WorkerQuery + Send>>),
-    /// Park the connection until there are portraits of all clients, and run the request then.
+    /// Park the connection until there are snapshots of all clients, and run the request then.
     CollectClients,
     /// Park the connection and run this on a background thread; its bytes are the reply.
     Background(Box<BackgroundReply>),
     /// A slot was leased by another thread: run the command again in a later turn.
     Defer,
-    /// The work is long: run the handler again, on a background thread (see `Context::detach_if_long`), on these keys
-    /// if there are any.
+    /// The work takes long: run the handler again, on a background thread (see `Context::detach_if_long`), on these
+    /// keys if there are any.
     RunInBackground(Option<Box<KeySnapshot>>),
-    /// Park the connection until a background thread has run its command, which this makes a job of.
+    /// Park the connection until a background thread has run its command, for which this creates the job.
     AwaitBackground(Box<Box<dyn FnOnce(QueryOrigin) -> BackgroundJob + Send>>),
     /// Like [`NextStep::Background`], for a script thread.
     AwaitScript(Box<Box<dyn FnOnce(QueryOrigin) -> BackgroundJob + Send>>),
@@ -284,14 +285,15 @@ pub enum NextStep {
     RetryAsWriter,
     /// Park the connection: it waits for keys, and is in their queues already.
     Block(Box<BlockedCommand>),
-    /// The steps of a transaction, in order. Each reply goes behind the output before it, and the output of the pair
-    /// follows.
+    /// The steps of a transaction, in order. Each reply follows the output before it, and the output of the pair
+    /// follows the reply.
     TransactionParts(Box<(Output, VecDeque<(NextStep, Output)>)>),
     /// The connection is that of a replica: it moves to the thread that serves them.
     Sync(Box<SyncRequest>),
-    /// The connection leaves its worker, and is never seen again: this takes it.
+    /// The connection leaves its worker for good: this closure takes it.
     TakeConnection(Box<Box<dyn FnOnce(Box<Connection>) + Send>>),
-    /// Park the connection until so many replicas have its writes, or this time (ms since the epoch).
+    /// Park the connection until this number of replicas have its writes, or until this time (milliseconds since the
+    /// Unix epoch).
     AwaitReplicas(Box<(u64, ReplicaWait)>),
     /// Park the connection and withhold its reply until these waiters have been served.
     AwaitServing(Box<(UnservedKeys, Output)>),
@@ -320,7 +322,7 @@ impl NextStep {
     }
 }
 
-// A value of this type is moved with the outcome of every command, in two registers; hence the boxes of boxes.
+// A value of this type is moved with the outcome of every command, in two registers; therefore the nested boxes.
 const _: () = assert!(size_of::<NextStep>() <= 16);
 
 /// A wait for the log (WAITAOF).
@@ -338,20 +340,20 @@ pub struct LogWait {
 pub struct BlockedCommand {
     /// The waiter in the queues.
     pub waiter: Arc<Waiter>,
-    /// Index of its command, which ends with the wait.
+    /// The index of its command, which ends with the wait.
     pub command: usize,
     /// The run time of the command so far, in nanoseconds.
     pub nanoseconds: u64,
-    /// Size of its request, bytes.
+    /// The size of its request in bytes.
     pub request_bytes: usize,
     /// The form in which logs show the command, if a log may need it.
     pub logged_command: Option<LoggedCommand>,
-    /// The slot of its keys, if what slots cost is counted.
+    /// The slot of its keys, if slot statistics are counted.
     pub slot: Option<u16>,
 }
 
 impl UnservedKeys {
-    /// Keys of which nothing is known yet but that they are ready.
+    /// Creates the list for keys of which it is only known that they are ready.
     pub fn new(ready: VecDeque<ReadyKey>) -> Self {
         let slots = ready.iter().take(1).map(|key| key.slot).collect();
         UnservedKeys {
@@ -378,26 +380,26 @@ pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + 
 /// A job for the background threads. It gets a thread seat of its own.
 pub type BackgroundJob = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
-/// Runs commands of a file, with the whole keyspace to itself; the number is the thread's row of counters.
+/// Runs the commands of a file with exclusive access to the keyspace; the number is the thread's row of counters.
 pub type ReplayFn = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut AofReader<File>) -> ReplayOutcome;
 
 /// The outcome of replaying the commands of a file.
 pub enum ReplayOutcome {
-    /// At its end.
+    /// The file was replayed to its end.
     Complete,
     /// The file ends inside a transaction that starts at this offset.
     UnfinishedTransaction(u64),
-    /// With an error; the last whole command ends at this offset.
+    /// An error; the last complete command ends at this offset.
     Failed(AofReadError, u64),
-    /// With a command of this name, which does not exist.
+    /// A command of this name does not exist.
     UnknownCommand(String),
 }
 
 /// The synchronization that a replica requests.
 pub struct SyncRequest {
-    /// The history that it has, and the offset of the first byte that it misses.
+    /// The replication history of the replica, and the offset of the first byte that it misses.
     pub resume: Option<(String, i64)>,
-    /// `true` if the replica sent PSYNC and so understands at which offset the stream continues.
+    /// `true` if the replica sent PSYNC and so expects the offset at which the stream continues.
     pub is_psync: bool,
 }
 
@@ -407,7 +409,7 @@ pub enum PrimaryThreadCommand {
     AdoptReplica(Box<Connection>, Box<SyncRequest>),
     /// A dump for these replicas has ended; some of them have it.
     DumpEnded {
-        /// For whom it was.
+        /// The replicas for which it was made.
         replicas: Vec<u64>,
         /// The ids of the replicas that have the dump.
         synced_replicas: Vec<u64>,
@@ -416,9 +418,9 @@ pub enum PrimaryThreadCommand {
     },
     /// Disconnect all replicas.
     DisconnectAll,
-    /// Disconnect the replica with that client id.
+    /// Disconnect the replica with this client id.
     Disconnect(u64),
-    /// Something has changed that counts.
+    /// A state that matters to replicas has changed: check them.
     CheckReplicas,
 }
 
@@ -428,9 +430,9 @@ pub struct PendingAcknowledgement {
     pub sequence: LogSequence,
     /// The number of replicas that must have it.
     pub replicas: i64,
-    /// The end of the time that they may take.
+    /// The end of the time that they have.
     pub deadline: Instant,
-    /// Makes the job that follows; the argument is `true` if the replicas have the command.
+    /// Creates the job that follows; the argument is `true` if the replicas have the command.
     pub continuation: Box<dyn FnOnce(bool) -> BackgroundJob + Send>,
 }
 
@@ -466,7 +468,7 @@ pub struct Server {
     pub persistence: Persistence,
     /// Scripts and functions.
     pub scripting: Scripts,
-    /// Work for the threads that are no workers.
+    /// Work for the threads that are not workers.
     pub background: Background,
     /// Counters and recorded history.
     pub stats: Stats,
@@ -475,8 +477,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns `true` if this server deletes what has expired: it follows no other, imports nothing, and no pause holds
-    /// writes back. The answer holds until the gate is passed again.
+    /// Returns `true` if this server deletes expired keys: it follows no primary, imports nothing, and no pause holds
+    /// writes back. The result holds until the thread passes the gate again.
     pub fn may_delete_expired(&self, now_ms: u64) -> bool {
         !self.replication.state_bits().expiry_is_remote() && !self.clients.pause.are_writes_paused(now_ms)
     }
@@ -490,12 +492,13 @@ impl Server {
         counts
     }
 
-    /// This server, for what outlives a call; `None` while it is being made.
+    /// Returns a handle of this server for closures that outlive a call; `None` while it is being created.
     pub fn self_handle(&self) -> Option<Arc<Server>> {
         self.lifecycle.server.get()?.upgrade()
     }
 
-    /// Visits the primary and the replicas, which belong to no worker, and closes the links that are marked for it.
+    /// Visits the links to the primary and to the replicas, which belong to no worker, and closes the links that are
+    /// marked for closing.
     pub fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
         for (id, (client, buffers)) in &mut *self.clients.linked.lock() {
             visit(client, *buffers);
@@ -511,7 +514,7 @@ impl Server {
         }
     }
 
-    /// Runs `change` with the whole keyspace to itself, also kept from scripts. For a thread that is no worker.
+    /// Runs `change` with exclusive access to the keyspace, without running scripts. For a thread that is not a worker.
     pub fn run_exclusive<R>(&self, seat: &mut Seat, change: impl FnOnce(&mut Exclusive<'_>) -> R) -> R {
         self.scripting.running.exclude_runs();
         let result = change(&mut seat.exclusive());
@@ -519,7 +522,7 @@ impl Server {
         result
     }
 
-    /// Asks all workers; the reply reaches the asker as [`Message::Reply`].
+    /// Queries all workers; the reply reaches the requester as [`Message::Reply`].
     pub fn query_all_workers(&self, query: WorkerQuery) {
         let query = Arc::new(query);
         query.pending_workers.store(self.workers.len(), Ordering::Release);

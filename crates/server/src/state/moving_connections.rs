@@ -9,7 +9,7 @@
 //!    worker that adopts the last connection sends it. New moves are refused as soon as a query waits, so it waits for
 //!    arrivals only.
 //!
-//! No thread blocks: both sides are messages that are sent later.
+//! No thread blocks: queries and moves that cannot start are sent later.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ pub struct MovingConnections(Mutex<InTransit>);
 
 #[derive(Default)]
 struct InTransit {
-    /// The connections that have left a worker and have not arrived at the next one.
+    /// The number of connections that have left a worker and have not arrived at the next one.
     moving: usize,
-    /// Queries that were sent and are not answered by all workers.
+    /// The number of queries that were sent and are not answered by all workers.
     queries: usize,
     /// Queries that wait for the last arrival.
     waiting_queries: Vec<AllWorkersQuery>,
-    /// Orders to move connections that were refused: worker, where to, how many connections it keeps.
+    /// Refused orders to move connections: the worker, the target workers, and the number of connections that it keeps.
     refused_moves: Vec<(WorkerId, Range<WorkerId>, usize)>,
 }
 
@@ -55,7 +55,7 @@ impl MovingConnections {
 }
 
 impl Server {
-    /// A moved connection has arrived, or is gone: sends the queries that waited for it.
+    /// Records that a moved connection has arrived or was closed, and sends the queries that waited for it.
     pub fn end_move(&self) {
         let waiting = {
             let mut now = self.clients.moving.0.lock();
@@ -93,7 +93,7 @@ impl Server {
         }
     }
 
-    /// All workers have answered a query.
+    /// Records that all workers have answered a query.
     pub(super) fn end_query(&self) {
         let refused = {
             let mut now = self.clients.moving.0.lock();

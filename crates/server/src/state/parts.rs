@@ -33,26 +33,26 @@ pub struct ServerParts {
     pub workers: usize,
     /// Counters.
     pub metrics: Metrics,
-    /// Frees in the background.
+    /// The freeing thread.
     pub lazyfree: LazyFree,
-    /// Takes long commands.
+    /// The queue of long commands.
     pub background: mpsc::Sender<BackgroundJob>,
-    /// Takes scripts that may be long.
+    /// The queue of scripts that may be long.
     pub script_jobs: mpsc::Sender<BackgroundJob>,
-    /// The way to the thread that serves replicas.
+    /// The queue of the thread that serves replicas.
     pub supply: mpsc::Sender<PrimaryThreadCommand>,
-    /// The coordinator's commands.
+    /// The queue of the coordinator's commands.
     pub orders: mpsc::Sender<CoordinatorCommand>,
     /// 40 hexadecimal digits.
     pub run_id: String,
-    /// The start of the process, and the same in seconds since the Unix epoch.
+    /// The start time of the process, also in seconds since the Unix epoch.
     pub started: (Instant, u64),
     /// Bytes in use.
     pub memory: Arc<UsedMemory>,
 }
 
 impl Server {
-    /// Creates a server that no thread knows yet.
+    /// Creates a server that no thread uses yet.
     pub fn new(parts: ServerParts) -> Server {
         let seats = parts.keyspace.slots.seats();
         let active_workers = initial_active_workers(&parts.config, parts.workers);

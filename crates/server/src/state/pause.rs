@@ -1,19 +1,19 @@
-//! Pauses: which commands are held back, until when, and how the paused clients continue.
+//! Pauses: the commands that are held back, the end of each pause, and how the paused clients continue.
 
 use super::{Message, Server};
 
 use weft_os::atomic::{AtomicU64, Ordering};
 use weft_os::sync::Mutex;
 
-/// The commands that are held back, and until when: by CLIENT PAUSE and by the server itself. Workers read it without a
-/// lock.
+/// The commands that are held back by CLIENT PAUSE and by the server itself, and the end of the pause. Workers read it
+/// without a lock.
 #[derive(Default)]
 pub struct Pause {
-    /// Milliseconds since the epoch; 0 when not paused.
+    /// The end in milliseconds since the Unix epoch; 0 without a pause.
     until_ms: AtomicU64,
-    /// Until when reads wait too.
+    /// The end of a pause that also holds back reads.
     all_until_ms: AtomicU64,
-    /// The pause of each reason, of which the fields above are the sum. Locked while that changes.
+    /// The pause of each reason; the fields above are derived from them. Locked during changes.
     scopes: Mutex<[Option<PauseScope>; PAUSE_REASONS]>,
 }
 
@@ -47,7 +47,7 @@ impl Pause {
         }
     }
 
-    /// Begins a pause. One under way for the same reason is neither shortened nor made to hold back less.
+    /// Begins a pause. A pause that exists for the same reason is neither shortened nor narrowed.
     pub fn begin(&self, reason: PauseReason, now_ms: u64, until_ms: u64, includes_reads: bool) {
         let mut scopes = self.scopes.lock();
         let hold = &mut scopes[reason as usize];
@@ -59,7 +59,7 @@ impl Pause {
         self.recompute(&scopes);
     }
 
-    /// Ends the pauses that are due. Returns `true` if that lets any client continue.
+    /// Ends the pauses that are due. Returns `true` if clients may continue because of that.
     pub fn end_if_due(&self, now_ms: u64) -> bool {
         let mut scopes = self.scopes.lock();
         let before = self.current_ends();
@@ -70,7 +70,7 @@ impl Pause {
         self.current_ends() != before
     }
 
-    /// Ends the pause of one reason. Returns `true` if that lets any client continue.
+    /// Ends the pause of one reason. Returns `true` if clients may continue because of that.
     pub fn end(&self, reason: PauseReason) -> bool {
         let mut scopes = self.scopes.lock();
         let before = self.current_ends();
@@ -114,7 +114,7 @@ impl Pause {
 }
 
 impl Server {
-    /// Holds back the commands of all clients until `until_ms`: all of them, or what writes.
+    /// Holds back the commands of all clients until `until_ms`: all commands, or only writes.
     pub fn pause_clients(&self, reason: PauseReason, now_ms: u64, until_ms: u64, includes_reads: bool) {
         self.clients.pause.begin(reason, now_ms, until_ms, includes_reads);
         // The coordinator sleeps until its next task, which may be due earlier now.

@@ -1,4 +1,4 @@
-//! The subsystems of a [`Server`]: what belongs together is one field of it.
+//! The subsystems of a [`Server`], each of which is one field of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -29,7 +29,7 @@ use weft_os::sync::Mutex;
 use weft_os::sync::mpsc;
 use weft_os::time::Instant;
 
-/// The clients of all workers: where they are, and what they wait for, watch and subscribed to.
+/// The clients of all workers: their workers, waits, watched keys and subscriptions.
 pub struct Clients {
     /// The counts of waits for keys.
     pub blocked: blocking::WaitCounts,
@@ -100,7 +100,7 @@ pub struct Persistence {
     pub snapshot: SnapshotState,
 }
 
-/// Work for the threads that are no workers.
+/// Work for the threads that are not workers.
 pub struct Background {
     /// Takes long commands.
     pub long_commands: mpsc::Sender<BackgroundJob>,
@@ -108,11 +108,11 @@ pub struct Background {
     pub scripts: mpsc::Sender<BackgroundJob>,
     /// Frees large values.
     pub lazyfree: LazyFree,
-    /// The slots with due keys, in the order they were found.
+    /// The slots with due keys, in the order in which they were found.
     pub due_slots: Mutex<Vec<u16>>,
     /// Set while keys expire without being accessed (`DEBUG SET-ACTIVE-EXPIRE`).
     pub active_expire: AtomicBool,
-    /// Commands that wait for replicas before they are carried out.
+    /// Commands that wait for the acknowledgement of replicas.
     pub acknowledgements: Mutex<Vec<PendingAcknowledgement>>,
     primary_thread: ThreadLink<PrimaryThreadCommand>,
     coordinator: ThreadLink<CoordinatorCommand>,

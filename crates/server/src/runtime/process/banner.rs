@@ -1,4 +1,4 @@
-//! The first lines of the log, and the drawing.
+//! The first lines of the log, and the logo.
 
 use std::io::IsTerminal;
 
@@ -27,7 +27,7 @@ pub fn log_start(is_configured: bool) {
     }
 }
 
-/// Logs the mode and the port: as a drawing if standard output is a terminal, or always if configured so.
+/// Logs the mode and the port: with the logo if standard output is a terminal, or always if configured so.
 pub fn log_banner(config: &Config) {
     let mode = if config.boolean(id::CLUSTER_ENABLED) {
         "cluster"
@@ -70,7 +70,7 @@ fn banner_text(mode: &str, port: i64) -> String {
     text
 }
 
-/// Threads of a weft, over and under those of the warp.
+/// A weave: the threads of the weft pass over and under those of the warp.
 const LOGO: [&str; 9] = [
     "    |     |     |     |    ",
     "  ==|=====|==   |   ==|==  ",

@@ -1,4 +1,4 @@
-//! `locale-collate`: the order in which SORT ALPHA has strings.
+//! `locale-collate`: the order in which SORT ALPHA compares strings.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use weft_reactor::Collation;
 use weft_config::{Config, id};
 use weft_os::sync::RwLock;
 
-/// The order that is in force; none compares bytes.
+/// The current order; `None` compares bytes.
 static CURRENT: RwLock<Option<Arc<Collation>>> = RwLock::new(None);
 
-/// The system has no such locale.
+/// The error of a locale that the system does not have.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnknownLocale;
 
-/// The order that is in force; `None` compares bytes.
+/// Returns the current order, or `None` if bytes are compared.
 pub fn current() -> Option<Arc<Collation>> {
     CURRENT.read().clone()
 }
 
-/// Puts the order that is configured into force; an empty name is what the environment says.
+/// Applies the configured order; an empty name stands for the locale of the environment.
 ///
 /// # Errors
-/// When the system does not have that locale; nothing is changed then.
+/// When the system does not have that locale; nothing has changed then.
 pub fn set_from_config(config: &Config) -> Result<(), UnknownLocale> {
     let name = config.text(id::LOCALE_COLLATE);
     let collation = match is_bytewise(&name) {

@@ -1,7 +1,7 @@
 //! `server-cpulist` and `bio-cpulist`: the CPUs that the threads may run on.
 //!
-//! A thread inherits the CPUs of the thread that starts it. So the main thread takes the CPUs of the next threads,
-//! starts them, and continues.
+//! A thread inherits the CPUs of the thread that starts it. So the main thread sets its own CPUs to those of the next
+//! threads, starts them, and continues.
 
 use weft_reactor::{allowed_cpus, parse_cpu_list, pin_to_cpus};
 
@@ -10,7 +10,7 @@ use weft_config::{Config, ParameterId, id};
 
 /// The CPUs of each kind of thread.
 pub struct CpuLists {
-    /// Those the process was started with.
+    /// The CPUs with which the process was started.
     all: Vec<usize>,
     server: Option<Vec<usize>>,
     background: Option<Vec<usize>>,
@@ -51,12 +51,12 @@ impl CpuLists {
         self.server.as_ref().unwrap_or(&self.all).len()
     }
 
-    /// Threads that the calling thread starts from now on are background threads.
+    /// Sets the CPUs of background threads for the threads that the calling thread starts from now on.
     pub fn use_background_cpus(&self) {
         self.set_affinity(self.background.as_ref());
     }
 
-    /// The calling thread, and threads it starts from now on, serve clients.
+    /// Sets the CPUs of client-serving threads for the calling thread and the threads it starts from now on.
     pub fn use_server_cpus(&self) {
         self.set_affinity(self.server.as_ref());
     }

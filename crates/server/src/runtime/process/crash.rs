@@ -1,20 +1,20 @@
-//! Last words: what the log gets when the process dies of a fault or a broken invariant.
+//! Crash reports: what the process logs when it dies of a fault or a broken invariant.
 //!
-//! A panic is a broken invariant. Its hook writes what was asserted and where, and aborts; the abort is
-//! reported like any fatal signal, with the backtrace of the panic.
+//! A panic is a broken invariant. The panic hook logs the message and its location, and aborts. The abort is reported
+//! like any fatal signal, with the backtrace of the panic.
 
 use std::panic::PanicHookInfo;
 
 use crate::observability::log;
 use weft_config::{COMPATIBLE_VERSION, Config, id};
 
-/// Prepares reports: faults go to the log as it is now, panics to the log as it is then.
+/// Prepares crash reports. Faults go to the log file that is open now, panics to the log that is open when they happen.
 ///
-/// `crash-log-enabled no` leaves faults to the system; panics are logged all the same.
+/// `crash-log-enabled no` leaves faults to the system; panics are logged nevertheless.
 pub fn install_crash_reports(config: &Config) {
     std::panic::set_hook(Box::new(report_panic));
     if let Ok(descriptor) = log::descriptor() {
-        // A descriptor is set already only if this runs twice, and then that one serves as well.
+        // Setting the descriptor fails only on a second call, and then the first one is equally good.
         let _ = weft_reactor::set_emergency_log(descriptor);
     }
     weft_reactor::set_crash_reports(config.boolean(id::CRASH_LOG_ENABLED));
@@ -23,7 +23,7 @@ pub fn install_crash_reports(config: &Config) {
     }
 }
 
-/// The facts about this process that a crash report contains; they live as long as the process.
+/// Returns the facts about this process that a crash report contains; they live as long as the process.
 fn process_facts(config: &Config) -> &'static [(&'static str, &'static str)] {
     let file = config
         .file()

@@ -3,7 +3,7 @@
 use crate::observability::log;
 use weft_config::{Config, id};
 
-/// Applies `disable-thp`: transparent huge pages that the kernel assigns on its own cost memory after deletes.
+/// Applies `disable-thp`: transparent huge pages that the kernel assigns by itself cost memory after deletes.
 ///
 /// Logs a warning if the kernel always assigns them and this process cannot opt out.
 pub fn configure_huge_pages(config: &Config) {
@@ -20,9 +20,9 @@ pub fn configure_huge_pages(config: &Config) {
     }
 }
 
-/// Warns about settings that can make the server fail while the machine is fine.
+/// Warns about settings that can make the server fail although the machine has enough memory.
 ///
-/// Weft does not fork, so the default heuristic of overcommit is good enough; strict accounting is not.
+/// Weft does not fork, so the default overcommit heuristic is sufficient; strict accounting is not.
 pub fn warn_about_memory() {
     if read_setting("/proc/sys/vm/overcommit_memory").as_deref() == Some("2") {
         log::warning!(
@@ -32,7 +32,7 @@ pub fn warn_about_memory() {
     }
 }
 
-/// Warns if the kernel cuts the backlog down.
+/// Warns if the kernel limits the listen backlog to less than configured.
 pub fn warn_about_backlog(config: &Config) {
     let backlog = config.integer(id::TCP_BACKLOG);
     let most = read_setting("/proc/sys/net/core/somaxconn").and_then(|text| text.parse::<i64>().ok());
@@ -47,7 +47,7 @@ pub fn warn_about_backlog(config: &Config) {
     }
 }
 
-/// Warns about a limit on memory that no data set fits in.
+/// Warns about a memory limit that is too small for any data set.
 pub fn warn_about_tiny_maxmemory(config: &Config) {
     let bytes = config.unsigned(id::MAXMEMORY);
     if bytes > 0 && bytes < 1024 * 1024 {

@@ -1,4 +1,4 @@
-//! The process and its place in the system: daemon, supervisor, files, limits, warnings, last words.
+//! The process and its environment: daemon, supervisor, files, limits, warnings, crash reports.
 
 pub mod banner;
 pub mod collation;

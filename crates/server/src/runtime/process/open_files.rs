@@ -4,7 +4,7 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
 use crate::observability::log;
 
-/// Descriptors besides those of clients: listeners, log, files.
+/// The number of descriptors besides those of clients: listeners, log, files.
 const RESERVED: u64 = 32;
 
 /// The step by which attempts decrease when the system refuses.
@@ -14,7 +14,7 @@ const STEP: rlim_t = 16;
 /// descriptors. Returns the number of clients that the limit allows: fewer, with a warning in the log, if it cannot be
 /// raised; 0 if not even one fits.
 pub fn raise_limit(clients: u64, workers: usize) -> u64 {
-    // A worker's reactor has two; those of a few workers are within the reserve.
+    // A worker's reactor has two descriptors; those of a few workers are within the reserve.
     let reserved = RESERVED.max(16 + 2 * workers as u64);
     let required = clients.saturating_add(reserved);
     let before = match getrlimit(Resource::RLIMIT_NOFILE) {
@@ -53,11 +53,13 @@ pub fn raise_limit(clients: u64, workers: usize) -> u64 {
     allowed
 }
 
-/// Raises the limit as far towards `wanted` as the system allows: the limit reached, and the last refusal.
+/// Raises the limit towards `wanted` as far as the system allows. Returns the limit that was reached and the last
+/// refusal.
 fn raise_towards(current: rlim_t, wanted: rlim_t) -> (rlim_t, &'static str) {
     let hard = getrlimit(Resource::RLIMIT_NOFILE).map_or(current, |(_, hard)| hard);
     let mut refusal = "";
-    // Only a privileged process gets beyond the hard limit, so that is one attempt; below it, steps.
+    // Only a privileged process can exceed the hard limit, so that is one attempt; below it, the attempts decrease in
+    // steps.
     let mut attempt = wanted;
     while attempt > current {
         match setrlimit(Resource::RLIMIT_NOFILE, attempt, attempt.max(hard)) {

@@ -15,8 +15,8 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Writes the file, if one is configured or `daemonized`. If the file cannot be written, the server logs a warning
-    /// and starts.
+    /// Writes the file, if one is configured or the process is a daemon. If the file cannot be written, the server logs
+    /// a warning and starts.
     pub fn create(configured: Option<PathBuf>, is_daemon: bool) -> Option<PidFile> {
         let path = configured.or_else(|| is_daemon.then(|| PathBuf::from(DEFAULT)))?;
         // The working directory may change before the file is removed.

@@ -1,4 +1,4 @@
-//! `supervised`: telling an init system how far the server is.
+//! `supervised`: reports the state of the server to an init system.
 
 use std::ffi::OsStr;
 use std::io;
@@ -18,7 +18,7 @@ const UPSTART_VARIABLE: &str = "UPSTART_JOB";
 /// The supervisor of this process.
 #[derive(Debug)]
 pub enum Supervisor {
-    /// Nobody.
+    /// No supervisor.
     None,
     /// Upstart, which was notified by a stop signal.
     Upstart,
@@ -28,7 +28,7 @@ pub enum Supervisor {
 
 impl Supervisor {
     /// Finds the supervisor that the parameter (`no`, `upstart`, `systemd` or `auto`) names, and reports that the
-    /// server is starting. If it does not exist, the server logs a warning and runs without.
+    /// server is starting. If it does not exist, the server logs a warning and runs without one.
     pub fn find(supervised: &str) -> Supervisor {
         match supervised {
             "upstart" => Supervisor::from_upstart(),
@@ -50,12 +50,12 @@ impl Supervisor {
         !matches!(self, Supervisor::None)
     }
 
-    /// Clients are served from now on.
+    /// Reports that clients are served from now on.
     pub fn notify_ready(&self) {
         self.notify_state("STATUS=Ready to accept connections\nREADY=1\n");
     }
 
-    /// The server is going to end.
+    /// Reports that the server is about to end.
     pub fn notify_stopping(&self) {
         self.notify_state("STOPPING=1\n");
     }
@@ -68,7 +68,7 @@ impl Supervisor {
         }
     }
 
-    /// Upstart counts a job as started when it has stopped itself; it continues it at once.
+    /// Upstart considers a job started once it has stopped itself, and continues it immediately.
     fn from_upstart() -> Supervisor {
         if std::env::var_os(UPSTART_VARIABLE).is_none() {
             log::warning!("upstart supervision requested, but {UPSTART_VARIABLE} not found!");
@@ -106,7 +106,7 @@ impl Supervisor {
     }
 }
 
-/// The socket behind the variable's value: a path, or a name in the abstract namespace after an `@`.
+/// Returns the address of the socket that the variable names: a path, or a name in the abstract namespace after an `@`.
 fn parse_address(name: &OsStr) -> io::Result<SocketAddr> {
     match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),

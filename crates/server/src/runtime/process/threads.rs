@@ -47,9 +47,9 @@ fn read_task_file(task: &Path, file: &str) -> Option<String> {
 }
 
 impl ThreadInfo {
-    /// The name, in parentheses, may hold anything, so fields are counted from behind it.
+    /// The name, in parentheses, may contain any character, so fields are counted from its end.
     fn parse(stat: &str) -> Option<ThreadInfo> {
-        /// The number that proc(5) gives to the first field behind the name.
+        /// The number that proc(5) gives to the first field after the name.
         const FIRST_FIELD_NUMBER: usize = 3;
         let (head, fields) = stat.rsplit_once(')')?;
         let (_, name) = head.split_once('(')?;

@@ -1,4 +1,4 @@
-//! `set-proc-title` and `proc-title-template`: what `ps` shows.
+//! `set-proc-title` and `proc-title-template`: the title that `ps` shows.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -37,7 +37,7 @@ fn template_value(config: &Config, variable: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// The first address with the port, or the Unix socket if there is no port.
+/// Returns the first address with the port, or the Unix socket if there is no port.
 fn listen_address(config: &Config) -> Vec<u8> {
     let ports = [id::PORT, id::TLS_PORT].map(|id| config.integer(id));
     match ports.into_iter().find(|port| *port != 0) {

@@ -2,10 +2,10 @@
 
 use super::IdleClock;
 
-/// The kernel counts in hundredths of a second for programs, whatever it does inside.
+/// The kernel reports hundredths of a second to programs, whatever resolution it uses internally.
 const MS_PER_TICK: u64 = 10;
 
-/// A clock for the cores that the process may use now.
+/// Returns a clock for the cores that the process may use now.
 pub fn idle_clock() -> IdleClock {
     let cores = weft_reactor::allowed_cpus().unwrap_or_default();
     Box::new(move || {
@@ -14,7 +14,8 @@ pub fn idle_clock() -> IdleClock {
     })
 }
 
-/// Idle time of `cores` in the text of `/proc/stat`, ms; `None` if it has none of them.
+/// Returns the idle time of `cores` in the text of `/proc/stat`, in milliseconds, or `None` if it contains none of
+/// them.
 fn idle_ms(text: &str, cores: &[usize]) -> Option<u64> {
     let ticks = text.lines().filter_map(|line| {
         // cpu1 user nice system idle iowait ...

@@ -6,8 +6,8 @@
 //! deactivated, and the next trial waits twice as long. If the workers are idle enough that one fewer would do, the
 //! last worker's connections move to the others.
 //!
-//! A past decision need not stay right, and a trial may have been misled by a load that grew on its own. So from time
-//! to time one worker fewer is tried as well: if throughput holds, the worker was not needed.
+//! A past decision may become wrong, and a trial may have been misled by a load that grew independently. So from time
+//! to time the server also tries one worker fewer: if throughput stays the same, the worker was not needed.
 //!
 //! ```text
 //!            busy ≥ 85% for 20 windows,
@@ -36,25 +36,25 @@ mod tests;
 
 /// The length of a window.
 pub const WINDOW: Duration = Duration::from_millis(10);
-/// Busy share above which another worker is tried.
+/// The busy share above which another worker is tried.
 const BUSY_SHARE: f64 = 0.85;
 /// The busy share up to which n − 1 workers may do the work of n.
 const IDLE_SHARE: f64 = 0.5;
-/// Windows in a row before anything happens.
+/// The number of windows in a row with the same result that lead to a change.
 const WINDOWS_BEFORE_CHANGE: u32 = 5;
-/// Windows left out after a change, until connections have moved.
+/// The number of windows ignored after a change, until connections have moved.
 const WINDOWS_IGNORED_AFTER_CHANGE: u32 = 5;
-/// Windows of a trial.
+/// The number of windows of a trial.
 const TRIAL_WINDOWS: u32 = 20;
-/// Windows after which a trial that lost this part of the throughput ends at once.
+/// A trial ends early if, after this number of windows, throughput is below this fraction of the rate before.
 const EARLY_LOSS: (u32, f64) = (4, 0.9);
-/// Idle cores that a further worker needs.
+/// The number of idle cores that one more worker needs.
 const MIN_IDLE_CORES: f64 = 0.5;
-/// A trial must raise throughput by this factor.
+/// The factor by which a trial must raise throughput.
 const MIN_TRIAL_GAIN: f64 = 1.08;
-/// The part of the throughput that one worker fewer must keep.
+/// The fraction of the throughput that must remain with one worker fewer.
 const MIN_KEPT_THROUGHPUT: f64 = 0.95;
-/// First and longest pause between trials that brought nothing.
+/// The first and the longest pause between unsuccessful trials.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
 #[derive(Clone, Copy)]
@@ -74,13 +74,13 @@ enum TuningPhase {
 /// The observations of one window.
 #[derive(Clone, Copy, Debug)]
 struct WindowSample {
-    /// Workers that take part.
+    /// The number of active workers.
     active: usize,
-    /// Workers there are.
+    /// The number of workers.
     workers: usize,
-    /// Clients connected.
+    /// The number of connected clients.
     connections: usize,
-    /// Busy shares of the active workers, added up.
+    /// The sum of the busy shares of the active workers.
     busy_share: f64,
     /// Requests per nanosecond.
     rate: f64,
@@ -90,7 +90,7 @@ struct WindowSample {
 /// or `None` if the system does not report it.
 type IdleClock = Box<dyn FnMut() -> Option<u64> + Send>;
 
-/// Decides from what the windows show. Knows nothing of servers.
+/// Decides from the windows alone, without access to the server.
 struct TuningPolicy {
     phase: TuningPhase,
     busy_windows: u32,
@@ -164,7 +164,7 @@ impl TuningPolicy {
         } else {
             0
         };
-        // As many windows as a trial has, so that the rate before it is not that of a load that just began.
+        // At least as many windows as a trial has, so that the rate before it is not that of a load that just began.
         if self.busy_windows >= TRIAL_WINDOWS {
             if self.has_no_idle_core(now) {
                 self.busy_windows = 0;
@@ -241,7 +241,7 @@ fn doubled_backoff(backoff: Duration) -> Duration {
     (backoff * 2).min(BACKOFF.1)
 }
 
-/// Samples the workers and does what is decided.
+/// Samples the workers and applies the decisions of the policy.
 pub struct Tuner {
     policy: TuningPolicy,
     last_busy_ns: Vec<u64>,
@@ -250,7 +250,7 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// A tuner that has seen nothing.
+    /// Creates a tuner without observations.
     pub fn new(server: &Server) -> Self {
         let now = Instant::now();
         Tuner {
@@ -274,7 +274,7 @@ impl Tuner {
         let now_ns = now.duration_since(server.lifecycle.started).as_nanos() as u64;
         let mut busy_share = 0.0;
         for (index, last) in self.last_busy_ns.iter_mut().enumerate() {
-            // Workers joined the keyspace first, so a worker's seat is its index.
+            // Workers joined the keyspace first, so a worker's thread index is its worker index.
             let finished_ns = server.stats.metrics.thread_sum(index, Counter::BusyNs);
             let busy = busy_ns(&server.workers[index], finished_ns, now_ns);
             if index < active {
@@ -298,7 +298,7 @@ impl Tuner {
             }
             return;
         }
-        // A long sleep of the coordinator is no window.
+        // A long sleep of the coordinator does not count as a window.
         if elapsed_ns > 10.0 * WINDOW.as_nanos() as f64 {
             return;
         }
@@ -315,8 +315,8 @@ impl Tuner {
     }
 }
 
-/// Returns how long a worker has been busy since the server started, the turn under way included, in nanoseconds. A
-/// batch of slow commands may last longer than a window; without its part the worker would look idle in between.
+/// Returns how long a worker has been busy since the server started, including the current turn, in nanoseconds. A
+/// batch of slow commands may last longer than a window; without it the worker would look idle meanwhile.
 fn busy_ns(link: &WorkerLink, finished_turns_ns: u64, now_ns: u64) -> u64 {
     match link.turn_started_ns.load(Ordering::Relaxed) {
         0 => finished_turns_ns,

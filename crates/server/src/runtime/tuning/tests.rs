@@ -1,11 +1,11 @@
-//! Decisions from windows of pretended loads.
+//! Tests of decisions from windows of simulated loads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
-/// A machine on which workers are always busy, with `useful` workers' worth of throughput.
+/// A machine whose workers are always busy, and on which `useful` workers contribute to the throughput.
 struct SimulatedMachine {
     policy: TuningPolicy,
     active: usize,
@@ -30,7 +30,7 @@ impl SimulatedMachine {
         }
     }
 
-    /// Runs windows; `load` gives busy share and rate for a number of active workers.
+    /// Runs windows. `load` returns the busy share and the rate for a number of active workers.
     fn run_windows(&mut self, windows: u32, load: impl Fn(usize) -> (f64, f64)) {
         for _ in 0..windows {
             self.now += WINDOW;
@@ -132,7 +132,7 @@ fn a_batch_longer_than_its_window_counts_as_busy() {
     );
 }
 
-/// The parameter for always active workers may come on while a trial with fewer workers runs.
+/// The parameter that keeps all workers active may be set while a trial with fewer workers runs.
 #[test]
 fn a_trial_never_ends_with_more_workers_than_exist() {
     let mut machine = SimulatedMachine::new(8.0);

@@ -17,7 +17,8 @@ const NEVER_EVICTED: ClientFlags = ClientFlags::NO_EVICT
     .union(ClientFlags::PRIMARY)
     .union(ClientFlags::REPLICA);
 
-/// A request of so many bytes that has arrived as a whole is gone in a moment, and its buffer is the worker's.
+/// The size in bytes up to which a completely received request is not counted: it is executed soon, and its buffer is
+/// the worker's.
 const SMALL_REQUEST_BYTES: usize = 16 * 1024;
 
 /// Returns the memory of a client without a small request that is about to run.
@@ -30,7 +31,7 @@ fn accountable_bytes(connection: &Connection, in_flight: usize) -> usize {
 }
 
 impl Worker {
-    /// Counts what a client takes now, while there is a limit.
+    /// Counts the current memory of a client, if there is a limit.
     #[inline]
     pub(crate) fn count_client(&mut self, token: usize) {
         if self.thread.tunables.client_memory != 0 {
@@ -58,7 +59,7 @@ impl Worker {
         }
     }
 
-    /// A client is not this worker's any more.
+    /// Stops counting a client that has left this worker.
     pub(crate) fn uncount_client(&mut self, before: ClientUsage) {
         if before != ClientUsage::default() {
             let memory = &self.thread.server.clients.memory;
@@ -66,7 +67,7 @@ impl Worker {
         }
     }
 
-    /// Counts all clients, and evicts some if they take too much.
+    /// Counts all clients, and evicts some if they exceed the limit.
     pub(crate) fn recount_clients(&mut self) {
         for token in 0..self.clients.slots.len() {
             self.count_client(token);
@@ -74,7 +75,7 @@ impl Worker {
         self.evict_clients();
     }
 
-    /// Evicts clients for as long as all take too much, the largest first.
+    /// Evicts clients, the largest first, until all together are below the limit.
     #[inline]
     pub(crate) fn evict_clients(&mut self) {
         let limit = self.thread.tunables.client_memory;

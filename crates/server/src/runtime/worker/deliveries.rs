@@ -68,8 +68,8 @@ impl ClientTable {
         }
     }
 
-    /// Appends a message that is not a reply to a client's output. While a reply is being made on another thread, the
-    /// message comes behind that reply.
+    /// Appends a message that is not a reply to a client's output. While a reply is being produced on another thread,
+    /// the message is appended after that reply.
     fn append_message(&mut self, client: u64, write: impl FnOnce(&Client, &mut Output)) {
         let Some(token) = self.by_id.get(&client).copied() else {
             return;
@@ -92,7 +92,7 @@ impl ClientTable {
         }
     }
 
-    /// Appends bytes to a client's output that are no reply.
+    /// Appends bytes that are not a reply to a client's output.
     pub(crate) fn append_bytes(&mut self, client: u64, bytes: &[u8]) {
         self.append_message(client, |_, output| output.bytes.extend_from_slice(bytes));
     }
@@ -183,7 +183,7 @@ impl ClientTable {
     }
 }
 
-/// The client has moved while mail for it was under way.
+/// The client has moved while mail for it was in transit.
 fn forward_invalidation(server: &Server, own: WorkerId, client: u64, invalid: &InvalidKeys) {
     if let Some(worker) = server
         .clients
@@ -211,7 +211,7 @@ impl Worker {
         }
     }
 
-    /// Ends a turn's part for clients that listen.
+    /// Completes the deliveries of a turn.
     pub(crate) fn finish_deliveries(&mut self) {
         self.has_excess_tracked_keys = false;
         if self.thread.server.keyspace.hooks.current().intersects(Hooks::TRACKING) {
@@ -229,8 +229,8 @@ impl Worker {
         }
     }
 
-    /// Lets another worker read its mail, which slows down a worker that sends more than others can read. The time is
-    /// limited, because the other worker may be waiting for this one.
+    /// Waits for another worker to read its mail, which slows down a worker that sends more than others can read. The
+    /// time is limited, because the other worker may be waiting for this one.
     #[cold]
     fn wait_for_mailbox(&self, worker: WorkerId) {
         let start = Instant::now();

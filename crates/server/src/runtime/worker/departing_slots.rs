@@ -18,7 +18,7 @@ use weft_cluster::settings::EndpointType;
 use weft_cluster::view::{ClusterView, SlotOwner};
 
 impl Worker {
-    /// Slots have left, or the cluster is down.
+    /// Handles slots that have left, or a cluster that is down.
     pub(crate) fn handle_departed_slots(&mut self) {
         let Some(cluster) = &self.server().cluster else {
             return;

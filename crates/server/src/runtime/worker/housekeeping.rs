@@ -20,7 +20,7 @@ use weft_os::time::Instant;
 /// The time limit of one slice of expiry while clients wait.
 const EXPIRY_SLICE: Duration = Duration::from_micros(500);
 
-/// Clients that are silent because they listen.
+/// Clients that are idle because they wait for messages.
 const NO_IDLE_TIMEOUT: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 
 impl Worker {
@@ -56,7 +56,7 @@ impl Worker {
         (self.thread.tunables.timeout_s > 0 && self.clients.len() > 0) || self.has_clients_over_soft_limit
     }
 
-    /// Deletes what clients of this replica let expire.
+    /// Deletes expired keys to which clients of this replica gave an expiry.
     fn expire_replica_local_keys(&mut self) {
         let thread = &mut self.thread;
         let server = thread.server.clone();
@@ -167,7 +167,7 @@ impl Worker {
         }
     }
 
-    /// Closes the connection of a client; if it has moved, its new worker does.
+    /// Closes the connection of a client, or requests that from its new worker if it has moved.
     pub(crate) fn close_client(&mut self, client: u64) {
         if let Some(token) = self.clients.by_id.get(&client).copied() {
             return self.close(token);
@@ -189,7 +189,7 @@ impl Worker {
             .connection(token)
             .is_some_and(|connection| connection.is_in_batch)
         {
-            // Its plans are still in the batch: they are skipped, and the batch's end closes it.
+            // Its plans are still in the batch: they are skipped, and the connection is closed at the end of the batch.
             if let Some(connection) = self.clients.connection(token) {
                 connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
             }
@@ -224,7 +224,7 @@ impl Worker {
 }
 
 impl Worker {
-    /// A connection of this worker is gone.
+    /// Counts a connection that has left this worker.
     pub(crate) fn uncount_connection(&self) {
         let server = self.server();
         server.clients.connections.fetch_sub(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A worker's handling of input: receive, plan, reuse buffers.
+//! A worker's handling of input: receiving, planning, reusing buffers.
 
 use super::{Worker, tls};
 use crate::dispatch::admit::must_authenticate;
@@ -12,13 +12,13 @@ use weft_reactor::{Output, ReceiveOutcome};
 
 /// The unexecuted input that an unauthenticated client may leave, in bytes.
 const UNAUTHENTICATED_QUERY_BYTES: usize = 1 << 20;
-/// Room made for each receive, bytes.
+/// The space reserved for each receive, in bytes.
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// The largest space reserved at once for a large argument, in bytes.
 const RECEIVE_LARGE_BYTES: usize = 1 << 20;
 /// The number of buffers kept for reuse; larger ones are freed.
 const POOLED_BUFFERS: usize = 64;
-/// A pooled buffer is at most this large, bytes.
+/// The maximum size of a pooled buffer, in bytes.
 const POOLED_BYTES: usize = 256 * 1024;
 /// The same while memory is limited, since pooled buffers count against the limit.
 const POOLED_BUFFERS_IF_LIMITED: usize = 16;
@@ -92,7 +92,7 @@ impl Worker {
         self.plan_requests(token);
     }
 
-    /// Nothing came that a client says: it may have been about its session, whose beginning may be its end.
+    /// Handles a receive without bytes. For a debugger session this may be its end.
     #[cold]
     fn handle_empty_receive(&mut self, token: usize) {
         self.release_input_buffer(token);
@@ -149,7 +149,7 @@ impl Worker {
             return;
         };
         if !connection.is_in_batch {
-            // Nothing complete yet, or only empty requests.
+            // There is no complete request yet, or only empty requests.
             let ends = connection.should_close_after_output();
             self.release_input_buffer(token);
             if ends {
@@ -231,7 +231,7 @@ impl Worker {
         }
     }
 
-    /// Gives an emptied input buffer back.
+    /// Returns an emptied input buffer to the pool.
     pub(crate) fn release_input_buffer(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;

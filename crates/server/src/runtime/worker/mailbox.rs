@@ -18,9 +18,9 @@ use weft_os::time::Instant;
 use weft_reactor::DetachedConnection;
 use weft_reactor::Socket;
 
-/// Clients whose messages would be out of order if the connection moved.
+/// Clients whose messages would get out of order if the connection moved.
 const NEVER_MOVED: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
-/// Messages taken out of the mailbox at once.
+/// The number of messages taken from the mailbox at once.
 const MESSAGES_PER_READ: usize = 128;
 /// The time that a turn spends on mail.
 const MAIL_TIME_SLICE: Duration = Duration::from_micros(500);
@@ -156,9 +156,9 @@ impl Worker {
             return self.server().end_move();
         };
         connection.client.worker = self.id;
-        // The previous worker may have withheld its output; this worker decides anew.
+        // The previous worker may have withheld its output; this worker decides again.
         connection.is_output_withheld = false;
-        // The user may have been deleted while the connection was on its way.
+        // The user may have been deleted while the connection was in transit.
         let is_welcome = connection.client.login.refresh(&self.thread.server.acl);
         let id = connection.client.id;
         self.install_connection(connection, registered);
@@ -176,9 +176,9 @@ impl Worker {
         self.server().end_move();
     }
 
-    /// Gives connections that are between requests, or wait for keys, to another worker.
+    /// Moves connections that are between requests, or wait for keys, to other workers.
     pub(crate) fn move_connections(&mut self, to: Range<WorkerId>, kept_connections: usize) {
-        // The order may have waited, see `Moves`.
+        // The order may have waited in `MovingConnections`.
         let active = self.server().lifecycle.active_workers.load(Ordering::Relaxed);
         if to.end > active || (kept_connections == 0 && self.id < active) {
             return;

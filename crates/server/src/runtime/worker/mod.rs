@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Every loop of a turn is bounded: connections by the reactor, requests per connection by the planner, plans per batch
-//! by [`PLANS_A_BATCH`], expiry by time.
+//! by [`MAX_PLANS_PER_BATCH`], expiry by time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,16 +48,17 @@ mod waits;
 
 /// The maximum number of connections handled in one turn.
 const MAX_CONNECTIONS_PER_TURN: usize = 128;
-/// Plans that run together; more would push each other out of the cache before they run.
+/// The maximum number of plans that run together; more would evict each other from the cache before they run.
 const MAX_PLANS_PER_BATCH: usize = 128;
 
-/// Turns of nothing but refused leases after which a worker sleeps between attempts.
+/// The number of turns with only refused leases after which a worker sleeps between attempts.
 const REFUSED_TURNS_BEFORE_SLEEP: u32 = 2;
 /// The first of those sleeps; they double up to the longest.
 const MIN_SLEEP: Duration = Duration::from_micros(10);
 /// The longest of those sleeps.
 const MAX_SLEEP: Duration = Duration::from_micros(320);
-/// Failed attempts to lease what a request needs after which its connection is looked at every millisecond only.
+/// The number of failed attempts to lease a request's slots after which its connection is checked only once per
+/// millisecond.
 const FAILURES_BEFORE_DELAY: u32 = 64;
 
 /// A worker's connections.
@@ -70,7 +71,7 @@ struct ClientTable {
     tokens_freed_this_turn: Vec<usize>,
     by_id: HashMap<u64, usize>,
     next_steps: Vec<(usize, NextStep)>,
-    /// Connections with output that no reply brought.
+    /// Connections with output that is not a reply.
     tokens_with_messages: Vec<usize>,
     /// Scratch space for the recipients of a message.
     recipients: Vec<Recipient>,
@@ -112,7 +113,7 @@ impl BatchConnections for ClientTable {
     }
 
     fn start_next_step(&mut self, token: usize, after: NextStep) {
-        // Parked at once: the plans behind it in this batch must not run.
+        // Parked immediately: its later plans in this batch must not run.
         if let Some(connection) = self.connection(token) {
             connection.state = ConnectionState::Parked(0);
         }
@@ -139,9 +140,9 @@ pub struct Worker {
     ready_tokens: Vec<usize>,
     /// `true` if a command has completed in this turn.
     has_progress: bool,
-    /// Turns in a row in which commands were put off and none was done.
+    /// The number of consecutive turns in which commands were put off and none completed.
     refused_turns: u32,
-    /// Connections that were put off so often that they wait a little: a script may hold what they need.
+    /// Connections that were put off so often that they are delayed: a script may hold the slots that they need.
     delayed_tokens: Vec<usize>,
     /// The time of their last check, in milliseconds since the Unix epoch.
     delayed_checked_ms: u64,
@@ -166,10 +167,10 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker that is ready to run on the calling thread.
+    /// Creates a worker that is ready to run on the calling thread.
     ///
     /// # Errors
-    /// When the reactor cannot be made or no seat is left.
+    /// When the reactor cannot be created or no thread index is free.
     pub fn new(server: Arc<Server>, id: WorkerId) -> std::io::Result<Self> {
         let reactor = Reactor::new()?;
         let seat = server
@@ -213,9 +214,9 @@ impl Worker {
     /// Runs until [`Message::Stop`].
     ///
     /// # Panics
-    /// When the system does not let it wait: a worker that went away would take its clients with it.
+    /// When the system does not let it wait: a worker that ended would take its clients with it.
     pub fn run(mut self) {
-        // Without a stack of its own, a crash on this thread is reported without the backtrace.
+        // Without a separate stack, a crash on this thread is reported without the backtrace.
         let _stack = AlternateStack::install();
         let patience = loop {
             self.sleep_if_all_refused();
@@ -403,7 +404,7 @@ impl Worker {
             return;
         }
         let thread = &mut self.thread;
-        // Nothing changes in a pause, nor on a replica. What is left is found again afterwards.
+        // Nothing may change during a pause, or on a replica. The remaining keys are found again later.
         expiry::delete_keys_found_expired(
             &thread.server.keyspace,
             &mut self.seat,
@@ -417,7 +418,7 @@ impl Worker {
         thread.collect_ready_keys();
     }
 
-    /// Ends a connection's part of a batch: forgets executed bytes, sends replies, plans its next turn.
+    /// Ends a connection's part of a batch: discards executed bytes, sends replies, plans its next turn.
     fn finish_connection(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;

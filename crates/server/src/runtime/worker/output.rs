@@ -15,7 +15,7 @@ use weft_reactor::SendOutcome;
 /// clients together (CVE-2025-21605).
 const UNAUTHENTICATED_OUTPUT_BYTES: usize = 17 * 1024;
 
-/// The limits of a client's class.
+/// Returns the limits of a client's class.
 fn output_limit(tunables: &Tunables, flags: ClientFlags) -> &OutputBufferLimit {
     if flags.contains(ClientFlags::PUBSUB) {
         &tunables.pubsub_output_limit
@@ -52,7 +52,7 @@ impl Worker {
         };
         let length = connection.output.len();
         let limit_bytes = output_limit(&self.thread.tunables, closing).hard_bytes;
-        // Spliced values cost no memory of their own.
+        // Shared values do not count: they take no additional memory.
         let copied = connection.output.bytes.len();
         if limit_bytes > 0 && copied > UNCHECKED_OUTPUT_BYTES && copied as u64 > limit_bytes {
             return self.close_over_output_limit(token, length);
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// Keeps a connection's output until its writes are on the disk; whether they are not there yet.
+    /// Withholds a connection's output until its writes are on disk. Returns `true` if they are not yet.
     #[cold]
     fn withhold_output_if_unlogged(&mut self, token: usize) -> bool {
         let server = self.thread.server.clone();
@@ -106,7 +106,7 @@ impl Worker {
         true
     }
 
-    /// Sends what waited for the log, as far as the log has got.
+    /// Sends withheld output as far as the log has advanced.
     pub(crate) fn send_withheld(&mut self) {
         self.resume_logged_clients();
         for token in std::mem::take(&mut self.withheld_tokens) {
@@ -131,7 +131,7 @@ impl Worker {
         }
     }
 
-    /// An output that was left in flight has been sent.
+    /// Handles the completion of an output that was left in flight.
     pub(crate) fn handle_write_completion(&mut self, token: usize) {
         if !self.continue_encrypting(token) {
             return;
@@ -186,7 +186,7 @@ impl Worker {
         self.close(token);
     }
 
-    /// Looks again at those above the soft limit: they may stay there without a further reply.
+    /// Checks the clients above the soft limit again: they may stay there without a further reply.
     pub(crate) fn check_soft_limits(&mut self) {
         self.has_clients_over_soft_limit = false;
         for token in 0..self.clients.slots.len() {

@@ -17,13 +17,13 @@ use weft_base::LogSequence;
 use weft_os::atomic::Ordering;
 use weft_reactor::Output;
 
-/// The reply to a transaction some of whose commands are answered elsewhere.
+/// The reply to a transaction of which some commands are executed elsewhere.
 pub(crate) struct PartialReplies {
     /// The output so far.
     completed: Output,
-    /// The output behind the part under way.
+    /// The output after the current part.
     following_output: Output,
-    /// Further parts, each with what follows it.
+    /// Further parts, each with the output after it.
     remaining: VecDeque<(NextStep, Output)>,
 }
 
@@ -104,8 +104,8 @@ impl Worker {
         }
     }
 
-    /// Counts a command of connection `token` that went to a background thread. The connection is closed if that thread
-    /// has ended.
+    /// Counts a command of connection `token` that was sent to a background thread. The connection is closed if that
+    /// thread has ended.
     fn account_background_command(&mut self, token: usize, is_sent: bool) {
         let server = self.server().clone();
         server
@@ -117,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// Removes a connection, which goes to a thread that is not a worker.
+    /// Removes a connection that moves to a thread other than a worker.
     fn detach_connection(&mut self, token: usize) -> Option<Box<Connection>> {
         let registered = self.reactor.deregister(token)?;
         let mut connection = self.clients.remove(token)?;
@@ -138,7 +138,7 @@ impl Worker {
         Some(connection)
     }
 
-    /// Delivers the reply of a parked connection, which continues.
+    /// Delivers the reply of a parked connection, which then continues.
     pub(crate) fn deliver_parked_reply(&mut self, client: u64, park_id: u64, bytes: Vec<u8>) {
         self.end_wait_for_replicas(client, park_id);
         if let Some(token) = self.find_parked(client, park_id) {
@@ -148,7 +148,7 @@ impl Worker {
         }
     }
 
-    /// The portraits that a parked transaction asked for are there: EXEC runs once more.
+    /// Delivers the client snapshots that a parked transaction requested: EXEC runs again.
     pub(crate) fn resume_with_client_snapshots(
         &mut self,
         client: u64,
@@ -189,7 +189,7 @@ impl Worker {
         }
     }
 
-    /// Executes the next step of a command whose client is gone, for its effects on other clients.
+    /// Executes the next step of a command whose client has disconnected, for its effects on other clients.
     pub(crate) fn run_next_step_without_client(&mut self, next_step: NextStep) {
         match next_step {
             NextStep::AwaitServing(withheld) => self.withhold_reply(withheld.0, None),
@@ -241,7 +241,7 @@ impl Worker {
         }
     }
 
-    /// Executes the remaining parts of a transaction whose client is gone. The replies are discarded.
+    /// Executes the remaining parts of a transaction whose client has disconnected. The replies are discarded.
     pub(crate) fn abandon_parts(&mut self, client: u64) {
         let Some(parts) = self.partial_replies.remove(&client) else {
             return;
@@ -278,7 +278,7 @@ impl Worker {
         };
         let resume = !connection.is_input_complete && std::mem::take(&mut connection.is_receive_paused);
         if connection.unexecuted_bytes() > 0 {
-            // Until a plan has shown that no complete request is left, there is work.
+            // Until planning shows that no complete request is left, the connection counts as having work.
             connection.has_more_requests = true;
             self.ready_tokens.push(token);
         }

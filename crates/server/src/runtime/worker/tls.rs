@@ -1,4 +1,4 @@
-//! A worker's handling of TLS: handshakes, authentication by certificate, records in and out.
+//! A worker's handling of TLS: handshakes, authentication by certificate, encryption and decryption.
 
 use std::io;
 
@@ -16,11 +16,11 @@ use weft_acl::{DenialContext, DenialReason, DeniedAccess};
 use weft_config::id;
 use weft_tls::{TlsLayer, certificate};
 
-/// The error for a connection that needs a TLS layer while there is none; the reason was logged.
+/// The error of a connection that needs a TLS layer while none can be created; the reason was logged.
 pub(crate) struct NoTlsLayer;
 
 impl Worker {
-    /// The layer of a new connection, if it was made to the port for TLS.
+    /// Creates the layer of a new connection, if it was made to the TLS port.
     pub(crate) fn create_tls_layer(&self, arrival: &AcceptedConnection) -> Result<Option<TlsLayer>, NoTlsLayer> {
         if !arrival.is_tls {
             return Ok(None);
@@ -46,7 +46,7 @@ impl Worker {
         }
     }
 
-    /// Bytes on their way to a client, sealed or not.
+    /// Returns the number of bytes in flight to a client, encrypted or not.
     pub(crate) fn in_flight_bytes(&mut self, token: usize) -> usize {
         let waiting = self
             .clients
@@ -77,7 +77,7 @@ impl Worker {
     }
 }
 
-/// The reactor's `receive`, for a connection with a TLS layer.
+/// Receives like the reactor's `receive`, for a connection with a TLS layer.
 #[inline(never)]
 pub(crate) fn receive_decrypted(
     tls: &TlsLayer,
@@ -126,7 +126,7 @@ fn log_handshake_failure(client: &Client, reason: &str) {
     );
 }
 
-/// The client is whom its certificate says, if that is asked for.
+/// Authenticates the client as the user named in its certificate, if that is configured.
 fn authenticate_by_certificate(tls: &TlsLayer, client: &mut Client, thread: &ThreadState) {
     let server = &thread.server;
     let names = match (server.config.choice(id::TLS_AUTH_CLIENTS_USER), tls.peer_certificate()) {

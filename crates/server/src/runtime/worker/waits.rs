@@ -1,4 +1,4 @@
-//! The worker's side of waiting clients: the start and end of waits, and those that remain to be served.
+//! A worker's part in blocking: the start and end of waits, and the waiters that are still to be served.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use crate::state::{BlockedCommand, LogWait, Message, Server, UnservedKeys};
 use weft_acl::DeniedAccess;
 use weft_os::atomic::Ordering;
 
-/// Failed attempts to serve after which the worker sleeps between two of them.
+/// The number of failed attempts to serve after which the worker sleeps between attempts.
 const ATTEMPTS_BEFORE_SLEEP: u32 = 16;
-/// Sleep between attempts for which slots must become free.
+/// The sleep between attempts to lease slots.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(1);
 
 /// The reply of CLIENT UNBLOCK ERROR.
@@ -39,16 +39,16 @@ const DEMOTED_REPLY: &[u8] =
 pub enum ClientWait {
     /// Keys.
     Keys(Box<BlockedCommand>),
-    /// The log, to have its writes on the disk.
+    /// The log: the client's writes must reach the disk.
     Log {
         /// The park id of its connection.
         park_id: u64,
         /// The sequence number, the replicas, and the time limit.
         wait: LogWait,
     },
-    /// A point in time, at which it gets a reply that is known already.
+    /// A point in time, at which the client gets a known reply.
     Time {
-        /// When, ms since the epoch.
+        /// That time, in milliseconds since the Unix epoch.
         at_ms: u64,
         /// The park id of its connection.
         park_id: u64,
@@ -59,7 +59,7 @@ pub enum ClientWait {
     Replicas {
         /// The end of the wait, in milliseconds since the Unix epoch.
         at_ms: u64,
-        /// For what.
+        /// The condition.
         wait: ReplicaWait,
     },
 }
@@ -90,12 +90,12 @@ struct WithheldReply {
     reply: Option<(u64, u64, Output)>,
 }
 
-/// A worker's waiting clients.
+/// The waiting clients of a worker.
 #[derive(Default)]
 pub struct Waits {
     by_client: HashMap<u64, ClientWait>,
     timers: TimerQueue<u64>,
-    /// Waiters whose wait is over and that are still in queues.
+    /// Waiters whose wait has ended and that are still in queues.
     ended_waiters: Vec<Arc<Waiter>>,
     /// Clients that wait for the log.
     clients_awaiting_log: Vec<u64>,
@@ -108,8 +108,8 @@ impl Waits {
         self.timers.next_due_ms()
     }
 
-    /// Returns the time that the worker may sleep in view of work that could not be done yet, or `None` if none is
-    /// left.
+    /// Returns the time that the worker may sleep in view of work that failed before, or `None` if there is no such
+    /// work.
     pub fn retry_pause(&self) -> Option<Duration> {
         let eager = |withheld: &WithheldReply| withheld.unserved.failures < ATTEMPTS_BEFORE_SLEEP;
         if self.unserved_waiters.iter().any(eager) {
@@ -119,7 +119,7 @@ impl Waits {
         undone.then_some(ATTEMPT_PAUSE)
     }
 
-    /// The clients that wait.
+    /// Returns the clients that wait.
     pub fn waiting_clients(&self) -> Vec<u64> {
         self.by_client.keys().copied().collect()
     }
@@ -173,7 +173,7 @@ impl Worker {
         client_snapshots
     }
 
-    /// A parked connection waits from now on.
+    /// Starts the wait of a parked connection.
     pub(crate) fn begin_wait(&mut self, token: usize, wait: ClientWait) {
         let Some(connection) = self.clients.connection(token) else {
             return;
@@ -211,7 +211,7 @@ impl Worker {
         }
     }
 
-    /// Sends a waiting client the messages that were kept back behind an expected reply.
+    /// Sends a client the messages that were held back behind an expected reply.
     fn append_deferred_output(&mut self, token: usize) {
         if let Some(connection) = self.clients.connection(token)
             && !connection.deferred_output.is_empty()
@@ -222,8 +222,8 @@ impl Worker {
         }
     }
 
-    /// Returns `true` if the client waits for what other clients or servers do and no reply is under way. Such a wait
-    /// ends with its client, as in Valkey.
+    /// Returns `true` if the client waits for an action of other clients or servers and no reply is being produced.
+    /// Such a wait ends with its client, as in Valkey.
     pub(crate) fn is_waiting_for_others(&mut self, token: usize) -> bool {
         let Some(connection) = self.clients.connection(token) else {
             return false;
@@ -235,7 +235,7 @@ impl Worker {
         }
     }
 
-    /// A client waits no longer, for whatever reason.
+    /// Removes the wait of a client, whatever ended it.
     fn end_wait(&mut self, client: u64) -> Option<ClientWait> {
         let wait = self.waits.by_client.remove(&client)?;
         if let Some(at_ms) = wait.end_ms() {
@@ -283,7 +283,7 @@ impl Worker {
         self.end_wait_with_error(client, with_error.then_some(UNBLOCKED_REPLY))
     }
 
-    /// Ends a wait that was claimed already if it is for keys; any other wait ends if its park id matches.
+    /// Ends a wait. A wait for keys must have been claimed already; any other wait ends if its park id matches.
     pub(crate) fn end_claimed_wait(&mut self, client: u64, waiting: WaitState, with_error: bool) {
         let error = with_error.then_some(UNBLOCKED_REPLY);
         match waiting {
@@ -316,7 +316,7 @@ impl Worker {
     fn end_wait_with_error(&mut self, client: u64, error: Option<&[u8]>) -> bool {
         match self.waits.by_client.get(&client) {
             None => return false,
-            // The client is being served at this moment; the reply comes by mail.
+            // The client is being served at this moment; the reply arrives by mail.
             Some(ClientWait::Keys(blocked)) if !blocked.waiter.try_claim() => return false,
             Some(_) => {}
         }
@@ -335,7 +335,7 @@ impl Worker {
                 self.remove_waiter(blocked.waiter.clone());
                 self.record_wait_end(&mut blocked, (0, null.len()), false, false);
                 if error.is_some() {
-                    // Valkey counts it so.
+                    // Valkey counts it in the same way.
                     self.server()
                         .stats
                         .metrics
@@ -376,7 +376,7 @@ impl Worker {
         self.deliver_parked_reply(client, blocked.waiter.park_id, reply);
     }
 
-    /// Ends all waits: what clients wait for is decided elsewhere from now on.
+    /// Ends all waits, because this server no longer decides about their keys.
     pub(crate) fn end_all_waits(&mut self) {
         let clients: Vec<u64> = self.waits.by_client.keys().copied().collect();
         for client in clients {
@@ -392,7 +392,7 @@ impl Worker {
         }
     }
 
-    /// Replies to the clients that wait for a shutdown that was aborted.
+    /// Replies to the clients that wait for a shutdown which was aborted.
     pub(crate) fn reply_to_aborted_shutdowns(&mut self) {
         let waits = |wait: &ClientWait| matches!(wait, ClientWait::Time { at_ms: u64::MAX, .. });
         let clients: Vec<u64> = self
@@ -407,7 +407,7 @@ impl Worker {
         }
     }
 
-    /// Lets the clients continue whose writes are on disk.
+    /// Resumes the clients whose writes are on disk.
     pub(crate) fn resume_logged_clients(&mut self) {
         if self.waits.clients_awaiting_log.is_empty() {
             return;
@@ -444,7 +444,7 @@ impl Worker {
         }
     }
 
-    /// Ends the wait of a client that is gone, so that it is no longer served.
+    /// Ends the wait of a client that has disconnected, so that it is no longer served.
     pub(crate) fn abandon_wait(&mut self, client: u64) {
         match self.end_wait(client) {
             Some(ClientWait::Keys(blocked)) => self.abandon_waiter(blocked.waiter),
@@ -456,14 +456,14 @@ impl Worker {
         }
     }
 
-    /// Like [`Self::abandon`], for a client whose wait did not start on this worker.
+    /// Like [`Self::abandon_wait`], for a client whose wait did not start on this worker.
     pub(crate) fn abandon_waiter(&mut self, waiter: Arc<Waiter>) {
         // If the waiter is being served at this moment, the reply is discarded.
         let _ = waiter.try_claim();
         self.remove_waiter(waiter);
     }
 
-    /// Books the end of a command that has waited; `is_served` is whether it has what it waited for.
+    /// Records the end of a command that has waited. `is_served` is `true` if its wait was successful.
     fn record_wait_end(&mut self, blocked: &mut BlockedCommand, cost: (u64, usize), failed: bool, is_served: bool) {
         let ThreadState {
             server, seat, tunables, ..
@@ -486,10 +486,10 @@ impl Worker {
         permission::log_denial((&thread.server, thread.seat, thread.now_ms), refusal.clone(), line);
     }
 
-    /// Takes a waiter out of the queues of its keys, now if their slots are free.
+    /// Removes a waiter from the queues of its keys, immediately if their slots are free.
     fn remove_waiter(&mut self, waiter: Arc<Waiter>) {
         self.waits.ended_waiters.push(waiter);
-        // Those whose slots were leased are tried again at the end of the turn, not with every further one.
+        // Waiters whose slots were leased are tried again once at the end of the turn, not with every further waiter.
         if self.waits.ended_waiters.len() == 1 {
             self.remove_ended_waiters();
         }
@@ -512,7 +512,7 @@ impl Worker {
 
     // ---- moving -----------------------------------------------------------------------------------
 
-    /// Mails a connection to another worker. If it waits, what is for it follows it.
+    /// Sends a connection to another worker by mail. If it waits, messages for it are forwarded.
     pub(crate) fn send_connection(&mut self, to: usize, connection: Box<Connection>) {
         let wait = match self.end_wait(connection.client.id) {
             Some(ClientWait::Keys(blocked)) => Some(blocked),
@@ -525,8 +525,8 @@ impl Worker {
         let client = connection.client.id;
         server.workers[to].send(Message::AdoptConnection(connection, wait));
         server.clients.directory.set_worker(client, to);
-        // Only now: a thread that reads the new worker mails behind the connection. A thread that has read the old one
-        // mails to it, and that worker forwards the mail.
+        // Only now: a thread that reads the new worker sends its mail after the connection. A thread that has read the
+        // old worker sends its mail there, and that worker forwards it.
         if let Some(waiter) = waiter {
             waiter.move_to(to);
         }
@@ -539,7 +539,7 @@ impl Worker {
         self.waits.unserved_waiters.push(WithheldReply { unserved, reply });
     }
 
-    /// Delivers the replies of this worker's own clients that its commands served.
+    /// Delivers the replies to this worker's own clients that its commands have served.
     pub(crate) fn deliver_local_replies(&mut self) {
         if self.thread.served_here.is_empty() {
             return;
@@ -551,7 +551,7 @@ impl Worker {
         self.thread.served_here = served;
     }
 
-    /// Tries again what could not be done for want of slots.
+    /// Retries the work that failed because slots were leased.
     pub(crate) fn retry_unserved(&mut self) {
         for unserved in std::mem::take(&mut self.thread.unserved) {
             self.withhold_reply(unserved, None);

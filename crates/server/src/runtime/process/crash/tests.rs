@@ -7,7 +7,7 @@ use weft_config::Config;
 
 const CHILD: &str = "WEFT_TEST_PANICS";
 
-/// Runs itself again, in a process that may die.
+/// Runs this test again in a child process that may die.
 #[test]
 fn a_panic_ends_the_process_with_a_report() {
     if std::env::var_os(CHILD).is_some() {
