@@ -1,4 +1,4 @@
-//! Watched keys (WATCH), and how a client learns that one of them has changed.
+//! Watched keys (WATCH), and how a change of one of them reaches the client.
 //!
 //! A watch lies in the slot of its key, where it is added and removed under the slot's write lease. A writer of the key
 //! holds that lease, too, and marks all its watches. The mark is an atomic that the client's next EXEC checks. So a
@@ -32,14 +32,14 @@ impl WatchCounts {
     }
 }
 
-/// The state of the key with a name.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPresence {
-    /// Nothing.
+    /// There is no key.
     Missing,
-    /// A key that has expired.
+    /// There is a key, which has expired.
     Expired,
-    /// A key.
+    /// There is a key, which has not expired.
     Live,
 }
 
@@ -61,7 +61,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The key was or became something else.
+    /// Marks the watch because the key was changed.
     fn mark_changed(&self, exists: bool) {
         if !exists && self.was_expired.swap(false, Ordering::Relaxed) {
             return;
@@ -69,7 +69,7 @@ impl Watch {
         self.is_dirty.store(true, Ordering::Release);
     }
 
-    /// The key's database was emptied, or exchanged for another.
+    /// Marks the watch because the key's database was emptied or swapped.
     fn mark_replaced(&self, before: KeyPresence, after: KeyPresence) {
         let expired = self.was_expired_at_watch();
         match (before, after) {
@@ -87,7 +87,7 @@ impl Watch {
     }
 }
 
-/// All that a client watches.
+/// The watched keys of a client.
 #[derive(Default)]
 pub struct Watches {
     is_dirty: Arc<AtomicBool>,
@@ -107,8 +107,8 @@ impl Watches {
         self.keys.iter().any(same)
     }
 
-    /// Adds a key; what is returned belongs into its slot. `place` is hash and slot, `expired` whether the key lies
-    /// there expired.
+    /// Adds a key and returns its watch, which must be added to the key's slot. `expired` is `true` if the key
+    /// exists but has expired.
     pub fn add(&mut self, db: usize, name: &[u8], hash_and_slot: (u64, u16), id: u64, expired: bool) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             db,
@@ -146,7 +146,7 @@ impl SlotWatches {
         self.keys.len()
     }
 
-    /// The hashes of the keys that are watched.
+    /// Returns the hashes of the watched keys.
     pub fn hashes(&self) -> impl Iterator<Item = u64> {
         let watches = |databases: &'_ WatchesByDatabase| Some(databases.values().next()?.values().next()?.hash);
         self.keys.values().filter_map(watches)
@@ -162,7 +162,7 @@ impl SlotWatches {
         watches.insert(watch.id, watch);
     }
 
-    /// Takes a watch out.
+    /// Removes a watch.
     pub fn remove(&mut self, watch: &Watch, counts: &WatchCounts) {
         let Some(databases) = self.keys.get_mut(&watch.name) else {
             return;
@@ -195,8 +195,8 @@ impl SlotWatches {
             .flat_map(BTreeMap::values)
     }
 
-    /// Marks the watches of a database's keys when all of it is about to change at once. `presences` returns the state
-    /// before and after for the hash and the name of a key.
+    /// Marks the watches of a database's keys before the whole database changes. `presences` returns the state before
+    /// and after for the hash and the name of a key.
     pub fn mark_database(&self, db: usize, presences: impl Fn(u64, &[u8]) -> (KeyPresence, KeyPresence)) {
         for watch in self.database_watches(db) {
             let (before, after) = presences(watch.hash, &watch.name);

@@ -36,7 +36,7 @@ pub enum Admission {
     UserDeleted,
 }
 
-/// Decides whether a command may run. The command exists and has an acceptable number of arguments.
+/// Decides if a command may run. The command exists and has an acceptable number of arguments.
 ///
 /// Most clients are authenticated and have all permissions. For them the check compares the version of the users only
 /// (see the essay of [`weft_acl`]).
@@ -202,7 +202,7 @@ fn any_command_matches(client: &Client, command: &Command<Binding>, of_flags: im
     of_flags(command.spec.flags) || of_transaction()
 }
 
-/// Checks whether the client's user may run the command, or queue it.
+/// Checks if the client's user may run the command, or queue it.
 ///
 /// # Errors
 /// The permission that is missing.
@@ -260,7 +260,7 @@ fn check_replication_state(
             "CLUSTERDOWN The cluster is down and only accepts read commands",
         ));
     }
-    // The check under leases sends the client to the node that the slot migrates to.
+    // The check under leases sends the client to the node to which the slot migrates.
     let goes_on = matches!(thread.moving, Some(SlotMigration::Out { runs_here: false, .. }));
     if standing.contains(ReplicationState::IS_REPLICA) && !goes_on && writes() && config.boolean(id::REPLICA_READ_ONLY)
     {
@@ -295,7 +295,7 @@ fn check_replication_state(
     None
 }
 
-/// Marks of clients that may run a few commands only.
+/// The flags of clients that may run only a few commands.
 const RESTRICTED_CLIENTS: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 
 /// Returns the error of a command that a subscribed client (RESP2) or a MONITOR client may not run.

@@ -19,21 +19,21 @@
 //!   the connection goes on               ◀─────  reply and counts
 //! ```
 //!
-//! 1. A handler decides before it has changed anything. It decides from sizes that it has looked up.
-//! 2. A command with very many keys does not even take its leases on the worker: see [`has_many_keys`].
+//! 1. A handler decides before it has changed anything, from sizes that it has looked up.
+//! 2. A command with very many keys does not even take its leases on the worker: see `has_many_keys` in `leased.rs`.
 //! 3. The run on the background thread is the one that is recorded: reply, error, calls, time, hits.
 //! 4. The background thread has a copy of what handlers read of a client. A handler that changes its client never
 //!    leaves the worker.
-//! 5. Between two attempts the thread holds no lease, so no other thread waits for it. After [`GIVES_WAY_AFTER`] of
+//! 5. Between two attempts the thread holds no lease, so no other thread waits for it. After [`REQUEUE_AFTER`] of
 //!    refused attempts it moves the command to the end of the queue. There are only a few background threads, and
 //!    another command in the queue may hold what this one waits for, such as a snapshot. From then on no value of the
-//!    command's keys may be pinned until the command has run, so that later readers cannot overtake it forever.
-//! 6. Before each attempt the command is admitted anew, within the same passage of the gate. Much may have changed
-//!    since its worker admitted it: writes are paused, this server has become a replica, slots have moved, the user has
-//!    lost a permission. These changes happen in exclusive mode, so the command writes nothing after such a change has
-//!    been acknowledged.
+//!    command's keys may be pinned until the command has run, so that later readers cannot overtake it for ever.
+//! 6. Before each attempt the command is admitted again, within the same passage of the gate. Much may have changed
+//!    since its worker admitted it: writes may be paused, this server may be a replica, slots may have moved, the user
+//!    may have lost a permission. These changes happen in exclusive mode, so the command writes nothing after such a
+//!    change has been acknowledged.
 //!
-//! # Every command is still atomic
+//! # Atomicity
 //!
 //! A command that only reads answers from the state in which its worker held all leases. Its linearization point is
 //! that moment, which lies between request and reply. The same holds for a command that fails or finds nothing to
@@ -50,8 +50,8 @@
 //! without a snapshot run that way from the beginning: those that change their keys in place, that have many keys, or
 //! that reach keys that are not in the plan. Every command therefore ends, whatever other clients do.
 //!
-//! The thread has a lower scheduling priority than the workers. On the snapshot's way it holds leases only while it
-//! stores, so a worker that needs these slots waits briefly.
+//! The thread has a lower scheduling priority than the workers. For a command on a snapshot it holds leases only while
+//! it stores, so a worker that needs these slots waits briefly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +90,7 @@ use super::request::{Outcome, Request};
 use super::script_flags;
 use super::thread::{LeasedCall, ThreadState};
 
-/// The first pause after refused leases. It doubles up to [`LONGEST_PAUSE`].
+/// The first pause after refused leases. It doubles up to [`MAX_RETRY_PAUSE`].
 const MIN_RETRY_PAUSE: Duration = Duration::from_micros(20);
 /// The time of refused attempts after which a command gives way to other commands of the queue.
 const REQUEUE_AFTER: Duration = Duration::from_millis(5);
@@ -100,8 +100,8 @@ const DRAFT_TIMEOUT: Duration = Duration::from_millis(100);
 /// The longest pause after refused leases.
 const MAX_RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Runs a command under the leases of its keys, in one passage of the gate. Whoever detaches a command passes the
-/// function that runs it, because those functions detach commands themselves.
+/// Runs a command under the leases of its keys, in one passage of the gate. The code that detaches a command passes the
+/// function that runs it, because such functions detach commands themselves.
 pub type RunLeased = for<'p> fn(
     &mut ThreadState,
     &'p GatePassage<'p>,
@@ -124,7 +124,8 @@ pub struct DetachedCommand {
     run_leased: RunLeased,
     /// The number of refused attempts so far.
     failures: u32,
-    /// Set once the command has gone to the end of the queue: no value of its keys may be pinned until it has run.
+    /// Set once the command has been moved to the end of the queue: no value of its keys may be pinned until it has
+    /// run.
     reservation: Option<SlotReservation>,
 }
 
@@ -137,7 +138,7 @@ enum JobOutcome {
 }
 
 impl DetachedCommand {
-    /// Copies what the background thread needs of a request.
+    /// Copies the parts of a request that the background thread needs.
     #[cold]
     pub fn new(
         request: &Request<'_>,
@@ -161,7 +162,7 @@ impl DetachedCommand {
         })
     }
 
-    /// Makes the job that runs the command and sends its result to `origin` (worker, client, ticket).
+    /// Creates the job that runs the command and sends its result to `origin` (worker, client, park id).
     pub fn into_job(self: Box<Self>, origin: QueryOrigin) -> BackgroundJob {
         Box::new(move |server, seat| match self.run(server, seat, origin.0) {
             JobOutcome::Completed(output, after, log_sequence) => {
@@ -174,7 +175,7 @@ impl DetachedCommand {
         })
     }
 
-    /// Makes the job that runs the script on a script thread.
+    /// Creates the job that runs the script on a script thread.
     pub fn into_script_job(self: Box<Self>, origin: QueryOrigin) -> BackgroundJob {
         Box::new(move |server, seat| match self.run_script(server, seat, origin.0) {
             JobOutcome::Completed(output, after, log_sequence) => {
@@ -289,8 +290,8 @@ impl DetachedCommand {
     }
 }
 
-/// Reserves the command's keys, so that later readers cannot overtake it without end. Not while a pause holds the
-/// command back: reads continue then.
+/// Reserves the command's keys, so that later readers cannot overtake it indefinitely. Does nothing while a pause holds
+/// the command back, so that reads continue.
 fn reserve_slots(
     server: &Server,
     thread: &ThreadState,
@@ -319,7 +320,7 @@ fn send_result(
     });
 }
 
-/// One attempt to run a command under leases.
+/// An attempt to run a command under leases.
 type CommandAttempt<'a> =
     dyn FnMut(&mut ThreadState, &mut Seat, &Request<'_>, &mut [PlannedKey], &mut Connection) -> Outcome + 'a;
 
@@ -347,7 +348,7 @@ impl Backoff {
 }
 
 /// Runs a command under leases from its start to its end. Returns `None` if its leases were refused for
-/// [`GIVES_WAY_AFTER`].
+/// [`REQUEUE_AFTER`].
 fn run_under_leases(
     thread: &mut ThreadState,
     seat: &mut Seat,
@@ -401,7 +402,7 @@ struct SnapshotResult {
     lookups: (u64, u64),
     /// The commands to propagate.
     rewritten_commands: RewrittenCommands,
-    /// The time that this took, in ticks of the thread's timer.
+    /// The run time, in ticks of the thread's timer.
     ticks: u64,
 }
 
@@ -464,7 +465,7 @@ fn compute_on_snapshot(
 }
 
 /// Applies the changes that a command has computed on a snapshot. Returns `None` if its keys have changed since, or if
-/// its leases were refused for [`DRAFT_KEEPS`].
+/// its leases were refused for [`DRAFT_TIMEOUT`].
 fn apply_snapshot_result(
     thread: &mut ThreadState,
     seat: &mut Seat,

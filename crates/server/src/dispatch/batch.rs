@@ -92,7 +92,7 @@ fn run_until_exclusive(
     connections: &mut dyn BatchConnections,
     first: usize,
 ) -> usize {
-    // While only one worker is active, it hardly ever meets another thread at the gate.
+    // While only one worker is active, it rarely shares the gate with another thread.
     let pass = match thread.server.lifecycle.active_workers.load(Ordering::Relaxed) {
         1 => seat.enter_alone(),
         _ => seat.enter(),
@@ -199,7 +199,7 @@ fn run_admitted<'p>(
     }
 }
 
-/// Deletes the expired keys that a command found, or forgets them while deleting is not permitted.
+/// Deletes the expired keys that a command found, or discards the list while deleting is not permitted.
 #[cold]
 fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     let server = &thread.server;
@@ -276,7 +276,7 @@ fn run_plan_exclusively(
     let admitted_by = (thread.acl_version, thread.standing, thread.view_version);
     thread.begin_passage();
     let changed = (thread.acl_version, thread.standing, thread.view_version) != admitted_by;
-    // A connection to a primary that is no longer followed is gone as well.
+    // The connection to a primary that is no longer followed is closed as well.
     let Some(connection) = connections.connection(plan.token) else {
         drop(all);
         server.scripting.running.end_exclusion();

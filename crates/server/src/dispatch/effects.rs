@@ -1,9 +1,9 @@
 //! Frees the memory that commands left, after their leases have ended.
 //!
-//! Most memory is freed at once by the same thread. What takes long goes to the lazyfree thread, unless a configuration
-//! parameter makes the causing thread free it. By then no lease is held, so only the clients of that thread wait. Two
-//! things take long: many allocations, measured by Valkey's count of objects, and many bytes, whose pages go back to
-//! the operating system. Only the former count as `lazyfreed_objects`, as in Valkey.
+//! Most memory is freed immediately by the same thread. Memory that takes long to free is passed to the lazyfree
+//! thread, unless a configuration parameter makes the causing thread free it. By then no lease is held, so only the
+//! clients of that thread wait. Two things take long: many allocations, measured by Valkey's count of objects, and many
+//! bytes, whose pages are returned to the operating system. Only the former count as `lazyfreed_objects`, as in Valkey.
 
 use weft_values::Value;
 
@@ -11,12 +11,12 @@ use crate::keyspace::effects::{Effects, RemovalCause};
 use crate::state::Server;
 use weft_config::id;
 
-/// Values of more bytes take long to free.
+/// The size in bytes above which values take long to free.
 const LAZYFREE_BYTES: usize = 1 << 20;
-/// Values of more elements take long to free. They count as objects freed in the background.
+/// The number of elements above which values take long to free. They count as objects freed in the background.
 const LAZYFREE_EFFORT: usize = 64;
 
-/// Frees what a command left. The caller's leases have ended.
+/// Frees the memory that a command released. The caller's leases have ended.
 #[inline]
 pub fn free_removed_values(effects: &mut Effects, server: &Server) {
     if effects.garbage.is_empty() && effects.removed.is_empty() {

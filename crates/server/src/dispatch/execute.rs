@@ -89,7 +89,7 @@ pub(super) fn run_handler<'p>(
     run_with_handler(thread, pass, request, keys, held, connection, request.binding.handler)
 }
 
-/// Deletes the expired keys that the command would read, then runs its handler; see [`run`].
+/// Deletes the expired keys that the command would read, then runs its handler; see [`run_handler`].
 #[cold]
 pub(super) fn delete_expired_and_run<'p>(
     thread: &mut ThreadState,
@@ -106,7 +106,7 @@ pub(super) fn delete_expired_and_run<'p>(
     })
 }
 
-/// What is left after a handler has run.
+/// The state after a handler has run.
 struct HandlerEnd {
     result: CommandResult,
     next_step: NextStep,
@@ -114,7 +114,7 @@ struct HandlerEnd {
     unserved: Option<Box<UnservedKeys>>,
 }
 
-/// Runs `handler` in place of the plan's own handler; see [`run`].
+/// Runs `handler` in place of the plan's own handler; see [`run_handler`].
 #[inline]
 pub(super) fn run_with_handler<'p>(
     thread: &mut ThreadState,

@@ -1,8 +1,8 @@
 //! Deletes the expired keys that a writing command only reads.
 //!
-//! A command that stores data it has read is repeated by replicas, and when the append-only file is loaded. For both no
-//! key expires by itself. A key that the command found expired must therefore be deleted before the command in the
-//! order of the log, in the same unit:
+//! A command that stores data it has read is repeated by replicas, and when the append-only file is loaded. For both,
+//! keys do not expire by themselves. A key that the command found expired must therefore be deleted before the command
+//! in the order of the log, in the same unit:
 //!
 //! ```text
 //!   leases: src to read, dst to write ─▶ src has expired? ── no ──▶ handler
@@ -16,7 +16,7 @@
 //!    then. If a slot is refused, the command starts over.
 //! 2. Keys that the command writes are deleted by [`KeyWrite`](crate::keyspace::access::KeyWrite).
 //! 3. Keys that are not in the plan are only read. SORT logs the stored result if one of them had expired.
-//! 4. A replica deletes nothing by itself.
+//! 4. A replica deletes no key by itself.
 
 use weft_resp::Args;
 
@@ -47,7 +47,7 @@ pub(super) fn must_delete_expired(thread: &ThreadState, command: &Command<Bindin
     command.spec.flags.contains(CommandFlags::WRITE) && !thread.standing.expiry_is_remote()
 }
 
-/// Leases a command's keys as [`lease`] does, and the slots of expired keys for writing.
+/// Leases a command's keys as [`lease_slots`] does, and the slots of expired keys for writing.
 pub(super) fn lease_command<'p>(
     thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
@@ -75,8 +75,8 @@ pub(super) fn lease_command<'p>(
     })
 }
 
-/// Leases a transaction's keys as [`lease`] does. The slots of expired keys that its writing commands read are leased
-/// for writing.
+/// Leases a transaction's keys as [`lease_slots`] does. The slots of expired keys that its writing commands read are
+/// leased for writing.
 pub(super) fn lease_transaction<'p>(
     thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,

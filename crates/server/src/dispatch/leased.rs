@@ -17,7 +17,7 @@ use super::request::{Outcome, Request};
 use super::thread::ThreadState;
 use super::{pins, script};
 
-/// Commands with more keys than this leave the worker. Leasing and looking up one key takes some 40 ns.
+/// The number of keys above which commands leave the worker. Leasing and looking up one key takes about 40 ns.
 const MAX_KEYS_ON_WORKER: usize = 5000;
 
 /// Runs a plan under the leases of its keys.
@@ -54,7 +54,7 @@ fn attempt_leased<'p>(
     let outcome = match keys {
         [key] => {
             let mut lease = lease_slot(pass, key.slot as usize, key.is_write, connection.lease_failures);
-            // Borrowed in its place, not moved: see `HeldLeases::One`.
+            // Borrowed in place, not moved: see `HeldLeases::One`.
             let Some(lease) = &mut lease else {
                 return Outcome::Contended;
             };

@@ -6,7 +6,7 @@ use crate::keyspace::key_identity::PlannedKey;
 
 /// The number of failed attempts after which a writer makes the slot refuse new readers.
 pub const ANNOUNCE_AFTER_FAILURES: u32 = 3;
-/// The number of failed attempts after which a reader regards the announcement of a writer on a free slot as left over.
+/// The number of failed attempts after which a reader considers the announcement of a writer on a free slot abandoned.
 /// A writer that still waits has tried as often by then.
 const IGNORE_ANNOUNCEMENT_AFTER_FAILURES: u32 = 12;
 

@@ -13,7 +13,7 @@
 //! messages about evicted keys take memory too.
 //!
 //! A check costs one load per worker. A thread that was below the limit therefore checks again only after it has used
-//! its share of the remaining memory, or [`QUANTUM`], and at the start of every batch.
+//! its share of the remaining memory, or [`MAX_SHARE_BYTES`], and at the start of every batch.
 
 use std::time::Duration;
 
@@ -42,11 +42,11 @@ const MAX_SHARE_BYTES: i64 = 1 << 20;
 const KEYS_PER_CLOCK_READ: u32 = 16;
 /// The time limit of eviction for all commands of a batch, as a multiple of the limit for one command.
 const TIME_LIMITS_PER_BATCH: u32 = 8;
-/// The number of consecutive attempts that find all slots in use before eviction pauses for other threads.
+/// The number of consecutive attempts that find all slots in use after which eviction pauses for other threads.
 const BUSY_ATTEMPTS: u32 = 4;
 
-/// Evicts until memory is below the limit, as far as possible, and records the result in the thread's [`MemoryLimit`].
-/// The thread holds no lease. Must only be called while there is a limit.
+/// Evicts until memory is below the limit, as far as possible, and records the result in the thread's
+/// [`MemoryLimit`](super::thread::MemoryLimit). The thread holds no lease. Must only be called while there is a limit.
 #[inline]
 pub fn evict_to_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     debug_assert!(thread.tunables.max_memory != 0, "memory is limited");
@@ -86,9 +86,9 @@ fn check_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LimitState {
     WithinLimit,
-    /// Still above the limit: eviction goes on between batches.
+    /// Still above the limit: eviction continues between batches.
     Evicting,
-    /// Nothing could be evicted now: other threads must go on first.
+    /// Nothing could be evicted now: other threads must continue first.
     Retry,
     Full,
 }
@@ -129,10 +129,10 @@ fn may_evict(thread: &ThreadState) -> bool {
     !follows && !loads && !thread.server.clients.pause.are_writes_paused(thread.now_ms)
 }
 
-/// Evicts until `wanted` bytes are free, memory usage is within the limit, or the time is over.
+/// Evicts until `needed_bytes` bytes are free, memory usage is within the limit, or the time is over.
 fn evict(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolicy, needed_bytes: u64) -> LimitState {
     let limit = thread.tunables.eviction_time;
-    // A limit of zero still evicts a few keys, since the clock is not read before.
+    // A limit of zero still evicts a few keys, since the clock is not read earlier.
     if thread.room.spent > limit.saturating_mul(TIME_LIMITS_PER_BATCH) || thread.effects.log_writer.is_backlogged() {
         return match thread.effects.log_writer.is_backlogged() {
             true => LimitState::Retry,
@@ -147,7 +147,7 @@ fn evict(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolic
             (EvictionAttempt::NoCandidate, _) => break LimitState::Full,
             (EvictionAttempt::Busy, _) => busy += 1,
         }
-        // The messages about evicted keys take memory for a moment. No key is evicted for that.
+        // The messages about evicted keys take memory temporarily. No key is evicted because of that.
         if excess_bytes(thread) == 0 || freed >= needed_bytes {
             break LimitState::WithinLimit;
         }

@@ -25,8 +25,8 @@ pub(super) enum Caller {
     Script,
 }
 
-/// Queues what a finished command causes for observing clients. Does nothing for a command that will run again from its
-/// start.
+/// Queues the notifications of a finished command for other clients. Does nothing for a command that will run again
+/// from its start.
 #[cold]
 pub(super) fn queue_notifications(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Caller) {
     if runs_again {

@@ -1,8 +1,8 @@
-//! Checks a command that holds its leases for values that are pinned ([`crate::keyspace::lent`]), or that a snapshot
+//! Checks a command that holds its leases for values that are pinned ([`crate::keyspace::pinned`]), or that a snapshot
 //! has to save first ([`crate::keyspace::before_image`]).
 //!
-//! Nearly always the slots that the command writes have no pinned values and are saved, and nothing here is called.
-//! Otherwise these functions find out which keys the command changes in place. Changing a small value costs a cheap
+//! Almost always the slots that the command writes have no pinned values and are saved, and nothing here is called.
+//! Otherwise these functions determine which keys the command changes in place. Changing a small value costs a cheap
 //! copy. For a large value the command is put off, as if another thread held the slot's lease.
 
 use weft_resp::Args;
@@ -19,9 +19,9 @@ use weft_command_table::spec::{CommandSpec, Group, KeyFlags};
 
 use super::request::Request;
 
-/// A collection with more bytes takes long to copy.
+/// The size in bytes above which a collection takes long to copy.
 const LARGE_COLLECTION_BYTES: usize = 64 << 10;
-/// A string with more bytes takes long to copy.
+/// The size in bytes above which a string takes long to copy.
 const LARGE_STRING_BYTES: usize = 512 << 10;
 
 /// Returns `true` if a request has to wait until values are no longer pinned, or until they are saved. At least one
@@ -49,7 +49,7 @@ pub fn changes_pinned_value(
     held: &HeldLeases<'_, '_>,
     db: usize,
 ) -> bool {
-    // These commands reach other databases.
+    // These commands access other databases.
     let anywhere = spec.group == Group::Generic && matches!(spec.name, "copy" | "move");
     let is_frozen = |key: &PlannedKey| {
         let name = args.argument(key.argument as usize);

@@ -1,6 +1,6 @@
 //! Interleaved prefetch: while one command runs, the memory of the following commands is being fetched.
 //!
-//! A key's memory is reached in four steps: slot word → bucket → entry → value. The slot word is prefetched when the
+//! A key's memory is accessed in four steps: slot word → bucket → entry → value. The slot word is prefetched when the
 //! plan is made. The other steps run for whole blocks of keys, ahead of execution, each in the turn after the previous
 //! step:
 //!
@@ -9,12 +9,12 @@
 //!                                   value                 entry        bucket
 //! ```
 //!
-//! Where a lookup ends in the entry's head, the step for the value is left out: see `keyspace/reach.rs`.
+//! Where a lookup ends in the entry's head, the step for the value is omitted: see `keyspace/prefetch_policy.rs`.
 //!
 //! A command that looks for a member of a large collection, or reads the collection from end to end, reads more memory
 //! behind the value. If a batch has such commands, two more steps follow for them. They fetch the collection's index
-//! and the record that it leads to, or the starts of the pieces to be read. For a command that changes an end of a list
-//! they fetch the node there, and the elements in it.
+//! and the record to which it leads, or the starts of the pieces to be read. For a command that changes an end of a
+//! list they fetch the node there, and the elements in it.
 //!
 //! Another worker may be writing any of these slots. A prefetch instruction may take any address, but a load must not
 //! race. The bucket's address therefore comes from the atomics of the slot header. Tags and entry are read under a
@@ -149,8 +149,8 @@ pub struct Prefetcher {
 const MAX_TARGETS: usize = BLOCK_KEYS * (STEPS.len() - 1);
 
 impl Prefetcher {
-    /// Creates a prefetcher for the probes from `from` on, in blocks of `block` keys. It makes the steps that `reach`
-    /// needs.
+    /// Creates a prefetcher for the probes from `first_probe` on, in blocks of `block_keys` keys. It makes the steps
+    /// that the policy requires.
     pub fn new(probes: &[PrefetchProbe], first_probe: usize, block_keys: usize, policy: PrefetchPolicy) -> Self {
         let reaches_behind = probes
             .get(first_probe..)
@@ -270,8 +270,8 @@ fn find_targets(
 
 /// Does the same as [`find_targets`] for the probes of a block that look for members.
 ///
-/// They are often neighbours on the same key, in a pipeline on one large collection. Such probes share a lease and the
-/// way to the value.
+/// In a pipeline on one large collection they are often neighbours on the same key. Such probes share a lease and the
+/// path to the value.
 fn find_member_targets(
     pass: &GatePassage<'_>,
     block: &[PrefetchProbe],

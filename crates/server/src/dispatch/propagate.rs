@@ -6,14 +6,14 @@ use crate::propagation::LogTarget;
 use crate::state::NextStep;
 use weft_base::LogSequence;
 
-/// Ends a call. The log repeats the call if the dirty count has grown since it was `dirty`, either verbatim or as the
-/// handler chose.
+/// Ends a call. The log repeats the call if the dirty count has grown since it was `dirty`, either verbatim or in the
+/// form that the handler chose.
 #[cold]
 pub(super) fn propagate_call(keys: &mut Keys<'_, '_>, next_step: &NextStep, dirty: u64) {
     propagate_call_to(keys, next_step, dirty, LogTarget::all());
 }
 
-/// Like [`end_call`], for some of the targets.
+/// Like [`propagate_call`], for some of the targets.
 #[cold]
 pub(super) fn propagate_call_to(keys: &mut Keys<'_, '_>, after: &NextStep, dirty: u64, targets: LogTarget) {
     let effects = &mut *keys.effects;
@@ -31,7 +31,7 @@ pub(super) fn propagate_call_to(keys: &mut Keys<'_, '_>, after: &NextStep, dirty
     effects.log_writer.end_call(target, keys.db, changed, keys.args.iter());
 }
 
-/// Gives the records of the unit their sequence number, under the leases of the commands, and returns the number.
+/// Assigns a sequence number to the records of the unit, under the leases of the commands, and returns it.
 #[cold]
 pub(super) fn commit_unit(effects: &mut Effects) -> LogSequence {
     effects.log_writer.commit();
@@ -42,14 +42,14 @@ pub(super) fn commit_unit(effects: &mut Effects) -> LogSequence {
     effects.log_writer.last_sequence()
 }
 
-/// Ends the operation of a served client. It is a unit of its own, behind the command that served the client.
+/// Ends the operation of a served client. It is a separate unit, after the command that served the client.
 pub(super) fn propagate_served(effects: &mut Effects, db: usize, dirty: u64) {
     if !effects.is_logging() {
         return;
     }
     let changed = effects.dirty > dirty;
     let target = effects.hooks.log_target();
-    // The blocked command is gone; every command that blocks sets what to propagate instead.
+    // The blocked command is not available any more; every command that blocks sets what to propagate instead.
     debug_assert!(
         !changed || effects.log_writer.is_rewritten(),
         "a served waiter is repeated as something else"

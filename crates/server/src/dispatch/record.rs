@@ -24,7 +24,7 @@ use super::tunables::Tunables;
 #[cfg(test)]
 mod tests;
 
-/// The thresholds from which on a command is remembered.
+/// The thresholds above which a command is logged.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandLogThresholds {
     slow_ns: u64,

@@ -1,8 +1,8 @@
 //! Redirections and refusals of cluster mode: checks that this node serves the keys of a command.
 //!
-//! There are two checks, as the essay of [`weft_cluster`] describes. The first runs at admission and looks up the
-//! owner of the slot in the cluster view. If the slot is migrating or being imported, the second check runs under the
-//! leases of the keys and finds out which keys are here.
+//! There are two checks, as [`weft_cluster`] describes. The first runs at admission and looks up the owner of the slot
+//! in the cluster view. If the slot is migrating or being imported, the second check runs under the leases of the keys
+//! and determines which keys are on this node.
 
 use std::sync::Arc;
 
@@ -248,7 +248,7 @@ pub fn requester_info(client: &Client) -> RequesterInfo {
     }
 }
 
-/// The second check, under the leases of the keys: decides by which keys are here.
+/// The second check, under the leases of the keys: decides by the keys that are on this node.
 ///
 /// # Errors
 /// The redirection or refusal to send.

@@ -59,7 +59,7 @@ pub fn replay_commands(
                 return ReplayOutcome::UnfinishedTransaction(before_multi);
             }
             Ok(false) => return ReplayOutcome::Complete,
-            // A write behind half a transaction would become part of it.
+            // A write after half a transaction would become part of it.
             Err(fault) if player.connection.client.transaction.is_some() => {
                 return ReplayOutcome::Failed(fault, before_multi);
             }
@@ -92,7 +92,7 @@ pub fn replay_commands(
     }
 }
 
-/// The client that the commands run as.
+/// The client on whose behalf the commands run.
 struct ReplayClient {
     thread: ThreadState,
     connection: Connection,

@@ -1,12 +1,12 @@
 //! Runs the stream of a primary: its commands, in order, as one client that is never refused.
 //!
-//! One thread owns the stream. Its commands go the way of all commands (plan, batch, leases, handler), so their effects
-//! on local clients that watch, block and listen follow without further code. The differences:
+//! One thread owns the stream. Its commands take the path of all commands (plan, batch, leases, handler), so their
+//! effects on local clients that watch, block and listen need no further code. The differences:
 //!
 //! 1. Nothing is refused except by CLIENT PAUSE, and nothing leaves the thread, because the next command must not
 //!    overtake.
 //! 2. A command that is refused a slot is tried again until it succeeds.
-//! 3. Nothing has expired for a primary: it sends a DEL instead (see `Thread::access`).
+//! 3. For a primary's commands nothing has expired: the primary sends a DEL instead (see [`ThreadState::expiry_ms`]).
 //! 4. An offset of the stream counts as reached when the command before it has run and no transaction is open. A link
 //!    that is re-established continues from there, so nothing runs twice and no transaction runs in halves.
 //! 5. The end of the role epoch ends the stream, between two commands.
@@ -39,21 +39,21 @@ use super::batch::{self, BatchConnections};
 use super::plan::{CommandPlan, InputRest, Planner, Plans, RequestKind};
 use super::thread::ThreadState;
 
-/// The first pause after a refusal; it doubles up to [`LONGEST_PAUSE`].
+/// The first pause after a refusal; it doubles up to [`MAX_RETRY_PAUSE`].
 const MIN_RETRY_PAUSE: Duration = Duration::from_micros(20);
 /// The longest pause after a refusal.
 const MAX_RETRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// Between two lines of the log about a disk that fails.
+/// The minimum interval between two log lines about a failing disk.
 const DISK_WARNING_PERIOD: Duration = Duration::from_secs(10);
 
-/// Places of the log that are kept until the disk has them.
+/// The maximum number of log positions that are kept until the disk has them.
 const MAX_WRITE_POSITIONS: usize = 4096;
 
 /// The reason for which a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamError {
-    /// Another primary is followed, or none.
+    /// This server follows another primary, or none.
     RoleChanged,
     /// The input is malformed.
     Protocol,
@@ -80,19 +80,19 @@ struct PrimaryConnection {
     role_epoch: u64,
     /// Bytes of the stream before those in the input.
     discarded_bytes: u64,
-    /// Bytes of the stream up to the last place that counts as reached.
+    /// Bytes of the stream up to the last position that counts as reached.
     applied_bytes: u64,
     /// The offset of the history at which the stream began.
     start_offset: ReplicationOffset,
     /// Bytes of the stream that are in the backlog.
     relayed_bytes: u64,
-    /// Bytes that were cut from the input and are not in the backlog yet.
+    /// Bytes that were removed from the input and are not in the backlog yet.
     unrelayed_bytes: Vec<u8>,
     next_step: Option<NextStep>,
 }
 
 impl PrimaryConnection {
-    /// Notes how far the stream is.
+    /// Records the position that the stream has reached.
     fn update_applied_offset(&mut self) {
         if self.connection.client.transaction.is_none() {
             let applied = self.discarded_bytes + self.connection.consumed as u64;
@@ -143,7 +143,7 @@ impl PrimaryConnection {
         }
     }
 
-    /// Forgets what was executed; whether that was something.
+    /// Discards the executed input. Returns `true` if there was any.
     fn discard_executed(&mut self) -> bool {
         let executed = self.connection.consumed;
         let end = self.discarded_bytes + executed as u64;
@@ -168,7 +168,7 @@ impl PrimaryConnection {
     }
 }
 
-/// The connections of a batch: only one.
+/// The connections of a batch, of which there is only one.
 struct SingleConnection<'a> {
     connection: &'a mut PrimaryConnection,
     server: &'a Arc<Server>,
@@ -185,7 +185,7 @@ impl BatchConnections for SingleConnection<'_> {
     }
 
     fn start_next_step(&mut self, _: usize, after: NextStep) {
-        // Commands behind it wait until that is done.
+        // Later commands wait until that is done.
         self.connection.connection.state = ConnectionState::Parked(0);
         self.connection.next_step = Some(after);
     }
@@ -204,8 +204,8 @@ impl BatchConnections for SingleConnection<'_> {
 }
 
 impl ReplicatedStream {
-    /// Creates the stream of a link that was made for the role epoch `term` and has selected database `db`. `client`
-    /// stands for the primary.
+    /// Creates the stream of a link that was made for the role epoch `role_epoch` and has selected database `db`.
+    /// `client` represents the primary.
     pub fn new(server: &Arc<Server>, seat: &Seat, role_epoch: u64, mut client: Client, db: usize) -> Self {
         let mut thread = ThreadState::new(server.clone(), seat.index());
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
@@ -277,17 +277,17 @@ impl ReplicatedStream {
         &mut self.connection.connection.input
     }
 
-    /// The primary as a client.
+    /// Returns the primary as a client.
     pub fn client_mut(&mut self) -> &mut Client {
         &mut self.connection.connection.client
     }
 
-    /// The connection.
+    /// Returns the connection.
     pub fn connection(&self) -> &Connection {
         &self.connection.connection
     }
 
-    /// The database that the stream has selected.
+    /// Returns the database that the stream has selected.
     pub fn db(&self) -> usize {
         self.connection.connection.client.db
     }
@@ -295,7 +295,7 @@ impl ReplicatedStream {
     /// Runs all complete commands that have arrived.
     ///
     /// # Errors
-    /// When the stream ends. What was reached by then counts.
+    /// When the stream ends. The position that was reached by then counts.
     pub fn run_commands(&mut self, seat: &mut Seat) -> Result<(), StreamError> {
         let mut pause = MIN_RETRY_PAUSE;
         loop {
@@ -348,7 +348,7 @@ impl ReplicatedStream {
 
     fn begin_batch(&mut self) {
         self.thread.begin_batch(unix_ms());
-        // Memory is the primary's responsibility.
+        // The primary limits the memory, not this server.
         self.thread.tunables.max_memory = 0;
         let server = &self.thread.server;
         self.connection.connection.client.login.refresh(&server.acl);
@@ -364,7 +364,7 @@ impl ReplicatedStream {
         planner.plan(0, &mut self.connection.connection, &mut self.plans)
     }
 
-    /// The primary's writes are executed here even while the disk fails, unless this server is configured to end then.
+    /// Executes the primary's writes even while the disk fails, unless this server is configured to end then.
     fn handle_disk_errors(&mut self) {
         let tunables = &self.thread.tunables;
         if !tunables.refuses_writes && !tunables.is_aof_failing {
@@ -390,7 +390,7 @@ impl ReplicatedStream {
         }
     }
 
-    /// The work after the leases of a batch have ended.
+    /// Completes a batch after its leases have ended.
     fn finish_batch(&mut self) {
         let ReplicatedStream {
             thread,
@@ -398,7 +398,7 @@ impl ReplicatedStream {
             ..
         } = self;
         let server = thread.server.clone();
-        // Waiters that could not be served at once, and what they are made of.
+        // Includes keys whose waiters could not be served immediately.
         thread.collect_ready_keys();
         for unserved in thread.unserved.drain(..) {
             server.workers[0].send(Message::ServeWaiters(unserved));
@@ -466,7 +466,7 @@ fn key_counts(server: &Server) -> &KeyCounts {
     &server.keyspace.counts
 }
 
-/// The first of some replies that is an error, without its mark.
+/// Returns the first error among some replies, without its type byte.
 pub(super) fn first_error(replies: &[u8]) -> Option<&[u8]> {
     let mut at = 0;
     while let Some(reply) = replies.get(at..).filter(|reply| !reply.is_empty()) {
@@ -478,7 +478,7 @@ pub(super) fn first_error(replies: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Bytes of the first of some replies.
+/// Returns the length of the first of some replies.
 fn first_reply_len(replies: &[u8]) -> Option<usize> {
     let line = 2 + replies.windows(2).position(|window| window == b"\r\n")?;
     let number = || weft_resp::number::parse_i64(replies.get(1..line - 2)?);

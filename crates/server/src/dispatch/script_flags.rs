@@ -26,7 +26,7 @@ pub(super) fn named<'a>(command: &Command<Binding>, args: Args<'a>) -> ScriptNam
     }
 }
 
-/// The flags of the script that a command would run, if it has some.
+/// Returns the flags of the script that a command would run, if it has any.
 fn script_flags(scripts: &Scripts, command: &Command<Binding>, args: Args<'_>) -> Option<ScriptFlags> {
     match named(command, args) {
         ScriptName::Source(source) => scripting::flags_of_source(source),
@@ -67,7 +67,7 @@ pub fn may_query_workers(server: &Server, command: &Command<Binding>, args: Args
     }
 }
 
-/// Returns `true` if the script has promised to write nothing.
+/// Returns `true` if the script declares that it writes nothing.
 #[cold]
 pub fn is_declared_read_only(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
     script_flags(&server.scripting, command, args).is_some_and(|flags| flags.contains(ScriptFlags::NO_WRITES))

@@ -1,8 +1,8 @@
 //! Serves the clients that are blocked on keys: after a command's own effects and before its leases end.
 //!
-//! The essay of [`crate::blocking`] has the rules. A command's record of effects names the keys that became ready, and
-//! each is examined in turn. Serving may make further keys ready (the destination of a BLMOVE). They go to the end of
-//! the same list, so that chains of any length need no stack.
+//! [`crate::clients_waiting::blocking`] has the rules. A command's record of effects names the keys that became ready,
+//! and each is examined in turn. Serving may make further keys ready (the destination of a BLMOVE). They go to the end
+//! of the same list, so that chains of any length need no stack.
 //!
 //! ```text
 //!   run: leases ─▶ handler ─▶ ready keys ─▶ serve ──▶ leases end ─▶ mail
@@ -129,7 +129,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         self.slot_mut(slot).is_some()
     }
 
-    /// Makes sure that a slot is held. The lease of the slot `beside` is kept.
+    /// Ensures that a slot is leased. The lease of `kept_slot` is kept.
     fn ensure_leased(&mut self, slot: u16, kept_slot: u16) -> Result<(), RefusedSlots> {
         if self.holds_slot(slot) {
             return Ok(());
@@ -174,7 +174,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             .map_or(Vec::new(), |waiting| waiting.affected_queues(key.db, &key.name, kind))
     }
 
-    /// Serves one line of a key in the order of arrival, as long as the key has something for the first client.
+    /// Serves one queue of a key in the order of arrival, as long as the key has data for the first client.
     fn serve_queue(&mut self, key: &ReadyKey, line: &WaitQueueKind) -> Result<(), RefusedSlots> {
         let mut behind = 0;
         loop {
@@ -364,13 +364,13 @@ pub fn notify_served_clients(thread: &mut ThreadState) {
         "a served client learns the sequence number of its operation"
     );
     for (waiter, served) in thread.served.drain(..) {
-        // Only now: the effects for this client have their sequence number.
+        // Not earlier: now the effects for this client have their sequence number.
         waiter.set_served(ServeResult {
             log_sequence: thread.effects.log_writer.last_sequence(),
             ..served
         });
         let worker = waiter.worker();
-        // Workers have the first thread indices.
+        // Workers have the first thread indexes.
         if worker == thread.seat {
             thread.served_here.push(waiter);
         } else {
@@ -379,7 +379,7 @@ pub fn notify_served_clients(thread: &mut ThreadState) {
     }
 }
 
-/// Tries again, for a worker that holds no lease. Returns the keys that are still to be served.
+/// Tries to serve again, for a worker that holds no lease. Returns the keys that are still to be served.
 pub fn retry_unserved(thread: &mut ThreadState, seat: &mut Seat, unserved: UnservedKeys) -> Option<UnservedKeys> {
     let left = attempt_unserved(thread, &seat.enter(), unserved);
     free_removed_values(&mut thread.effects, &thread.server);
@@ -447,8 +447,8 @@ fn lease_for_writing<'p>(pass: &'p GatePassage<'p>, slots: &mut Vec<u16>, failur
     Some(leases)
 }
 
-/// Removes waiters whose wait is over from the queues of their keys. A waiter with a slot that another thread has
-/// leased stays in `over` for another attempt.
+/// Removes waiters whose wait has ended from the queues of their keys. A waiter with a slot that another thread has
+/// leased stays in `ended_waiters` for another attempt.
 pub fn remove_ended_waiters(seat: &mut Seat, server: &Server, ended_waiters: &mut Vec<Arc<Waiter>>) {
     let pass = seat.enter();
     // Thousands of clients may wait for keys of a slot that a script holds. One attempt per slot is enough.

@@ -3,14 +3,14 @@
 //! A command counts for the slot that contains all its keys. Shard channels count as keys. A command without keys, or
 //! with keys of several slots, counts for none. In particular, as in Valkey:
 //!
-//! 1. The request counts when its command is over, also if it was refused, or queued for EXEC. It does not count if a
+//! 1. The request counts when its command has ended, also if it was refused, or queued for EXEC. It does not count if a
 //!    wait for keys timed out. EXEC adds the bytes of its MULTI.
-//! 2. The reply counts unless the command was refused or queued. Behind each command of a transaction the whole reply
-//!    so far counts, and once more behind EXEC.
+//! 2. The reply counts unless the command was refused or queued. After each command of a transaction the whole reply so
+//!    far counts, and once more after EXEC.
 //! 3. The time of a transaction or a script is the time of EXEC, EVAL or FCALL. It counts for the slot of the last
 //!    command in it. A script that may use keys of several slots counts for none once it has called a command, even a
 //!    failing one. The replies to its commands count for their own slots.
-//! 4. The bytes sent to each replica count as what the command has repeated.
+//! 4. The bytes sent to each replica count for the slot of the command that caused them.
 //! 5. A command from the primary gets no reply.
 //!
 //! Nothing here runs while the parameter is off.
@@ -177,7 +177,7 @@ fn count_time(server: &Server, thread_index: usize, slot: u16, command: usize, n
     server.stats.metrics.correct_time(thread_index, command, correction);
 }
 
-/// Counts EXEC. The replies of its commands have been counted behind each of them.
+/// Counts EXEC. The replies of its commands have been counted after each of them.
 #[cold]
 pub fn count_exec(thread: &ThreadState, client: &Client, command: &Command<Binding>, cost: CommandCost) {
     let request_bytes = cost.request_bytes + MULTI_BYTES;
@@ -190,7 +190,7 @@ pub fn count_exec(thread: &ThreadState, client: &Client, command: &Command<Bindi
     );
 }
 
-/// Counts the reply so far of a transaction, behind one of its commands.
+/// Counts the reply so far of a transaction, after one of its commands.
 #[cold]
 pub fn count_partial_reply(thread: &ThreadState, client: &Client, reply_bytes: usize) {
     if let Some(slot) = thread

@@ -1,4 +1,4 @@
-//! The state that a thread keeps while it executes commands: the bottom of this folder.
+//! The state that a thread keeps while it executes commands: the lowest layer of this folder.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct ThreadState {
     pub view_version: u64,
     /// The direction in which the slot of the admitted command moves, if it does.
     pub moving: Option<SlotMigration>,
-    /// The replication state as it concerns commands, at the last passage of the gate.
+    /// The replication state bits at the last passage of the gate.
     pub standing: ReplicationState,
     /// A copy of the configuration parameters that commands read.
     pub tunables: Tunables,
@@ -164,8 +164,8 @@ impl ThreadState {
         self.refresh_cluster_view();
     }
 
-    /// Keeps keys that became ready by changes without a command (expiry). They are served later, under leases of their
-    /// own.
+    /// Takes over keys that became ready by changes without a command (expiry). They are served later, under separate
+    /// leases.
     #[inline]
     pub fn collect_ready_keys(&mut self) {
         if !self.effects.ready.is_empty() {
@@ -248,7 +248,7 @@ pub struct MemoryLimit {
     pub(super) chooser: EvictionPool,
     /// Set while memory usage is above the limit and nothing can be evicted.
     pub is_full: bool,
-    /// Set while memory usage is above the limit and eviction goes on between batches.
+    /// Set while memory usage is above the limit and eviction continues between batches.
     pub is_evicting: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Transactions: the commands queued behind MULTI, and their execution by EXEC.
+//! Transactions: the commands queued after MULTI, and their execution by EXEC.
 //!
 //! ```text
 //!   MULTI      client.transaction is created
@@ -11,19 +11,18 @@
 //!              the leases end
 //! ```
 //!
-//! 1. Between the check of the watches and the last command all leases are held. So no client sees a part of a
-//!    transaction, and no watched key changes before it.
+//! 1. From the check of the watches to the last command all leases are held. So no client sees a part of a transaction,
+//!    and no watched key changes before it.
 //! 2. If a lease is refused, nothing has happened. The connection is put off and EXEC starts over.
-//! 3. A command that reaches keys which no plan knows (SCAN, SORT with patterns), or that needs the whole keyspace
+//! 3. A command that accesses keys that are in no plan (SCAN, SORT with patterns), or that needs the whole keyspace
 //!    anyway, makes EXEC run in exclusive mode. So no command of a transaction ever needs a lease that the transaction
-//!    holds, or is refused one half-way.
-//! 4. Commands of a transaction neither leave the worker nor block: they reply at once.
-//! 5. A transaction with commands that report on all clients (CLIENT LIST, INFO) runs in exclusive mode, and has
-//!    snapshots of all clients collected before ([`NextStep::CollectClients`]). So its commands see everything as it is
-//!    at their position.
+//!    does not hold, and none is refused half-way.
+//! 4. Commands of a transaction neither leave the worker nor block: they reply immediately.
+//! 5. A transaction with commands that report on all clients (CLIENT LIST, INFO) runs in exclusive mode, after
+//!    snapshots of all clients were collected ([`NextStep::CollectClients`]). So its commands see the state at their
+//!    position.
 //! 6. Work for background threads (MIGRATE, changes of the cluster) is done after the leases. Its reply keeps its
-//!    position: the output is cut where the reply belongs, and sent once every part is complete
-//!    ([`NextStep::TransactionParts`]).
+//!    position: the output is split there, and sent once every part is complete ([`NextStep::TransactionParts`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -98,7 +97,7 @@ impl TransactionRole {
     }
 }
 
-/// Books the refusal of a command with its client's transaction; returns the error as the client sees it.
+/// Records the refusal of a command in its client's transaction. Returns the error as the client sees it.
 pub fn note_refusal(
     thread: &mut ThreadState,
     client: &mut Client,
@@ -120,7 +119,7 @@ pub fn note_refusal(
     error
 }
 
-/// Books with its client's transaction that a command belongs to another node.
+/// Records in the client's transaction that a command belongs to another node.
 pub fn note_redirection(thread: &mut ThreadState, client: &mut Client, command: &Command<Binding>) {
     if command.full_name == "exec" {
         end_transaction(thread, client);
@@ -129,7 +128,7 @@ pub fn note_redirection(thread: &mut ThreadState, client: &mut Client, command: 
     }
 }
 
-/// Keeps an admitted command for EXEC, unless its keys are on their way to another node.
+/// Queues an admitted command for EXEC, unless its keys are migrating to another node.
 pub fn queue_if_slot_is_stable(
     thread: &mut ThreadState,
     pass: &GatePassage<'_>,
@@ -151,7 +150,7 @@ pub fn queue_if_slot_is_stable(
     queue_command(thread, request, keys, connection)
 }
 
-/// Ends a client's transaction, and with it what it watches.
+/// Ends a client's transaction and its watches.
 fn end_transaction(thread: &mut ThreadState, client: &mut Client) -> Option<Box<Transaction>> {
     if let Some(watches) = client.watches.take() {
         thread.effects.removed_watches.extend(watches.keys);
@@ -165,7 +164,7 @@ fn end_transaction(thread: &mut ThreadState, client: &mut Client) -> Option<Box<
     ended
 }
 
-/// Keeps an admitted command for EXEC.
+/// Queues an admitted command for EXEC.
 pub fn queue_command(
     thread: &mut ThreadState,
     request: &Request<'_>,
@@ -275,7 +274,7 @@ pub fn exec_leased<'p>(
     }
     let scripts = transaction.runs_script;
     if scripts {
-        // Their writes in a slot are not known in advance, and a read lease cannot become a write lease.
+        // Their writes in a slot are not known in advance, and a read lease cannot be upgraded.
         transaction.keys.iter_mut().for_each(|key| key.is_write = true);
         if !thread.server.scripting.try_take_token() {
             return Outcome::Contended;
@@ -321,7 +320,7 @@ pub fn exec_leased<'p>(
     outcome
 }
 
-/// Runs EXEC with the whole keyspace to itself.
+/// Runs EXEC with exclusive access to the keyspace.
 pub fn exec_exclusive(
     thread: &mut ThreadState,
     all: &mut Exclusive<'_>,
@@ -363,13 +362,13 @@ fn must_wait_for_pins(server: &Server, transaction: &Transaction, leases: &mut V
 
 fn planned_key_of_watch(watch: &Watch) -> PlannedKey {
     PlannedKey {
-        // To take the watch out.
+        // For writing, to remove the watch.
         is_write: true,
         ..PlannedKey::unnamed(watch.hash)
     }
 }
 
-/// The reason why EXEC does nothing.
+/// The reason for which EXEC executes nothing.
 #[derive(Clone, Copy)]
 enum ExecRefusal {
     QueueingFailed,
@@ -416,8 +415,7 @@ fn abort_transaction(
     Outcome::Done
 }
 
-/// Books EXEC itself; its time is that of all its commands.
-/// Returns it, ns.
+/// Records EXEC itself; its time is that of all its commands. Returns this time in nanoseconds.
 fn record_exec(
     thread: &mut ThreadState,
     request: &Request<'_>,
@@ -519,7 +517,7 @@ fn remove_own_watches(watches: &Watches, held: &mut HeldLeases<'_, '_>, server: 
     }
 }
 
-/// Runs every command; returns where the output has gaps, and what fills them.
+/// Runs every command. Returns the positions in the output where parts are missing, and the steps that produce them.
 fn run_queued_commands<'p>(
     thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
@@ -553,7 +551,7 @@ fn run_queued_commands<'p>(
     if let Some((mark, count)) = last
         && parts.len() == count
     {
-        // A client that has ended its own connection gets no reply to the commands behind that.
+        // A client that has ended its own connection gets no reply to later commands.
         connection.output.truncate(mark);
     }
     parts
@@ -632,7 +630,7 @@ fn run_queued_command<'p>(
     if let NextStep::Background(work) = next_step {
         output.truncate(before);
         thread.ticks = thread.timer.raw();
-        // The time of what follows behind the leases is not that of EXEC either.
+        // The time of work after the leases does not count as the time of EXEC either.
         let work = record::with_command_accounting((command, args), client, queued.request_bytes(), None, *work);
         return NextStep::Background(Box::new(work));
     }
@@ -734,7 +732,7 @@ fn check_permission_again(
     })
 }
 
-/// Books a command of a transaction.
+/// Records a command of a transaction.
 fn record_queued_command(
     thread: &mut ThreadState,
     command: &'static Command<Binding>,
@@ -753,7 +751,7 @@ fn record_queued_command(
     });
 }
 
-/// Ends EXEC: collects the steps before the client has its reply.
+/// Ends EXEC: collects the steps that precede the client's reply.
 fn build_outcome(
     thread: &mut ThreadState,
     connection: &mut Connection,

@@ -61,7 +61,7 @@ pub struct Tunables {
     pub latency_event_ns: u64,
 }
 
-/// The smallest effective limit of clients' memory, in bytes. With less, clients could not even raise it.
+/// The smallest effective limit of clients' memory, in bytes. Below it, clients could not even raise the limit.
 const MIN_CLIENT_MEMORY: u64 = 128 * 1024;
 
 /// Returns the limit of all clients' memory in bytes; 0 without a limit.
@@ -75,7 +75,7 @@ fn max_client_memory(config: &Config, max_memory: u64) -> u64 {
     bytes.max(MIN_CLIENT_MEMORY)
 }
 
-/// Refuses writes so that an operator who relies on dumps notices that they fail.
+/// Returns `true` if writes must be refused, so that an operator who relies on dumps notices that they fail.
 fn must_refuse_writes(server: &Server) -> bool {
     server.persistence.dumps.has_last_save_failed.load(Ordering::Relaxed)
         && server.config.boolean(id::STOP_WRITES_ON_BGSAVE_ERROR)

@@ -26,7 +26,7 @@ pub enum EventClass {
     New,
     /// `m`: a reader did not find a key.
     Missed,
-    /// No letter: nothing is published, though the value changed.
+    /// No letter: the value changed, but nothing is published.
     Silent,
 }
 
@@ -40,7 +40,7 @@ pub struct KeyspaceEvent {
 }
 
 impl KeyspaceEvent {
-    /// An event of class `g`.
+    /// Creates an event of class `g`.
     pub const fn generic(name: &'static str) -> Self {
         KeyspaceEvent {
             class: EventClass::Generic,
@@ -48,7 +48,7 @@ impl KeyspaceEvent {
         }
     }
 
-    /// An event of class `$`.
+    /// Creates an event of class `$`.
     pub const fn string(name: &'static str) -> Self {
         KeyspaceEvent {
             class: EventClass::String,
@@ -56,7 +56,7 @@ impl KeyspaceEvent {
         }
     }
 
-    /// An event of class `h`.
+    /// Creates an event of class `h`.
     pub const fn hash(name: &'static str) -> Self {
         KeyspaceEvent {
             class: EventClass::Hash,
@@ -64,7 +64,7 @@ impl KeyspaceEvent {
         }
     }
 
-    /// An event of class `s`.
+    /// Creates an event of class `s`.
     pub const fn set(name: &'static str) -> Self {
         KeyspaceEvent {
             class: EventClass::Set,
@@ -72,7 +72,7 @@ impl KeyspaceEvent {
         }
     }
 
-    /// An event of class `z`.
+    /// Creates an event of class `z`.
     pub const fn sorted_set(name: &'static str) -> Self {
         KeyspaceEvent {
             class: EventClass::SortedSet,
@@ -80,7 +80,7 @@ impl KeyspaceEvent {
         }
     }
 
-    /// An event of class `l`.
+    /// Creates an event of class `l`.
     pub const fn list(name: &'static str) -> Self {
         KeyspaceEvent {
             class: EventClass::List,
@@ -88,7 +88,7 @@ impl KeyspaceEvent {
         }
     }
 
-    /// An event of class `t`.
+    /// Creates an event of class `t`.
     pub const fn stream(name: &'static str) -> Self {
         KeyspaceEvent {
             class: EventClass::Stream,

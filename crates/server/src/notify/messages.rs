@@ -1,9 +1,10 @@
-//! What others are told of a command: messages to subscribers, keyspace events, invalidations, lines of monitors.
+//! Delivers a command's messages to other clients: published messages, keyspace events, invalidations, MONITOR lines.
 //!
-//! Everything here runs on the thread of the command, most of it under the leases of its keys, and ends in notices for
-//! the workers that own the clients concerned. Mail for others is put into their mailboxes at once, for its order must
-//! be that of the changes; they are woken after the leases. What is for the thread's own clients waits in the outbox
-//! until the command has its reply, unless the thread's own mailbox holds something: that was sent earlier.
+//! This code runs on the thread of the command, mostly under the leases of its keys, and produces notifications for the
+//! workers that own the receiving clients. Notifications for other workers are put into their mailboxes immediately,
+//! because their order must be that of the changes; the workers are woken after the leases. Notifications for the
+//! thread's own clients wait in the outbox until the command has its reply, unless the thread's own mailbox is not
+//! empty: its messages were sent earlier and must be delivered first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,23 +21,23 @@ use crate::state::{Server, WorkerId};
 use weft_base::slots::cluster_slot;
 use weft_config::{id, keyspace_events};
 
-/// Keys that are forgotten in one turn when too many are remembered.
+/// The number of keys that are dropped from the tracking table per turn while it exceeds its limit.
 const FORGOTTEN_KEYS_PER_TURN: usize = 100;
 
-/// Sends notices from one thread.
+/// Sends the notifications of one thread.
 pub struct NotificationSender<'a> {
     server: &'a Server,
     effects: &'a mut Effects,
     /// The row of this thread.
     counter_row: usize,
-    /// The worker that this thread is; none for others.
+    /// The index of this worker; `None` for a thread that is not a worker.
     own_worker: Option<WorkerId>,
 }
 
 impl<'a> NotificationSender<'a> {
-    /// The post of the thread in row `seat`.
+    /// Creates the sender of the thread whose counters are in this row.
     pub fn new(server: &'a Server, effects: &'a mut Effects, counter_row: usize) -> Self {
-        // Workers took the first seats.
+        // Workers have the first thread indexes.
         let own = Some(counter_row).filter(|seat| *seat < server.workers.len());
         NotificationSender {
             server,
@@ -46,7 +47,7 @@ impl<'a> NotificationSender<'a> {
         }
     }
 
-    /// Whether the thread tells its own clients itself.
+    /// Returns `true` if the thread delivers to its own clients directly.
     fn can_deliver_directly(&self, worker: WorkerId) -> bool {
         self.own_worker == Some(worker) && self.server.workers[worker].mailbox.is_empty_hint()
     }
@@ -65,7 +66,7 @@ impl<'a> NotificationSender<'a> {
         }
     }
 
-    /// Publishes a message; returns how many receive it.
+    /// Publishes a message. Returns the number of receivers.
     pub fn publish_message(&mut self, namespace: ChannelNamespace, channel: &[u8], payload: &[u8]) -> usize {
         if !self.server.clients.pubsub.may_have_receivers(namespace) {
             return 0;
@@ -93,7 +94,7 @@ impl<'a> NotificationSender<'a> {
         prepared.receivers
     }
 
-    /// Books what the receivers of a message of a shard channel get on the channel's slot.
+    /// Counts the bytes that the receivers of a shard channel's message get for the channel's slot.
     #[cold]
     fn count_published_bytes(&self, channel: &[u8], payload: &[u8], receivers: usize) {
         if self.server.cluster.is_none() {
@@ -132,7 +133,7 @@ impl<'a> NotificationSender<'a> {
         }
     }
 
-    /// Tells those who keep copies of a key. `by` is the client that changed it; 0 for none.
+    /// Invalidates a key for the clients that have cached it. `changed_by` is the client that changed it; 0 for none.
     fn invalidate_key(&mut self, name: Box<[u8]>, changed_by: u64) {
         let table = &self.server.clients.tracking;
         let clients = table.remove(&name);
@@ -162,8 +163,8 @@ impl<'a> NotificationSender<'a> {
         }
     }
 
-    /// Tells others what was recorded of a command by client `by`, or of nobody's doing. For the holder of the leases
-    /// under which it happened.
+    /// Sends the messages recorded for a command by client `changed_by`, or for a change without a client. The caller
+    /// holds the leases under which the change happened.
     #[inline]
     pub fn send_recorded_effects(&mut self, changed_by: u64) {
         if !self.effects.changes.is_empty() {
@@ -184,7 +185,7 @@ impl<'a> NotificationSender<'a> {
         self.effects.changes = changes;
     }
 
-    /// Tells everybody who keeps copies to drop them all: a database was emptied.
+    /// Invalidates all keys for all tracking clients, because a database was emptied.
     pub fn invalidate_all_keys(&mut self) {
         if !self.server.keyspace.hooks.current().intersects(Hooks::TRACKING) {
             return;
@@ -204,8 +205,8 @@ impl<'a> NotificationSender<'a> {
         }
     }
 
-    /// Forgets remembered keys while there are too many, as if they had changed. Whether some are left that are too
-    /// many.
+    /// Drops keys from the tracking table while it exceeds its limit, as if they had changed. Returns `true` if it
+    /// still exceeds the limit.
     pub fn evict_excess_tracked_keys(&mut self) -> bool {
         let limit = self.server.config.unsigned(id::TRACKING_TABLE_MAX_KEYS) as usize;
         let table = &self.server.clients.tracking;
@@ -221,7 +222,7 @@ impl<'a> NotificationSender<'a> {
         table.key_count() > limit
     }
 
-    /// Shows a line to all monitors.
+    /// Sends a line to all monitors.
     pub fn send_monitor_line(&mut self, line: Vec<u8>) {
         let line: Arc<[u8]> = line.into();
         for worker in self.server.clients.monitors.workers() {
@@ -229,7 +230,7 @@ impl<'a> NotificationSender<'a> {
         }
     }
 
-    /// Gives one of this thread's own clients something that is no reply.
+    /// Sends bytes that are not a reply to one of this thread's own clients.
     pub fn push_to_own_client(&mut self, client: u64, bytes: Vec<u8>) {
         self.effects
             .outbox
@@ -237,14 +238,14 @@ impl<'a> NotificationSender<'a> {
     }
 }
 
-/// Wakes the workers that got mail. The leases have ended: this calls the kernel.
+/// Wakes the workers that got mail. The leases must have ended, because this calls the kernel.
 pub fn wake_workers(server: &Server, effects: &mut Effects) {
     for worker in effects.wakes.drain(..) {
         server.workers[worker].wake();
     }
 }
 
-/// The letter of `notify-keyspace-events` that wants a class.
+/// Returns the letter of `notify-keyspace-events` that enables a class.
 fn class_flag(class: EventClass) -> i64 {
     match class {
         EventClass::Generic => keyspace_events::GENERIC,
@@ -262,7 +263,7 @@ fn class_flag(class: EventClass) -> i64 {
     }
 }
 
-/// How the registry of subscriptions knows a client.
+/// Returns a client as the registry of subscriptions identifies it.
 pub fn subscriber(client: &Client) -> Subscriber {
     Subscriber {
         client: client.id,
@@ -270,7 +271,7 @@ pub fn subscriber(client: &Client) -> Subscriber {
     }
 }
 
-/// A client listens to nothing any more: no channel, no key, no other client.
+/// Removes all registrations of a client: subscriptions, tracking and MONITOR.
 pub fn remove_all_registrations(server: &Server, client: &mut Client) {
     let who = subscriber(client);
     if let Some(mut subscriptions) = client.subscriptions.take() {
@@ -287,7 +288,7 @@ pub fn remove_all_registrations(server: &Server, client: &mut Client) {
     client.flags.set(ClientFlags::PUBSUB.union(ClientFlags::MONITOR), false);
 }
 
-/// A client tracks no keys any more.
+/// Ends the tracking of keys for a client.
 pub fn stop_tracking(server: &Server, client: &mut Client) {
     if let Some(tracking) = client.tracking.take() {
         let hooks = &server.keyspace.hooks;
@@ -296,7 +297,7 @@ pub fn stop_tracking(server: &Server, client: &mut Client) {
     }
 }
 
-/// Looks at which events are to be published.
+/// Updates the hook for keyspace events to the configured classes.
 pub fn update_event_hook(server: &Server) {
     let classes = server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
     server.keyspace.hooks.set(Hooks::EVENTS, classes != 0);

@@ -45,7 +45,7 @@ impl Monitors {
     }
 }
 
-/// Formats the line of one command. `who` is the client's address. `is_secret` returns `true` for the indices of
+/// Formats the line of one command. `address` is the client's address. `is_secret` returns `true` for the indexes of
 /// arguments that must not be shown.
 pub fn monitor_line<'a>(
     unix_us: u128,

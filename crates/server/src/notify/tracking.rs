@@ -38,9 +38,9 @@ pub struct TrackingOptions {
     pub redirect: u64,
     /// `true` to get invalidations for all keys with the prefixes instead of those that were read (BCAST).
     pub is_broadcast: bool,
-    /// `true` to track only the keys of commands behind CLIENT CACHING YES (OPTIN).
+    /// `true` to track only the keys of commands after CLIENT CACHING YES (OPTIN).
     pub is_opt_in: bool,
-    /// `true` to track all keys except those of commands behind CLIENT CACHING NO (OPTOUT).
+    /// `true` to track all keys except those of commands after CLIENT CACHING NO (OPTOUT).
     pub is_opt_out: bool,
     /// `true` to get no invalidations for changes by the client itself (NOLOOP).
     pub is_no_loop: bool,

@@ -15,25 +15,25 @@ pub enum ScoreEnd {
     Max,
 }
 
-/// The operation on the first of a waiter's keys that is ready.
+/// The operation to perform on the first of a waiter's keys that is ready.
 #[derive(Clone, Debug)]
 pub enum BlockingOperation {
     /// BLPOP, BRPOP: one element.
     ListPop(ListEnd),
-    /// BLMPOP: up to so many elements.
+    /// BLMPOP: up to this number of elements.
     ListPopMany(ListEnd, usize),
     /// BLMOVE, BRPOPLPUSH: one element, to another list or the same.
     ListMove {
-        /// The end it is taken from.
+        /// The end from which the element is taken.
         source_end: ListEnd,
-        /// The end it is put at.
+        /// The end at which it is inserted.
         destination_end: ListEnd,
-        /// The list where it is put.
+        /// The list into which it is inserted.
         destination: WaitKey,
     },
     /// BZPOPMIN, BZPOPMAX: one member.
     SortedSetPop(ScoreEnd),
-    /// BZMPOP: up to so many members.
+    /// BZMPOP: up to this number of members.
     SortedSetPopMany(ScoreEnd, usize),
     /// XREAD: up to this many entries of every stream, each after an ID of its own.
     StreamRead(Box<[StreamId]>, usize),
@@ -48,9 +48,9 @@ pub struct GroupRead {
     pub group: Box<[u8]>,
     /// The consumer.
     pub consumer: Box<[u8]>,
-    /// Entries of each stream at most.
+    /// The maximum number of entries of each stream.
     pub count: usize,
-    /// `true` if entries count as acknowledged at once.
+    /// `true` if entries count as acknowledged immediately.
     pub no_ack: bool,
 }
 
@@ -67,7 +67,7 @@ pub enum WaitedKind {
     NotWaited,
 }
 
-/// The queue of a key that a waiter stands in. Waiters of different queues never compete with each other.
+/// The queue of a key in which a waiter stands. Waiters of different queues never compete with each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitQueueKind {
     /// For a list: one after the other, as long as there are elements.
@@ -82,7 +82,7 @@ pub enum WaitQueueKind {
 }
 
 impl BlockingOperation {
-    /// Returns the queue to stand in.
+    /// Returns the queue for this operation.
     pub fn queue_kind(&self) -> WaitQueueKind {
         match self {
             BlockingOperation::ListPop(_) | BlockingOperation::ListPopMany(..) | BlockingOperation::ListMove { .. } => {
@@ -104,13 +104,13 @@ impl BlockingOperation {
 }
 
 impl WaitQueueKind {
-    /// Returns `true` if a key of this kind concerns the waiters of this queue.
+    /// Returns `true` if a key of this kind matters to the waiters of this queue.
     pub fn matches_kind(&self, kind: WaitedKind) -> bool {
         match self {
             WaitQueueKind::List => kind == WaitedKind::List,
             WaitQueueKind::SortedSet => kind == WaitedKind::SortedSet,
             WaitQueueKind::Stream => kind == WaitedKind::Stream,
-            // With the stream its groups go, which ends the wait as well.
+            // The groups of a stream are deleted with it, which ends the wait as well.
             WaitQueueKind::StreamGroup(_) => true,
         }
     }

@@ -27,17 +27,17 @@ impl WaitCounts {
         self.group_keys.load(Ordering::Relaxed)
     }
 
-    /// Waits that end by themselves.
+    /// Returns the number of waits with a timeout.
     pub fn timeouts(&self) -> usize {
         self.timeouts.load(Ordering::Relaxed)
     }
 
-    /// A wait that ends by itself has begun.
+    /// Counts the start of a wait with a timeout.
     pub fn add_timeout(&self) {
         self.timeouts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A wait that would have ended by itself is over.
+    /// Counts the end of a wait with a timeout.
     pub fn remove_timeout(&self) {
         self.timeouts.fetch_sub(1, Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ impl SlotWaiters {
         self.keys.len()
     }
 
-    /// The hashes of the keys that are waited for.
+    /// Returns the hashes of the keys with waiters.
     pub fn hashes(&self) -> impl Iterator<Item = u64> {
         self.keys.values().map(|awaited| awaited.hash)
     }
@@ -90,7 +90,7 @@ impl SlotWaiters {
             .is_some_and(|lines| lines.queues.keys().any(|line| line.matches_kind(kind)))
     }
 
-    /// The lines of a key that its being of this kind concerns.
+    /// Returns the queues of a key that a value of this kind affects.
     pub fn affected_queues(&self, db: usize, name: &[u8], kind: WaitedKind) -> Vec<WaitQueueKind> {
         self.key_queues(db, name).map_or(Vec::new(), |lines| {
             lines
@@ -122,7 +122,7 @@ impl SlotWaiters {
             .map(|(name, _)| &**name)
     }
 
-    /// Puts a waiter at the end of its queue for one of its keys.
+    /// Adds a waiter to the end of its queue for one of its keys.
     pub fn add_waiter(&mut self, key: &WaitKey, waiter: &Arc<Waiter>, counts: &WaitCounts) {
         let awaited = self.keys.entry(key.name.clone()).or_insert_with(|| AwaitedName {
             hash: key.hash,
@@ -148,7 +148,7 @@ impl SlotWaiters {
         }
     }
 
-    /// Removes a waiter from its queue for one of its keys. Returns `true` if it was there.
+    /// Removes a waiter from its queue for one of its keys. Returns `true` if it was present.
     pub fn remove_waiter(&mut self, name: &[u8], waiter: &Waiter, counts: &WaitCounts) -> bool {
         let Some(awaited) = self.keys.get_mut(name) else {
             return false;

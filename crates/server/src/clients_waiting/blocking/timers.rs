@@ -21,7 +21,7 @@ impl<T> TimerQueue<T> {
         self.by_time.insert((at_ms, ticket), value);
     }
 
-    /// Takes out what was added so.
+    /// Removes a value that was added with this time and park id.
     pub fn remove(&mut self, at_ms: u64, ticket: u64) -> Option<T> {
         self.by_time.remove(&(at_ms, ticket))
     }

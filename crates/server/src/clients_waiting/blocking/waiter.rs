@@ -21,7 +21,7 @@ pub struct WaitKey {
     pub name: Box<[u8]>,
 }
 
-/// The permission under which a client waits; its user may change meanwhile.
+/// The permission under which a client waits; its user may be changed meanwhile.
 pub struct WaiterPermission {
     /// The user.
     pub account: Arc<AclAccount>,
@@ -29,7 +29,7 @@ pub struct WaiterPermission {
     pub acl_version: u64,
     /// The command.
     pub command: CommandId,
-    /// The argument behind the command's name.
+    /// The argument after the command's name.
     pub first_argument: Box<[u8]>,
 }
 
@@ -133,12 +133,12 @@ impl Waiter {
         assert!(first, "a waiter is served once");
     }
 
-    /// Returns the result of serving, once it is there.
+    /// Returns the result of serving, if the waiter was served.
     pub fn serve_result(&self) -> Option<&ServeResult> {
         self.served.get()
     }
 
-    /// The worker that has the connection, or is about to get it by mail.
+    /// Returns the worker that has the connection, or is about to get it by mail.
     pub fn worker(&self) -> usize {
         self.worker.load(Ordering::Acquire)
     }

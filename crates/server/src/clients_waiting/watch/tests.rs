@@ -1,4 +1,4 @@
-//! Watches of one slot: who is marked by what, and that nothing stays behind.
+//! Tests of the watches of one slot: which watches a change marks, and that no memory stays allocated.
 
 use super::*;
 

@@ -14,18 +14,18 @@
 //! is refused must release everything and restart. But a script that has written cannot restart. Hence the *token*:
 //!
 //! 1. One script at a time has the token. Only its holder may wait for a slot while it holds others. All other threads
-//!    release what they hold when they are refused, or end, so the holder gets the slot.
+//!    release their leases when they are refused one, or when they end, so the holder gets the slot.
 //! 2. A script takes the token before its first write, without waiting. If another script has the token, nothing has
 //!    happened yet: the script releases its leases and restarts later. So scripts that only read run in parallel with
 //!    all others, and a script that writes runs in parallel with all commands and reading scripts on other slots.
-//! 3. Before it has the token, a script that is refused a slot restarts. After [`PATIENCE`] failures it takes the token
-//!    and waits, so that it makes progress.
-//! 4. The counts and log records of a script are kept aside until it is certain that the script does not restart.
+//! 3. Before it has the token, a script that is refused a slot restarts. After [`ANNOUNCE_AFTER_FAILURES`] failures it
+//!    takes the token and waits, so that it makes progress.
+//! 4. The counts and log records of a script are buffered until it is certain that the script does not restart.
 //! 5. A command that needs the whole keyspace gets the leases of all slots, under the token. Scripts never wait at the
-//!    gate, because a script that waits there could not be killed. In turn, no thread closes the gate while a script
+//!    gate, because a script that waits there could not be killed. In return, no thread closes the gate while a script
 //!    runs on a script thread (`RunRegistry::try_exclude_runs`).
-//! 6. A script with loops runs on a script thread until it has proved to be short. One that turns out long on a worker
-//!    and has not written moves to a script thread. One that has written stays.
+//! 6. A script with loops runs on a script thread until it has proved to be short. A script that turns out to be long
+//!    on a worker moves to a script thread if it has not written; otherwise it stays.
 //! 7. In a transaction the token is taken first, so that no script in it restarts.
 //! 8. A worker does not wait for scripts on other threads: they may take long, and they may wait for the answer of this
 //!    worker (CLIENT LIST, INFO). A script on a worker that has the token and is refused a slot for more than a moment
@@ -84,7 +84,7 @@ pub fn run_leased<'p>(
         return session::begin_session(thread, request, connection);
     }
     if thread.for_script && thread.tunables.max_memory != 0 {
-        // A worker has seen to that before it admitted the command; this may be much later.
+        // A worker ensured this before it admitted the command; this may be much later.
         memory_limit::evict_to_limit(thread, pass);
     }
     let args = request.args(&connection.input);
@@ -226,7 +226,7 @@ fn complete_script_reply(
     }
 }
 
-/// The keys of a request once more, for a copy of it.
+/// Plans the keys of a request again, for a copy of the request.
 fn plan_keys_again(server: &Server, request: &Request<'_>, connection: &Connection) -> Vec<PlannedKey> {
     let mut planned = Vec::new();
     let args = request.args(&connection.input);
@@ -234,7 +234,7 @@ fn plan_keys_again(server: &Server, request: &Request<'_>, connection: &Connecti
     planned
 }
 
-/// Answers with an error instead of running anything.
+/// Replies with an error without running anything.
 fn reply_error(
     thread: &mut ThreadState,
     request: &Request<'_>,
@@ -251,7 +251,7 @@ fn reply_error(
     Outcome::Done
 }
 
-/// Shows monitors a command that came to no script.
+/// Sends monitors a command whose script did not run.
 fn notify_monitors_of_failure(thread: &mut ThreadState, client: &Client, args: Args<'_>) {
     if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
         let line = monitor_line_of_unit(&thread.server, client, args.iter());
@@ -259,7 +259,7 @@ fn notify_monitors_of_failure(thread: &mut ThreadState, client: &Client, args: A
     }
 }
 
-/// Books a command that ran a script.
+/// Records a command that ran a script.
 fn record_script_command(
     thread: &mut ThreadState,
     request: &Request<'_>,
@@ -284,7 +284,7 @@ fn record_script_command(
     }
 }
 
-/// Lets a script thread run it from the start.
+/// Makes a script thread run the script from its start.
 #[cold]
 fn move_to_script_thread(
     thread: &mut ThreadState,
@@ -297,7 +297,7 @@ fn move_to_script_thread(
         && running.on_script_threads() >= scripting::SCRIPT_THREADS
         && let Some(error) = busy_error(&thread.server, std::iter::empty(), true)
     {
-        // It would wait for scripts that may never end.
+        // The script would wait for scripts that may never end.
         return reply_error(thread, request, connection, &error);
     }
     connection.client.last_command = request.command.full_name;
@@ -310,7 +310,7 @@ fn move_to_script_thread(
 
 // ---- as a part of a transaction ------------------------------------------------------------------------------------
 
-/// Runs a command of a transaction that runs a script; returns whether it failed.
+/// Runs a command of a transaction that runs a script. Returns `true` if it failed.
 pub fn run_in_transaction<'p>(
     thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,

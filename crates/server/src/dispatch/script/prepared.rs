@@ -16,7 +16,7 @@ use weft_config::id;
 use weft_scripting as scripting;
 use weft_scripting::{Program, ScriptFlags};
 
-/// A script that can run, and what was asked of it.
+/// A script that can run, and the parameters of its call.
 pub(super) struct PreparedScript {
     pub(super) program: Program,
     /// The number of arguments that are keys.
@@ -27,7 +27,7 @@ pub(super) struct PreparedScript {
     pub(super) must_use_one_slot: bool,
 }
 
-/// The slot of a script's declared keys.
+/// Returns the slot of a script's first declared key.
 pub(super) fn first_slot(prepared: &PreparedScript, args: Args<'_>) -> Option<u16> {
     (prepared.must_use_one_slot && prepared.key_count > 0).then(|| cluster_slot(args.argument(3)))
 }
@@ -43,7 +43,7 @@ fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, Comman
     usize::try_from(count).map_err(|_| CommandError::constant("ERR Number of keys can't be negative"))
 }
 
-/// Finds or compiles what is to run.
+/// Finds or compiles the script of a command.
 pub(super) fn prepare_script(
     thread: &ThreadState,
     command: &Command<Binding>,
@@ -116,8 +116,8 @@ pub(super) fn prepare_script(
     })
 }
 
-/// Checks that this server's replication state lets a script with these flags run. `None` are the flags of a script
-/// that declares nothing.
+/// Checks that this server's replication state allows a script with these flags. `None` stands for a script that
+/// declares nothing.
 #[cold]
 fn check_replication_state(thread: &ThreadState, flags: Option<ScriptFlags>) -> Result<(), CommandError> {
     let promises = |flag: ScriptFlags| flags.is_some_and(|flags| flags.contains(flag));

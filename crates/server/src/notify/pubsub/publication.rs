@@ -62,7 +62,7 @@ impl PublishedMessage {
         self.payload = payload.into();
     }
 
-    /// Returns the bytes of memory behind the message.
+    /// Returns the size of the message in memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.channel.len() + self.payload.len()
     }

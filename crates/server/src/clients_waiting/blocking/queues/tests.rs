@@ -1,4 +1,4 @@
-//! Queues keep the order of tickets, know what they hold, and leave nothing behind.
+//! Tests that queues keep the order of park ids, report their contents, and free their memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn operations() -> [BlockingOperation; 3] {
     ]
 }
 
-/// The tickets of a line in the order in which they are served.
+/// Returns the park ids of a queue in the order in which they are served.
 fn park_ids(waiting: &SlotWaiters, db: usize, name: &[u8], line: &WaitQueueKind) -> Vec<u64> {
     let mut tickets = Vec::new();
     while let Some(waiter) = waiting.next_waiter(db, name, line, tickets.last().copied().unwrap_or(0)) {
@@ -136,7 +136,7 @@ fn random_operations_agree_with_a_plain_list() {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut waiting, counts) = (SlotWaiters::default(), WaitCounts::default());
     let operations = operations();
-    // By name, database and line: the waiters who stand there.
+    // The waiters by name, database and queue.
     let mut model: BTreeMap<(u8, usize, WaitQueueKind), Vec<Arc<Waiter>>> = BTreeMap::new();
     for park_id in 1..5000 {
         let name = random.u8(b'a'..b'f');

@@ -1,4 +1,4 @@
-//! Timers end in order, not before their time, and may be called off.
+//! Tests that timers end in order and not early, and can be removed.
 
 use super::TimerQueue;
 

@@ -31,13 +31,13 @@ use super::{Runner, ScriptCallOutcome};
 
 /// The interval at which a script that waits for workers checks if it must stop.
 const QUERY_POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Memory that a script's commands leave is freed when there are so many pieces.
+/// The number of values to be freed after which a script frees the memory that its commands left.
 const MAX_UNFREED_VALUES: usize = 1024;
-/// Expired keys that a script's commands found are remembered up to this number; they are found again.
+/// The maximum number of expired keys that are remembered per script; further ones are found again later.
 const MAX_EXPIRED_KEYS: usize = 1024;
 
 impl Runner<'_, '_, '_> {
-    /// Every refusal, in order.
+    /// Applies all checks that can refuse a command, in order.
     pub(super) fn admit(&mut self, args: Args<'_>) -> Result<(&'static Command<Binding>, Binding), Vec<u8>> {
         let commands = crate::commands::registry();
         let refuse = |text: &'static str| text.as_bytes().to_vec();
@@ -165,7 +165,7 @@ impl Runner<'_, '_, '_> {
             return None;
         }
         if matches!(after, NextStep::Defer) {
-            // A slot that it reads on the way is held by another thread; with all slots held the attempt succeeds.
+            // A slot that the command reads is held by another thread; with all slots held the attempt succeeds.
             self.lease_all_slots()?;
             let (error, after) = self.run_handler(command, binding, args);
             self.end_call(command, args, error, after);
@@ -227,7 +227,7 @@ impl Runner<'_, '_, '_> {
         (result.err(), next_step)
     }
 
-    /// Books a command, and completes its reply.
+    /// Records a command, and completes its reply.
     fn end_call(
         &mut self,
         command: &'static Command<Binding>,
@@ -266,11 +266,11 @@ impl Runner<'_, '_, '_> {
             free_removed_values(effects, &self.thread.server);
         }
         self.thread.effects.expired.truncate(MAX_EXPIRED_KEYS);
-        // A worker that has mail and sleeps gets no other mail either, and this script may have long to go.
+        // The worker may sleep without this mail, and this script may run for long.
         wake_workers(&self.thread.server, &mut self.thread.effects);
     }
 
-    /// Books what a command replied on its slot. The script is of that slot from now on, or of none.
+    /// Counts the reply of a command for its slot. From then on the script counts for that slot, or for none.
     #[cold]
     fn count_reply_for_slot(&mut self, command: &'static Command<Binding>, args: Args<'_>) {
         let slot = slot_stats::command_slot(command, args, &self.planned);
@@ -280,7 +280,7 @@ impl Runner<'_, '_, '_> {
         self.thread.slot = slot.filter(|_| self.must_use_one_slot);
     }
 
-    /// Completes a reply that other threads would give, as far as that is possible within a script.
+    /// Completes a reply that other threads would produce, as far as that is possible within a script.
     fn complete_reply(&mut self, next_step: NextStep) -> Option<CommandError> {
         match next_step {
             NextStep::Reply => None,
@@ -302,7 +302,8 @@ impl Runner<'_, '_, '_> {
         }
     }
 
-    /// Restarts a script that runs on a worker on a thread that can wait for workers. Not once the script has written.
+    /// Restarts a script that runs on a worker on a thread that can wait for workers. Returns `false` once the script
+    /// has written.
     fn restart_on_script_thread(&mut self) -> bool {
         if self.thread.for_script || self.thread.client_snapshots.is_some() {
             return false;
@@ -311,8 +312,8 @@ impl Runner<'_, '_, '_> {
         self.run.may_move_to_script_thread() && !self.run.has_written() && self.run.stop(StopReason::TooLong)
     }
 
-    /// Answers a query on a worker, which cannot wait for itself. A transaction has collected all answers before;
-    /// otherwise only the caller is known.
+    /// Answers a query on a worker, which cannot wait for itself. A transaction has collected all snapshots before;
+    /// otherwise only the caller is visited.
     fn answer_query_locally(&mut self, query: &WorkerQuery) -> Vec<u8> {
         let mut client_snapshots = self.thread.client_snapshots.take();
         let part = (query.task)(&mut ClientVisitorHost {

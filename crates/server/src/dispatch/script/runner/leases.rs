@@ -1,4 +1,4 @@
-//! The slots that a script holds, and how it gets more of them (rules 1 to 5 and 8 of [`super::super`]).
+//! The slots that a script holds, and how it leases more of them (rules 1 to 5 and 8 of [`super::super`]).
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use weft_scripting::StopReason;
 
 use super::{Runner, ScriptAccess};
 
-/// Failed tries for a slot after which a script on a worker no longer waits for its holder's end: batches of other
-/// workers have ended by then.
+/// The number of failed attempts for a slot after which a script on a worker no longer waits for its holder: batches of
+/// other workers have ended by then.
 const MAX_WORKER_ATTEMPTS: u32 = 5;
-/// Pause between two tries for a slot.
+/// The pause between two attempts to lease a slot.
 const RETRY_PAUSE: Duration = Duration::from_micros(20);
 
 impl<'p> Runner<'_, '_, 'p> {
     // ---- leases ----------------------------------------------------------------------------------------------------
 
-    /// Leases everything that a command needs. Returns `None` if the script must stop.
+    /// Leases all slots that a command needs. Returns `None` if the script must stop.
     pub(super) fn lease_command(
         &mut self,
         command: &'static Command<Binding>,
@@ -37,7 +37,7 @@ impl<'p> Runner<'_, '_, 'p> {
             self.acquire_token()?;
         }
         self.lease_command_slots(command, binding, args)?;
-        // Only now: until here the script can restart.
+        // Not earlier: until here the script can restart.
         if is_first_write {
             if !self.run.try_note_write() {
                 return None;
@@ -85,7 +85,7 @@ impl<'p> Runner<'_, '_, 'p> {
         Some(())
     }
 
-    /// The index of a slot's lease, which is taken if it is not held yet.
+    /// Returns the index of a slot's lease, which is taken if it is not held yet.
     fn lease_slot(&mut self, slot: u16) -> Option<u32> {
         let ScriptAccess::Leased(leases) = &mut self.access else {
             return Some(0);
@@ -160,7 +160,7 @@ impl<'p> Runner<'_, '_, 'p> {
     }
 }
 
-/// Returns `true` if a command reaches keys that cannot be named beforehand, or counts keys.
+/// Returns `true` if a command accesses keys that are not known beforehand, or counts keys.
 fn needs_all_slots(command: &Command<Binding>, binding: Binding, args: Args<'_>) -> bool {
     match command.full_name {
         // The patterns of SORT name further keys.

@@ -1,4 +1,4 @@
-//! One run of a script: the leases it holds, the counts of its commands, and the host that its Lua code calls.
+//! One run of a script: its leases, the counts of its commands, and the host functions for its Lua code.
 
 mod calling;
 mod leases;
@@ -35,14 +35,14 @@ use weft_scripting::{CallResult, Host, Program, RunOutcome as Ended, RunParamete
 const MAX_TIME_ON_WORKER: Duration = Duration::from_micros(500);
 /// The interval at which a script of a file that is being loaded lets other threads pass the gate.
 const GATE_RELEASE_INTERVAL: Duration = Duration::from_millis(10);
-/// Figures that are kept back until a script has written.
+/// The maximum number of records that are held back until a script has written.
 const MAX_PENDING_RECORDS: usize = 4096;
 
 /// The leases that a script holds.
 pub enum ScriptAccess<'r, 'p> {
     Leased(&'r mut ScriptLeases<'p>),
     Everything(&'r mut Exclusive<'p>),
-    /// Everything of the keyspace of a session, into which keys are brought as they are asked for.
+    /// The whole scratch keyspace of a session, into which keys are copied when they are accessed.
     Scratch(&'r mut Exclusive<'p>, &'r mut KeyCopier),
 }
 
@@ -90,30 +90,30 @@ pub struct Runner<'r, 'h, 'p> {
     pub(super) debugger: Option<scripting::DebugSession>,
     is_read_only: bool,
     may_exceed_memory: bool,
-    /// The most bytes that the caller's output may have.
+    /// The maximum size of the caller's output in bytes.
     max_reply_bytes: usize,
     pub(super) has_token: bool,
     /// `true` if its keys must be in one slot of a cluster.
     must_use_one_slot: bool,
     /// That slot, once it is known.
     slot: Cell<Option<u16>>,
-    /// For whom its commands are logged.
+    /// The consumers for which its commands are logged.
     log_target: LogTarget,
     /// The start of the run, since the Unix epoch. Time does not advance for a script.
     started_at: Duration,
-    /// The last time at which it let other threads pass the gate.
+    /// The last time at which the run let other threads pass the gate.
     last_gate_release: Instant,
-    /// The line that monitors are shown before those of the script's commands.
+    /// The line that is sent to monitors before those of the script's commands.
     monitor_line: Option<Vec<u8>>,
-    /// Commands that it has run.
+    /// The number of commands that it has run.
     pub(super) command_count: u64,
-    /// Figures of commands, until it is certain that they count.
+    /// Outcomes of commands, held back until it is certain that they count.
     pending_outcomes: Vec<(Option<&'static Command<Binding>>, ScriptCallOutcome)>,
     /// Bytes of replies, by slot.
     pending_slot_bytes: Vec<(u16, usize)>,
 }
 
-/// The most bytes of output that a client may have, as its worker will see it.
+/// Returns the maximum output of a client in bytes, as its worker applies it.
 fn max_reply_bytes(thread: &ThreadState, caller: &Client) -> usize {
     let limit = match caller.flags.contains(ClientFlags::PUBSUB) {
         true => &thread.tunables.pubsub_output_limit,
@@ -180,7 +180,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
     }
 
-    /// Lists the run, if it is on a script thread.
+    /// Registers the run, if it is on a script thread.
     pub fn register(&mut self) -> bool {
         match &self.access {
             ScriptAccess::Leased(leases) => self.run.note_held_slots(leases.slots()),
@@ -262,7 +262,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
     }
 
-    /// Opens the gate for a moment. Other threads may not read the data, but reply `-LOADING`.
+    /// Opens the gate briefly. Other threads may not read the data, but reply `-LOADING`.
     #[cold]
     fn release_gate_briefly(&mut self) {
         if let ScriptAccess::Everything(all) = &mut self.access
@@ -273,7 +273,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
     }
 
-    /// Shows monitors the script before its first command, or at its end.
+    /// Sends the script's line to monitors before its first command, or at its end.
     fn send_monitor_line(&mut self) {
         if let Some(line) = self.monitor_line.take() {
             let thread = &mut *self.thread;
@@ -290,7 +290,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         }
     }
 
-    /// Books what was kept back.
+    /// Applies the records that were held back.
     fn flush_pending_records(&mut self) {
         for (slot, bytes) in self.pending_slot_bytes.drain(..) {
             let ThreadState { server, seat, .. } = &*self.thread;

@@ -1,4 +1,4 @@
-//! The connection of a session's user, which belongs to the session's thread.
+//! The connection of a debugger session's user, which belongs to the session's thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use weft_scripting::Console;
 
 /// The only connection.
 const CONNECTION_TOKEN: Token = 0;
-/// The bytes read at a time. One command is taken from them and the rest is dropped, so the size matters.
+/// The number of bytes read at a time. One command is taken from them and the rest is dropped, so the size matters.
 const RECEIVE_BYTES: usize = 1024;
 /// The interval at which the console checks if the process ends.
 const SHUTDOWN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// The time that the user may take to receive what is sent.
+/// The time in which the user must receive sent data.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The connection of a debugger's user.
@@ -26,15 +26,15 @@ pub struct DebuggerConnection {
     received: Vec<u8>,
     is_closed: bool,
     server: Arc<Server>,
-    /// `true` if the script's writes are kept, so that it continues without its user.
+    /// `true` if the script's writes take effect, so that it continues without its user.
     should_continue_without_user: bool,
 }
 
 impl DebuggerConnection {
-    /// Takes a connection over.
+    /// Takes over a connection.
     ///
     /// # Errors
-    /// When descriptors are exhausted.
+    /// When no descriptors are left.
     pub fn open(
         registered: DetachedConnection,
         server: Arc<Server>,
@@ -52,7 +52,7 @@ impl DebuggerConnection {
         })
     }
 
-    /// Waits for something to happen, and takes what came.
+    /// Waits for an event, and receives available input.
     fn wait_for_input(&mut self, timeout: Duration) {
         if self.reactor.wait(Some(timeout), &mut self.events, 1).is_err() {
             self.is_closed = true;
@@ -72,7 +72,7 @@ impl DebuggerConnection {
         }
     }
 
-    /// Returns `true` if the process ends, or waits for this session because it is about to end.
+    /// Returns `true` if the process is ending, or waits for this session to do so.
     fn is_shutting_down(&self) -> bool {
         self.server.scripting.running.is_shutting_down()
             || (self.should_continue_without_user && self.server.lifecycle.shutdown.is_in_progress())

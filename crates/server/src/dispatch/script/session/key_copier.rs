@@ -1,7 +1,8 @@
-//! Copies keys into the scratch keyspace of a session when its script asks for them.
+//! Copies keys into the scratch keyspace of a session when its script accesses them.
 //!
 //! The keys of one command are copied together, under leases of all their slots, so a command sees them as of one
-//! moment. From then on they belong to the session. A command that reaches keys that no plan names gets all keys.
+//! moment. From then on the copies belong to the session. A command that accesses keys that no plan names gets all
+//! keys.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,22 +18,22 @@ use crate::keyspace::{Exclusive, GatePassage, Seat};
 use crate::state::Server;
 use weft_base::slots::SLOTS;
 
-/// Pause after a slot was refused.
+/// The pause after a refused slot.
 const RETRY_PAUSE: Duration = Duration::from_micros(100);
-/// The row of counts that the session's thread writes in the scratch keyspace.
+/// The row of counters that the session's thread uses in the scratch keyspace.
 const COUNTER_ROW: usize = 0;
 
 /// Copies keys from the keyspace into a session's scratch keyspace.
 pub struct KeyCopier {
     server: Arc<Server>,
-    /// Names of keys that were brought, or found missing.
+    /// The names of keys that were copied, or found missing.
     copied_names: HashSet<Box<[u8]>, ahash::RandomState>,
     /// `true` if all keys were copied.
     has_copied_all: bool,
 }
 
 impl KeyCopier {
-    /// Nothing was brought yet.
+    /// Creates a copier that has copied nothing yet.
     pub fn new(server: Arc<Server>) -> Self {
         KeyCopier {
             server,
@@ -50,7 +51,7 @@ impl KeyCopier {
         }
     }
 
-    /// Brings the keys of a command that are not there yet, in all databases.
+    /// Copies the keys of a command that are not in the scratch keyspace yet, in all databases.
     pub fn copy_keys(&mut self, planned: &[PlannedKey], args: Args<'_>, scratch: &Server, all: &mut Exclusive<'_>) {
         let name = |key: &PlannedKey| args.argument(key.argument as usize);
         let unknown = planned.iter().filter(|key| !self.copied_names.contains(name(key)));
@@ -102,7 +103,7 @@ impl KeyCopier {
         Some(copies)
     }
 
-    /// Brings everything that is not there yet, slot by slot.
+    /// Copies all remaining keys, slot by slot.
     pub fn copy_all_keys(&mut self, scratch: &Server, all: &mut Exclusive<'_>) {
         if std::mem::replace(&mut self.has_copied_all, true) {
             return;

@@ -1,4 +1,5 @@
-//! Debugger sessions: a client in debug mode leaves its worker with its script, for a thread of their own.
+//! Debugger sessions: the connection of a client in debug mode leaves its worker, with its script, for a separate
+//! thread.
 //!
 //! ```text
 //!   worker                             session thread
@@ -11,13 +12,13 @@
 //! ```
 //!
 //! 1. The script and its user have the connection to themselves: the thread reads and writes it, and may wait.
-//! 2. The second server (YES) stands for the process that Valkey forks. It holds only copies, and has no blocked
+//! 2. The second server (YES) takes the role of the process that Valkey forks. It holds only copies, and has no blocked
 //!    clients, no channels and no log. A key is copied when a command names it for the first time. A command that
-//!    reaches all keys has all of them copied first ([`KeyCopier`]).
+//!    accesses all keys has all of them copied first ([`KeyCopier`]).
 //! 3. When its user disconnects, a session continues without stops (SYNC), or ends, since its writes have no effect
 //!    (YES).
-//! 4. Sessions end with the process. A SYNC session ends already while the process prepares its end, because all
-//!    clients wait for it.
+//! 4. Sessions end with the process. A SYNC session ends as soon as a shutdown is prepared, because all clients wait
+//!    for it.
 
 mod console;
 mod key_copier;
@@ -65,12 +66,12 @@ use weft_os::sync::mpsc::channel;
 use weft_scripting as scripting;
 use weft_scripting::{CallResult, Debugger, Host, ScriptKind};
 
-/// Between two tries for what a session needs.
+/// The interval between two attempts to get a resource that a session needs.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
 /// The length of a script's digest.
 const DIGEST_LEN: usize = 40;
 
-/// A session that is to begin.
+/// A session that is about to start.
 struct DebuggerSession {
     server: Arc<Server>,
     command: &'static Command<Binding>,
@@ -86,7 +87,7 @@ pub(super) fn must_run_in_session(client: &Client, command: &Command<Binding>) -
     client.flags.contains(ClientFlags::DEBUG_SCRIPTS) && command.full_name.starts_with("eval")
 }
 
-/// Begins a session: the connection leaves its worker.
+/// Starts a session: the connection leaves its worker.
 #[cold]
 pub(super) fn begin_session(thread: &mut ThreadState, request: &Request<'_>, connection: &mut Connection) -> Outcome {
     let args = request.args(&connection.input);
@@ -160,7 +161,7 @@ impl DebuggerSession {
         }
     }
 
-    /// Sends the reply, behind what was replied to commands before.
+    /// Sends the reply, after the replies to earlier commands.
     fn send_reply(&self, debugger: &scripting::DebugSession, mut output: Output, reply: &[u8]) {
         output.bytes.extend_from_slice(reply);
         output.copy_shared();
@@ -169,7 +170,7 @@ impl DebuggerSession {
 
     // ---- SYNC ------------------------------------------------------------------------------------------------------
 
-    /// Runs the script alone with the keyspace.
+    /// Runs the script with exclusive access to the keyspace.
     fn run_synchronously(&self, debugger: &scripting::DebugSession, output: Output) {
         let server = &self.server;
         let running = &server.scripting.running;
@@ -270,7 +271,7 @@ impl DebuggerSession {
 
     // ---- both ------------------------------------------------------------------------------------------------------
 
-    /// Runs the script; its reply, or the error why it does not run, is appended to `reply`.
+    /// Runs the script. Appends its reply, or the error because of which it does not run, to `reply`.
     fn debug_script(
         &self,
         thread: &mut ThreadState,
@@ -299,7 +300,7 @@ impl DebuggerSession {
     }
 }
 
-/// A server that has nothing but the same parameters and databases.
+/// Creates a server that shares only the parameters and the number of databases.
 fn create_scratch_server(server: &Server) -> Arc<Server> {
     let commands = crate::commands::registry().commands().len();
     let scratch = Arc::new(Server::new(ServerParts {
@@ -310,7 +311,7 @@ fn create_scratch_server(server: &Server) -> Arc<Server> {
         workers: 0,
         metrics: Metrics::new(1, commands),
         lazyfree: server.background.lazyfree.clone(),
-        // Nobody is at the other end: what wants to run elsewhere does not run.
+        // There is no receiver, so work for other threads is discarded.
         background: channel().0,
         script_jobs: channel().0,
         supply: channel().0,
