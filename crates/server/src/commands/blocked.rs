@@ -1,7 +1,7 @@
 //! Blocking commands: how clients wait for keys, and how they are served when a key becomes ready.
 //!
-//! Both halves meet in [`Operation`]: a handler that finds no element puts an operation into the queues of its keys,
-//! and the command that makes a key ready performs it. See the essay of [`crate::clients_waiting::blocking`].
+//! Both halves meet in [`BlockingOperation`]: a handler that finds no element puts an operation into the queues of its
+//! keys, and the command that makes a key ready performs it. See the essay of [`crate::clients_waiting::blocking`].
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -102,7 +102,7 @@ pub fn install_registry(commands: Registry<Binding>) {
     let _ = REGISTRY.set(commands);
 }
 
-/// Returns the registry of commands; without a call of [`install`], the commands under their original names.
+/// Returns the registry of commands; without a call of [`install_registry`], the commands under their original names.
 #[inline]
 pub fn registry() -> &'static Registry<Binding> {
     REGISTRY.get_or_init(full_registry)

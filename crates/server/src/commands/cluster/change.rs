@@ -1,4 +1,5 @@
-//! The subcommands of CLUSTER that change this node's state: arguments here, rules in [`weft_cluster::changes`].
+//! The subcommands of CLUSTER that change this node's state. This module parses arguments; the rules are in
+//! [`weft_cluster::changes`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +63,7 @@ fn change_cluster(
     change_cluster_with_reply(ctx, |state, keys| change(state, keys).map(|()| "OK".to_owned()))
 }
 
-/// Like [`change`], with a reply of its own.
+/// Like [`change_cluster`], with a custom reply.
 fn change_cluster_with_reply(
     ctx: &mut Context<'_, '_>,
     change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> Result<String, ChangeRefusal> + Send + 'static,
@@ -175,7 +176,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         timeout,
     };
     if !ctx.may_block {
-        // In a transaction or a script the reply is awaited in place.
+        // In a transaction or a script the command waits for the reply.
         ctx.reply_from_background(move |server, seat| match set_slot.check_request(server, seat) {
             Err(refusal) => refusal_bytes(&refusal),
             Ok(patience) => {
@@ -207,7 +208,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// A SETSLOT under way: it is checked, then sent to the replicas, and then carried out on this node.
+/// A CLUSTER SETSLOT in progress: it is checked, then sent to the replicas, and then applied on this node.
 struct SetSlotRequest {
     slot: u16,
     change: SlotChange,
@@ -226,12 +227,12 @@ impl SetSlotRequest {
         let SetSlotRequest { slot, change, .. } = self;
         topology::change_state(server, cluster_of_server(server), seat, |state, keys| {
             state.check_slot_change(*slot, change, keys.count_in_slot(*slot))?;
-            // The words about the timeout are looked at last, when all else is right.
+            // The arguments of the timeout are checked last, when everything else is valid.
             self.timeout.clone()
         })
     }
 
-    /// Carries it out, if the replicas know of it; returns the reply.
+    /// Applies the request if the replicas have acknowledged it; returns the reply.
     fn apply_and_reply(&self, server: &Arc<Server>, seat: &mut Seat, is_acknowledged: bool) -> Vec<u8> {
         if !is_acknowledged {
             return error_bytes(NOT_ACKNOWLEDGED);
@@ -283,10 +284,10 @@ fn send_delayed_reply(
     });
 }
 
-/// The error of a change that the replicas have not got in time.
+/// The error of a change that the replicas have not acknowledged in time.
 const NOT_ACKNOWLEDGED: &str = "NOREPLICAS Not enough good replicas to write.";
 
-/// The default time that replicas may take.
+/// The default time that replicas have.
 const DEFAULT_ACK_TIMEOUT: Duration = Duration::from_millis(2000);
 
 /// TIMEOUT is for replicas to acknowledge; words that are no options are passed over, as in Valkey.
@@ -435,7 +436,7 @@ pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     change_cluster(ctx, move |state, _| Ok(state.begin_failover(manner, &client, now_ms)?))
 }
 
-/// Handles the request of a primary that is about to end, so that one of its replicas takes over.
+/// Handles the request of a primary that is shutting down, so that one of its replicas takes over.
 fn take_over_for_shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (word, now_ms) = (ctx.arg(4).to_vec(), ctx.now_ms);
     change_cluster(ctx, move |state, _| match state.node_by_id(&word) {

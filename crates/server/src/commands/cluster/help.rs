@@ -1,4 +1,4 @@
-//! CLUSTER HELP. What clients and their authors compare and parse, line by line.
+//! CLUSTER HELP. Clients compare and parse these lines.
 
 use crate::commands::context::{CommandResult, Context};
 
@@ -71,7 +71,7 @@ const HELP: &[&str] = &[
     "    Print this help.",
 ];
 
-/// Without a cluster, Valkey refuses this too.
+/// Replies to CLUSTER HELP. Like Valkey, refuses it without a cluster.
 pub(super) fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
     super::require_cluster(ctx)?;
     ctx.reply_with_lines(HELP)

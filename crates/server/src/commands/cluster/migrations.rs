@@ -1,5 +1,5 @@
-//! The subcommands of atomic slot migration, which this server neither sends nor accepts: the arguments are checked,
-//! and the command is refused.
+//! The subcommands of atomic slot migration, which this server does not support: the arguments are checked, and the
+//! command is refused.
 
 use weft_resp::number::parse_i64;
 
@@ -27,7 +27,7 @@ pub(super) fn sync(ctx: &mut Context<'_, '_>) -> CommandResult {
     require_cluster(ctx)?;
     match ctx.arg(2).eq_ignore_ascii_case(b"establish") {
         true => Err(ATOMIC_MIGRATION_UNSUPPORTED),
-        // Everything else belongs to a stream that was established.
+        // All other subcommands belong to an established stream.
         false => Err(CommandError::SYNTAX),
     }
 }
@@ -37,7 +37,7 @@ pub(super) fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     Err(ATOMIC_MIGRATION_UNSUPPORTED)
 }
 
-/// The first thing that is wrong with a request.
+/// Returns the first error in a request.
 fn check_request(ctx: &Context<'_, '_>, state: &ClusterState) -> Result<(), CommandError> {
     let is = |index: usize, name: &str| ctx.arg(index).eq_ignore_ascii_case(name.as_bytes());
     let mut index = 2;

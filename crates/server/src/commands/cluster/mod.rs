@@ -1,5 +1,5 @@
-//! CLUSTER, and the commands by which clients find their way in a cluster. What there is to know is in
-//! [`weft_cluster`]; changes are made on a background thread, for the file is written before the reply.
+//! CLUSTER, READONLY, READWRITE and ASKING. The cluster's logic is in [`weft_cluster`]. Changes are made on a
+//! background thread, because the configuration file is written before the reply.
 
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
@@ -22,7 +22,7 @@ mod scan;
 mod statistics;
 mod topology;
 
-/// The commands of this file and its children, and their handlers.
+/// The commands of this module and its submodules, with their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
     ("asking", leased(asking)),
     ("cluster|addslots", leased(change::add_slots)),
@@ -70,7 +70,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("readwrite", leased(read_write)),
 ];
 
-/// The error of all that needs a cluster.
+/// The error of commands that need a cluster.
 pub(super) const CLUSTER_DISABLED: CommandError =
     CommandError::constant("ERR This instance has cluster support disabled");
 
@@ -79,13 +79,13 @@ fn require_cluster<'a>(ctx: &Context<'a, '_>) -> Result<&'a Cluster, CommandErro
     ctx.server.cluster.as_ref().ok_or(CLUSTER_DISABLED)
 }
 
-/// Looks at the state.
+/// Runs `read` on the state.
 fn with_state<R>(ctx: &Context<'_, '_>, read: impl FnOnce(&ClusterState) -> R) -> Result<R, CommandError> {
     let cluster = require_cluster(ctx)?;
     Ok(read(&crate::cluster_node::topology::lock_state(ctx.server, cluster)))
 }
 
-/// A slot's number.
+/// Parses the number of a slot.
 fn parse_slot(word: &[u8]) -> Result<u16, CommandError> {
     parse_i64(word)
         .and_then(|slot| u16::try_from(slot).ok())
@@ -93,7 +93,7 @@ fn parse_slot(word: &[u8]) -> Result<u16, CommandError> {
         .ok_or(CommandError::constant("ERR Invalid or out of range slot"))
 }
 
-/// The error of a subcommand with words too many or too few, where the metadata permits them.
+/// Returns the error of a subcommand with too many or too few words where the metadata permits them.
 fn wrong_argument_count(ctx: &Context<'_, '_>) -> CommandError {
     CommandError::with_word(
         "ERR unknown subcommand or wrong number of arguments for '",
@@ -159,7 +159,7 @@ fn my_shard_id(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Clients that only compute slots may use any server: this is the one subcommand that needs no cluster.
+/// Clients that only compute slots may use any server, so this is the only subcommand that works without a cluster.
 fn key_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply.integer(cluster_slot(ctx.arg(2)).into());
     Ok(())
@@ -205,7 +205,7 @@ fn count_failure_reports(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 // ---- keys of a slot ---------------------------------------------------------------------------------------
 
-/// Passes a slot to `look`. Returns `None` if another thread writes it at the moment; then the command is put off.
+/// Passes a slot to `visit`. Returns `None` if another thread is writing it; the command is then put off.
 fn read_slot<R>(ctx: &mut Context<'_, '_>, slot: u16, visit: impl FnOnce(&crate::keyspace::Slot) -> R) -> Option<R> {
     let access = crate::keyspace::walk::WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     let seen = access.read_slot(usize::from(slot), visit);

@@ -1,4 +1,4 @@
-//! CLUSTER SLOT-STATS: how many keys the slots of this node's shard have, and what they cost.
+//! CLUSTER SLOT-STATS: the number of keys in the slots of this node's shard, and the resources they used.
 
 use weft_resp::number::parse_i64;
 
@@ -19,7 +19,7 @@ enum SlotMetric {
     Cost(SlotFigure),
 }
 
-/// All there is, in the order of the reply. Those behind the first are counted only if a parameter says so.
+/// The metrics in the order of the reply. All except the first are counted only if a parameter enables them.
 const METRICS: [(&str, SlotMetric); 4] = [
     ("key-count", SlotMetric::Keys),
     ("cpu-usec", SlotMetric::Cost(SlotFigure::CpuUs)),
@@ -29,9 +29,9 @@ const METRICS: [(&str, SlotMetric); 4] = [
 
 /// The slots that are shown, and their order.
 enum SlotStatsQuery {
-    /// These, by number.
+    /// The slots in this range.
     Range(u16, u16),
-    /// So many with the most of something, or the least.
+    /// This number of slots with the highest or lowest value of a metric.
     Ordered {
         by: SlotMetric,
         limit: usize,
@@ -76,7 +76,7 @@ pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Returns a metric of a slot, or `None` if another thread writes the slot at the moment.
+/// Returns a metric of a slot, or `None` if another thread is writing the slot.
 fn slot_metric(ctx: &Context<'_, '_>, slot: u16, metric: SlotMetric) -> Option<u64> {
     match metric {
         SlotMetric::Cost(figure) => Some(ctx.server.stats.slots.sum(slot, figure)),
@@ -92,7 +92,7 @@ fn slot_metric(ctx: &Context<'_, '_>, slot: u16, metric: SlotMetric) -> Option<u
     }
 }
 
-/// Returns the slots that are shown, in order, or `None` if another thread writes one of them at the moment.
+/// Returns the slots that are shown, in order, or `None` if another thread is writing one of them.
 fn select_slots(ctx: &Context<'_, '_>, view: &ClusterView, query: &SlotStatsQuery) -> Option<Vec<u16>> {
     let of_shard = |slot: &u16| view.is_of_my_shard(*slot);
     match *query {

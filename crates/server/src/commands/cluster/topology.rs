@@ -48,7 +48,7 @@ fn owned_ranges(state: &ClusterState) -> Vec<(u16, u16, &Node)> {
     ranges
 }
 
-/// A node in a range of CLUSTER SLOTS.
+/// Writes a node of a range in CLUSTER SLOTS.
 fn reply_slot_node(reply: &mut Reply<'_>, state: &ClusterState, node: &Node, origin: RequesterInfo) {
     let kind = state.settings.endpoint_type;
     let (ip, hostname, zone) = (
@@ -111,7 +111,7 @@ pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// A node in a shard of CLUSTER SHARDS.
+/// Writes a node of a shard in CLUSTER SHARDS.
 fn reply_shard_node(reply: &mut Reply<'_>, state: &ClusterState, node: &Node, origin: RequesterInfo) {
     let map = reply.begin_map();
     let mut fields = 0;

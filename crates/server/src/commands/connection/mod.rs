@@ -1,4 +1,4 @@
-//! The connection commands: login, protocol, database, and the life of the connection itself.
+//! The connection commands: authentication, protocol, database, and closing the connection.
 
 pub mod client;
 use weft_resp::Protocol;
@@ -24,7 +24,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("select", leased(select)),
 ];
 
-/// The version that clients of Redis get with `extended-redis-compatibility`.
+/// The version reported to clients of Redis with `extended-redis-compatibility`.
 const REDIS_VERSION: &str = "7.2.4";
 
 const WRONG_PASSWORD_ERROR: CommandError =
@@ -42,7 +42,7 @@ fn ping(ctx: &mut Context<'_, '_>) -> CommandResult {
     let in_messages = ctx.client.flags.contains(ClientFlags::PUBSUB) && ctx.client.protocol == Protocol::Resp2;
     match ctx.argc() {
         1 | 2 if in_messages => {
-            // As a message: a subscriber in RESP2 expects nothing else.
+            // In RESP2 a subscriber expects only messages, so the reply has the form of one.
             ctx.reply.array(2);
             ctx.reply.bulk(b"pong");
             ctx.reply.bulk(ctx.args.argument(1));
@@ -105,7 +105,7 @@ fn auth(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Logs the client in. A failure leaves it as it was: logged in, if it was that before.
+/// Authenticates the client. After a failure the client remains authenticated as before, if it was.
 fn authenticate(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> CommandResult {
     if let Some(login) = ctx.server.acl.log_in(user, password) {
         ctx.client.login = login;
@@ -231,7 +231,7 @@ fn reply_with_server_properties(ctx: &mut Context<'_, '_>) {
     reply.bulk(b"modules");
     reply.array(usize::from(has_scripts));
     if has_scripts {
-        // Valkey loads its script engine as a module, and clients see it as one.
+        // Valkey loads its script engine as a module, which clients see in this list.
         reply.map(4);
         reply.bulk(b"name");
         reply.bulk(b"lua");

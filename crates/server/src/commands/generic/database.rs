@@ -1,8 +1,8 @@
 //! Commands on whole databases: size, flush, swap.
 //!
-//! A flush has two steps. In exclusive mode every table is only detached from its slot, which costs microseconds
-//! however many keys there are. Then the tables are freed outside: by the lazyfree thread (ASYNC), or on a background
-//! thread while only the client that asked for SYNC waits for the reply.
+//! A flush has two steps. In exclusive mode every table is only detached from its slot, which takes microseconds
+//! regardless of the number of keys. Then the tables are freed outside: by the lazyfree thread (ASYNC), or on a
+//! background thread while only the client that requested SYNC waits for the reply.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 const DATABASE_OUT_OF_RANGE: CommandError = CommandError::constant("ERR DB index is out of range");
 
-/// The database that an argument names.
+/// Parses the index of a database.
 ///
 /// # Errors
-/// When it is no number, or none of a database.
+/// If it is not a number, or not the index of a database.
 pub fn parse_database_index(ctx: &Context<'_, '_>, argument: &[u8]) -> Result<usize, CommandError> {
     let number = parse_i64(argument).ok_or(CommandError::NOT_AN_INTEGER)?;
     if i32::try_from(number).is_err() {
@@ -92,7 +92,7 @@ fn free_and_save(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
         // In a transaction or script, which must not take longer.
         ctx.reply.ok();
         let job: BackgroundJob = Box::new(move |server, seat| drop(work(server, seat)));
-        // The threads are gone only at shutdown.
+        // The threads end only at shutdown.
         let _ = ctx.server.background.long_commands.send(job);
     }
 }

@@ -22,9 +22,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("restore-asking", leased(restore)),
 ];
 
-/// The time to encode or decode a byte of a collection, in ns.
+/// The time to encode or decode a byte of a collection, in nanoseconds.
 const COLLECTION_BYTE_NS: u64 = 5;
-/// Longer strings are compressed in the background.
+/// The length in bytes above which strings are compressed in the background.
 const MAX_INLINE_COMPRESSION_BYTES: usize = 64 * 1024;
 
 fn dump(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -101,7 +101,7 @@ fn restored_expiry(ctx: &Context<'_, '_>, is_absolute: bool) -> Result<Option<i6
     Ok((ttl > 0).then(|| ttl.wrapping_add(base_ms)))
 }
 
-/// Logs a bad payload, at most once a second, because any client may send as many as it likes.
+/// Logs a bad payload, at most once a second, because clients may send any number of them.
 #[cold]
 fn log_bad_payload(now_ms: u64, payload: &[u8]) {
     static LAST_LOGGED_S: AtomicU64 = AtomicU64::new(0);
@@ -176,7 +176,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The access clock that the options ask for; each counts only under a policy that uses it.
+/// Returns the access clock that the options specify; each option counts only under a policy that uses it.
 fn restored_clock(ctx: &Context<'_, '_>, options: &RestoreOptions) -> Option<u32> {
     let clock = ctx.keys.context.clock;
     if clock.is_lfu {

@@ -1,4 +1,4 @@
-//! Expiry of keys: setting it under conditions, asking for it, removing it.
+//! Expiry of keys: setting it under conditions, querying it, removing it.
 
 use weft_resp::number::parse_i64;
 
@@ -22,10 +22,10 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("ttl", leased(ttl)),
 ];
 
-/// Under which conditions an expiry is set.
+/// The conditions under which an expiry is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpiryConditions {
-    /// `NX`: the key has none.
+    /// `NX`: the key has no expiry.
     if_persistent: bool,
     /// `XX`: the key has an expiry.
     if_volatile: bool,
@@ -36,10 +36,10 @@ pub struct ExpiryConditions {
 }
 
 impl ExpiryConditions {
-    /// The conditions that options name.
+    /// Parses the conditions among the options.
     ///
     /// # Errors
-    /// An option is unknown, or two exclude each other.
+    /// If an option is unknown, or two options exclude each other.
     pub fn parse<'a>(options: impl Iterator<Item = &'a [u8]>) -> Result<Self, CommandError> {
         let mut conditions = ExpiryConditions::default();
         for option in options {
@@ -78,10 +78,10 @@ impl ExpiryConditions {
         Ok(conditions)
     }
 
-    /// Returns `true` if a key that expires at `current` (never: `None`) may expire at `new` instead.
+    /// Returns `true` if a key that expires at `current` (`None`: never) may expire at `new` instead.
     pub fn allow(self, current: Option<i64>, new: i64) -> bool {
         match current {
-            // Never is later than any time.
+            // A missing expiry counts as later than any time.
             None => !self.if_volatile && !self.if_later,
             Some(current) => {
                 !self.if_persistent && (!self.if_later || new > current) && (!self.if_earlier || new < current)
@@ -111,7 +111,8 @@ pub fn is_already_expired(ctx: &Context<'_, '_>, at_ms: i64) -> bool {
     at_ms <= ctx.expiry_time_ms() as i64 && !ctx.server.config.boolean(id::IMPORT_MODE)
 }
 
-/// Before which time a key that is given this expiry is deleted instead, ms since the epoch.
+/// Returns the time before which a key that is given this expiry is deleted instead, in milliseconds since the Unix
+/// epoch.
 #[inline]
 pub fn deletion_threshold_ms(ctx: &Context<'_, '_>, expiry: ExpiryUpdate) -> u64 {
     match expiry {
@@ -182,7 +183,7 @@ pub fn round_to_seconds(ms: i64) -> i64 {
     ms / 1000 + i64::from(ms % 1000 >= 500)
 }
 
-/// Replies with `show` of the key's expiry, -1 without an expiry, -2 without the key.
+/// Replies with the result of `convert` for the key's expiry, -1 without an expiry, -2 without the key.
 fn reply_with_expiry(ctx: &mut Context<'_, '_>, convert: impl FnOnce(i64) -> i64) -> CommandResult {
     let db = ctx.keys.db;
     let answer = match ctx.keys.read_with(0, db, LookupStatistics::No) {

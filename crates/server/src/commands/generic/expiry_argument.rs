@@ -1,4 +1,4 @@
-//! Times that clients give: units, overflow, and what they mean in milliseconds since the epoch.
+//! Times as arguments: units, overflow, and conversion to milliseconds since the Unix epoch.
 
 use weft_resp::number::parse_i64;
 
@@ -11,14 +11,14 @@ pub enum ExpiryUnit {
     Seconds,
     /// Milliseconds from now (`PX`).
     Milliseconds,
-    /// Seconds since the epoch (`EXAT`).
+    /// Seconds since the Unix epoch (`EXAT`).
     UnixSeconds,
-    /// Milliseconds since the epoch (`PXAT`).
+    /// Milliseconds since the Unix epoch (`PXAT`).
     UnixMilliseconds,
 }
 
 impl ExpiryUnit {
-    /// The unit that an option of SET names.
+    /// Returns the unit of an option of SET.
     pub fn from_option(option: &[u8]) -> Option<Self> {
         let units = [
             ("EX", ExpiryUnit::Seconds),
@@ -41,10 +41,10 @@ impl ExpiryUnit {
     }
 }
 
-/// The time that a positive amount means, in ms since the epoch.
+/// Parses a positive amount and returns the time in milliseconds since the Unix epoch.
 ///
 /// # Errors
-/// When the amount is no integer, not positive, or too large for a 64-bit time.
+/// If the amount is not an integer, not positive, or too large for a 64-bit time.
 pub fn parse_positive_expiry_ms(
     amount: &[u8],
     unit: ExpiryUnit,
@@ -58,10 +58,10 @@ pub fn parse_positive_expiry_ms(
     to_unix_ms(amount, unit, now_ms, command).map(|at| at as u64)
 }
 
-/// The time that any amount means, in ms since the epoch; negative when it lies before that.
+/// Converts an amount to milliseconds since the Unix epoch; the result may be negative.
 ///
 /// # Errors
-/// When the amount is too large for a 64-bit time.
+/// If the amount is too large for a 64-bit time.
 pub fn to_unix_ms(amount: i64, unit: ExpiryUnit, now_ms: u64, command: &str) -> Result<i64, CommandError> {
     let ms = if unit.is_in_seconds() {
         amount.checked_mul(1000)
@@ -73,7 +73,7 @@ pub fn to_unix_ms(amount: i64, unit: ExpiryUnit, now_ms: u64, command: &str) -> 
         .ok_or_else(|| invalid_expire_time_error(command))
 }
 
-/// The error about a time that is none.
+/// Returns the error of an invalid time.
 pub fn invalid_expire_time_error(command: &str) -> CommandError {
     CommandError::from_text(format!("ERR invalid expire time in '{command}' command"))
 }

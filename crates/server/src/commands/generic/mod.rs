@@ -1,4 +1,4 @@
-//! The commands that work on keys of any type: existence, deletion, names, databases, copies.
+//! The commands on keys of any type: existence, deletion, names, databases, copies.
 
 pub mod database;
 pub mod dump;
@@ -40,10 +40,10 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 const SAME_OBJECT: CommandError = CommandError::constant("ERR source and destination objects are the same");
 
-/// Bytes of a collection that are copied in a nanosecond.
+/// The number of bytes of a collection that are copied in a nanosecond.
 const COPIED_BYTES_PER_NS: u64 = 2;
 
-/// The name of a value's type, as TYPE and SCAN know it.
+/// Returns the name of a value's type, as TYPE and SCAN report it.
 pub fn type_name(value: ValueRef<'_, Value>) -> &'static str {
     match value {
         ValueRef::Int(_) | ValueRef::Bytes(_) | ValueRef::Blob(_) => "string",
@@ -158,7 +158,7 @@ fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
     ctx.keys.write_in(index, db).use_entry().is_some()
 }
 
-/// A key of the plan in a database.
+/// A database and the index of a key in the plan.
 type DatabaseKey = (usize, usize);
 
 /// Moves an entry, with its value and expiry, to another key, where it counts as new. This is one change, whose events
@@ -179,7 +179,7 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, eve
         entry.set_clock(clock.for_new_entry());
     }
     target.changed_with_another_key();
-    // Counted as one change together with the next; waiters for the source may learn that it is gone.
+    // Counted as one change together with the next; waiters for the source may detect that the key is gone.
     let source = ctx.keys.write_in(from.0, from.1);
     source.changed_times(KeyspaceEvent::generic(events[0]), 0);
     ctx.keys.write_in(to.0, to.1).changed(KeyspaceEvent::generic(events[1]));
@@ -189,7 +189,7 @@ fn has_raw_encoding(entry: EntryRef<'_, Value>) -> bool {
     encoding_name(entry) == "raw"
 }
 
-/// A string keeps the encoding `raw` under a shorter key, with which it would have another one.
+/// Preserves the encoding `raw` of a string under a shorter key, with which it would have another encoding.
 fn preserve_raw_encoding(target: &mut KeyWrite<'_>, was_raw: bool) {
     if was_raw
         && !target.entry().is_some_and(has_raw_encoding)
@@ -199,7 +199,7 @@ fn preserve_raw_encoding(target: &mut KeyWrite<'_>, was_raw: bool) {
     }
 }
 
-/// The options of COPY: the database of the copy, and whether it may replace a key.
+/// Parses the options of COPY: the database of the copy, and `true` if it may replace a key.
 fn parse_copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
     let (mut db, mut replace) = (ctx.keys.db, false);
     let mut index = 3;

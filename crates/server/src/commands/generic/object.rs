@@ -1,4 +1,4 @@
-//! OBJECT: how a value is stored and when it was used.
+//! OBJECT: the encoding of a value and its last use.
 
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -21,11 +21,11 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 const EMBEDDED_BYTES: usize = 128;
 /// Valkey's overhead beyond key and string: object header, string headers, terminators.
 const EMBEDDED_OVERHEAD_BYTES: usize = 15;
-/// Longer keys have a longer header.
+/// The length of a key above which its header is longer.
 const MAX_SHORT_KEY_BYTES: usize = 31;
 const LONG_KEY_OVERHEAD_BYTES: usize = 2;
 
-/// The name under which OBJECT ENCODING reports how an entry's value is stored.
+/// Returns the encoding of an entry's value, as OBJECT ENCODING reports it.
 pub fn encoding_name(entry: EntryRef<'_, Value>) -> &'static str {
     if entry.is_raw() {
         "raw"
@@ -34,7 +34,7 @@ pub fn encoding_name(entry: EntryRef<'_, Value>) -> &'static str {
     }
 }
 
-/// The name that the value would have if it had not been modified in place.
+/// Returns the encoding that the value would have if it had not been modified in place.
 fn unmodified_encoding(entry: EntryRef<'_, Value>) -> &'static str {
     let length = match entry.value() {
         ValueRef::Int(_) => return "int",
@@ -60,7 +60,7 @@ fn is_embedded(key_length: usize, length: usize) -> bool {
     key_length + length + EMBEDDED_OVERHEAD_BYTES + more <= EMBEDDED_BYTES
 }
 
-/// Runs `show` on the entry without counting that as a use; null without the key.
+/// Runs `visit` on the entry without counting that as a use, or replies with null if the key is missing.
 fn with_entry<R>(ctx: &mut Context<'_, '_>, visit: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
     let db = ctx.keys.db;
     let shown = ctx.keys.read_with(0, db, LookupStatistics::NoEvent).map(visit);
@@ -79,7 +79,7 @@ fn encoding(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn refcount(ctx: &mut Context<'_, '_>) -> CommandResult {
     if with_entry(ctx, |_| ()).is_some() {
-        // To clients, no two keys share a value.
+        // Clients never see a value that two keys share.
         ctx.reply.integer(1);
     }
     Ok(())
@@ -115,7 +115,7 @@ fn freq(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The lines of OBJECT HELP; clients compare them, so they are what Valkey sends.
+/// The lines of OBJECT HELP, equal to Valkey's because clients compare them.
 const HELP: &[&str] = &[
     "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "ENCODING <key>",

@@ -1,9 +1,9 @@
-//! RANDOMKEY: a random key of the database, each nearly as likely as any other, and never an expired one.
+//! RANDOMKEY: a random key of the database, each almost equally likely, and never an expired one.
 //!
-//! A slot is drawn at random and accepted in proportion to its number of keys, relative to a well filled slot at this
-//! size of the database. In an accepted slot a key is drawn. Rejected draws are cheap while a fair share of the slots
-//! has keys. In a nearly empty database most draws would find nothing, so the non-empty slots are listed first, without
-//! leases, and draws are made among them.
+//! A slot is chosen at random and accepted in proportion to its number of keys, relative to a well filled slot at this
+//! size of the database. In an accepted slot a key is chosen. Rejections are cheap while a fair share of the slots has
+//! keys. In a nearly empty database most attempts would find nothing, so the non-empty slots are listed first, without
+//! leases, and the slot is chosen among them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -20,9 +20,9 @@ use weft_base::slots::SLOTS;
 /// The command of this file and its handler.
 pub const BINDINGS: &[(&str, Binding)] = &[("randomkey", leased(randomkey).with_undeclared_keys())];
 
-/// Draws until the search becomes systematic.
+/// The number of random attempts after which the search becomes systematic.
 const MAX_DRAWS: usize = 512;
-/// Below this number of keys the occupied slots are listed.
+/// The number of keys below which the occupied slots are listed.
 const SPARSE_DATABASE_KEYS: u64 = SLOTS as u64 / 32;
 /// The number of keys that the systematic search examines.
 const MAX_SEARCHED_KEYS: usize = 1000;
@@ -54,10 +54,10 @@ fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
 struct RandomKeySearch<'r, 'p> {
     access: WalkAccess<'r, 'p>,
     db: usize,
-    /// About how many keys the database has.
+    /// The approximate number of keys in the database.
     keys: u64,
     alive_at_ms: Option<u64>,
-    /// Expired keys that were met; they are deleted afterwards.
+    /// Expired keys that were found; they are deleted afterwards.
     expired: RefCell<BTreeSet<Vec<u8>>>,
 }
 
@@ -77,7 +77,7 @@ impl RandomKeySearch<'_, '_> {
         drawn.or_else(|| self.search_from_random_slot())
     }
 
-    /// Draws slots until one yields a key.
+    /// Chooses slots until one yields a key.
     fn draw_key(&self, mut draw_slot: impl FnMut() -> usize) -> Option<Vec<u8>> {
         let full = acceptance_bound(self.keys);
         (0..MAX_DRAWS).find_map(|_| {
@@ -95,7 +95,7 @@ impl RandomKeySearch<'_, '_> {
         })
     }
 
-    /// Looks for any key from a random place on, in databases where nearly everything has expired.
+    /// Searches any key from a random position on, for databases where nearly all keys have expired.
     fn search_from_random_slot(&self) -> Option<Vec<u8>> {
         let start = Cursor::at_slot(fastrand::usize(..SLOTS));
         self.first_live_key_from(start)
@@ -134,7 +134,8 @@ impl RandomKeySearch<'_, '_> {
     }
 }
 
-/// A number of keys that few slots exceed: keys fall into slots at random, so four standard deviations above the mean.
+/// Returns a number of keys that few slots exceed: keys are distributed over slots at random, so four standard
+/// deviations above the mean.
 fn acceptance_bound(keys: u64) -> usize {
     let mean = keys as f64 / SLOTS as f64;
     (mean + 4.0 * mean.sqrt()).ceil() as usize + 1

@@ -26,19 +26,20 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 /// The number of keys that a worker examines in place; they take about 100 µs if they are not cached.
 const MAX_KEYS_ON_WORKER: usize = 1000;
-/// Keys that SCAN visits when no COUNT says otherwise.
+/// The default COUNT: the number of keys that a call of SCAN visits.
 pub(crate) const DEFAULT_COUNT: usize = 10;
-/// Types that TYPE may ask for.
+/// The types that TYPE accepts.
 const TYPE_NAMES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
 
 /// The filter for keys.
 #[derive(Clone)]
 pub(crate) struct ScanFilter<P> {
-    /// The pattern that they must match; without one all match.
+    /// The pattern that keys must match; `None` matches all.
     pub pattern: Option<P>,
-    /// They are of this type.
+    /// The type that keys must have.
     pub type_name: Option<&'static str>,
-    /// The time at which they must not have expired, ms since the epoch; `None` if expired keys are visible.
+    /// The time at which keys must not have expired, in milliseconds since the Unix epoch; `None` if expired keys are
+    /// visible.
     alive_at_ms: Option<u64>,
 }
 
@@ -70,7 +71,7 @@ impl<P: AsRef<[u8]>> ScanFilter<P> {
 impl<'a> ScanFilter<&'a [u8]> {
     pub(crate) fn from_pattern(ctx: &Context<'_, '_>, pattern: &'a [u8]) -> Self {
         ScanFilter {
-            // A lone star matches even the empty key, which no pattern with a star does.
+            // A single star matches even the empty key, unlike any other pattern with a star.
             pattern: (pattern != b"*").then_some(pattern),
             type_name: None,
             alive_at_ms: (!ctx.keys.context.sees_expired).then_some(ctx.now_ms),
@@ -86,7 +87,7 @@ impl<'a> ScanFilter<&'a [u8]> {
     }
 }
 
-/// Names as bulk strings, counted.
+/// A list of names as bulk strings, with their number.
 pub(crate) struct BulkNameList {
     bytes: Vec<u8>,
     count: usize,
@@ -123,7 +124,7 @@ impl BulkNameList {
     }
 }
 
-/// The options of SCAN: COUNT and what filters.
+/// Parses the options of SCAN: COUNT and the filters.
 fn parse_scan_options<'a>(ctx: &Context<'a, '_>) -> Result<(usize, ScanFilter<&'a [u8]>), CommandError> {
     let mut count = DEFAULT_COUNT;
     let mut filter = ScanFilter::from_pattern(ctx, b"*");
@@ -180,7 +181,7 @@ fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The slot of a cluster in which all wanted keys are.
+/// Returns the cluster slot that contains all matching keys, if the pattern determines one.
 fn only_slot(ctx: &Context<'_, '_>, filter: &ScanFilter<&[u8]>) -> Option<u16> {
     ctx.server.cluster.as_ref()?;
     slot_of_pattern(filter.pattern?)
@@ -223,7 +224,7 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
         },
     );
     if stop == WalkEnd::Contended(from) {
-        // Nothing was reached at all.
+        // No key was examined.
         ctx.next_step = NextStep::Defer;
     } else {
         found.reply_with_cursor(stop, &mut ctx.reply);
@@ -282,7 +283,7 @@ fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: u16, filter: &ScanFilter<&[u8]>
     }
 }
 
-/// Replies with the names of all wanted keys, unless some slot is being written.
+/// Replies with the names of all matching keys, unless a slot is being written.
 fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &ScanFilter<&[u8]>) -> bool {
     let mut found = BulkNameList::new(ctx.reply.protocol);
     let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
@@ -320,7 +321,7 @@ fn is_held_by_overdue_script(server: &Server, slot: u16) -> bool {
     server.scripting.running.overdue_holder(Some(slot)).is_some()
 }
 
-/// The error if a walk gave up, for a script that should have ended by now holds the next slot.
+/// Returns the error if a walk gave up because an overdue script holds the next slot.
 fn busy_error_of_walk(server: &Server, stop: WalkEnd) -> Option<CommandError> {
     let WalkEnd::Contended(here) = stop else {
         return None;

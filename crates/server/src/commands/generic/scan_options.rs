@@ -6,25 +6,26 @@ use weft_resp::number::parse_i64;
 use crate::commands::context::Context;
 use crate::commands::error::CommandError;
 
-/// Elements that a call visits when no COUNT says otherwise.
+/// The default COUNT: the number of elements that a call visits.
 const DEFAULT_COUNT: usize = 10;
 
 /// The elements of a collection to return, and the parts of each.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectionScanOptions<'a> {
-    /// COUNT: about how many elements a call visits.
+    /// COUNT: the approximate number of elements that a call visits.
     pub count: usize,
     /// MATCH; without a pattern all elements match.
     pattern: Option<&'a [u8]>,
-    /// NOVALUES or NOSCORES: the names alone.
+    /// NOVALUES or NOSCORES: only the names.
     pub names_only: bool,
 }
 
 impl<'a> CollectionScanOptions<'a> {
-    /// The options from argument `first` on. `names_only` is the option of this command that asks for the names alone.
+    /// Parses the options from argument `first` on. `names_only` is the option of this command that requests only the
+    /// names.
     ///
     /// # Errors
-    /// The syntax is wrong, COUNT is no positive integer, or an option belongs to another command.
+    /// If the syntax is invalid, COUNT is not a positive integer, or an option belongs to another command.
     pub fn parse(ctx: &Context<'a, '_>, first: usize, names_only: Option<&str>) -> Result<Self, CommandError> {
         let mut options = CollectionScanOptions {
             count: DEFAULT_COUNT,
@@ -42,7 +43,7 @@ impl<'a> CollectionScanOptions<'a> {
                     index += 1;
                 }
                 Some(next) if is("MATCH") => {
-                    // A lone star matches even the empty string, which no pattern with a star does.
+                    // A single star matches even the empty string, unlike any other pattern with a star.
                     options.pattern = (next != b"*").then_some(next);
                     index += 1;
                 }

@@ -25,13 +25,13 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("geosearchstore", leased(search::geosearchstore)),
 ];
 
-/// Digits behind the point of a distance.
+/// The number of digits after the point of a distance.
 const DISTANCE_DIGITS: u32 = 4;
 
-/// A position given as longitude and latitude.
+/// Parses a position given as longitude and latitude.
 ///
 /// # Errors
-/// The words are no numbers, or the position is not on the map.
+/// If the words are not numbers, or the position is not on the map.
 fn parse_position(longitude: &[u8], latitude: &[u8]) -> Result<GeoPosition, CommandError> {
     let position = GeoPosition {
         longitude: parse_f64(longitude).ok_or(CommandError::NOT_A_FLOAT)?,
@@ -46,10 +46,10 @@ fn parse_position(longitude: &[u8], latitude: &[u8]) -> Result<GeoPosition, Comm
     )))
 }
 
-/// The metres of a unit.
+/// Returns the length of a unit in metres.
 ///
 /// # Errors
-/// The word is no unit.
+/// If the word is not a unit.
 fn parse_unit(word: &[u8]) -> Result<f64, CommandError> {
     let units: [(&[u8], f64); 4] = [(b"m", 1.0), (b"km", 1000.0), (b"ft", 0.3048), (b"mi", 1609.34)];
     let found = units.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
@@ -57,7 +57,7 @@ fn parse_unit(word: &[u8]) -> Result<f64, CommandError> {
     found.map(|(_, metres)| metres).ok_or(unknown)
 }
 
-/// Writes a distance, in whichever unit it is.
+/// Writes a distance in any unit.
 fn reply_distance(reply: &mut Reply<'_>, distance: f64) {
     let mut text = Vec::with_capacity(24);
     format_fixed(distance, DISTANCE_DIGITS, &mut text);
@@ -106,7 +106,7 @@ fn geoadd(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Propagates GEOADD as ZADD with the scores.
 #[cold]
 fn propagate_as_zadd(ctx: &mut Context<'_, '_>, first: usize, scores: &[f64]) {
-    // Positions are whole numbers.
+    // Geohashes are integers.
     let scores: Vec<String> = scores.iter().map(|score| format!("{score:.0}")).collect();
     let mut words: Vec<&[u8]> = vec![b"ZADD"];
     words.extend(ctx.args.iter().take(first).skip(1));

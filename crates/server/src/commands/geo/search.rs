@@ -1,4 +1,4 @@
-//! GEOSEARCH, GEOSEARCHSTORE and their older kin GEORADIUS and GEORADIUSBYMEMBER: members inside a shape.
+//! GEOSEARCH, GEOSEARCHSTORE and the older GEORADIUS and GEORADIUSBYMEMBER: members inside a shape.
 
 use weft_resp::Reply;
 use weft_resp::number::{parse_f64, parse_i64};
@@ -12,7 +12,7 @@ use crate::commands::error::{CommandError, c_string_prefix};
 use crate::commands::sorted_set::{reply_member, store_result_with_changes, value_as_sorted_set};
 use crate::keyspace::encoding_limits::EncodingParameters;
 
-/// The time to examine a member, in ns.
+/// The time to examine a member, in nanoseconds.
 const EXAMINE_MEMBER_NS: u64 = 100;
 const TOO_FEW_VERTICES: CommandError = CommandError::constant("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");
 const MIN_VERTICES: usize = 3;
@@ -24,9 +24,9 @@ enum GeoSearchCommand {
     Search,
     /// GEOSEARCHSTORE.
     SearchStore,
-    /// GEORADIUS; whether it may store.
+    /// GEORADIUS; `true` if it may store.
     Radius(bool),
-    /// GEORADIUSBYMEMBER; whether it may store.
+    /// GEORADIUSBYMEMBER; `true` if it may store.
     RadiusByMember(bool),
 }
 
@@ -35,7 +35,7 @@ impl GeoSearchCommand {
         matches!(self, GeoSearchCommand::Search | GeoSearchCommand::SearchStore)
     }
 
-    /// Index of the first option among the arguments.
+    /// Returns the index of the first option among the arguments.
     const fn options_index(self) -> usize {
         match self {
             GeoSearchCommand::Search => 2,
@@ -88,20 +88,20 @@ pub fn geosearchstore(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// The order of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DistanceOrder {
-    /// Those that are found first.
+    /// The order in which members are found.
     Unsorted,
     Nearest,
     Farthest,
 }
 
-/// The value that is stored as the score of a member.
+/// The value stored as the score of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredScore {
     Position,
     Distance,
 }
 
-/// An outline as it was given, and the metres of the unit it was given in.
+/// A search area as it was given, and the length of its unit in metres.
 struct OutlineWithUnit {
     outline: GeoOutline,
     unit_m: f64,
@@ -117,13 +117,13 @@ struct GeoQuery {
     should_reply_score: bool,
     should_reply_position: bool,
     order: DistanceOrder,
-    /// 0: no limit.
+    /// The maximum number of members; 0 for no limit.
     count: usize,
     accepts_any: bool,
     store: Option<StoredScore>,
 }
 
-/// A radius and its unit.
+/// Parses a radius and its unit.
 fn parse_circle(radius: &[u8], unit: &[u8]) -> Result<OutlineWithUnit, CommandError> {
     let radius = parse_f64(radius).ok_or(CommandError::constant("ERR need numeric radius"))?;
     if radius < 0.0 {
@@ -158,7 +158,7 @@ fn position_of_member(view: Option<&SortedSetView<'_>>, member: &[u8]) -> Result
     member_position(view, member).ok_or_else(|| CommandError::with_word("ERR member ", member, " does not exist"))
 }
 
-/// Walks over the options of a command.
+/// Parses the options of a command one after the other.
 struct GeoSearchParser<'c, 'a, 'p> {
     ctx: &'c Context<'a, 'p>,
     kind: GeoSearchCommand,
@@ -208,7 +208,7 @@ impl GeoSearchParser<'_, '_, '_> {
         Ok(())
     }
 
-    /// Takes an option without words behind it.
+    /// Parses an option without further words.
     fn parse_flag(&mut self) -> Result<bool, CommandError> {
         if self.matches_option(b"withdist", 0) {
             self.query.should_reply_distance = true;
@@ -237,7 +237,7 @@ impl GeoSearchParser<'_, '_, '_> {
         Ok(1)
     }
 
-    /// Parses STORE or STOREDIST with its key; the key walker knows which key that is.
+    /// Parses STORE or STOREDIST with its key. The key walker has determined the key.
     fn parse_store_option(&mut self) -> bool {
         if !matches!(
             self.kind,
@@ -255,7 +255,7 @@ impl GeoSearchParser<'_, '_, '_> {
         true
     }
 
-    /// Takes a centre or an outline; returns the number of words behind it.
+    /// Parses a centre or an area; returns the number of further words.
     fn parse_search_option(
         &mut self,
         view: Option<&SortedSetView<'_>>,
@@ -324,7 +324,7 @@ impl GeoSearchParser<'_, '_, '_> {
     }
 }
 
-/// Parses all arguments; `view` is the sorted set that is searched, if there is one.
+/// Parses all arguments. `view` is the sorted set that is searched, if there is one.
 fn parse_query(
     ctx: &Context<'_, '_>,
     kind: GeoSearchCommand,
@@ -401,7 +401,7 @@ struct FoundMember<'v> {
 }
 
 fn search(ctx: &mut Context<'_, '_>, kind: GeoSearchCommand) -> CommandResult {
-    // GEOSEARCHSTORE has its destination first; the others may have one behind their key.
+    // GEOSEARCHSTORE has its destination first; the other commands may have one after their key.
     let (source, destination) = if kind == GeoSearchCommand::SearchStore {
         (1, 0)
     } else {
@@ -455,7 +455,7 @@ fn take_shape(query: &mut GeoQuery) -> Option<GeoShape> {
     }
 }
 
-/// The ranks of the members in the cells around the shape, cell by cell.
+/// Returns the ranks of the members in the cells around the shape, cell by cell.
 fn candidate_ranks(view: &SortedSetView<'_>, shape: &GeoShape) -> Vec<std::ops::Range<usize>> {
     let range = |(min, max)| ScoreRange {
         min,
@@ -488,10 +488,10 @@ fn collect_members<'v>(
     inside.take(most).collect()
 }
 
-/// Sorts what was found, and keeps as much as is wanted.
+/// Sorts the members that were found, and keeps the requested number.
 fn sort_and_limit(members: &mut Vec<FoundMember<'_>>, query: &GeoQuery) {
     let order = match query.order {
-        // The first of no order would be any.
+        // Without an order the first members would be arbitrary.
         DistanceOrder::Unsorted if query.count > 0 && !query.accepts_any => DistanceOrder::Nearest,
         order => order,
     };

@@ -1,4 +1,4 @@
-//! Fields that expire: setting and removing their expiry, asking for it, and reading or writing fields along with it.
+//! Fields that expire: setting, removing and querying their expiry, and reading or writing fields together with it.
 
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
@@ -36,28 +36,28 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 const NUMFIELDS_ERROR: CommandError =
     CommandError::constant("ERR numfields should be greater than 0 and match the provided number of fields");
 
-/// The answer about a field that is not there.
+/// The reply for a field that does not exist.
 const FIELD_MISSING: i64 = -2;
-/// The answer about a field that does not expire.
+/// The reply for a field that does not expire.
 const FIELD_PERSISTENT: i64 = -1;
-/// The answer about a field whose expiry was refused.
+/// The reply for a field whose condition was not met.
 const EXPIRY_REFUSED: i64 = 0;
-/// The answer about a field whose expiry was changed.
+/// The reply for a field whose expiry was changed.
 const EXPIRY_CHANGED: i64 = 1;
-/// The answer about a field that is gone, since its expiry has passed.
+/// The reply for a field that was deleted because the expiry is in the past.
 const FIELD_EXPIRED: i64 = 2;
 
-/// The argument `FIELDS` from `first` on; the last argument is none.
+/// Returns the index of the argument `FIELDS` at or after `first`, excluding the last argument.
 fn find_fields_argument(ctx: &Context<'_, '_>, first: usize) -> Option<usize> {
     (first..ctx.argc().saturating_sub(1)).find(|index| ctx.arg(*index).eq_ignore_ascii_case(b"FIELDS"))
 }
 
-/// The number that follows `FIELDS` at `word`.
+/// Parses the number that follows `FIELDS` at `word`.
 fn parse_numfields(ctx: &Context<'_, '_>, word: usize) -> Result<i64, CommandError> {
     parse_i64(ctx.arg(word + 1)).ok_or(CommandError::NOT_AN_INTEGER)
 }
 
-/// The names that follow `FIELDS` at `word`, whose number must be right.
+/// Returns the names that follow `FIELDS` at `word`, whose number must be correct.
 fn field_names_after<'a>(
     ctx: &Context<'a, '_>,
     word: usize,
@@ -71,7 +71,7 @@ fn field_names_after<'a>(
     Ok(FieldNames::new(ctx.args, first, given))
 }
 
-/// The names of a command that takes nothing but the key and them.
+/// Returns the names of a command that has only the key and `FIELDS` as arguments.
 fn trailing_field_names<'a>(ctx: &Context<'a, '_>, error: CommandError) -> Result<FieldNames<'a>, CommandError> {
     if !ctx.arg(2).eq_ignore_ascii_case(b"FIELDS") {
         return Err(CommandError::SYNTAX);
@@ -95,7 +95,7 @@ fn hpexpireat(ctx: &mut Context<'_, '_>) -> CommandResult {
     set_expiry(ctx, ExpiryUnit::UnixMilliseconds)
 }
 
-/// The time that an amount means; negative amounts are refused.
+/// Returns the time of an amount; negative amounts are rejected.
 fn parse_expiry_ms(ctx: &Context<'_, '_>, amount: &[u8], unit: ExpiryUnit) -> Result<i64, CommandError> {
     let amount = parse_i64(amount).ok_or(CommandError::NOT_AN_INTEGER)?;
     if amount < 0 {
@@ -181,7 +181,7 @@ impl<'a> PropagatedFields<'a> {
         }
     }
 
-    /// Like [`Self::log`], with `FIELDS` and the number of names in between.
+    /// Like [`Self::propagate`], with `FIELDS` and the number of names in between.
     fn propagate_with_count(self, key: &mut KeyWrite<'_>, words: &[&[u8]]) {
         let mut digits = itoa::Buffer::new();
         let count = self.0.as_ref().map_or(0, Vec::len);
@@ -190,7 +190,7 @@ impl<'a> PropagatedFields<'a> {
     }
 }
 
-/// Closes a key some of whose fields went because their new expiry had passed.
+/// Closes a key after fields were deleted because their new expiry is in the past.
 fn close_after_expiry(mut key: KeyWrite<'_>, deleted: u64) {
     if deleted == 0 {
         return;
@@ -199,11 +199,11 @@ fn close_after_expiry(mut key: KeyWrite<'_>, deleted: u64) {
     close_changed_key(key, KeyspaceEvent::hash("hexpired"), deleted);
 }
 
-/// An expiry on its way to fields.
+/// A new expiry for fields.
 struct FieldExpiryChange {
     conditions: ExpiryConditions,
     at_ms: i64,
-    /// `true` if it lies in the past, so that the fields are deleted.
+    /// `true` if it is in the past, so that the fields are deleted.
     is_past: bool,
     now_ms: u64,
 }
@@ -270,7 +270,7 @@ fn hpersist(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Returns the expiry of a field, if it has one, if the field exists.
+/// Returns the expiry of a field, if the field exists; `Some(None)` if it does not expire.
 fn field_expiry(hash: Option<HashRef<'_>>, name: &[u8], now_ms: u64) -> Option<Option<u64>> {
     match hash? {
         HashRef::Packed(run) => run.find(name, 2).map(|_| None),
@@ -312,7 +312,7 @@ fn reply_with_expiries(ctx: &mut Context<'_, '_>, convert: impl Fn(i64) -> i64) 
     Ok(())
 }
 
-/// The time that the options of HGETEX or HSETEX name, if any.
+/// Returns the time that the options of HGETEX or HSETEX specify, if any.
 fn option_expiry_ms(ctx: &Context<'_, '_>, options: &SetOptions<'_>) -> Result<Option<i64>, CommandError> {
     let at_ms = |(unit, amount)| parse_expiry_ms(ctx, amount, unit);
     options.expiry.map(at_ms).transpose()
@@ -375,14 +375,14 @@ fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Shows the value of a field, or null; whether it is there.
+/// Writes the value of a field, or null. Returns `true` if the field exists.
 fn reply_live_value(reply: &mut Reply<'_>, hash: Option<HashRef<'_>>, name: &[u8], now_ms: u64) -> bool {
     let value = hash.and_then(|hash| hash.value(name, now_ms));
     reply_value_or_null(reply, value);
     value.is_some()
 }
 
-/// Gives a field that is there another expiry; whether that changes anything.
+/// Sets the expiry of an existing field. Returns `true` if that changes anything.
 fn set_field_expiry(key: &mut KeyWrite<'_>, name: &[u8], expire_at_ms: Option<u64>) -> bool {
     if expire_at_ms.is_some() {
         unpack_hash(key);
@@ -469,8 +469,8 @@ fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Propagates, before HSETEX with KEEPTTL, that expired fields lose their expiry: for replicas they have not expired,
-/// and would keep it. They are set, not deleted, because a hash that loses its last field would lose its own expiry.
+/// Propagates, before HSETEX with KEEPTTL, that expired fields lose their expiry: on replicas they have not expired and
+/// would keep it. They are set, not deleted, because a hash that loses its last field would lose its own expiry.
 fn propagate_expired_fields(ctx: &mut Context<'_, '_>, pairs: FieldValueArguments<'_>) {
     if !ctx.keys.effects.is_logging() {
         return;
@@ -531,7 +531,7 @@ fn set_fields_with_expiry(
     }
 }
 
-/// Sets fields that expire at once: they go, whether they were there or not.
+/// Sets fields with an expiry in the past: they are deleted, whether or not they existed.
 fn set_already_expired_fields(ctx: &mut Context<'_, '_>, pairs: FieldValueArguments<'_>) {
     let mut key = ctx.keys.write(0);
     if !key.exists() {
@@ -539,7 +539,7 @@ fn set_already_expired_fields(ctx: &mut Context<'_, '_>, pairs: FieldValueArgume
     }
     let mut gone = PropagatedFields::new(&mut key);
     for (name, _) in pairs.iter() {
-        // At the beginning of time nothing has expired: fields that have go as well.
+        // At time 0 nothing has expired, so this removes expired fields as well.
         if remove_fields(&mut key, std::iter::once(name), 0) > 0 {
             gone.add(name);
         }

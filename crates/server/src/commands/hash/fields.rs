@@ -13,15 +13,15 @@ use super::super::error::CommandError;
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::KeyspaceEvent;
 
-/// The time to write a field to a reply, in ns.
+/// The time to write a field to a reply, in nanoseconds.
 pub const REPLY_FIELD_NS: u64 = 40;
-/// The time to look up and change a field, in ns.
+/// The time to look up and change a field, in nanoseconds.
 pub const CHANGE_FIELD_NS: u64 = 200;
 
-/// A value as a hash.
+/// Returns a value as a hash.
 ///
 /// # Errors
-/// `WRONGTYPE` when it is none.
+/// `WRONGTYPE` if it is not a hash.
 #[inline]
 pub fn value_as_hash(value: ValueRef<'_, Value>) -> Result<HashRef<'_>, CommandError> {
     match value {
@@ -40,10 +40,10 @@ pub fn entry_as_hash(entry: Option<EntryRef<'_, Value>>) -> Result<Option<HashRe
     entry.map(|entry| value_as_hash(entry.value())).transpose()
 }
 
-/// The key, if it is free or holds a hash; else it is closed.
+/// Returns the key if it is missing or holds a hash; otherwise the key is closed.
 ///
 /// # Errors
-/// `WRONGTYPE` when it holds something else.
+/// `WRONGTYPE` if it holds another type.
 #[inline]
 pub fn check_hash_key(key: KeyWrite<'_>) -> Result<KeyWrite<'_>, CommandError> {
     let is_hash = entry_as_hash(key.entry()).map(|_| ());
@@ -53,13 +53,13 @@ pub fn check_hash_key(key: KeyWrite<'_>) -> Result<KeyWrite<'_>, CommandError> {
     }
 }
 
-/// The hash under a key, which was checked.
+/// Returns the hash of a key that was checked.
 #[inline]
 pub fn key_as_hash<'k>(key: &'k KeyWrite<'_>) -> Option<HashRef<'k>> {
     entry_as_hash(key.entry()).ok().flatten()
 }
 
-/// Shows a name or value.
+/// Writes a name or value.
 #[inline]
 pub fn reply_element(reply: &mut Reply<'_>, element: Element<'_>) {
     match element {
@@ -68,7 +68,7 @@ pub fn reply_element(reply: &mut Reply<'_>, element: Element<'_>) {
     }
 }
 
-/// Shows a value, or null.
+/// Writes a value, or null.
 #[inline]
 pub fn reply_value_or_null(reply: &mut Reply<'_>, value: Option<Element<'_>>) {
     match value {
@@ -77,7 +77,7 @@ pub fn reply_value_or_null(reply: &mut Reply<'_>, value: Option<Element<'_>>) {
     }
 }
 
-/// Names among arguments.
+/// Names of fields among the arguments.
 #[derive(Clone, Copy)]
 pub struct FieldNames<'a> {
     args: Args<'a>,
@@ -86,7 +86,7 @@ pub struct FieldNames<'a> {
 }
 
 impl<'a> FieldNames<'a> {
-    /// `count` names from argument `first` on.
+    /// Creates a list of `count` names from argument `first` on.
     pub fn new(args: Args<'a>, first: usize, count: usize) -> Self {
         FieldNames { args, first, count }
     }
@@ -96,13 +96,13 @@ impl<'a> FieldNames<'a> {
         self.count
     }
 
-    /// Each in turn.
+    /// Iterates over the names.
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> + Clone {
         (0..self.count).map(move |index| self.args.argument(self.first + index))
     }
 }
 
-/// Names and values among arguments.
+/// Names and values of fields among the arguments.
 #[derive(Clone, Copy)]
 pub struct FieldValueArguments<'a> {
     args: Args<'a>,
@@ -111,7 +111,7 @@ pub struct FieldValueArguments<'a> {
 }
 
 impl<'a> FieldValueArguments<'a> {
-    /// `count` names, each followed by its value, from argument `first` on.
+    /// Creates a list of `count` names, each followed by its value, from argument `first` on.
     pub fn new(args: Args<'a>, first: usize, count: usize) -> Self {
         FieldValueArguments { args, first, count }
     }
@@ -121,7 +121,7 @@ impl<'a> FieldValueArguments<'a> {
         self.count
     }
 
-    /// Each in turn.
+    /// Iterates over the pairs.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
         (0..self.count).map(move |index| {
@@ -134,9 +134,9 @@ impl<'a> FieldValueArguments<'a> {
 /// The result of setting fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetFieldsResult {
-    /// Fields that are new.
+    /// The number of new fields.
     pub added: usize,
-    /// Of these, fields that existed and had expired.
+    /// The number of those that existed and had expired.
     pub expired: usize,
 }
 
@@ -236,7 +236,7 @@ fn packed_bytes<'k>(key: &'k KeyWrite<'_>) -> Option<&'k [u8]> {
     }
 }
 
-/// Returns a packed hash as a value behind the entry; an empty one, for this many fields, if the key is missing.
+/// Converts a packed hash to a separate object; creates an empty one, for this many fields, if the key is missing.
 fn to_unpacked(key: &KeyWrite<'_>, reported: HashEncoding, fields: usize) -> Hash {
     match packed_bytes(key) {
         Some(packed) => Hash::from_run(run_of(packed), reported),
@@ -244,7 +244,7 @@ fn to_unpacked(key: &KeyWrite<'_>, reported: HashEncoding, fields: usize) -> Has
     }
 }
 
-/// Converts a packed hash to a value behind the entry, which reports `hashtable`.
+/// Converts a packed hash to a separate object, which reports `hashtable`.
 pub fn unpack_hash(key: &mut KeyWrite<'_>) {
     if packed_bytes(key).is_some() {
         let hash = to_unpacked(key, HashEncoding::Hashtable, 0);
@@ -252,8 +252,8 @@ pub fn unpack_hash(key: &mut KeyWrite<'_>) {
     }
 }
 
-/// Removes fields of a key that was checked; those that have expired stay. Returns how many were removed; the key
-/// stays even if none is left.
+/// Removes fields of a key that was checked; expired fields stay. Returns the number of removed fields. The key stays
+/// even if no field is left.
 pub fn remove_fields<'a>(key: &mut KeyWrite<'_>, names: impl Iterator<Item = &'a [u8]> + Clone, now_ms: u64) -> usize {
     let removed = key.change_hash(|hash| {
         let removed = names
@@ -279,7 +279,7 @@ pub fn remove_fields<'a>(key: &mut KeyWrite<'_>, names: impl Iterator<Item = &'a
 
 /// Returns the names of fields that exist, if another named field has expired and is still stored; otherwise `None`.
 ///
-/// For replicas nothing has expired. They would change that other field too, so the log names only the fields that the
+/// On replicas nothing has expired. They would change that other field too, so the log names only the fields that the
 /// command itself has found.
 pub fn live_names_if_any_expired<'a>(
     key: &mut KeyWrite<'_>,

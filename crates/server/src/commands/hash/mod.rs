@@ -42,9 +42,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("hvals", leased(hvals).with_all_members()),
 ];
 
-/// The time to draw a random field, in ns.
+/// The time to choose a random field, in nanoseconds.
 const DRAW_FIELD_NS: u64 = 150;
-/// The bytes of a name or value in a reply beyond its own.
+/// The bytes of a name or value in a reply in addition to its content.
 const BULK_OVERHEAD_BYTES: usize = 12;
 
 fn hset(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -61,7 +61,7 @@ fn hmset(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Sets the fields that the arguments give. Returns how many are new; nothing if the handler left its worker.
+/// Sets the fields in the arguments. Returns the number of new fields, or `None` if the handler left its worker.
 fn set_argument_fields(ctx: &mut Context<'_, '_>) -> Result<Option<usize>, CommandError> {
     if !ctx.argc().is_multiple_of(2) {
         let name = ctx.command.full_name;
@@ -91,7 +91,7 @@ fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     if key_as_hash(&key).is_some_and(HashRef::has_expiring_fields) {
-        // On replicas the field may still exist, though it has expired.
+        // On replicas the field may still exist, although it has expired.
         key.log_instead(&[b"HSET", ctx.args.argument(1), name, ctx.args.argument(3)]);
     }
     let done = set_fields(&mut key, pair.iter(), FieldExpiry::Never, limits, now_ms);
@@ -255,7 +255,7 @@ fn hincrbyfloat(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Replaces the value of a field by what `change` writes, given what it was. Its expiry stays.
+/// Replaces the value of a field by the result of `change`, which gets the previous value. The field's expiry stays.
 fn replace_number<R>(
     ctx: &mut Context<'_, '_>,
     event: &'static str,
@@ -304,7 +304,7 @@ fn propagate_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u
     }
 }
 
-/// The arguments of HRANDFIELD: the number of fields, and whether values are returned.
+/// The arguments of HRANDFIELD: the number of fields, and `true` if values are returned.
 struct RandomFieldOptions {
     count: i64,
     with_values: bool,
@@ -375,7 +375,7 @@ fn hrandfield(ctx: &mut Context<'_, '_>) -> CommandResult {
     let reply = &mut ctx.reply;
     draw.begin_reply(reply, shown);
     if draw.count < 0 {
-        // Fields that have expired are sorted out at each look.
+        // Expired fields are filtered out at each examination.
         let (mut left, a_look) = (shown, live.max(ELEMENTS_PER_CHECK));
         while left > 0 && !limit.is_exceeded(reply.out.len()) {
             draw_repeated(hash, left.min(a_look), now_ms, |field| draw.reply_field(reply, field));
@@ -391,7 +391,7 @@ fn random_below(end: usize) -> usize {
     fastrand::usize(..end)
 }
 
-/// A large hash all of whose fields count.
+/// Returns a large hash in which no field has expired.
 fn hash_without_expired(hash: HashRef<'_>, now_ms: u64) -> Option<&Hash> {
     match hash {
         HashRef::Large(hash) if !hash.has_expired_fields(now_ms) => Some(hash),
@@ -399,7 +399,7 @@ fn hash_without_expired(hash: HashRef<'_>, now_ms: u64) -> Option<&Hash> {
     }
 }
 
-/// Draws fields that have not expired, each as if it were the first; none if there are none.
+/// Chooses unexpired fields independently of each other; none if there are none.
 fn draw_repeated<'a>(hash: HashRef<'a>, count: usize, now_ms: u64, mut visit: impl FnMut(HashField<'a>)) {
     if let Some(hash) = hash_without_expired(hash, now_ms) {
         for _ in 0..count {
@@ -419,7 +419,7 @@ fn draw_repeated<'a>(hash: HashRef<'a>, count: usize, now_ms: u64, mut visit: im
     }
 }
 
-/// Draws `count` different fields of the `live` that have not expired.
+/// Chooses `count` different fields of the `live` unexpired ones.
 fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, mut visit: impl FnMut(HashField<'a>)) {
     if count < live / 4
         && let Some(hash) = hash_without_expired(hash, now_ms)
@@ -439,7 +439,7 @@ fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, 
         }
         return;
     }
-    // Each field is chosen with the probability that leaves the right number for those that follow.
+    // Each field is chosen with a probability such that exactly the right number is chosen in the end.
     let (mut wanted, mut left) = (count, live);
     hash.for_each(now_ms, |field| {
         if wanted > 0 && random_below(left.max(1)) < wanted {

@@ -1,6 +1,6 @@
 //! HyperLogLog commands: strings that count distinct elements.
 //!
-//! The count is cached in the string itself, so PFCOUNT of a single key writes. That is the only change of a value
+//! The count is cached in the string itself, so PFCOUNT of a single key writes. This is the only change of a value
 //! without an event.
 
 mod self_test;
@@ -36,15 +36,15 @@ impl From<CorruptedHyperLogLog> for CommandError {
     }
 }
 
-/// The time to add an element to a long sparse HyperLogLog, in ns.
+/// The time to add an element to a long sparse HyperLogLog, in nanoseconds.
 const ADD_NS: u64 = 200;
-/// The time to sum the registers of a dense one, in ns.
+/// The time to sum the registers of a dense one, in nanoseconds.
 const MERGE_NS: u64 = 10_000;
 
-/// The bytes of a HyperLogLog.
+/// Returns the bytes of a HyperLogLog.
 ///
 /// # Errors
-/// When the value is none.
+/// If the value is not a HyperLogLog.
 fn hyperloglog_bytes(entry: EntryRef<'_, Value>) -> Result<(&[u8], HyperLogLogEncoding), CommandError> {
     let bytes: &[u8] = match entry.value() {
         ValueRef::Bytes(bytes) => bytes,
@@ -60,7 +60,7 @@ fn sparse_max_bytes(ctx: &Context<'_, '_>) -> usize {
     usize::try_from(ctx.server.config.integer(id::HLL_SPARSE_MAX_BYTES)).unwrap_or(usize::MAX)
 }
 
-/// Stores a HyperLogLog that was changed. It counts as a string that was modified in place.
+/// Stores a modified HyperLogLog. It counts as a string that was modified in place.
 fn store_modified(key: &mut KeyWrite<'_>, bytes: &[u8]) {
     key.set(NewValue::Bytes(bytes), ExpiryUpdate::Keep);
     if let Some(mut entry) = key.entry_mut() {
@@ -91,7 +91,7 @@ fn pfadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Adds elements; returns how many of them changed something, the key's coming into being included.
+/// Adds elements. Returns the number of elements that changed a register, plus one if the key was created.
 fn add_elements(
     key: &mut KeyWrite<'_>,
     updates: impl Iterator<Item = RegisterUpdate>,
@@ -268,7 +268,7 @@ fn pfdebug(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
 }
 
-/// Vector instructions are not switched on and off here; the switch is answered for the sake of tests that use it.
+/// Accepts the switch for vector instructions without effect, for tests that use it.
 fn accept_simd_switch(ctx: &mut Context<'_, '_>) -> CommandResult {
     match ctx.arg(2).to_ascii_lowercase().as_slice() {
         b"on" => ctx.reply.simple("enabled"),
@@ -278,7 +278,7 @@ fn accept_simd_switch(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Makes the HyperLogLog dense; whether it was not.
+/// Makes the HyperLogLog dense. Returns `true` if it was sparse.
 fn make_dense(ctx: &mut Context<'_, '_>) -> Result<bool, CommandError> {
     let mut key = ctx.keys.write(0);
     let dense = key.entry().map(|entry| -> Result<_, CommandError> {

@@ -1,12 +1,12 @@
-//! PFSELFTEST: registers keep what is put into them, and estimates are about right.
+//! PFSELFTEST: registers keep their values, and estimates are approximately correct.
 
 use weft_values::hyperloglog::{
     self as hll, CorruptedHyperLogLog, DENSE_BYTES, HyperLogLogWriter, REGISTERS, RegisterUpdate,
 };
 
-/// How often all registers are written and read.
+/// The number of times that all registers are written and read.
 const REGISTER_ROUNDS: usize = 1000;
-/// Elements that are counted in the end.
+/// The number of elements that are counted in total.
 const ELEMENTS: u64 = 10_000_000;
 /// The largest value of a register.
 const VALUE_MAX: u8 = 63;
@@ -111,7 +111,7 @@ fn test_estimates(sparse_max_bytes: usize) -> Result<(), SelfTestFailure> {
             return Err(SelfTestFailure::EncodingsDisagree);
         }
         let error = estimate.abs_diff(number);
-        // Among ten elements a collision is rare, and far more than what is expected otherwise.
+        // Among ten elements a collision is rare, but its error exceeds the usual bound.
         let most = match number {
             10 => 1,
             _ => (standard_error * 6.0 * number as f64).ceil() as u64,

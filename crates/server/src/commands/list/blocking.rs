@@ -75,7 +75,7 @@ fn brpoplpush(ctx: &mut Context<'_, '_>) -> CommandResult {
     move_or_wait(ctx, ListEnd::Tail, ListEnd::Head, 3)
 }
 
-/// `timeout` is the index of that argument.
+/// Moves an element, or waits for one. `timeout_index` is the index of that argument.
 fn move_or_wait(
     ctx: &mut Context<'_, '_>,
     source_end: ListEnd,
@@ -112,7 +112,7 @@ fn move_or_wait(
 /// Serves a waiter from `key`, which holds a list.
 ///
 /// # Errors
-/// When the destination of a move is no list.
+/// If the destination of a move is not a list.
 pub fn perform(
     waiter: &Waiter,
     key: &WaitKey,

@@ -41,15 +41,15 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("rpushx", leased(rpushx).with_list_end(ListEnd::Tail)),
 ];
 
-/// The time to write, remove or add an element, in ns.
+/// The time to write, remove or add an element, in nanoseconds.
 const ELEMENT_NS: u64 = 20;
-/// The time to read an element, in ns.
+/// The time to read an element, in nanoseconds.
 const READ_ELEMENT_NS: u64 = 5;
 
-/// Bytes of elements that are copied in a nanosecond.
+/// The number of bytes of elements that are copied in a nanosecond.
 const BYTES_PER_NS: u64 = 4;
 
-/// Returns the time to reply with `count` elements of a list, or with all if there are fewer, in ns.
+/// Returns the time to reply with `count` elements of a list, or with all if there are fewer, in nanoseconds.
 fn reply_cost_ns(list: ListRef<'_>, count: usize) -> u64 {
     let (count, length) = (count.min(list.len()) as u64, list.len().max(1) as u64);
     let bytes = (list.approximate_bytes() as u64 / length).saturating_mul(count);
@@ -85,16 +85,16 @@ fn reply_range(reply: &mut Reply<'_>, list: ListRef<'_>, start: usize, count: us
 
 /// The reason why a list is not changed.
 enum ListRefusal {
-    /// There is none.
+    /// The key does not exist.
     Missing,
-    /// The key holds something else.
+    /// The key holds another type.
     Error(CommandError),
-    /// The change would take too long here.
+    /// The change would take too long on this thread.
     TooLong,
 }
 
 impl ListRefusal {
-    /// Answers the client; `missing` writes the reply for a missing key. The key is closed.
+    /// Writes the reply; `missing` writes it for a missing key. The key is closed.
     fn reply(self, ctx: &mut Context<'_, '_>, missing: impl FnOnce(&mut Reply<'_>)) -> CommandResult {
         match self {
             ListRefusal::Missing => missing(&mut ctx.reply),
@@ -105,7 +105,7 @@ impl ListRefusal {
     }
 }
 
-/// The length of the list that a key holds.
+/// Returns the length of the list that a key holds.
 fn list_length(key: &KeyWrite<'_>) -> Result<usize, ListRefusal> {
     match entry_as_list(key.entry()) {
         Ok(Some(list)) => Ok(list.len()),
@@ -114,7 +114,7 @@ fn list_length(key: &KeyWrite<'_>) -> Result<usize, ListRefusal> {
     }
 }
 
-/// The index that a client means, counted from the end if it is negative; `None` outside the list.
+/// Resolves an index, which counts from the end if it is negative; `None` outside the list.
 fn resolve_index(index: i64, length: usize) -> Option<usize> {
     let from_start = if index < 0 {
         index.checked_add(length as i64)?
@@ -124,7 +124,7 @@ fn resolve_index(index: i64, length: usize) -> Option<usize> {
     usize::try_from(from_start).ok().filter(|&index| index < length)
 }
 
-/// The elements that a client means by two indexes, both included: the first, and how many.
+/// Resolves a range of two indexes, both included, to the first element and the number of elements.
 fn resolve_range(start: i64, stop: i64, length: usize) -> (usize, usize) {
     let length = length as i64;
     let from_end = |index: i64| if index < 0 { index + length } else { index };
@@ -156,7 +156,7 @@ fn rpushx(ctx: &mut Context<'_, '_>) -> CommandResult {
     push_arguments(ctx, ListEnd::Tail, true)
 }
 
-/// The event of adding at an end.
+/// Returns the event of adding elements at an end.
 fn push_event(end: ListEnd) -> KeyspaceEvent {
     match end {
         ListEnd::Head => KeyspaceEvent::list("lpush"),
@@ -307,7 +307,7 @@ fn ltrim(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let (first, kept) = resolve_range(start, stop, length);
     let removed = length - kept;
-    // Whole nodes are removed at little cost each.
+    // Whole nodes are removed at low cost.
     if kept > 0 && removed as u64 > in_place_ns {
         drop(key);
         ctx.detach();

@@ -1,4 +1,4 @@
-//! Taking elements from the ends of lists, and moving them to other lists.
+//! Removing elements from the ends of lists, and moving them to other lists.
 
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
@@ -11,7 +11,7 @@ use crate::commands::error::CommandError;
 use crate::keyspace::access::{KeyWrite, Keys};
 use crate::notify::keyspace_event::KeyspaceEvent;
 
-/// The event of taking from an end.
+/// Returns the event of removing elements at an end.
 fn pop_event(end: ListEnd) -> KeyspaceEvent {
     match end {
         ListEnd::Head => KeyspaceEvent::list("lpop"),
@@ -19,7 +19,7 @@ fn pop_event(end: ListEnd) -> KeyspaceEvent {
     }
 }
 
-/// The index of the element at an end, and the direction away from it.
+/// Returns the index of the element at an end, and the direction away from it.
 fn end_index_and_direction(end: ListEnd, length: usize) -> (usize, Direction) {
     match end {
         ListEnd::Head => (0, Direction::Forward),
@@ -69,7 +69,7 @@ pub fn pop_many(key: KeyWrite<'_>, end: ListEnd, count: usize, settings: ListSet
     remove_at_end(key, end, count, length, settings);
 }
 
-/// Propagates, instead of the command that runs, the pop of this number of elements, or of one.
+/// Propagates, instead of the running command, the pop of this number of elements, or of one.
 pub fn propagate_pop(key: &mut KeyWrite<'_>, end: ListEnd, count: Option<usize>) {
     if !key.effects().is_logging() {
         return;
@@ -132,7 +132,7 @@ fn pop(ctx: &mut Context<'_, '_>, end: ListEnd) -> CommandResult {
     Ok(())
 }
 
-/// An end of a list, by its name.
+/// Parses the name of an end of a list.
 ///
 /// # Errors
 /// A syntax error for any other word.
@@ -146,7 +146,7 @@ pub fn parse_list_end(word: &[u8]) -> Result<ListEnd, CommandError> {
     }
 }
 
-/// The arguments of LMPOP and BLMPOP behind the keys.
+/// The arguments of LMPOP and BLMPOP after the keys.
 #[derive(Clone, Copy, Debug)]
 pub struct MultiPopArguments {
     /// The end from which elements are taken.
@@ -155,10 +155,10 @@ pub struct MultiPopArguments {
     pub count: usize,
 }
 
-/// Reads `numkeys key... LEFT|RIGHT [COUNT count]` from argument `first` on.
+/// Parses `numkeys key... LEFT|RIGHT [COUNT count]` from argument `first` on.
 ///
 /// # Errors
-/// For numbers that are not positive, and for syntax.
+/// If a number is not positive, or the syntax is invalid.
 pub fn parse_multi_pop(ctx: &Context<'_, '_>, first: usize) -> Result<MultiPopArguments, CommandError> {
     let positive = |index, error| {
         parse_i64(ctx.arg(index))
@@ -197,10 +197,10 @@ pub(super) fn lmpop(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Pops from the first of the keys that exists, and replies (or leaves the worker for it); false if there is none.
+/// Pops from the first existing key, and replies or leaves the worker. Returns `false` if no key exists.
 ///
 /// # Errors
-/// `WRONGTYPE` when a key before it holds something else.
+/// `WRONGTYPE` if an earlier key holds another type.
 pub fn pop_first_of(
     ctx: &mut Context<'_, '_>,
     MultiPopArguments { end, count }: MultiPopArguments,

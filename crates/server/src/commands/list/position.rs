@@ -13,7 +13,7 @@ use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::notify::keyspace_event::KeyspaceEvent;
 
-/// The first element that equals a string.
+/// Returns the index of the first element that equals a string.
 pub(super) fn first_equal(list: ListRef<'_>, needle: &Needle<'_>) -> Option<usize> {
     let mut found = None;
     let mut index = 0;
@@ -39,7 +39,7 @@ struct PositionSearch {
     max_comparisons: u64,
 }
 
-/// A number from -(2^63 - 1) to 2^63 - 1.
+/// Parses a number from -(2^63 - 1) to 2^63 - 1.
 fn parse_symmetric_integer(argument: &[u8]) -> Result<i64, CommandError> {
     let number = parse_i64(argument).ok_or(CommandError::NOT_AN_INTEGER)?;
     if number == i64::MIN {

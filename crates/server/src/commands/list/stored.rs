@@ -2,9 +2,9 @@
 //!
 //! A list is packed in its entry while it reports `listpack` and its run is not too long; otherwise it is an object.
 //! The reported encoding follows Valkey: a list that would outgrow `list-max-listpack-size` becomes a quicklist, and a
-//! quicklist that shrank to one small node becomes a listpack. Before elements are added, [`prepare`] converts the
-//! entry to a layout that can take them. After elements were removed, [`settle`] converts it to a smaller layout if
-//! possible.
+//! quicklist that shrank to one small node becomes a listpack. Before elements are added, [`prepare_for_addition`]
+//! converts the entry to a layout that can take them. After elements were removed, [`shrink_layout`] converts it to a
+//! smaller layout if possible.
 
 use std::cell::RefCell;
 
@@ -19,15 +19,15 @@ use crate::commands::error::CommandError;
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use weft_config::{Config, id};
 
-/// Packed lists of fewer bytes keep their free space.
+/// The size in bytes below which packed lists keep their free space.
 const MIN_SHRINK_BYTES: usize = 64;
 
 thread_local! {
-    /// The buffer in which packed lists are built before they go into the table.
+    /// The buffer in which packed lists are built before they are stored in the table.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The settings that lists follow.
+/// The configuration parameters of lists.
 #[derive(Clone, Copy, Debug)]
 pub struct ListSettings {
     /// `list-max-listpack-size`.
@@ -37,7 +37,7 @@ pub struct ListSettings {
 }
 
 impl ListSettings {
-    /// The settings as they are now.
+    /// Returns the current settings.
     #[inline]
     pub fn from_config(config: &Config) -> Self {
         ListSettings {
@@ -51,10 +51,10 @@ impl ListSettings {
     }
 }
 
-/// The list that a value is.
+/// Returns the list in a value.
 ///
 /// # Errors
-/// `WRONGTYPE` when it is none.
+/// `WRONGTYPE` if it is not a list.
 #[inline]
 pub fn value_as_list(value: ValueRef<'_, Value>) -> Result<ListRef<'_>, CommandError> {
     match value {
@@ -66,16 +66,16 @@ pub fn value_as_list(value: ValueRef<'_, Value>) -> Result<ListRef<'_>, CommandE
     }
 }
 
-/// The list that a key holds; `None` when it is missing.
+/// Returns the list in an entry; `None` if there is no entry.
 ///
 /// # Errors
-/// `WRONGTYPE` when it holds something else.
+/// `WRONGTYPE` if it holds another type.
 #[inline]
 pub fn entry_as_list(entry: Option<EntryRef<'_, Value>>) -> Result<Option<ListRef<'_>>, CommandError> {
     entry.map(|entry| value_as_list(entry.value())).transpose()
 }
 
-/// The elements to be added to a list, summarized.
+/// The number and size of the elements to be added to a list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ListAddition {
     count: usize,
@@ -84,7 +84,7 @@ pub struct ListAddition {
 }
 
 impl ListAddition {
-    /// Summarizes these elements.
+    /// Counts these elements.
     #[inline]
     pub fn from_elements<'e>(elements: impl Iterator<Item = &'e [u8]>) -> Self {
         elements.fold(Self::default(), |sum, element| ListAddition {
@@ -109,7 +109,7 @@ enum GrowthStep {
     BecomeQuicklist,
 }
 
-/// Brings a list that exists into the form that takes an addition at `end`.
+/// Converts an existing list to a form that can take an addition at `end`.
 pub fn prepare_for_addition(key: &mut KeyWrite<'_>, end: ListEnd, addition: ListAddition, settings: ListSettings) {
     let Some(entry) = key.entry() else { return };
     let step = match entry.value() {
@@ -147,7 +147,7 @@ pub fn prepare_for_addition(key: &mut KeyWrite<'_>, end: ListEnd, addition: List
     }
 }
 
-/// Gives a packed list free space for an addition, and more if that costs nothing.
+/// Reserves free space in a packed list for an addition, and more if that costs no memory.
 fn reserve_free_space(key: &mut KeyWrite<'_>, addition: ListAddition, free_at: ListEnd) {
     SCRATCH.with_borrow_mut(|scratch| {
         let Some(entry) = key.entry() else { return };
@@ -165,7 +165,7 @@ fn reserve_free_space(key: &mut KeyWrite<'_>, addition: ListAddition, free_at: L
     });
 }
 
-/// Makes an object of a packed list.
+/// Converts a packed list to an object.
 fn unpack_list(key: &mut KeyWrite<'_>) {
     let Some(entry) = key.entry() else { return };
     if let ValueRef::Packed(bytes) = entry.value() {
@@ -175,7 +175,7 @@ fn unpack_list(key: &mut KeyWrite<'_>) {
     }
 }
 
-/// Changes a list that exists.
+/// Changes an existing list.
 #[inline]
 pub fn change_list<R: Default>(key: &mut KeyWrite<'_>, change: impl FnOnce(&mut ListMut<'_>) -> R) -> R {
     let Some(mut entry) = key.entry_mut() else {
@@ -221,7 +221,7 @@ pub fn push_elements<'e>(
     }))
 }
 
-/// Makes an empty list that takes an addition.
+/// Creates an empty list that can take an addition.
 fn create_list(key: &mut KeyWrite<'_>, end: ListEnd, addition: ListAddition, settings: ListSettings) {
     if addition.exceeds_limits(0, 0, settings) {
         let list = List::quicklist(settings.fill, settings.depth);
@@ -254,14 +254,14 @@ enum ShrinkStep {
     Pack,
 }
 
-/// After elements were removed from a list: deletes the key if it is empty, and returns `true`; otherwise converts it
+/// Adapts a list after elements were removed: deletes the key if it is empty, and returns `true`; otherwise converts it
 /// to a smaller layout if possible.
 pub fn shrink_layout(key: &mut KeyWrite<'_>, settings: ListSettings) -> bool {
     shrink_layout_with(key, settings, true)
 }
 
-/// Stores a list of these elements, at least one, in place of the existing value. Its layout is that of a list that
-/// grew as a quicklist, element by element, and then became a listpack if possible.
+/// Replaces the value by a list of these elements, at least one. Its layout is that of a list that grew as a quicklist,
+/// element by element, and then became a listpack if possible.
 pub fn replace_list<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &'e [u8]>, settings: ListSettings) {
     let mut list = List::quicklist(settings.fill, settings.depth);
     elements.for_each(|element| list.push(ListEnd::Tail, element));
@@ -270,7 +270,7 @@ pub fn replace_list<'e>(key: &mut KeyWrite<'_>, elements: impl Iterator<Item = &
     shrink_layout_with(key, settings, false);
 }
 
-/// Like [`settle`]; a list that is `shrinking` becomes a listpack later than a new one.
+/// Like [`shrink_layout`]; with `is_shrinking` the list becomes a listpack later than a new one.
 fn shrink_layout_with(key: &mut KeyWrite<'_>, settings: ListSettings, is_shrinking: bool) -> bool {
     let Some(entry) = key.entry() else { return false };
     let rest = match entry.value() {
@@ -287,7 +287,7 @@ fn shrink_layout_with(key: &mut KeyWrite<'_>, settings: ListSettings, is_shrinki
         ValueRef::Object(Value::List(list)) if list.is_empty() => ShrinkStep::Delete,
         ValueRef::Object(Value::List(list)) => {
             let listpack = !list.is_quicklist() || list.fits_listpack(settings.limits(), is_shrinking);
-            // Not at every step across the border.
+            // With hysteresis, so that a list near the limit is not converted at every step.
             let longest = if is_shrinking { MAX_RUN_BYTES / 2 } else { MAX_RUN_BYTES };
             let short = list.single_run().is_some_and(|run| run.bytes().len() <= longest);
             match (listpack, short) {

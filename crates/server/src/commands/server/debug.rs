@@ -348,11 +348,11 @@ fn protocol(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Calls `show` with the entry of the key that is the n-th argument. DEBUG's metadata names no keys, so the key is not
+/// Calls `visit` with the entry of the key that is the n-th argument. DEBUG's metadata names no keys, so the key is not
 /// in the plan.
 ///
 /// # Errors
-/// If the key does not exist, or the error of `show`.
+/// If the key does not exist, or the error of `visit`.
 fn with_entry(
     ctx: &mut Context<'_, '_>,
     argument: usize,

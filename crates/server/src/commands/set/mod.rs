@@ -81,8 +81,8 @@ pub fn store_set(key: &mut KeyWrite<'_>, set: Set, expiry: ExpiryUpdate) {
     }
 }
 
-/// Changes the set that a key holds. `work` returns the number of members that it added or removed. If the set is empty
-/// afterwards, its key is deleted. Returns the result of `work`, and `true` if the key was deleted.
+/// Changes the set that a key holds. `edit` returns the number of members that it added or removed. If the set is empty
+/// afterwards, its key is deleted. Returns the result of `edit`, and `true` if the key was deleted.
 ///
 /// # Panics
 /// If the key holds no set. The caller must have checked it.

@@ -102,7 +102,7 @@ impl<'a> WeightedInput<'a> {
         score.map(|score| score * self.weight)
     }
 
-    /// Calls `show` with every member and its unweighted score until `show` returns `false`.
+    /// Calls `visit` with every member and its unweighted score until `visit` returns `false`.
     fn visit_members(&self, mut visit: impl FnMut(Element<'a>, f64) -> bool) {
         match self.members {
             InputMembers::Missing => {}
@@ -406,7 +406,7 @@ fn compute_union(sources: &[WeightedInput<'_>], aggregate: ScoreAggregation) -> 
     result
 }
 
-/// Calls `show` with every member that is in all sources and its score until `show` returns `false`.
+/// Calls `visit` with every member that is in all sources and its score until `visit` returns `false`.
 fn visit_intersection<'a>(
     sources: &[WeightedInput<'a>],
     aggregate: ScoreAggregation,

@@ -67,7 +67,7 @@ impl From<ScoreEnd> for PopEnd {
 /// the key.
 ///
 /// # Errors
-/// None, because the key has the right type.
+/// Never, because the key has the right type.
 pub fn perform(waiter: &Waiter, key: &WaitKey, keys: &mut dyn WaiterKeyAccess, reply: &mut Reply<'_>) -> CommandResult {
     let (end, count, shape) = match &waiter.operation {
         BlockingOperation::SortedSetPop(end) => (*end, 1, PopReplyFormat::KeyFlat(&key.name)),

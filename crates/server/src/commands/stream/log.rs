@@ -41,7 +41,7 @@ pub struct GroupPropagation {
 }
 
 impl GroupPropagation {
-    /// Returns an empty record. `wanted` is `true` if changes are propagated.
+    /// Returns an empty record. `is_enabled` is `true` if changes are propagated.
     pub fn new(is_enabled: bool) -> Self {
         GroupPropagation {
             is_enabled,

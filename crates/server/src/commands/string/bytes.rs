@@ -22,7 +22,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("substr", leased(getrange)),
 ];
 
-/// Calls `view` with the string's bytes. An integer is formatted first.
+/// Calls `visit` with the string's bytes. An integer is formatted first.
 ///
 /// # Errors
 /// `WRONGTYPE` if the value is not a string.

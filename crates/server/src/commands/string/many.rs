@@ -71,7 +71,7 @@ fn msetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Returns `true` if any key exists (with `wanted`) or is missing (without it).
+/// Returns `true` if any key exists (with `should_exist`) or is missing (without it).
 fn has_key_in_state(ctx: &mut Context<'_, '_>, should_exist: bool) -> bool {
     for index in 0..ctx.keys.len() {
         ctx.keys.prefetch_ahead(index);

@@ -1,14 +1,14 @@
-//! CLIENT: what a connection says about itself.
+//! The subcommands of CLIENT that set or show the attributes of the calling connection.
 
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::net::client::{ClientFlags, c_string_prefix};
 use weft_config as config;
 
-/// Refuses a name that would break the lines of CLIENT LIST.
+/// Rejects a name that would break the lines of CLIENT LIST.
 ///
 /// # Errors
-/// If a byte is not a visible ASCII character. Bytes behind a zero byte are not checked, because no line shows them.
+/// If a byte is not a visible ASCII character. Bytes after a zero byte are not checked, because no line shows them.
 pub fn check_name(name: &[u8]) -> CommandResult {
     if is_printable(name) {
         return Ok(());
@@ -58,7 +58,7 @@ pub(crate) fn set_info(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 pub(crate) fn capa(ctx: &mut Context<'_, '_>) -> CommandResult {
-    // Capabilities that this server does not know are none of its business.
+    // Unknown capabilities are ignored.
     for index in 2..ctx.argc() {
         if ctx.arg(index).eq_ignore_ascii_case(b"redirect") {
             ctx.client.flags.set(ClientFlags::CAPA_REDIRECT, true);

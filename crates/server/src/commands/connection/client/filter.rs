@@ -1,7 +1,7 @@
-//! The filters of CLIENT LIST and CLIENT KILL: which clients are meant.
+//! The filters of CLIENT LIST and CLIENT KILL: they select clients.
 //!
-//! A filter is a row of conditions that must all hold. Most have a `NOT-` form. A condition given twice counts as
-//! given last, but for ids, which add up.
+//! A filter is a list of conditions that must all hold. Most have a `NOT-` form. If a condition is given twice, the
+//! last one counts, except for IDs, which add up.
 
 use std::collections::HashSet;
 
@@ -64,7 +64,7 @@ pub struct ClientFilter {
 }
 
 impl ClientFilter {
-    /// The client with that id.
+    /// Creates a filter for the client with that ID.
     pub fn with_id(id: u64) -> ClientFilter {
         ClientFilter {
             ids: Some(HashSet::from([id])),
@@ -72,7 +72,7 @@ impl ClientFilter {
         }
     }
 
-    /// The clients with that peer address.
+    /// Creates a filter for the clients with that peer address.
     pub fn with_address(address: &[u8]) -> ClientFilter {
         ClientFilter {
             address: Some(address.to_vec()),
@@ -80,10 +80,10 @@ impl ClientFilter {
         }
     }
 
-    /// Reads the filter that begins at the third argument. `skip_caller` holds unless SKIPME says otherwise.
+    /// Parses the filter that begins at the third argument. `skip_caller` is the default of SKIPME.
     ///
     /// # Errors
-    /// For the first argument that is no filter, or whose value is none.
+    /// If an argument is not a filter, or its value is invalid; the first such argument counts.
     pub fn parse(args: Args<'_>, context: FilterContext<'_>, skip_caller: bool) -> Result<ClientFilter, CommandError> {
         let mut filter = ClientFilter {
             skip_caller,
@@ -92,7 +92,7 @@ impl ClientFilter {
         let mut at = 2;
         while at < args.len() {
             let option = args.argument(at).to_ascii_uppercase();
-            // A list of no ids is a list, though not as the only filter.
+            // An empty list of IDs is a list, though not as the only filter.
             let may_be_last = at > 2 && matches!(option.as_slice(), b"ID" | b"NOT-ID");
             if at + 1 == args.len() && !may_be_last {
                 return Err(CommandError::SYNTAX);
@@ -201,12 +201,12 @@ impl ClientFilter {
     }
 }
 
-/// Returns `true` if a value equals the wanted one and differs from the unwanted one.
+/// Returns `true` if a value equals `wanted`, if set, and differs from `unwanted`, if set.
 fn matches_condition(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u8>>) -> bool {
     wanted.as_ref().is_none_or(|wanted| value == wanted) && unwanted.as_ref().is_none_or(|unwanted| value != unwanted)
 }
 
-/// Like [`matches_condition`], for a value that counts as missing when it is empty: nothing equals it then.
+/// Like [`matches_condition`], for a value that counts as missing if it is empty: then it equals nothing.
 fn matches_optional_condition(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: &Option<Vec<u8>>) -> bool {
     if value.is_empty() {
         return wanted.is_none();
@@ -214,7 +214,7 @@ fn matches_optional_condition(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: 
     matches_condition(value, wanted, unwanted)
 }
 
-/// Adds the numbers from argument `at` on; returns where they end.
+/// Adds the numbers from argument `index` on; returns the index after the last one.
 fn parse_ids(args: Args<'_>, mut index: usize, ids: &mut Option<HashSet<u64>>) -> Result<usize, CommandError> {
     let ids = ids.get_or_insert_default();
     while index < args.len()

@@ -2,7 +2,7 @@
 
 use crate::commands::context::{CommandResult, Context};
 
-/// Lines that clients and their authors compare and parse.
+/// Clients compare and parse these lines.
 const HELP: &[&str] = &[
     "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "CACHING (YES|NO)",

@@ -1,7 +1,7 @@
-//! CLIENT: a connection's own attributes, and queries about other clients.
+//! CLIENT: attributes of the calling connection, and queries about other clients.
 //!
-//! A client belongs to the worker that serves its connection. What concerns only the caller is done in place. A command
-//! about other clients is a query to all workers, and the caller waits for their answers.
+//! A client belongs to the worker that serves its connection. A command that concerns only the caller runs in place. A
+//! command about other clients is a query to all workers, and the caller waits for their answers.
 
 use weft_resp::number::parse_i64;
 
@@ -65,7 +65,7 @@ fn reply(ctx: &mut Context<'_, '_>) -> CommandResult {
 // ---- pause ------------------------------------------------------------------------------------------------
 
 fn pause(ctx: &mut Context<'_, '_>) -> CommandResult {
-    // A word too many is let through, as in Valkey: the mode is only read where it is the last word.
+    // As in Valkey, one extra word is accepted: the mode is only read if it is the last word.
     let all = match ctx.argc() {
         4 if ctx.arg(3).eq_ignore_ascii_case(b"write") => false,
         4 if !ctx.arg(3).eq_ignore_ascii_case(b"all") => {
@@ -99,7 +99,7 @@ fn unpause(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 // ---- questions about all clients --------------------------------------------------------------------------
 
-/// Parks the caller and asks all workers. `ask` gets the caller's id; `combine` turns the parts into the reply.
+/// Parks the caller and queries all workers. `query` gets the caller's ID; `combine` turns the parts into the reply.
 fn query_all_workers(
     ctx: &mut Context<'_, '_>,
     query: impl Fn(u64, &mut dyn ClientVisitor) -> WorkerAnswer + Send + Sync + 'static,
@@ -165,14 +165,14 @@ fn reply_with_client_lines(ctx: &mut Context<'_, '_>, filter: ClientFilter) {
     });
 }
 
-/// All lines of all workers, ordered by the number that each begins with (`id=`).
+/// Merges the lines of all workers, ordered by the number with which each line begins (`id=`).
 fn merge_by_id(parts: &[WorkerAnswer]) -> Vec<u8> {
     let mut lines: Vec<(u64, &[u8])> = parts
         .iter()
         .flat_map(|part| part.split_inclusive(|byte| *byte == b'\n'))
         .map(|line| (parse_line_id(line), line))
         .collect();
-    // A connection that moved between two workers may have been described by both.
+    // A connection that moved between two workers may be in both answers.
     lines.sort_by_key(|(id, _)| *id);
     lines.dedup_by_key(|(id, _)| *id);
     lines.into_iter().flat_map(|(_, line)| line).copied().collect()
@@ -194,7 +194,7 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let now_ms = ctx.now_ms;
     let protocol = ctx.client.protocol;
-    // Links belong to no worker: they are closed here and now, also within a transaction.
+    // Links belong to no worker: they are closed here immediately, also within a transaction.
     let mut links: u64 = 0;
     let me = ctx.client.id;
     ctx.server.visit_linked(&mut |client: &mut Client, _: BufferFigures| {
@@ -260,7 +260,7 @@ fn unblock(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The sum of parts that are counts.
+/// Returns the sum of parts that are counts.
 fn sum_counts(parts: &[WorkerAnswer]) -> u64 {
     parts
         .iter()

@@ -1,4 +1,4 @@
-//! Tests of what workers' answers are put together to, and of the pause.
+//! Tests of merging the workers' answers, and of the pause.
 
 use super::*;
 use crate::state::{Pause, PauseReason};

@@ -1,4 +1,5 @@
-//! CLIENT TRACKING and its kin: server-assisted client-side caching, as [`crate::notify::tracking`] describes it.
+//! CLIENT TRACKING, CACHING, GETREDIR and TRACKINGINFO: server-assisted client-side caching, as
+//! [`crate::notify::tracking`] describes it.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +25,7 @@ pub(crate) fn tracking(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// The requested options; prefixes in their order.
+/// The requested options, with prefixes in the order of the arguments.
 struct RequestedTracking<'a> {
     options: TrackingOptions,
     prefixes: Vec<&'a [u8]>,
@@ -60,7 +61,7 @@ fn parse_tracking_options<'a>(ctx: &Context<'a, '_>) -> Result<RequestedTracking
     Ok(requested)
 }
 
-/// The client that an argument names, which must be there.
+/// Returns the client that an argument names, which must be connected.
 fn parse_redirect(ctx: &Context<'_, '_>, current: u64, word: &[u8]) -> Result<u64, CommandError> {
     if current != 0 {
         return Err(CommandError::constant(
@@ -89,7 +90,7 @@ fn enable_tracking(ctx: &mut Context<'_, '_>, requested: RequestedTracking<'_>) 
         }
         options.prefixes.extend(prefixes.into_iter().map(Into::into));
     }
-    // CLIENT CACHING applies to the next command, whatever this one changes.
+    // CLIENT CACHING applies to the next command, regardless of this one.
     options.caching_was_called = before.is_some_and(|before| before.caching_was_called);
     let hooks = &ctx.server.keyspace.hooks;
     let first = || hooks.set(Hooks::TRACKING, true);
@@ -101,7 +102,7 @@ fn enable_tracking(ctx: &mut Context<'_, '_>, requested: RequestedTracking<'_>) 
     Ok(())
 }
 
-/// Refuses options that contradict each other, or the way in which the client tracks already.
+/// Rejects options that contradict each other or the client's current tracking mode.
 fn check_options(current: Option<&TrackingOptions>, options: &TrackingOptions, has_no_prefixes: bool) -> CommandResult {
     let refusals = [
         (
@@ -135,7 +136,7 @@ fn check_options(current: Option<&TrackingOptions>, options: &TrackingOptions, h
     }
 }
 
-/// Refuses prefixes of which one is a prefix of another: a key would be reported twice.
+/// Rejects prefixes of which one is a prefix of another: a key would be reported twice.
 fn check_prefixes(current: &BTreeSet<Box<[u8]>>, prefixes: &[&[u8]]) -> CommandResult {
     let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
     let error = |prefix: &[u8], what: &str, other: &[u8], end: &str| {

@@ -1,4 +1,4 @@
-//! Options and conditions of EXPIRE.
+//! Tests of the options and conditions of EXPIRE.
 
 use super::*;
 

@@ -13,9 +13,9 @@
 //!   reply                          ◀─────────
 //! ```
 //!
-//! A key is on this server until it is deleted, and until then its value is the one that was sent: a writer waits, as
+//! A key is on this server until it is deleted, and until then its value is the one that was sent: writers wait, as
 //! every client does in Valkey. The few commands that do not check for frozen keys (transactions in exclusive mode,
-//! scripts, FLUSHALL) are noticed in the end: a key that they changed is sent again, and one that they deleted is
+//! scripts, FLUSHALL) are detected at the end: a key that they changed is sent again, and a key that they deleted is
 //! deleted on the target.
 
 use std::sync::Arc;
@@ -48,11 +48,11 @@ use target::{MigrateIoError, MigrateTarget};
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[("migrate", leased(migrate))];
 
-/// Timeout when none is given, ms.
+/// The default timeout in milliseconds.
 const DEFAULT_TIMEOUT_MS: u64 = 1000;
-/// The number of times that a key which keeps changing is sent.
+/// The maximum number of times that a key which keeps changing is sent.
 const MAX_SEND_ROUNDS: usize = 8;
-/// Between two attempts to lease a slot.
+/// The pause between two attempts to lease a slot.
 const LEASE_RETRY_PAUSE: Duration = Duration::from_micros(50);
 
 /// The arguments of MIGRATE.
@@ -63,7 +63,7 @@ struct MigrateRequest {
     timeout: Duration,
     should_copy: bool,
     should_replace: bool,
-    /// Password, or user and password.
+    /// The password, or user and password.
     auth: Vec<Vec<u8>>,
     /// The source database.
     from_db: usize,
@@ -71,7 +71,7 @@ struct MigrateRequest {
     needs_asking: bool,
 }
 
-/// A value on its way.
+/// A value that is being migrated.
 enum MigratedValue {
     /// The payload that is sent.
     Payload(Vec<u8>),
@@ -110,7 +110,7 @@ impl MigratedValue {
     }
 }
 
-/// A key on its way.
+/// A key that is being migrated.
 struct MigratedKey {
     name: Box<[u8]>,
     hash: u64,
@@ -119,7 +119,7 @@ struct MigratedKey {
     value: MigratedValue,
 }
 
-/// Parses the arguments. The second part is `true` if the keys are behind KEYS.
+/// Parses the arguments. The second part is `true` if the keys follow KEYS.
 fn parse_request(ctx: &Context<'_, '_>) -> Result<MigrateRequest, CommandError> {
     let mut options = MigrateRequest {
         host: ctx.arg(1).to_vec(),
@@ -188,7 +188,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.reply.simple("NOKEY");
         return Ok(());
     }
-    // The mark comes before the first handle, and both under the leases.
+    // The pin is set before the first handle is created, and both under the leases.
     let keyspace = &ctx.server.keyspace;
     let Some(pin) = keyspace.pinned.freeze(&keyspace.slots, names) else {
         if ctx.may_block {
@@ -219,7 +219,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Sends the keys, and again those that have changed meanwhile. The pin ends after all handles.
+/// Sends the keys, and sends those again that have changed meanwhile. The pin ends after all handles.
 ///
 /// Scripts, transactions in exclusive mode and FLUSHALL change frozen keys without waiting. A key that one of them
 /// deleted or renamed is deleted on the target, too, because it was gone before it could be moved.
@@ -290,7 +290,7 @@ fn delete_on_target(server: &Server, options: &MigrateRequest, names: &[Box<[u8]
     }
 }
 
-/// Writes what a new connection needs before commands; returns how many replies that brings.
+/// Appends the requests that must precede commands on a new connection; returns the number of their replies.
 fn append_preamble(target: &MigrateTarget, options: &MigrateRequest, request: &mut Vec<u8>) -> usize {
     let mut replies = 0;
     if !options.auth.is_empty() {
@@ -347,7 +347,7 @@ fn io_error_reply(failure: MigrateIoError) -> Vec<u8> {
         .into_bytes()
 }
 
-/// One exchange: all requests, then all replies. Returns the first refusal, if there is one.
+/// Makes one exchange: sends all requests, then reads all replies. Returns the first refusal, if there is one.
 fn exchange_requests(
     target: &mut MigrateTarget,
     options: &MigrateRequest,
@@ -401,11 +401,11 @@ fn exchange_requests(
 
 /// The outcome for keys that the target has taken.
 struct LocalDeletions {
-    /// They are not any more what was sent; as they are now.
+    /// Keys that have changed since they were sent, in their current state.
     changed_keys: Vec<MigratedKey>,
     /// Keys that were deleted or renamed meanwhile.
     missing_names: Vec<Box<[u8]>>,
-    /// An error if a key that the target has is still here.
+    /// An error if a key is on the target but could not be deleted here.
     outcome: Result<(), Vec<u8>>,
 }
 
@@ -419,7 +419,7 @@ enum LocalDeletionOutcome {
     Changed,
 }
 
-/// Deletes the keys that the target has.
+/// Deletes the keys that the target has accepted.
 fn delete_accepted_keys(
     server: &Arc<Server>,
     seat: &mut Seat,
@@ -436,7 +436,7 @@ fn delete_accepted_keys(
     for (mut parcel, _) in migrated_keys.into_iter().zip(accepted).filter(|(_, taken)| **taken) {
         loop {
             let pass = seat.enter();
-            // Another role, and a pause, begin in exclusive mode.
+            // Role changes and pauses begin in exclusive mode.
             if server.replication.is_replica() || server.scripting.running.is_shutting_down() {
                 settled.outcome = Err(b"ERR The keys were sent, but this server may not delete them any more".to_vec());
                 break;
@@ -464,7 +464,8 @@ fn delete_accepted_keys(
     settled
 }
 
-/// Deletes a key that the target has, if it is what was sent. `None` if its slot is leased by another thread.
+/// Deletes a key that the target has accepted, if it is unchanged since it was sent. Returns `None` if its slot is
+/// leased by another thread.
 fn delete_accepted_key(
     server: &Arc<Server>,
     pass: &GatePassage<'_>,

@@ -1,4 +1,5 @@
-//! The connection to the server that keys are sent to; kept for a while, for the next keys mostly go there too.
+//! The connection to the target of MIGRATE. It is cached for a while, because the next keys often go to the same
+//! target.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -16,17 +17,17 @@ use weft_tls::BlockingConnection;
 const MAX_IDLE_TIME: Duration = Duration::from_secs(10);
 /// The maximum number of idle connections.
 const MAX_CACHED_CONNECTIONS: usize = 64;
-/// A longer line is no reply to what was asked.
+/// The maximum length of a reply line in bytes; a longer line is not a valid reply.
 const MAX_LINE_BYTES: u64 = 4096;
 
 /// The operation that failed.
 #[derive(Debug)]
 pub enum MigrateIoError {
-    /// There is no way to the host.
+    /// The host cannot be reached.
     Connecting,
-    /// The target did not take what was sent.
+    /// Sending the requests failed.
     Writing(ErrorKind),
-    /// The target did not answer.
+    /// Reading a reply failed.
     Reading(ErrorKind),
 }
 
@@ -59,7 +60,7 @@ struct CachedConnection {
     idle_since: Instant,
 }
 
-/// Connections that are kept.
+/// Returns the number of cached connections.
 pub fn cached_connections() -> usize {
     let mut kept = CONNECTION_CACHE.lock();
     kept.retain(|_, connection| connection.idle_since.elapsed() < MAX_IDLE_TIME);
@@ -115,7 +116,7 @@ impl MigrateTarget {
         Ok((target, cached))
     }
 
-    /// The database that is selected there, if that is known.
+    /// Returns the database that is selected on the target, if known.
     pub fn db(&self) -> Option<i64> {
         self.db
     }
@@ -128,7 +129,7 @@ impl MigrateTarget {
             .map_err(|error| MigrateIoError::Writing(error.kind()))
     }
 
-    /// The next line of a reply, without its end.
+    /// Reads the next line of a reply, without its end.
     pub fn read_line(&mut self) -> Result<Vec<u8>, MigrateIoError> {
         use std::io::Read;
         let mut line = Vec::new();
@@ -143,7 +144,7 @@ impl MigrateTarget {
         }
     }
 
-    /// Keeps the connection, on which database `db` is selected.
+    /// Caches the connection, on which database `db` is selected.
     pub fn return_to_cache(self, db: i64) {
         let mut kept = CONNECTION_CACHE.lock();
         if kept.len() >= MAX_CACHED_CONNECTIONS
@@ -163,7 +164,7 @@ impl MigrateTarget {
     }
 }
 
-/// A host without an address cannot be connected to; everything else is noticed when something is written.
+/// Opens a connection. Fails only if the host has no address; other errors appear at the first write.
 fn open_connection(
     server: &Server,
     host: &[u8],
@@ -180,7 +181,7 @@ fn open_connection(
     for address in addresses {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => {
-                // Small requests must not wait for each other; without this they only take longer.
+                // Only an optimisation: without it small requests may wait for each other.
                 let _ = stream.set_nodelay(true);
                 let session = match server.config.boolean(id::TLS_CLUSTER) {
                     false => None,

@@ -1,10 +1,10 @@
-//! The encodings of strings.
+//! Tests of the encodings of strings.
 
 use super::*;
 
 #[test]
 fn strings_are_embedded_up_to_the_same_sizes_as_in_valkey() {
-    // Length of the key, and of the longest string that is embstr beside it.
+    // The length of the key, and of the longest string that is embstr with this key.
     let limits = [
         (1, 112),
         (2, 111),

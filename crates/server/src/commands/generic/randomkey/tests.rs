@@ -1,4 +1,4 @@
-//! Every key that is alive has the same chance.
+//! Tests that every live key has the same probability.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::{Keyspace, publish_header};
 
-/// A keyspace with keys `0`, `1`, …; those below `expired` expired long ago.
+/// Returns a keyspace with keys `0`, `1`, …; those below `expired` expired long ago.
 fn keyspace_of(keys: usize, expired: usize) -> Keyspace {
     let keyspace = Keyspace::new(1, 2);
     let mut seat = keyspace.slots.join().expect("a seat is free");
@@ -89,7 +89,7 @@ fn an_empty_database_yields_no_key() {
     assert!(count_draws(&keyspace_of(5000, 5000), 5000, 3).is_empty());
 }
 
-/// What is met on the way and has expired is reported, so that somebody deletes it.
+/// Expired keys found by a search are reported, so that the caller deletes them.
 #[test]
 fn expired_keys_found_by_a_search_are_reported_once() {
     let keyspace = keyspace_of(2, 2);

@@ -19,19 +19,19 @@ use crate::commands::sorted_set::value_as_sorted_set;
 pub enum SortSource<'a> {
     /// A missing key.
     Missing,
-    /// In list order.
+    /// A list, in list order.
     List(ListRef<'a>),
-    /// Without order.
+    /// A set, without order.
     Set(SetView<'a>),
-    /// In the order of scores.
+    /// A sorted set, in the order of scores.
     SortedSet(SortedSetView<'a>),
 }
 
 impl<'a> SortSource<'a> {
-    /// The collection that a value is.
+    /// Returns the collection in a value.
     ///
     /// # Errors
-    /// `WRONGTYPE` when it cannot be sorted.
+    /// `WRONGTYPE` if the value cannot be sorted.
     pub fn from_value(value: ValueRef<'a, Value>) -> Result<Self, CommandError> {
         match packed_kind(value) {
             Some(PackedKind::List) => value_as_list(value).map(SortSource::List),
@@ -41,7 +41,7 @@ impl<'a> SortSource<'a> {
         }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         match self {
             SortSource::Missing => 0,
@@ -51,8 +51,8 @@ impl<'a> SortSource<'a> {
         }
     }
 
-    /// Copies the elements of a range, counted from the first or, `backwards`, from the last. A set, which has no
-    /// order, is not read backwards.
+    /// Copies the elements of a range, counted from the first or, with `is_reverse`, from the last. A set has no order
+    /// and is not read in reverse.
     pub fn copy_range(&self, range: Range<usize>, is_reverse: bool) -> SortElements {
         let mut elements = SortElements::default();
         let count = range.len();
@@ -92,7 +92,7 @@ impl<'a> SortSource<'a> {
     }
 }
 
-/// Copies of elements, one behind the other.
+/// Copies of elements, stored contiguously.
 #[derive(Default)]
 pub struct SortElements {
     bytes: Vec<u8>,
@@ -107,15 +107,15 @@ impl SortElements {
         self.ends.push(self.bytes.len());
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// An element.
+    /// Returns an element.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the index is out of range.
     pub fn element(&self, index: usize) -> &[u8] {
         let start = match index {
             0 => 0,
@@ -124,7 +124,7 @@ impl SortElements {
         &self.bytes[start..self.ends[index]]
     }
 
-    /// All elements.
+    /// Iterates over all elements.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
         (0..self.len()).map(|index| self.element(index))
     }

@@ -6,8 +6,9 @@
 //! 3. The elements are sorted, and LIMIT selects the window.
 //! 4. GET: the reply or the stored list is built.
 //!
-//! Keys behind patterns are read under leases that the command takes on its way (see `keyspace/access/undeclared.rs`).
-//! It changes nothing before it has read everything, so it can start over when a slot is refused.
+//! Keys behind patterns are read under leases that the command takes while it runs (see
+//! `keyspace/access/undeclared.rs`). It changes nothing before it has read everything, so it can start over when a slot
+//! is refused.
 
 mod elements;
 mod pattern;
@@ -45,21 +46,21 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 const NOT_A_WEIGHT: CommandError = CommandError::constant("ERR One or more scores can't be converted into double");
 
-// Patterns may lead to any key.
+// Patterns may refer to any key.
 const BY_DENIED: CommandError =
     CommandError::constant("ERR BY option of SORT denied due to insufficient ACL permissions.");
 const GET_DENIED: CommandError =
     CommandError::constant("ERR GET option of SORT denied due to insufficient ACL permissions.");
 
-/// The time to copy an element, in ns.
+/// The time to copy an element, in nanoseconds.
 const COPY_NS: u64 = 60;
-/// The time to follow a pattern, in ns.
+/// The time to follow a pattern, in nanoseconds.
 const PATTERN_LOOKUP_NS: u64 = 400;
-/// The number of words of one logged command that stores a part of the result.
+/// The maximum number of words of one logged command that stores a part of the result.
 const MAX_LOGGED_ARGUMENTS: usize = 1024;
-/// The bytes of elements after which such a command ends.
+/// The size of elements in bytes after which such a command ends.
 const MAX_LOGGED_BYTES: usize = 64 << 10;
-/// The time of a comparison, in ns.
+/// The time of a comparison, in nanoseconds.
 const COMPARE_NS: u64 = 15;
 
 fn sort(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -75,10 +76,10 @@ fn sort_read_only(ctx: &mut Context<'_, '_>) -> CommandResult {
 struct SortOptions<'a> {
     is_descending: bool,
     is_alphabetical: bool,
-    /// LIMIT: elements to leave out, and to show if not negative.
+    /// LIMIT: the number of elements to skip, and the number to return if not negative.
     limit: Option<(i64, i64)>,
     by: Option<&'a [u8]>,
-    /// BY was given a pattern that is the same for all elements: they stay in their order.
+    /// The pattern of BY is the same for all elements: they keep their order.
     is_unsorted: bool,
     get_patterns: Vec<SortPattern<'a>>,
     should_store: bool,
@@ -113,7 +114,7 @@ impl<'a> SortOptions<'a> {
                 if !constant && !can_read_all_keys(ctx) {
                     return Err(BY_DENIED);
                 }
-                // Once constant, a later pattern does not restore sorting.
+                // Once a pattern was constant, a later pattern does not restore sorting.
                 options.is_unsorted |= constant;
                 options.by = Some(by);
                 index += 1;
@@ -134,7 +135,7 @@ impl<'a> SortOptions<'a> {
         Ok(options)
     }
 
-    /// The elements that LIMIT asks for, out of `len`.
+    /// Returns the range of elements selected by LIMIT, out of `len`.
     fn limit_range(&self, len: usize) -> Range<usize> {
         let (skipped, count) = self.limit.unwrap_or((0, -1));
         let start = usize::try_from(skipped).unwrap_or(0).min(len);
@@ -143,13 +144,13 @@ impl<'a> SortOptions<'a> {
         start..end
     }
 
-    /// Returns `true` if patterns lead to other keys.
+    /// Returns `true` if patterns refer to other keys.
     fn has_key_patterns(&self) -> bool {
         let by = self.by.filter(|_| !self.is_unsorted).map(SortPattern::parse);
         self.get_patterns.iter().chain(&by).any(SortPattern::has_key)
     }
 
-    /// An estimate of what sorting `len` elements takes, ns.
+    /// Estimates the time to sort `len` elements, in nanoseconds.
     fn cost_ns(&self, len: usize) -> u64 {
         let shown = self.limit_range(len).len() as u64;
         let len = len as u64;
@@ -170,14 +171,14 @@ const GET_CROSS_SLOT: CommandError = CommandError::constant(
     "ERR GET option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.",
 );
 
-/// Returns `true` if, in a cluster, keys that a pattern leads to may be in other slots than the sorted key.
+/// Returns `true` if, in a cluster, keys of a pattern may be in other slots than the sorted key.
 fn may_leave_slot(ctx: &Context<'_, '_>, pattern: &[u8]) -> bool {
     ctx.server.cluster.is_some() && slot_of_pattern(pattern) != Some(cluster_slot(ctx.arg(1)))
 }
 
 /// The reason why there is no result.
 enum SortError {
-    /// There never will be.
+    /// The command is invalid.
     Command(CommandError),
     /// A slot was leased by another thread.
     Contended,
@@ -206,7 +207,7 @@ fn sort_with(ctx: &mut Context<'_, '_>, may_store: bool) -> CommandResult {
         && (options.should_store || ctx.client.flags.contains(ClientFlags::SCRIPT))
         && matches!(source, SortSource::Set(_))
     {
-        // A set has no order to stay in, and what is stored, or seen by a script, must not depend on chance.
+        // A set has no order to preserve, and the result must be deterministic if it is stored or read by a script.
         options.is_unsorted = false;
         options.is_alphabetical = true;
         options.by = None;
@@ -287,7 +288,7 @@ fn sort_elements(
     Ok(())
 }
 
-/// Replies with what a GET finds for an element.
+/// Replies with the value that a GET pattern finds for an element.
 fn reply_pattern_value(
     ctx: &mut Context<'_, '_>,
     lookup: &mut PatternLookup<'_, '_>,
@@ -380,18 +381,18 @@ fn propagate_result(ctx: &mut Context<'_, '_>, result: &SortElements) {
     keys.effects.log_nothing();
 }
 
-/// Looks up what patterns lead to.
+/// Looks up the keys of patterns.
 struct PatternLookup<'a, 'p> {
     leases: FurtherLeases<'a, 'p>,
     hasher: &'a KeyHasher,
     /// The name of the key that was looked up last.
     name: Vec<u8>,
-    /// A field that a pattern led to had expired.
+    /// A field that a pattern refers to has expired.
     found_expired: bool,
 }
 
 impl PatternLookup<'_, '_> {
-    /// The entry of the key that a pattern makes of an element.
+    /// Returns the entry of the key that a pattern yields for an element.
     fn entry<'k>(
         &'k mut self,
         keys: &'k mut Keys<'_, '_>,
@@ -402,7 +403,7 @@ impl PatternLookup<'_, '_> {
         keys.read_undeclared(&mut self.leases, self.hasher.hash(&self.name), &self.name)
     }
 
-    /// Runs `show` on the string, or the field of a hash, that a pattern leads to.
+    /// Runs `visit` on the string, or the field of a hash, to which a pattern refers.
     fn with_pattern_value<R>(
         &mut self,
         keys: &mut Keys<'_, '_>,
@@ -432,7 +433,7 @@ impl PatternLookup<'_, '_> {
 
 /// The values by which elements are compared.
 enum SortWeights {
-    /// Numbers; 0 where there is none.
+    /// Numbers; 0 for a missing value.
     Numbers(Vec<f64>),
     /// Strings; an element without one comes first.
     Texts { texts: SortElements, present: Vec<bool> },
@@ -446,9 +447,9 @@ fn compute_weights(
     options: &SortOptions<'_>,
     elements: &SortElements,
 ) -> Result<SortWeights, SortError> {
-    // A stored result is the same on every server, whatever the locale.
+    // A stored result is the same on every server, regardless of the locale.
     let collation = collation::current().filter(|_| options.is_alphabetical && !options.should_store);
-    // A pattern without a key, or for the element itself, keeps the order and is handled before.
+    // A pattern without a key, or for the element itself, keeps the order and has been handled before.
     let key = match options.by.map(SortPattern::parse) {
         Some(SortPattern::Key(key)) => Some(key),
         Some(SortPattern::Element | SortPattern::Nothing) | None => None,
@@ -494,13 +495,13 @@ fn compute_weights(
     }
 }
 
-/// Returns the bytes that stand for strings in comparisons in a locale.
+/// Returns the keys by which strings compare in a locale.
 fn collation_keys(texts: &SortElements, collation: &Collation) -> SortElements {
     let mut keys = SortElements::default();
     let mut key = Vec::new();
     for text in texts.iter() {
         key.clear();
-        // A string ends at its first zero byte there.
+        // The locale's comparison ends a string at its first zero byte.
         let text = CString::new(c_string_prefix(text)).unwrap_or_default();
         collation.append_sort_key(&text, &mut key);
         keys.push(Element::Bytes(&key));
@@ -508,13 +509,13 @@ fn collation_keys(texts: &SortElements, collation: &Collation) -> SortElements {
     keys
 }
 
-/// The number that a string is, up to a zero byte.
+/// Parses a number, up to a zero byte.
 fn parse_weight(bytes: &[u8]) -> Option<f64> {
     parse_f64(c_string_prefix(bytes))
 }
 
 impl SortWeights {
-    /// Compares two elements. What is stored is the same everywhere, so it is compared byte by byte.
+    /// Compares two elements. Stored results are the same everywhere, so their elements are compared byte by byte.
     fn compare(&self, elements: &SortElements, first: usize, second: usize, is_stored: bool) -> Ordering {
         let collate = |one: &[u8], other: &[u8]| match is_stored {
             true => one.cmp(other),

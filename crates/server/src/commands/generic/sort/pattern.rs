@@ -7,10 +7,10 @@
 //! weight              nothing: without a star there is no key
 //! ```
 //!
-//! Only the first star counts, and the first arrow behind it that is followed by a field name. Both are looked for up
-//! to the first zero byte, as in Valkey.
+//! Only the first star counts, and the first arrow after it that is followed by a field name. Both are searched up to
+//! the first zero byte, as in Valkey.
 
-/// The bytes up to the first zero byte.
+/// Returns the bytes up to the first zero byte.
 pub fn c_string_prefix(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
@@ -20,7 +20,7 @@ pub fn c_string_prefix(bytes: &[u8]) -> &[u8] {
 pub enum SortPattern<'a> {
     /// The element itself.
     Element,
-    /// Nothing.
+    /// No value.
     Nothing,
     /// The value of another key.
     Key(SortKeyPattern<'a>),
@@ -36,7 +36,7 @@ pub struct SortKeyPattern<'a> {
 }
 
 impl<'a> SortPattern<'a> {
-    /// Understands a pattern; there are no wrong ones.
+    /// Parses a pattern; every pattern is valid.
     pub fn parse(pattern: &'a [u8]) -> Self {
         let text = c_string_prefix(pattern);
         if text == b"#" {
@@ -54,7 +54,7 @@ impl<'a> SortPattern<'a> {
         SortPattern::Key(SortKeyPattern { prefix, suffix, field })
     }
 
-    /// Returns `true` if a key must be read for it.
+    /// Returns `true` if the pattern requires reading a key.
     pub fn has_key(&self) -> bool {
         matches!(self, SortPattern::Key(_))
     }
@@ -74,7 +74,7 @@ impl SortKeyPattern<'_> {
 mod tests {
     use super::*;
 
-    /// A pattern, the key that it makes of `X`, and the field.
+    /// A pattern, the key that it yields for `X`, and the field.
     type Case = (&'static [u8], &'static [u8], Option<&'static [u8]>);
 
     #[test]

@@ -1,11 +1,11 @@
-//! Tests of the filters: what they let pass, and what they refuse to read.
+//! Tests of the filters: the clients that they accept, and the arguments that they reject.
 
 use weft_resp::{ArgRange, ParseOutcome, Parser, RequestLimits};
 
 use super::*;
 use crate::net::client::ClientFlags;
 
-/// Reads the filter of `CLIENT LIST <words>`.
+/// Parses the filter of `CLIENT LIST <words>`.
 fn parse(words: &[&[u8]], skip_caller: bool) -> Result<ClientFilter, String> {
     let mut request = format!("*{}\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n", words.len() + 2).into_bytes();
     for word in words {
@@ -32,7 +32,7 @@ fn words(text: &str) -> Vec<&[u8]> {
     text.split(' ').map(str::as_bytes).collect()
 }
 
-/// Three clients, the first of which asks, 100.9 s after it connected.
+/// Returns three clients, of which the first is the caller, 100.9 s after it connected.
 fn clients() -> [Client; 3] {
     let mut caller = Client::new(1, 1_000_900, 0);
     caller.address = "127.0.0.1:50001".to_owned();
