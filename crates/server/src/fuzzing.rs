@@ -60,7 +60,7 @@ fn fingerprint_and_dump(entry: EntryRef<'_, Value>) -> (String, Vec<u8>) {
     )
 }
 
-/// Loads a payload as a key and calls `look` with its entry; `None` if the payload is refused.
+/// Loads a payload as a key and calls `visit` with its entry; `None` if the payload is refused.
 fn with_loaded<R>(payload: &[u8], limits: &EncodingLimits, visit: impl FnOnce(EntryRef<'_, Value>) -> R) -> Option<R> {
     let mut table = Table::new();
     dump_payload::parse_payload(payload, limits)?

@@ -353,7 +353,7 @@ impl BeforeImages {
         (database != NOT_IN_SNAPSHOT && is_unsaved).then_some(database)
     }
 
-    /// Like [`Self::unsaved`], for any key of the slot.
+    /// Like [`Self::unsaved_database`], for any key of the slot.
     fn unsaved_database_of_slot(&self, db: usize, slot: usize) -> Option<u32> {
         let database = self.origins[db].load(Ordering::Relaxed);
         let is_unsaved = save_position(database, slot + 1, 0) > self.cursor.load(Ordering::Acquire);

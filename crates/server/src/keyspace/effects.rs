@@ -223,7 +223,8 @@ impl Effects {
         self.removed.push((removed, cause));
     }
 
-    /// Queues a key for deletion by a writer. `noticed` is `true` if the reader's miss of the key is an event.
+    /// Queues a key for deletion by a writer. `is_miss_published` is `true` if the reader's miss of the key is an
+    /// event.
     #[cold]
     pub fn queue_expired(&mut self, db: usize, key: &PlannedKey, name: &[u8], is_miss_published: bool) {
         self.expired.push(ExpiredKey {

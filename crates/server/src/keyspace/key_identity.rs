@@ -42,7 +42,7 @@ impl PlannedKey {
     }
 }
 
-/// The identity of a key as [`KeyWrite`] uses it.
+/// The identity of a key as [`KeyWrite`](super::access::KeyWrite) uses it.
 #[derive(Clone, Copy)]
 pub struct NamedKey<'k> {
     /// The key's name.

@@ -59,7 +59,7 @@ pub struct SlotHeader {
     ///
     /// Its mark bits record which databases have keys here, one bit per database. The last of these bits stands for all
     /// databases from there on. A walk over the keyspace skips empty slots without taking a lease. Two more bits record
-    /// that values of the slot are pinned (see [`lent`]) and that a running snapshot has not saved the slot yet (see
+    /// that values of the slot are pinned (see [`pinned`]) and that a running snapshot has not saved the slot yet (see
     /// [`before_image`]).
     pub hint: Hint,
 }

@@ -14,8 +14,9 @@
 //!
 //! 1. The mark is set under a lease of the slot before the first handle is made. It is cleared after the last handle is
 //!    gone. So a holder of the slot's write lease that sees no mark shares no value.
-//! 2. A reserved slot grants no new pins for [`RESERVED`] after the last attempt to write it. So a waiting writer gets
-//!    in between two pins, however many there are. Commands that would have taken a snapshot are deferred meanwhile.
+//! 2. A reserved slot grants no new pins for [`RESERVATION_TIME`] after the last attempt to write it. So a waiting
+//!    writer gets in between two pins, however many there are. Commands that would have taken a snapshot are deferred
+//!    meanwhile.
 //! 3. Values that are replaced or deleted wait for no pin. The table gives up its reference, and the last handle frees
 //!    the old value.
 //! 4. MIGRATE freezes the keys that it sends. Every command that would write one, in whatever way, is deferred until

@@ -1,7 +1,8 @@
 //! Keys that clients are blocked on and that have changed to a value these clients may be served from.
 //!
 //! A thread that changes a key under its slot's write lease adds it to this list if a client waits for it; see the
-//! module documentation of [`crate::blocking`]. An entry is a hint: the thread that serves it checks the key again.
+//! module documentation of [`crate::clients_waiting::blocking`]. An entry is a hint: the thread that serves it checks
+//! the key again.
 
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;

@@ -2,7 +2,7 @@
 //! copies have no effect outside it.
 //!
 //! Large values are taken as handles under the leases of their slots and copied afterwards. A command that wants to
-//! change such a value is deferred only until it is copied ([`super::lent`]).
+//! change such a value is deferred only until it is copied ([`super::pinned`]).
 
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
 use weft_values::Value;
@@ -58,8 +58,8 @@ impl CopiedKeys {
         self.pin_large_values(keyspace, KeyHasher::slot(hash) as u16, before)
     }
 
-    /// Takes all keys of a slot that is held except those that are `known`. Returns `None` if values of the slot cannot
-    /// be pinned at the moment.
+    /// Takes all keys of a slot that is held except those for which `is_known` returns `true`. Returns `None` if values
+    /// of the slot cannot be pinned at the moment.
     pub fn take_all(
         &mut self,
         keyspace: &Keyspace,

@@ -207,8 +207,8 @@ fn cursor_or_end(slot: usize) -> WalkEnd {
     }
 }
 
-/// [`walk`] for a thread that may sleep: it waits for contended slots, unless `gives_up` returns `true` for one, and
-/// leaves the gate for threads that want exclusive mode.
+/// [`walk`] for a thread that may sleep: it waits for contended slots, unless `should_give_up` returns `true` for one,
+/// and leaves the gate for threads that want exclusive mode.
 pub fn walk_blocking(
     seat: &mut Seat,
     should_give_up: &dyn Fn(u16) -> bool,

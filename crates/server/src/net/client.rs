@@ -199,7 +199,7 @@ pub struct Client {
     pub largest_output: usize,
     /// The index of the worker that owns the client.
     pub worker: usize,
-    /// The commands queued for EXEC; `Some` while [`Flags::MULTI`] is set.
+    /// The commands queued for EXEC; `Some` while [`ClientFlags::MULTI`] is set.
     pub transaction: Option<Box<Transaction>>,
     /// The watched keys.
     pub watches: Option<Box<Watches>>,

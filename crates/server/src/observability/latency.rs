@@ -22,7 +22,7 @@ pub struct LatencySample {
 /// The recorded spikes of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatencySeries {
-    /// The samples, oldest first; at most [`SAMPLES`].
+    /// The samples, oldest first; at most [`SAMPLES_MAX`].
     pub samples: Vec<LatencySample>,
     /// The longest spike ever, in milliseconds.
     pub max_ms: u64,

@@ -23,7 +23,7 @@
 //!    is a *mark* ([`PropagationLog::schedule_mark`]): it runs after all earlier sequence numbers have been processed
 //!    and before any later one.
 //! 5. A ring grows by chunks, so no thread ever waits for it while it holds leases. When a thread is ahead of the log
-//!    thread by more than [`CROWDED_BYTES`], the writes of its connections are deferred before they take leases.
+//!    thread by more than [`MAX_UNREAD_BYTES`], the writes of its connections are deferred before they take leases.
 //! 6. Milestones ([`LogMilestone`]) record the position that the log has reached. A worker that withholds replies until
 //!    a milestone first requests a notification and then checks the milestone
 //!    ([`PropagationLog::request_milestone_notice`]). The log thread first moves the milestone and then checks for
@@ -90,7 +90,7 @@ pub struct PropagationLog {
     synced: AtomicU64,
     /// Set for each worker that wants to be notified when a milestone moves.
     notify_workers: Box<[AtomicBool]>,
-    /// The milestone that replies wait for: [`WITHHOLDS_NONE`] or one of the constants after it.
+    /// The milestone that replies wait for: [`WAIT_FOR_NOTHING`] or one of the constants after it.
     withholds: AtomicU8,
     /// Accounts for the memory that the log thread frees.
     memory: Arc<UsedMemory>,

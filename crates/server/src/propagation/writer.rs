@@ -173,7 +173,7 @@ impl LogWriter {
         self.discard_call();
     }
 
-    /// Ends a call. `on` is the set of existing consumers.
+    /// Ends a call. `consumers` is the set of existing consumers.
     #[cold]
     pub fn end_call<'w>(
         &mut self,
@@ -223,8 +223,8 @@ impl LogWriter {
         self.unit_ops += 1;
     }
 
-    /// Ends the unit of a command. If `measures` is set, records the number of bytes of the unit that each replica
-    /// receives.
+    /// Ends the unit of a command. If `measures_units` is set, records the number of bytes of the unit that each
+    /// replica receives.
     #[inline]
     pub fn end_measured_unit(&mut self) {
         if self.measures_units {

@@ -36,7 +36,7 @@ use weft_config::{Config, id};
 use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::{Condvar, Mutex, MutexGuard};
 
-/// The interval at which sleeping links are checked ([`Replication::stand_still`]).
+/// The interval at which sleeping links are checked ([`Replication::sleep_if_requested`]).
 const SLEEP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 bitflags::bitflags! {
@@ -390,8 +390,8 @@ impl Replication {
         heard_s.map_or(u64::MAX, |heard_s| now_ms.saturating_sub(heard_s.saturating_mul(1000)))
     }
 
-    /// Starts to follow a primary. `anew` is `true` if the primary cannot know the history of the data on this server.
-    /// Called in exclusive mode, or before there are any clients.
+    /// Starts to follow a primary. `is_new_history` is `true` if the primary cannot know the history of the data on
+    /// this server. Called in exclusive mode, or before there are any clients.
     pub fn start_following(&self, primary: Endpoint, is_new_history: bool) {
         let mut state = self.state();
         self.assert_role(&state);

@@ -22,8 +22,8 @@ use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
 use weft_config::PrimaryAddress;
 use weft_os::atomic::Ordering;
 
-/// Starts to follow a primary. Blocked clients are no longer served. `anew` is `true` if the primary cannot know the
-/// history of the data on this server.
+/// Starts to follow a primary. Blocked clients are no longer served. `is_new_history` is `true` if the primary cannot
+/// know the history of the data on this server.
 pub fn become_replica(server: &Arc<Server>, primary: Endpoint, is_new_history: bool) {
     let was_primary = !server.replication.is_replica();
     server.config.set_primary(Some(PrimaryAddress {

@@ -26,7 +26,7 @@ fn sum(replies: &str) -> i64 {
 
 const ACCOUNTS: usize = 32;
 
-/// Runs `work` on some threads for [`LASTING`], each with its own connection.
+/// Runs `work` on some threads for [`TEST_DURATION`], each with its own connection.
 fn for_a_while(server: &Server, threads: usize, work: impl Fn(&mut Client, usize) + Send + Sync + 'static) {
     let (work, stop, port) = (Arc::new(work), Arc::new(AtomicBool::new(false)), server.port);
     let threads: Vec<_> = (0..threads)

@@ -25,7 +25,7 @@ pub enum AofItem {
         /// The text after `#TS:`.
         text: Vec<u8>,
     },
-    /// The end of the file, or an error that [`Commands::fault`] describes.
+    /// The end of the file, or an error that [`AofReader::error_text`] describes.
     End,
     /// The next byte begins no known item.
     Unknown,

@@ -16,7 +16,7 @@ pub struct KeyCounts {
 }
 
 impl KeyCounts {
-    /// Creates zeroed counters for `databases` databases and `seats` threads.
+    /// Creates zeroed counters for `databases` databases and `threads` threads.
     pub fn new(threads: usize, databases: usize) -> Self {
         KeyCounts {
             rows: StripedCounters::new(threads, databases * COUNTERS_PER_DATABASE),

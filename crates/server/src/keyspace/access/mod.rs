@@ -1,8 +1,9 @@
 //! Access of command handlers to keys under the leases that the dispatcher took.
 //!
 //! A handler never sees a slot. It asks for the n-th key of its plan and gets either a view of the entry or a
-//! [`KeyWrite`], which must be closed with [`KeyWrite::changed`] or [`KeyWrite::unchanged`]. The dirty count and every
-//! hook (watch, event, blocked clients, tracking, propagation log) follow from that one record: see [`super::effects`].
+//! [`KeyWrite`], which it closes with [`KeyWrite::changed`] after a change; a dropped [`KeyWrite`] means that nothing
+//! changed. The dirty count and every hook (watch, event, blocked clients, tracking, propagation log) follow from that
+//! one record: see [`super::effects`].
 
 mod counts;
 mod growing;

@@ -8,7 +8,7 @@
 //!   slot 300   key c ──▶ anything   ── "exists" ┴──▶        and into which it writes
 //! ```
 //!
-//! 1. Large values are pinned ([`crate::keyspace::lent`]), small ones are copied. A snapshot takes microseconds.
+//! 1. Large values are pinned ([`crate::keyspace::pinned`]), small ones are copied. A snapshot takes microseconds.
 //! 2. For a key that the command only replaces, the snapshot records only whether it exists. A command that needs more
 //!    reads the key, and declares so in its key specifications.
 //! 3. The handler's writes stay in the private table. [`KeySnapshot::is_current`] checks, under the command's leases,

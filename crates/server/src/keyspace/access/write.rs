@@ -354,7 +354,7 @@ impl KeyWrite<'_> {
         self.record_event(KeyspaceEvent::NEW);
     }
 
-    /// Like [`Self::put`], for a key that may exist.
+    /// Like [`Self::insert_removed`], for a key that may exist.
     pub fn replace_with_removed(&mut self, removed: Removed<Value>) {
         self.is_modified = true;
         let at = removed.expire_at_ms();
@@ -425,7 +425,7 @@ impl KeyWrite<'_> {
         self.effects.expired_fields += fields;
     }
 
-    /// Records an event in addition to the one that closes the write (`set` with `expire`).
+    /// Records an event in addition to the one that closes the write (for example `expire` in addition to `set`).
     #[inline]
     pub fn record_event(&mut self, event: KeyspaceEvent) {
         if self.effects.hooks.intersects(Hooks::RECORDS_EVENTS) {

@@ -122,7 +122,7 @@ pub struct AofAppender {
     last_timestamp_s: u64,
 }
 
-/// Opens an increment for appending. `fresh` empties it.
+/// Opens an increment for appending. `is_fresh` empties it.
 ///
 /// # Errors
 /// If it cannot be opened.

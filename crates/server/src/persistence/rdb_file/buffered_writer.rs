@@ -16,7 +16,7 @@ pub struct BufferedWriter {
 }
 
 impl BufferedWriter {
-    /// Creates an empty buffer; with `checked`, a checksum is computed.
+    /// Creates an empty buffer; with `has_checksum`, a checksum is computed.
     pub fn new(has_checksum: bool) -> Self {
         BufferedWriter {
             bytes: Vec::with_capacity(2 * FLUSH_BYTES),

@@ -53,7 +53,7 @@ pub enum RdbFault {
 }
 
 impl RdbFault {
-    /// Creates a [`Fault::Damaged`] with this error text.
+    /// Creates a [`RdbFault::Damaged`] with this error text.
     pub fn damaged(what: impl Into<String>) -> RdbFault {
         RdbFault::Damaged(what.into())
     }

@@ -88,7 +88,7 @@ impl<R: Read> RdbSource<R> {
     /// The next byte.
     ///
     /// # Errors
-    /// As [`Source::take`].
+    /// As [`RdbSource::take`].
     pub fn byte(&mut self) -> Result<u8, RdbFault> {
         self.array().map(|[byte]| byte)
     }
@@ -96,7 +96,7 @@ impl<R: Read> RdbSource<R> {
     /// The next `N` bytes.
     ///
     /// # Errors
-    /// As [`Source::take`].
+    /// As [`RdbSource::take`].
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], RdbFault> {
         let mut bytes = [0; N];
         bytes.copy_from_slice(self.take(N)?);
@@ -106,7 +106,7 @@ impl<R: Read> RdbSource<R> {
     /// The next length.
     ///
     /// # Errors
-    /// If the bytes are not a length, and as [`Source::take`].
+    /// If the bytes are not a length, and as [`RdbSource::take`].
     pub fn length(&mut self) -> Result<usize, RdbFault> {
         let from = self.position();
         let mark = self.byte()?;
@@ -125,7 +125,7 @@ impl<R: Read> RdbSource<R> {
     /// Skips a string. Returns its range in the record.
     ///
     /// # Errors
-    /// If the bytes are not a string, and as [`Source::take`].
+    /// If the bytes are not a string, and as [`RdbSource::take`].
     pub fn skip_string(&mut self) -> Result<Range<usize>, RdbFault> {
         let from = self.position();
         let mark = self.byte()?;
@@ -156,7 +156,7 @@ impl<R: Read> RdbSource<R> {
     /// The next string.
     ///
     /// # Errors
-    /// If the bytes are not a string, and as [`Source::take`].
+    /// If the bytes are not a string, and as [`RdbSource::take`].
     pub fn string(&mut self) -> Result<Vec<u8>, RdbFault> {
         let range = self.skip_string()?;
         self.decode_string(range)

@@ -141,7 +141,8 @@ pub fn is_empty_value(kind: u8, body: &[u8]) -> bool {
     }
 }
 
-/// Returns `true` if every node of a list equals `node`. If `contained` is set, each node is preceded by its container.
+/// Returns `true` if every node of a list equals `node`. If `has_containers` is set, each node is preceded by its
+/// container.
 fn all_nodes_equal(body: &[u8], has_containers: bool, node: &[u8]) -> bool {
     let mut reader = RdbReader::new(body);
     let Some(count) = reader.length() else {

@@ -17,8 +17,8 @@ pub struct FileConsumer {
 }
 
 impl FileConsumer {
-    /// Creates the file under a `temporary` name. If `incremental` is set, it is synced while it is written. Once it is
-    /// complete and on the disk, it is renamed to `target`, and `afterwards` is called.
+    /// Creates the file under a `temporary` name. If `is_incremental` is set, it is synced while it is written. Once it
+    /// is complete and on the disk, it is renamed to `target`, and `afterwards` is called.
     ///
     /// # Errors
     /// If the file cannot be created.

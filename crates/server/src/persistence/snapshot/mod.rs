@@ -13,8 +13,8 @@
 //! ```
 //!
 //! 1. There is one snapshot at a time. A second caller gets the purpose of the first snapshot, and retries when it has
-//!    ended. A caller prepares for its snapshot only after it has claimed it ([`Claim`]). Otherwise two callers could
-//!    prepare the same files.
+//!    ended. A caller prepares for its snapshot only after it has claimed it ([`SnapshotClaim`]). Otherwise two callers
+//!    could prepare the same files.
 //! 2. `at_moment` runs in exclusive mode. Nothing changes before it returns, and every earlier change is in the
 //!    snapshot. So a log position that it records is the one at which the log continues after the snapshot. It must be
 //!    quick and must not wait. The closure that it returns runs after exclusive mode and produces the auxiliary fields
@@ -22,8 +22,9 @@
 //! 3. The consumer has its own thread, so it may wait for disks and peers. Meanwhile the other thread reads a few
 //!    chunks ahead, and still saves out of turn the values that writers wait for ([`crate::keyspace::before_image`]).
 //! 4. `at_end` runs once for each `start` that succeeded, on the snapshot's thread, before another snapshot can start.
-//! 5. [`Running::cancel`] ends a snapshot soon. A consumer that waits for long must check [`Running::is_cancelled`]
-//!    periodically. A consumer that is not finished is dropped, and removes what it has created.
+//! 5. [`SnapshotState::cancel`] ends a snapshot soon. A consumer that waits for long must check
+//!    [`SnapshotState::is_cancelled`] periodically. A consumer that is not finished is dropped, and removes what it has
+//!    created.
 //!
 //! Every slot is leased for the time of a few keys. Of a large value only a handle is taken under the lease. The value
 //! is written without a lease ([`crate::keyspace::pinned`]).

@@ -1,4 +1,4 @@
-//! Connects to a primary. An attempt notices within [`LOOK_PERIOD_MS`] that its role epoch is over.
+//! Connects to a primary. An attempt notices within [`EPOCH_CHECK_INTERVAL_MS`] that its role epoch is over.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};

@@ -274,7 +274,7 @@ impl PrimaryLink {
     /// Receives the next line that is not empty. Primaries send empty lines as keepalives while they are busy.
     ///
     /// # Errors
-    /// The same as [`Link::line`].
+    /// The same as [`Self::read_line`].
     pub fn read_nonempty_line(&mut self) -> Result<Vec<u8>, LinkFailure> {
         loop {
             let line = self.read_line()?;

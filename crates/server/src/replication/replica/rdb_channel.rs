@@ -82,7 +82,8 @@ impl BufferedStream {
         limit > 0 && self.bytes() > limit
     }
 
-    /// Receives from the link into the buffer, waiting up to [`LOOK_PERIOD`]. Returns `false` if the buffer is full.
+    /// Receives from the link into the buffer, waiting up to [`LOAD_CHECK_INTERVAL`]. Returns `false` if the buffer is
+    /// full.
     fn receive(&mut self, link: &mut PrimaryLink) -> Result<bool, LinkFailure> {
         let needs_block = self.blocks.back().is_none_or(|block| block.len() >= BLOCK_BYTES);
         if needs_block {

@@ -8,7 +8,7 @@
 //! | `swapdb` | is loaded as it arrives | dropped when it is complete | LOADING, or old data of the same history |
 //!
 //! The header of the dump is checked before any data is dropped. While a dump is loaded, the primary is sent an empty
-//! line every [`BEAT`], so that it does not consider this server dead.
+//! line every [`KEEPALIVE_INTERVAL`], so that it does not consider this server dead.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -105,7 +105,7 @@ pub fn receive(
     receive_in_transfer_phase(server, seat, link, id, offset)
 }
 
-/// Does the same as [`receive`] without entering [`Phase::Transfer`], for a caller that enters it itself.
+/// Does the same as [`receive`] without entering [`LinkState::Transfer`], for a caller that enters it itself.
 ///
 /// # Errors
 /// The same as [`receive`].
