@@ -4,8 +4,8 @@
 //! 1`. An option takes every argument up to the next one that starts with `--`. It takes at least one, so a value may
 //! start with `--` too. Values are quoted, so blanks in them do not matter. The form `--option=value` does not exist.
 //!
-//! The program may be started under the names `valkey-server` and `redis-server`. Under the names of the
-//! programs that check RDB and append-only files, it runs those ([`crate::check_stopped`]). The name of Sentinel is
+//! The program may be started under the names `valkey-server` and `redis-server`. Under the names of the programs that
+//! check RDB and append-only files, it runs those ([`StartAction`](crate::StartAction)). The name of Sentinel is
 //! refused.
 
 use std::ffi::OsString;

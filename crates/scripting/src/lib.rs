@@ -18,7 +18,7 @@
 //! 4. A script is stopped (killed, moved to another thread, restarted) by an error that it cannot catch: see the
 //!    prelude.
 //!
-//! `dispatch/script.rs` describes how a script gets its leases.
+//! `dispatch/script/mod.rs` describes how a script gets its leases.
 #![forbid(unsafe_code)]
 
 mod arguments;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The first byte identifies the type. A collection that exceeds its limits becomes a
-//! [`ParameterValue`](crate::ParameterValue) and is never packed again, as in Valkey.
+//! [`Value`](crate::Value) and is never packed again, as in Valkey.
 /// The maximum size of a packed collection in bytes. A larger collection is stored as a value of its own, because a
 /// change rewrites a packed collection completely.
 pub const MAX_PACKED_BYTES: usize = 2048;

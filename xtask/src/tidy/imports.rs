@@ -50,9 +50,10 @@ const PROGRAMS: &[&str] = &["server", "bench", "sim"];
 /// - `aof_files` opens, loads and rewrites the append-only file.
 /// - `snapshot` writes all data as of one moment; `save`, logs and replication start one.
 /// - `save` writes and loads RDB files; commands, signals and the start call it.
-/// - `replication` contains the common types of replication. `follow` is the thread that follows a primary; it executes
-///   the replication stream through the dispatcher. `primary` is the thread that serves replicas from the replication
-///   backlog, which `backlog_writer` fills from the propagation log. `role` determines the primary of this server.
+/// - `replication` contains the common types of replication. `replica` is the thread that follows a primary; it
+///   executes the replication stream through the dispatcher. `primary` is the thread that serves replicas from the
+///   replication backlog, which `backlog_writer` fills from the propagation log. `role` determines the primary of this
+///   server.
 /// - `check` contains the programs that check files; it uses nothing of a running server.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` exposes the parts that the fuzz targets use.

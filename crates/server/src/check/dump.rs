@@ -46,7 +46,7 @@ const TYPES: [&str; 23] = [
     "hash-volatile-items",
 ];
 
-/// A description of an error, for the report.
+/// The description of an error for the report.
 struct DumpFault(String);
 
 impl From<RdbFault> for DumpFault {
@@ -131,7 +131,7 @@ impl<'o, R: Read> RdbCheck<'o, R> {
         }
     }
 
-    // Failed writes are ignored, as in any program whose reader has gone away.
+    // Failed writes are ignored, as in any program whose reader has exited.
     fn line(&mut self, text: &str) {
         let _ = writeln!(self.out, "{text}");
     }

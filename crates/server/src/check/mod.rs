@@ -36,7 +36,7 @@ pub fn check_dump(program: &str, arguments: &[OsString]) -> u8 {
         eprint!("Usage: {program} <rdb-file-name> [--format table|info|csv] [--stats] [--output <file>]");
         return 1;
     };
-    // Failed writes are ignored, as in any program whose reader has gone away.
+    // Failed writes are ignored, as in any program whose reader has exited.
     let _ = writeln!(io::stdout(), "[offset 0] Checking RDB file {}", options.path.display());
     let sound = match options.output {
         Some(file) => check_dump_file(options.path, options.format, &mut io::BufWriter::new(file)),

@@ -210,7 +210,7 @@ impl RdbStatistics {
         let last = self.databases.keys().next_back().copied().unwrap_or(0);
         for db in 0..=last {
             let types = self.databases.get(&db).unwrap_or(&nothing);
-            // Failed writes are ignored, as in any program whose reader has gone away.
+            // Failed writes are ignored, as in any program whose reader has exited.
             let _ = print_database(db, types, format, out);
         }
     }

@@ -298,7 +298,7 @@ impl<'a> Context<'a, '_> {
     /// because other commands follow.
     ///
     /// # Errors
-    /// The error of work that was done at once.
+    /// The error of work that was done in place.
     pub fn run_without_keys(&mut self, work: impl FnOnce(&Arc<Server>) -> Vec<u8> + Send + 'static) -> CommandResult {
         if self.may_block {
             self.reply_from_background(move |server, _| work(server));
@@ -359,7 +359,7 @@ pub fn background_job(work: BackgroundReply, origin: (usize, u64, u64)) -> Backg
             client,
             park_id: ticket,
             bytes,
-            // As in Valkey, all that is in the propagation log by now counts as written by this client.
+            // As in Valkey, everything in the propagation log so far counts as written by this client.
             log_sequence: server.propagation.last_sequence(),
         });
     })

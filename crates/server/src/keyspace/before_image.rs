@@ -23,7 +23,7 @@
 //!    exist, the image records that there is nothing to save. The memory is bounded by what changes, and is freed slot
 //!    by slot.
 //! 4. A large value that is about to be changed in place would have to be copied because of the handle. So the writer
-//!    is deferred, and the value is *wanted*: the snapshot's thread saves it out of turn
+//!    is deferred, and the value becomes *urgent*: the snapshot's thread saves it out of turn
 //!    ([`BeforeImages::next_urgent_key`]).
 //! 5. A database that is emptied hands over its unsaved tables as they are. Keys added to it from then on are not part
 //!    of the snapshot. Databases that are swapped are tracked by number. Neither operation waits for the snapshot.

@@ -1,5 +1,5 @@
-//! Emptying databases. Their tables are only moved out of the slots, which takes microseconds however many keys there
-//! are. The caller frees the tables.
+//! Emptying databases. Their tables are only moved out of the slots, which takes microseconds regardless of the number
+//! of keys. The caller frees the tables.
 
 use std::ops::Range;
 

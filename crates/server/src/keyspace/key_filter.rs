@@ -48,7 +48,8 @@ fn bit(hash: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Present keys are always found. Removed keys are forgotten in time, however many come and go.
+    /// Present keys are always found. Removed keys are forgotten eventually, regardless of how many are added and
+    /// removed.
     #[test]
     fn removed_keys_are_forgotten() {
         let mut filter = KeyFilter::default();

@@ -19,8 +19,8 @@
 //!    meanwhile.
 //! 3. Values that are replaced or deleted wait for no pin. The table gives up its reference, and the last handle frees
 //!    the old value.
-//! 4. MIGRATE freezes the keys that it sends. Every command that would write one, in whatever way, is deferred until
-//!    MIGRATE is done. Readers continue: until the key is gone, it is here.
+//! 4. MIGRATE freezes the keys that it sends. Every command that would write one is deferred until MIGRATE has ended.
+//!    Readers continue: until the key is deleted, it is on this node.
 //! 5. A change that does not check the mark (transactions in exclusive mode, clients that were served) copies the
 //!    value. That is slow but correct.
 

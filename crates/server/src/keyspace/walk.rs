@@ -2,7 +2,7 @@
 //!
 //! A walk holds one read lease at a time. Its state is a [`Cursor`]: a slot and a position in the slot's hash order.
 //! Every key before the cursor has been visited. A key never changes its position in that order. So every key that
-//! exists from the first step to the last is visited, however tables grow and shrink in between.
+//! exists from the first step to the last is visited, regardless of how tables grow and shrink in between.
 //!
 //! Empty slots cost no lease: their headers show that they are empty.
 

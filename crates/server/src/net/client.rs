@@ -24,7 +24,7 @@ bitflags::bitflags! {
         const REPLY_SKIP = 1 << 2;
         /// The connection is closed once its output is sent.
         const CLOSE_AFTER_REPLY = 1 << 3;
-        /// The connection is closed at once; unsent output is dropped.
+        /// The connection is closed immediately; unsent output is dropped.
         const CLOSE_ASAP = 1 << 4;
         /// The client is never evicted (CLIENT NO-EVICT).
         const NO_EVICT = 1 << 5;
@@ -76,7 +76,7 @@ bitflags::bitflags! {
 const DIRTY: ClientFlags = ClientFlags::from_bits_retain(1 << 31);
 /// Represents a client that tracks keys, in the same way.
 const TRACKING: ClientFlags = ClientFlags::from_bits_retain(1 << 30);
-/// Represents a client whose invalidation messages go to a client that has disconnected.
+/// Set for a client whose invalidation messages go to a client that has disconnected.
 const BROKEN_REDIRECT: ClientFlags = ClientFlags::from_bits_retain(1 << 29);
 /// Represents a client that tracks keys in broadcast mode.
 const BROADCAST: ClientFlags = ClientFlags::from_bits_retain(1 << 28);

@@ -1,4 +1,4 @@
-//! The snapshot under way: its purpose, its progress, and its cancellation.
+//! The current snapshot: its purpose, its progress, and its cancellation.
 
 use std::time::Duration;
 

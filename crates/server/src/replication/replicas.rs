@@ -45,7 +45,7 @@ pub enum ReplicaChannel {
     Single,
     /// The dump.
     Dump,
-    /// The replication stream, while the dump goes over another connection.
+    /// The replication stream, while the dump is sent over another connection.
     Main,
 }
 

@@ -320,7 +320,7 @@ fn a_storing_command_is_counted_once() {
     let mut changer = Client::connect(server.port);
     let mut changes = 0;
     run_while_repeated(&server, 5, "SUNIONSTORE union set small", |_| {
-        // A small set is changed at once, and the result computed from its old value is discarded.
+        // A small set is changed immediately, and the result computed from its old value is discarded.
         changer.call(&["SADD", "small", &changes.to_string()]);
         changes += 1;
         thread::sleep(Duration::from_millis(3));

@@ -43,7 +43,7 @@ pub fn check(program: &str, arguments: &[OsString]) -> u8 {
     code
 }
 
-// Failed writes are ignored, as in any program whose reader has gone away.
+// Failed writes are ignored, as in any program whose reader has exited.
 macro_rules! say {
     ($out:expr, $($text:tt)*) => { drop(writeln!($out, $($text)*)) };
 }

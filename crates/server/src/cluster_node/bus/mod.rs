@@ -246,7 +246,7 @@ impl ClusterBus {
             (state.todo.publish, std::mem::take(&mut state.actions))
         };
         if !topology::save(&self.server, cluster) {
-            // Nothing may be sent that could be forgotten, in particular no vote.
+            // No message may be sent that this node could forget, in particular no vote.
             actions.retain(|action| !matches!(action, BusAction::Send(..)));
         }
         if publish {
@@ -277,7 +277,7 @@ impl ClusterBus {
                 match link {
                     Some(link) => state.on_link_made(link, Some(node), unix_ms()),
                     None => {
-                        // The time without an answer counts from now on.
+                        // The timeout for an answer starts now.
                         if let Some(node) = state.nodes.get_mut(&node).filter(|node| node.ping_sent_ms == 0) {
                             node.ping_sent_ms = unix_ms();
                         }
@@ -370,7 +370,8 @@ impl ClusterBus {
     }
 
     // ---- keys -------------------------------------------------------------------------------------------------------
-    /// Deletes the keys of slots that another node owns, once commands use the view that says so.
+
+    /// Deletes the keys of slots that another node owns, once commands use a view in which it does.
     fn drop_keys(&mut self, cluster: &Cluster) {
         if self.dropping.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! FUNCTION: libraries of functions are loaded, listed, dumped and dropped.
+//! FUNCTION: loading, listing, dumping and deleting libraries of functions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn change_libraries<P: 'static>(
                     weft_os::thread::sleep(LOG_POLL_INTERVAL);
                 }
                 let _order = LIBRARY_CHANGES.lock();
-                // A pause, and another role, begin in exclusive mode, so within this passage both are what they are.
+                // Pauses and role changes begin in exclusive mode, so neither changes within this passage.
                 let _pass = seat.enter();
                 if server.clients.pause.are_writes_paused(unix_ms()) {
                     continue;

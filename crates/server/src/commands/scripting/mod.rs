@@ -1,4 +1,4 @@
-//! EVAL, FCALL and their relatives, and the commands that load and stop scripts.
+//! EVAL and FCALL, and the commands that load and stop scripts.
 
 pub mod function;
 pub mod script;

@@ -115,7 +115,7 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Kills a script or a function.
 ///
 /// # Errors
-/// When none runs that can be killed so.
+/// When no script runs that can be killed in this way.
 pub fn kill_running(server: &Server, is_function: bool) -> CommandResult {
     use weft_scripting::KillError;
     server.scripting.running.kill(is_function).map_err(|reason| match reason {

@@ -94,7 +94,7 @@ impl DataDigest {
         }
     }
 
-    /// The expiry of fields is left out, like all times. Expired fields are left out, too.
+    /// Adds a hash. The expiry of fields is omitted, like all times. Expired fields are omitted, too.
     fn add_hash(&mut self, hash: HashRef<'_>, now_ms: u64) {
         self.add_ordered(&TYPE_HASH.to_be_bytes());
         hash.for_each(now_ms, |field| {

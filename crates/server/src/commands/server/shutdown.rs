@@ -79,7 +79,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
     };
     save::begin_shutdown(ctx.server, shutdown);
-    // If all goes well there is no reply: the connection ends with the process.
+    // After a successful shutdown there is no reply: the connection ends with the process.
     let stays = b"-ERR Errors trying to SHUTDOWN. Check logs.\r\n".to_vec();
     ctx.next_step = NextStep::ReplyAt(Box::new((u64::MAX, stays)));
     Ok(())

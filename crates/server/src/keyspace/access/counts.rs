@@ -1,4 +1,4 @@
-//! The number of keys. Each thread counts for itself.
+//! The number of keys, with a separate counter for each thread.
 
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_sync::StripedCounters;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A lease keeps its index, so that an index stays valid while more leases are added. With the leases of all slots the
-//! holder is effectively alone with the keyspace ([`WholeKeyspace`]), but no thread is stopped at the gate.
+//! holder has exclusive access to the keyspace ([`WholeKeyspace`]), but no thread is stopped at the gate.
 
 use super::Lease;
 use crate::keyspace::{Exclusive, Slot, SlotHeader};

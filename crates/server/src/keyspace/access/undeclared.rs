@@ -1,8 +1,7 @@
-//! Reads of keys that no plan can know, because their names come from the data, such as the keys that SORT's patterns
-//! name.
+//! Reads of keys that are in no plan, because their names come from the data, such as the keys of SORT's patterns.
 //!
 //! The command runs under the leases of its declared keys. While it runs it takes one more read lease for every further
-//! slot that it meets. It keeps them all until it ends. Thus it sees one state of the keyspace, as if all leases had
+//! slot that it accesses. It keeps them all until it ends. So it sees one state of the keyspace, as if all leases had
 //! been taken at the start.
 //!
 //! ```text
@@ -13,9 +12,9 @@
 //!                      the command is deferred and starts over
 //! ```
 //!
-//! 1. A further lease is only tried, never waited for while other leases are held. There is no deadlock, whatever the
-//!    order of slots. The command starts over, as it does for planned leases.
-//! 2. Therefore such a command reads all that it has to read before it changes anything.
+//! 1. A further lease is only tried, never waited for while other leases are held. So there is no deadlock, in any
+//!    order of slots. If the lease is refused, the command starts over, as it does for planned leases.
+//! 2. So such a command reads everything that it has to read before it changes anything.
 //! 3. A slot that the plan leased is read under that lease, which may be a reader's or a writer's.
 //! 4. A command that holds the whole keyspace needs no further leases and never starts over.
 

@@ -1,4 +1,4 @@
-//! Tests of what a walk over the slots guarantees while the keyspace changes.
+//! Tests of the guarantees of a walk over the slots while the keyspace changes.
 
 use std::collections::BTreeSet;
 

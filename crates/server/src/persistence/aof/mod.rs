@@ -1,6 +1,6 @@
 //! The append-only file of the running server: opened at the start, switched on and off, and rewritten.
 //!
-//! The handling of the files themselves is in [`weft_rdb::aof`]. This module decides when it happens.
+//! The handling of the files themselves is in [`super::aof_files`]. This module decides when it happens.
 
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;

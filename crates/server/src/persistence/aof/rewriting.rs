@@ -55,7 +55,7 @@ pub enum RewriteError {
 
 /// The file to which a rewrite switches at its moment.
 enum NextIncrement {
-    /// Nothing is logged.
+    /// No write is logged.
     NoLog,
     /// An increment for an appender that is in use.
     Increment(Arc<Mutex<AofAppender>>, File),

@@ -1,4 +1,4 @@
-//! The length of an encoded value, computed from its outermost structure alone.
+//! The length of an encoded value, computed from its outermost structure only.
 
 use std::io::Read;
 

@@ -73,7 +73,7 @@ fn prepare_and_end(server: &Arc<Server>, how: ShutdownOptions) {
     }
 }
 
-/// Lets the process continue.
+/// Resumes the server after an aborted shutdown.
 fn resume_operation(server: &Server) {
     server.replication.is_shutting_down.store(false, Ordering::SeqCst);
     server

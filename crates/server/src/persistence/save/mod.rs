@@ -1,7 +1,7 @@
 //! RDB files of the running server: written, loaded, and written once more before the process ends.
 //!
 //! SAVE, the final save, and every load run in exclusive mode, which blocks all other threads. A background save
-//! (BGSAVE, save points) is a [`crate::snapshot`] that is written to a file.
+//! (BGSAVE, save points) is a [`super::snapshot`] that is written to a file.
 
 mod ending;
 mod in_background;
@@ -301,7 +301,7 @@ fn load_file(
             Some(tell) => Some(tell),
             None => None,
         },
-        // Only at startup do other clients get `-LOADING` meanwhile.
+        // Other clients get `-LOADING` meanwhile only at startup.
         progress: server
             .replication
             .state_bits()

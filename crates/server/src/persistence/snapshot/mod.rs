@@ -1,6 +1,6 @@
 //! Snapshots: all data at one moment in the format of an RDB file, written while clients continue.
 //!
-//! A caller that needs a snapshot fills in an [`SnapshotRequest`] and calls [`start`]:
+//! A caller that needs a snapshot fills in a [`SnapshotRequest`] and calls [`start`]:
 //!
 //! ```text
 //!   caller             "weft-snapshot"                                            "weft-snap-out"

@@ -411,7 +411,7 @@ pub fn begin(
         at_end: Box::new(move |server, _, ending| {
             match ending {
                 snapshot::SnapshotOutcome::Done => log::notice!("Background RDB transfer terminated with success"),
-                // All replicas that should receive it are gone.
+                // All replicas that should receive it have disconnected.
                 snapshot::SnapshotOutcome::Cancelled if alone => log::warning!("Background RDB transfer error"),
                 snapshot::SnapshotOutcome::Cancelled => log::warning!("Background transfer terminated by request"),
                 snapshot::SnapshotOutcome::Failed(error) => log::warning!("Background RDB transfer error: {error}"),
@@ -445,7 +445,7 @@ pub fn begin(
     }
 }
 
-/// Logs that a dump for replicas has begun. `alone` says that it goes to one replica over its own connection.
+/// Logs that a dump for replicas has started. `alone` is `true` if it goes to one replica over its own connection.
 fn log_start(thread: i32, with_mark: bool, alone: bool) {
     let way = if alone {
         "direct socket to replica"

@@ -1,4 +1,4 @@
-//! The replication handshake, from the replica's side: the requests before the stream, and the answers of the primary.
+//! The replication handshake, from the replica's side: the requests before the stream, and the primary's answers.
 //!
 //! ```text
 //!   PING ─▶ AUTH ─▶ REPLCONF listening-port, ip-address, capa, version ─▶ PSYNC id offset

@@ -10,7 +10,8 @@
 //!
 //! This thread alone reads from the link. It sleeps in the kernel until data arrives or the next acknowledgement is
 //! due. A change of role shuts the socket down, so the thread soon stops following the old primary. Every change that
-//! it makes is bound to its role epoch (`repl`), and commands of an old epoch are not executed (`dispatch/stream.rs`).
+//! it makes is bound to its role epoch, and commands of an old epoch are not executed
+//! (`dispatch/replicated_stream.rs`).
 //!
 //! The dump of a full synchronisation is loaded into staging (`keyspace/staging.rs`), so no worker waits for it.
 //! `repl-diskless-load` decides what clients see meanwhile (see `transfer.rs`).

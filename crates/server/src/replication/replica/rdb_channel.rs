@@ -115,7 +115,7 @@ impl Drop for BufferedStream {
 /// that was buffered meanwhile.
 ///
 /// # Errors
-/// When the synchronisation fails. The old data may be gone then.
+/// When the synchronisation fails. The old data may have been deleted then.
 pub fn receive(
     server: &Arc<Server>,
     seat: &mut Seat,

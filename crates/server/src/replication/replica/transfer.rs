@@ -71,7 +71,7 @@ impl DumpEnd {
 /// The treatment of the old data, and of clients during the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LoadPlan {
-    /// `true` if the dump goes into a file first.
+    /// `true` if the dump is written to a file first.
     loads_from_file: bool,
     /// `true` if the old data stays until the dump is complete.
     keeps_old_until_loaded: bool,
@@ -83,7 +83,7 @@ struct LoadPlan {
 /// the database that the stream has selected there.
 ///
 /// # Errors
-/// When the transfer fails. The old data may be gone then.
+/// When the transfer fails. The old data may have been deleted then.
 pub fn receive(
     server: &Arc<Server>,
     seat: &mut Seat,

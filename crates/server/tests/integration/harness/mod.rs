@@ -1,4 +1,4 @@
-//! What the tests share: servers on free ports of the loopback interface, real Valkeys, and a client.
+//! The common parts of the tests: servers on free ports of the loopback interface, real Valkeys, and a client.
 
 pub mod client;
 pub mod connection;

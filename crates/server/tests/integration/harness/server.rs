@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// True when every thread of the process is stopped by a signal (`proc_pid_stat(5)`, state `T`).
+    /// Returns `true` if every thread of the process is stopped by a signal (`proc_pid_stat(5)`, state `T`).
     fn is_stopped(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("lists the threads");
         threads.flatten().all(|thread| {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Server};
 
-/// Returns the value of a field of INFO.
+/// Keys of other slots expire while a script holds a due slot.
 #[test]
 fn keys_expire_while_a_script_holds_a_slot_that_is_due() {
     for workers in ["1", "2", "8"] {

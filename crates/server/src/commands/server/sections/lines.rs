@@ -1,4 +1,4 @@
-//! The lines of INFO's answer, and the figures that several sections show.
+//! The lines of INFO's reply, and the figures that several sections show.
 
 use std::fmt::Display;
 use std::fmt::Write as _;
