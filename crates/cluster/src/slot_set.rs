@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_come_and_go() {
+    fn slots_are_added_and_removed() {
         let mut set = SlotSet::default();
         assert!(set.is_empty() && set.ranges().is_empty());
         for slot in [0, 1, 2, 9, 16382, 16383] {

@@ -65,7 +65,7 @@ fn the_file_comes_first_and_a_dash_stands_at_an_end() {
 }
 
 #[test]
-fn options_win_over_the_file_and_errors_count_their_lines_behind_it() {
+fn options_override_the_file_and_their_errors_count_lines_after_it() {
     let scratch = ScratchDirectory::new("options");
     let file = scratch.file("weft.conf", "hz 9999\nTIMEOUT 1\nport 5\n");
     let path = file.to_str().expect("a printable path");

@@ -40,7 +40,7 @@ fn lines_split_as_valkey_splits_them() {
 }
 
 #[test]
-fn quoted_arguments_come_back() {
+fn quoted_arguments_are_read_back() {
     assert_eq!(
         quote_argument(b"a \"\\\n\r\t\x07\x08\0\xff~"),
         br#""a \"\\\n\r\t\a\b\x00\xff~""#

@@ -117,7 +117,7 @@ fn ids_lead_to_their_parameters() {
 }
 
 #[test]
-fn names_are_found_whatever_their_case_and_once_only() {
+fn names_are_found_in_any_case_and_only_once() {
     let upper = parameters::find(b"TimeOut").expect("timeout");
     assert_eq!((upper.id, upper.name), (id::TIMEOUT, "timeout"));
     let alias = parameters::find(b"SLAVE-priority").expect("an alias");

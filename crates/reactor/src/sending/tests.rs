@@ -60,7 +60,7 @@ fn advancing_by_any_amounts_leaves_the_rest_in_order() {
 }
 
 #[test]
-fn small_output_is_merged_behind_a_blocked_front_that_stays_unchanged() {
+fn small_output_is_merged_after_a_blocked_front_that_stays_unchanged() {
     let mut unsent = SendQueue::default();
     let mut output = Output::new();
     for _ in 0..1000 {

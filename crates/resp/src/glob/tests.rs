@@ -48,7 +48,7 @@ fn patterns_match_parameters_in_any_case_as_recorded() {
 }
 
 #[test]
-fn the_empty_string_matches_the_empty_pattern_alone() {
+fn the_empty_string_matches_only_the_empty_pattern() {
     assert!(matches(b"", b"", false));
     assert!(!matches(b"*", b"", false));
     assert!(!matches(b"", b"a", false));

@@ -31,7 +31,7 @@ fn only_a_run_of_the_right_kind_that_has_not_written_is_killed() {
 }
 
 #[test]
-fn an_overdue_run_is_listed_and_known_by_what_it_holds() {
+fn an_overdue_run_is_listed_and_found_by_its_slots() {
     let running = RunRegistry::default();
     let script = run(false);
     script.note_held_slots([3, 5].into_iter());

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_was_reset_makes_no_negative_rate() {
+    fn a_counter_that_was_reset_yields_no_negative_rate() {
         let rates = Rates::default();
         let start = Instant::now();
         rates.sample(start, [1000; RATES]);

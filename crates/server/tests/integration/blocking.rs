@@ -209,7 +209,7 @@ fn other_clients_can_unblock_a_client() {
 }
 
 #[test]
-fn commands_behind_a_blocked_one_wait() {
+fn commands_after_a_blocked_one_wait() {
     let server = start();
     let mut other = connect(server.port);
     let mut client = connect(server.port);

@@ -150,7 +150,7 @@ fn fill(client: &mut Client) -> String {
 }
 
 #[test]
-fn the_next_server_has_what_was_saved() {
+fn the_next_server_loads_the_saved_data() {
     let place = TestDirectory::new();
     let (server, mut client) = place.start(&["--save", ""]);
     let digest = fill(&mut client);

@@ -199,7 +199,7 @@ fn without_eviction_commands_that_need_memory_are_refused() {
 }
 
 #[test]
-fn volatile_policies_leave_other_keys_alone_and_refuse_when_nothing_is_left() {
+fn volatile_policies_evict_no_other_keys_and_then_refuse_writes() {
     for policy in ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"] {
         let server = Server::start(&[]);
         let mut client = Client::connect(server.port);

@@ -125,7 +125,7 @@ fn transfers_reads_and_exclusives_conserve_the_total() {
 }
 
 #[test]
-fn a_writer_that_announces_itself_gets_in_among_readers_that_never_pause() {
+fn a_writer_that_announces_itself_is_admitted_among_readers_that_never_pause() {
     const WRITES: u64 = 200;
     let bank = bank(1);
     let written = on_all_seats(&bank, |mut seat, _| {
@@ -175,7 +175,7 @@ fn exclusives_from_every_thread_pass_one_another_and_the_batches() {
 }
 
 #[test]
-fn long_work_that_polls_the_gate_makes_way() {
+fn long_work_that_polls_the_gate_yields() {
     let bank = bank(1);
     let mut worker = bank.join().unwrap();
     let mut closer = bank.join().unwrap();

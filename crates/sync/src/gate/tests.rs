@@ -104,7 +104,7 @@ fn a_seat_that_finds_the_gate_closed_sleeps_until_it_opens() {
 }
 
 #[test]
-fn a_stream_of_closers_lets_the_sleepers_in_between() {
+fn a_stream_of_closers_alternates_with_the_sleepers() {
     let gate = Gate::new(3);
     let entered = AtomicUsize::new(0);
     gate.close(0);

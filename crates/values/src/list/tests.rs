@@ -147,7 +147,7 @@ fn changes_agree_with_the_model() {
 }
 
 #[test]
-fn a_listpack_stays_one_node_whatever_its_size() {
+fn a_listpack_of_any_size_stays_one_node() {
     let mut list = List::listpack(&[], 0);
     for number in 0..5000 {
         list.push(ListEnd::Tail, format!("element {number}").as_bytes());

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_of_every_length_come_back() {
+    fn records_of_every_length_are_read_back() {
         for length in [0, 1, 119, 120, 239, 240, 241, 495, 2287, 2288, 65535, 65536, 70000] {
             let key = vec![b'k'; length];
             for (shape, value, expire_at_ms) in [

@@ -65,7 +65,7 @@ fn flat_sets_have_an_order() {
 }
 
 #[test]
-fn preparing_for_many_members_makes_a_table() {
+fn preparing_for_many_members_creates_a_table() {
     for (first, more, encoding) in [
         ("1", 8, "intset"),
         ("1", 9, "hashtable"),

@@ -115,7 +115,7 @@ fn every_key_is_evicted_and_subtracted_from_the_counts() {
 }
 
 #[test]
-fn volatile_policies_leave_keys_without_an_expiry_alone() {
+fn volatile_policies_evict_no_keys_without_an_expiry() {
     for name in ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"] {
         let mut scene = Fixture::new();
         for number in 0..200u64 {

@@ -54,7 +54,7 @@ fn a_reserved_slot_grants_no_pins_for_a_while() {
 }
 
 #[test]
-fn databases_come_and_go_in_a_slot_with_pinned_values() {
+fn databases_are_added_and_removed_in_a_slot_with_pinned_values() {
     let keyspace = keyspace();
     let lent = Arc::new(PinnedSlots::default());
     let header = header(&keyspace, 7);

@@ -73,7 +73,7 @@ fn every_key_is_visited_exactly_once_while_nothing_changes() {
 }
 
 #[test]
-fn keys_that_stay_are_visited_whatever_is_added_and_removed() {
+fn keys_that_stay_are_visited_despite_insertions_and_removals() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let keyspace = Keyspace::new(1, 2);

@@ -25,7 +25,7 @@ fn line(level: Level, role: Role, message: &str) -> LogLine<'_> {
 
 /// Recorded from Valkey 9.1.2, with the time and the process replaced.
 #[test]
-fn lines_look_as_in_valkey() {
+fn lines_equal_those_of_valkey() {
     let cases = [
         (
             LogFormat::Legacy,

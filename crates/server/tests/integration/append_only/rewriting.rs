@@ -72,7 +72,7 @@ fn concurrent_rewrites_lose_no_later_write() {
 
 /// The base contains the commands that could not be written before it, so none of them may be appended after it.
 #[test]
-fn a_rewrite_on_a_full_disk_repeats_no_command_behind_its_base() {
+fn a_rewrite_on_a_full_disk_repeats_no_command_after_its_base() {
     let place = full_place();
     let server = Server::start(&weft(), &place, &["--appendfsync", "everysec"]);
     let mut client = server.client();
@@ -92,7 +92,7 @@ fn a_rewrite_on_a_full_disk_repeats_no_command_behind_its_base() {
 }
 
 #[test]
-fn an_empty_increment_behind_one_that_was_cut_off_does_not_keep_the_server_from_starting() {
+fn an_empty_increment_after_a_truncated_one_does_not_prevent_the_start() {
     let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, ALWAYS);
     let mut client = server.client();
@@ -140,7 +140,7 @@ fn a_time_that_was_cut_off_is_removed_before_anything_is_appended_to_it() {
 
 /// Other users may read the directory but not write into it, whatever the umask permits for other files.
 #[test]
-fn the_directory_can_be_written_by_its_owner_alone() {
+fn only_its_owner_can_write_the_directory() {
     let place = TestDirectory::new();
     let weft = weft();
     let script = format!(
@@ -163,7 +163,7 @@ fn the_directory_can_be_written_by_its_owner_alone() {
 
 /// While a slow rewrite runs, no reply waits for its end.
 #[test]
-fn writes_do_not_wait_for_snapshots_for_which_syncs_are_left_out() {
+fn writes_do_not_wait_for_snapshots_during_which_syncs_are_omitted() {
     let place = TestDirectory::new();
     let arguments = [
         ALWAYS,

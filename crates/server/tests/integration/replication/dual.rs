@@ -133,7 +133,7 @@ fn a_primary_sends_the_stream_in_parallel_with_the_dump() {
 }
 
 #[test]
-fn what_follows_a_dump_is_kept_for_a_while_and_not_beyond_the_limits() {
+fn the_stream_after_a_dump_is_kept_within_limits_of_time_and_size() {
     let limits = [
         "--client-output-buffer-limit",
         "replica 1mb 0 0",

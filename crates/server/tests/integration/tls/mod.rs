@@ -131,7 +131,7 @@ fn commands_run_over_tls_in_any_number_and_size() {
 }
 
 #[test]
-fn a_server_may_listen_with_tls_alone() {
+fn a_server_may_listen_with_tls_only() {
     let authority = Authority::new();
     let port = free_port();
     let mut process = Command::new(env!("CARGO_BIN_EXE_weft-server"))

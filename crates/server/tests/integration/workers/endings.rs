@@ -132,7 +132,7 @@ fn commands_that_are_answered_later_are_answered_after_a_half_close() {
 /// The first request waits for the slot of a script, the second one parks, and the half-close is seen before either
 /// runs.
 #[test]
-fn requests_behind_a_deferred_one_are_executed_after_a_half_close() {
+fn requests_after_a_deferred_one_are_executed_after_a_half_close() {
     with_workers(&[], |server| {
         for round in 0..3 {
             let mut runner = Client::connect(server.port);

@@ -162,7 +162,7 @@ fn a_script_wakes_the_workers_to_which_it_sends_messages() {
 }
 
 #[test]
-fn exclusive_commands_get_a_turn_beside_scripts() {
+fn exclusive_commands_get_a_turn_between_scripts() {
     let directory = std::env::temp_dir().join(format!("weft-turns-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("makes a directory");
     with_workers(&["--dir", directory.to_str().expect("text")], |server| {

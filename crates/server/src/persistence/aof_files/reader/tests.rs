@@ -29,7 +29,7 @@ fn read_all(input: impl Read) -> Result<Vec<FoundCommand>, AofReadError> {
 }
 
 #[test]
-fn commands_come_with_their_ends_however_the_file_is_read() {
+fn commands_are_read_with_their_ends_in_pieces_of_any_size() {
     let expected = vec![
         (vec![b"SELECT".to_vec(), b"0".to_vec()], 30),
         (vec![b"SET".to_vec(), b"k".to_vec(), b"".to_vec()], 56),
