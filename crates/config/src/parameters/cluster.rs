@@ -36,7 +36,7 @@ super::table! {
     CLUSTER_REQUIRE_FULL_COVERAGE "cluster-require-full-coverage" = boolean(true),
         Active, "Refuse commands while some slot has no node.";
     CLUSTER_ALLOW_READS_WHEN_DOWN "cluster-allow-reads-when-down" = boolean(false),
-        Active, "Answer reads while the cluster is down.";
+        Active, "Serve reads while the cluster is down.";
     CLUSTER_ALLOW_PUBSUBSHARD_WHEN_DOWN "cluster-allow-pubsubshard-when-down" = boolean(true),
         Active, "Serve shard channels while the cluster is down.";
     CLUSTER_MANUAL_FAILOVER_TIMEOUT "cluster-manual-failover-timeout" = integer(5000, 1, I32_MAX),

@@ -26,7 +26,7 @@ super::table! {
     MAXMEMORY_CLIENTS "maxmemory-clients" = memory_or_percent(0, -100, i64::MAX).on_change(&[RecountClients]),
         Active, "Memory all clients together may use, in bytes or per cent of maxmemory; 0 sets no limit.";
     LFU_LOG_FACTOR "lfu-log-factor" = integer(10, 0, I32_MAX),
-        Active, "Hits it takes to raise the access counter: higher needs more.";
+        Active, "Accesses needed to raise the access counter; higher values need more.";
     LFU_DECAY_TIME "lfu-decay-time" = integer(1, 0, I32_MAX),
         Active, "Minutes after which an unused key's access counter falls by one; 0 never lowers it.";
     ACTIVE_EXPIRE_EFFORT "active-expire-effort" = integer(1, 1, 10),
@@ -40,11 +40,11 @@ super::table! {
     LAZYFREE_LAZY_USER_DEL "lazyfree-lazy-user-del" = boolean(true).debug(),
         Active, "Let DEL free in the background, as UNLINK does.";
     LAZYFREE_LAZY_USER_FLUSH "lazyfree-lazy-user-flush" = boolean(true).debug(),
-        Active, "Let FLUSHALL and FLUSHDB free in the background unless told otherwise.";
+        Active, "Let FLUSHALL and FLUSHDB free in the background unless they specify otherwise.";
     ACTIVEDEFRAG "activedefrag" = boolean(false).debug(),
-        NotImplemented, "Move values to give fragmented memory back.";
+        NotImplemented, "Move values to return fragmented memory.";
     ACTIVE_DEFRAG_IGNORE_BYTES "active-defrag-ignore-bytes" = memory(100 * MIB, 1, i64::MAX).unsigned(),
-        NotImplemented, "Bytes of fragmentation that are left alone.";
+        NotImplemented, "Bytes of fragmentation that are ignored.";
     ACTIVE_DEFRAG_THRESHOLD_LOWER "active-defrag-threshold-lower" = integer(10, 0, 1000),
         NotImplemented, "Per cent of fragmentation at which defragmentation starts.";
     ACTIVE_DEFRAG_THRESHOLD_UPPER "active-defrag-threshold-upper" = integer(100, 0, 1000),

@@ -37,7 +37,7 @@ super::table! {
     MAX_NEW_TLS_CONNECTIONS_PER_CYCLE "max-new-tls-connections-per-cycle" = integer(1, 1, 1000).unsigned(),
         Active, "TLS handshakes that one thread continues in a turn.";
     IO_THREADS "io-threads" = integer(0, 1, 256).zero_is_automatic().debug(),
-        Active, "Threads that read, execute and answer commands; 0 takes one for each CPU the process may use.";
+        Active, "Threads that read, execute and reply to commands; 0 uses one for each CPU the process may use.";
     IO_THREADS_ALWAYS_ACTIVE "io-threads-always-active" = boolean(false).hidden(),
         Active, "Keep every I/O thread in use whatever the load.";
     PREFETCH_BATCH_MAX_SIZE "prefetch-batch-max-size" = integer(16, 0, 128),

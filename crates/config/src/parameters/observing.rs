@@ -7,19 +7,19 @@ const BUSY_SCOPES: Choices = &[("all", 0), ("affected", 1)];
 
 super::table! {
     COMMANDLOG_EXECUTION_SLOWER_THAN "commandlog-execution-slower-than" = integer(10_000, -1, i64::MAX).alias("slowlog-log-slower-than"),
-        Active, "Microseconds from which a command enters the slow log; -1 logs none.";
+        Active, "Microseconds a command must take to enter the slow log; -1 logs none.";
     COMMANDLOG_SLOW_EXECUTION_MAX_LEN "commandlog-slow-execution-max-len" = integer(128, 0, i64::MAX).unsigned().alias("slowlog-max-len"),
         Active, "Entries the slow log keeps.";
     COMMANDLOG_REQUEST_LARGER_THAN "commandlog-request-larger-than" = integer(1_048_576, -1, i64::MAX),
-        Active, "Bytes from which a request enters its log; -1 logs none.";
+        Active, "Bytes a request must have to enter the log of large requests; -1 logs none.";
     COMMANDLOG_LARGE_REQUEST_MAX_LEN "commandlog-large-request-max-len" = integer(128, 0, i64::MAX).unsigned(),
         Active, "Entries the log of large requests keeps.";
     COMMANDLOG_REPLY_LARGER_THAN "commandlog-reply-larger-than" = integer(1_048_576, -1, i64::MAX),
-        Active, "Bytes from which a reply enters its log; -1 logs none.";
+        Active, "Bytes a reply must have to enter the log of large replies; -1 logs none.";
     COMMANDLOG_LARGE_REPLY_MAX_LEN "commandlog-large-reply-max-len" = integer(128, 0, i64::MAX).unsigned(),
         Active, "Entries the log of large replies keeps.";
     LATENCY_MONITOR_THRESHOLD "latency-monitor-threshold" = integer(0, 0, i64::MAX),
-        Active, "Milliseconds from which an event enters the latency history; 0 records none.";
+        Active, "Milliseconds an event must take to enter the latency history; 0 records none.";
     LATENCY_TRACKING "latency-tracking" = boolean(true),
         Active, "Measure how long each command takes.";
     LATENCY_TRACKING_INFO_PERCENTILES "latency-tracking-info-percentiles" = special(SpecialKind::Percentiles).multi_arg(),

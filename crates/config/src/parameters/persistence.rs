@@ -43,7 +43,7 @@ super::table! {
     AUTO_AOF_REWRITE_PERCENTAGE "auto-aof-rewrite-percentage" = integer(100, 0, I32_MAX),
         Active, "Growth in per cent at which the append-only file is rewritten; 0 never.";
     AUTO_AOF_REWRITE_MIN_SIZE "auto-aof-rewrite-min-size" = memory(64 * MIB, 0, i64::MAX),
-        Active, "Bytes below which the append-only file is not rewritten by itself.";
+        Active, "Bytes below which the append-only file is not rewritten automatically.";
     AOF_LOAD_TRUNCATED "aof-load-truncated" = boolean(true),
         Active, "Load an append-only file whose end is missing.";
     AOF_USE_RDB_PREAMBLE "aof-use-rdb-preamble" = boolean(true),

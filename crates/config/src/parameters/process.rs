@@ -73,7 +73,7 @@ super::table! {
     USE_EXIT_ON_PANIC "use-exit-on-panic" = boolean(false).hidden(),
         NotImplemented, "Exit instead of aborting after a failed assertion.";
     EXTENDED_REDIS_COMPATIBILITY "extended-redis-compatibility" = boolean(false),
-        Active, "Use the other product's name in greetings, for clients that insist on it.";
+        Active, "Report the name and version of Redis, for clients that require it.";
     AVAILABILITY_ZONE "availability-zone" = bytes(""),
         Active, "Zone this server runs in, shown to clients in INFO and HELLO.";
     IMPORT_MODE "import-mode" = boolean(false).debug().on_change(&[SetImportMode]),

@@ -20,9 +20,9 @@ const INTRODUCTION: &str = "\
 #
 #     weft-server /path/to/weft.conf
 #
-# A line holds a parameter and its value; the last line about a parameter counts, except for save, whose lines add
-# up. Values with blanks stand in quotes: \"two words\" with escapes such as \\n and \\x00, or 'two words'
-# without. Amounts of memory take units of either case: 1k is 1000 bytes and 1kb 1024; m, mb, g and gb likewise.
+# A line contains a parameter and its value; the last line for a parameter counts, except for save, whose lines add
+# up. Quote values that contain blanks: \"two words\" supports escapes such as \\n and \\x00, 'two words' does
+# not. Amounts of memory have units in any case: 1k is 1000 bytes and 1kb 1024; m, mb, g and gb likewise.
 # Remove the # before a parameter to set it, and add lines of these kinds where needed:
 #
 #     include /path/to/more.conf       read another file here, or all files that match a pattern
