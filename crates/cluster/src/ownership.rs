@@ -1,4 +1,4 @@
-//! Processes what a node announces about its role and its slots, as far as it is newer than what is known, and the
+//! Processes the role and the slots that a node announces, as far as they are newer than the known state, and the
 //! changes of this node's own role that follow from it.
 
 use super::message::Header;
@@ -141,7 +141,7 @@ impl ClusterState {
         }
     }
 
-    /// Applies the slots that a node announces, as far as they are newer than what is known. If this node's shard has
+    /// Applies the slots that a node announces, as far as they are newer than the known state. If this node's shard has
     /// lost all slots to that node, this node becomes its replica.
     pub fn update_slots(&mut self, id: NodeId, epoch: u64, slots: &SlotSet) {
         if id == self.myself {

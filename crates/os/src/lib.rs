@@ -18,7 +18,7 @@
 //! A lock of the standard library may still be used where no thread reaches a scheduling point while it holds the lock.
 #![forbid(unsafe_code)]
 
-/// What a thread waits for at a descriptor.
+/// The event that a thread waits for at a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Input, or the end of the stream.

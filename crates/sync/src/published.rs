@@ -126,7 +126,7 @@ impl Publications {
 pub(crate) struct Publication<'a>(&'a AtomicU64);
 
 impl Publication<'_> {
-    /// Ends one lease. What the reader read is ordered before a later writer's admission.
+    /// Ends one lease. Its reads are ordered before a later writer's admission.
     #[inline]
     pub(crate) fn end(self) {
         let seen = self.0.load(Acquire);

@@ -655,7 +655,7 @@ impl Drop for ExactString {
     }
 }
 
-/// What a value owned outside its entry.
+/// The allocation or reference that a value owned outside its entry.
 #[derive(Debug)]
 pub(crate) enum External<V> {
     None,

@@ -24,7 +24,7 @@
 //! - The table is in hash order, so a scan cursor stays valid across all resizes (`scan.rs`).
 //!
 //! The caller holds a lease of the slot: `&mut Table` for writers, `&Table` for readers, which change only atomics.
-//! What a write frees is returned ([`Garbage`], [`Removed`]) to be dropped after the lease (`garbage.rs`).
+//! Memory that a write frees is returned ([`Garbage`], [`Removed`]) to be dropped after the lease (`garbage.rs`).
 //!
 //! # Rules for unsafe code
 //!

@@ -33,7 +33,8 @@ impl PackedKind {
     ///
     /// # Panics
     ///
-    /// Panics if the bytes are not a packed collection. Such bytes never come from outside; decoders build them anew.
+    /// Panics if the bytes are not a packed collection. Such bytes never come from outside, because decoders build new
+    /// ones.
     #[inline]
     pub fn of(packed: &[u8]) -> Self {
         match packed.first() {

@@ -59,7 +59,7 @@ thread_local! {
 
 static SCHEDULER: OnceLock<Mutex<Core>> = OnceLock::new();
 
-/// What a blocked thread waits for.
+/// The resource that a blocked thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// An object of this build, named by its address.

@@ -29,8 +29,9 @@
 //!    ([`PropagationLog::request_milestone_notice`]). The log thread first moves the milestone and then checks for
 //!    requests. So no notification is lost.
 //!
-//! A unit of several ops is wrapped in MULTI and EXEC. As in Valkey, this does not depend on which consumers exist.
-//! What a push does for clients blocked on its key forms separate units after it, under the same sequence number.
+//! A unit of several ops is wrapped in MULTI and EXEC. As in Valkey, this does not depend on which consumers exist. The
+//! operations that a push performs for clients blocked on its key are separate units after it, under the same sequence
+//! number.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

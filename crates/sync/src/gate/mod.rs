@@ -58,8 +58,9 @@
 //!    until that seat's `BIASED` is clear, even if another seat is revoking it already. Only then is it inside.
 //!
 //! All of these operations are sequentially consistent, so of two concurrent seats at least one sees the other: rules 1
-//! and 3 for acquiring the bias and an entry, rules 2 and 3 for a biased entry and a revocation. What a biased passage
-//! did is released with the seat's word and acquired by the seat that waits for it, which passes it on through `bias`.
+//! and 3 for acquiring the bias and an entry, rules 2 and 3 for a biased entry and a revocation. The effects of a
+//! biased passage are released with the seat's word and acquired by the seat that waits for it, which passes it on
+//! through `bias`.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -319,7 +320,7 @@ impl Gate {
         assert!(own & IN == 0, "seat {seat} is inside and would wait for itself");
         self.await_turn();
         for seat in &self.seats {
-            // What the seat did before it left is acquired by the check that finds it out.
+            // The check that finds the seat out acquires its effects before it left.
             let before = seat.word.fetch_or(CLOSED, Relaxed);
             assert!(before & CLOSED == 0, "two closers at once");
         }

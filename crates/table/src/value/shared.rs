@@ -77,7 +77,7 @@ impl<V> Shared<V> {
         // SAFETY: rule 8, by the caller: the reference that the pointer stands for stays with its owner.
         let owned = ManuallyDrop::new(unsafe { Self::from_raw(object) });
         let unique = owned.is_unique();
-        // What other threads did with their handles happened before the count fell to one.
+        // The accesses of other threads through their handles happened before the count fell to one.
         fence(Acquire);
         unique
     }

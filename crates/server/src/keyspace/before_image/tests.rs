@@ -26,7 +26,7 @@ struct Fixture {
     random: fastrand::Rng,
 }
 
-/// Collects what is visited.
+/// Collects the visited keys.
 struct ContentsCollector<'s> {
     database: usize,
     contents: &'s mut Contents,

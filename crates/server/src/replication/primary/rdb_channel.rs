@@ -123,7 +123,7 @@ impl PrimaryThread {
         });
     }
 
-    /// Releases what is kept for a dump.
+    /// Releases the part of the stream that is kept for a dump.
     pub(crate) fn release_awaited_dump(&mut self, client: u64) {
         let replicas = &self.server.replication.replicas;
         replicas.awaited_dumps().remove(&client);
