@@ -114,6 +114,8 @@ pub enum ChangeAction {
     Listen,
     /// Changes the title of the process.
     SetProcessTitle,
+    /// Wakes the workers, which move connections at the new interval.
+    WakeWorkers,
     /// Switches the import mode on or off.
     SetImportMode,
 }

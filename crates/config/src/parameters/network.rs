@@ -1,6 +1,6 @@
 //! The parameters of listening, connections and the threads that serve them.
 
-use super::ChangeAction::{Listen, RaiseOpenFileLimit, SetProcessTitle};
+use super::ChangeAction::{Listen, RaiseOpenFileLimit, SetProcessTitle, WakeWorkers};
 use super::{GIB, I32_MAX, MIB, SpecialKind, U32_MAX, boolean, integer, memory, octal, optional_text, special};
 
 const DEFAULT_BIND: &[&str] = &["*", "-::*"];
@@ -40,6 +40,8 @@ super::table! {
         Active, "Threads that read, execute and reply to commands; 0 uses one for each CPU the process may use.";
     IO_THREADS_ALWAYS_ACTIVE "io-threads-always-active" = boolean(false).hidden(),
         Active, "Keep every I/O thread in use whatever the load.";
+    CONNECTION_MOVE_INTERVAL "connection-move-interval" = integer(0, 0, I32_MAX).hidden().on_change(&[WakeWorkers]),
+        Active, "For tests: milliseconds after which each I/O thread hands random connections to random others; 0 hands over none.";
     PREFETCH_BATCH_MAX_SIZE "prefetch-batch-max-size" = integer(16, 0, 128),
         Active, "Commands whose keys are fetched into the cache together; 0 and 1 fetch none ahead.";
     MIN_IO_THREADS_AVOID_COPY_REPLY "min-io-threads-avoid-copy-reply" = integer(7, 0, I32_MAX).hidden(),

@@ -45,6 +45,8 @@ pub struct Tunables {
     pub refuses_writes: bool,
     /// `timeout`, in seconds; 0 for none.
     pub timeout_s: u64,
+    /// `connection-move-interval`, in milliseconds; 0 for no random moves.
+    pub connection_move_interval_ms: u64,
     /// The access clock, without the current time.
     pub clock: AccessClock,
     /// `latency-tracking`.
@@ -129,6 +131,7 @@ impl Tunables {
             eviction_time: eviction_time_limit(config.integer(id::MAXMEMORY_EVICTION_TENACITY)),
             lazy_eviction: config.boolean(id::LAZYFREE_LAZY_EVICTION),
             timeout_s: config.integer(id::TIMEOUT).max(0) as u64,
+            connection_move_interval_ms: config.unsigned(id::CONNECTION_MOVE_INTERVAL),
             clock: AccessClock {
                 now_s: 0,
                 is_lfu: policy.ends_with("lfu"),

@@ -13,6 +13,8 @@ pub enum Counter {
     ConnectionsReceived,
     /// `rejected_connections`
     ConnectionsRejected,
+    /// `weft_moved_connections`
+    ConnectionsMoved,
     /// `total_net_input_bytes`
     NetInputBytes,
     /// `total_net_output_bytes`

@@ -14,7 +14,7 @@ use crate::observability::log_line::Role;
 use crate::persistence::aof;
 use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
-use crate::state::{CoordinatorCommand, Message, Server};
+use crate::state::{CoordinatorCommand, Message, Server, WorkerLink};
 use weft_config::{ApplyResult, ChangeAction, Config, ParameterFailure, ParameterId, id};
 use weft_os::sync::mpsc;
 use weft_tls::{TlsState, UnusableTlsConfig};
@@ -98,6 +98,8 @@ impl ParameterChange<'_> {
             ChangeAction::ReloadTls | ChangeAction::EnableTls => {}
             ChangeAction::Listen => return reopen_listeners(self),
             ChangeAction::SetProcessTitle => title::set_process_title(config),
+            // A worker that sleeps would not notice that its connections are to move.
+            ChangeAction::WakeWorkers => server.workers.iter().for_each(WorkerLink::wake),
             ChangeAction::SetImportMode => {
                 let is_importing = config.boolean(id::IMPORT_MODE);
                 server

@@ -40,12 +40,24 @@ struct InTransit {
     refused_moves: Vec<(WorkerId, Range<WorkerId>, usize)>,
 }
 
+impl InTransit {
+    fn try_begin_move(&mut self) -> bool {
+        let is_allowed = self.queries == 0 && self.waiting_queries.is_empty();
+        self.moving += usize::from(is_allowed);
+        is_allowed
+    }
+}
+
 impl MovingConnections {
+    /// Returns `true` if a connection may leave a worker now.
+    pub fn try_begin_move(&self) -> bool {
+        self.0.lock().try_begin_move()
+    }
+
     /// Returns `true` if a connection may leave a worker now. Otherwise the worker gets the order again later.
     pub fn begin_move(&self, worker: WorkerId, to: &Range<WorkerId>, kept_connections: usize) -> bool {
         let mut now = self.0.lock();
-        if now.queries == 0 && now.waiting_queries.is_empty() {
-            now.moving += 1;
+        if now.try_begin_move() {
             return true;
         }
         now.refused_moves.retain(|(other, ..)| *other != worker);

@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::client::Client;
-use crate::harness::server::{PATIENCE, Server};
+use crate::harness::server::{MOVES, PATIENCE, Server};
 
 fn start() -> Server {
-    Server::start(&["--io-threads", "8"])
+    Server::start(&[&["--io-threads", "8"], &MOVES[..]].concat())
 }
 
 fn connect(port: u16) -> Client {

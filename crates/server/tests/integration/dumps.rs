@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::harness::port::free_port;
+use crate::harness::server::MANY_WORKERS;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -41,7 +42,8 @@ impl TestDirectory {
         let port = free_port();
         let built = || env!("CARGO_BIN_EXE_weft-server").into();
         let child = Command::new(std::env::var_os("WEFT_SERVER").unwrap_or_else(built))
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--io-threads", "2"])
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+            .args(MANY_WORKERS)
             .args(["--dir", &self.0.display().to_string(), "--logfile", "log"])
             .args(["--enable-debug-command", "yes"])
             .args(options)

@@ -11,7 +11,7 @@ use crate::harness::server::{PATIENCE, Server};
 const MEMBERS: usize = 200_000;
 
 fn start() -> Server {
-    Server::start(&["--io-threads", "2"])
+    Server::start(&[])
 }
 
 fn fill_set(client: &mut Client, key: &str, members: std::ops::Range<usize>) {

@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::client::Client;
-use crate::harness::server::{PATIENCE, Server};
+use crate::harness::server::{MOVES, PATIENCE, Server};
 
 const TEST_DURATION: Duration = Duration::from_secs(3);
 
 fn start() -> Server {
-    Server::start(&["--io-threads", "8", "--enable-debug-command", "yes"])
+    Server::start(&[&["--io-threads", "8", "--enable-debug-command", "yes"], &MOVES[..]].concat())
 }
 
 fn connect(port: u16) -> Client {

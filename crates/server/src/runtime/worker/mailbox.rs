@@ -1,25 +1,18 @@
-//! A worker's mail: arriving and departing connections, replies from other threads, queries.
+//! A worker's mail: arriving connections, replies from other threads, queries.
 
 use super::Worker;
-use super::waits::ClientWait;
-use crate::dispatch::batch::BatchConnections as _;
 use crate::keyspace::effects::ClientNotification;
 use crate::net::client::Client;
 use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
-use crate::net::connection::ConnectionState;
 use crate::net::listeners::AcceptedConnection;
-use crate::state::WorkerId;
-use crate::state::{BlockedCommand, Message};
-use std::ops::Range;
+use crate::state::Message;
 use std::time::Duration;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 use weft_reactor::DetachedConnection;
 use weft_reactor::Socket;
 
-/// Clients whose messages would get out of order if the connection moved.
-const NEVER_MOVED: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 /// The number of messages taken from the mailbox at once.
 const MESSAGES_PER_READ: usize = 128;
 /// The time that a turn spends on mail.
@@ -149,78 +142,5 @@ impl Worker {
         }
         self.start_tls_handshake(token);
         self.count_client(token);
-    }
-
-    pub(crate) fn adopt_connection(&mut self, mut connection: Box<Connection>, wait: Option<Box<BlockedCommand>>) {
-        let Some(registered) = connection.in_transit.take() else {
-            return self.server().end_move();
-        };
-        connection.client.worker = self.id;
-        // The previous worker may have withheld its output; this worker decides again.
-        connection.is_output_withheld = false;
-        // The user may have been deleted while the connection was in transit.
-        let is_welcome = connection.client.login.refresh(&self.thread.server.acl);
-        let id = connection.client.id;
-        self.install_connection(connection, registered);
-        if let Some(token) = self.clients.by_id.get(&id).copied() {
-            self.ready_tokens.push(token);
-            if let Some(blocked) = wait {
-                self.begin_wait(token, ClientWait::Keys(blocked));
-            }
-            if !is_welcome {
-                self.close(token);
-            }
-        } else if let Some(blocked) = wait {
-            self.abandon_waiter(blocked.waiter);
-        }
-        self.server().end_move();
-    }
-
-    /// Moves connections that are between requests, or wait for keys, to other workers.
-    pub(crate) fn move_connections(&mut self, to: Range<WorkerId>, kept_connections: usize) {
-        // The order may have waited in `MovingConnections`.
-        let active = self.server().lifecycle.active_workers.load(Ordering::Relaxed);
-        if to.end > active || (kept_connections == 0 && self.id < active) {
-            return;
-        }
-        // Each worker starts with a different target, so that a few connections do not all go to the first.
-        let first = self.id % to.len().max(1);
-        let mut takers = to.clone().cycle().skip(first);
-        let mut surplus = self.clients.len().saturating_sub(kept_connections);
-        for token in 0..self.clients.slots.len() {
-            if surplus == 0 {
-                return;
-            }
-            let waits = &self.waits;
-            let movable = self.clients.connection(token).is_some_and(|connection| {
-                let idle =
-                    connection.state == ConnectionState::Ready || waits.is_waiting_for_keys(connection.client.id);
-                let stays = connection.client.flags.intersects(NEVER_MOVED);
-                idle && !stays && !connection.is_in_batch && connection.output.is_empty()
-            });
-            if !movable {
-                continue;
-            }
-            if !self.server().clients.moving.begin_move(self.id, &to, kept_connections) {
-                return;
-            }
-            let Some(registered) = self.reactor.deregister(token) else {
-                self.server().end_move();
-                continue;
-            };
-            let Some(mut connection) = self.clients.remove(token) else {
-                self.server().end_move();
-                continue;
-            };
-            self.ready_tokens.retain(|other| *other != token);
-            self.delayed_tokens.retain(|other| *other != token);
-            let usage = std::mem::take(&mut connection.usage);
-            self.uncount_client(usage);
-            connection.in_transit = Some(registered);
-            connection.is_receive_paused = false;
-            let taker = takers.next().unwrap_or(to.start);
-            self.send_connection(taker, connection);
-            surplus -= 1;
-        }
     }
 }

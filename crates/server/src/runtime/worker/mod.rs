@@ -41,6 +41,7 @@ mod departing_slots;
 mod housekeeping;
 mod input;
 mod mailbox;
+mod moving;
 mod output;
 mod parking;
 mod tls;
@@ -154,6 +155,8 @@ pub struct Worker {
     is_expiring: bool,
     grace_period: Option<Duration>,
     next_sweep_ms: u64,
+    /// The time of the next random moves of connections, in milliseconds since the Unix epoch.
+    next_random_move_ms: u64,
     /// `true` if a connection may exceed the soft output limit.
     has_clients_over_soft_limit: bool,
     /// Connections whose output waits until the log has passed their writes.
@@ -203,6 +206,7 @@ impl Worker {
             is_expiring: false,
             grace_period: None,
             next_sweep_ms: 0,
+            next_random_move_ms: 0,
             has_clients_over_soft_limit: false,
             withheld_tokens: Vec::new(),
             should_sample_memory: false,
@@ -311,7 +315,8 @@ impl Worker {
             return Some(Duration::ZERO);
         }
         let sweep = self.must_sweep().then_some(self.next_sweep_ms);
-        let next_ms = [self.waits.next_due_ms(), sweep].into_iter().flatten().min();
+        let next_ms = [self.waits.next_due_ms(), sweep, self.next_random_move_ms()];
+        let next_ms = next_ms.into_iter().flatten().min();
         let until_next = next_ms.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(unix_ms()).clamp(1, 1000)));
         let unwatched = !self.thread.effects.removed_watches.is_empty() || !self.delayed_tokens.is_empty();
         let unwatching = unwatched.then_some(Duration::from_millis(1));
@@ -361,6 +366,7 @@ impl Worker {
             self.thread.server.memory.calibrate_unless_freeing();
             self.thread.server.request_eviction();
         }
+        self.move_random_connections();
     }
 
     fn begin_turn(&mut self) {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 pub use crate::harness::client::Client;
 use crate::harness::port::free_port;
+use crate::harness::server::MANY_WORKERS;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -85,6 +86,7 @@ impl Server {
         let port = free_port();
         let child = Command::new(program)
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+            .args(MANY_WORKERS)
             .args(["--appendonly", "yes", "--enable-debug-command", "yes"])
             .arg("--dir")
             .arg(&place.0)

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::collections::model::{Operation, Reply};
 use crate::harness::port::free_port;
+use crate::harness::server::MANY_WORKERS;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -24,6 +25,7 @@ impl Server {
         let binary = std::env::var("WEFT_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weft-server").into());
         let child = Command::new(binary)
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+            .args(MANY_WORKERS)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()

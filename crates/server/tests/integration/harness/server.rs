@@ -16,6 +16,13 @@ use nix::unistd::Pid;
 /// The time limit for any step of a test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Makes four workers active, over which connections are spread. Without this, self-tuning keeps one worker active on a
+/// machine with few cores.
+pub const MANY_WORKERS: [&str; 4] = ["--io-threads", "4", "--io-threads-always-active", "yes"];
+
+/// Makes each worker hand random connections to random other workers every millisecond.
+pub const MOVES: [&str; 2] = ["--connection-move-interval", "1"];
+
 /// A running server in its own directory; killed at the end of the test.
 pub struct Server {
     child: Child,
@@ -28,9 +35,24 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with these arguments, and waits until it listens.
+    /// Starts a server with these arguments, and waits until it listens. Unless they say otherwise, it has four
+    /// workers, all of which are active.
     pub fn start(arguments: &[&str]) -> Server {
         Server::start_from(None, arguments)
+    }
+
+    /// Returns the last value of an option among the arguments.
+    fn option(&self, name: &str) -> Option<&str> {
+        let position = self.arguments.iter().rposition(|word| word == name)?;
+        self.arguments.get(position + 1).map(String::as_str)
+    }
+
+    /// Checks that as many workers are active as `--io-threads` says, unless the test leaves that to self-tuning.
+    /// Every start of a server does this, so no test is about fewer workers than it was written for.
+    fn assert_all_workers_active(&self, active: &str) {
+        if self.option("--io-threads-always-active") == Some("yes") {
+            assert_eq!(Some(active), self.option("--io-threads"), "active workers");
+        }
     }
 
     /// Starts a cluster node with a node timeout of one minute. On a busy machine nodes may be silent for seconds, and
@@ -85,7 +107,8 @@ impl Server {
         assert!(self.listens(), "the server does not listen");
     }
 
-    /// Starts a server with these arguments and an optional configuration file, and waits until it listens.
+    /// Starts a server with these arguments and an optional configuration file, and waits until it listens. With a
+    /// file, the number of workers is left to the file and the arguments.
     pub fn start_from(file: Option<&str>, arguments: &[&str]) -> Server {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -96,7 +119,11 @@ impl Server {
             let port = free_port();
             let all = file.into_iter().chain(["--bind", "127.0.0.1", "--port"]);
             let mut all: Vec<String> = all.map(str::to_owned).collect();
-            all.extend([port.to_string(), "--save".into(), String::new(), "--dir".into()]);
+            all.push(port.to_string());
+            if file.is_none() {
+                all.extend(MANY_WORKERS.map(str::to_owned));
+            }
+            all.extend(["--save".into(), String::new(), "--dir".into()]);
             all.push(directory.to_string_lossy().into_owned());
             all.extend(arguments.iter().map(|word| (*word).to_owned()));
             let mut server = Server {
@@ -136,11 +163,16 @@ impl Server {
             assert!(start.elapsed() < PATIENCE, "the server neither listens nor ends");
             if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) {
                 stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
-                stream.write_all(b"INFO server\r\n").expect("sends");
+                stream.write_all(b"INFO server\r\nINFO weft\r\n").expect("sends");
                 let own = format!("process_id:{}", self.child.id());
-                let lines = BufReader::new(stream).lines().map_while(Result::ok);
-                let mut lines = lines.take_while(|line| !line.starts_with("config_file:"));
-                return lines.any(|line| line == own);
+                let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+                let mut process = lines.by_ref().take_while(|line| !line.starts_with("config_file:"));
+                let is_own = process.any(|line| line == own);
+                if is_own {
+                    let active = lines.find_map(|line| line.strip_prefix("weft_workers_active:").map(str::to_owned));
+                    self.assert_all_workers_active(&active.expect("INFO has the number of active workers"));
+                }
+                return is_own;
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -38,7 +38,7 @@ fn always_active_workers_share_connections_from_the_start() {
 
 #[test]
 fn workers_become_active_when_the_parameter_is_switched_on() {
-    let server = Server::start(&["--io-threads", "4"]);
+    let server = Server::start(&["--io-threads", "4", "--io-threads-always-active", "no"]);
     let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(server.port)).collect();
     for client in &mut clients {
         assert_eq!(client.call(&["PING"]), "PONG");

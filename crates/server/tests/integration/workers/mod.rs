@@ -12,7 +12,8 @@ mod frozen_keys;
 mod limits;
 mod long_commands;
 mod moving;
+mod random_moves;
 mod scripts;
 
 use crate::harness::client::Client;
-use crate::harness::server::{PATIENCE, Server};
+use crate::harness::server::{MOVES, PATIENCE, Server};

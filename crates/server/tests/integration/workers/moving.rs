@@ -38,7 +38,7 @@ impl Drop for StopOnDrop<'_> {
 #[test]
 fn queries_about_clients_miss_no_moving_client() {
     for threads in ["2", "8"] {
-        let server = Server::start(&["--io-threads", threads]);
+        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "no"]);
         let mut idle: Vec<Client> = (0..400).map(|_| Client::connect(server.port)).collect();
         for client in &mut idle {
             assert_eq!(client.call(&["CLIENT", "SETNAME", "idle"]), "OK");
@@ -70,6 +70,8 @@ fn output_that_waits_for_the_disk_is_sent_after_a_move() {
         let server = Server::start(&[
             "--io-threads",
             threads,
+            "--io-threads-always-active",
+            "no",
             "--appendonly",
             "yes",
             "--appendfsync",

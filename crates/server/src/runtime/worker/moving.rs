@@ -1,0 +1,137 @@
+//! A worker's connections that move to another worker, and those that arrive from one.
+//!
+//! The self-tuning orders moves when the number of active workers changes. For tests, `connection-move-interval` makes
+//! each worker hand random connections to random other workers all the time.
+
+use std::ops::Range;
+use weft_os::atomic::Ordering;
+
+use super::Worker;
+use super::waits::ClientWait;
+use crate::dispatch::batch::BatchConnections as _;
+use crate::net::client::ClientFlags;
+use crate::net::connection::{Connection, ConnectionState};
+use crate::observability::metrics::Counter;
+use crate::state::{BlockedCommand, WorkerId};
+
+/// Clients whose messages would be out of order if the connection moved.
+const NEVER_MOVED: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
+/// One of this number of connections leaves its worker when connections move at random.
+const RANDOM_MOVE_ODDS: usize = 4;
+
+impl Worker {
+    pub(crate) fn adopt_connection(&mut self, mut connection: Box<Connection>, wait: Option<Box<BlockedCommand>>) {
+        let Some(registered) = connection.in_transit.take() else {
+            return self.server().end_move();
+        };
+        connection.client.worker = self.id;
+        // The previous worker may have withheld its output; this worker decides anew.
+        connection.is_output_withheld = false;
+        // The user may have been deleted while the connection was on its way.
+        let is_welcome = connection.client.login.refresh(&self.thread.server.acl);
+        let id = connection.client.id;
+        self.install_connection(connection, registered);
+        if let Some(token) = self.clients.by_id.get(&id).copied() {
+            self.ready_tokens.push(token);
+            if let Some(blocked) = wait {
+                self.begin_wait(token, ClientWait::Keys(blocked));
+            }
+            if !is_welcome {
+                self.close(token);
+            }
+        } else if let Some(blocked) = wait {
+            self.abandon_waiter(blocked.waiter);
+        }
+        self.server().end_move();
+    }
+
+    /// Gives connections that are between requests, or wait for keys, to the workers `to`.
+    pub(crate) fn move_connections(&mut self, to: Range<WorkerId>, kept_connections: usize) {
+        // The order may have waited, see `MovingConnections`.
+        let active = self.server().lifecycle.active_workers.load(Ordering::Relaxed);
+        if to.end > active || (kept_connections == 0 && self.id < active) {
+            return;
+        }
+        // Each worker starts with a different target, so that a few connections do not all go to the first.
+        let first = self.id % to.len().max(1);
+        let mut takers = to.clone().cycle().skip(first);
+        let mut surplus = self.clients.len().saturating_sub(kept_connections);
+        for token in 0..self.clients.slots.len() {
+            if surplus == 0 {
+                return;
+            }
+            if !self.may_move(token) {
+                continue;
+            }
+            if !self.server().clients.moving.begin_move(self.id, &to, kept_connections) {
+                return;
+            }
+            let taker = takers.next().unwrap_or(to.start);
+            if self.hand_over(token, taker) {
+                surplus -= 1;
+            }
+        }
+    }
+
+    /// Returns the time of the next random moves in milliseconds since the Unix epoch, or `None` if there are none.
+    pub(crate) fn next_random_move_ms(&self) -> Option<u64> {
+        let moves = self.thread.tunables.connection_move_interval_ms > 0 && self.clients.len() > 0;
+        moves.then_some(self.next_random_move_ms)
+    }
+
+    /// Gives random connections to random other workers, if that is due.
+    pub(crate) fn move_random_connections(&mut self) {
+        let interval_ms = self.thread.tunables.connection_move_interval_ms;
+        if interval_ms == 0 || self.thread.now_ms < self.next_random_move_ms {
+            return;
+        }
+        self.next_random_move_ms = self.thread.now_ms + interval_ms;
+        let active = self.server().lifecycle.active_workers.load(Ordering::Relaxed);
+        let others = active - usize::from(self.id < active);
+        if others == 0 {
+            return;
+        }
+        for token in 0..self.clients.slots.len() {
+            if fastrand::usize(..RANDOM_MOVE_ODDS) != 0 || !self.may_move(token) {
+                continue;
+            }
+            if !self.server().clients.moving.try_begin_move() {
+                return;
+            }
+            let other = fastrand::usize(..others);
+            self.hand_over(token, other + usize::from(other >= self.id));
+        }
+    }
+
+    /// Returns `true` if a connection is between requests or waits for keys, and may move.
+    fn may_move(&mut self, token: usize) -> bool {
+        let waits = &self.waits;
+        self.clients.connection(token).is_some_and(|connection| {
+            let idle = connection.state == ConnectionState::Ready || waits.is_waiting_for_keys(connection.client.id);
+            let stays = connection.client.flags.intersects(NEVER_MOVED);
+            idle && !stays && !connection.is_in_batch && connection.output.is_empty()
+        })
+    }
+
+    /// Mails a connection, whose move has begun, to the worker `taker`. Returns `false` if it is gone.
+    fn hand_over(&mut self, token: usize, taker: WorkerId) -> bool {
+        let Some(registered) = self.reactor.deregister(token) else {
+            self.server().end_move();
+            return false;
+        };
+        let Some(mut connection) = self.clients.remove(token) else {
+            self.server().end_move();
+            return false;
+        };
+        self.ready_tokens.retain(|other| *other != token);
+        self.delayed_tokens.retain(|other| *other != token);
+        let usage = std::mem::take(&mut connection.usage);
+        self.uncount_client(usage);
+        connection.in_transit = Some(registered);
+        connection.is_receive_paused = false;
+        let metrics = &self.thread.server.stats.metrics;
+        metrics.add(self.thread.seat, Counter::ConnectionsMoved, 1);
+        self.send_connection(taker, connection);
+        true
+    }
+}

@@ -1,0 +1,71 @@
+//! Tests connections that move between workers at random all the time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Client, MOVES, Server};
+
+/// Runs `story` with one, two and eight active workers that hand each other random connections.
+fn with_moves(arguments: &[&str], story: impl Fn(&Server)) {
+    for threads in ["1", "2", "8"] {
+        let server = Server::start(&[&["--io-threads", threads], &MOVES[..], arguments].concat());
+        story(&server);
+        let moved = Client::connect(server.port).info("weft_moved_connections");
+        assert_eq!(
+            moved == "0",
+            threads == "1",
+            "{threads} workers moved {moved} connections"
+        );
+    }
+}
+
+#[test]
+fn pipelines_are_answered_in_order_while_their_connections_move() {
+    with_moves(&[], |server| {
+        thread::scope(|scope| {
+            for number in 0..16 {
+                scope.spawn(move || {
+                    let mut client = Client::connect(server.port);
+                    let key = format!("counter:{number}");
+                    let start = Instant::now();
+                    let mut count = 0;
+                    while start.elapsed() < Duration::from_secs(2) {
+                        for _ in 0..50 {
+                            client.send(&["INCR", &key]);
+                        }
+                        for _ in 0..50 {
+                            count += 1;
+                            assert_eq!(client.answer(), count.to_string());
+                        }
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn blocked_clients_are_served_and_time_out_while_they_move() {
+    with_moves(&[], |server| {
+        let mut pusher = Client::connect(server.port);
+        for round in 0..40 {
+            let mut waiting: Vec<Client> = (0..16).map(|_| Client::connect(server.port)).collect();
+            for client in &mut waiting {
+                client.send(&["BLPOP", "list", "60"]);
+            }
+            let mut impatient = Client::connect(server.port);
+            impatient.send(&["BLPOP", "other", "0.02"]);
+            assert_eq!(impatient.answer(), "-", "round {round}");
+            pusher.wait_for_info("blocked_clients", "16");
+            for element in 0..16 {
+                pusher.send(&["RPUSH", "list", &element.to_string()]);
+            }
+            let mut elements: Vec<String> = waiting.iter_mut().map(Client::answer).collect();
+            elements.sort();
+            let mut expected: Vec<String> = (0..16).map(|element| format!("(list {element})")).collect();
+            expected.sort();
+            assert_eq!(elements, expected, "round {round}");
+            (0..16).for_each(|_| drop(pusher.answer()));
+        }
+    });
+}
