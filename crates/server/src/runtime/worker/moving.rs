@@ -30,9 +30,11 @@ impl Worker {
         // The user may have been deleted while the connection was on its way.
         let is_welcome = connection.client.login.refresh(&self.thread.server.acl);
         let id = connection.client.id;
+        let is_over_soft_limit = connection.over_soft_limit_since_ms > 0;
         self.install_connection(connection, registered);
         if let Some(token) = self.clients.by_id.get(&id).copied() {
             self.ready_tokens.push(token);
+            self.has_clients_over_soft_limit |= is_over_soft_limit;
             if let Some(blocked) = wait {
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }

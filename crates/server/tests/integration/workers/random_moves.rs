@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Client, MOVES, Server};
+use crate::harness::wait_until;
 
 /// Runs `story` with one, two and eight active workers that hand each other random connections.
 fn with_moves(arguments: &[&str], story: impl Fn(&Server)) {
@@ -67,5 +68,25 @@ fn blocked_clients_are_served_and_time_out_while_they_move() {
             assert_eq!(elements, expected, "round {round}");
             (0..16).for_each(|_| drop(pusher.answer()));
         }
+    });
+}
+
+/// The time above the soft limit is measured by the worker that has the connection.
+#[test]
+fn a_client_that_never_reads_reaches_the_soft_limit_while_it_moves() {
+    with_moves(&[], |server| {
+        let mut admin = Client::connect(server.port);
+        let limit = ["CONFIG", "SET", "client-output-buffer-limit", "normal 0 100000 1"];
+        assert_eq!(admin.call(&limit), "OK");
+        admin.call(&["SETRANGE", "large", "8000000", "x"]);
+        let mut greedy = Client::connect(server.port);
+        assert_eq!(greedy.call(&["CLIENT", "SETNAME", "greedy"]), "OK");
+        for _ in 0..4 {
+            greedy.send(&["GET", "large"]);
+        }
+        wait_until("the client is closed", || {
+            !admin.call(&["CLIENT", "LIST"]).contains("name=greedy")
+        });
+        assert_eq!(admin.info("client_output_buffer_limit_disconnections"), "1");
     });
 }
