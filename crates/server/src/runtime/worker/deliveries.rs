@@ -36,7 +36,11 @@ impl ClientTable {
             ClientNotification::Redirected(redirected) => {
                 let keys = redirected.keys.as_ref();
                 let keys: Option<Vec<&[u8]>> = keys.map(|keys| keys.iter().map(|key| &**key).collect());
-                self.append_invalidation(redirected.client, keys.as_deref());
+                if self.by_id.contains_key(&redirected.client) {
+                    self.append_invalidation(redirected.client, keys.as_deref());
+                } else if let Some(worker) = moved_to(server, own_worker, redirected.client) {
+                    server.workers[worker].send(Message::Notify(notice.clone()));
+                }
             }
             ClientNotification::MonitorLine(line) => {
                 for client in server.clients.monitors.worker_monitors(own_worker) {
@@ -119,8 +123,11 @@ impl ClientTable {
             return;
         }
         let target = tracking.redirect;
-        match server.clients.directory.worker_of(target) {
-            Some(worker) if worker == own_worker => self.append_invalidation(target, keys.as_deref()),
+        let worker = server.clients.directory.worker_of(target);
+        tracking.is_redirect_broken |= worker.is_none();
+        match worker {
+            Some(_) if self.by_id.contains_key(&target) => self.append_invalidation(target, keys.as_deref()),
+            // Also if that is this worker: the connection is in its mailbox, and the message comes behind it.
             Some(worker) => {
                 let redirected = RedirectedInvalidation {
                     client: target,
@@ -129,7 +136,6 @@ impl ClientTable {
                 server.workers[worker].send(Message::Notify(ClientNotification::Redirected(redirected.into())));
             }
             None => {
-                tracking.is_redirect_broken = true;
                 if protocol == Protocol::Resp3 {
                     self.append_message(id, |_, output| {
                         let mut reply = Reply::new(&mut output.bytes, protocol);
@@ -183,14 +189,15 @@ impl ClientTable {
     }
 }
 
-/// The client has moved while mail for it was in transit.
+/// Returns the worker to which a client has moved while mail for it was under way, or `None` if the client is gone.
+fn moved_to(server: &Server, own_worker: WorkerId, client: u64) -> Option<WorkerId> {
+    let worker = server.clients.directory.worker_of(client);
+    worker.filter(|worker| *worker != own_worker)
+}
+
+/// The client has moved while mail for it was under way.
 fn forward_invalidation(server: &Server, own: WorkerId, client: u64, invalid: &InvalidKeys) {
-    if let Some(worker) = server
-        .clients
-        .directory
-        .worker_of(client)
-        .filter(|worker| *worker != own)
-    {
+    if let Some(worker) = moved_to(server, own, client) {
         let invalidation = crate::notify::tracking::Invalidation {
             clients: vec![client],
             invalid: invalid.clone(),

@@ -90,3 +90,44 @@ fn a_client_that_never_reads_reaches_the_soft_limit_while_it_moves() {
         assert_eq!(admin.info("client_output_buffer_limit_disconnections"), "1");
     });
 }
+
+/// Reads the next lines of a client of RESP3 until one of them is `last`.
+fn read_until(client: &mut Client, last: &str) {
+    let mut line = String::new();
+    while line.trim_end() != last {
+        line.clear();
+        let read = std::io::BufRead::read_line(&mut client.0, &mut line);
+        assert!(read.is_ok_and(|bytes| bytes > 0), "{last} does not arrive");
+    }
+}
+
+/// Both the client that reads keys and the one that is told of their changes move.
+#[test]
+fn redirected_invalidations_reach_a_client_that_moves() {
+    with_moves(&[], |server| {
+        let mut told: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+        let mut readers: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+        let mut writer = Client::connect(server.port);
+        for (told, reader) in told.iter_mut().zip(&mut readers) {
+            let id = told.call(&["CLIENT", "ID"]);
+            told.send(&["HELLO", "3"]);
+            told.send(&["ECHO", "ready"]);
+            read_until(told, "ready");
+            let timeout = Some(Duration::from_secs(10));
+            told.0.get_ref().set_read_timeout(timeout).expect("sets the timeout");
+            assert_eq!(reader.call(&["CLIENT", "TRACKING", "ON", "REDIRECT", &id]), "OK");
+        }
+        let start = Instant::now();
+        let mut round = 0;
+        while start.elapsed() < Duration::from_secs(3) {
+            round += 1;
+            for reader in &mut readers {
+                reader.call(&["GET", "watched"]);
+            }
+            assert_eq!(writer.call(&["SET", "watched", &round.to_string()]), "OK");
+            for told in &mut told {
+                read_until(told, "watched");
+            }
+        }
+    });
+}
