@@ -32,7 +32,7 @@ impl Worker {
         }
     }
 
-    fn redirect_blocked_client(&mut self, client: u64, view: &ClusterView) {
+    pub(crate) fn redirect_blocked_client(&mut self, client: u64, view: &ClusterView) {
         let Some(ClientWait::Keys(blocked)) = self.waits.client_wait(client) else {
             return;
         };

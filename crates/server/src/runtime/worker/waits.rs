@@ -378,17 +378,22 @@ impl Worker {
 
     /// Ends all waits, because this server no longer decides about their keys.
     pub(crate) fn end_all_waits(&mut self) {
-        let clients: Vec<u64> = self.waits.by_client.keys().copied().collect();
-        for client in clients {
-            let token = self.clients.by_id.get(&client).copied();
-            if self.end_wait_with_error(client, Some(DEMOTED_REPLY))
-                && let Some(connection) = token.and_then(|token| self.clients.connection(token))
-            {
-                connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
-            }
-            if let Some(token) = token {
-                self.flush_output(token);
-            }
+        self.handled_demotions += 1;
+        for client in self.waits.waiting_clients() {
+            self.end_wait_of_demoted(client);
+        }
+    }
+
+    /// Ends the wait of a client, which is disconnected then, because this server has become a replica.
+    pub(crate) fn end_wait_of_demoted(&mut self, client: u64) {
+        let token = self.clients.by_id.get(&client).copied();
+        if self.end_wait_with_error(client, Some(DEMOTED_REPLY))
+            && let Some(connection) = token.and_then(|token| self.clients.connection(token))
+        {
+            connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
+        }
+        if let Some(token) = token {
+            self.flush_output(token);
         }
     }
 

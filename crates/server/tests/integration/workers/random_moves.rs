@@ -1,5 +1,6 @@
 //! Tests connections that move between workers at random all the time.
 
+use std::io::Read;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -130,4 +131,55 @@ fn redirected_invalidations_reach_a_client_that_moves() {
             }
         }
     });
+}
+
+#[test]
+fn a_demotion_ends_the_waits_of_connections_on_their_way() {
+    with_moves(&[], |server| {
+        let mut admin = Client::connect(server.port);
+        for round in 0..20 {
+            let mut waiting: Vec<Client> = (0..100).map(|_| Client::connect(server.port)).collect();
+            for client in &mut waiting {
+                client.send(&["BLPOP", "list", "0"]);
+            }
+            admin.wait_for_info("blocked_clients", "100");
+            // No server listens at this port.
+            assert_eq!(admin.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+            for client in &mut waiting {
+                let timeout = Some(Duration::from_secs(10));
+                client.0.get_ref().set_read_timeout(timeout).expect("sets the timeout");
+                let answer = client.answer();
+                assert!(answer.starts_with("UNBLOCKED"), "round {round}: {answer}");
+                assert_eq!(client.0.read(&mut [0]).expect("ends"), 0, "round {round}");
+            }
+            assert_eq!(admin.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+        }
+    });
+}
+
+#[test]
+fn a_slot_that_leaves_ends_the_waits_of_connections_on_their_way() {
+    for threads in ["1", "2", "8"] {
+        let server = Server::start_node(&[&["--io-threads", threads], &MOVES[..]].concat());
+        let mut admin = Client::connect(server.port);
+        assert_eq!(admin.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
+        let slot = admin.call(&["CLUSTER", "KEYSLOT", "list"]);
+        let is_up = |admin: &mut Client| admin.call(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
+        for round in 0..10 {
+            wait_until("the cluster is up", || is_up(&mut admin));
+            let mut waiting: Vec<Client> = (0..100).map(|_| Client::connect(server.port)).collect();
+            for client in &mut waiting {
+                client.send(&["BLPOP", "list", "0"]);
+            }
+            admin.wait_for_info("blocked_clients", "100");
+            assert_eq!(admin.call(&["CLUSTER", "DELSLOTS", &slot]), "OK");
+            for client in &mut waiting {
+                let timeout = Some(Duration::from_secs(10));
+                client.0.get_ref().set_read_timeout(timeout).expect("sets the timeout");
+                let answer = client.answer();
+                assert!(answer.starts_with("CLUSTERDOWN"), "round {round}: {answer}");
+            }
+            assert_eq!(admin.call(&["CLUSTER", "ADDSLOTS", &slot]), "OK");
+        }
+    }
 }
