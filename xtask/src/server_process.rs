@@ -1,6 +1,6 @@
 //! A server under test: started on a free loopback port, killed when its handle is dropped.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,8 @@ pub struct ServerProcess {
     /// The address on which it listens.
     pub address: SocketAddr,
     directory: PathBuf,
+    /// The program and its arguments.
+    command_line: Vec<String>,
 }
 
 impl ServerProcess {
@@ -33,31 +35,48 @@ impl ServerProcess {
             true => vec!["--cluster-port".to_owned(), unused_address()?.port().to_string()],
             false => Vec::new(),
         };
-        let log = File::create(directory.join("log")).map_err(|error| error.to_string())?;
-        let errors = log.try_clone().map_err(|error| error.to_string())?;
-        let child = Command::new(binary)
-            .args(["--port", &address.port().to_string()])
-            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .args(["--enable-debug-command", "yes"])
-            .arg("--dir")
-            .arg(&directory)
-            .args(bus_port)
-            .args(arguments)
-            .current_dir(&directory)
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors)
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", binary.display()))?;
+        let mut command_line = vec![binary.display().to_string()];
+        let port = address.port().to_string();
+        command_line.extend(["--port", &port, "--bind", "127.0.0.1", "--save", ""].map(str::to_owned));
+        command_line.extend(["--appendonly", "no", "--enable-debug-command", "yes", "--dir"].map(str::to_owned));
+        command_line.push(directory.display().to_string());
+        command_line.extend(bus_port);
+        command_line.extend_from_slice(arguments);
+        let child = spawn(&command_line, &directory)?;
         let mut server = Self {
             child,
             address,
             directory,
+            command_line,
         };
-        server
-            .wait_until_ready()
-            .map_err(|why| format!("{} {why}\n{}", binary.display(), server.log_tail()))?;
+        server.await_start()?;
         Ok(server)
+    }
+
+    /// Starts the process again, with the same arguments and directory, after it has ended.
+    ///
+    /// # Errors
+    /// Fails like [`Self::start`], and if the process does not end.
+    pub fn start_again(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while self.exit_status().is_none() {
+            if Instant::now() > deadline {
+                return Err(format!("the server does not end\n{}", self.log_tail()));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.child = spawn(&self.command_line, &self.directory)?;
+        self.await_start()
+    }
+
+    /// Returns the id of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn await_start(&mut self) -> Result<(), String> {
+        self.wait_until_ready()
+            .map_err(|why| format!("{} {why}\n{}", self.command_line[0], self.log_tail()))
     }
 
     fn wait_until_ready(&mut self) -> Result<(), String> {
@@ -98,6 +117,21 @@ impl Drop for ServerProcess {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+/// Starts a program whose output is appended to the file `log` in its directory.
+fn spawn(command_line: &[String], directory: &Path) -> Result<Child, String> {
+    let log = OpenOptions::new().create(true).append(true).open(directory.join("log"));
+    let log = log.map_err(|error| error.to_string())?;
+    let errors = log.try_clone().map_err(|error| error.to_string())?;
+    Command::new(&command_line[0])
+        .args(&command_line[1..])
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors)
+        .spawn()
+        .map_err(|error| format!("cannot start {}: {error}", command_line[0]))
 }
 
 /// Returns `true` if a server on `address` replies to a PING, even with an error.

@@ -1,8 +1,10 @@
 //! A blocking client that implements the part of the protocol that the scenarios need.
 
 use std::io::{self, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
+
+use super::watchdog::{PendingRequest, RequestRegistry};
 
 /// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +78,20 @@ impl From<io::Error> for CallError {
 pub struct StressClient {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
+    pending: PendingRequest,
+}
+
+/// Appends a request of these words.
+pub fn append_request<W: AsRef<str>>(bytes: &mut Vec<u8>, words: &[W]) {
+    bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words.iter().map(AsRef::as_ref) {
+        bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+    }
+}
+
+/// Returns the words of a command, which are separated by blanks.
+fn split(command: &str) -> Vec<String> {
+    command.split(' ').map(str::to_owned).collect()
 }
 
 impl StressClient {
@@ -83,7 +99,7 @@ impl StressClient {
     ///
     /// # Errors
     /// Fails if the server does not accept the connection.
-    pub fn connect(address: SocketAddr, patience: Duration) -> Result<Self, String> {
+    pub fn connect(address: SocketAddr, patience: Duration, registry: &RequestRegistry) -> Result<Self, String> {
         let connect = || -> io::Result<Self> {
             let writer = TcpStream::connect_timeout(&address, patience)?;
             writer.set_nodelay(true)?;
@@ -92,6 +108,7 @@ impl StressClient {
             Ok(Self {
                 reader: BufReader::with_capacity(16 * 1024, writer.try_clone()?),
                 writer,
+                pending: registry.register(),
             })
         };
         connect().map_err(|error| format!("cannot connect: {error}"))
@@ -104,21 +121,28 @@ impl StressClient {
     pub fn pipeline(&mut self, commands: &[Vec<String>]) -> Result<Vec<StressReply>, CallError> {
         let mut bytes = Vec::new();
         for command in commands {
-            bytes.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
-            for word in command {
-                bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
-            }
+            append_request(&mut bytes, command);
         }
+        self.pending.begin(commands);
         self.writer.write_all(&bytes)?;
-        commands.iter().map(|_| self.read_reply()).collect()
+        let replies = commands.iter().map(|_| self.read_reply()).collect();
+        self.pending.end();
+        replies
     }
 
     /// Sends a command of words separated by blanks and reads its reply.
     ///
     /// # Errors
-    /// Fails like [`StressClient::pipeline`].
+    /// Fails like [`Self::pipeline`].
     pub fn call(&mut self, command: &str) -> Result<StressReply, CallError> {
-        let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        self.call_words(split(command))
+    }
+
+    /// Sends a command and reads its reply.
+    ///
+    /// # Errors
+    /// Fails like [`Self::pipeline`].
+    pub fn call_words(&mut self, words: Vec<String>) -> Result<StressReply, CallError> {
         let mut replies = self.pipeline(&[words])?;
         replies.pop().ok_or_else(|| CallError::Protocol("no reply".to_owned()))
     }
@@ -131,12 +155,42 @@ impl StressClient {
         Ok(self.writer.write_all(bytes)?)
     }
 
+    /// Sends bytes whose replies [`Self::next_reply`] will read. The server has to answer in time.
+    ///
+    /// # Errors
+    /// Fails if the connection is closed.
+    pub fn send_watched(&mut self, command: &str, bytes: &[u8]) -> Result<(), CallError> {
+        self.pending.begin(&[split(command)]);
+        self.send_raw(bytes)
+    }
+
+    /// Closes the sending side of the connection.
+    ///
+    /// # Errors
+    /// Fails if the connection is closed.
+    pub fn half_close(&mut self) -> Result<(), CallError> {
+        Ok(self.writer.shutdown(Shutdown::Write)?)
+    }
+
+    /// Reads everything until the server closes the connection.
+    ///
+    /// # Errors
+    /// Fails like [`Self::pipeline`].
+    pub fn read_to_end(&mut self) -> Result<Vec<u8>, CallError> {
+        let mut received = Vec::new();
+        self.reader.read_to_end(&mut received)?;
+        self.pending.end();
+        Ok(received)
+    }
+
     /// Reads the next reply, or a message that is not a reply to a command.
     ///
     /// # Errors
-    /// Fails like [`StressClient::pipeline`].
+    /// Fails like [`Self::pipeline`].
     pub fn next_reply(&mut self) -> Result<StressReply, CallError> {
-        self.read_reply()
+        let reply = self.read_reply();
+        self.pending.end();
+        reply
     }
 
     fn read_line(&mut self) -> Result<String, CallError> {

@@ -88,7 +88,10 @@ fn run_subscription(
         let message = subscriber.next_reply()?;
         let first = message.items().first().map(StressReply::text).unwrap_or_default();
         match (message.text().as_str(), first.as_str()) {
-            ("PONG", _) => return Ok(()),
+            ("PONG", _) => {
+                run.succeed();
+                return Ok(());
+            }
             (_, "unsubscribe" | "punsubscribe") => ended += 1,
             _ if ended == 0 || (!by_pattern && ended < CHANNELS) => check_message(&message, &mut heard)?,
             _ => {
@@ -190,13 +193,16 @@ fn check_copies(run: &StressRun, thread: usize, rng: &mut Rng) -> Result<(), Cal
         // Few keys, so that the tracking table has many readers for each.
         let key = format!("copied:{}", rng.usize(..6));
         let mut invalid = false;
-        reader.send_raw(format!("GET {key}\r\n").as_bytes())?;
+        let read = format!("GET {key}");
+        reader.send_watched(&read, format!("{read}\r\n").as_bytes())?;
         while invalidates(&reader.next_reply()?, &key).is_some() {}
+        reader.send_watched(&format!("the invalidation of {key}"), b"")?;
         writer.call(&format!("SET {key} {thread}:{round}"))?;
         run.count_commands(2);
         while !invalid {
             invalid = invalidates(&reader.next_reply()?, &key) == Some(true);
         }
+        run.succeed();
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask stress`: many workers, hundreds of connections, and invariants that must hold meanwhile.
 //!
-//! Each scenario has its own keys, so that its invariant can be checked while all other scenarios run:
+//! All workers are active, and they hand each other random connections all the time (`connection-move-interval`). Each
+//! scenario has its own keys, so that its invariant can be checked while all other scenarios run:
 //!
 //! ```text
 //! groups    MSET and DEL of whole groups    MGET sees a group completely or not at all
@@ -20,108 +21,134 @@
 //! talkers   PUBLISH and SUBSCRIBE           no message is missing, repeated, out of order or stale
 //! copies    CLIENT TRACKING during SET      a copy is invalidated after its key has changed
 //! waiters   BLPOP that times out, is killed or unblocked     no state of the waiting clients is left
+//! cut       pipelines cut at any byte, half-closed, reset    what was sent before a half-close is answered
+//! unread    clients that never read, or late                 what a late reader reads is complete
+//! scripts   short, long and endless ones, SCRIPT KILL        atomic; endless ones end
+//! exclusive FLUSHDB, CONFIG SET, SAVE, BGSAVE, FUNCTION LOAD, BGREWRITEAOF    each gets its turn beside scripts
+//! pauses    CLIENT PAUSE ALL and WRITE      nothing that is held back takes effect during the pause
+//! pushes    messages to blocked clients     they arrive during the wait
 //! hostile   CLIENT KILL, CONFIG SET, partial frames, disconnects    the server keeps running and replies
 //! ```
+//!
+//! Parts of a run: `workers` (64 and 8 of them), `replication` (all scenarios on a primary with an append-only file and
+//! a replica), `failover` and `cluster` (`replication.rs`, `failover.rs`, `cluster.rs`). A scenario that achieves
+//! nothing fails, and so does a request that is not answered in time (`watchdog.rs`).
 
 mod client;
+mod cluster;
+mod connections;
+mod driver;
+mod failover;
 mod listeners;
+mod pauses;
+mod pushes;
 mod queues;
 mod registers;
+mod replication;
 mod run;
 mod scenarios;
+mod scripts;
 mod transactions;
 mod unions;
+mod watchdog;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::server_process::ServerProcess;
-use run::StressRun;
+use driver::Part;
 use scenarios::SCENARIOS;
 
-/// Runs the stress test: `--server PATH`, `--seconds S`, `--workers N`, `--seed N`.
+/// The number of databases of the servers.
+const DATABASES: &str = "32";
+
+/// The parts of a run and the share of the time that each one gets.
+#[rustfmt::skip]
+const PARTS: [(&str, f64); 4] = [("workers", 1.0), ("replication", 0.7), ("failover", 0.5), ("cluster", 0.6)];
+
+/// What all parts of a run have in common.
+struct StressOptions {
+    server: PathBuf,
+    seconds: f64,
+    workers: Vec<u32>,
+    seed: u64,
+}
+
+/// Runs the stress test: `--server PATH`, `--seconds S`, `--workers N`, `--seed N`, `--only PART,PART`.
 ///
 /// # Errors
 /// Fails if an invariant does not hold, or if the server ends or hangs.
 pub fn main(words: &[String]) -> Result<(), String> {
-    let options = Options::parse(words, &["server", "seconds", "workers", "seed"], &[])?;
+    let options = Options::parse(words, &["server", "seconds", "workers", "seed", "only"], &[])?;
     let server = options.value("server").map_or_else(
         || crate::workspace::root().join("target/release/weft-server"),
         PathBuf::from,
     );
-    let seconds = options.number("seconds", 45)?;
-    let workers: Vec<u32> = match options.number("workers", 0)? {
-        0 => vec![64, 8],
-        workers => vec![workers],
+    let stress = StressOptions {
+        server,
+        seconds: options.number("seconds", 24.0)?,
+        workers: match options.number("workers", 0)? {
+            0 => vec![64, 8],
+            workers => vec![workers],
+        },
+        seed: options.number("seed", fastrand::u64(..))?,
     };
-    let seed = options.number("seed", fastrand::u64(..))?;
-    println!("seed {seed}");
-    for workers in workers {
-        run(&server, workers, Duration::from_secs(seconds), seed)?;
+    let only = options.list("only");
+    if let Some(unknown) = only.iter().find(|name| !PARTS.iter().any(|(part, _)| part == *name)) {
+        return Err(format!("unknown part '{unknown}'"));
+    }
+    println!("seed {}", stress.seed);
+    println!(
+        "a request may be unanswered for {} s, unless it is a blocking command",
+        watchdog::bound().as_secs()
+    );
+    for (name, share) in PARTS {
+        if !only.is_empty() && !only.contains(&name) {
+            continue;
+        }
+        let duration = Duration::from_secs_f64(stress.seconds * share);
+        match name {
+            "workers" => stress
+                .workers
+                .iter()
+                .try_for_each(|workers| run_workers(&stress.server, *workers, duration, stress.seed))?,
+            "replication" => replication::run(&stress.server, duration, stress.seed)?,
+            "failover" => failover::run(&stress.server, duration, stress.seed)?,
+            _ => cluster::run(&stress.server, duration, stress.seed)?,
+        }
     }
     Ok(())
 }
 
-fn run(binary: &Path, workers: u32, duration: Duration, seed: u64) -> Result<(), String> {
-    let arguments = ["--io-threads".to_owned(), workers.to_string()];
-    let mut server = ServerProcess::start(binary, &arguments)?;
-    let run = Arc::new(StressRun {
-        address: server.address,
-        stop: AtomicBool::new(false),
-        commands: AtomicU64::new(0),
-        failures: Mutex::new(Vec::new()),
-        seed,
-        begin: Instant::now(),
-    });
-    let mut threads = Vec::new();
-    for (index, scenario) in SCENARIOS.iter().enumerate() {
-        (scenario.prepare)(&run)?;
-        for thread in 0..scenario.threads {
-            let run = run.clone();
-            threads.push(
-                std::thread::Builder::new()
-                    .name(format!("{}-{thread}", scenario.name))
-                    .stack_size(256 * 1024)
-                    .spawn(move || {
-                        let rng = fastrand::Rng::with_seed(run.seed ^ ((index as u64) << 32) ^ thread as u64);
-                        if let Err(story) = (scenario.work)(&run, thread, rng) {
-                            run.fail(format!("{}: {story}", scenario.name));
-                        }
-                    })
-                    .map_err(|error| error.to_string())?,
-            );
-        }
-    }
-    let deadline = Instant::now() + duration;
-    while Instant::now() < deadline && run.is_running() {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    run.stop.store(true, Ordering::Relaxed);
-    let connections = threads.len();
-    for thread in threads {
-        if thread.join().is_err() {
-            run.fail("the thread of a scenario panicked".to_owned());
-        }
-    }
-    if let Some(ended) = server.exit_status() {
-        run.fail(format!("the server ended: {ended}\n{}", server.log_tail()));
-    }
-    for scenario in SCENARIOS {
-        if let Err(story) = (scenario.check)(&run) {
-            run.fail(format!("{} at the end: {story}", scenario.name));
-        }
-    }
-    let failures = run.failures.lock().map_err(|error| error.to_string())?;
-    let commands = run.commands.load(Ordering::Relaxed);
-    println!(
-        "{workers} workers, {connections} connections, {commands} commands in {} s",
-        duration.as_secs()
-    );
-    match failures.as_slice() {
-        [] => Ok(()),
-        stories => Err(format!("{}\nserver log:\n{}", stories.join("\n"), server.log_tail())),
-    }
+/// Returns the arguments of a server whose workers are all active, and hand each other connections at this interval.
+fn arguments(workers: u32, move_interval_ms: u32, others: &[&str]) -> Vec<String> {
+    let (workers, interval) = (workers.to_string(), move_interval_ms.to_string());
+    let own = [
+        "--io-threads",
+        &workers,
+        "--io-threads-always-active",
+        "yes",
+        "--connection-move-interval",
+        &interval,
+        // An overdue script would make the server answer BUSY, which no scenario expects.
+        "--busy-reply-threshold",
+        "0",
+        "--repl-diskless-sync-delay",
+        "0",
+    ];
+    own.iter().chain(others).map(|word| (*word).to_owned()).collect()
+}
+
+fn run_workers(binary: &Path, workers: u32, duration: Duration, seed: u64) -> Result<(), String> {
+    let started = Instant::now();
+    // With many workers, moves as often as with few would take most of the processor time.
+    let interval_ms = if workers > 16 { 20 } else { 2 };
+    let server = ServerProcess::start(binary, &arguments(workers, interval_ms, &["--databases", DATABASES]))?;
+    let mut part = Part::new(format!("{workers} workers"), seed, duration);
+    part.add_scenarios(SCENARIOS, &[server.address]);
+    let mut servers = [server];
+    part.run(&mut servers)?;
+    println!("{workers} workers: {:.0} s", started.elapsed().as_secs_f64());
+    Ok(())
 }

@@ -49,10 +49,12 @@ pub fn moves(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
             3 => format!("BRPOPLPUSH moved:{from} moved:{to} {timeout}"),
             _ => format!("BLMOVE moved:{from} moved:{to} {take} {put} {timeout}"),
         };
-        if let Some(StressReply::Error(error)) = client.call(&command)?
-            && !error.starts_with("ERR no such key")
-        {
-            return Err(format!("{command} was answered by {error}"));
+        match client.call(&command)? {
+            Some(StressReply::Error(error)) if !error.starts_with("ERR no such key") => {
+                return Err(format!("{command} was answered by {error}"));
+            }
+            Some(StressReply::Bulk(Some(_))) => run.succeed(),
+            _ => {}
         }
     }
     Ok(())
@@ -137,6 +139,7 @@ fn consume(run: &StressRun, client: &mut StressClient, mut rng: Rng) -> Result<(
             if bit != StressReply::Integer(0) {
                 return Err(format!("element {element} was taken twice ({command}: {bit:?})"));
             }
+            run.succeed();
         }
     }
     Ok(())
@@ -245,6 +248,7 @@ fn consume_entries(run: &StressRun, thread: usize, client: &mut StressClient, mu
             if bit != StressReply::Integer(0) {
                 return Err(format!("entry {number} was delivered twice ({bit:?})"));
             }
+            run.succeed();
             client.call(&format!("XACK stream:{stream} group {id}"))?;
         }
     }
@@ -313,7 +317,9 @@ pub fn waiting_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), St
                 ["0.001", "0.05", "1"][rng.usize(..3)]
             ),
         };
-        client.call(&command)?;
+        if let Some(StressReply::Array(_)) = client.call(&command)? {
+            run.succeed();
+        }
     }
     Ok(())
 }

@@ -1,36 +1,71 @@
 //! The state that the threads of a run share, and the clients of its scenarios.
 
-use std::sync::Mutex;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::client::{CallError, StressClient, StressReply};
+use super::watchdog::RequestRegistry;
 
-/// The time that a scenario waits for a reply. After it, the server counts as hanging.
-const HANG_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time that a scenario waits for a reply, longer than the watchdog's bound: the watchdog has the better report.
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The state that the threads of a run share.
-pub struct StressRun {
-    pub(super) address: std::net::SocketAddr,
+/// The state that all scenarios of a run share.
+pub struct SharedRun {
     pub(super) stop: AtomicBool,
     pub(super) commands: AtomicU64,
     pub(super) failures: Mutex<Vec<String>>,
     pub(super) seed: u64,
     pub(super) begin: Instant,
+    pub(super) requests: RequestRegistry,
 }
 
-impl StressRun {
+impl SharedRun {
+    /// Creates the state of a run that begins now.
+    pub fn new(seed: u64) -> Arc<SharedRun> {
+        Arc::new(SharedRun {
+            stop: AtomicBool::new(false),
+            commands: AtomicU64::new(0),
+            failures: Mutex::new(Vec::new()),
+            seed,
+            begin: Instant::now(),
+            requests: RequestRegistry::default(),
+        })
+    }
+
     /// Returns `true` while the scenarios should continue.
     pub fn is_running(&self) -> bool {
-        !self.stop.load(Ordering::Relaxed)
+        !self.stop.load(Ordering::SeqCst)
     }
 
     /// Records a broken invariant and ends the run.
     pub fn fail(&self, story: String) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::SeqCst);
         if let Ok(mut failures) = self.failures.lock() {
             failures.push(story);
         }
+    }
+}
+
+/// A scenario's view of the run.
+pub struct StressRun {
+    /// The server, or the nodes among which the scenario chooses.
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) shared: Arc<SharedRun>,
+    /// The number of times that the scenario has achieved what it is for.
+    pub(super) successes: AtomicU64,
+}
+
+impl StressRun {
+    /// Returns `true` while the scenario should continue.
+    pub fn is_running(&self) -> bool {
+        self.shared.is_running()
+    }
+
+    /// Returns the time when the run began.
+    pub fn begin(&self) -> Instant {
+        self.shared.begin
     }
 
     /// Opens a connection. A scenario opens a new one when CLIENT KILL has closed its connection.
@@ -38,12 +73,41 @@ impl StressRun {
     /// # Errors
     /// Fails if the server does not accept the connection.
     pub fn connect(&self) -> Result<StressClient, String> {
-        StressClient::connect(self.address, HANG_TIMEOUT)
+        self.connect_to(0)
+    }
+
+    /// Opens a connection to one of the servers.
+    ///
+    /// # Errors
+    /// Fails if the server does not accept the connection.
+    pub fn connect_to(&self, server: usize) -> Result<StressClient, String> {
+        let address = self.addresses.get(server).ok_or("there is no such server")?;
+        StressClient::connect(*address, HANG_TIMEOUT, &self.shared.requests)
+    }
+
+    /// Opens a connection that the scenario `hostile` does not kill, because of its name.
+    ///
+    /// # Errors
+    /// Fails if the server does not accept the connection.
+    pub fn connect_lasting(&self) -> Result<StressClient, CallError> {
+        loop {
+            let mut client = self.connect().map_err(CallError::Protocol)?;
+            match client.call("CLIENT SETNAME lasting") {
+                // It was killed before it had its name.
+                Err(CallError::Closed) => {}
+                named => return named.map(|_| client),
+            }
+        }
     }
 
     /// Adds to the number of commands in the report.
     pub fn count_commands(&self, commands: u64) {
-        self.commands.fetch_add(commands, Ordering::Relaxed);
+        self.shared.commands.fetch_add(commands, Ordering::Relaxed);
+    }
+
+    /// Counts one achievement of the scenario. A scenario without any fails.
+    pub fn succeed(&self) {
+        self.successes.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -75,14 +139,20 @@ impl<'a> ReconnectingClient<'a> {
     /// Sends a command and returns its reply; `None` if the connection was closed. It is then unknown whether the
     /// command ran.
     pub fn call(&mut self, command: &str) -> Result<Option<StressReply>, String> {
+        self.call_words(command.split(' ').map(str::to_owned).collect())
+    }
+
+    /// Does the same as [`Self::call`] with words that may contain blanks.
+    pub fn call_words(&mut self, words: Vec<String>) -> Result<Option<StressReply>, String> {
         self.run.count_commands(1);
-        match self.client.call(command) {
+        let text = words.join(" ");
+        match self.client.call_words(words) {
             Ok(reply) => Ok(Some(reply)),
             Err(CallError::Closed) => {
                 self.client = Self::open(self.run, self.db)?;
                 Ok(None)
             }
-            Err(other) => Err(format!("{command}: {}", String::from(other))),
+            Err(other) => Err(format!("{text}: {}", String::from(other))),
         }
     }
 }

@@ -7,7 +7,7 @@ use fastrand::Rng;
 
 use super::client::{CallError, StressClient, StressReply};
 use super::run::{ReconnectingClient, StressRun};
-use super::{listeners, queues, registers, transactions, unions};
+use super::{connections, listeners, pauses, pushes, queues, registers, scripts, transactions, unions};
 
 /// One scenario.
 pub struct Scenario {
@@ -44,6 +44,12 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "copies",   threads: 16, prepare: no_op,          work: listeners::cached_copies, check: no_op },
     Scenario { name: "registers", threads: registers::THREADS, prepare: registers::prepare, work: registers::registers, check: registers::check },
     Scenario { name: "unions",   threads: 12, prepare: unions::prepare, work: unions::unions, check: unions::check_members },
+    Scenario { name: "cut",      threads: 10, prepare: no_op,          work: connections::cut_pipelines, check: no_op },
+    Scenario { name: "unread",   threads: 4,  prepare: connections::prepare_large_value, work: connections::never_reads, check: no_op },
+    Scenario { name: "scripts",  threads: scripts::SCRIPT_THREADS, prepare: no_op, work: scripts::scripts, check: no_op },
+    Scenario { name: "exclusive", threads: scripts::EXCLUSIVE_THREADS, prepare: no_op, work: scripts::exclusive, check: scripts::check_exclusive },
+    Scenario { name: "pauses",   threads: pauses::THREADS, prepare: pauses::forget, work: pauses::pauses, check: no_op },
+    Scenario { name: "pushes",   threads: 8,  prepare: no_op,          work: pushes::pushes_to_blocked_clients, check: no_op },
     Scenario { name: "hostile",  threads: 8,  prepare: no_op,          work: hostile_clients,  check: no_op },
 ];
 
@@ -58,7 +64,7 @@ const SCAN_DB: usize = 1;
 const FLUSH_DB: usize = 2;
 const SECOND_TOKEN_DB: usize = 3;
 
-fn no_op(_: &StressRun) -> Result<(), String> {
+pub fn no_op(_: &StressRun) -> Result<(), String> {
     Ok(())
 }
 
@@ -111,6 +117,7 @@ fn groups(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
             _ => {
                 if let Some(reply) = client.call(&format!("MGET {}", keys.join(" ")))? {
                     check_all_or_none(&reply, "an MSET")?;
+                    run.succeed();
                 }
             }
         }
@@ -136,6 +143,7 @@ fn claims(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
             if reply.items().iter().any(|item| item.text() != mine) {
                 return Err(format!("a claim that was won holds {reply:?}"));
             }
+            run.succeed();
             while client.call(&format!("DEL {}", keys.join(" ")))?.is_none() {}
         }
     }
@@ -168,7 +176,10 @@ fn tokens(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
                 client.call(&format!("COPY place:{from} copied:{to} REPLACE"))?;
             }
             _ => {
-                client.call(&format!("RENAMENX place:{from} place:{to}"))?;
+                let renamed = client.call(&format!("RENAMENX place:{from} place:{to}"))?;
+                if renamed == Some(StressReply::Integer(1)) {
+                    run.succeed();
+                }
             }
         }
     }
@@ -224,6 +235,9 @@ fn counters(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> 
         if let Some(wrong) = replies.iter().find(|reply| !matches!(reply, StressReply::Integer(_))) {
             return Err(format!("a transfer was answered by {wrong:?}"));
         }
+        run.succeed();
+        // Without a pause these pipelines would take most of the processor time.
+        std::thread::sleep(Duration::from_micros(rng.u64(..8000)));
     }
     Ok(())
 }
@@ -270,6 +284,7 @@ fn permanent_keys(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), St
                 found.len()
             ));
         }
+        run.succeed();
     }
     Ok(())
 }
@@ -300,7 +315,7 @@ fn scan_all(client: &mut ReconnectingClient<'_>, count: usize) -> Result<Option<
 fn churn(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = ReconnectingClient::new(run, SCAN_DB)?;
     while run.is_running() {
-        let keys = rng.usize(100..3000);
+        let keys = rng.usize(50..1000);
         for grow in [true, false] {
             for key in 0..keys {
                 let command = match grow {
@@ -312,6 +327,7 @@ fn churn(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
                     return Ok(());
                 }
             }
+            run.succeed();
         }
     }
     Ok(())
@@ -339,6 +355,7 @@ fn expiring_keys(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Str
         {
             return Err(format!("{key} exists after its {ms} ms"));
         }
+        run.succeed();
     }
     Ok(())
 }
@@ -347,7 +364,7 @@ fn flushed_databases(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(),
     let db = FLUSH_DB + 10 + thread;
     let mut client = ReconnectingClient::new(run, db)?;
     while run.is_running() {
-        for key in 0..rng.usize(1..500) {
+        for key in 0..rng.usize(1..100) {
             client.call(&format!("SET flushed:{key} x"))?;
         }
         let how = ["FLUSHDB", "FLUSHDB ASYNC", "FLUSHDB SYNC"][rng.usize(..3)];
@@ -359,6 +376,7 @@ fn flushed_databases(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(),
         {
             return Err(format!("{how} left {size:?} keys"));
         }
+        run.succeed();
         std::thread::sleep(Duration::from_millis(rng.u64(1..50)));
     }
     Ok(())
@@ -368,7 +386,7 @@ fn hostile_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String
     while run.is_running() {
         let mut client = run.connect()?;
         // The result is ignored: whatever happens to this connection, the other connections must not be affected.
-        let _ = match rng.u8(..7) {
+        let done = match rng.u8(..7) {
             0 => kill_random_client(&mut client, &mut rng),
             1 => client
                 .call(&format!("CONFIG SET prefetch-batch-max-size {}", rng.u8(..40)))
@@ -379,6 +397,9 @@ fn hostile_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String
             5 => client.call("INFO everything").map(|_| ()),
             _ => client.call("SWAPDB 8 9").map(|_| ()),
         };
+        if done.is_ok() {
+            run.succeed();
+        }
         std::thread::sleep(Duration::from_millis(rng.u64(1..20)));
     }
     Ok(())

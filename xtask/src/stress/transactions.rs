@@ -76,6 +76,7 @@ fn check_sum(client: &mut ReconnectingClient<'_>) -> Result<(), String> {
         .sum();
     let expected = ACCOUNTS as i64 * INITIAL_BALANCE;
     if sum == expected {
+        client.run.succeed();
         Ok(())
     } else {
         Err(format!("the accounts add up to {sum} instead of {expected}"))
@@ -102,6 +103,7 @@ pub fn watched_counters(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), S
         match run_transaction(&mut client, &[format!("SET {counter} {next}")])? {
             Ok(reply) if reply.items().is_empty() => {}
             Ok(_) => {
+                run.succeed();
                 CERTAIN_INCREMENTS.fetch_add(1, Ordering::Relaxed);
             }
             Err(may_have_run) => {

@@ -1,0 +1,189 @@
+//! Scenarios about connections that end, pause or are not read while requests are under way.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::client::{CallError, StressClient, StressReply, append_request};
+use super::run::{ReconnectingClient, StressRun};
+
+/// The maximum number of requests of a pipeline that is cut.
+const MAX_REQUESTS: usize = 60;
+/// A script that leaves its worker, and does what INCR does.
+const INCREMENT_SLOWLY: &str = "for i = 1, 30000 do end return redis.call('INCR', KEYS[1])";
+/// The text in the error of a script that another scenario killed.
+pub const KILLED: &str = "killed by user";
+/// The bytes of the value that a client asks for and does not read.
+const LARGE_BYTES: usize = 300_000;
+
+/// A pipeline of requests that increment one key.
+struct Pipeline {
+    bytes: Vec<u8>,
+    /// The end of each request in `bytes`.
+    ends: Vec<usize>,
+}
+
+impl Pipeline {
+    fn random(key: &str, rng: &mut Rng) -> Pipeline {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for _ in 0..rng.usize(1..MAX_REQUESTS) {
+            match rng.u8(..16) {
+                0 => append_request(&mut bytes, &["EVAL", INCREMENT_SLOWLY, "1", key]),
+                1 => bytes.extend_from_slice(format!("INCR {key}\r\n").as_bytes()),
+                _ => append_request(&mut bytes, &["INCR", key]),
+            }
+            ends.push(bytes.len());
+        }
+        Pipeline { bytes, ends }
+    }
+
+    /// Returns the number of requests within the first `length` bytes.
+    fn complete_requests(&self, length: usize) -> usize {
+        self.ends.iter().filter(|end| **end <= length).count()
+    }
+}
+
+/// Cuts pipelines at any byte. What was sent before a half-close is executed and answered, what was sent in pieces is
+/// answered completely, and of what was sent before a reset, no request runs that was not sent completely.
+pub fn cut_pipelines(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut control = ReconnectingClient::new(run, 0)?;
+    let mut round = 0u64;
+    while run.is_running() {
+        round += 1;
+        let key = format!("cut:{thread}:{round}");
+        let pipeline = Pipeline::random(&key, &mut rng);
+        let cut = rng.usize(..=pipeline.bytes.len());
+        let (requests, sent) = match rng.u8(..3) {
+            0 => (half_close(run, &pipeline, cut, &mut rng)?, cut),
+            1 => (reset(run, &pipeline, cut, &mut rng)?, cut),
+            _ => (send_in_pieces(run, &pipeline, cut, &mut rng)?, pipeline.bytes.len()),
+        };
+        run.count_commands(pipeline.complete_requests(sent) as u64);
+        let Some(value) = control.call(&format!("GET {key}"))? else {
+            continue;
+        };
+        let value: usize = value.text().parse().unwrap_or(0);
+        match requests {
+            Some(requests) if value != requests => {
+                return Err(format!("{key} is {value} after {requests} answered requests"));
+            }
+            None if value > pipeline.complete_requests(cut) => {
+                return Err(format!(
+                    "{key} is {value} after a reset in a pipeline cut at byte {cut}"
+                ));
+            }
+            _ => run.succeed(),
+        }
+        control.call(&format!("PEXPIRE {key} 2000"))?;
+    }
+    Ok(())
+}
+
+/// Sends bytes in random pieces.
+fn send_pieces(client: &mut StressClient, mut bytes: &[u8], rng: &mut Rng) -> Result<(), CallError> {
+    while !bytes.is_empty() {
+        let length = match rng.u8(..4) {
+            0 => rng.usize(1..=bytes.len()),
+            _ => bytes.len(),
+        };
+        client.send_watched("a pipeline of INCR in pieces", &bytes[..length])?;
+        bytes = &bytes[length..];
+        if !bytes.is_empty() {
+            std::thread::sleep(Duration::from_micros(rng.u64(..2000)));
+        }
+    }
+    Ok(())
+}
+
+/// Sends a pipeline up to a byte, closes the sending side, and checks the replies. Returns the number of increments.
+fn half_close(run: &StressRun, pipeline: &Pipeline, cut: usize, rng: &mut Rng) -> Result<Option<usize>, String> {
+    let mut client = run.connect_lasting()?;
+    send_pieces(&mut client, &pipeline.bytes[..cut], rng)?;
+    client.half_close()?;
+    let received = client.read_to_end()?;
+    let text = String::from_utf8_lossy(&received);
+    let mut count = 0;
+    let replies: Vec<&str> = text.lines().collect();
+    for reply in &replies {
+        count = next_count(count, reply)?;
+    }
+    let wanted = pipeline.complete_requests(cut);
+    if replies.len() != wanted {
+        return Err(format!(
+            "{} of {wanted} requests before a half-close were answered; the last replies are {:?}",
+            replies.len(),
+            &replies[replies.len().saturating_sub(3)..]
+        ));
+    }
+    Ok(Some(count))
+}
+
+/// Returns the count after this reply to an increment.
+fn next_count(count: usize, reply: &str) -> Result<usize, String> {
+    if reply == format!(":{}", count + 1) {
+        Ok(count + 1)
+    } else if reply.starts_with('-') && reply.contains(KILLED) {
+        Ok(count)
+    } else {
+        Err(format!("an increment of {count} in a pipeline was answered by {reply}"))
+    }
+}
+
+/// Sends a pipeline up to a byte, and closes the connection without reading the replies, which resets it.
+fn reset(run: &StressRun, pipeline: &Pipeline, cut: usize, rng: &mut Rng) -> Result<Option<usize>, String> {
+    let mut client = run.connect_lasting()?;
+    send_pieces(&mut client, &pipeline.bytes[..cut], rng)?;
+    std::thread::sleep(Duration::from_micros(rng.u64(..3000)));
+    Ok(None)
+}
+
+/// Sends a pipeline that pauses at a byte. Returns the number of increments.
+fn send_in_pieces(run: &StressRun, pipeline: &Pipeline, cut: usize, rng: &mut Rng) -> Result<Option<usize>, String> {
+    let mut client = run.connect_lasting()?;
+    send_pieces(&mut client, &pipeline.bytes[..cut], rng)?;
+    std::thread::sleep(Duration::from_micros(rng.u64(..5000)));
+    send_pieces(&mut client, &pipeline.bytes[cut..], rng)?;
+    let mut count = 0;
+    for _ in &pipeline.ends {
+        count = match client.next_reply()? {
+            StressReply::Error(error) => next_count(count, &format!("-{error}"))?,
+            other => next_count(count, &format!(":{}", other.text()))?,
+        };
+    }
+    Ok(Some(count))
+}
+
+pub fn prepare_large_value(run: &StressRun) -> Result<(), String> {
+    run.connect()?.call(&format!("SETRANGE unread {} x", LARGE_BYTES - 1))?;
+    Ok(())
+}
+
+/// Asks for large values and does not read them. Some of these clients read everything in the end.
+pub fn never_reads(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
+    while run.is_running() {
+        let mut client = run.connect_lasting()?;
+        let requests = rng.usize(1..30);
+        client.send_raw("GET unread\r\n".repeat(requests).as_bytes())?;
+        for _ in 0..rng.u8(1..20) {
+            std::thread::sleep(Duration::from_millis(20));
+            if !run.is_running() {
+                return Ok(());
+            }
+        }
+        run.count_commands(requests as u64);
+        if rng.u8(..3) > 0 {
+            run.succeed();
+            continue;
+        }
+        client.half_close()?;
+        let received = client.read_to_end()?.len();
+        let wanted = requests * (format!("${LARGE_BYTES}\r\n").len() + LARGE_BYTES + 2);
+        if received != wanted {
+            return Err(format!(
+                "a client that read late got {received} bytes instead of {wanted}"
+            ));
+        }
+        run.succeed();
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! The part about replication and the append-only file: a primary that writes the file and has a replica runs all
+//! scenarios, beside a server that becomes its replica and a primary by turns. At the end the digests of the primary,
+//! of the replica and of a server that has loaded the file agree.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use super::client::{CallError, StressClient};
+use super::driver::Part;
+use super::run::StressRun;
+use super::scenarios::{SCENARIOS, Scenario, no_op};
+use super::watchdog::RequestRegistry;
+use super::{DATABASES, arguments};
+use crate::server_process::ServerProcess;
+
+/// The time for replicas to catch up, and for a server to load its file.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+const WORKERS: u32 = 8;
+
+/// The scenario of the server that changes its role. Its addresses are its own and that of the primary.
+#[rustfmt::skip]
+const SWITCHING: &[Scenario] = &[
+    Scenario { name: "switching", threads: 8, prepare: no_op, work: switching, check: no_op },
+];
+
+/// Runs the part.
+pub fn run(binary: &Path, duration: Duration, seed: u64) -> Result<(), String> {
+    let started = Instant::now();
+    let durable = [
+        "--databases",
+        DATABASES,
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "everysec",
+    ];
+    let primary = ServerProcess::start(binary, &arguments(WORKERS, 2, &durable))?;
+    let port = primary.address.port().to_string();
+    let following = ["--databases", DATABASES, "--replicaof", "127.0.0.1", &port];
+    let replica = ServerProcess::start(binary, &arguments(WORKERS, 2, &following))?;
+    let switching = ServerProcess::start(binary, &arguments(4, 2, &["--databases", DATABASES]))?;
+    await_info(replica.address, "replication", "master_link_status:up")?;
+
+    let mut part = Part::new("replication".to_owned(), seed, duration);
+    part.add_scenarios(SCENARIOS, &[primary.address]);
+    part.add_scenarios(SWITCHING, &[switching.address, primary.address]);
+    let mut servers = [primary, replica, switching];
+    part.run(&mut servers)?;
+
+    let [primary, replica, _] = &mut servers;
+    let digest = await_same_digests(&[primary.address, replica.address])?;
+    let _ = connect(primary.address)?.call("SHUTDOWN");
+    primary.start_again()?;
+    await_info(primary.address, "persistence", "loading:0")?;
+    let loaded = await_same_digests(&[primary.address])?;
+    if loaded != digest {
+        return Err(format!(
+            "the digest was {digest}, and is {loaded} after loading the append-only file"
+        ));
+    }
+    println!(
+        "replication: primary, replica and loaded file agree ({digest}), {:.0} s",
+        started.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Opens a connection outside the scenarios.
+///
+/// # Errors
+/// Fails if the server does not accept the connection.
+pub fn connect(address: SocketAddr) -> Result<StressClient, String> {
+    StressClient::connect(address, PATIENCE, &RequestRegistry::default())
+}
+
+/// Waits until a section of INFO has a line.
+///
+/// # Errors
+/// Fails after [`PATIENCE`].
+pub fn await_info(address: SocketAddr, section: &str, line: &str) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut client = connect(address)?;
+    loop {
+        let info = client.call(&format!("INFO {section}"))?.text();
+        if info.lines().any(|other| other == line) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{address} does not reach {line}:\n{info}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until servers have the same data, none of which expires, and returns its digest.
+///
+/// # Errors
+/// Fails after [`PATIENCE`].
+pub fn await_same_digests(addresses: &[SocketAddr]) -> Result<String, String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut digests = Vec::new();
+        let mut expires = false;
+        for address in addresses {
+            let mut client = connect(*address)?;
+            let keyspace = client.call("INFO keyspace")?.text();
+            expires |= keyspace
+                .lines()
+                .any(|line| line.contains("keys=") && !line.contains("expires=0,"));
+            digests.push(client.call("DEBUG DIGEST")?.text());
+        }
+        if !expires && digests.windows(2).all(|pair| pair[0] == pair[1]) {
+            return Ok(digests.swap_remove(0));
+        }
+        if Instant::now() > deadline {
+            return Err(differences(addresses, &digests));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Describes how the data of servers differs: the digest of each, and the keys with different values.
+fn differences(addresses: &[SocketAddr], digests: &[String]) -> String {
+    let mut story = format!("the servers {addresses:?} have different data: {digests:?}");
+    let values = |address: SocketAddr, db: &str| -> Result<Vec<(String, String)>, String> {
+        let mut client = connect(address)?;
+        client.call(&format!("SELECT {db}"))?;
+        let keys = client.call("KEYS *")?;
+        let mut values = Vec::new();
+        for key in keys.items() {
+            let digest = client.call(&format!("DEBUG DIGEST-VALUE {}", key.text()))?;
+            values.push((
+                key.text(),
+                digest.items().first().map_or(String::new(), |digest| digest.text()),
+            ));
+        }
+        values.sort();
+        Ok(values)
+    };
+    let databases: u32 = DATABASES.parse().unwrap_or(1);
+    for db in (0..databases).map(|db| db.to_string()) {
+        let all: Vec<_> = addresses.iter().map(|address| values(*address, &db)).collect();
+        if let [Ok(one), Ok(other)] = all.as_slice() {
+            let only = |these: &[(String, String)], those: &[(String, String)]| -> Vec<String> {
+                let missing = these.iter().filter(|pair| those.binary_search(pair).is_err());
+                missing.take(10).map(|(key, _)| key.clone()).collect()
+            };
+            let (one, other) = (only(one, other), only(other, one));
+            if !one.is_empty() || !other.is_empty() {
+                story += &format!("\ndatabase {db}: the first has {one:?}, the second has {other:?}");
+            }
+        }
+    }
+    story
+}
+
+/// Makes a server a replica and a primary by turns, while clients use it. What they are told depends on the role.
+fn switching(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    if thread == 0 {
+        return switch(run, &mut rng);
+    }
+    while run.is_running() {
+        let mut client = run.connect()?;
+        for _ in 0..rng.usize(1..50) {
+            let key = format!("switching:{}", rng.usize(..20));
+            let command = match rng.u8(..8) {
+                0 => format!("BLPOP list:{key} 0.2"),
+                1 => format!("RPUSH list:{key} x"),
+                2 => format!("EVAL return{{redis.call('incr',KEYS[1])}} 1 {key}"),
+                3 => format!("XREAD BLOCK 100 STREAMS stream:{key} $"),
+                4 => format!("MGET {key} counter:1"),
+                5 => "DBSIZE".to_owned(),
+                _ => format!("INCR {key}"),
+            };
+            match client.call(&command) {
+                Ok(_) => run.count_commands(1),
+                // A client that waits for keys is disconnected when the server becomes a replica.
+                Err(CallError::Closed) => break,
+                Err(other) => return Err(format!("{command}: {}", String::from(other))),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn switch(run: &StressRun, rng: &mut Rng) -> Result<(), String> {
+    let mut client = run.connect()?;
+    let primary = run.addresses[1].port();
+    while run.is_running() {
+        client.call(&format!("REPLICAOF 127.0.0.1 {primary}"))?;
+        // Some synchronizations are given up before their end.
+        let looks = if rng.bool() { rng.u16(..80) } else { 1000 };
+        for _ in 0..looks {
+            if !run.is_running() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+            let info = client.call("INFO replication")?.text();
+            if info.contains("master_link_status:up") {
+                run.succeed();
+                break;
+            }
+        }
+        client.call("REPLICAOF NO ONE")?;
+        std::thread::sleep(Duration::from_millis(rng.u64(..200)));
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! Scenarios about scripts of all lengths, and about commands that need the server for themselves meanwhile.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::client::StressReply;
+use super::connections::KILLED;
+use super::run::{ReconnectingClient, StressRun};
+
+/// The number of threads of `scripts`.
+pub const SCRIPT_THREADS: usize = 8;
+/// The keys that the scripts read and write.
+const KEYS: usize = 6;
+/// The database that the thread of `exclusive` flushes.
+const FLUSHED_DB: usize = 30;
+
+/// `true` while a script runs that ends only if it is killed.
+static IS_ENDLESS_SCRIPT_RUNNING: AtomicBool = AtomicBool::new(false);
+
+/// Successes of each kind of exclusive command.
+static EXCLUSIVE_SUCCESSES: [AtomicU64; EXCLUSIVE.len()] = [const { AtomicU64::new(0) }; EXCLUSIVE.len()];
+
+/// The commands of `exclusive`; each has a thread of its own.
+const EXCLUSIVE: [&str; 6] = [
+    "FLUSHDB",
+    "CONFIG SET",
+    "SAVE",
+    "BGSAVE",
+    "FUNCTION LOAD",
+    "BGREWRITEAOF",
+];
+/// The number of threads of `exclusive`.
+pub const EXCLUSIVE_THREADS: usize = EXCLUSIVE.len();
+
+/// Runs scripts that are short, long or endless, read or write, and name their keys or not. The first thread kills the
+/// scripts that do not end.
+pub fn scripts(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, 0)?;
+    let mut round = 0u64;
+    while run.is_running() {
+        round += 1;
+        match thread {
+            0 => kill_script(run, &mut client, &mut rng)?,
+            1 => {
+                IS_ENDLESS_SCRIPT_RUNNING.store(true, Ordering::SeqCst);
+                // The thread that kills scripts may have ended before it could see this one.
+                let ended = match run.is_running() {
+                    true => run_endless_script(run, &mut client, &mut rng),
+                    false => Ok(()),
+                };
+                IS_ENDLESS_SCRIPT_RUNNING.store(false, Ordering::SeqCst);
+                ended?;
+            }
+            _ => run_script(run, &mut client, (thread, round), &mut rng)?,
+        }
+    }
+    while thread == 0 && IS_ENDLESS_SCRIPT_RUNNING.load(Ordering::SeqCst) {
+        kill_script(run, &mut client, &mut rng)?;
+    }
+    Ok(())
+}
+
+fn kill_script(run: &StressRun, client: &mut ReconnectingClient<'_>, rng: &mut Rng) -> Result<(), String> {
+    std::thread::sleep(Duration::from_millis(rng.u64(20..120)));
+    match client.call("SCRIPT KILL")? {
+        Some(StressReply::Simple(_)) => run.succeed(),
+        Some(StressReply::Error(error)) if !error.starts_with("NOTBUSY") && !error.starts_with("UNKILLABLE") => {
+            return Err(format!("SCRIPT KILL was answered by {error}"));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn eval(script: &str, key: Option<&str>) -> Vec<String> {
+    let mut words = vec!["EVAL".to_owned(), script.to_owned()];
+    words.push(usize::from(key.is_some()).to_string());
+    words.extend(key.map(str::to_owned));
+    words
+}
+
+fn run_endless_script(run: &StressRun, client: &mut ReconnectingClient<'_>, rng: &mut Rng) -> Result<(), String> {
+    let key = format!("script:{}", rng.usize(..KEYS));
+    let script = [
+        "while true do end",
+        "while true do redis.call('GET', KEYS[1]) end",
+        "while true do pcall(redis.call, 'GET', KEYS[1]) end",
+    ][rng.usize(..3)];
+    match client.call_words(eval(script, Some(&key)))? {
+        Some(StressReply::Error(error)) if error.contains(KILLED) => run.succeed(),
+        None => {}
+        Some(other) => return Err(format!("an endless script was answered by {other:?}")),
+    }
+    std::thread::sleep(Duration::from_millis(rng.u64(..50)));
+    Ok(())
+}
+
+/// Runs a script that ends by itself: it adds one to two counters, or reads them. They are always equal.
+fn run_script(
+    run: &StressRun,
+    client: &mut ReconnectingClient<'_>,
+    (thread, round): (usize, u64),
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let key = format!("script:{}", rng.usize(..KEYS));
+    let iterations = [10, 1000, 100_000, 3_000_000][rng.usize(..4)];
+    let (name, declared) = match rng.bool() {
+        true => ("KEYS[1]".to_owned(), Some(key.as_str())),
+        false => (format!("'{key}'"), None),
+    };
+    // Some scripts are new to the server.
+    let mark = if rng.u8(..4) == 0 {
+        format!(" -- {thread}:{round}")
+    } else {
+        String::new()
+    };
+    let pause = format!("for i = 1, {iterations} do end");
+    let script = match rng.u8(..3) {
+        0 => format!(
+            "{pause} local a = redis.call('INCR', {name}) {pause} local b = redis.call('INCR', {name} .. ':twin') \
+             return a - b{mark}"
+        ),
+        1 => format!(
+            "local a = redis.call('GET', {name}) {pause} local b = redis.call('GET', {name} .. ':twin') \
+             return (a or 0) - (b or 0){mark}"
+        ),
+        _ => format!(
+            "{pause} local t = redis.call('MGET', {name}, {name} .. ':twin') return (t[1] or 0) - (t[2] or 0){mark}"
+        ),
+    };
+    match client.call_words(eval(&script, declared))? {
+        Some(StressReply::Integer(0)) => run.succeed(),
+        Some(StressReply::Error(error)) if error.contains(KILLED) => {}
+        None => {}
+        Some(other) => return Err(format!("{script}: two equal counters differ: {other:?}")),
+    }
+    Ok(())
+}
+
+/// Runs commands that need the server for themselves, or read all of it, beside the scripts.
+pub fn exclusive(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = ReconnectingClient::new(run, FLUSHED_DB)?;
+    while run.is_running() {
+        let (reply, may_be_busy) = match EXCLUSIVE[thread] {
+            "FLUSHDB" => {
+                for key in 0..rng.usize(1..50) {
+                    client.call(&format!("SET flushed:{key} x"))?;
+                }
+                (client.call("FLUSHDB")?, false)
+            }
+            "CONFIG SET" => {
+                let entries = rng.u8(64..200);
+                let change = format!("CONFIG SET list-max-listpack-size {entries} slowlog-max-len {entries}");
+                (client.call(&change)?, false)
+            }
+            "FUNCTION LOAD" => {
+                let library = format!(
+                    "#!lua name=stress\nredis.register_function('stress', function() return {} end)",
+                    rng.u32(..)
+                );
+                let words = ["FUNCTION", "LOAD", "REPLACE", &library].map(str::to_owned);
+                (client.call_words(words.to_vec())?, false)
+            }
+            _ => (client.call(EXCLUSIVE[thread])?, true),
+        };
+        match reply {
+            // Another thread may be saving, or rewriting the append-only file.
+            Some(StressReply::Error(error)) if !may_be_busy || !is_saving(&error) => {
+                return Err(format!("{} was answered by {error}", EXCLUSIVE[thread]));
+            }
+            Some(StressReply::Error(_)) | None => {}
+            Some(_) => {
+                run.succeed();
+                EXCLUSIVE_SUCCESSES[thread].fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let pause_ms = if thread < 2 { 5..40 } else { 100..400 };
+        std::thread::sleep(Duration::from_millis(rng.u64(pause_ms)));
+    }
+    Ok(())
+}
+
+fn is_saving(error: &str) -> bool {
+    error.contains("in progress") || error.contains("Another child process")
+}
+
+/// Checks that every exclusive command had its turn.
+pub fn check_exclusive(_: &StressRun) -> Result<(), String> {
+    let counts: Vec<u64> = EXCLUSIVE_SUCCESSES
+        .iter()
+        .map(|count| count.swap(0, Ordering::Relaxed))
+        .collect();
+    match counts.iter().position(|count| *count == 0) {
+        None => Ok(()),
+        Some(never) => Err(format!("{} never had its turn: {counts:?}", EXCLUSIVE[never])),
+    }
+}
