@@ -3,6 +3,10 @@
 //! It is written when a connection starts, moves and ends. While a connection moves, its old worker stays in the
 //! directory until the connection is in the new worker's mailbox. So mail for the client goes to a worker that has the
 //! connection, or that had it and forwards the mail, and never arrives before the connection.
+//!
+//! A worker that reads mail for a client that it does not have forwards it to the worker that the directory names. That
+//! may be the worker itself: the connection has left it and returned, and is behind the mail in its mailbox. So the
+//! directory holds no client whose connection belongs to no worker: such mail would be forwarded for ever.
 
 use std::collections::HashMap;
 

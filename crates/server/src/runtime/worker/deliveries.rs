@@ -30,7 +30,7 @@ impl ClientTable {
             ClientNotification::PublishedTo(received) => self.append_to_recipients(&received.0, &received.1),
             ClientNotification::Invalidated(invalidation) => {
                 for client in &invalidation.clients {
-                    self.deliver_invalidation(server, own_worker, *client, &invalidation.invalid);
+                    self.deliver_invalidation(server, *client, &invalidation.invalid);
                 }
             }
             ClientNotification::Redirected(redirected) => {
@@ -38,7 +38,7 @@ impl ClientTable {
                 let keys: Option<Vec<&[u8]>> = keys.map(|keys| keys.iter().map(|key| &**key).collect());
                 if self.by_id.contains_key(&redirected.client) {
                     self.append_invalidation(redirected.client, keys.as_deref());
-                } else if let Some(worker) = moved_to(server, own_worker, redirected.client) {
+                } else if let Some(worker) = server.clients.directory.worker_of(redirected.client) {
                     server.workers[worker].send(Message::Notify(notice.clone()));
                 }
             }
@@ -102,10 +102,10 @@ impl ClientTable {
     }
 
     /// Sends an invalidation to a tracking client, or to the client that it redirects to.
-    fn deliver_invalidation(&mut self, server: &Server, own_worker: WorkerId, id: u64, invalid: &InvalidKeys) {
+    fn deliver_invalidation(&mut self, server: &Server, id: u64, invalid: &InvalidKeys) {
         let token = self.by_id.get(&id).copied();
         let Some(connection) = token.and_then(|token| self.connection(token)) else {
-            forward_invalidation(server, own_worker, id, invalid);
+            forward_invalidation(server, id, invalid);
             return;
         };
         let protocol = connection.client.protocol;
@@ -127,7 +127,7 @@ impl ClientTable {
         tracking.is_redirect_broken |= worker.is_none();
         match worker {
             Some(_) if self.by_id.contains_key(&target) => self.append_invalidation(target, keys.as_deref()),
-            // Also if that is this worker: the connection is in its mailbox, and the message comes behind it.
+            // Also if that is this worker, see `ClientDirectory`.
             Some(worker) => {
                 let redirected = RedirectedInvalidation {
                     client: target,
@@ -189,15 +189,9 @@ impl ClientTable {
     }
 }
 
-/// Returns the worker to which a client has moved while mail for it was under way, or `None` if the client is gone.
-fn moved_to(server: &Server, own_worker: WorkerId, client: u64) -> Option<WorkerId> {
-    let worker = server.clients.directory.worker_of(client);
-    worker.filter(|worker| *worker != own_worker)
-}
-
 /// The client has moved while mail for it was under way.
-fn forward_invalidation(server: &Server, own: WorkerId, client: u64, invalid: &InvalidKeys) {
-    if let Some(worker) = moved_to(server, own, client) {
+fn forward_invalidation(server: &Server, client: u64, invalid: &InvalidKeys) {
+    if let Some(worker) = server.clients.directory.worker_of(client) {
         let invalidation = crate::notify::tracking::Invalidation {
             clients: vec![client],
             invalid: invalid.clone(),

@@ -173,12 +173,7 @@ impl Worker {
             return self.close(token);
         }
         let server = self.server();
-        if let Some(worker) = server
-            .clients
-            .directory
-            .worker_of(client)
-            .filter(|worker| *worker != self.id)
-        {
+        if let Some(worker) = server.clients.directory.worker_of(client) {
             server.workers[worker].send(Message::CloseClient(client));
         }
     }

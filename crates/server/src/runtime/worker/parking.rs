@@ -80,7 +80,6 @@ impl Worker {
             }
             NextStep::TakeConnection(take) => {
                 if let Some(connection) = self.detach_connection(token) {
-                    server.clients.directory.remove(connection.client.id);
                     server.clients.connections.fetch_sub(1, Ordering::Relaxed);
                     take(connection);
                 }
@@ -126,6 +125,7 @@ impl Worker {
         self.ready_tokens.retain(|other| *other != token);
         self.delayed_tokens.retain(|other| *other != token);
         let server = self.server().clone();
+        server.clients.directory.remove(connection.client.id);
         remove_all_registrations(&server, &mut connection.client);
         if let Some(watches) = connection.client.watches.take() {
             self.thread.effects.removed_watches.extend(watches.keys);

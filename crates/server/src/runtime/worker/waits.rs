@@ -298,10 +298,11 @@ impl Worker {
             }
             WaitState::Keys(waiter) => {
                 let here = matches!(self.waits.client_wait(client), Some(ClientWait::Keys(blocked)) if Arc::ptr_eq(&blocked.waiter, &waiter));
-                let worker = waiter.worker();
                 if here {
                     self.end_wait_with_null(client, error);
-                } else if worker != self.id {
+                } else if !self.clients.by_id.contains_key(&client)
+                    && let Some(worker) = self.server().clients.directory.worker_of(client)
+                {
                     let waiting = WaitState::Keys(waiter);
                     self.server().workers[worker].send(Message::EndWait {
                         client,

@@ -27,7 +27,7 @@ fn while_connections_move(server: &Server, story: impl FnOnce()) {
 }
 
 /// Stops the moves, also if the story fails.
-struct StopOnDrop<'a>(&'a AtomicBool);
+pub(super) struct StopOnDrop<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {

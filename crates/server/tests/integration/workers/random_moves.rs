@@ -1,9 +1,11 @@
 //! Tests connections that move between workers at random all the time.
 
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::moving::StopOnDrop;
 use super::{Client, MOVES, Server};
 use crate::harness::wait_until;
 
@@ -130,6 +132,97 @@ fn redirected_invalidations_reach_a_client_that_moves() {
                 read_until(told, "watched");
             }
         }
+    });
+}
+
+/// Runs `story` beside clients that keep all workers busy, so that messages wait in mailboxes.
+fn while_workers_are_busy(server: &Server, story: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..12 {
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut client = Client::connect(server.port);
+                let key = format!("busy:{number}");
+                while !stop.load(Ordering::Relaxed) {
+                    (0..200).for_each(|_| client.send(&["INCR", &key]));
+                    (0..200).for_each(|_| drop(client.answer()));
+                }
+            });
+        }
+        let guard = StopOnDrop(&stop);
+        story();
+        drop(guard);
+    });
+}
+
+/// A connection may leave a worker and return to it, in whose mailbox it is then behind a message for it.
+#[test]
+fn invalidations_reach_a_client_that_leaves_and_returns() {
+    with_moves(&[], |server| {
+        let run = |number: usize| {
+            let mut reader = Client::connect(server.port);
+            let mut writer = Client::connect(server.port);
+            let key = format!("tracked:{number}");
+            reader.send(&["HELLO", "3"]);
+            reader.send(&["CLIENT", "TRACKING", "ON"]);
+            reader.send(&["ECHO", "ready"]);
+            read_until(&mut reader, "ready");
+            let timeout = Some(Duration::from_secs(20));
+            reader.0.get_ref().set_read_timeout(timeout).expect("sets the timeout");
+            let start = Instant::now();
+            let mut round = 0;
+            while start.elapsed() < Duration::from_secs(6) {
+                round += 1;
+                let value = format!("value-{round}");
+                assert_eq!(writer.call(&["SET", &key, &value]), "OK");
+                reader.send(&["GET", &key]);
+                read_until(&mut reader, &value);
+                assert_eq!(writer.call(&["SET", &key, "next"]), "OK");
+                read_until(&mut reader, &key);
+            }
+        };
+        while_workers_are_busy(server, || {
+            thread::scope(|scope| {
+                (0..24).for_each(|number| drop(scope.spawn(move || run(number))));
+            });
+        });
+    });
+}
+
+/// Transactions mail to the workers what they do to other clients.
+#[test]
+fn transactions_unblock_and_kill_clients_that_leave_and_return() {
+    with_moves(&[], |server| {
+        while_workers_are_busy(server, || {
+            let mut admin = Client::connect(server.port);
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_secs(6) {
+                let mut waiting: Vec<Client> = (0..24).map(|_| Client::connect(server.port)).collect();
+                let ids: Vec<String> = waiting
+                    .iter_mut()
+                    .map(|client| client.call(&["CLIENT", "ID"]))
+                    .collect();
+                for client in &mut waiting {
+                    client.send(&["BLPOP", "list", "0"]);
+                    let timeout = Some(Duration::from_secs(20));
+                    client.0.get_ref().set_read_timeout(timeout).expect("sets the timeout");
+                }
+                admin.wait_for_info("blocked_clients", "24");
+                let unblock: Vec<[&str; 3]> = ids.iter().map(|id| ["CLIENT", "UNBLOCK", id]).collect();
+                let unblock: Vec<&[&str]> = unblock.iter().map(|words| &words[..]).collect();
+                assert_eq!(admin.transact(&unblock).matches('1').count(), 24);
+                for client in &mut waiting {
+                    assert_eq!(client.answer(), "-");
+                }
+                let kill: Vec<[&str; 4]> = ids.iter().map(|id| ["CLIENT", "KILL", "ID", id]).collect();
+                let kill: Vec<&[&str]> = kill.iter().map(|words| &words[..]).collect();
+                assert_eq!(admin.transact(&kill).matches('1').count(), 24);
+                for client in &mut waiting {
+                    assert_eq!(client.0.read(&mut [0]).expect("ends"), 0);
+                }
+            }
+        });
     });
 }
 
