@@ -59,6 +59,8 @@ const TOKENS: usize = 200;
 const TOKEN_KEYS: usize = 600;
 const COUNTERS: usize = 50;
 const PERMANENT_KEYS: usize = 3000;
+/// The commands of `churn` that are sent together.
+const CHURN_PIPELINE: usize = 50;
 /// The database of the scenarios `stayers` and `churn`, so that SCAN and KEYS return no keys of other scenarios.
 const SCAN_DB: usize = 1;
 const FLUSH_DB: usize = 2;
@@ -127,6 +129,8 @@ fn groups(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
 
 fn claims(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = ReconnectingClient::new(run, 0)?;
+    // A DEL whose reply is lost must not be repeated: it would delete the claim of the next winner.
+    let mut deleting = run.connect_lasting()?;
     let mut round = 0u64;
     while run.is_running() {
         let keys = keys_of_group("claim", rng.usize(..GROUPS));
@@ -138,13 +142,15 @@ fn claims(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
             continue;
         };
         check_all_or_none(&reply, "an MSETNX")?;
-        if won == Some(StressReply::Integer(1)) {
+        // Without a reply to MSETNX, the keys show who won.
+        let has_won_unheard = won.is_none() && reply.items().iter().all(|item| item.text() == mine);
+        if won == Some(StressReply::Integer(1)) || has_won_unheard {
             // Only the winner deletes its claim, so no other client can have changed it meanwhile.
             if reply.items().iter().any(|item| item.text() != mine) {
                 return Err(format!("a claim that was won holds {reply:?}"));
             }
             run.succeed();
-            while client.call(&format!("DEL {}", keys.join(" ")))?.is_none() {}
+            deleting.call(&format!("DEL {}", keys.join(" ")))?;
         }
     }
     Ok(())
@@ -313,16 +319,21 @@ fn scan_all(client: &mut ReconnectingClient<'_>, count: usize) -> Result<Option<
 
 /// Grows and shrinks the tables that hold the keys of `stayers`.
 fn churn(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = ReconnectingClient::new(run, SCAN_DB)?;
+    let mut client = run.connect_lasting()?;
+    client.call(&format!("SELECT {SCAN_DB}"))?;
     while run.is_running() {
-        let keys = rng.usize(50..1000);
+        let keys: Vec<String> = (0..rng.usize(100..3000))
+            .map(|key| format!("churn:{thread}:{key}"))
+            .collect();
         for grow in [true, false] {
-            for key in 0..keys {
-                let command = match grow {
-                    true => format!("SET churn:{thread}:{key} x"),
-                    false => format!("DEL churn:{thread}:{key}"),
+            for part in keys.chunks(CHURN_PIPELINE) {
+                let command = |key: &String| match grow {
+                    true => ["SET", key, "x"].map(str::to_owned).to_vec(),
+                    false => ["DEL", key].map(str::to_owned).to_vec(),
                 };
-                client.call(&command)?;
+                let commands: Vec<Vec<String>> = part.iter().map(command).collect();
+                client.pipeline(&commands)?;
+                run.count_commands(commands.len() as u64);
                 if !run.is_running() {
                     return Ok(());
                 }
