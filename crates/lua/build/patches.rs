@@ -22,6 +22,15 @@ pub const PATCHES: &[Patch] = &[
         replace: "if ((unsigned int)e - (unsigned int)i >= (unsigned int)LUAI_MAXCSTACK)\n    \
                   return luaL_error(L, \"too many results to unpack\");\n  n = e - i + 1;",
     },
+    // `pcall` and `xpcall` push one more value above results that may fill the stack that was
+    // asked for. The value went into the slots that Lua keeps for errors.
+    Patch {
+        file: "lbaselib.c",
+        search: "  lua_pushboolean(L, (status == 0));",
+        occurrences: 2,
+        replace: "  if (!lua_checkstack(L, 1)) {\n    lua_settop(L, 0);\n    lua_pushboolean(L, 0);\n    \
+                  lua_pushliteral(L, \"stack overflow\");\n    return 2;\n  }\n  lua_pushboolean(L, (status == 0));",
+    },
     // The name of a chunk is only referenced by the parser's C stack, so a garbage collection while parsing frees it
     // (CVE-2025-49844). The patch keeps it on Lua's stack until the parser ends.
     Patch {

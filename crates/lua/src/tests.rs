@@ -44,3 +44,29 @@ fn scripts_cannot_access_the_debug_library() {
     let found: bool = lua.load("return debug ~= nil or package ~= nil").eval().expect("runs");
     assert!(!found);
 }
+
+/// A debug build of Lua checks every push against the stack that was asked for.
+#[test]
+fn calls_with_many_results_have_room_for_their_status() {
+    let (lua, _) = new_state_with_locals(StdLib::ALL_SAFE, LuaOptions::new()).expect("a state");
+    for count in [1, 15, 20, 21, 45, 100, 1000, 7000] {
+        for call in [
+            "pcall(many)",
+            "xpcall(many, function() end)",
+            "coroutine.resume(coroutine.create(many))",
+            "coroutine.resume(coroutine.create(function() coroutine.yield(many()) end))",
+        ] {
+            let source = format!(
+                "local t = {{}} for i = 1, {count} do t[i] = i end \
+                 local function many() return unpack(t, 1, {count}) end return select('#', {call})"
+            );
+            let results: i64 = lua.load(&source).eval().expect("runs");
+            assert_eq!(results, count + 1, "{call}");
+        }
+    }
+    let nested: bool = lua
+        .load("local function f() return pcall(f) end return (f())")
+        .eval()
+        .expect("runs");
+    assert!(nested);
+}
