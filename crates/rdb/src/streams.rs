@@ -107,6 +107,9 @@ pub fn read(reader: &mut RdbReader<'_>, version: u8) -> Option<Stream> {
         counters.entries_added = reader.length()? as u64;
     }
     let mut stream = builder.finish(counters);
+    if stream.metadata().length != length {
+        return None;
+    }
     for _ in 0..reader.length()? {
         read_group(reader, version, &mut stream)?;
     }

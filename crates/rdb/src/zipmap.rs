@@ -6,6 +6,7 @@
 //! length:  1 byte below 254, or FE and 4 bytes, little-endian
 //! ```
 //!
+//! Valkey refuses a length below 254 in the long form (CVE-2026-25243), and so does this module.
 //! The number of fields is FE if it does not fit. A zipmap is checked completely before any of its data is used.
 
 const END: u8 = 0xff;
@@ -103,7 +104,8 @@ fn parse_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
         [END, ..] | [] => None,
         [LONG_LENGTH, rest @ ..] => {
             let (length, rest) = rest.split_first_chunk()?;
-            Some((u32::from_le_bytes(*length) as usize, rest))
+            let length = u32::from_le_bytes(*length) as usize;
+            (length >= usize::from(LONG_LENGTH)).then_some((length, rest))
         }
         [length, rest @ ..] => Some((usize::from(*length), rest)),
     }

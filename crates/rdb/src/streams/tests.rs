@@ -166,6 +166,37 @@ fn inconsistent_streams_are_refused() {
 }
 
 #[test]
+fn streams_whose_length_is_not_that_of_their_entries_are_refused() {
+    let mut empty = Vec::new();
+    write(&mut empty, &Stream::default(), true);
+    let mut whole = Vec::new();
+    write(&mut whole, &known(), true);
+    for (body, at) in [(empty, 1), (whole.clone(), length_at(&known()))] {
+        assert!(read_whole(&body, TYPE_THIRD).is_some());
+        for length in [0, 5, 7, 63] {
+            let mut other = body.clone();
+            if other[at] != length {
+                other[at] = length;
+                assert!(read_whole(&other, TYPE_THIRD).is_none(), "{length}");
+            }
+        }
+    }
+}
+
+/// Returns the offset of the length of a written stream, which is one byte: it follows the entries.
+fn length_at(stream: &Stream) -> usize {
+    let mut blocks = Vec::new();
+    write_length(&mut blocks, stream.blocks().len());
+    for (base, block) in stream.blocks() {
+        let mut whole = Vec::new();
+        block.write_listpack(&mut whole);
+        write_string(&mut blocks, &base.to_bytes(), true);
+        write_string(&mut blocks, &whole, true);
+    }
+    blocks.len()
+}
+
+#[test]
 fn damaged_streams_are_refused_or_read_without_panic() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");

@@ -5,6 +5,9 @@ use super::*;
 /// A field and its value.
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
+/// A field of the smallest length that takes the long form.
+const LONG: &[u8] = &[b'x'; 254];
+
 fn pairs(bytes: &[u8]) -> Option<Vec<Pair<'_>>> {
     let map = Zipmap::validate(bytes)?;
     let pairs: Vec<_> = map.iter().collect();
@@ -18,7 +21,11 @@ fn fields_values_and_unused_bytes() {
         (b"\x01\x03foo\x03\x00bar\xff", &[(b"foo", b"bar")]),
         (b"\x01\x00\x00\x00\xff", &[(b"", b"")]),
         (b"\x02\x01a\x01\x02b..\x01c\x01\x00d\xff", &[(b"a", b"b"), (b"c", b"d")]),
-        (b"\xfe\x01a\xfe\x02\x00\x00\x00\x00bc\xff", &[(b"a", b"bc")]),
+        (b"\xfe\x01a\x02\x00bc\xff", &[(b"a", b"bc")]),
+        (
+            &[b"\x01\xfe\xfe\0\0\0", &LONG[..], b"\x02\x00bc\xff"].concat(),
+            &[(LONG, b"bc")],
+        ),
     ];
     for (bytes, expected) in cases {
         assert_eq!(pairs(bytes).as_deref(), Some(*expected), "{bytes:?}");
@@ -40,6 +47,15 @@ fn damaged_zipmaps_are_refused() {
         ("a value that is too long", b"\x01\x03foo\x05\x00bar\xff"),
         ("unused bytes that are too many", b"\x01\x03foo\x03\x01bar\xff"),
         ("half a length", b"\x01\xfe\x00\x00\xff"),
+        (
+            "a long form of a short field",
+            b"\x01\xfe\x03\x00\x00\x00foo\x03\x00bar\xff",
+        ),
+        (
+            "a long form of a short value",
+            b"\x01\x03foo\xfe\x03\x00\x00\x00\x00bar\xff",
+        ),
+        ("a long form of no value", b"\x01\x03foo\xfe\x00\x00\x00\x00\x00\xff"),
     ];
     for (what, bytes) in cases {
         assert_eq!(pairs(bytes), None, "{what}");
@@ -51,7 +67,8 @@ fn mutated_zipmaps_do_not_panic() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let sound = b"\x03\x03foo\x03\x02bar..\x01a\xfe\x03\x00\x00\x00\x00xyz\x00\x00\x00\xff".to_vec();
+    let fields = b"\x03\x03foo\x03\x02bar..\x01a\xfe\xfe\x00\x00\x00\x00";
+    let sound = [&fields[..], LONG, b"\x00\x00\x00\xff"].concat();
     assert!(pairs(&sound).is_some());
     for _ in 0..20_000 {
         let mut bytes = sound.clone();
