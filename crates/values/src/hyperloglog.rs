@@ -527,7 +527,13 @@ impl Histogram {
             sum = (sum + f64::from(*count)) * 0.5;
         }
         sum += REGISTER_COUNT * sigma(f64::from(histogram[0]) / REGISTER_COUNT);
-        (ALPHA * REGISTER_COUNT * REGISTER_COUNT / sum).round() as u64
+        let estimate = (ALPHA * REGISTER_COUNT * REGISTER_COUNT / sum).round();
+        // Registers that no elements can have set give infinity. Valkey's conversion makes it the smallest integer.
+        if estimate < i64::MAX as f64 {
+            estimate as u64
+        } else {
+            i64::MIN as u64
+        }
     }
 }
 

@@ -13,6 +13,16 @@ fn add(bytes: &mut Vec<u8>, limit: usize, elements: std::ops::Range<u32>) {
     }
 }
 
+/// No elements set registers above 51. Valkey 9.1.2 replies the smallest integer to PFCOUNT of such a value.
+#[test]
+fn registers_that_no_elements_set_have_no_cardinality() {
+    let mut bytes = empty();
+    HyperLogLogWriter::new(&mut bytes, LIMIT).unwrap().make_dense().unwrap();
+    let header = bytes.len() - REGISTERS * 6 / 8;
+    bytes[header..].fill(0xff);
+    assert_eq!(cardinality(&bytes).map(|count| count as i64), Ok(i64::MIN));
+}
+
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
