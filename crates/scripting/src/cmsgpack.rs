@@ -202,7 +202,7 @@ const RESULTS_MAX: usize = 7900;
 
 const TOO_MANY: &[u8] = b"stack overflow (too many return values at once; use unpack_one or unpack_limit instead.)";
 
-/// The maximum nesting of decoded values. The decoder refuses deeper input.
+/// The maximum nesting of decoded values. The decoder refuses deeper input, as Valkey does from 4000 on.
 const DECODED_NESTING_MAX: usize = 1000;
 
 struct Cursor<'d> {
@@ -269,15 +269,16 @@ impl<'d> Cursor<'d> {
         }
     }
 
-    fn descend(depth: usize) -> Result<usize, Failure> {
+    /// Returns the depth inside a table; `refusal` if that is too deep.
+    fn descend(depth: usize, refusal: &[u8]) -> Result<usize, Failure> {
         match depth < DECODED_NESTING_MAX {
             true => Ok(depth + 1),
-            false => Err(b"Bad data format in input.".to_vec()),
+            false => Err(refusal.to_vec()),
         }
     }
 
     fn array(&mut self, len: usize, depth: usize) -> Result<Value, Failure> {
-        let depth = Self::descend(depth)?;
+        let depth = Self::descend(depth, b"stack overflow (in function mp_decode_to_lua_array)")?;
         let table = self.lua.create_table().map_err(message)?;
         for index in 1..=len {
             let value = self.value(depth)?;
@@ -287,7 +288,7 @@ impl<'d> Cursor<'d> {
     }
 
     fn map(&mut self, len: usize, depth: usize) -> Result<Value, Failure> {
-        let depth = Self::descend(depth)?;
+        let depth = Self::descend(depth, TOO_MANY)?;
         let table = self.lua.create_table().map_err(message)?;
         for _ in 0..len {
             let key = self.value(depth)?;
