@@ -18,4 +18,5 @@ mod scripts;
 mod snapshots;
 mod tls;
 mod transactions;
+mod vulnerabilities;
 mod workers;

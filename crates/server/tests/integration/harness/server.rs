@@ -28,6 +28,8 @@ pub struct Server {
     child: Child,
     directory: PathBuf,
     arguments: Vec<String>,
+    /// The limit of the address space in KiB.
+    limit_kib: Option<u64>,
     /// The port of the server.
     pub port: u16,
     /// The port of the cluster bus.
@@ -53,6 +55,11 @@ impl Server {
         if self.option("--io-threads-always-active") == Some("yes") {
             assert_eq!(Some(active), self.option("--io-threads"), "active workers");
         }
+    }
+
+    /// Starts a server whose address space has this many KiB, and waits until it listens.
+    pub fn start_limited(limit_kib: u64, arguments: &[&str]) -> Server {
+        Server::start_with(None, Some(limit_kib), arguments)
     }
 
     /// Starts a cluster node with a node timeout of one minute. On a busy machine nodes may be silent for seconds, and
@@ -103,13 +110,17 @@ impl Server {
 
     /// Starts the process again after it was killed, with the same port and directory.
     pub fn start_again(&mut self) {
-        self.child = spawn(&self.arguments);
+        self.child = spawn(&self.arguments, self.limit_kib);
         assert!(self.listens(), "the server does not listen");
     }
 
     /// Starts a server with these arguments and an optional configuration file, and waits until it listens. With a
     /// file, the number of workers is left to the file and the arguments.
     pub fn start_from(file: Option<&str>, arguments: &[&str]) -> Server {
+        Server::start_with(file, None, arguments)
+    }
+
+    fn start_with(file: Option<&str>, limit_kib: Option<u64>, arguments: &[&str]) -> Server {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("weft-server-test-{}-{number}", std::process::id()));
@@ -127,9 +138,10 @@ impl Server {
             all.push(directory.to_string_lossy().into_owned());
             all.extend(arguments.iter().map(|word| (*word).to_owned()));
             let mut server = Server {
-                child: spawn(&all),
+                child: spawn(&all, limit_kib),
                 directory: directory.clone(),
                 arguments: all,
+                limit_kib,
                 port,
                 bus_port: String::new(),
             };
@@ -185,8 +197,16 @@ fn binary() -> String {
     std::env::var("WEFT_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weft-server").into())
 }
 
-fn spawn(arguments: &[String]) -> Child {
-    Command::new(binary())
+fn spawn(arguments: &[String], limit_kib: Option<u64>) -> Child {
+    let mut command = match limit_kib {
+        None => Command::new(binary()),
+        Some(limit) => {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", "ulimit -v \"$0\" && exec \"$@\"", &limit.to_string(), &binary()]);
+            shell
+        }
+    };
+    command
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
 
-use super::{ClientTlsOptions, PATIENCE, random_bytes, start_tls_server, wait_until};
+use super::{ClientTlsOptions, PATIENCE, Secure, random_bytes, start_tls_server, wait_until};
 
 fn raw(port: u16) -> TcpStream {
     let socket = TcpStream::connect(("127.0.0.1", port)).expect("connects");
@@ -172,4 +172,37 @@ fn many_concurrent_handshakes_do_not_delay_other_clients() {
     for thread in dialling {
         assert!(thread.join().expect("no panic"));
     }
+}
+
+/// CVE-2026-56684: a client is killed by others while what it sent is decrypted and waits to be executed.
+#[test]
+fn cve_2026_56684_killed_clients_of_tls_are_not_used_again() {
+    let secured = start_tls_server(&["--io-threads", "4", "--io-threads-always-active", "yes"]);
+    let mut witness = secured.connect();
+    let requests = b"PING\r\n".repeat(3000);
+    for _ in 0..15 {
+        let mut senders: Vec<Secure> = (0..8).map(|_| secured.connect()).collect();
+        let ids: Vec<String> = senders
+            .iter_mut()
+            .map(|client| client.call(&["CLIENT", "ID"]))
+            .collect();
+        std::thread::scope(|scope| {
+            for (index, mut sender) in senders.into_iter().enumerate() {
+                let (requests, ids) = (&requests, &ids);
+                scope.spawn(move || {
+                    // Each kills the next one in the middle of its own requests, and all of one record.
+                    let kill = format!("CLIENT KILL ID {}\r\n", ids[(index + 1) % ids.len()]);
+                    let own = format!("CLIENT KILL ID {} SKIPME no\r\n", ids[index]);
+                    let all = [&requests[..], kill.as_bytes(), requests, own.as_bytes(), requests].concat();
+                    let _ = sender.0.get_mut().write_all(&all);
+                    let _ = sender.0.get_mut().flush();
+                    let _ = sender.0.read_to_end(&mut Vec::new());
+                });
+            }
+            for _ in 0..10 {
+                assert_eq!(witness.call(&["PING"]), "PONG");
+            }
+        });
+    }
+    wait_until("only the witness is left", || witness.info("connected_clients") == "1");
 }
