@@ -135,7 +135,7 @@ impl ClusterState {
         }
         let shard = of_primary.or(extensions.shard).unwrap_or(node.shard);
         if node.shard != shard {
-            node.shard = shard;
+            self.move_to_shard(id, shard);
             self.todo.save = true;
         }
         if self.my_primary() == id && self.me().shard != shard {
@@ -147,6 +147,16 @@ impl ClusterState {
 }
 
 impl ClusterState {
+    /// Changes the shard of a node, and of its replicas, which are always in its shard: a cluster configuration file in
+    /// which they are not is refused at the next start. This node's own shard is changed by the caller.
+    fn move_to_shard(&mut self, id: NodeId, shard: NodeId) {
+        let myself = self.myself;
+        let moved = |node: &&mut Node| node.id == id || (node.primary == Some(id) && node.id != myself);
+        for node in self.nodes.values_mut().filter(moved) {
+            node.shard = shard;
+        }
+    }
+
     fn address_of(&self, entry: &GossipEntry) -> Address {
         let (tcp_port, tls_port) = self.settings.swap_ports_for_tls((entry.port, entry.other_port));
         Address {

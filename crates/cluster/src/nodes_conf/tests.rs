@@ -55,3 +55,24 @@ fn a_damaged_file_is_an_error_and_never_a_panic() {
         assert!(parse(line, ClusterSettings::default(), 1).is_err(), "{line}");
     }
 }
+
+/// The fuzz target `cluster_bus` found this: a file that a node wrote kept it from starting again.
+#[test]
+fn replicas_move_to_the_shard_that_their_primary_announces() {
+    let ids = ["a", "b", "c"].map(|letter| letter.repeat(40));
+    let text = format!(
+        "{0} 127.0.0.1:7000@17000 myself,master - 0 0 1 connected 0-8191\n\
+         {1} 127.0.0.1:7001@17001 master - 0 0 2 connected 8192-16383\n\
+         {2} 127.0.0.1:7002@17002 slave {1} 0 0 2 connected\n",
+        ids[0], ids[1], ids[2]
+    );
+    let mut state = parse(&text, ClusterSettings::default(), 1).expect("it is sound");
+    let [_, primary, replica] = ids.map(|id| NodeId::parse(id.as_bytes()).expect("an ID"));
+    let announced = crate::message::Extensions {
+        shard: Some(NodeId::random()),
+        ..crate::message::Extensions::default()
+    };
+    state.apply_extensions(primary, &announced, 1);
+    assert_eq!(state.nodes[&replica].shard, state.nodes[&primary].shard);
+    assert!(parse(&nodes_file_text(&state), ClusterSettings::default(), 1).is_ok());
+}
