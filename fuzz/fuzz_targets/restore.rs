@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|body: &[u8]| {
-    weft_server::fuzzing::restore(body);
+    weft_server::fuzzing::check_restore(body);
 });

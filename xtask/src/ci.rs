@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::options::Options;
-use crate::{clients, diff, oracle, tidy, workspace};
+use crate::{clients, diff, fuzz, oracle, tidy, workspace};
 
 /// The result of a step that did not fail.
 enum StepOutcome {
@@ -27,6 +27,7 @@ const STEPS: &[CiStep] = &[
     CiStep { name: "test",           about: "unit and integration tests",                       run: test },
     CiStep { name: "loom",           about: "weft-sync under every interleaving",               run: loom },
     CiStep { name: "asan",           about: "weft-table under the address sanitizer",           run: address_sanitizer },
+    CiStep { name: "fuzz",           about: "each fuzz target runs for 30 s",                   run: fuzz_targets },
     CiStep { name: "release",        about: "release build",                                    run: release },
     CiStep { name: "oracle",         about: "installs Valkey 9.1.2 for the comparison",         run: oracle },
     CiStep { name: "diff-selfcheck", about: "the differential suite detects differences",       run: diff_self_check },
@@ -200,6 +201,13 @@ fn address_sanitizer() -> Result<StepOutcome, String> {
         .env_remove("RUSTC");
     workspace::run(&mut command)?;
     Ok(StepOutcome::Passed)
+}
+
+fn fuzz_targets() -> Result<StepOutcome, String> {
+    Ok(match fuzz::run_all()? {
+        fuzz::FuzzOutcome::Passed => StepOutcome::Passed,
+        fuzz::FuzzOutcome::Skipped(why) => StepOutcome::Skipped(why),
+    })
 }
 
 fn release() -> Result<StepOutcome, String> {

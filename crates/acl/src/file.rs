@@ -174,7 +174,10 @@ impl Acl {
 }
 
 /// Parses the users of a file. `path` is used in error messages.
-pub(super) fn parse_file(text: &[u8], path: &[u8], ground: SelectorDefaults<'_>) -> Result<NewUsers, Vec<u8>> {
+///
+/// # Errors
+/// All errors of the file, in one line.
+pub fn parse_file(text: &[u8], path: &[u8], ground: SelectorDefaults<'_>) -> Result<NewUsers, Vec<u8>> {
     let mut users = BTreeMap::new();
     let mut errors: Vec<u8> = Vec::new();
     for (number, line) in (1..).zip(until_nul(text).split(|byte| *byte == b'\n')) {

@@ -50,10 +50,10 @@ mod tests;
 pub use account::{AclAccount, Login};
 pub use catalogue::{CatalogueEntry, Category, CommandCatalogue, CommandId};
 pub use check::{AccessRequest, ChannelUse, Denial, DenialReason, KeyAccess};
-pub use file::{InvalidUserDirective, LoadUsersError, check_declarations};
+pub use file::{InvalidUserDirective, LoadUsersError, check_declarations, parse_file};
 pub use log::{AclLog, AclLogEntry as LogEntry, DenialContext, DeniedAccess};
 pub use password::random_digits;
-pub use rules::{RuleError, has_blanks};
+pub use rules::{RuleError, UnclosedSelector, has_blanks, merge_selectors};
 pub use selector::Selector;
 pub use user::{SelectorDefaults, UserRules};
 

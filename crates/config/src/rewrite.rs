@@ -57,7 +57,7 @@ impl Config {
     }
 
     /// Returns the updated text of the file that contained `old`.
-    pub(super) fn rewritten(&self, old: &[u8], users: &[Vec<u8>], extent: RewriteScope) -> Vec<u8> {
+    pub fn rewritten(&self, old: &[u8], users: &[Vec<u8>], extent: RewriteScope) -> Vec<u8> {
         let mut document = ConfigDocument::read(old);
         for id in ParameterId::all() {
             let mut wanted = required_lines(self, id);

@@ -288,6 +288,14 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<(), StartFailure> 
     Ok(())
 }
 
+/// Runs a server on threads of this process, for the fuzz targets. It reports no crashes.
+pub(crate) fn run_in_background(config: Config) -> std::io::Result<JoinHandle<Result<(), StartFailure>>> {
+    weft_os::thread::Builder::new().spawn(move || {
+        let parts = prepare_process(&config, Supervisor::find("no"), false)?;
+        run_threads(config, parts)
+    })
+}
+
 /// Starts to follow the primary that the configuration names.
 fn start_configured_replication(server: &Arc<Server>) {
     if let Some(cluster) = &server.cluster {

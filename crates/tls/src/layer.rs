@@ -195,6 +195,41 @@ impl TlsLayer {
     }
 }
 
+/// A session without a socket, for the fuzz targets.
+pub struct SocketlessSession(TlsLayerState);
+
+impl SocketlessSession {
+    /// Creates a session that has not begun.
+    pub fn new(mut session: Session) -> SocketlessSession {
+        session.set_buffer_limit(None);
+        SocketlessSession(TlsLayerState {
+            session,
+            pending_output: SendQueue::default(),
+            is_peer_closed: false,
+            refusal: None,
+        })
+    }
+
+    /// Decrypts what the peer sent, and appends its contents.
+    ///
+    /// # Errors
+    /// If the peer violates the protocol.
+    pub fn decrypt_into(&mut self, records: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
+        if self.0.is_peer_closed {
+            return Ok(());
+        }
+        self.0.decrypt_into(records, into)
+    }
+
+    /// Returns what is to be sent to the peer.
+    ///
+    /// # Errors
+    /// If the session is broken.
+    pub fn take_encrypted(&mut self) -> io::Result<Vec<u8>> {
+        self.0.take_encrypted()
+    }
+}
+
 impl TlsLayerState {
     /// Decrypts records and appends their contents.
     fn decrypt_into(&mut self, mut records: &[u8], into: &mut Vec<u8>) -> io::Result<()> {

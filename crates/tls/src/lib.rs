@@ -43,7 +43,7 @@ use weft_config::{Config, id};
 use weft_os::sync::RwLock;
 
 pub use error::{PemError, TlsError};
-pub use layer::TlsLayer;
+pub use layer::{SocketlessSession, TlsLayer};
 pub use material::{TlsMaterial, UnusableTlsConfig};
 pub use wire::BlockingConnection;
 

@@ -128,7 +128,8 @@ const SUBSYSTEMS: &[(&str, &[&str])] = &[
         "persistence::aof", "runtime::config_changes", "cluster_node::topology", "runtime::background", "commands",
         "dispatch", "replication::replica", "replication::primary", "runtime::worker", "cluster_node::bus",
         "runtime::coordinator"]),
-    ("fuzzing", &["keyspace", "commands"]),
+    ("fuzzing", &["observability", "keyspace", "persistence::aof_files", "persistence::rdb_file", "state",
+        "replication", "runtime::background", "commands", "dispatch", "replication::replica", "start"]),
     ("simulation", &["start"]),
 ];
 

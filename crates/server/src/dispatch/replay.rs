@@ -2,7 +2,7 @@
 //!
 //! No key expires during a replay, because the commands contain the deletions.
 
-use std::fs::File;
+use std::io::Read;
 use std::sync::Arc;
 
 use weft_base::clock::unix_ms;
@@ -36,11 +36,11 @@ use super::{script, serve};
 const COMMANDS_PER_CLOCK_READ: u64 = 1024;
 
 /// Runs all commands of a file. `row` is the thread's row of counters.
-pub fn replay_commands(
+pub fn replay_commands<Input: Read>(
     server: &Arc<Server>,
     all: &mut Exclusive<'_>,
     row: usize,
-    commands: &mut AofReader<File>,
+    commands: &mut AofReader<Input>,
 ) -> ReplayOutcome {
     let mut player = ReplayClient::new(server, row);
     let starts = server.replication.state_bits().contains(ReplicationState::LOADING);
@@ -118,11 +118,11 @@ impl ReplayClient {
         }
     }
 
-    fn run_command(
+    fn run_command<Input: Read>(
         &mut self,
         all: &mut Exclusive<'_>,
         (command, binding): (&'static Command<Binding>, Binding),
-        commands: &AofReader<File>,
+        commands: &AofReader<Input>,
     ) {
         if self.command_count.is_multiple_of(COMMANDS_PER_CLOCK_READ) {
             self.thread.begin_batch(unix_ms());

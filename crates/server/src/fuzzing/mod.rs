@@ -1,4 +1,10 @@
-//! The entry points of the fuzz targets in `fuzz/`: decoders of untrusted bytes.
+//! The entry points of the fuzz targets in `fuzz/`: what reads untrusted bytes from clients, files and peers.
+
+mod files;
+mod links;
+
+pub use files::{check_aof, check_manifest, check_rdb_file};
+pub use links::{check_primary_link, check_replica_link};
 
 use weft_table::{EntryRef, Table, ValueRef};
 use weft_values::Value;

@@ -81,6 +81,26 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Follows a primary on the calling thread, for the fuzz targets.
+pub struct Follower(ReplicaThread);
+
+impl Follower {
+    /// Creates a follower; `None` if the keyspace has no free thread index.
+    pub fn new(server: &Arc<Server>) -> Option<Follower> {
+        let seat = server.keyspace.slots.join()?;
+        let server = server.clone();
+        Some(Follower(ReplicaThread { server, seat, db: 0 }))
+    }
+
+    /// Follows the configured primary until the link breaks. Returns `true` if a stream was established.
+    pub fn follow(&mut self) -> bool {
+        let (primary, term) = self.0.server.replication.wait_for_primary();
+        let was_up = self.0.follow_until_broken(&primary, term);
+        self.0.server.replication.drop_sockets(term);
+        was_up
+    }
+}
+
 /// The result of a synchronisation, with which the stream begins.
 #[derive(Default)]
 struct StreamStart {

@@ -143,7 +143,7 @@ fn cve_2026_21863_announced_lengths_of_the_bus_take_no_memory() {
     target.serves();
 }
 
-/// CVE-2017-15047: a cluster configuration file is text that may hold anything. The server starts, or says what is wrong.
+/// CVE-2017-15047: a cluster configuration file may hold anything. The server starts, or says what is wrong.
 #[test]
 fn cve_2017_15047_a_damaged_cluster_configuration_file_is_an_error() {
     let id = "0123456789012345678901234567890123456789";
