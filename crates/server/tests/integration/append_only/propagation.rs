@@ -5,7 +5,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::server::{Client, PATIENCE, Server, TestDirectory, oracle, weft};
+use super::server::{Client, PATIENCE, Server, TestDirectory, weft};
+use crate::harness::valkey::valkey_program;
 
 const CASES: &str = include_str!("cases.txt");
 /// The time for which nothing may be logged where nothing is expected.
@@ -17,10 +18,9 @@ fn commands_are_propagated_in_their_repeatable_form() {
 }
 
 #[test]
+#[ignore = "needs Valkey: set WEFT_ORACLE"]
 fn valkey_propagates_the_same() {
-    if let Some(oracle) = oracle() {
-        check(&oracle);
-    }
+    check(&valkey_program());
 }
 
 fn check(program: &Path) {

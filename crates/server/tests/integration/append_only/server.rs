@@ -19,11 +19,6 @@ pub fn weft() -> PathBuf {
     std::env::var_os("WEFT_SERVER").map_or_else(|| env!("CARGO_BIN_EXE_weft-server").into(), PathBuf::from)
 }
 
-/// Returns the path of a Valkey to compare with, if `WEFT_ORACLE` names one.
-pub fn oracle() -> Option<PathBuf> {
-    std::env::var_os("WEFT_ORACLE").map(PathBuf::from)
-}
-
 /// A temporary directory for one test, removed at its end.
 pub struct TestDirectory(pub PathBuf);
 

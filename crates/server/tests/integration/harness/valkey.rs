@@ -1,7 +1,10 @@
-//! Runs a real Valkey for a test, if one is installed.
+//! Runs a real Valkey for a test.
+//!
+//! Tests that need one are marked `#[ignore]`, so that a run without Valkey names them. `cargo xtask ci` installs
+//! Valkey and runs them.
 
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,33 +27,23 @@ impl Drop for Valkey {
     }
 }
 
-/// Returns the path of Valkey, if it is installed: `VALKEY_SERVER` or the environment of the differential tests.
-fn valkey_program() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("VALKEY_SERVER") {
-        return Some(named.into());
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut pending = vec![root.join(".venv/lib")];
-    while let Some(directory) = pending.pop() {
-        for entry in std::fs::read_dir(&directory).ok()?.flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                pending.push(path);
-            } else if entry.file_name() == "valkey-server" {
-                return Some(path);
-            }
+/// Returns the path of the Valkey that `WEFT_ORACLE` names.
+///
+/// # Panics
+/// Panics if the variable is not set: a test that needs Valkey cannot pass without it.
+pub fn valkey_program() -> PathBuf {
+    match std::env::var_os("WEFT_ORACLE") {
+        Some(path) => path.into(),
+        None => {
+            panic!("set WEFT_ORACLE to the path of a Valkey server, which `cargo xtask oracle` installs and prints")
         }
     }
-    None
 }
 
 impl Valkey {
-    /// Starts a server; `None` if Valkey is not installed.
-    pub fn start(arguments: &[&str]) -> Option<Valkey> {
-        let Some(program) = valkey_program() else {
-            eprintln!("no Valkey is installed: nothing is compared");
-            return None;
-        };
+    /// Starts a server.
+    pub fn start(arguments: &[&str]) -> Valkey {
+        let program = valkey_program();
         let port = super::port::free_port();
         let directory = std::env::temp_dir().join(format!("weft-valkey-test-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("makes a directory");
@@ -77,7 +70,7 @@ impl Valkey {
             assert!(start.elapsed() < PATIENCE, "Valkey does not listen");
             thread::sleep(Duration::from_millis(10));
         }
-        Some(valkey)
+        valkey
     }
 
     /// Kills the process.

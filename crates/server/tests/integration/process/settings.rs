@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -101,10 +102,14 @@ fn title(server: &Server) -> Option<String> {
 fn the_process_title_follows_the_template() {
     let place = TestDirectory::new();
     let server = place.start(&[
+        "--loglevel",
+        "debug",
         "--proc-title-template",
         "{title} at {listen-addr} {config-file} {tls-port}",
     ]);
     let Some(shown) = title(&server) else {
+        // Kernels without CONFIG_CHECKPOINT_RESTORE refuse, and the server says so.
+        assert!(place.read("log").contains("The process title could not be set"));
         return;
     };
     let port = server.port;
@@ -153,6 +158,46 @@ fn a_missing_locale_is_refused() {
     let sorted = b"*3\r\n$1\r\nB\r\n$1\r\na\r\n$1\r\nb\r\n";
     exchange(&mut client, b"SORT l ALPHA\r\n", sorted);
     exchange(&mut client, b"CONFIG SET locale-collate POSIX\r\n", b"+OK\r\n");
+    exchange(&mut client, b"SORT l ALPHA\r\n", sorted);
+    drop(client);
+    server.stop();
+}
+
+/// A collation order that is the order of no other locale: `b B a A`.
+const BACKWARD_LOCALE: &str = "LC_COLLATE
+order_start forward
+<U0062>
+<U0042>
+<U0061>
+<U0041>
+order_end
+END LC_COLLATE
+";
+
+#[test]
+fn sort_alpha_follows_the_locale() {
+    let place = TestDirectory::new();
+    fs::write(place.file("backward.txt"), BACKWARD_LOCALE).expect("writes");
+    // Its status is 1 because the other categories are not defined, and `-c` makes the locale nevertheless.
+    let made = Command::new("localedef")
+        .args(["-c", "--quiet", "-i"])
+        .args([place.file("backward.txt"), place.file("weft_BACKWARD")])
+        .output()
+        .expect("localedef, a program of the C library, is installed");
+    assert!(place.file("weft_BACKWARD/LC_COLLATE").exists(), "{made:?}");
+    let port = free_port();
+    let mut command = place.command(port, &["--locale-collate", "weft_BACKWARD"]);
+    let child = place.spawn(command.env("LOCPATH", &place.0));
+    let server = Server { child, port };
+    wait_until("the server", || {
+        place.read("log").contains("Ready to accept connections")
+    });
+    let mut client = server.connect();
+    exchange(&mut client, b"RPUSH l a A b B\r\n", b":4\r\n");
+    let sorted = b"*4\r\n$1\r\nb\r\n$1\r\nB\r\n$1\r\na\r\n$1\r\nA\r\n";
+    exchange(&mut client, b"SORT l ALPHA\r\n", sorted);
+    exchange(&mut client, b"CONFIG SET locale-collate C\r\n", b"+OK\r\n");
+    let sorted = b"*4\r\n$1\r\nA\r\n$1\r\nB\r\n$1\r\na\r\n$1\r\nb\r\n";
     exchange(&mut client, b"SORT l ALPHA\r\n", sorted);
     drop(client);
     server.stop();

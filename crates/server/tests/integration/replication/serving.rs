@@ -368,13 +368,24 @@ pub fn settle(primary: &mut Client) {
 
 #[test]
 fn replicas_converge_after_reconnects_under_load() {
+    chain_converges_after_reconnects_under_load(|| None);
+}
+
+#[test]
+#[ignore = "needs Valkey: set WEFT_ORACLE"]
+fn a_valkey_at_the_end_of_a_chain_converges_after_reconnects_under_load() {
+    chain_converges_after_reconnects_under_load(|| Some(Valkey::start(&[])));
+}
+
+/// Lets a replica of a primary reconnect several times. `start_last` starts a replica of that replica.
+fn chain_converges_after_reconnects_under_load(start_last: impl Fn() -> Option<Valkey>) {
     for diskless in ["yes", "no"] {
         let arguments = [&AT_ONCE[..], &["--io-threads", "4", "--repl-diskless-sync", diskless]].concat();
         let server = Server::start(&arguments);
         let chained = Server::start(&[&AT_ONCE[..], &["--io-threads", "2"]].concat());
         let (mut primary, mut middle) = (Client::connect(server.port), Client::connect(chained.port));
         write_everything(&mut primary, 1);
-        let valkey = Valkey::start(&[]);
+        let valkey = start_last();
         let mut last = valkey.as_ref().map(|valkey| Client::connect(valkey.port));
         under_load(server.port, || {
             thread::sleep(Duration::from_millis(200));
@@ -410,42 +421,48 @@ fn replicas_converge_after_reconnects_under_load() {
 
 #[test]
 fn a_primary_hands_over_its_role_and_becomes_a_replica() {
+    let other = Server::start(&AT_ONCE);
+    hands_over_its_role(other.port);
+}
+
+#[test]
+#[ignore = "needs Valkey: set WEFT_ORACLE"]
+fn a_primary_hands_over_its_role_to_a_valkey() {
+    let valkey = Valkey::start(&[]);
+    hands_over_its_role(valkey.port);
+}
+
+/// Lets a primary hand over its role to the server on `port` and back, and then fail to do so.
+fn hands_over_its_role(port: u16) {
     let server = Server::start(&AT_ONCE);
     let mut primary = Client::connect(server.port);
     assert_eq!(primary.call(&["FAILOVER"]), "ERR FAILOVER requires connected replicas.");
     assert_eq!(primary.call(&["FAILOVER", "ABORT"]), "ERR No failover in progress.");
-    let other = Server::start(&AT_ONCE);
-    let valkey = Valkey::start(&[]);
-    for port in [Some(other.port), valkey.as_ref().map(|valkey| valkey.port)]
-        .into_iter()
-        .flatten()
-    {
-        let mut replica = Client::connect(port);
-        replica.call(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
-        await_info(&mut replica, UP);
-        primary.call(&["SET", "key", &port.to_string()]);
-        assert_eq!(primary.call(&["WAIT", "1", "0"]), "1");
-        let port = port.to_string();
-        assert_eq!(
-            primary.call(&["FAILOVER", "TO", "127.0.0.1", "1"]),
-            "ERR FAILOVER target HOST and PORT is not a replica."
-        );
-        assert_eq!(
-            primary.call(&["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "60000"]),
-            "OK"
-        );
-        await_info(&mut replica, "role:master");
-        await_info(&mut primary, "role:slave");
-        await_info(&mut primary, UP);
-        assert_eq!(primary.info("master_failover_state"), "no-failover");
-        assert_eq!(replica.info("sync_partial_ok"), "1");
-        assert_eq!(replica.call(&["SET", "behind", "it"]), "OK");
-        compare(&mut replica, &mut primary);
-        // And back, with explicit commands.
-        replica.call(&["REPLICAOF", "NO", "ONE"]);
-        primary.call(&["REPLICAOF", "NO", "ONE"]);
-        assert_eq!(primary.call(&["SET", "key", "again"]), "OK");
-    }
+    let mut replica = Client::connect(port);
+    replica.call(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
+    await_info(&mut replica, UP);
+    primary.call(&["SET", "key", &port.to_string()]);
+    assert_eq!(primary.call(&["WAIT", "1", "0"]), "1");
+    let port = port.to_string();
+    assert_eq!(
+        primary.call(&["FAILOVER", "TO", "127.0.0.1", "1"]),
+        "ERR FAILOVER target HOST and PORT is not a replica."
+    );
+    assert_eq!(
+        primary.call(&["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "60000"]),
+        "OK"
+    );
+    await_info(&mut replica, "role:master");
+    await_info(&mut primary, "role:slave");
+    await_info(&mut primary, UP);
+    assert_eq!(primary.info("master_failover_state"), "no-failover");
+    assert_eq!(replica.info("sync_partial_ok"), "1");
+    assert_eq!(replica.call(&["SET", "behind", "it"]), "OK");
+    compare(&mut replica, &mut primary);
+    // And back, with explicit commands.
+    replica.call(&["REPLICAOF", "NO", "ONE"]);
+    primary.call(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(primary.call(&["SET", "key", "again"]), "OK");
     // This replica never catches up, so the failover cannot complete.
     let mut silent = Replica::connect(server.port);
     silent.handshake();
