@@ -38,13 +38,17 @@
 //! @unordered-pairs               pairs in any order, in a map or where names and values alternate
 //! @lines          lines in any order           @fields       only the names in name:value lines
 //! @keys           only the names in a map      @mask a,b     not the values of these names
+//! @column 2 50    numbers in this column (from 0) of the rows differ by up to 50
+//! @stream-times   times of streams, groups and consumers differ by what passes between the two servers
+//! @expiry ms      an absolute time (s: seconds, ms: milliseconds) that a time to live has set
+//! @info           a reply of INFO: all names, and the values that are not a server's own (see `info.rs`)
 //! @unordered-tables              maps, sets and arrays of aggregates in any order, at every depth
 //! @replies 3      the number of replies (0: none)    @let name     stores the reply's text as $name
 //! ```
 //!
 //! `$$name` is the stored reply of the *other* server: a payload of one server must be valid for the other.
 
-use super::normalise::ComparisonRule;
+use super::normalise::{ComparisonRule, stream_time_rules};
 
 /// A file of cases.
 #[derive(Debug)]
@@ -296,8 +300,22 @@ impl CaseParser {
             "unordered-tables" => ComparisonRule::UnorderedTables,
             "lines" => ComparisonRule::UnorderedLines,
             "fields" => ComparisonRule::Fields,
+            "info" => ComparisonRule::Info,
+            "column" => {
+                let (column, tolerance) = rest.split_once(' ').ok_or("write @column NUMBER TOLERANCE")?;
+                ComparisonRule::NearColumn(parse_number(column)?, parse_number(tolerance)?)
+            }
+            "expiry" => ComparisonRule::NearExpiry(match rest {
+                "s" => false,
+                "ms" => true,
+                _ => return Err("write @expiry s or @expiry ms".to_string()),
+            }),
             "keys" => ComparisonRule::Keys,
             "mask" => ComparisonRule::Mask(rest.split(',').map(str::to_string).collect()),
+            "stream-times" => {
+                self.pending.rules.extend(stream_time_rules());
+                return Ok(true);
+            }
             "replies" => {
                 self.pending.replies = Some(parse_number(rest)?);
                 return Ok(true);
@@ -320,7 +338,7 @@ impl CaseParser {
             }
             _ => return Ok(false),
         };
-        let has_argument = matches!(word, "approx" | "mask");
+        let has_argument = matches!(word, "approx" | "mask" | "expiry" | "column");
         if has_argument == rest.is_empty() {
             return Err(format!("@{word} must be on its own line"));
         }
@@ -359,6 +377,9 @@ impl CaseParser {
         let compares = matches!(action, Action::Command(_) | Action::Scan(_));
         if !compares && (!pending.rules.is_empty() || pending.binding.is_some()) {
             return Err("a directive for the next command is not followed by a command".to_string());
+        }
+        if let Action::Command(arguments) = &action {
+            check_tolerance(arguments, &pending.rules)?;
         }
         self.bound.extend(pending.binding.clone());
         let section = self.file.sections.last_mut().ok_or("outside a section")?;
@@ -423,6 +444,20 @@ impl CaseParser {
             CaseArgument::StoredReply(name.to_string())
         }])
     }
+}
+
+/// Commands that return absolute times.
+const TIME_COMMANDS: &[&[u8]] = &[b"EXPIRETIME", b"PEXPIRETIME", b"HEXPIRETIME", b"HPEXPIRETIME"];
+
+/// Refuses a tolerance for absolute times, which only a time to live makes inexact.
+fn check_tolerance(arguments: &[CaseArgument], rules: &[ComparisonRule]) -> Result<(), String> {
+    let is_time = matches!(arguments.first(), Some(CaseArgument::Literal(name))
+        if TIME_COMMANDS.contains(&name.to_ascii_uppercase().as_slice()));
+    let is_loose = |rule: &ComparisonRule| !matches!(rule, ComparisonRule::NearExpiry(_));
+    if is_time && rules.iter().any(is_loose) {
+        return Err("an absolute time is compared exactly, or with @expiry after a time to live".to_string());
+    }
+    Ok(())
 }
 
 fn with_location(file: &str, line: usize, why: &str) -> String {

@@ -49,11 +49,21 @@ impl ServerAnswer {
     }
 }
 
+/// A planted difference: one reply is altered before it is compared. The self-check uses it.
+#[derive(Clone, Copy)]
+pub struct Alteration {
+    /// The number of replies before the one that is altered.
+    pub after: usize,
+    /// Returns the altered reply.
+    pub alter: fn(&Reply) -> Reply,
+}
+
 /// A connection with the received bytes that are not yet consumed.
 pub struct ServerConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
     closed: bool,
+    alteration: Option<Alteration>,
 }
 
 impl ServerConnection {
@@ -69,7 +79,25 @@ impl ServerConnection {
             stream,
             buffer: Vec::new(),
             closed: false,
+            alteration: None,
         })
+    }
+
+    /// Lets one of the following replies be altered.
+    pub fn alter(&mut self, alteration: Alteration) {
+        self.alteration = Some(alteration);
+    }
+
+    /// Returns the altered reply if this is the one to alter.
+    fn altered(&mut self, reply: &Reply) -> Option<Reply> {
+        let alteration = self.alteration.as_mut()?;
+        if alteration.after > 0 {
+            alteration.after -= 1;
+            return None;
+        }
+        let alter = alteration.alter;
+        self.alteration = None;
+        Some(alter(reply))
     }
 
     /// Sends bytes unchanged. A connection that the peer has closed is detected when it is read.
@@ -98,7 +126,13 @@ impl ServerConnection {
             match Reply::parse(&self.buffer) {
                 Ok((reply, used)) => {
                     let raw = self.buffer.drain(..used).collect();
-                    return ServerAnswer::Reply(RawReply { raw, reply });
+                    return ServerAnswer::Reply(match self.altered(&reply) {
+                        Some(reply) => RawReply {
+                            raw: reply.to_wire(),
+                            reply,
+                        },
+                        None => RawReply { raw, reply },
+                    });
                 }
                 Err(ParseError::Malformed(_)) => {
                     return ServerAnswer::Garbage(std::mem::take(&mut self.buffer));

@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::connection::{ServerAnswer, encode, split_words};
+use super::connection::{Alteration, ServerAnswer, encode, split_words};
+use super::exceptions::Exceptions;
 use super::grammar::{GENERIC, KEYS, PRODUCTIONS, corrupt, pick_production, write_command};
 use super::leeway::{AllowedDifference, ObservedAnswers};
 use super::metadata::CommandSyntax;
 use super::pair::{ComparedServers, ServerBinaries, ServerPair};
 use super::permissions;
+use super::reply::Reply;
 use super::run::{Difference, answers_agree, format_command, format_difference};
 use super::themes::{EXCLUDED_COMMANDS, Parameters, THEMES, Theme, is_valkey_accident, leeway_of};
 use super::vocabulary::may_block;
@@ -30,7 +32,9 @@ pub struct GeneratorOutcome {
     pub commands: usize,
     /// For each subject, the first sequence for which the servers differ.
     pub differing_sequences: Vec<DifferingSequence>,
-    /// The commands that Weft does not have yet.
+    /// The names of the subjects whose commands were sent.
+    pub subjects: Vec<&'static str>,
+    /// The commands that Weft lacks, which are left out.
     pub missing_commands: Vec<String>,
 }
 
@@ -126,7 +130,8 @@ impl SequenceSubject {
 }
 
 /// The subjects and commands that can be generated.
-struct CommandCatalogue {
+struct CommandCatalogue<'a> {
+    exceptions: &'a Exceptions,
     subjects: Vec<SequenceSubject>,
     lacking: BTreeSet<String>,
 }
@@ -136,13 +141,20 @@ struct CommandCatalogue {
 ///
 /// # Errors
 /// Fails if a server cannot be started or does not describe its commands.
-pub fn run(binaries: &ServerBinaries, seed: u64, duration: Duration, filter: &str) -> Result<GeneratorOutcome, String> {
+pub fn run(
+    binaries: &ServerBinaries,
+    seed: u64,
+    duration: Duration,
+    filter: &str,
+    exceptions: &Exceptions,
+) -> Result<GeneratorOutcome, String> {
     // With this frequency, the timeouts of blocked clients are detected soon.
     let mut servers = ComparedServers::start(binaries, &words_of("--hz 500"))?;
-    let book = CommandCatalogue::load(&mut servers, filter)?;
+    let book = CommandCatalogue::load(&mut servers, filter, exceptions)?;
     let start = Instant::now();
     let mut outcome = GeneratorOutcome {
         missing_commands: book.lacking.iter().cloned().collect(),
+        subjects: book.subjects.iter().map(SequenceSubject::name).collect(),
         ..GeneratorOutcome::default()
     };
     for number in 0.. {
@@ -162,10 +174,15 @@ pub fn run(binaries: &ServerBinaries, seed: u64, duration: Duration, filter: &st
         let sequence = book.sequence(subject, seed);
         for protocol in [2, 3] {
             outcome.commands += sequence.commands.len();
-            if first_difference(&mut servers, &sequence, protocol)?.is_some() {
-                outcome
-                    .differing_sequences
-                    .extend(shrink(&mut servers, sequence, protocol, seed, subject.name())?);
+            if first_difference(&mut servers, &sequence, protocol, exceptions)?.is_some() {
+                outcome.differing_sequences.extend(shrink(
+                    &mut servers,
+                    sequence,
+                    protocol,
+                    seed,
+                    subject.name(),
+                    exceptions,
+                )?);
                 break;
             }
         }
@@ -173,10 +190,11 @@ pub fn run(binaries: &ServerBinaries, seed: u64, duration: Duration, filter: &st
     Ok(outcome)
 }
 
-impl CommandCatalogue {
+impl<'a> CommandCatalogue<'a> {
     /// Queries Valkey for the commands of every theme, and Weft for those of them that it has.
-    fn load(servers: &mut ComparedServers, filter: &str) -> Result<Self, String> {
+    fn load(servers: &mut ComparedServers, filter: &str, exceptions: &'a Exceptions) -> Result<Self, String> {
         let mut book = Self {
+            exceptions,
             subjects: Vec::new(),
             lacking: BTreeSet::new(),
         };
@@ -213,7 +231,7 @@ impl CommandCatalogue {
             let ServerAnswer::Reply(received) = servers.call_control(&query).valkey else {
                 return Err("valkey: no list of commands".to_string());
             };
-            let name = |item: &super::reply::Reply| String::from_utf8_lossy(item.text()).into_owned();
+            let name = |item: &Reply| String::from_utf8_lossy(item.text()).into_owned();
             names = received.reply.items().iter().map(name).collect();
             names.retain(|name| !EXCLUDED_COMMANDS.iter().any(|(left_out, _)| left_out == name));
             names.sort();
@@ -264,7 +282,7 @@ impl CommandCatalogue {
                 .commands
                 .extend(command.filter(|command| stores || !is_set_store(command)));
         }
-        if sequence.commands.iter().any(is_sort) {
+        if sequence.commands.iter().any(is_sort) && self.exceptions.accepts_generated("sort converts a sorted set") {
             sequence.commands.retain(|command| !is_about_sorted_sets(command));
         }
         self.append_key_reads(subject, &mut sequence.commands);
@@ -297,12 +315,31 @@ impl CommandCatalogue {
             SequenceSubject::Theme(theme, _) if rng.u32(0..25) == 0 => {
                 let other = &self.subjects[rng.usize(0..self.subjects.len())];
                 match other {
-                    SequenceSubject::Theme(_, syntaxes) => theme_command(theme, syntaxes, step, rng),
+                    SequenceSubject::Theme(_, syntaxes) => self.theme_command(theme, syntaxes, step, rng),
                     SequenceSubject::Strings(_) => self.command(other, step, rng),
                 }
             }
-            SequenceSubject::Theme(theme, syntaxes) => theme_command(theme, syntaxes, step, rng),
+            SequenceSubject::Theme(theme, syntaxes) => self.theme_command(theme, syntaxes, step, rng),
         }
+    }
+
+    /// Generates a command of a theme. Commands that may block are rare, because waiting takes time.
+    fn theme_command(
+        &self,
+        theme: &Theme,
+        syntaxes: &[CommandSyntax],
+        step: usize,
+        rng: &mut Rng,
+    ) -> Option<GeneratedCommand> {
+        let mut syntax = rng.choice(syntaxes)?;
+        if may_block(&syntax.name) && syntax.name.starts_with('b') && rng.u32(0..4) > 0 {
+            syntax = rng.choice(syntaxes)?;
+        }
+        let mut words = syntax.write_command(theme.name, step, rng);
+        if rng.u32(0..25) == 0 && !may_block(&syntax.name) {
+            corrupt(rng, &mut words);
+        }
+        (!is_valkey_accident(&words, self.exceptions)).then(|| GeneratedCommand::new(words, leeway_of(&syntax.name)))
     }
 
     fn append_key_reads(&self, subject: &SequenceSubject, commands: &mut Vec<GeneratedCommand>) {
@@ -356,17 +393,36 @@ fn words_of(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_string).collect()
 }
 
-/// Generates a command of a theme. Commands that may block are rare, because waiting takes time.
-fn theme_command(theme: &Theme, syntaxes: &[CommandSyntax], step: usize, rng: &mut Rng) -> Option<GeneratedCommand> {
-    let mut syntax = rng.choice(syntaxes)?;
-    if may_block(&syntax.name) && syntax.name.starts_with('b') && rng.u32(0..4) > 0 {
-        syntax = rng.choice(syntaxes)?;
-    }
-    let mut words = syntax.write_command(theme.name, step, rng);
-    if rng.u32(0..25) == 0 && !may_block(&syntax.name) {
-        corrupt(rng, &mut words);
-    }
-    (!is_valkey_accident(&words)).then(|| GeneratedCommand::new(words, leeway_of(&syntax.name)))
+/// Sends commands with their leeways, of which the last one's reply is altered by `alter`. Returns `true` if the
+/// comparison finds a difference. The self-check uses it.
+///
+/// # Errors
+/// Fails if a server cannot be reached.
+pub fn detects(
+    servers: &mut ComparedServers,
+    commands: &[(&str, AllowedDifference)],
+    alter: Option<fn(&Reply) -> Reply>,
+    exceptions: &Exceptions,
+) -> Result<bool, String> {
+    let new = |(line, leeway): &(&str, AllowedDifference)| GeneratedCommand::new(split_words(line), *leeway);
+    let sequence = CommandSequence {
+        always: &[],
+        parameters: &[],
+        commands: commands.iter().map(new).collect(),
+    };
+    let replies: usize = sequence
+        .commands
+        .iter()
+        .map(|command| 1 + usize::from(command.before.is_some()) + usize::from(command.after.is_some()))
+        .sum();
+    let after_last = sequence.commands.last().is_some_and(|command| command.after.is_some());
+    servers.plant(alter.map(|alter| Alteration {
+        after: replies - 1 - usize::from(after_last),
+        alter,
+    }));
+    let difference = first_difference(servers, &sequence, 2, exceptions)?;
+    servers.plant(None);
+    Ok(difference.is_some())
 }
 
 /// Sends all commands at once. Returns the first difference between the replies, with the index of its command.
@@ -374,6 +430,7 @@ fn first_difference(
     servers: &mut ComparedServers,
     sequence: &CommandSequence,
     protocol: u8,
+    exceptions: &Exceptions,
 ) -> Result<Option<(usize, Difference)>, String> {
     servers.reset()?;
     for (name, value) in sequence.active_parameters() {
@@ -411,6 +468,7 @@ fn first_difference(
             words: &command.words,
             before: before.as_ref(),
             answers: &answers,
+            exceptions,
         };
         if !command.leeway.accepts(&evidence) {
             return differ(&command.words, &command.leeway.rules(&evidence), &answers);
@@ -434,18 +492,19 @@ fn shrink(
     protocol: u8,
     seed: u64,
     subject: &'static str,
+    exceptions: &Exceptions,
 ) -> Result<Option<DifferingSequence>, String> {
     let mut last = None;
     let plain = CommandSequence {
         parameters: &[],
         ..sequence.clone()
     };
-    if first_difference(servers, &plain, protocol)?.is_some() {
+    if first_difference(servers, &plain, protocol, exceptions)?.is_some() {
         sequence = plain;
     }
     let mut chunk = sequence.commands.len();
     while chunk > 0 {
-        if let Some((index, difference)) = first_difference(servers, &sequence, protocol)? {
+        if let Some((index, difference)) = first_difference(servers, &sequence, protocol, exceptions)? {
             sequence.commands.truncate(index + 1);
             last = Some(difference);
         }
@@ -457,7 +516,7 @@ fn shrink(
                 parameters: sequence.parameters,
                 commands: [&sequence.commands[..start], &sequence.commands[end..]].concat(),
             };
-            match first_difference(servers, &fewer, protocol)? {
+            match first_difference(servers, &fewer, protocol, exceptions)? {
                 Some((index, difference)) => {
                     sequence = fewer;
                     sequence.commands.truncate(index + 1);

@@ -17,7 +17,8 @@
 //! ```
 
 use super::connection::{ServerAnswer, split_words};
-use super::normalise::ComparisonRule;
+use super::exceptions::Exceptions;
+use super::normalise::{ComparisonRule, stream_time_rules};
 use super::pair::ServerPair;
 use super::reply::{Body, Reply};
 use super::run::answers_agree;
@@ -27,10 +28,14 @@ use super::run::answers_agree;
 pub enum AllowedDifference {
     /// No difference.
     None,
-    /// The time that passes between the two servers: a few seconds, in milliseconds.
+    /// The time that passes between the two servers, in a time to live in milliseconds.
     Milliseconds,
-    /// The time that passes between the two servers, in seconds.
+    /// The time that passes between the two servers, in a time to live in seconds.
     Seconds,
+    /// The time that passes between the two servers, in an absolute time in milliseconds that a time to live has set.
+    ExpiryMilliseconds,
+    /// The time that passes between the two servers, in an absolute time in seconds that a time to live has set.
+    ExpirySeconds,
     /// The order of elements.
     Order,
     /// Everything but the type.
@@ -73,6 +78,8 @@ pub struct ObservedAnswers<'a> {
     pub before: Option<&'a ServerPair<ServerAnswer>>,
     /// The servers' answers to the command.
     pub answers: &'a ServerPair<ServerAnswer>,
+    /// The accepted differences.
+    pub exceptions: &'a Exceptions,
 }
 
 impl AllowedDifference {
@@ -89,6 +96,9 @@ impl AllowedDifference {
 
     /// Returns the command to send before `command`.
     pub fn command_before(self, command: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+        if self == Self::RandomDraw("KEYS") {
+            return Some(split_words("KEYS *"));
+        }
         let key = command
             .get(if is_word_at(command, 0, "ZRANGESTORE") { 2 } else { 1 })?
             .clone();
@@ -133,6 +143,8 @@ impl AllowedDifference {
             Self::None => Vec::new(),
             Self::Milliseconds => vec![ComparisonRule::Approx(MAX_LAG_MS)],
             Self::Seconds => vec![ComparisonRule::Approx(MAX_LAG_MS / 1000)],
+            Self::ExpiryMilliseconds => vec![ComparisonRule::NearExpiry(true)],
+            Self::ExpirySeconds => vec![ComparisonRule::NearExpiry(false)],
             Self::Order => vec![ComparisonRule::Unordered],
             Self::Type => vec![ComparisonRule::Type],
             // The text of an error is always defined.
@@ -162,14 +174,12 @@ impl AllowedDifference {
             }
             Self::Sort | Self::EntryId | Self::LexicographicRange => Vec::new(),
             Self::StreamTimes => {
-                let near = ["idle", "inactive", "seen-time", "active-time"].map(String::from);
-                // The number of nodes of its index is specific to each server.
-                let own = ["radix-tree-keys", "radix-tree-nodes"].map(String::from);
-                vec![
-                    ComparisonRule::Mask(own.to_vec()),
-                    ComparisonRule::NearNames(near.to_vec(), MAX_LAG_MS),
-                    ComparisonRule::NearUnixTimes(MAX_LAG_MS),
-                ]
+                let mut rules = stream_time_rules();
+                if evidence.exceptions.accepts_generated("nodes of the index of a stream") {
+                    let own = ["radix-tree-keys", "radix-tree-nodes"].map(String::from);
+                    rules.push(ComparisonRule::Mask(own.to_vec()));
+                }
+                rules
             }
             Self::IdleTime => vec![ComparisonRule::NearColumn(2, MAX_LAG_MS)],
             Self::Payload if matches!(encoding(evidence), b"hashtable" | b"quicklist" | b"stream") => {
@@ -197,7 +207,7 @@ impl AllowedDifference {
     pub fn rules_before(self) -> Vec<ComparisonRule> {
         match self {
             Self::RandomDraw("HGETALL") => vec![ComparisonRule::UnorderedPairs],
-            Self::RandomDraw("SMEMBERS") => vec![ComparisonRule::Unordered],
+            Self::RandomDraw("SMEMBERS" | "KEYS") => vec![ComparisonRule::Unordered],
             _ => Vec::new(),
         }
     }
@@ -250,6 +260,7 @@ fn is_error(answer: &ServerAnswer) -> bool {
 /// 2 KiB.
 fn is_long(evidence: &ObservedAnswers) -> bool {
     reply_of(&evidence.answers.valkey).is_some_and(|reply| reply.items().len() > MAX_ORDERED_ELEMENTS)
+        && evidence.exceptions.accepts_generated("order of more than 100 elements")
 }
 
 fn reply_of(answer: &ServerAnswer) -> Option<&Reply> {
@@ -280,26 +291,33 @@ fn page_rules(command: &[Vec<u8>], encoding: &[u8], ordered: bool) -> Vec<Compar
     vec![ComparisonRule::UnorderedPage { pairs }]
 }
 
-/// Returns `true` if all drawn elements come from the whole value, and none occurs twice unless the command allows it.
+/// Returns `true` if all drawn elements come from the whole value, each with its own value or score, and none occurs
+/// twice unless the command allows it.
 fn is_fair_draw(reader: &str, command: &[Vec<u8>], drawn: &ServerAnswer, whole: &ServerAnswer) -> bool {
     let (Some(drawn), Some(whole)) = (reply_of(drawn), reply_of(whole)) else {
         return false;
     };
-    let mut known = Vec::new();
-    collect_texts(whole, &mut known);
-    let mut found = Vec::new();
-    collect_texts(drawn, &mut found);
-    if found.iter().any(|leaf| !known.contains(leaf)) {
+    let has_pairs = matches!(reader, "HGETALL" | "ZRANGE");
+    let draws_pairs = has_pairs && command.len() > 3;
+    let known = elements_of(whole, has_pairs);
+    let mut found = elements_of(drawn, draws_pairs);
+    let width = if draws_pairs { 2 } else { 1 };
+    let is_known = |element: &Vec<&[u8]>| known.iter().any(|known| known.get(..width) == Some(element.as_slice()));
+    if !found.iter().all(is_known) {
         return false;
     }
-    let with_more = command.len() > 3 && reader != "SMEMBERS";
-    let width = if with_more { 2 } else { 1 };
-    let mut elements: Vec<&[u8]> = found.into_iter().step_by(width).collect();
-    let all = elements.len();
-    elements.sort_unstable();
-    elements.dedup();
+    let all = found.len();
+    found.sort_unstable();
+    found.dedup();
     let repeats = command.get(2).is_some_and(|count| count.starts_with(b"-"));
-    repeats || elements.len() == all
+    repeats || found.len() == all
+}
+
+/// Returns the elements of a reply, each with its value or score if the reply has `pairs`.
+fn elements_of(reply: &Reply, pairs: bool) -> Vec<Vec<&[u8]>> {
+    let mut texts = Vec::new();
+    collect_texts(reply, &mut texts);
+    texts.chunks(if pairs { 2 } else { 1 }).map(<[&[u8]]>::to_vec).collect()
 }
 
 fn collect_texts<'a>(reply: &'a Reply, out: &mut Vec<&'a [u8]>) {

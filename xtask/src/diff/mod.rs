@@ -1,22 +1,24 @@
 //! `cargo xtask diff`: sends the same commands to Weft and to a real Valkey, and compares the replies byte for byte.
 
 mod case;
+mod commands;
 mod connection;
 mod exceptions;
 mod generate;
 mod grammar;
+mod info;
 mod leeway;
 mod metadata;
 mod normalise;
 mod pair;
 mod permissions;
+mod planted;
 mod reply;
 mod run;
 mod self_check;
 mod themes;
 mod vocabulary;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -51,23 +53,34 @@ struct DiffTally {
     differing_sections: usize,
     differences: usize,
     generated: usize,
+    /// The subjects of generated sequences.
+    subjects: usize,
     /// Generated sequences for which the servers differ, at most one for each subject.
     differing_sequences: Vec<generate::DifferingSequence>,
     stale_exceptions: Vec<usize>,
-    /// The number of section runs skipped because Weft lacks a command.
-    skipped_runs: usize,
-    /// The commands that Weft lacks.
-    missing_commands: BTreeSet<String>,
+    /// The section runs and generated commands that are skipped because Weft lacks a command, each with the reason.
+    skipped: Vec<String>,
+    /// Commands that only one of the servers has, without an exception.
+    unknown_commands: Vec<String>,
 }
 
-/// Runs the case files, then generated sequences.
+/// Runs the case files, then generated sequences. The last line is the count of results.
 ///
 /// # Errors
-/// Fails if the servers differ or an accepted difference has disappeared.
+/// Fails if the servers differ, Weft lacks a command without an exception, an accepted difference has disappeared, or
+/// nothing matches the filter.
 pub fn main(words: &[String]) -> Result<(), String> {
+    run_all(words).map(|_| ())
+}
+
+/// Runs the suite. Returns what is skipped, each with the reason.
+///
+/// # Errors
+/// Fails like [`main`].
+pub fn run_all(words: &[String]) -> Result<Vec<String>, String> {
     let options = Options::parse(words, VALUED, FLAGS)?;
     if options.is_given("self-check") {
-        return self_check::run(&valkey_path(&options)?);
+        return self_check::run(&valkey_path(&options)?, !options.is_given("no-cases")).map(|()| Vec::new());
     }
     let plan = DiffPlan {
         binaries: ServerBinaries {
@@ -82,7 +95,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
         seconds: options.number("seconds", DEFAULT_SECONDS)?,
         max_shown: options.number("show", DEFAULT_SHOWN)?,
     };
-    report_verdict(&run_plan(&plan)?)
+    report_verdict(run_plan(&plan, &read_exceptions()?)?)
 }
 
 fn split_words(text: &str) -> Vec<String> {
@@ -114,65 +127,86 @@ fn valkey_path(options: &Options) -> Result<PathBuf, String> {
     }
 }
 
-fn run_plan(plan: &DiffPlan) -> Result<DiffTally, String> {
+fn run_plan(plan: &DiffPlan, exceptions: &Exceptions) -> Result<DiffTally, String> {
     let mut tally = DiffTally::default();
+    let mut shared = ComparedServers::start(&plan.binaries, &[])?;
+    let names = shared.command_names()?;
+    tally.unknown_commands = commands::unknown_commands(&names.weft, &names.valkey, exceptions);
     if plan.runs_cases {
-        run_cases(plan, &mut tally)?;
+        run_cases(plan, &mut shared, exceptions, &mut tally)?;
     }
+    drop(shared);
     if plan.seconds > 0 {
         let duration = Duration::from_secs(plan.seconds);
         println!("generated sequences for {} s, seed {}", plan.seconds, plan.seed);
-        let outcome = generate::run(&plan.binaries, plan.seed, duration, &plan.filter)?;
+        let outcome = generate::run(&plan.binaries, plan.seed, duration, &plan.filter, exceptions)?;
         tally.generated = outcome.commands;
+        tally.subjects = outcome.subjects.len();
         tally.differing_sequences = outcome.differing_sequences;
-        tally.missing_commands.extend(outcome.missing_commands);
+        let skip = |command: String| {
+            let reason = exceptions.reason_without_command(&command).unwrap_or("Weft lacks it");
+            format!("generated {command}: {reason}")
+        };
+        tally.skipped.extend(outcome.missing_commands.into_iter().map(skip));
+    }
+    if tally.sections + tally.subjects + tally.skipped.len() == 0 {
+        return Err(format!("nothing matches --filter '{}'", plan.filter));
+    }
+    if plan.filter.is_empty() && plan.runs_cases && plan.seconds > 0 {
+        tally.stale_exceptions = exceptions.stale_lines();
     }
     Ok(tally)
 }
 
-fn report_verdict(tally: &DiffTally) -> Result<(), String> {
-    println!(
-        "{} section runs, {} replies compared, {} generated commands",
-        tally.sections, tally.compared, tally.generated
-    );
-    if !tally.missing_commands.is_empty() {
-        let lacking: Vec<&str> = tally.missing_commands.iter().map(String::as_str).collect();
-        println!(
-            "{} section runs and some generated commands are skipped; Weft lacks: {}",
-            tally.skipped_runs,
-            lacking.join(" ")
-        );
-    }
+/// Prints the results. Returns what is skipped.
+fn report_verdict(tally: DiffTally) -> Result<Vec<String>, String> {
     for found in &tally.differing_sequences {
         println!("{found}");
     }
     for line in &tally.stale_exceptions {
         println!("tests/diff/exceptions.txt:{line}: the servers no longer differ; remove the line");
     }
-    let failed = tally.differing_sections + tally.stale_exceptions.len();
-    if failed == 0 && tally.differing_sequences.is_empty() {
-        return Ok(());
+    for command in &tally.unknown_commands {
+        println!("{command}");
+    }
+    println!(
+        "{} section runs, {} replies compared, {} generated commands about {} subjects",
+        tally.sections, tally.compared, tally.generated, tally.subjects
+    );
+    if !tally.skipped.is_empty() {
+        println!("skipped:\n  {}", tally.skipped.join("\n  "));
+    }
+    let failed_sections = tally.differing_sections + tally.differing_sequences.len();
+    let failed = failed_sections + tally.stale_exceptions.len() + tally.unknown_commands.len();
+    let passed = tally.sections + tally.subjects - failed_sections;
+    println!("{passed} passed, {failed} failed, {} skipped", tally.skipped.len());
+    if failed == 0 {
+        return Ok(tally.skipped);
     }
     Err(format!(
-        "{} differences in {} section runs, {} stale exceptions, {} generated sequences",
+        "{} differences in {} section runs, {} stale exceptions, {} generated sequences, {} unknown commands",
         tally.differences,
         tally.differing_sections,
         tally.stale_exceptions.len(),
-        tally.differing_sequences.len()
+        tally.differing_sequences.len(),
+        tally.unknown_commands.len()
     ))
 }
 
-fn run_cases(plan: &DiffPlan, tally: &mut DiffTally) -> Result<(), String> {
-    let exceptions = read_exceptions()?;
-    let mut shared = ComparedServers::start(&plan.binaries, &[])?;
+fn run_cases(
+    plan: &DiffPlan,
+    shared: &mut ComparedServers,
+    exceptions: &Exceptions,
+    tally: &mut DiffTally,
+) -> Result<(), String> {
     for file in case_files()? {
         let start = Instant::now();
         let before = (tally.sections, tally.differing_sections);
         if file.server_arguments.is_empty() {
-            run_file(plan, &file, &mut shared, &exceptions, tally)?;
+            run_file(plan, &file, shared, exceptions, tally)?;
         } else if selected_sections(plan, &file).next().is_some() {
             let mut own = ComparedServers::start(&plan.binaries, &file.server_arguments)?;
-            run_file(plan, &file, &mut own, &exceptions, tally)?;
+            run_file(plan, &file, &mut own, exceptions, tally)?;
         }
         let runs = tally.sections - before.0;
         if runs > 0 {
@@ -180,9 +214,6 @@ fn run_cases(plan: &DiffPlan, tally: &mut DiffTally) -> Result<(), String> {
             let seconds = start.elapsed().as_secs_f64();
             println!("{:28} {runs:4} runs {failed:4} differ {seconds:6.1} s", file.name);
         }
-    }
-    if plan.filter.is_empty() {
-        tally.stale_exceptions = exceptions.stale_lines();
     }
     Ok(())
 }
@@ -213,15 +244,15 @@ fn run_file(
             .missing_commands(&section.required_commands)
             .map_err(|why| format!("{place}: {why}"))?;
         if !lacking.is_empty() {
-            tally.skipped_runs += 1;
-            tally.missing_commands.extend(lacking);
+            tally.skipped.push(format!("{place}: Weft lacks {}", lacking.join(" ")));
             continue;
         }
-        let mut report = run::run_section(servers, section, protocol, plan.trace)
+        let mut report = run::run_section(servers, section, protocol, plan.trace, exceptions)
             .map_err(|why| format!("{place}: {why}{}", servers.exit_report()))?;
-        report
-            .differences
-            .retain(|difference| !exceptions.accepts(&file.name, &section.title, &difference.command));
+        report.differences.retain(|found| {
+            let place = [file.name.as_str(), &section.title, &found.command];
+            !exceptions.accepts_reply(place, &found.weft, &found.valkey)
+        });
         tally.sections += 1;
         tally.compared += report.compared;
         tally.differences += report.differences.len();

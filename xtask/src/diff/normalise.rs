@@ -15,8 +15,12 @@ pub enum ComparisonRule {
     BothError,
     /// Everything of an error after its code.
     ErrorCode,
-    /// Differences between numbers of up to this amount.
+    /// Differences between numbers of up to this amount. It is at most half of the larger number, unless it is a few
+    /// units: a time in another unit is therefore always a difference.
     Approx(i64),
+    /// The time between the two servers in an absolute time in seconds (`false`) or milliseconds (`true`) that a time
+    /// to live has set. Times far in the future were set as such; they must be equal.
+    NearExpiry(bool),
     /// The order of the elements; a map's values stay with their keys.
     Unordered,
     /// The order of pairs, in a map or in an array in which names and values alternate.
@@ -34,6 +38,8 @@ pub enum ComparisonRule {
     UnorderedLines,
     /// The values in `name:value` and `name=value` lines, and the order of the lines.
     Fields,
+    /// What `info.rs` leaves out of a reply of INFO.
+    Info,
     /// The values of a map, and its order.
     Keys,
     /// Differences of up to this amount between the numbers that belong to these names, at every depth.
@@ -52,11 +58,16 @@ pub fn replies_agree(rules: &[ComparisonRule], a: &Reply, b: &Reply) -> bool {
         return true;
     }
     let tolerance = rules.iter().find_map(|rule| match rule {
-        ComparisonRule::Approx(tolerance) => Some(*tolerance),
+        ComparisonRule::Approx(tolerance) => Some(Tolerance::Number(*tolerance)),
+        ComparisonRule::NearExpiry(in_ms) => Some(Tolerance::Expiry { in_ms: *in_ms }),
         _ => None,
     });
     let b = rules.iter().fold(b.clone(), |b, rule| align_near_numbers(rule, a, b));
-    are_close(&apply_rules(rules, a), &apply_rules(rules, &b), tolerance.unwrap_or(0))
+    are_close(
+        &apply_rules(rules, a),
+        &apply_rules(rules, &b),
+        tolerance.unwrap_or(Tolerance::Number(0)),
+    )
 }
 
 /// Returns `reply` with everything that `rules` ignore replaced or sorted.
@@ -92,6 +103,8 @@ fn apply_rule(rule: &ComparisonRule, reply: Reply) -> Reply {
         ComparisonRule::ErrorCode
         | ComparisonRule::BothError
         | ComparisonRule::Approx(_)
+        | ComparisonRule::NearExpiry(_)
+        | ComparisonRule::Info
         | ComparisonRule::NearNames(..)
         | ComparisonRule::NearUnixTimes(_)
         | ComparisonRule::NearColumn(..) => reply,
@@ -331,8 +344,55 @@ fn mask_line(line: &str, names: &[String]) -> String {
     words.join(" ")
 }
 
-/// Returns `true` if the replies are equal, except for numbers that differ by at most `tolerance`.
-fn are_close(a: &Reply, b: &Reply, tolerance: i64) -> bool {
+/// Returns the rules for replies of XINFO: the times of streams, groups and consumers follow the clock of each server.
+pub fn stream_time_rules() -> Vec<ComparisonRule> {
+    let near = ["idle", "inactive", "seen-time", "active-time"].map(String::from);
+    let lag_ms = MAX_LAG_SECONDS * 1000;
+    vec![
+        ComparisonRule::NearNames(near.to_vec(), lag_ms),
+        ComparisonRule::NearUnixTimes(lag_ms),
+    ]
+}
+
+/// The smallest tolerance that is limited by the size of the numbers.
+const MIN_LIMITED_TOLERANCE: i64 = 10;
+
+/// The first Unix time, in seconds, that the tests set only as an absolute time. Times to live from now on stay below.
+const FIRST_ABSOLUTE_SECONDS: i128 = 4_000_000_000;
+
+/// The time that may pass between the two servers, in seconds.
+const MAX_LAG_SECONDS: i64 = 5;
+
+/// The numbers that count as equal.
+#[derive(Clone, Copy)]
+enum Tolerance {
+    Number(i64),
+    Expiry { in_ms: bool },
+}
+
+impl Tolerance {
+    fn accepts(self, a: &Reply, b: &Reply) -> bool {
+        let (Some(first), Some(second)) = (number(a.text()), number(b.text())) else {
+            return false;
+        };
+        let larger = first.max(second);
+        match self {
+            Self::Number(0) => false,
+            Self::Number(amount) if amount < MIN_LIMITED_TOLERANCE => are_near(a, b, amount),
+            Self::Number(amount) => {
+                let half = i64::try_from(larger / 2).unwrap_or(i64::MAX);
+                are_near(a, b, amount.min(half))
+            }
+            Self::Expiry { in_ms } => {
+                let unit = if in_ms { 1000 } else { 1 };
+                larger < FIRST_ABSOLUTE_SECONDS * i128::from(unit) && are_near(a, b, MAX_LAG_SECONDS * unit)
+            }
+        }
+    }
+}
+
+/// Returns `true` if the replies are equal, except for numbers that `tolerance` accepts.
+fn are_close(a: &Reply, b: &Reply, tolerance: Tolerance) -> bool {
     if a == b {
         return true;
     }
@@ -340,8 +400,7 @@ fn are_close(a: &Reply, b: &Reply, tolerance: i64) -> bool {
         return false;
     }
     match (&a.body, &b.body) {
-        (Body::Text(_), Body::Text(_)) if tolerance == 0 => false,
-        (Body::Text(_), Body::Text(_)) => are_near(a, b, tolerance),
+        (Body::Text(_), Body::Text(_)) => tolerance.accepts(a, b),
         (Body::Items(a), Body::Items(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| are_close(a, b, tolerance))
         }

@@ -1,12 +1,13 @@
 //! The two servers under comparison, and a client that sends to both in lockstep.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::case::CaseArgument;
-use super::connection::{ServerAnswer, ServerConnection, split_words};
+use super::connection::{Alteration, ServerAnswer, ServerConnection, split_words};
+use super::reply::Reply;
 use crate::server_process::ServerProcess;
 
 /// The time without input after which a connection counts as quiet.
@@ -48,6 +49,8 @@ pub struct ComparedServers {
     control: ServerPair<ServerConnection>,
     /// Parameters to restore after the section, with each server's old value.
     changed: Vec<(String, ServerPair<Vec<u8>>)>,
+    /// The difference that the self-check plants in Weft's replies on each new connection.
+    planted: Option<Alteration>,
 }
 
 impl ComparedServers {
@@ -74,6 +77,7 @@ impl ComparedServers {
             processes,
             control,
             changed: Vec::new(),
+            planted: None,
         })
     }
 
@@ -168,6 +172,32 @@ impl ComparedServers {
         Ok(lacking)
     }
 
+    /// Plants a difference in Weft's replies on each connection that is opened from now on; `None` plants none.
+    pub fn plant(&mut self, alteration: Option<Alteration>) {
+        self.planted = alteration;
+    }
+
+    /// Returns the names of all commands and subcommands of each server.
+    ///
+    /// # Errors
+    /// Fails if a server does not list its commands.
+    pub fn command_names(&mut self) -> Result<ServerPair<BTreeSet<String>>, String> {
+        let mut answers = self.control.map(|connection| connection.call(&split_words("COMMAND")));
+        let mut failed = None;
+        let names = answers.map(|answer| {
+            let mut names = BTreeSet::new();
+            match answer {
+                ServerAnswer::Reply(received) => add_command_names(&received.reply, &mut names),
+                other => failed = Some(format!("COMMAND: {}", other.to_line())),
+            }
+            names
+        });
+        match failed {
+            None => Ok(names),
+            Some(why) => Err(why),
+        }
+    }
+
     /// Sends a command to both servers over the control connections.
     pub fn call_control(&mut self, command: &[Vec<u8>]) -> ServerPair<ServerAnswer> {
         self.control.map(|connection| connection.call(command))
@@ -185,12 +215,14 @@ impl ComparedServers {
             }
             Ok(connection)
         };
-        Ok(PairedClient {
-            connections: ServerPair {
-                weft: open(self.processes.weft.address)?,
-                valkey: open(self.processes.valkey.address)?,
-            },
-        })
+        let mut connections = ServerPair {
+            weft: open(self.processes.weft.address)?,
+            valkey: open(self.processes.valkey.address)?,
+        };
+        if let Some(alteration) = self.planted {
+            connections.weft.alter(alteration);
+        }
+        Ok(PairedClient { connections })
     }
 
     /// Returns the exit status and the log of the servers that have ended; empty if both are running.
@@ -205,6 +237,20 @@ impl ComparedServers {
             }
         }
         text
+    }
+}
+
+/// Adds the names in a list of command descriptions, and those of their subcommands.
+fn add_command_names(descriptions: &Reply, names: &mut BTreeSet<String>) {
+    /// The place of the subcommands in a description.
+    const SUBCOMMANDS: usize = 9;
+    for description in descriptions.items() {
+        if let Some(name) = description.items().first() {
+            names.insert(String::from_utf8_lossy(name.text()).to_lowercase());
+        }
+        if let Some(subcommands) = description.items().get(SUBCOMMANDS) {
+            add_command_names(subcommands, names);
+        }
     }
 }
 

@@ -114,6 +114,24 @@ impl Reply {
         }
     }
 
+    /// Returns the bytes of the reply on the wire.
+    pub fn to_wire(&self) -> Vec<u8> {
+        let kind = char::from(self.kind);
+        match &self.body {
+            Body::Null if self.kind == b'_' => b"_\r\n".to_vec(),
+            Body::Null => format!("{kind}-1\r\n").into_bytes(),
+            Body::Text(text) if matches!(self.kind, b'$' | b'=' | b'!') => {
+                [format!("{kind}{}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat()
+            }
+            Body::Text(text) => [&[self.kind], text.as_slice(), b"\r\n"].concat(),
+            Body::Items(items) => {
+                let per_entry = if matches!(self.kind, b'%' | b'|') { 2 } else { 1 };
+                let head = format!("{kind}{}\r\n", items.len() / per_entry).into_bytes();
+                items.iter().fold(head, |wire, item| [wire, item.to_wire()].concat())
+            }
+        }
+    }
+
     /// Formats the reply in one line.
     pub fn to_line(&self) -> String {
         let mut text = String::new();

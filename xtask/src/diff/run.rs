@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::case::{Action, CaseArgument, CaseSection, CaseStep};
 use super::connection::ServerAnswer;
+use super::exceptions::Exceptions;
+use super::info;
 use super::normalise::{ComparisonRule, apply_rules, replies_agree};
 use super::pair::{Bindings, ComparedServers, PairedClient, ServerPair, resolve_arguments};
 
@@ -43,6 +45,7 @@ pub fn run_section(
     section: &CaseSection,
     protocol: u8,
     trace: bool,
+    exceptions: &Exceptions,
 ) -> Result<SectionReport, String> {
     servers.reset()?;
     let first = servers.connect(protocol)?;
@@ -50,6 +53,7 @@ pub fn run_section(
         servers,
         protocol,
         trace,
+        exceptions,
         clients: BTreeMap::from([(1, first)]),
         current: 1,
         bindings: Bindings::new(),
@@ -69,6 +73,7 @@ struct SectionRun<'a> {
     servers: &'a mut ComparedServers,
     protocol: u8,
     trace: bool,
+    exceptions: &'a Exceptions,
     clients: BTreeMap<u32, PairedClient>,
     current: u32,
     bindings: Bindings,
@@ -154,8 +159,7 @@ impl SectionRun<'_> {
         if self.trace {
             println!("{:5} {command}\n      {}", step.line, clip(&answers.valkey.to_line()));
         }
-        if !answers_agree(&step.rules, answers) {
-            let (weft, valkey) = format_difference(&step.rules, answers);
+        if let Some((weft, valkey)) = self.difference(step, answers) {
             self.report.differences.push(Difference {
                 line: step.line,
                 command: command.to_string(),
@@ -163,6 +167,19 @@ impl SectionRun<'_> {
                 valkey,
             });
         }
+    }
+
+    /// Returns the texts of both answers if they differ.
+    fn difference(&self, step: &CaseStep, answers: &ServerPair<ServerAnswer>) -> Option<(String, String)> {
+        if step.rules.contains(&ComparisonRule::Info)
+            && let (ServerAnswer::Reply(weft), ServerAnswer::Reply(valkey)) = (&answers.weft, &answers.valkey)
+            && weft.reply.kind == valkey.reply.kind
+            && !valkey.reply.is_error()
+        {
+            let [weft, valkey] = [weft, valkey].map(|received| String::from_utf8_lossy(received.reply.text()));
+            return info::first_difference(&weft, &valkey, self.exceptions);
+        }
+        (!answers_agree(&step.rules, answers)).then(|| format_difference(&step.rules, answers))
     }
 
     fn scan(&mut self, step: &CaseStep, arguments: &[CaseArgument]) -> Result<(), String> {

@@ -104,6 +104,15 @@ fn errors_name_their_line() {
         ("== a\nGET $x\n", "a.case:2: $x is not defined"),
         ("== a\n@what\n", "a.case:2: unknown directive @what"),
         ("== a\n@approx x\nGET a\n", "a.case:2: 'x' is not a number"),
+        (
+            "== a\n@approx 2\nEXPIRETIME a\n",
+            "a.case:3: an absolute time is compared exactly",
+        ),
+        (
+            "== a\n@ignore\nhpexpiretime a\n",
+            "a.case:3: an absolute time is compared exactly",
+        ),
+        ("== a\n@expiry m\nEXPIRETIME a\n", "a.case:2: write @expiry s"),
         ("== a\n@for x a\nGET a\n", "a.case:2: @for without"),
         ("== a\n@for x a\n  @for y [b\n    GET a\n", "a.case:3: brackets"),
         (

@@ -22,8 +22,15 @@ fn accepts(leeway: AllowedDifference, line: &str, before: &str, weft: &str, valk
         words: &words,
         before: Some(&both(before, before)),
         answers: &both(weft, valkey),
+        exceptions: &Exceptions::parse(EXCEPTIONS).expect("is well formed"),
     })
 }
+
+const EXCEPTIONS: &str = "== generated order of more than 100 elements
+reason: a test
+== generated nodes of the index of a stream
+reason: a test
+";
 
 const AB: &str = "*2\r\n$1\r\na\r\n$1\r\nb\r\n";
 const BA: &str = "*2\r\n$1\r\nb\r\n$1\r\na\r\n";
@@ -96,6 +103,25 @@ fn draws_come_from_the_whole_value_without_repetition() {
     let fields = AllowedDifference::RandomDraw("HGETALL");
     let whole = "*4\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$1\r\n1\r\n";
     assert!(accepts(fields, "HRANDFIELD k 2 WITHVALUES", whole, whole, whole));
+    let exchanged = "*4\r\n$1\r\na\r\n$1\r\n2\r\n$1\r\nb\r\n$1\r\n1\r\n";
+    let whole_with_both = "*4\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$1\r\n2\r\n";
+    assert!(accepts(
+        fields,
+        "HRANDFIELD k 2 WITHVALUES",
+        whole_with_both,
+        whole_with_both,
+        whole_with_both
+    ));
+    assert!(!accepts(
+        fields,
+        "HRANDFIELD k 2 WITHVALUES",
+        whole_with_both,
+        exchanged,
+        whole_with_both
+    ));
+    let value_as_field = "*1\r\n$1\r\n1\r\n";
+    assert!(accepts(fields, "HRANDFIELD k 1", whole_with_both, A, A));
+    assert!(!accepts(fields, "HRANDFIELD k 1", whole_with_both, value_as_field, A));
     let twice = "*4\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\na\r\n$1\r\n1\r\n";
     assert!(!accepts(fields, "HRANDFIELD k 2 WITHVALUES", whole, twice, whole));
 }

@@ -24,6 +24,7 @@ fn every_type_is_read_to_its_last_byte() {
         let (reply, used) = Reply::parse(followed.as_bytes()).unwrap();
         assert_eq!(used, wire.len(), "{wire:?}");
         assert_eq!(reply.to_line(), *shown);
+        assert_eq!(reply.to_wire(), wire.as_bytes());
     }
 }
 
