@@ -1,13 +1,20 @@
 //! `cargo xtask ci`: runs the steps in order and reports the time of each. The first failure ends the run.
+//!
+//! Each step runs in a process of its own (`cargo xtask ci --step NAME`), which is killed with everything that it
+//! started when its time limit has passed; see [`step_process`].
 
-use std::time::Instant;
+use std::fs;
+use std::time::{Duration, Instant};
 
 use crate::options::Options;
-use crate::{clients, diff, fuzz, oracle, tidy, workspace};
+use crate::step_process::{self, StepEnd};
+use crate::{clients, diff, fuzz, oracle, test_report, tidy, workspace};
 
 /// The result of a step that did not fail.
 enum StepOutcome {
     Passed,
+    /// The step passed, but left out these parts. Each is a name and a reason.
+    PassedExcept(Vec<String>),
     Skipped(&'static str),
 }
 
@@ -15,26 +22,55 @@ struct CiStep {
     name: &'static str,
     about: &'static str,
     run: fn() -> Result<StepOutcome, String>,
+    limit_minutes: u64,
+    /// `true` if the step runs tests, whose output is shown only if they fail.
+    is_cargo_test: bool,
 }
 
-/// The steps. To add a step, add a line with its name, its purpose and its function.
+impl CiStep {
+    const fn new(name: &'static str, about: &'static str, run: fn() -> Result<StepOutcome, String>) -> Self {
+        Self {
+            name,
+            about,
+            run,
+            limit_minutes: 10,
+            is_cargo_test: false,
+        }
+    }
+
+    const fn minutes(self, limit_minutes: u64) -> Self {
+        Self { limit_minutes, ..self }
+    }
+
+    const fn cargo_test(self) -> Self {
+        Self {
+            is_cargo_test: true,
+            ..self
+        }
+    }
+}
+
+/// The steps. To add a step, add a line with its name, its purpose and its function. The time limit is 10 minutes
+/// unless the line says otherwise; a limit is several times what the step takes on 2 cores.
 #[rustfmt::skip]
 const STEPS: &[CiStep] = &[
-    CiStep { name: "fmt",            about: "source is formatted",                              run: format },
-    CiStep { name: "clippy",         about: "no lint reports a problem",                        run: clippy },
-    CiStep { name: "tidy",           about: "the project rules hold",                           run: tidy },
-    CiStep { name: "deny",           about: "licences and sources of dependencies are allowed", run: deny },
-    CiStep { name: "test",           about: "unit and integration tests",                       run: test },
-    CiStep { name: "loom",           about: "weft-sync under every interleaving",               run: loom },
-    CiStep { name: "asan",           about: "weft-table under the address sanitizer",           run: address_sanitizer },
-    CiStep { name: "fuzz",           about: "each fuzz target runs for 30 s",                   run: fuzz_targets },
-    CiStep { name: "release",        about: "release build",                                    run: release },
-    CiStep { name: "oracle",         about: "installs Valkey 9.1.2 for the comparison",         run: oracle },
-    CiStep { name: "diff-selfcheck", about: "the differential suite detects differences",       run: diff_self_check },
-    CiStep { name: "diff",           about: "same replies as Valkey",                           run: differential },
-    CiStep { name: "stress",         about: "invariants hold under many workers",                 run: stress },
-    CiStep { name: "sim",            about: "servers and clients under a seeded scheduler",     run: simulation },
-    CiStep { name: "clients",        about: "real client libraries work",                       run: clients },
+    CiStep::new("tools",          "the programs that the steps need are installed",     tools),
+    CiStep::new("fmt",            "source is formatted",                                format),
+    CiStep::new("clippy",         "no lint reports a problem",                          clippy).minutes(25),
+    CiStep::new("tidy",           "the project rules hold",                             tidy),
+    CiStep::new("deny",           "licences and sources of dependencies are allowed",   deny).minutes(20),
+    CiStep::new("oracle",         "installs Valkey 9.1.2 for the comparison",           oracle),
+    CiStep::new("test",           "unit and integration tests",                         test).minutes(35).cargo_test(),
+    CiStep::new("test-valkey",    "integration tests together with Valkey",             test_valkey).minutes(20).cargo_test(),
+    CiStep::new("loom",           "weft-sync under every interleaving",                 loom).minutes(25).cargo_test(),
+    CiStep::new("asan",           "weft-table under the address sanitizer",             address_sanitizer).minutes(15).cargo_test(),
+    CiStep::new("fuzz",           "each fuzz target runs for 30 s",                     fuzz_targets).minutes(25),
+    CiStep::new("release",        "release build",                                      release).minutes(25),
+    CiStep::new("diff-selfcheck", "the differential suite detects differences",         diff_self_check),
+    CiStep::new("diff",           "same replies as Valkey",                             differential),
+    CiStep::new("stress",         "invariants hold under many workers",                 stress),
+    CiStep::new("sim",            "servers and clients under a seeded scheduler",       simulation).minutes(20),
+    CiStep::new("clients",        "real client libraries work",                         clients).minutes(15),
 ];
 
 /// Runs all steps, or those named by `--only`. `--list` prints them.
@@ -42,22 +78,28 @@ const STEPS: &[CiStep] = &[
 /// # Errors
 /// Fails if a step fails or a name is unknown.
 pub fn main(words: &[String]) -> Result<(), String> {
-    let options = Options::parse(words, &["only"], &["list"])?;
+    let options = Options::parse(words, &["only", "step"], &["list"])?;
     if options.is_given("list") {
         for step in STEPS {
             println!("{:15} {}", step.name, step.about);
         }
         return Ok(());
     }
+    if let Some(name) = options.value("step") {
+        return run_in_this_process(find_step(name)?);
+    }
     let chosen = select_steps(&options.list("only"))?;
     run_steps(&chosen)
 }
 
+fn find_step(name: &str) -> Result<&'static CiStep, String> {
+    let found = STEPS.iter().find(|step| step.name == name);
+    found.ok_or_else(|| format!("unknown step '{name}'; --list prints the steps"))
+}
+
 fn select_steps(names: &[&str]) -> Result<Vec<&'static CiStep>, String> {
     for name in names {
-        if !STEPS.iter().any(|step| step.name == *name) {
-            return Err(format!("unknown step '{name}'; --list prints the steps"));
-        }
+        find_step(name)?;
     }
     Ok(STEPS
         .iter()
@@ -65,33 +107,126 @@ fn select_steps(names: &[&str]) -> Result<Vec<&'static CiStep>, String> {
         .collect())
 }
 
+/// Runs a step in this process, which CI has started for it.
+fn run_in_this_process(step: &CiStep) -> Result<(), String> {
+    step_process::end_with_parent();
+    let skipped = match (step.run)()? {
+        StepOutcome::Passed => Vec::new(),
+        StepOutcome::PassedExcept(parts) => parts,
+        StepOutcome::Skipped(why) => vec![format!("{}: {why}", step.name)],
+    };
+    step_process::record_skipped(step.name, &skipped)
+}
+
 fn run_steps(steps: &[&CiStep]) -> Result<(), String> {
     let start = Instant::now();
-    let (mut passed, mut skipped) = (0, 0);
+    let mut passed = 0;
+    let mut skipped = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         println!("\n=== [{}/{}] {}: {}", index + 1, steps.len(), step.name, step.about);
         let step_start = Instant::now();
-        let outcome = (step.run)();
+        let outcome = run_step(step);
         let seconds = step_start.elapsed().as_secs_f64();
         match outcome {
-            Ok(StepOutcome::Passed) => {
-                passed += 1;
-                println!("=== {} passed in {seconds:.1} s", step.name);
-            }
-            Ok(StepOutcome::Skipped(why)) => {
-                skipped += 1;
-                println!("=== {} skipped: {why}", step.name);
+            Ok(parts) => {
+                let is_skipped = parts.iter().any(|part| part.starts_with(&format!("{}: ", step.name)));
+                let verdict = if is_skipped { "skipped" } else { "passed" };
+                println!("=== {} {verdict} in {seconds:.1} s", step.name);
+                passed += usize::from(!is_skipped);
+                skipped.extend(parts);
             }
             Err(message) => {
                 println!("=== {} FAILED after {seconds:.1} s: {message}", step.name);
-                println!("{passed} passed, 1 failed, {skipped} skipped");
+                report_end(start, passed, 1, &skipped);
                 return Err(format!("step {} failed", step.name));
             }
         }
     }
-    let total = start.elapsed().as_secs_f64();
-    println!("\n{passed} passed, 0 failed, {skipped} skipped in {total:.0} s");
+    report_end(start, passed, 0, &skipped);
     Ok(())
+}
+
+/// Runs a step in its own process. Returns what it has left out.
+fn run_step(step: &CiStep) -> Result<Vec<String>, String> {
+    let program = std::env::current_exe().map_err(|error| format!("the path of xtask: {error}"))?;
+    let mut command = workspace::command(program, &["ci", "--step", step.name]);
+    let limit = Duration::from_secs(60 * step.limit_minutes);
+    let end = step_process::run(step.name, &mut command, step.is_cargo_test, limit)?;
+    let mut skipped = step_process::recorded_skipped(step.name);
+    let outcome = match end {
+        StepEnd::Passed => Ok(()),
+        StepEnd::Failed(status) => Err(status),
+        StepEnd::TimedOut => Err(format!("its time limit of {} minutes has passed", step.limit_minutes)),
+    };
+    if !step.is_cargo_test {
+        return outcome.map(|()| skipped);
+    }
+    let path = step_process::log_path(step.name);
+    let output = fs::read(&path).unwrap_or_default();
+    let output = String::from_utf8_lossy(&output);
+    if let Err(why) = outcome {
+        println!("{}", test_report::explain_failure(&output));
+        return Err(format!("{why}; the whole output is in {}", path.display()));
+    }
+    if skipped.is_empty() {
+        skipped = report_tests(&output)?;
+    }
+    Ok(skipped)
+}
+
+/// Prints what a run of tests did. Returns the ignored tests that no other run includes.
+fn report_tests(output: &str) -> Result<Vec<String>, String> {
+    let report = test_report::parse(output);
+    if report.passed == 0 {
+        return Err("no test ran".to_string());
+    }
+    println!("{} tests passed", report.passed);
+    let (elsewhere, skipped): (Vec<String>, Vec<String>) = report
+        .ignored
+        .into_iter()
+        .partition(|test| RUN_ELSEWHERE.iter().any(|reason| test.ends_with(reason)));
+    if !elsewhere.is_empty() {
+        println!(
+            "run by the step test-valkey or by other tests:\n  {}",
+            elsewhere.join("\n  ")
+        );
+    }
+    Ok(skipped)
+}
+
+/// The reasons of ignored tests that run nevertheless: in the step `test-valkey`, or in a process that a test starts.
+const RUN_ELSEWHERE: &[&str] = &[
+    "needs Valkey: set WEFT_ORACLE",
+    "another test runs it in a process of its own",
+];
+
+fn report_end(start: Instant, passed: usize, failed: usize, skipped: &[String]) {
+    println!("\n{:.0} s", start.elapsed().as_secs_f64());
+    if !skipped.is_empty() {
+        println!("skipped:\n  {}", skipped.join("\n  "));
+    }
+    println!("{passed} passed, {failed} failed, {} skipped", skipped.len());
+}
+
+/// The programs without which steps cannot run, and the package of Debian that has each.
+const REQUIRED_PROGRAMS: &[(&str, &[&str], &str)] = &[
+    ("cc", &["--version"], "gcc"),
+    ("git", &["--version"], "git"),
+    ("python3", &["-c", "import ensurepip, venv"], "python3-venv"),
+    ("localedef", &["--version"], "libc-bin"),
+];
+
+fn tools() -> Result<StepOutcome, String> {
+    let missing: Vec<String> = REQUIRED_PROGRAMS
+        .iter()
+        .filter(|(program, arguments, _)| !workspace::succeeds(program, arguments))
+        .map(|(program, arguments, package)| format!("{program} {} (package {package})", arguments.join(" ")))
+        .collect();
+    if missing.is_empty() {
+        Ok(StepOutcome::Passed)
+    } else {
+        Err(format!("these do not run: {}", missing.join(", ")))
+    }
 }
 
 fn cargo(arguments: &[&str]) -> Result<StepOutcome, String> {
@@ -148,16 +283,33 @@ fn deny() -> Result<StepOutcome, String> {
     };
     workspace::run(&mut deny(&["check", "bans", "licenses", "sources"]))?;
     // The advisories are a repository of their own, which a machine without access to it cannot fetch.
-    if workspace::run(&mut deny(&["fetch", "db"])).is_ok() {
-        workspace::run(&mut deny(&["check", "--disable-fetch", "advisories"]))?;
-    } else {
-        println!("advisories are not checked: their database cannot be fetched");
+    if workspace::run(&mut deny(&["fetch", "db"])).is_err() {
+        let part = "advisories of dependencies: their database cannot be fetched";
+        return Ok(StepOutcome::PassedExcept(vec![part.to_string()]));
     }
+    workspace::run(&mut deny(&["check", "--disable-fetch", "advisories"]))?;
     Ok(StepOutcome::Passed)
 }
 
+/// Returns `cargo test` with `arguments`, without the variables that would make it test something else.
+fn cargo_test(arguments: &[&str]) -> std::process::Command {
+    let mut command = workspace::command("cargo", &[&["test"], arguments].concat());
+    for name in ["WEFT_SERVER", "WEFT_ORACLE", "WEFT_SEED", "WEFT_WRITE_DOCUMENTS"] {
+        command.env_remove(name);
+    }
+    command
+}
+
 fn test() -> Result<StepOutcome, String> {
-    cargo(&["test", "--workspace"])
+    workspace::run(&mut cargo_test(&["--workspace"]))?;
+    Ok(StepOutcome::Passed)
+}
+
+fn test_valkey() -> Result<StepOutcome, String> {
+    let oracle = oracle::ensure_installed()?;
+    let mut command = cargo_test(&["-p", "weft-server", "--test", "integration", "--", "--ignored"]);
+    workspace::run(command.env("WEFT_ORACLE", oracle.server))?;
+    Ok(StepOutcome::Passed)
 }
 
 fn loom() -> Result<StepOutcome, String> {
@@ -226,9 +378,9 @@ fn diff_self_check() -> Result<StepOutcome, String> {
 
 fn differential() -> Result<StepOutcome, String> {
     // A fixed seed generates the same sequences each time, so the result depends only on the change.
-    diff::main(&["--seed".to_string(), "1".to_string()]).map(|()| StepOutcome::Passed)
+    diff::run_all(&["--seed".to_string(), "1".to_string()]).map(StepOutcome::PassedExcept)
 }
 
 fn clients() -> Result<StepOutcome, String> {
-    clients::main(&[]).map(|()| StepOutcome::Passed)
+    clients::run_all(&[]).map(StepOutcome::PassedExcept)
 }

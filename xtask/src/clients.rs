@@ -30,11 +30,19 @@ const CLIENTS: &[ClientCheck] = &[
     ClientCheck { name: "java",            run: java },
 ];
 
-/// Runs every client whose tools are installed on this machine.
+/// Runs every client whose tools are installed on this machine. The last line is the count of results.
 ///
 /// # Errors
 /// Fails if a client fails or the server cannot be started.
 pub fn main(words: &[String]) -> Result<(), String> {
+    run_all(words).map(|_| ())
+}
+
+/// Runs the clients, or those that `words` name. Returns those that are skipped, each with the reason.
+///
+/// # Errors
+/// Fails like [`main`].
+pub fn run_all(words: &[String]) -> Result<Vec<String>, String> {
     let options = Options::parse(words, &["server", "only"], &[])?;
     let binary = match options.value("server") {
         Some(path) => PathBuf::from(path),
@@ -48,50 +56,105 @@ pub fn main(words: &[String]) -> Result<(), String> {
     }
     let server = ServerProcess::start(&binary, &[])?;
     let port = server.address.port().to_string();
-    let mut failures = Vec::new();
+    let (mut passed, mut failed, mut skipped) = (0, Vec::new(), Vec::new());
     for client in CLIENTS {
         if !only.is_empty() && !only.contains(&client.name) {
             continue;
         }
         match (client.run)(&port) {
-            Ok(ClientOutcome::Passed) => println!("{}: passed", client.name),
-            Ok(ClientOutcome::Skipped(why)) => println!("{}: skipped, {why}", client.name),
+            Ok(ClientOutcome::Passed) => {
+                passed += 1;
+                println!("{}: passed", client.name);
+            }
+            Ok(ClientOutcome::Skipped(why)) => skipped.push(format!("client {}: {why}", client.name)),
             Err(message) => {
                 println!("{}: FAILED: {message}", client.name);
-                failures.push(client.name);
+                failed.push(client.name);
             }
         }
     }
-    if failures.is_empty() {
-        Ok(())
+    if !skipped.is_empty() {
+        println!("skipped:\n  {}", skipped.join("\n  "));
+    }
+    println!("{passed} passed, {} failed, {} skipped", failed.len(), skipped.len());
+    if failed.is_empty() {
+        Ok(skipped)
     } else {
-        Err(format!("failed: {}\n{}", failures.join(", "), server.log_tail()))
+        Err(format!("failed: {}\n{}", failed.join(", "), server.log_tail()))
     }
 }
 
-/// Runs a tool and returns its output.
-///
-/// # Errors
-/// Fails if the tool cannot be started or does not exit with 0.
-fn run_tool(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("{program}: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() {
-        Ok(text)
-    } else {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        Err(format!("{program}: {}: {text}{errors}", output.status))
+/// A tool of Redis, and the directory of the libraries that were unpacked with it.
+struct RedisTool {
+    program: PathBuf,
+    libraries: PathBuf,
+}
+
+impl RedisTool {
+    /// Finds a tool. If it is not installed, the packages of Debian that contain it are unpacked below `target/tools`,
+    /// which changes nothing on the machine. Returns `None` if that is not possible either.
+    fn find(name: &str) -> Option<Self> {
+        let directory = workspace::root().join("target/tools/redis");
+        let libraries = directory.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+        let installed = Self {
+            program: PathBuf::from(name),
+            libraries: libraries.clone(),
+        };
+        if installed.starts() {
+            return Some(installed);
+        }
+        let unpacked = Self {
+            program: directory.join("usr/bin").join(name),
+            libraries,
+        };
+        if !unpacked.program.exists() {
+            fs::create_dir_all(&directory).ok()?;
+            let script = "apt-get download redis-tools liblzf1 libjemalloc2 libatomic1 \
+                          && for package in *.deb; do dpkg -x \"$package\" . || exit 1; done";
+            let mut command = workspace::command("sh", &["-c", script]);
+            workspace::run(command.current_dir(&directory)).ok()?;
+        }
+        unpacked.starts().then_some(unpacked)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("LD_LIBRARY_PATH", &self.libraries).stdin(Stdio::null());
+        command
+    }
+
+    fn starts(&self) -> bool {
+        self.command()
+            .arg("--version")
+            .output()
+            .is_ok_and(|output| output.status.success())
+    }
+
+    /// Runs the tool and returns its output.
+    ///
+    /// # Errors
+    /// Fails if the tool cannot be started or does not exit with 0.
+    fn run(&self, arguments: &[&str]) -> Result<String, String> {
+        let name = self.program.display();
+        let output = self
+            .command()
+            .args(arguments)
+            .output()
+            .map_err(|error| format!("{name}: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            Ok(text)
+        } else {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{name}: {}: {text}{errors}", output.status))
+        }
     }
 }
 
 fn redis_cli(port: &str) -> Result<ClientOutcome, String> {
-    if !workspace::succeeds("redis-cli", &["--version"]) {
+    let Some(tool) = RedisTool::find("redis-cli") else {
         return Ok(ClientOutcome::Skipped("redis-cli is not installed"));
-    }
+    };
     // (protocol, words, expected output)
     let exchanges: &[(&str, &[&str], &str)] = &[
         ("-2", &["FLUSHALL"], "OK"),
@@ -109,7 +172,7 @@ fn redis_cli(port: &str) -> Result<ClientOutcome, String> {
     ];
     for (protocol, words, expected) in exchanges {
         let arguments = [&["-h", "127.0.0.1", "-p", port, protocol], *words].concat();
-        let answer = run_tool("redis-cli", &arguments)?;
+        let answer = tool.run(&arguments)?;
         if answer.trim_end_matches([' ', '\n']) != expected.trim_end() {
             return Err(format!("{words:?}: expected {expected:?}, got {answer:?}"));
         }
@@ -118,28 +181,21 @@ fn redis_cli(port: &str) -> Result<ClientOutcome, String> {
 }
 
 fn redis_benchmark(port: &str) -> Result<ClientOutcome, String> {
-    if !workspace::succeeds("redis-benchmark", &["--version"]) {
+    let Some(tool) = RedisTool::find("redis-benchmark") else {
         return Ok(ClientOutcome::Skipped("redis-benchmark is not installed"));
-    }
+    };
     for pipeline in ["1", "16"] {
-        let answer = run_tool(
-            "redis-benchmark",
-            &[
-                "-h",
-                "127.0.0.1",
-                "-p",
-                port,
-                "-n",
-                "20000",
-                "-P",
-                pipeline,
-                "-r",
-                "1000",
-                "-t",
-                "ping,set,get,incr,mset",
-                "--csv",
-            ],
-        )?;
+        let load = [
+            "-n",
+            "20000",
+            "-P",
+            pipeline,
+            "-r",
+            "1000",
+            "-t",
+            "ping,set,get,incr,mset",
+        ];
+        let answer = tool.run(&[&["-h", "127.0.0.1", "-p", port, "--csv"], &load[..]].concat())?;
         for test in ["PING_INLINE", "SET", "GET", "INCR", "MSET (10 keys)"] {
             if !answer.contains(&format!("\"{test}\"")) {
                 return Err(format!("no result for {test} in:\n{answer}"));

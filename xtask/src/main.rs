@@ -9,7 +9,9 @@ mod options;
 mod oracle;
 mod server_process;
 mod sim;
+mod step_process;
 mod stress;
+mod test_report;
 mod tidy;
 mod workspace;
 
