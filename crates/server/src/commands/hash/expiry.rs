@@ -538,9 +538,11 @@ fn set_already_expired_fields(ctx: &mut Context<'_, '_>, pairs: FieldValueArgume
         key.record_event(KeyspaceEvent::NEW);
     }
     let mut gone = PropagatedFields::new(&mut key);
+    let mut removed = 0;
     for (name, _) in pairs.iter() {
         // At time 0 nothing has expired, so this removes expired fields as well.
         if remove_fields(&mut key, std::iter::once(name), 0) > 0 {
+            removed += 1;
             gone.add(name);
         }
     }
@@ -552,11 +554,17 @@ fn set_already_expired_fields(ctx: &mut Context<'_, '_>, pairs: FieldValueArgume
     key.count_expired_fields(pairs.len() as u64);
     key.record_event(KeyspaceEvent::hash("hset"));
     key.record_event(KeyspaceEvent::hash("hexpire"));
-    let times = pairs.len() as u64;
-    if key.exists() {
-        close_changed_key(key, KeyspaceEvent::hash("hexpired"), times);
+    if removed == 0 {
+        // The events are those of a change, but clients that watch the key have nothing to notice.
+        key.record_event(KeyspaceEvent::hash("hexpired"));
+        if !key.exists() {
+            key.record_event(KeyspaceEvent::generic("del"));
+        }
+        key.changed_quietly(0);
+    } else if key.exists() {
+        close_changed_key(key, KeyspaceEvent::hash("hexpired"), removed);
     } else {
         key.record_event(KeyspaceEvent::hash("hexpired"));
-        key.changed_times(KeyspaceEvent::generic("del"), times);
+        key.changed_times(KeyspaceEvent::generic("del"), removed);
     }
 }
