@@ -100,6 +100,21 @@ pub struct Persistence {
     pub snapshot: SnapshotState,
 }
 
+impl Persistence {
+    /// Resets what CONFIG RESETSTAT resets: the numbers of saves, rewrites and snapshots, and the last one's pause.
+    pub fn reset_statistics(&self) {
+        let snapshot = &self.snapshot;
+        for figure in [
+            &self.dumps.saves,
+            &self.aof.rewrites,
+            &snapshot.snapshots_started,
+            &snapshot.pause_us,
+        ] {
+            figure.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Work for the threads that are not workers.
 pub struct Background {
     /// Takes long commands.

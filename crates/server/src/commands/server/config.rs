@@ -118,6 +118,7 @@ fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     server.scripting.cache.reset_statistics();
     server.background.lazyfree.reset();
     server.replication.reset_statistics();
+    server.persistence.reset_statistics();
     server.memory.reset_statistics();
     server.stats.history.rates.reset();
     ctx.reply.ok();
