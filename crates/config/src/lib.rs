@@ -45,7 +45,7 @@ pub use rewrite::{ConfigRewriteError, RewriteScope};
 pub use set::{ApplyResult, ParameterFailure, SetError, SetPermissions};
 pub use specials::{ClientClass, OutputBufferLimit, PrimaryAddress, keyspace_events};
 pub use value_error::ValueError;
-pub use values::Config;
+pub use values::{Config, ConfigChangeGuard};
 
 /// The version of Valkey whose parameters, files and replies are implemented.
 pub const COMPATIBLE_VERSION: &str = "9.1.2";

@@ -10,7 +10,7 @@ use super::specials::{self, OomScoreAdjustments, OutputBufferLimits, PrimaryAddr
 use super::value::ParameterValue;
 
 use weft_os::atomic::{AtomicI64, AtomicU64, Ordering};
-use weft_os::sync::{Mutex, RwLock};
+use weft_os::sync::{ReentrantMutex, ReentrantMutexGuard, RwLock};
 
 /// The values of all parameters.
 ///
@@ -22,9 +22,16 @@ pub struct Config {
     /// The values that are not numbers, by index. The entry of a number is `None`.
     non_numbers: RwLock<Box<[Option<ParameterValue>]>>,
     generation: AtomicU64,
-    /// Held while values change or the file is rewritten, so that these happen one after another.
-    pub(super) change_lock: Mutex<()>,
+    /// Held while CONFIG SET changes values and applies them, and while the file is rewritten, so that these happen
+    /// one after another. Its holder may wait for exclusive mode. So a thread within the gate must not wait for the
+    /// lock; it uses [`Config::try_begin_change`].
+    pub(super) change_lock: ReentrantMutex<()>,
     pub(super) origin: ConfigOrigin,
+}
+
+/// Keeps other threads from changing the configuration.
+pub struct ConfigChangeGuard<'c> {
+    _guard: ReentrantMutexGuard<'c, ()>,
 }
 
 /// The contents of the file and the command line other than parameters.
@@ -52,7 +59,7 @@ impl Config {
             numbers: std::array::from_fn(|_| AtomicI64::new(0)),
             non_numbers: RwLock::new(vec![None; COUNT].into()),
             generation: AtomicU64::new(0),
-            change_lock: Mutex::new(()),
+            change_lock: ReentrantMutex::new(()),
             origin,
         };
         for (id, value) in ParameterId::all().zip(values) {
@@ -68,7 +75,7 @@ impl Config {
             numbers: std::array::from_fn(|index| AtomicI64::new(self.numbers[index].load(Ordering::Relaxed))),
             non_numbers: RwLock::new(others),
             generation: AtomicU64::new(0),
-            change_lock: Mutex::new(()),
+            change_lock: ReentrantMutex::new(()),
             origin: ConfigOrigin::default(),
         }
     }
@@ -159,6 +166,21 @@ impl Config {
         }
     }
 
+    /// Keeps other threads from changing the configuration until the guard is dropped. [`Config::set`] and
+    /// [`Config::rewrite`] work on the thread that has the guard. Returns `None` if a change is under way.
+    pub fn try_begin_change(&self) -> Option<ConfigChangeGuard<'_>> {
+        self.change_lock
+            .try_lock()
+            .map(|guard| ConfigChangeGuard { _guard: guard })
+    }
+
+    /// Does the same as [`Config::try_begin_change`], but waits for the change under way. For threads outside the gate.
+    pub fn begin_change(&self) -> ConfigChangeGuard<'_> {
+        ConfigChangeGuard {
+            _guard: self.change_lock.lock(),
+        }
+    }
+
     /// Returns `replicaof`.
     pub fn primary(&self) -> Option<PrimaryAddress> {
         match self.value(id::REPLICAOF) {
@@ -168,9 +190,8 @@ impl Config {
     }
 
     /// Sets the primary that this server follows, for CONFIG GET and REWRITE. REPLICAOF and failovers change it, CONFIG
-    /// SET does not.
+    /// SET does not, so this needs no lock: the role changes in exclusive mode, for which the lock's holder may wait.
     pub fn set_primary(&self, primary: Option<PrimaryAddress>) {
-        let _changing = self.change_lock.lock();
         self.store(id::REPLICAOF, ParameterValue::Primary(primary));
         self.increment_generation();
     }

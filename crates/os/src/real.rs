@@ -7,7 +7,10 @@ pub mod atomic {
 
 /// Locks, condition variables and channels.
 pub mod sync {
-    pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
+    pub use parking_lot::{
+        Condvar, Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        WaitTimeoutResult,
+    };
     pub use std::sync::{OnceLock, mpsc};
 }
 

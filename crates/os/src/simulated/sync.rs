@@ -290,3 +290,57 @@ impl<T> OnceLock<T> {
         scheduler::without_switches(|| self.0.get_or_init(init))
     }
 }
+
+/// A mutual exclusion lock that its holder may take again.
+#[derive(Debug, Default)]
+pub struct ReentrantMutex<T: ?Sized>(parking_lot::ReentrantMutex<T>);
+
+/// The right to read what a [`ReentrantMutex`] guards.
+#[derive(Debug)]
+pub struct ReentrantMutexGuard<'a, T: ?Sized>(Option<parking_lot::ReentrantMutexGuard<'a, T>>, usize);
+
+#[allow(missing_docs)]
+impl<T> ReentrantMutex<T> {
+    pub const fn new(value: T) -> ReentrantMutex<T> {
+        ReentrantMutex(parking_lot::ReentrantMutex::new(value))
+    }
+}
+
+#[allow(missing_docs)]
+impl<T: ?Sized> ReentrantMutex<T> {
+    pub fn lock(&self) -> ReentrantMutexGuard<'_, T> {
+        scheduler::step();
+        loop {
+            if let Some(guard) = self.0.try_lock() {
+                return ReentrantMutexGuard(Some(guard), self.address());
+            }
+            scheduler::block(Resource::Address(self.address()), None);
+        }
+    }
+    pub fn try_lock(&self) -> Option<ReentrantMutexGuard<'_, T>> {
+        scheduler::step();
+        self.0
+            .try_lock()
+            .map(|guard| ReentrantMutexGuard(Some(guard), self.address()))
+    }
+    fn address(&self) -> usize {
+        std::ptr::from_ref(&self.0).cast::<()>().addr()
+    }
+}
+
+impl<T: ?Sized> Deref for ReentrantMutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0.as_deref().expect("the guard is held")
+    }
+}
+
+impl<T: ?Sized> Drop for ReentrantMutexGuard<'_, T> {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        scheduler::wake(self.1, usize::MAX);
+        if !std::thread::panicking() {
+            scheduler::step();
+        }
+    }
+}

@@ -59,6 +59,9 @@ pub struct Binding {
     /// `true` if the handler needs answers from the threads that own the clients. In a transaction the dispatcher
     /// collects these answers beforehand.
     pub queries_workers: bool,
+    /// `true` if the command changes the configuration or writes its file. A transaction begins this change before it
+    /// runs, because no thread may wait for another change within the gate.
+    pub changes_config: bool,
 }
 
 /// Stands for all members or fields, in place of an argument's index.
@@ -84,6 +87,12 @@ impl Binding {
     /// Returns the binding of a command that needs answers from the threads that own the clients.
     pub const fn with_worker_query(mut self) -> Self {
         self.queries_workers = true;
+        self
+    }
+
+    /// Returns the binding of a command that changes the configuration or writes its file.
+    pub const fn with_config_change(mut self) -> Self {
+        self.changes_config = true;
         self
     }
 
@@ -117,6 +126,7 @@ pub const fn leased(handler: CommandHandler) -> Binding {
         has_undeclared_keys: false,
         must_report_exact_offset: false,
         queries_workers: false,
+        changes_config: false,
     }
 }
 
@@ -131,6 +141,7 @@ pub const fn leased_for_writing(run: CommandHandler) -> Binding {
         has_undeclared_keys: false,
         must_report_exact_offset: false,
         queries_workers: false,
+        changes_config: false,
     }
 }
 
@@ -144,6 +155,7 @@ pub const fn script() -> Binding {
         has_undeclared_keys: false,
         must_report_exact_offset: false,
         queries_workers: false,
+        changes_config: false,
     }
 }
 
@@ -157,6 +169,7 @@ pub const fn exclusive(run: CommandHandler) -> Binding {
         has_undeclared_keys: false,
         must_report_exact_offset: false,
         queries_workers: false,
+        changes_config: false,
     }
 }
 

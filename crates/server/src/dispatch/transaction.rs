@@ -21,7 +21,10 @@
 //! 5. A transaction with commands that report on all clients (CLIENT LIST, INFO) runs in exclusive mode, after
 //!    snapshots of all clients were collected ([`NextStep::CollectClients`]). So its commands see the state at their
 //!    position.
-//! 6. Work for background threads (MIGRATE, changes of the cluster) is done after the leases. Its reply keeps its
+//! 6. A transaction that changes the configuration begins that change before it takes leases, or starts over. The
+//!    thread of another change (CONFIG SET appendonly) may wait for exclusive mode, and would wait forever for a worker
+//!    that waits for it within the gate.
+//! 7. Work for background threads (MIGRATE, changes of the cluster) is done after the leases. Its reply keeps its
 //!    position: the output is split there, and sent once every part is complete ([`NextStep::TransactionParts`]).
 
 use std::collections::VecDeque;
@@ -192,6 +195,7 @@ pub fn queue_command(
         transaction.db = changed.unwrap_or(transaction.db);
         let binding = request.binding;
         transaction.reports_clients |= binding.queries_workers;
+        transaction.changes_config |= binding.changes_config;
         transaction.needs_exclusive |=
             binding.mode == HandlerMode::Exclusive || binding.has_undeclared_keys || binding.queries_workers;
         if binding.mode == HandlerMode::Script {
@@ -247,6 +251,29 @@ pub fn discard_client_snapshots(client: &mut Client) {
 
 /// Runs EXEC under the leases of all keys that it needs.
 pub fn exec_leased<'p>(
+    thread: &mut ThreadState,
+    pass: &'p GatePassage<'p>,
+    request: &Request<'_>,
+    lease_buffer: &mut Vec<Lease<'p>>,
+    connection: &mut Connection,
+) -> Outcome {
+    let server = server_to_configure(thread, &connection.client);
+    match server.as_ref().map(|server| server.config.try_begin_change()) {
+        Some(None) => Outcome::Contended,
+        // The change ends after the transaction.
+        Some(Some(_change)) => exec_with_leases(thread, pass, request, lease_buffer, connection),
+        None => exec_with_leases(thread, pass, request, lease_buffer, connection),
+    }
+}
+
+/// Returns the server if the client's transaction changes the configuration.
+fn server_to_configure(thread: &ThreadState, client: &Client) -> Option<Arc<Server>> {
+    let transaction = client.transaction.as_deref();
+    let changes = transaction.is_some_and(|transaction| transaction.changes_config);
+    changes.then(|| thread.server.clone())
+}
+
+fn exec_with_leases<'p>(
     thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
     request: &Request<'_>,
@@ -327,18 +354,20 @@ pub fn exec_exclusive(
     request: &Request<'_>,
     connection: &mut Connection,
 ) -> Outcome {
-    thread
-        .server
-        .stats
-        .metrics
-        .add(thread.seat, Counter::ExclusiveCommands, 1);
-    let start = thread.ticks;
     let server = thread.server.clone();
     let keep_back = |keeps_back| {
         if let Some(cluster) = &server.cluster {
             cluster.hold_published(keeps_back);
         }
     };
+    let change = server_to_configure(thread, &connection.client).map(|_| server.config.try_begin_change());
+    if matches!(change, Some(None)) {
+        discard_client_snapshots(&mut connection.client);
+        return Outcome::Contended;
+    }
+    let metrics = &server.stats.metrics;
+    metrics.add(thread.seat, Counter::ExclusiveCommands, 1);
+    let start = thread.ticks;
     keep_back(true);
     let outcome = exec_commands(thread, None, request, HeldLeases::Exclusive(all), connection, start);
     apply_effects(thread);

@@ -59,6 +59,8 @@ pub struct Transaction {
     pub client_snapshots: Option<Vec<ClientSnapshot>>,
     /// Set if a command runs a script.
     pub runs_script: bool,
+    /// Set if a command changes the configuration or writes its file.
+    pub changes_config: bool,
     /// Set if a script has a shebang line and may write.
     pub script_may_write: bool,
 }

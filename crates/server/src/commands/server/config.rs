@@ -6,7 +6,7 @@ use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::runtime::config_changes::apply;
 use crate::state::Server;
-use weft_config::{ConfigRewriteError, ParameterId, RewriteScope, SetError, SetPermissions, id};
+use weft_config::{ConfigChangeGuard, ConfigRewriteError, ParameterId, RewriteScope, SetError, SetPermissions, id};
 use weft_os::atomic::Ordering;
 
 /// The subcommands.
@@ -14,8 +14,8 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("config|get", leased(get)),
     ("config|help", leased(help)),
     ("config|resetstat", leased(reset_statistics)),
-    ("config|rewrite", leased(rewrite)),
-    ("config|set", leased(set)),
+    ("config|rewrite", leased(rewrite).with_config_change()),
+    ("config|set", leased(set).with_config_change()),
 ];
 
 fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -47,6 +47,8 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let protocol = ctx.client.protocol;
     let may_wait = ctx.may_block;
+    let server = ctx.server;
+    let _change = begin_change_within_gate(server, may_wait)?;
     ctx.run_without_keys(move |server| {
         let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
         let result = server
@@ -64,6 +66,22 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
             Err(SetError::Refused(text)) => reply.error_bytes(&[b"ERR ", &*text].concat()),
         })
     })
+}
+
+/// Begins a change of the configuration that is made on this thread at once, within the gate. A change on a background
+/// thread waits for its turn there.
+///
+/// # Errors
+/// If another change is under way. A transaction has begun its change already, so this happens in scripts only.
+fn begin_change_within_gate(server: &Server, may_wait: bool) -> Result<Option<ConfigChangeGuard<'_>>, CommandError> {
+    if may_wait {
+        return Ok(None);
+    }
+    let change = server.config.try_begin_change();
+    let change = change.ok_or(CommandError::constant(
+        "TRYAGAIN Another client is changing the configuration",
+    ))?;
+    Ok(Some(change))
 }
 
 fn warn_about_retired_parameter(id: &ParameterId) {
@@ -88,6 +106,8 @@ fn rewrite_with_scope(ctx: &mut Context<'_, '_>, scope: RewriteScope, error_pref
         )));
     }
     let protocol = ctx.client.protocol;
+    let server = ctx.server;
+    let _change = begin_change_within_gate(server, ctx.may_block)?;
     ctx.run_without_keys(move |server| {
         let result = rewrite_file(server, scope);
         build_reply(protocol, |reply| match result {

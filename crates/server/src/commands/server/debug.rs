@@ -33,7 +33,7 @@ use weft_rdb::dump_payload;
 use super::{config, digest, populate};
 
 /// DEBUG.
-pub const BINDINGS: &[(&str, Binding)] = &[("debug", leased(debug).with_undeclared_keys())];
+pub const BINDINGS: &[(&str, Binding)] = &[("debug", leased(debug).with_undeclared_keys().with_config_change())];
 
 /// A subcommand: its name, its numbers of words with DEBUG itself, and its handler.
 type DebugSubcommand = (

@@ -4,6 +4,7 @@
 mod active_expiry;
 mod activity;
 mod announcements;
+mod configuration;
 mod endings;
 mod expired_fields;
 mod expired_keys;
