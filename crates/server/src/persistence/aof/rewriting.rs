@@ -386,7 +386,8 @@ pub fn apply_appendonly(server: &Arc<Server>, can_wait: bool) -> Result<(), AofF
         }
         (AofState::WritingBase | AofState::On, false) => {
             let job: BackgroundJob = Box::new(|server, _| {
-                // The file may have been switched on again meanwhile.
+                // The file may have been switched on again meanwhile, and is not switched on before this has ended.
+                let _change = server.config.begin_change();
                 if !server.config.boolean(id::APPENDONLY) {
                     switch_off(server);
                 }

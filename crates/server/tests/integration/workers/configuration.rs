@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use super::{Client, Server};
 
@@ -63,6 +64,26 @@ fn a_transaction_that_sets_a_parameter_and_a_switch_of_the_append_only_file_both
 #[test]
 fn a_change_of_the_role_and_a_switch_of_the_append_only_file_both_end() {
     switch_while(&[&[&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]]]);
+}
+
+/// A transaction leaves it to a background thread to switch the file off, which takes a while.
+#[test]
+fn the_append_only_file_is_on_when_the_last_change_has_switched_it_on() {
+    for threads in ["1", "2", "8"] {
+        let arguments = ["--io-threads", threads, "--io-threads-always-active", "yes"];
+        let server = Server::start(&[&arguments[..], &["--appendonly", "yes", "--appendfsync", "always"]].concat());
+        let mut client = Client::connect(server.port);
+        for round in 0..60 {
+            let replies = client.transact(&[&["SET", "key", "value"], &["CONFIG", "SET", "appendonly", "no"]]);
+            assert_eq!(replies, "(OK OK)");
+            thread::sleep(Duration::from_micros(200 * (round % 20)));
+            assert_eq!(client.call(&["CONFIG", "SET", "appendonly", "yes"]), "OK");
+            client.wait_for_info("aof_enabled", "1");
+            client.wait_for_info("aof_rewrite_in_progress", "0");
+            client.wait_for_info("aof_rewrite_scheduled", "0");
+            assert_eq!(client.info("aof_enabled"), "1", "round {round}");
+        }
+    }
 }
 
 /// What a transaction sets is set when it has ended, and a refused command changes nothing.
