@@ -70,6 +70,8 @@ pub struct ThreadState {
     pub lets_in: bool,
     /// Snapshots of the other clients, while a transaction runs that reads them.
     pub client_snapshots: Option<Vec<ClientSnapshot>>,
+    /// Set once the end of the process has stopped a script of the running transaction.
+    pub is_unit_unfinished: bool,
     /// The blocked clients that the running command has served.
     pub served: Vec<(Arc<Waiter>, ServeResult)>,
     /// The waiters whose connections belong to this thread, which replies to them without mail.
@@ -121,6 +123,7 @@ impl ThreadState {
             expiry_ms: 0,
             lets_in: false,
             client_snapshots: None,
+            is_unit_unfinished: false,
             served: Vec::new(),
             served_here: Vec::new(),
             unserved: Vec::new(),

@@ -323,18 +323,23 @@ fn exec_with_leases<'p>(
         ),
         (true, true) => {
             let mut leases = ScriptLeases::new(std::mem::take(lease_buffer));
-            exec_commands(
+            let outcome = exec_commands(
                 thread,
                 Some(pass),
                 request,
                 HeldLeases::Script(&mut leases),
                 connection,
                 start,
-            )
+            );
+            if thread.is_unit_unfinished {
+                // Rule 9 of scripts: no command may see a part of this transaction.
+                std::mem::forget(leases);
+            }
+            outcome
         }
     };
     lease_buffer.clear();
-    if scripts {
+    if scripts && !thread.is_unit_unfinished {
         thread.server.scripting.release_token();
     }
     debug_assert!(
@@ -355,11 +360,6 @@ pub fn exec_exclusive(
     connection: &mut Connection,
 ) -> Outcome {
     let server = thread.server.clone();
-    let keep_back = |keeps_back| {
-        if let Some(cluster) = &server.cluster {
-            cluster.hold_published(keeps_back);
-        }
-    };
     let change = server_to_configure(thread, &connection.client).map(|_| server.config.try_begin_change());
     if matches!(change, Some(None)) {
         discard_client_snapshots(&mut connection.client);
@@ -368,6 +368,11 @@ pub fn exec_exclusive(
     let metrics = &server.stats.metrics;
     metrics.add(thread.seat, Counter::ExclusiveCommands, 1);
     let start = thread.ticks;
+    let keep_back = |keeps_back| {
+        if let Some(cluster) = &server.cluster {
+            cluster.hold_published(keeps_back);
+        }
+    };
     keep_back(true);
     let outcome = exec_commands(thread, None, request, HeldLeases::Exclusive(all), connection, start);
     apply_effects(thread);
@@ -510,6 +515,9 @@ fn exec_commands<'p>(
         "a command of a transaction neither leaves the thread nor blocks"
     );
     thread.client_snapshots = None;
+    if thread.is_unit_unfinished {
+        script::abandon_unit(thread);
+    }
     let unserved = serve::serve_unit(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     let nanoseconds = record_exec(thread, request, connection, start, false);
@@ -566,6 +574,9 @@ fn run_queued_commands<'p>(
             HeldLeases::One(_) | HeldLeases::Private(_) | HeldLeases::Nothing => HeldLeases::Nothing,
         };
         let next_step = run_queued_command(thread, pass, transaction, queued, held, connection);
+        if thread.is_unit_unfinished {
+            break;
+        }
         if thread.tunables.slot_stats {
             let so_far = connection.output.len() - length_before;
             slot_stats::count_partial_reply(thread, &connection.client, so_far);

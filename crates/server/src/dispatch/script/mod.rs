@@ -31,6 +31,9 @@
 //!    worker (CLIENT LIST, INFO). A script on a worker that has the token and is refused a slot for more than a moment
 //!    moves to a script thread. If it has written, or is part of a transaction, it stops the slot's holder instead. The
 //!    holder has not written, since it has no token, and restarts.
+//! 9. Only the end of the process stops a script that has written. Its unit of the log is discarded, so that the next
+//!    start, and replicas, see nothing of it. Its leases and the token never end, so that no other command sees a part
+//!    of it and no such command is logged.
 
 mod prepared;
 mod runner;
@@ -172,6 +175,11 @@ fn run_under_leases<'p>(
     if listed || run.is_overdue() {
         server.scripting.running.unlist(&run);
     }
+    if matches!(ended, ScriptOutcome::Stopped(_)) && run.has_written() {
+        output.truncate(before);
+        (thread.may_leave, thread.may_block) = (may_leave, may_block);
+        return abandon_script(thread, held);
+    }
     let unserved = serve::serve_unit(thread, Some(pass), held.as_held_leases(), client);
     debug_assert!(
         !thread.effects.log_writer.has_pending_ops() && thread.effects.ready.is_empty(),
@@ -224,6 +232,24 @@ fn complete_script_reply(
             Outcome::After(NextStep::AwaitServing(Box::new((*unserved, reply))))
         }
     }
+}
+
+/// Ends a script that has written and was stopped by the end of the process (rule 9). Its leases and the token stay.
+#[cold]
+fn abandon_script(thread: &mut ThreadState, held: ScriptAccess<'_, '_>) -> Outcome {
+    abandon_unit(thread);
+    if let ScriptAccess::Leased(leases) = held {
+        std::mem::forget(std::mem::take(leases));
+    }
+    Outcome::Contended
+}
+
+/// Discards what an unfinished unit would have propagated and made ready (rule 9).
+#[cold]
+pub(super) fn abandon_unit(thread: &mut ThreadState) {
+    thread.effects.log_writer.clear();
+    thread.effects.ready.clear();
+    free_removed_values(&mut thread.effects, &thread.server);
 }
 
 /// Plans the keys of a request again, for a copy of the request.
@@ -359,6 +385,7 @@ pub fn run_in_transaction<'p>(
     match ended {
         ScriptOutcome::Done { failed } => failed,
         ScriptOutcome::Stopped(_) => {
+            thread.is_unit_unfinished = true;
             output.truncate(before);
             let error = CommandError::constant("ERR The server is about to end");
             write_error(thread, &error, &mut output.bytes);

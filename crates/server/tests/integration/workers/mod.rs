@@ -15,6 +15,18 @@ mod long_commands;
 mod moving;
 mod random_moves;
 mod scripts;
+mod shutdown;
+
+use std::io::ErrorKind;
 
 use crate::harness::client::Client;
 use crate::harness::server::{MOVES, PATIENCE, Server};
+
+/// Returns `true` if nothing has arrived for the client yet.
+fn is_waiting(client: &mut Client) -> bool {
+    let stream = client.0.get_ref();
+    stream.set_nonblocking(true).expect("sets the mode");
+    let peeked = stream.peek(&mut [0]);
+    stream.set_nonblocking(false).expect("sets the mode");
+    matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
+}

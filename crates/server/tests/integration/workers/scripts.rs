@@ -1,11 +1,10 @@
 //! Tests scripts concurrently with other work: waiting, waking of workers, and fairness.
 
-use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Client, Server};
+use super::{Client, Server, is_waiting};
 
 /// Runs `story` with one, two and eight active workers.
 fn with_workers(arguments: &[&str], story: impl Fn(&Server)) {
@@ -14,15 +13,6 @@ fn with_workers(arguments: &[&str], story: impl Fn(&Server)) {
         all.extend_from_slice(arguments);
         story(&Server::start(&all));
     }
-}
-
-/// Returns `true` if nothing has arrived for the client yet.
-fn is_waiting(client: &mut Client) -> bool {
-    let stream = client.0.get_ref();
-    stream.set_nonblocking(true).expect("sets the mode");
-    let peeked = stream.peek(&mut [0]);
-    stream.set_nonblocking(false).expect("sets the mode");
-    matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
 /// Gives a script time to start. No command reports a script of EVAL that is not overdue.

@@ -1,0 +1,69 @@
+//! Tests the end of the process while commands are under way.
+
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::{Client, Server, is_waiting};
+
+/// Runs `story` with the arguments for one, two and eight active workers.
+fn with_workers(story: impl Fn(&[&str])) {
+    for threads in ["1", "2", "8"] {
+        story(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+    }
+}
+
+/// A script that writes `first`, runs for long, and writes `second`.
+const SCRIPT: &str =
+    "redis.call('SET', 'first', '1') redis.call('RPUSH', 'list', '1') redis.call('PUBLISH', 'begun', '1')
+    for i = 1, 1e10 do end redis.call('SET', 'second', '1')";
+
+/// Ends the process by a signal, starts it again, and returns how many keys there are.
+fn restart(server: &mut Server, arguments: &[&str]) -> String {
+    server.signal(Signal::SIGTERM);
+    server.start_again_with(arguments);
+    Client::connect(server.port).call(&["DBSIZE"])
+}
+
+#[test]
+fn the_end_of_the_process_leaves_nothing_of_a_script_that_it_stops() {
+    with_workers(|arguments| {
+        let durable = [arguments, &["--appendonly", "yes", "--appendfsync", "always"]].concat();
+        for _ in 0..8 {
+            let mut server = Server::start(&durable);
+            let mut subscriber = Client::connect(server.port);
+            subscriber.call(&["SUBSCRIBE", "begun"]);
+            let mut waiting = Client::connect(server.port);
+            waiting.send(&["BLPOP", "list", "0"]);
+            let mut runner = Client::connect(server.port);
+            runner.send(&["EVAL", SCRIPT, "0"]);
+            assert_eq!(subscriber.answer(), "(message begun 1)");
+            assert_eq!(restart(&mut server, &durable), "0");
+        }
+    });
+}
+
+#[test]
+fn the_end_of_the_process_leaves_nothing_of_a_transaction_whose_script_it_stops() {
+    let plain: &[&[&str]] = &[&["SET", "before", "1"]];
+    let exclusive: &[&[&str]] = &[&["KEYS", "*"], &["SET", "before", "1"]];
+    for others in [plain, exclusive] {
+        with_workers(|arguments| {
+            let durable = [arguments, &["--appendonly", "yes", "--appendfsync", "always"]].concat();
+            let mut server = Server::start(&durable);
+            let mut runner = Client::connect(server.port);
+            runner.call(&["MULTI"]);
+            for command in others {
+                runner.call(command);
+            }
+            runner.call(&["EVAL", SCRIPT, "0"]);
+            runner.call(&["SET", "behind", "1"]);
+            runner.send(&["EXEC"]);
+            // The worker runs the script, so no command could tell that it has begun.
+            thread::sleep(Duration::from_millis(500));
+            assert!(is_waiting(&mut runner));
+            assert_eq!(restart(&mut server, &durable), "0");
+        });
+    }
+}
