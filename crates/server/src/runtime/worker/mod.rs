@@ -31,7 +31,7 @@ use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
 use crate::state::{ClientVisitor, Message, Server, WorkerId};
 use parking::PartialReplies;
-use waits::Waits;
+use waits::{ClientWait, Waits};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
@@ -468,7 +468,8 @@ impl ClientVisitor for Worker {
     }
 
     fn unblock_client(&mut self, id: u64, with_error: bool) -> bool {
-        self.end_wait_without_event(id, with_error)
+        let can_be_unblocked = self.waits.client_wait(id).is_some_and(ClientWait::can_be_unblocked);
+        can_be_unblocked && self.end_wait_without_event(id, with_error)
     }
 }
 

@@ -73,6 +73,12 @@ impl ClientWait {
         }
     }
 
+    /// Returns `true` if CLIENT UNBLOCK ends the wait. A client that waits for a point in time, or for the end of a
+    /// shutdown, is not unblocked, as in Valkey.
+    pub fn can_be_unblocked(&self) -> bool {
+        !matches!(self, ClientWait::Time { .. })
+    }
+
     fn end_ms(&self) -> Option<u64> {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.deadline_ms,
@@ -162,7 +168,7 @@ impl Worker {
             let waiting = match self.waits.client_wait(client.id) {
                 None => None,
                 Some(ClientWait::Keys(blocked)) => Some(WaitState::Keys(blocked.waiter.clone())),
-                Some(other) => Some(WaitState::Other(other.park_id())),
+                Some(other) => other.can_be_unblocked().then(|| WaitState::Other(other.park_id())),
             };
             client_snapshots.push(ClientSnapshot {
                 client: client.client_snapshot(),

@@ -67,3 +67,27 @@ fn the_end_of_the_process_leaves_nothing_of_a_transaction_whose_script_it_stops(
         });
     }
 }
+
+/// A shutdown that waits for a replica ends the wait of its client itself.
+#[test]
+fn a_client_that_waits_for_a_shutdown_is_not_unblocked() {
+    with_workers(|arguments| {
+        let server = Server::start(arguments);
+        let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", server.port)]);
+        Client::connect(replica.port).wait_for_info("master_link_status", "up");
+        let mut admin = Client::connect(server.port);
+        let mut ending = Client::connect(server.port);
+        let id = ending.call(&["CLIENT", "ID"]);
+        replica.signal(Signal::SIGSTOP);
+        assert_eq!(admin.call(&["SET", "key", "value"]), "OK");
+        ending.send(&["SHUTDOWN"]);
+        admin.wait_for_info("blocked_clients", "1");
+        assert_eq!(admin.call(&["CLIENT", "UNBLOCK", &id]), "0");
+        assert_eq!(admin.call(&["CLIENT", "UNBLOCK", &id, "ERROR"]), "0");
+        assert_eq!(admin.transact(&[&["CLIENT", "UNBLOCK", &id]]), "(0)");
+        assert!(is_waiting(&mut ending));
+        assert_eq!(admin.call(&["SHUTDOWN", "ABORT"]), "OK");
+        assert_eq!(ending.answer(), "ERR Errors trying to SHUTDOWN. Check logs.");
+        replica.signal(Signal::SIGCONT);
+    });
+}
