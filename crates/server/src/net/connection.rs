@@ -73,8 +73,6 @@ pub struct Connection {
     pub over_soft_limit_since_ms: u64,
     /// The memory with which the worker has counted the connection.
     pub usage: ClientUsage,
-    /// The number of demotions of this server that the last worker had handled when the connection left it.
-    pub handled_demotions: u64,
 }
 
 impl Connection {
@@ -103,7 +101,6 @@ impl Connection {
             in_transit: None,
             over_soft_limit_since_ms: 0,
             usage: ClientUsage::default(),
-            handled_demotions: 0,
         }
     }
 

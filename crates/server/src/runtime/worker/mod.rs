@@ -167,8 +167,6 @@ pub struct Worker {
     has_excess_tracked_keys: bool,
     /// Handshakes that were advanced in this turn.
     handshake_count: u64,
-    /// The number of times that this worker ended waits because the server had become a replica.
-    handled_demotions: u64,
 }
 
 impl Worker {
@@ -214,7 +212,6 @@ impl Worker {
             should_sample_memory: false,
             has_excess_tracked_keys: false,
             handshake_count: 0,
-            handled_demotions: 0,
         })
     }
 

@@ -31,14 +31,12 @@ impl Worker {
         let is_welcome = connection.client.login.refresh(&self.thread.server.acl);
         let id = connection.client.id;
         let is_over_soft_limit = connection.over_soft_limit_since_ms > 0;
-        let handled_demotions = connection.handled_demotions;
         self.install_connection(connection, registered);
         if let Some(token) = self.clients.by_id.get(&id).copied() {
             self.ready_tokens.push(token);
             self.has_clients_over_soft_limit |= is_over_soft_limit;
             if let Some(blocked) = wait {
                 self.begin_wait(token, ClientWait::Keys(blocked));
-                self.catch_up_on_wait(id, handled_demotions);
             }
             if !is_welcome {
                 self.close(token);
@@ -47,18 +45,6 @@ impl Worker {
             self.abandon_waiter(blocked.waiter);
         }
         self.server().end_move();
-    }
-
-    /// Does for a client that waits for keys what this worker did for its own clients while the connection was in the
-    /// mail: a role change and the departure of slots end such waits.
-    fn catch_up_on_wait(&mut self, client: u64, handled_demotions: u64) {
-        if self.handled_demotions > handled_demotions {
-            self.end_wait_of_demoted(client);
-        }
-        if let Some(cluster) = &self.server().cluster {
-            let view = cluster.view();
-            self.redirect_blocked_client(client, &view);
-        }
     }
 
     /// Gives connections that are between requests, or wait for keys, to the workers `to`.
@@ -145,7 +131,6 @@ impl Worker {
         self.uncount_client(usage);
         connection.in_transit = Some(registered);
         connection.is_receive_paused = false;
-        connection.handled_demotions = self.handled_demotions;
         let metrics = &self.thread.server.stats.metrics;
         metrics.add(self.thread.seat, Counter::ConnectionsMoved, 1);
         self.send_connection(taker, connection);

@@ -204,9 +204,12 @@ impl Worker {
             self.waits.clients_awaiting_log.push(client);
             self.resume_logged_clients();
         }
-        // The client may have been served before its connection was parked here.
-        if let Some(waiter) = waiter.filter(|waiter| waiter.serve_result().is_some()) {
-            self.deliver_waiter_reply(&waiter);
+        if let Some(waiter) = waiter {
+            // The client may have been served before its connection was parked here.
+            match waiter.serve_result() {
+                Some(_) => self.deliver_waiter_reply(&waiter),
+                None => self.check_begun_wait(&waiter),
+            }
         }
         let has_peer = self
             .clients
@@ -214,6 +217,17 @@ impl Worker {
             .is_some_and(|connection| !connection.is_peer_done);
         if !has_peer && self.is_waiting_for_others(token) {
             self.disconnect_blocked(token);
+        }
+    }
+
+    /// Ends a wait for keys that begins on this worker if its reason is gone. The messages about a change of the role
+    /// or of slots reach the clients that wait on a worker at that time, and so miss a connection on its way.
+    fn check_begun_wait(&mut self, waiter: &Waiter) {
+        if waiter.demotions != self.server().replication.demotions() {
+            self.end_wait_of_demoted(waiter.client);
+        } else if let Some(cluster) = &self.server().cluster {
+            let view = cluster.view();
+            self.redirect_blocked_client(waiter.client, &view);
         }
     }
 
@@ -385,14 +399,13 @@ impl Worker {
 
     /// Ends all waits, because this server no longer decides about their keys.
     pub(crate) fn end_all_waits(&mut self) {
-        self.handled_demotions += 1;
         for client in self.waits.waiting_clients() {
             self.end_wait_of_demoted(client);
         }
     }
 
     /// Ends the wait of a client, which is disconnected then, because this server has become a replica.
-    pub(crate) fn end_wait_of_demoted(&mut self, client: u64) {
+    fn end_wait_of_demoted(&mut self, client: u64) {
         let token = self.clients.by_id.get(&client).copied();
         if self.end_wait_with_error(client, Some(DEMOTED_REPLY))
             && let Some(connection) = token.and_then(|token| self.clients.connection(token))

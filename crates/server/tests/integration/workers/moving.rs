@@ -8,6 +8,11 @@ use super::{Client, PATIENCE, Server};
 
 /// Makes connections move between workers repeatedly while `story` runs.
 fn while_connections_move(server: &Server, story: impl FnOnce()) {
+    while_connections_move_every(Duration::from_millis(3), server, story);
+}
+
+/// Makes connections move between workers, with this pause between two changes of direction, while `story` runs.
+fn while_connections_move_every(pause: Duration, server: &Server, story: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -16,7 +21,7 @@ fn while_connections_move(server: &Server, story: impl FnOnce()) {
                 for active in ["yes", "no"] {
                     let answer = mover.call(&["CONFIG", "SET", "io-threads-always-active", active]);
                     assert_eq!(answer, "OK");
-                    thread::sleep(Duration::from_millis(3));
+                    thread::sleep(pause);
                 }
             }
         });
@@ -58,6 +63,30 @@ fn queries_about_clients_miss_no_moving_client() {
             }
         });
         assert!(admin.call(&["INFO", "everything"]).contains("weft_tunings:"));
+    }
+}
+
+/// The message about the change reaches the workers. A connection on its way is with none of them.
+#[test]
+fn clients_that_wait_while_they_move_learn_of_a_change_of_the_role() {
+    for threads in ["2", "8"] {
+        let server = Server::start(&["--io-threads", threads]);
+        let mut admin = Client::connect(server.port);
+        while_connections_move_every(Duration::from_millis(1), &server, || {
+            for round in (0..16).cycle().take(100) {
+                let mut waiting: Vec<Client> = (0..400).map(|_| Client::connect(server.port)).collect();
+                for client in &mut waiting {
+                    client.send(&["BLPOP", "key", "0"]);
+                }
+                admin.wait_for_info("blocked_clients", "400");
+                thread::sleep(Duration::from_micros(700 * round));
+                assert_eq!(admin.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+                for client in &mut waiting {
+                    assert!(client.answer().starts_with("UNBLOCKED "));
+                }
+                assert_eq!(admin.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+            }
+        });
     }
 }
 
