@@ -18,7 +18,7 @@ use weft_command_table::keys::walk_keys;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::{CommandFlags, Group, KeyFlags};
 
-pub use crate::state::{BackgroundReply, NextStep};
+pub use crate::state::{BackgroundReply, BackgroundWork, NextStep};
 
 /// The result of a handler: the handler has written the reply, or returns the error to reply with.
 pub type CommandResult = Result<(), CommandError>;
@@ -332,7 +332,20 @@ impl<'a> Context<'a, '_> {
         &mut self,
         work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
     ) {
-        self.next_step = NextStep::Background(Box::new(Box::new(work)));
+        self.start_background_work(Box::new(work), false);
+    }
+
+    /// Does the same as [`Context::reply_from_background`] for work that waits for another server.
+    pub fn reply_after_exchange(
+        &mut self,
+        work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
+    ) {
+        self.start_background_work(Box::new(work), true);
+    }
+
+    fn start_background_work(&mut self, run: BackgroundReply, waits_for_server: bool) {
+        let work = BackgroundWork { run, waits_for_server };
+        self.next_step = NextStep::Background(Box::new(work));
     }
 }
 
@@ -362,11 +375,19 @@ pub fn reply_bulk(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: E
 /// The size in bytes above which a value is sent by reference.
 pub const MIN_SHARED_REPLY_BYTES: usize = 16 * 1024;
 
-/// Returns a job that does `work` on a background thread and sends the reply to the client's worker. `origin` is the
-/// worker, the client's id and the id under which its connection is parked.
-pub fn background_job(work: BackgroundReply, origin: (usize, u64, u64)) -> BackgroundJob {
+/// Has `work` done on a background thread, which sends the reply to the client's worker. `origin` is the worker, the
+/// client's id and the id under which its connection is parked. Returns `false` if the threads have ended.
+pub fn send_background_work(server: &Server, work: BackgroundWork, origin: (usize, u64, u64)) -> bool {
+    let threads = match work.waits_for_server {
+        true => &server.background.exchanges,
+        false => &server.background.long_commands,
+    };
+    threads.send(background_job(work.run, origin)).is_ok()
+}
+
+fn background_job(run: BackgroundReply, origin: (usize, u64, u64)) -> BackgroundJob {
     Box::new(move |server, seat| {
-        let bytes = work(server, seat);
+        let bytes = run(server, seat);
         let (worker, client, ticket) = origin;
         server.workers[worker].send(crate::state::Message::Reply {
             client,

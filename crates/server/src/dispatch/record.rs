@@ -3,9 +3,12 @@
 //! An ordinary command adds to its counters and compares three numbers with thresholds. Arguments are read and copied
 //! only for a command that exceeds a threshold.
 
+use std::sync::Arc;
+
 use weft_resp::Args;
 
-use crate::commands::context::{BackgroundReply, Binding};
+use crate::commands::context::{BackgroundWork, Binding};
+use crate::keyspace::Seat;
 use crate::net::client::Client;
 use crate::observability::commandlog::{CommandLogKind, LoggedCommand, loggable_arguments};
 use crate::observability::metrics::Counter;
@@ -218,12 +221,13 @@ pub fn with_command_accounting(
     client: &Client,
     request_bytes: usize,
     slot: Option<u16>,
-    work: BackgroundReply,
-) -> BackgroundReply {
+    work: BackgroundWork,
+) -> BackgroundWork {
     let subject = logged_command(command, args, client);
-    Box::new(move |server, seat| {
+    let BackgroundWork { run, waits_for_server } = work;
+    let run = Box::new(move |server: &Arc<Server>, seat: &mut Seat| {
         let start = Instant::now();
-        let bytes = work(server, seat);
+        let bytes = run(server, seat);
         let nanoseconds = start.elapsed().as_nanos() as u64;
         let failed = bytes.first() == Some(&b'-');
         let row = seat.index();
@@ -261,5 +265,6 @@ pub fn with_command_accounting(
             || subject,
         );
         bytes
-    })
+    });
+    BackgroundWork { run, waits_for_server }
 }

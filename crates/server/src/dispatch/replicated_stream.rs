@@ -434,7 +434,7 @@ impl ReplicatedStream {
                     .connection
                     .output
                     .bytes
-                    .extend_from_slice(&work(&server, seat));
+                    .extend_from_slice(&(work.run)(&server, seat));
             }
             NextStep::AwaitServing(withheld) => server.workers[0].send(Message::ServeWaiters(withheld.0)),
             NextStep::TransactionParts(parts) => {

@@ -9,6 +9,9 @@ use weft_os::sync::mpsc::{Receiver, Sender, channel};
 
 /// The number of threads; more would only contend for the cores that the workers use.
 pub const THREAD_COUNT: usize = 2;
+/// Threads for work that waits for another server (MIGRATE). Such work may wait for long, and needs no CPU meanwhile.
+/// If it had the threads of the long commands, two clients that migrate to a silent server would stop all of those.
+pub const EXCHANGE_THREAD_COUNT: usize = 2;
 
 /// The nice value of the threads, so that they yield to the workers, whose requests are short and have a client waiting
 /// for each.
@@ -29,6 +32,9 @@ pub fn start(
     scripts: Receiver<BackgroundJob>,
 ) -> std::io::Result<()> {
     start_threads(server, jobs, ("weft-bg", THREAD_COUNT), true)?;
+    if let Some(exchanges) = server.background.take_exchange_jobs() {
+        start_threads(server, exchanges, ("weft-exchange", EXCHANGE_THREAD_COUNT), true)?;
+    }
     // A client waits for a script whose run time is not known yet.
     start_threads(server, scripts, ("weft-script", weft_scripting::SCRIPT_THREADS), false)
 }

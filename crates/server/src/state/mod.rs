@@ -267,7 +267,7 @@ pub enum NextStep {
     /// Park the connection until there are snapshots of all clients, and run the request then.
     CollectClients,
     /// Park the connection and run this on a background thread; its bytes are the reply.
-    Background(Box<BackgroundReply>),
+    Background(Box<BackgroundWork>),
     /// A slot was leased by another thread: run the command again in a later turn.
     Defer,
     /// The work takes long: run the handler again, on a background thread (see `Context::detach_if_long`), on these
@@ -372,6 +372,14 @@ pub struct UnservedKeys {
     pub slots: Vec<u16>,
     /// Failed attempts to lease them.
     pub failures: u32,
+}
+
+/// Work on a background thread.
+pub struct BackgroundWork {
+    /// Does the work.
+    pub run: BackgroundReply,
+    /// `true` if the work waits for another server. It has threads of its own, so that no other work waits with it.
+    pub waits_for_server: bool,
 }
 
 /// Work on a background thread that produces a reply.

@@ -121,6 +121,10 @@ pub struct Background {
     pub long_commands: mpsc::Sender<BackgroundJob>,
     /// Takes scripts that may be long.
     pub scripts: mpsc::Sender<BackgroundJob>,
+    /// Takes work that waits for another server, for as long as a client has allowed.
+    pub exchanges: mpsc::Sender<BackgroundJob>,
+    /// The receiving end of `exchanges`, until the threads start.
+    exchange_jobs: Mutex<Option<mpsc::Receiver<BackgroundJob>>>,
     /// Frees large values.
     pub lazyfree: LazyFree,
     /// The slots with due keys, in the order in which they were found.
@@ -170,9 +174,12 @@ impl Background {
         primary_thread: mpsc::Sender<PrimaryThreadCommand>,
         coordinator: mpsc::Sender<CoordinatorCommand>,
     ) -> Background {
+        let (exchanges, exchange_jobs) = mpsc::channel();
         Background {
             long_commands,
             scripts,
+            exchanges,
+            exchange_jobs: Mutex::new(Some(exchange_jobs)),
             lazyfree,
             due_slots: Mutex::default(),
             active_expire: AtomicBool::new(true),
@@ -180,6 +187,11 @@ impl Background {
             primary_thread: ThreadLink::new(primary_thread),
             coordinator: ThreadLink::new(coordinator),
         }
+    }
+
+    /// Takes the receiving end of `exchanges`; `None` if it was taken before.
+    pub fn take_exchange_jobs(&self) -> Option<mpsc::Receiver<BackgroundJob>> {
+        self.exchange_jobs.lock().take()
     }
 
     /// Sends a command to the thread that serves replicas, and wakes it.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::Worker;
 use super::waits::ClientWait;
 use crate::commands::context::NextStep;
-use crate::commands::context::background_job;
+use crate::commands::context::send_background_work;
 use crate::dispatch::batch::BatchConnections as _;
 use crate::net::client::ClientFlags;
 use crate::net::client_snapshot::ClientSnapshot;
@@ -44,8 +44,8 @@ impl Worker {
             NextStep::QueryWorkers(make) => server.query_all_workers(make(origin)),
             NextStep::CollectClients => server.collect_clients(origin),
             NextStep::Background(work) => {
-                let sent = server.background.long_commands.send(background_job(*work, origin));
-                self.account_background_command(token, sent.is_ok());
+                let is_sent = send_background_work(&server, *work, origin);
+                self.account_background_command(token, is_sent);
             }
             NextStep::AwaitBackground(command) => {
                 let sent = server.background.long_commands.send(command(origin));
@@ -251,7 +251,7 @@ impl Worker {
                 let server = self.server();
                 let origin = (self.id, client, server.clients.next_park_id());
                 // Without background threads the process is about to end.
-                let _ = server.background.long_commands.send(background_job(*work, origin));
+                send_background_work(server, *work, origin);
             }
         }
     }

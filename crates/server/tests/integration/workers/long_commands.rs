@@ -1,12 +1,13 @@
 //! Tests commands on background threads concurrently with changes: other long commands, pauses, role changes, migrating
 //! keys.
 
+use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::{Client, PATIENCE, Server};
+use super::{Client, PATIENCE, Server, is_waiting};
 
 /// Runs `story` with one, two and eight active workers.
 fn with_workers(story: impl Fn(&[&str])) {
@@ -104,6 +105,33 @@ fn readers_do_not_starve_a_writer() {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(lasted < Duration::from_secs(20), "{lasted:?}");
         });
+    });
+}
+
+/// A client decides how long MIGRATE waits for its target. Long commands of other clients go on meanwhile.
+#[test]
+fn migrations_to_a_silent_server_do_not_stop_long_commands() {
+    with_workers(|arguments| {
+        let server = Server::start(arguments);
+        let mut admin = Client::connect(server.port);
+        fill_set(&mut admin, "a", 50_000);
+        fill_set(&mut admin, "b", 50_000);
+        let target = TcpListener::bind("127.0.0.1:0").expect("binds");
+        let port = target.local_addr().expect("is bound").port().to_string();
+        let mut senders: Vec<Client> = (0..6).map(|_| Client::connect(server.port)).collect();
+        for (number, sender) in senders.iter_mut().enumerate() {
+            let key = format!("key:{number}");
+            admin.call(&["SET", &key, "value"]);
+            sender.send(&["MIGRATE", "127.0.0.1", &port, &key, "0", "50000"]);
+        }
+        // The first of them has connected.
+        let link = target.accept().expect("accepts");
+        assert_eq!(admin.call(&["SUNIONSTORE", "union", "a", "b"]), "50000");
+        assert_eq!(admin.call(&["CONFIG", "SET", "hz", "11"]), "OK");
+        assert_eq!(admin.call(&["CLIENT", "PAUSE", "40000", "WRITE"]), "OK");
+        assert_eq!(admin.call(&["SINTERCARD", "2", "a", "b"]), "50000");
+        assert!(senders.iter_mut().all(is_waiting), "the migrations have ended already");
+        drop(link);
     });
 }
 

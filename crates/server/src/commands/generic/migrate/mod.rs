@@ -209,7 +209,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         next += 1;
     }
-    ctx.reply_from_background(move |server, seat| {
+    ctx.reply_after_exchange(move |server, seat| {
         let result = migrate_keys(server, seat, &options, migrated_keys, pin);
         build_reply(Protocol::Resp2, |reply| match result {
             Ok(()) => reply.ok(),
