@@ -125,6 +125,39 @@ fn a_chained_replica_starts_in_the_selected_database() {
     compare(&mut primary, &mut last);
 }
 
+/// A promotion right after a demotion comes before the log thread has seen the end of the time as a primary. The next
+/// demotion must nevertheless stop the server from adding its own pings to its primary's stream.
+#[test]
+fn a_server_that_was_demoted_and_promoted_at_once_adds_nothing_to_its_next_primarys_stream() {
+    let middle_arguments = [&AT_ONCE[..], &["--repl-ping-replica-period", "1"]].concat();
+    let servers = [
+        Server::start(&AT_ONCE),
+        Server::start(&middle_arguments),
+        Server::start(&AT_ONCE),
+    ];
+    let [mut primary, mut middle, mut last] = [0, 1, 2].map(|at: usize| Client::connect(servers[at].port));
+    follow(&mut last, servers[1].port);
+    for round in 0..3 {
+        for words in [
+            &["MULTI"][..],
+            &["REPLICAOF", "127.0.0.1", "1"],
+            &["REPLICAOF", "NO", "ONE"],
+        ] {
+            middle.call(words);
+        }
+        assert_eq!(middle.call(&["EXEC"]), "(OK OK)");
+        follow(&mut middle, servers[0].port);
+        await_info(&mut last, UP);
+        // Time for more than one ping.
+        thread::sleep(Duration::from_millis(2500));
+        primary.call(&["SET", "round", &round.to_string()]);
+        same_offset(&mut primary, &mut middle);
+        same_offset(&mut primary, &mut last);
+        assert_eq!(middle.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+        until("the last one follows again", || last.info("master_link_status") == "up");
+    }
+}
+
 #[test]
 fn a_writable_replica_deletes_what_its_clients_let_expire_and_nothing_else() {
     let server = Server::start(&AT_ONCE);
