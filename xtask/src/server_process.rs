@@ -10,7 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time limit for the start. A node of a cluster replies only once it has loaded its append-only file.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running server with its own directory, which is removed when the handle is dropped.
 pub struct ServerProcess {
@@ -42,9 +43,32 @@ impl ServerProcess {
         command_line.push(directory.display().to_string());
         command_line.extend(bus_port);
         command_line.extend_from_slice(arguments);
-        let child = spawn(&command_line, &directory)?;
+        Self::start_exactly(directory, address, command_line)
+    }
+
+    /// Starts a Sentinel with this configuration, to which `port`, `bind` and `dir` are added, and waits until it
+    /// replies. `arguments` follow the name of the configuration file.
+    ///
+    /// # Errors
+    /// Fails like [`Self::start`].
+    pub fn start_sentinel(binary: &Path, arguments: &[&str], configuration: &str) -> Result<Self, String> {
+        let directory = new_directory()?;
+        let address = unused_address()?;
+        let file = directory.join("sentinel.conf");
+        let text = format!(
+            "port {}\nbind 127.0.0.1\ndir {}\n{configuration}",
+            address.port(),
+            directory.display()
+        );
+        fs::write(&file, text).map_err(|error| error.to_string())?;
+        let mut command_line = vec![binary.display().to_string(), file.display().to_string()];
+        command_line.extend(arguments.iter().map(|word| (*word).to_owned()));
+        Self::start_exactly(directory, address, command_line)
+    }
+
+    fn start_exactly(directory: PathBuf, address: SocketAddr, command_line: Vec<String>) -> Result<Self, String> {
         let mut server = Self {
-            child,
+            child: spawn(&command_line, &directory)?,
             address,
             directory,
             command_line,
@@ -67,6 +91,39 @@ impl ServerProcess {
         }
         self.child = spawn(&self.command_line, &self.directory)?;
         self.await_start()
+    }
+
+    /// Ends the process at once, as `kill -9` does.
+    ///
+    /// # Errors
+    /// Fails if the process cannot be waited for.
+    pub fn kill(&mut self) -> Result<(), String> {
+        // Fails if the process has already ended, which is the desired state.
+        let _ = self.child.kill();
+        self.child.wait().map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Sends a signal to the process, such as `STOP` or `CONT`.
+    ///
+    /// # Errors
+    /// Fails if the signal cannot be sent.
+    pub fn signal(&self, name: &str) -> Result<(), String> {
+        let command = format!("kill -{name} {}", self.child.id());
+        match Command::new("sh").args(["-c", &command]).status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("{command}: {status}")),
+            Err(error) => Err(format!("{command}: {error}")),
+        }
+    }
+
+    /// Copies the log to `target`.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be copied.
+    pub fn copy_log(&self, target: &Path) -> Result<(), String> {
+        fs::copy(self.directory.join("log"), target)
+            .map(drop)
+            .map_err(|error| format!("{}: {error}", target.display()))
     }
 
     /// Returns the id of the process.

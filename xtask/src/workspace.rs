@@ -1,5 +1,6 @@
 //! The workspace's directory, and execution of programs in it.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -65,6 +66,23 @@ pub fn tracked_files() -> Result<Vec<PathBuf>, String> {
     files.sort();
     files.dedup();
     Ok(files)
+}
+
+/// Returns the path of a file called `name` below `directory`.
+pub fn find_file(directory: &Path, name: &str) -> Option<PathBuf> {
+    let mut pending = vec![directory.to_path_buf()];
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(&directory).ok()?.flatten() {
+            let path = entry.path();
+            let kind = entry.file_type().ok()?;
+            if kind.is_dir() {
+                pending.push(path);
+            } else if kind.is_file() && entry.file_name() == name {
+                return Some(path);
+            }
+        }
+    }
+    None
 }
 
 fn command_line(command: &Command) -> String {

@@ -114,6 +114,14 @@ impl StressClient {
         connect().map_err(|error| format!("cannot connect: {error}"))
     }
 
+    /// Returns another handle of the socket, with which another thread can shut it down.
+    ///
+    /// # Errors
+    /// Fails if the process has no file descriptor left.
+    pub fn socket(&self) -> io::Result<TcpStream> {
+        self.writer.try_clone()
+    }
+
     /// Sends several commands at once and reads their replies.
     ///
     /// # Errors

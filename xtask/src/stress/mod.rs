@@ -34,7 +34,7 @@
 //! a replica), `failover` and `cluster` (`replication.rs`, `failover.rs`, `cluster.rs`). A scenario that achieves
 //! nothing fails, and so does a request that is not answered in time (`watchdog.rs`).
 
-mod client;
+pub(crate) mod client;
 mod cluster;
 mod connections;
 mod driver;
@@ -50,7 +50,7 @@ mod scenarios;
 mod scripts;
 mod transactions;
 mod unions;
-mod watchdog;
+pub(crate) mod watchdog;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

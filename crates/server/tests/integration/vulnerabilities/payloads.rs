@@ -31,7 +31,7 @@ fn string(bytes: &[u8]) -> Vec<u8> {
 /// accepted is then read and changed in many ways.
 fn restores(bodies: &[(&str, Vec<u8>, &str)]) -> Target {
     let mut target = Target::start(&[]);
-    let mut valkey = Valkey::start(&[]);
+    let mut valkey = Valkey::start_if_named(&[]);
     for (name, body, reply) in bodies {
         let payload = sealed(body);
         let words: [&[u8]; 4] = [b"RESTORE", b"key", b"0", &payload];
@@ -355,7 +355,7 @@ fn cve_2025_32023_and_cve_2019_10192_runs_of_sparse_hyperloglogs_are_checked() {
         (b"HYLL".to_vec(), NO_HYPERLOGLOG),
     ];
     let mut target = Target::start(&["--enable-debug-command", "yes"]);
-    let valkey = Valkey::start(&[]);
+    let valkey = Valkey::start_if_named(&[]);
     let mut others: Vec<Client> = valkey.iter().map(|valkey| Client::connect(valkey.port)).collect();
     for (value, reply) in &cases {
         let set: [&[u8]; 3] = [b"SET", b"h", value];
