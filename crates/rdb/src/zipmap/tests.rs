@@ -23,7 +23,7 @@ fn fields_values_and_unused_bytes() {
         (b"\x02\x01a\x01\x02b..\x01c\x01\x00d\xff", &[(b"a", b"b"), (b"c", b"d")]),
         (b"\xfe\x01a\x02\x00bc\xff", &[(b"a", b"bc")]),
         (
-            &[b"\x01\xfe\xfe\0\0\0", &LONG[..], b"\x02\x00bc\xff"].concat(),
+            &[b"\x01\xfe\xfe\0\0\0", LONG, b"\x02\x00bc\xff"].concat(),
             &[(LONG, b"bc")],
         ),
     ];

@@ -46,3 +46,4 @@ mod slot_stats;
 pub mod thread;
 pub mod transaction;
 pub mod tunables;
+pub mod watches;

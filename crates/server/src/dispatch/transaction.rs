@@ -34,14 +34,13 @@ use weft_reactor::{Output, OutputMark};
 use weft_resp::number::parse_i64;
 use weft_resp::{ArgRange, Args, Reply};
 
-use crate::clients_waiting::watch::{Watch, Watches};
 use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, CommandPermission};
-use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases, is_expired};
+use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
-use crate::keyspace::{Exclusive, GatePassage, Seat};
+use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::TransactionFigures;
 use crate::net::connection::Connection;
@@ -63,6 +62,7 @@ use super::redirect;
 use super::request::{Outcome, Request};
 use super::slot_stats::{self, CommandCost};
 use super::thread::{LeasedCall, ThreadState};
+use super::watches::{has_expired_watch, planned_key_of_watch, remove_own_watches};
 use super::{pins, propagate};
 use super::{script, script_flags, serve};
 
@@ -219,18 +219,6 @@ fn database_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> O
         return None;
     }
     usize::try_from(parse_i64(Args::new(input, ranges).argument(1))?).ok()
-}
-
-/// Removes watches from their slots. The watches of a slot that is leased by another thread stay for another attempt.
-pub fn remove_watches(seat: &mut Seat, server: &Server, ended_watches: &mut Vec<Arc<Watch>>) {
-    let pass = seat.enter();
-    ended_watches.retain(|watch| {
-        let Some(mut held) = pass.write_spinning(watch.slot as usize) else {
-            return true;
-        };
-        held.change_watching(watch.hash, |watching| watching.remove(watch, &server.clients.watched));
-        false
-    });
 }
 
 /// Returns `true` if the EXEC of a client needs snapshots of all clients first.
@@ -394,14 +382,6 @@ fn must_wait_for_pins(server: &Server, transaction: &Transaction, leases: &mut V
     })
 }
 
-fn planned_key_of_watch(watch: &Watch) -> PlannedKey {
-    PlannedKey {
-        // For writing, to remove the watch.
-        is_write: true,
-        ..PlannedKey::unnamed(watch.hash)
-    }
-}
-
 /// The reason for which EXEC executes nothing.
 #[derive(Clone, Copy)]
 enum ExecRefusal {
@@ -533,25 +513,6 @@ fn exec_commands<'p>(
         slot_stats::count_exec(thread, &connection.client, request.command, cost);
     }
     build_outcome(thread, connection, before, parts, unserved)
-}
-
-/// Returns `true` if a watched key has expired since its watch began. A deleted key has marked the watch.
-fn has_expired_watch(watches: &Watches, held: &mut HeldLeases<'_, '_>, now_ms: u64) -> bool {
-    watches.keys.iter().any(|watch| {
-        let slot = held.writable_slot(watch.slot).map(|(_, slot)| slot);
-        let entry = slot
-            .as_deref()
-            .and_then(|slot| slot.table(watch.db)?.find(watch.hash, &watch.name));
-        !watch.was_expired_at_watch() && entry.is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms))
-    })
-}
-
-fn remove_own_watches(watches: &Watches, held: &mut HeldLeases<'_, '_>, server: &Server) {
-    for watch in &watches.keys {
-        if let Some((_, slot)) = held.writable_slot(watch.slot) {
-            slot.change_watching(watch.hash, |watching| watching.remove(watch, &server.clients.watched));
-        }
-    }
 }
 
 /// Runs every command. Returns the positions in the output where parts are missing, and the steps that produce them.

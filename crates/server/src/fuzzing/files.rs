@@ -39,7 +39,7 @@ impl Read for InPieces<'_> {
 
 /// Lists all keys with their databases, digests and expiry times, in order. Their numbers must be those that were
 /// counted.
-fn list_keys(keyspace: &Keyspace, all: &Exclusive<'_>) -> Vec<(usize, Vec<u8>, String, Option<u64>)> {
+fn list_keys(keyspace: &Keyspace, all: &Exclusive<'_>) -> Vec<ListedKey> {
     let mut keys = Vec::new();
     for db in 0..keyspace.counts.databases() {
         let before = keys.len();
@@ -140,8 +140,11 @@ pub fn check_manifest(text: &[u8]) {
     }
 }
 
+/// The arguments of a command, and the offset of its end.
+type ReadCommand = (Vec<Vec<u8>>, u64);
+
 /// Reads all commands. Returns them with the offsets of their ends, and the reason why there are no more.
-fn read_commands(input: impl Read) -> (Vec<(Vec<Vec<u8>>, u64)>, &'static str) {
+fn read_commands(input: impl Read) -> (Vec<ReadCommand>, &'static str) {
     let (mut reader, mut commands) = (AofReader::new(input, 0), Vec::new());
     let end = loop {
         match reader.read() {
@@ -177,7 +180,7 @@ fn may_replay(words: &[Vec<u8>]) -> bool {
     let args = weft_resp::Args::new(&request, &ranges);
     match crate::commands::registry().lookup(&args) {
         Lookup::Found(command) => {
-            let name: &str = &command.full_name;
+            let name = command.full_name;
             let frames = ["multi", "exec", "select", "discard"].contains(&name);
             let is_excluded = ["migrate", "function", "restore-asking"]
                 .iter()
@@ -188,6 +191,9 @@ fn may_replay(words: &[Vec<u8>]) -> bool {
     }
 }
 
+/// The database of a key, its name, its value as text, and the time at which it expires.
+type ListedKey = (usize, Vec<u8>, String, Option<u64>);
+
 /// A server whose data a replay changes.
 struct ReplayFixture {
     server: Arc<Server>,
@@ -196,7 +202,7 @@ struct ReplayFixture {
 
 impl ReplayFixture {
     /// Replays commands into an empty keyspace. Returns the outcome, and the keys afterwards.
-    fn replay(&mut self, input: impl Read) -> (String, Vec<(usize, Vec<u8>, String, Option<u64>)>) {
+    fn replay(&mut self, input: impl Read) -> (String, Vec<ListedKey>) {
         let row = self.seat.index();
         let mut all = self.seat.exclusive();
         let databases = 0..self.server.keyspace.counts.databases();

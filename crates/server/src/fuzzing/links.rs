@@ -64,10 +64,10 @@ impl ReplicaFixture {
         let port = listener.local_addr()?.port();
         let sent: Arc<Mutex<Vec<u8>>> = Arc::default();
         let to_send = sent.clone();
-        std::thread::spawn(move || {
+        weft_os::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let bytes = to_send.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                std::thread::spawn(move || serve(stream, &bytes));
+                weft_os::thread::spawn(move || serve(stream, &bytes));
             }
         });
         Ok(ReplicaFixture {
@@ -159,7 +159,7 @@ impl PrimaryFixture {
                 let witness = BufReader::new(stream);
                 return Ok(PrimaryFixture { port, witness });
             }
-            std::thread::sleep(Duration::from_millis(5));
+            weft_os::thread::sleep(Duration::from_millis(5));
         }
     }
 

@@ -109,7 +109,7 @@ impl PrimaryLink {
         let deadline = Instant::now() + patience;
         let timeout = Some(EPOCH_CHECK_INTERVAL);
         let set = self.wire.socket().set_read_timeout(timeout);
-        set.map_err(|error| connection_failure(error))?;
+        set.map_err(connection_failure)?;
         loop {
             match self.wire.complete_handshake() {
                 Ok(()) => return Ok(()),

@@ -446,6 +446,9 @@ fn receive_into_file(link: &mut PrimaryLink, extent: DumpEnd, path: &Path) -> Re
     file.sync_all().map_err(unwritten)
 }
 
+/// A dump that was loaded into staging, the bytes that were read beyond it, and the rest of its source.
+type LoadResult<'l> = Result<((LoadedDump, LoadingState), Vec<u8>, DumpSource<'l>), LinkFailure>;
+
 /// Loads a dump. Also returns the bytes that were read beyond it.
 fn load<'l>(
     server: &Arc<Server>,
@@ -453,7 +456,7 @@ fn load<'l>(
     feed: DumpSource<'l>,
     plan: LoadPlan,
     path: &Path,
-) -> Result<((LoadedDump, LoadingState), Vec<u8>, DumpSource<'l>), LinkFailure> {
+) -> LoadResult<'l> {
     log::notice!("PRIMARY <-> REPLICA sync: Loading DB in memory");
     let term = feed.link.term();
     let mut opened = RdbInput::open(feed, &server.config).map_err(|fault| {

@@ -13,7 +13,7 @@ use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::dispatch::batch::BatchConnections as _;
 use crate::dispatch::thread::ThreadState;
-use crate::dispatch::{record, serve, transaction};
+use crate::dispatch::{record, serve, watches};
 use crate::net::client::ClientFlags;
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::net::connection::Connection;
@@ -586,7 +586,7 @@ impl Worker {
         }
         if !self.thread.effects.removed_watches.is_empty() {
             let ThreadState { server, effects, .. } = &mut self.thread;
-            transaction::remove_watches(&mut self.seat, server, &mut effects.removed_watches);
+            watches::remove_watches(&mut self.seat, server, &mut effects.removed_watches);
         }
         let mut refused: HashSet<u16> = HashSet::new();
         for WithheldReply { mut unserved, reply } in std::mem::take(&mut self.waits.unserved_waiters) {

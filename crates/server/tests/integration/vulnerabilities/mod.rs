@@ -71,7 +71,8 @@ impl Target {
     }
 }
 
-/// Starts a server, sends each command and checks its reply. A Valkey must give the same replies, if `WEFT_ORACLE` names one.
+/// Starts a server, sends each command and checks its reply. A Valkey must give the same replies, if `WEFT_ORACLE`
+/// names one.
 fn like_valkey(arguments: &[&str], cases: &[Case<'_>]) -> Target {
     let mut target = Target::start(arguments);
     target.answers(cases);
