@@ -11,6 +11,9 @@ use super::run::StressRun;
 /// The number of threads; the first one pauses the clients.
 pub const THREADS: usize = 8;
 
+/// The longest latency of CLIENT PAUSE for which pauses make up, in milliseconds.
+const MAX_LATENCY_MS: u64 = 4000;
+
 /// The earliest end of the pause that has certainly begun, in nanoseconds after the start of the run. The pause holds
 /// all commands if the number is odd.
 static END: AtomicU64 = AtomicU64::new(0);
@@ -57,15 +60,18 @@ pub fn pauses(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String
 
 fn pause_clients(run: &StressRun, rng: &mut Rng) -> Result<(), String> {
     let mut client = run.connect_lasting()?;
+    let mut latency_ms = 0;
     while run.is_running() {
         let is_for_all = rng.bool();
-        let pause_ms = rng.u64(100..600);
+        // It takes a while until the pause begins, the more so the slower the machine is.
+        let pause_ms = rng.u64(100..400) + latency_ms;
         let sent = now(run);
         let mode = if is_for_all { "ALL" } else { "WRITE" };
         let reply = client.call(&format!("CLIENT PAUSE {pause_ms} {mode}"))?;
         if !matches!(reply, StressReply::Simple(_)) {
             return Err(format!("CLIENT PAUSE was answered by {reply:?}"));
         }
+        latency_ms = ((now(run) - sent) / 1_000_000).min(MAX_LATENCY_MS);
         let end = sent + pause_ms * 1_000_000;
         END.store(end & !1 | u64::from(is_for_all), Ordering::SeqCst);
         if !is_for_all {

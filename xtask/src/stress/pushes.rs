@@ -29,7 +29,9 @@ fn check_blocked_client(run: &StressRun, thread: usize, rng: &mut Rng) -> Result
     // Subscribers stay on their worker; other clients move while they are blocked.
     let is_subscribed = rng.bool();
     if is_subscribed {
-        client.call(&format!("SUBSCRIBE {channel}"))?;
+        let subscribe = format!("SUBSCRIBE {channel}");
+        client.send_watched(&subscribe, format!("{subscribe}\r\n").as_bytes())?;
+        expect(&skip_invalidations(&mut client)?, "subscribe")?;
     }
     for round in 0..rng.u32(1..20) {
         client.send_watched(&format!("GET {key}"), format!("GET {key}\r\n").as_bytes())?;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::client::StressClient;
 
 /// The bound on a machine with at least this number of cores. With fewer cores it is longer in proportion.
-const BOUND: Duration = Duration::from_secs(10);
+const BOUND: Duration = Duration::from_secs(15);
 const CORES_OF_BOUND: usize = 4;
 /// The time between two looks.
 const PERIOD: Duration = Duration::from_millis(200);
