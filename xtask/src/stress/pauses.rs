@@ -64,7 +64,7 @@ fn pause_clients(run: &StressRun, rng: &mut Rng) -> Result<(), String> {
     while run.is_running() {
         let is_for_all = rng.bool();
         // It takes a while until the pause begins, the more so the slower the machine is.
-        let pause_ms = rng.u64(100..400) + latency_ms;
+        let pause_ms = rng.u64(100..400) + 2 * latency_ms;
         let sent = now(run);
         let mode = if is_for_all { "ALL" } else { "WRITE" };
         let reply = client.call(&format!("CLIENT PAUSE {pause_ms} {mode}"))?;

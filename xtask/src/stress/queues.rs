@@ -79,8 +79,7 @@ pub fn check_moves(run: &StressRun) -> Result<(), String> {
 /// Runs the scenario: some threads produce and the rest consume. Their connections are not killed, so every element
 /// that is taken is recorded.
 pub fn queues(run: &StressRun, thread: usize, rng: Rng) -> Result<(), String> {
-    let mut client = run.connect()?;
-    client.call(&format!("CLIENT SETNAME lasting-queue-{thread}"))?;
+    let mut client = run.connect_lasting()?;
     if thread < PRODUCERS {
         produce(run, thread as u64, &mut client, rng)
     } else {
@@ -191,8 +190,7 @@ pub fn prepare_streams(run: &StressRun) -> Result<(), String> {
 /// Runs the scenario: some threads add entries, some consume them as one group, and some follow a stream from one entry
 /// to the next.
 pub fn streams(run: &StressRun, thread: usize, rng: Rng) -> Result<(), String> {
-    let mut client = run.connect()?;
-    client.call(&format!("CLIENT SETNAME lasting-stream-{thread}"))?;
+    let mut client = run.connect_lasting()?;
     match thread % 4 {
         0 => add_entries(run, thread as u64, &mut client, rng),
         1 => follow(run, &mut client, rng),

@@ -221,9 +221,8 @@ fn prepare_counters(run: &StressRun) -> Result<(), String> {
 
 /// Transfers amounts: each transfer subtracts from one counter and adds to another, in one pipeline. The scenario
 /// `hostile` does not kill this connection because of its name. The sum therefore stays zero.
-fn counters(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
-    let mut client = run.connect()?;
-    client.call(&format!("CLIENT SETNAME lasting-{thread}"))?;
+fn counters(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
+    let mut client = run.connect_lasting()?;
     while run.is_running() {
         let commands: Vec<Vec<String>> = (0..16)
             .flat_map(|_| {
@@ -427,5 +426,8 @@ fn kill_random_client(client: &mut StressClient, rng: &mut Rng) -> Result<(), Ca
         return Ok(());
     }
     let victim = candidates[rng.usize(..candidates.len())];
-    client.call(&format!("CLIENT KILL ID {victim}")).map(|_| ())
+    // The client may have got its name in the meantime.
+    client
+        .call(&format!("CLIENT KILL ID {victim} NOT-NAME lasting"))
+        .map(|_| ())
 }
