@@ -154,6 +154,24 @@ fn a_worker_serves_other_clients_while_a_long_command_runs() {
     });
 }
 
+/// RESTORE-ASKING, which MIGRATE sends to a node that imports a slot, belongs to a group of commands whose keys no
+/// snapshot may replace. It leaves its worker nevertheless.
+#[test]
+fn large_values_are_restored_outside_their_worker() {
+    let server = start("1");
+    let mut client = connect(&server);
+    let members: Vec<Vec<u8>> = (0..20_000)
+        .map(|number| format!("member-{number}").into_bytes())
+        .collect();
+    client.call(&with_keys(b"SADD", &[&[b"source".to_vec()][..], &members].concat()));
+    let payload = client.call(&[b"DUMP", b"source"]).remove(0);
+    for (command, key) in [(&b"RESTORE"[..], &b"restored"[..]), (b"RESTORE-ASKING", b"migrated")] {
+        assert_eq!(client.call(&[command, key, b"0", &payload]), [b"OK"]);
+        assert_eq!(client.call(&[b"SCARD", key]), [b":20000"]);
+        assert!(client.call(&[command, key, b"0", &payload])[0].starts_with(b"-BUSYKEY"));
+    }
+}
+
 #[test]
 fn long_writes_of_the_same_keys_are_all_or_nothing() {
     let server = start("2");

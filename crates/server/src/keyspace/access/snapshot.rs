@@ -166,9 +166,10 @@ pub enum SnapshotAttempt {
 }
 
 impl Keys<'_, '_> {
-    /// Takes a snapshot of the command's keys under the leases that it holds. `uses` states how it uses each key.
+    /// Takes a snapshot of the command's keys under the leases that it holds. `uses` states how it uses each key, and is
+    /// empty if a snapshot cannot stand for them.
     pub fn snapshot(&self, uses: &[KeyUse], keyspace: &Keyspace) -> SnapshotAttempt {
-        debug_assert_eq!(uses.len(), self.planned.len());
+        debug_assert!(uses.is_empty() || uses.len() == self.planned.len());
         if uses.is_empty() || uses.len() > MAX_KEYS || uses.contains(&KeyUse::Change) {
             return SnapshotAttempt::NotPossible;
         }
