@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::step_process::{self, StepEnd};
-use crate::{clients, diff, fuzz, oracle, test_report, tidy, workspace};
+use crate::{clients, diff, fuzz, oracle, power_loss, test_report, tidy, workspace};
 
 /// The result of a step that did not fail.
 enum StepOutcome {
@@ -70,6 +70,7 @@ const STEPS: &[CiStep] = &[
     CiStep::new("diff",           "same replies as Valkey",                             differential),
     CiStep::new("stress",         "invariants hold under many workers",                 stress),
     CiStep::new("failover",       "failovers lose nothing that was acknowledged",       failover),
+    CiStep::new("power-loss",     "power losses, kills and disk errors lose nothing",   power_loss),
     CiStep::new("sim",            "servers and clients under a seeded scheduler",       simulation).minutes(20),
     CiStep::new("clients",        "real client libraries work",                         clients).minutes(15),
 ];
@@ -385,6 +386,10 @@ fn diff_self_check() -> Result<StepOutcome, String> {
 fn differential() -> Result<StepOutcome, String> {
     // A fixed seed generates the same sequences each time, so the result depends only on the change.
     diff::run_all(&["--seed".to_string(), "1".to_string()]).map(StepOutcome::PassedExcept)
+}
+
+fn power_loss() -> Result<StepOutcome, String> {
+    power_loss::main(&[]).map(|()| StepOutcome::Passed)
 }
 
 fn clients() -> Result<StepOutcome, String> {

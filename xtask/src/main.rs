@@ -8,6 +8,7 @@ mod failover;
 mod fuzz;
 mod options;
 mod oracle;
+mod power_loss;
 mod server_process;
 mod sim;
 mod step_process;
@@ -29,6 +30,8 @@ cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
 cargo xtask sim      [--seconds S] [--from SEED] [--seed SEED] [--jobs N] [--planted all|NAME,NAME]
 cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N]
 cargo xtask failover [--server PATH] [--seconds S] [--io-threads N] [--seed N] [--only SCENARIO,SCENARIO]
+cargo xtask power-loss [--server PATH] [--seed N] [--losses N] [--data FATE] | --kills N | --self-check
+                     | --errors [--valkey PATH] [--filter TEXT] [--stride N]
 ";
 
 fn main() -> ExitCode {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         "sim" => sim::main(&rest),
         "failover" => failover::main(&rest),
         "stress" => stress::main(&rest),
+        "power-loss" => power_loss::main(&rest),
         "" | "help" | "--help" | "-h" => {
             print!("{USAGE}");
             return ExitCode::SUCCESS;

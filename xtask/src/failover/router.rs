@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::stress::client::{CallError, StressClient, StressReply};
+use crate::stress::client::{CallError, ClientSocket, StressClient, StressReply};
 use crate::stress::watchdog::RequestRegistry;
 
 /// The time within which every request to a running server must be answered.
@@ -27,7 +27,7 @@ pub struct Router {
 struct RouterState {
     /// Nodes that cannot reply, because the scenario stopped or killed them.
     unavailable: HashSet<SocketAddr>,
-    sockets: HashMap<u64, (SocketAddr, TcpStream)>,
+    sockets: HashMap<u64, (SocketAddr, ClientSocket)>,
     last_token: u64,
 }
 

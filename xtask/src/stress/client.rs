@@ -2,6 +2,8 @@
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use super::watchdog::{PendingRequest, RequestRegistry};
@@ -74,10 +76,63 @@ impl From<io::Error> for CallError {
     }
 }
 
+/// The socket of a connection.
+pub enum ClientSocket {
+    /// A TCP connection.
+    Tcp(TcpStream),
+    /// A connection over a Unix socket.
+    Unix(UnixStream),
+}
+
+impl ClientSocket {
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+        })
+    }
+
+    /// Shuts down one direction or both.
+    ///
+    /// # Errors
+    /// Fails if the connection has ended.
+    pub fn shutdown(&self, direction: Shutdown) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(direction),
+            Self::Unix(stream) => stream.shutdown(direction),
+        }
+    }
+}
+
+impl Read for ClientSocket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Unix(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for ClientSocket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.flush(),
+            Self::Unix(stream) => stream.flush(),
+        }
+    }
+}
+
 /// A connection to the server.
 pub struct StressClient {
-    reader: BufReader<TcpStream>,
-    writer: TcpStream,
+    reader: BufReader<ClientSocket>,
+    writer: ClientSocket,
     pending: PendingRequest,
 }
 
@@ -105,20 +160,38 @@ impl StressClient {
             writer.set_nodelay(true)?;
             writer.set_read_timeout(Some(patience))?;
             writer.set_write_timeout(Some(patience))?;
-            Ok(Self {
-                reader: BufReader::with_capacity(16 * 1024, writer.try_clone()?),
-                writer,
-                pending: registry.register(),
-            })
+            Self::new(ClientSocket::Tcp(writer), registry)
         };
         connect().map_err(|error| format!("cannot connect: {error}"))
+    }
+
+    /// Connects to a Unix socket. A reply that takes longer than `patience` is a failure.
+    ///
+    /// # Errors
+    /// Fails if the server does not accept the connection.
+    pub fn connect_unix(path: &Path, patience: Duration) -> Result<Self, String> {
+        let connect = || -> io::Result<Self> {
+            let writer = UnixStream::connect(path)?;
+            writer.set_read_timeout(Some(patience))?;
+            writer.set_write_timeout(Some(patience))?;
+            Self::new(ClientSocket::Unix(writer), &RequestRegistry::default())
+        };
+        connect().map_err(|error| format!("cannot connect: {error}"))
+    }
+
+    fn new(writer: ClientSocket, registry: &RequestRegistry) -> io::Result<Self> {
+        Ok(Self {
+            reader: BufReader::with_capacity(16 * 1024, writer.try_clone()?),
+            writer,
+            pending: registry.register(),
+        })
     }
 
     /// Returns another handle of the socket, with which another thread can shut it down.
     ///
     /// # Errors
     /// Fails if the process has no file descriptor left.
-    pub fn socket(&self) -> io::Result<TcpStream> {
+    pub fn socket(&self) -> io::Result<ClientSocket> {
         self.writer.try_clone()
     }
 
