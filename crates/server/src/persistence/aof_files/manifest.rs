@@ -16,6 +16,8 @@ use weft_base::files::error_text;
 const MAX_LINE_BYTES: usize = 1024;
 /// The sequence number from which on no file is accepted.
 const MAX_SEQUENCE: i64 = 1 << 62;
+/// The end of the name of an increment.
+const INCREMENT_SUFFIX: &str = ".incr.aof";
 
 /// One file of the append-only file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,14 +113,22 @@ impl Manifest {
         match kind {
             b'b' if self.base.is_some() => return Err("Found duplicate base file information"),
             b'b' => {
-                self.base_sequence = sequence;
+                self.base_sequence = sequence.max(self.base_sequence);
                 self.base = Some(part);
             }
-            b'h' => self.history.push(part),
+            b'h' => {
+                // No new file may get the name of a history file, which is about to be deleted.
+                let latest = match part.name.ends_with(INCREMENT_SUFFIX) {
+                    true => &mut self.increment_sequence,
+                    false => &mut self.base_sequence,
+                };
+                *latest = sequence.max(*latest);
+                self.history.push(part);
+            }
             b'i' if sequence <= *latest => return Err("Found a non-monotonic sequence number"),
             b'i' => {
                 *latest = sequence;
-                self.increment_sequence = sequence;
+                self.increment_sequence = sequence.max(self.increment_sequence);
                 self.increments.push(part);
             }
             _ => return Err("Unknown AOF file type"),
@@ -187,7 +197,7 @@ impl Manifest {
             self.increments.last().is_none_or(|last| last.sequence < sequence),
             "the sequence numbers of increments ascend"
         );
-        let name = format!("{filename}.{sequence}.incr.aof");
+        let name = format!("{filename}.{sequence}{INCREMENT_SUFFIX}");
         self.increments.push(ManifestEntry {
             name: name.clone(),
             sequence,

@@ -56,3 +56,13 @@ fn a_rewrite_turns_the_previous_files_into_history() {
     assert_eq!(manifest.to_bytes(), text);
     assert_eq!(manifest.take_history().len(), 2);
 }
+
+/// A rewrite without a log turns all increments into history, and the process may end before it deletes them. The next
+/// start deleted the increment that it had just created under the same name.
+#[test]
+fn new_files_get_no_name_of_a_history_file() {
+    let text = b"file a.2.base.rdb seq 2 type b\nfile a.4.incr.aof seq 4 type h\nfile a.3.base.rdb seq 3 type h\n";
+    let mut manifest = Manifest::parse(text).expect("it is valid");
+    assert_eq!(manifest.last_increment("a"), "a.5.incr.aof");
+    assert_eq!(manifest.begin_base("a", true), "a.4.base.rdb");
+}
