@@ -249,7 +249,8 @@ fn truncate(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), Aof
         let result = OpenOptions::new()
             .write(true)
             .open(path)
-            .and_then(|file| file.set_len(at));
+            // Without the sync a power failure could bring back the old end behind commands that are added from now on.
+            .and_then(|file| file.set_len(at).and_then(|()| file.sync_all()));
         match result {
             Ok(()) => {
                 log::warning!("AOF {name} loaded anyway because aof-load-truncated is enabled");

@@ -143,6 +143,11 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
         log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
         AofFailed
     })?;
+    // What an earlier process has written is on the disk before clients see it.
+    if let Err(error) = file.sync_all() {
+        log::warning!("Fail to fsync the AOF file: {}", error_text(&error));
+        return Err(AofFailed);
+    }
     place.store(manifest)?;
     let done = if had_increments { "Opening" } else { "Creating" };
     log::notice!("{done} AOF incr file {name} on server start");

@@ -122,14 +122,15 @@ pub struct AofAppender {
     last_timestamp_s: u64,
 }
 
-/// Opens an increment for appending. `is_fresh` empties it.
+/// Opens an increment for appending. `is_fresh` empties it, and syncs that: a file of the same name may be left from a
+/// rewrite that a power failure has undone, and its commands must not come back when a manifest names the file.
 ///
 /// # Errors
 /// If it cannot be opened.
 pub fn open(path: &Path, is_fresh: bool) -> io::Result<File> {
     // Append mode also ensures that no gap remains when the rest of a failed write is truncated.
     if is_fresh {
-        drop(File::create(path)?);
+        File::create(path)?.sync_all()?;
     }
     OpenOptions::new().append(true).create(true).open(path)
 }

@@ -239,6 +239,9 @@ impl Manifest {
 
     /// Writes the manifest to its directory and syncs it, if it has changed.
     ///
+    /// The directory is synced before, too. Otherwise the new manifest could be on the disk without the names of the
+    /// files that it lists.
+    ///
     /// # Errors
     /// The failed step. [`ManifestStoreError::is_replaced`] returns `true` if the directory contains the new manifest
     /// nevertheless.
@@ -246,9 +249,14 @@ impl Manifest {
         if !self.changed {
             return Ok(());
         }
+        let directory_error = |error| (directory.join(file_name(filename)), error);
+        sync_directory(directory).map_err(|error| {
+            let (path, error) = directory_error(error);
+            ManifestStoreError::SyncFileNames { path, error }
+        })?;
         self.replace_file(directory, filename)?;
         sync_directory(directory).map_err(|error| {
-            let path = directory.join(file_name(filename));
+            let (path, error) = directory_error(error);
             ManifestStoreError::SyncDirectory { path, error }
         })?;
         self.changed = false;
@@ -320,7 +328,15 @@ pub enum ManifestStoreError {
         /// The cause.
         error: io::Error,
     },
-    /// Syncing the directory to the disk.
+    /// Syncing the directory, with the names of the files that the manifest lists, before the manifest is replaced.
+    #[error("Fail to fsync AOF directory {}: {}.", .path.display(), error_text(.error))]
+    SyncFileNames {
+        /// The path of the manifest.
+        path: PathBuf,
+        /// The cause.
+        error: io::Error,
+    },
+    /// Syncing the directory after the manifest was replaced.
     #[error("Fail to fsync AOF directory {}: {}.", .path.display(), error_text(.error))]
     SyncDirectory {
         /// The path of the manifest.

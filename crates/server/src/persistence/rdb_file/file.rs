@@ -94,7 +94,7 @@ impl RdbFile {
         );
         std::fs::rename(&self.path, path).map_err(|reason| self.error(SaveStep::Rename(path.to_owned()), reason))?;
         self.is_published = true;
-        sync_directory().map_err(|reason| RdbSaveError {
+        sync_directory_of(path).map_err(|reason| RdbSaveError {
             path: path.to_owned(),
             step: SaveStep::SyncDirectory,
             reason,
@@ -119,6 +119,7 @@ impl Drop for RdbFile {
     }
 }
 
-fn sync_directory() -> io::Result<()> {
-    File::open(".")?.sync_all()
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
