@@ -111,6 +111,7 @@ fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError
     let place = AofLocation::from_config(&server.config);
     place.make_directory().map_err(failed)?;
     let files = &mut *server.persistence.aof_files.lock();
+    sync_current_increment(server);
     let open_fresh = |name: &str| {
         open(&place.path(name), true).map_err(|error| {
             log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
@@ -151,6 +152,16 @@ fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError
 }
 
 fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) -> Result<(), RewriteError> {
+    /// Syncs what the current increment contains, so that little is left when the log thread has to sync it at the mark.
+    fn sync_current_increment(server: &Server) {
+        let appender = server.persistence.aof_files.lock().appender.clone();
+        let file = appender.map(|appender| appender.lock().file());
+        if let Some(file) = file {
+            // The log thread reports the error that it gets itself.
+            let _ = file.sync_data();
+        }
+    }
+
     let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
     let incremental = server.config.boolean(id::AOF_REWRITE_INCREMENTAL_FSYNC);
     if let NextIncrement::First(appender) = &next {

@@ -163,8 +163,9 @@ impl AofAppender {
         })
     }
 
-    /// Switches to another file. The old one is synced and closed, possibly later. `is_named` is `true` if the manifest
-    /// names the old file. Then it has to be completed, unless a new base makes it superfluous.
+    /// Switches to another file. `is_named` is `true` if the manifest names the old file. Then it has to be completed,
+    /// unless a new base makes it superfluous. It is synced before anything is written to the next file, because a file
+    /// whose end is missing must be the last one. The thread that rewrites has synced most of it before.
     pub fn switch_file(&mut self, file: File, is_named: bool) {
         self.write();
         let file = Arc::new(file);
@@ -172,6 +173,7 @@ impl AofAppender {
         if self.buffer.is_empty() {
             match self.links.status.fsync() {
                 FsyncPolicy::Always => self.sync_now(&old),
+                FsyncPolicy::EverySecond | FsyncPolicy::No if is_named => self.sync_replaced(&old),
                 FsyncPolicy::EverySecond | FsyncPolicy::No => self.sync_in_background(old),
             }
         } else if is_named {
@@ -404,6 +406,17 @@ impl AofAppender {
         self.links.advance_milestone(LogMilestone::Synced, self.written);
     }
 
+    /// Syncs a file that was replaced by the next one. A failure counts like one of the sync thread.
+    fn sync_replaced(&mut self, file: &File) {
+        self.last_sync = Instant::now();
+        record_sync(file.sync_data(), self.written, &self.links);
+    }
+
+    /// The current file, to sync what was written so far on another thread.
+    pub fn file(&self) -> Arc<File> {
+        self.file.clone()
+    }
+
     fn sync_in_background(&mut self, file: Arc<File>) {
         self.last_sync = Instant::now();
         self.links.status.pending_syncs.fetch_add(1, Ordering::AcqRel);
@@ -423,22 +436,27 @@ fn run_sync_thread(jobs: &mpsc::Receiver<SyncRequest>, links: &AppenderLinks) {
         let result = file.sync_data();
         let pending = links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
         assert!(pending > 0, "a sync that ends was counted as pending");
-        match result {
-            Ok(()) => {
-                if links.status.set_failure(AofFault::Sync, None) {
-                    (links.changed)();
-                    log::notice!("AOF fsync error looks solved. The server can write again.");
-                }
-                links.advance_milestone(LogMilestone::Synced, sequence);
+        record_sync(result, sequence, links);
+    }
+}
+
+/// Records the result of a sync that covers everything up to a log sequence number.
+fn record_sync(result: io::Result<()>, sequence: LogSequence, links: &AppenderLinks) {
+    match result {
+        Ok(()) => {
+            if links.status.set_failure(AofFault::Sync, None) {
+                (links.changed)();
+                log::notice!("AOF fsync error looks solved. The server can write again.");
             }
-            // The file cannot be synced by its nature, so this is not an error.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
-            Err(error) => {
-                let reason = error_text(&error);
-                log::warning!("Fail to fsync the AOF file: {reason}");
-                if links.status.set_failure(AofFault::Sync, Some(reason)) {
-                    (links.changed)();
-                }
+            links.advance_milestone(LogMilestone::Synced, sequence);
+        }
+        // The file cannot be synced by its nature, so this is not an error.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+        Err(error) => {
+            let reason = error_text(&error);
+            log::warning!("Fail to fsync the AOF file: {reason}");
+            if links.status.set_failure(AofFault::Sync, Some(reason)) {
+                (links.changed)();
             }
         }
     }
