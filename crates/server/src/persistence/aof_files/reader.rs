@@ -1,4 +1,7 @@
 //! Reads the commands of an append-only file, and detects a truncated end.
+//!
+//! After a power failure the size of a file may be ahead of its data, since file systems that allocate late record both
+//! at different times. The file ends with zeros then, from any byte on. Such an end counts as truncated.
 
 use std::io::{ErrorKind, Read};
 
@@ -12,7 +15,7 @@ const MAX_LINE_BYTES: usize = 1023;
 /// The reason why there is no further command.
 #[derive(Debug)]
 pub enum AofReadError {
-    /// The file ends within a command.
+    /// The file ends within a command, or with zeros in place of commands.
     Truncated,
     /// The bytes are not a command.
     Format,
@@ -74,7 +77,7 @@ impl<R: Read> AofReader<R> {
         self.ranges.clear();
         let count = loop {
             self.start = self.position;
-            let Some(line) = self.read_line()? else {
+            let Some(line) = self.read_command_line()? else {
                 return Ok(false);
             };
             match line.first() {
@@ -92,7 +95,7 @@ impl<R: Read> AofReader<R> {
             return Err(AofReadError::Format);
         }
         for _ in 0..count {
-            let length = match self.read_line()? {
+            let length = match self.read_command_line()? {
                 None => return Err(AofReadError::Truncated),
                 Some([b'$', digits @ ..]) => parse_leading_number(digits),
                 Some(_) => return Err(AofReadError::Format),
@@ -100,12 +103,51 @@ impl<R: Read> AofReader<R> {
             let length = u32::try_from(length).map_err(|_| AofReadError::Format)?;
             let start = self.position - self.start;
             self.skip_bytes(length as usize + 2)?;
+            let end = &self.buffer[self.position - 2..self.position];
+            if end != b"\r\n" {
+                self.refuse_zeros(self.position - 2)?;
+            }
             self.ranges.push(ArgRange {
                 start: u32::try_from(start).map_err(|_| AofReadError::Format)?,
                 len: length,
             });
         }
         Ok(true)
+    }
+
+    /// Reads a line like `read_line`, and refuses one that is cut off by zeros up to the end of the file.
+    fn read_command_line(&mut self) -> Result<Option<&[u8]>, AofReadError> {
+        let length = match self.read_line()? {
+            None => return Ok(None),
+            Some(line) if line.last() == Some(&b'\n') => line.len(),
+            Some(line) => {
+                let length = line.len();
+                if let Some(zero) = memchr::memchr(0, line) {
+                    self.refuse_zeros(self.position - length + zero)?;
+                }
+                length
+            }
+        };
+        Ok(Some(&self.buffer[self.position - length..self.position]))
+    }
+
+    /// Reads on to the end of the file if there is a zero within two bytes from this position in the buffer.
+    ///
+    /// # Errors
+    /// [`AofReadError::Truncated`] if the file contains only zeros from there on.
+    fn refuse_zeros(&mut self, from: usize) -> Result<(), AofReadError> {
+        let Some(zero) = self.buffer[from..].iter().take(2).position(|byte| *byte == 0) else {
+            return Ok(());
+        };
+        let mut at = from + zero - self.start;
+        // The start of the buffer moves when it is filled.
+        while self.buffer[self.start + at..].iter().all(|byte| *byte == 0) {
+            at = self.buffer.len() - self.start;
+            if !self.fill_buffer()? {
+                return Err(AofReadError::Truncated);
+            }
+        }
+        Ok(())
     }
 
     /// The next line, or the rest of the file without a line end; `None` at the end of the file.

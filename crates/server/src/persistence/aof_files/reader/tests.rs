@@ -48,6 +48,50 @@ fn a_file_truncated_anywhere_is_short_or_ends_between_commands() {
     }
 }
 
+/// A size that is ahead of the data: the file ends with zeros from any byte on.
+#[test]
+fn a_file_that_ends_with_zeros_is_truncated_before_the_command_that_they_cut() {
+    let ends = [0, 7, 30, 56, 63];
+    for end in 0..=TEXT.len() {
+        for zeros in [1, 2, 3, 1023, 1024, 5000, CHUNK_BYTES + 1] {
+            let mut text = TEXT[..end].to_vec();
+            text.resize(end + zeros, 0);
+            let mut commands = AofReader::new(&text[..], 0);
+            let mut valid = 0;
+            let fault = loop {
+                match commands.read() {
+                    Ok(true) => valid = commands.offset(),
+                    Ok(false) => panic!("cut at {end}, {zeros} zeros: taken for the end"),
+                    Err(fault) => break fault,
+                }
+            };
+            assert!(
+                matches!(fault, AofReadError::Truncated),
+                "cut at {end}, {zeros} zeros: {fault:?}"
+            );
+            let before = ends
+                .iter()
+                .rfind(|other| **other <= end && [0, 30, 56].contains(*other));
+            assert_eq!(Some(&(valid as usize)), before, "cut at {end}, {zeros} zeros");
+        }
+    }
+}
+
+#[test]
+fn zeros_before_other_bytes_are_no_end() {
+    let mut text = TEXT.to_vec();
+    text.extend([0; 5000]);
+    text.extend(TEXT);
+    assert!(matches!(read_all(&text[..]), Err(AofReadError::Format)));
+    // As Valkey does, the reader ignores what stands in place of the end of an argument.
+    assert_eq!(
+        read_all(&b"*1\r\n$4\r\nPING\0\0*1\r\n$4\r\nPING\r\n"[..])
+            .expect("it is whole")
+            .len(),
+        2
+    );
+}
+
 #[test]
 fn invalid_commands_are_distinguished_from_truncated_ones() {
     let is_format = |text: &[u8]| matches!(read_all(text), Err(AofReadError::Format));
