@@ -23,10 +23,11 @@ use super::{
     AofFailed, AofLocation, FILE_CONSUMER, begin_logging, copy_parameters, delete_history, start_appender,
     wait_until_written,
 };
+use crate::keyspace::Seat;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
 use crate::persistence::aof_files::manifest::Manifest;
-use crate::persistence::aof_files::{AofAppender, AofState, open};
+use crate::persistence::aof_files::{AofAppender, AofState, FsyncPolicy, open};
 use crate::persistence::rdb_file::{RdbFormat, rewrite_to_commands};
 use crate::persistence::save::FileConsumer;
 use crate::persistence::snapshot::{ConsumerError, SnapshotClaim, SnapshotOutcome, SnapshotRequest, SnapshotSummary};
@@ -110,8 +111,8 @@ fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError
     let failed = |AofFailed| RewriteError::Failed;
     let place = AofLocation::from_config(&server.config);
     place.make_directory().map_err(failed)?;
-    let files = &mut *server.persistence.aof_files.lock();
     sync_current_increment(server);
+    let files = &mut *server.persistence.aof_files.lock();
     let open_fresh = |name: &str| {
         open(&place.path(name), true).map_err(|error| {
             log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
@@ -151,17 +152,17 @@ fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError
     Ok(next)
 }
 
-fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) -> Result<(), RewriteError> {
-    /// Syncs what the current increment contains, so that little is left when the log thread has to sync it at the mark.
-    fn sync_current_increment(server: &Server) {
-        let appender = server.persistence.aof_files.lock().appender.clone();
-        let file = appender.map(|appender| appender.lock().file());
-        if let Some(file) = file {
-            // The log thread reports the error that it gets itself.
-            let _ = file.sync_data();
-        }
+/// Syncs what the current increment contains, so that little is left when the log thread has to sync it at the mark.
+fn sync_current_increment(server: &Server) {
+    let appender = server.persistence.aof_files.lock().appender.clone();
+    let file = appender.map(|appender| appender.lock().file());
+    if let Some(file) = file {
+        // The log thread reports the error that it gets itself.
+        let _ = file.sync_data();
     }
+}
 
+fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) -> Result<(), RewriteError> {
     let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
     let incremental = server.config.boolean(id::AOF_REWRITE_INCREMENTAL_FSYNC);
     if let NextIncrement::First(appender) = &next {
@@ -268,7 +269,7 @@ fn finish_rewrite(
         }
         SnapshotOutcome::Done => {
             log::notice!("Background AOF rewrite terminated with success");
-            install_base(server, as_dump).is_ok()
+            install_base(server, phase, as_dump).is_ok()
         }
         SnapshotOutcome::Cancelled => {
             log::warning!("Background AOF rewrite terminated by request");
@@ -290,30 +291,57 @@ fn finish_rewrite(
         // Another rewrite uses another name; the rest does no harm.
         let _ = std::fs::remove_file(temporary_base());
     }
-    if !done && status.state() == AofState::WritingBase {
+    // The phase in which this rewrite was started counts in what follows, not the current one: switching on while a
+    // rewrite without a log ends begins the next one, which has files and a phase of its own.
+    if !done && phase == AofState::WritingBase && status.state() == phase {
         let (name, path) = temporary_increment(&AofLocation::from_config(&server.config));
         log::notice!("Removing the temp incr aof file {name} in the background");
         let _ = std::fs::remove_file(path);
         status.is_rewrite_scheduled.store(true, Ordering::Relaxed);
     }
+    if done {
+        // From now on the increments behind the base count.
+        status.finish_base();
+        if phase == AofState::WritingBase && status.state() == phase {
+            finish_switching_on(server);
+        }
+    }
     let took_s = (unix_ms() / 1000).saturating_sub(summary.started_s);
     status.last_rewrite_s.store(took_s as i64 + 1, Ordering::Relaxed);
     status.rewriting_since_s.store(0, Ordering::Relaxed);
     if done {
-        // From now on the increments behind the base count. Threads that wait for that find the rewrite ended.
-        status.finish_base();
-        if status.state() == AofState::WritingBase {
-            status.set_state(AofState::On);
-            server.update_reply_milestone();
-        }
+        // Threads that wait for the base find the rewrite ended.
         server.wake_log_waiters();
     }
 }
 
-/// Renames the new base to its final name, and turns the replaced files into history.
-fn install_base(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
+/// Declares the append-only file complete. Replies wait for the log from now on. Earlier replies did not, and their
+/// writes must be as safe as later ones once clients see the rewrite ended.
+fn finish_switching_on(server: &Server) {
     let status = &server.persistence.aof;
-    let published = rename_files(server, as_dump);
+    let mut seat = server.keyspace.slots.join();
+    server.scripting.running.exclude_runs();
+    {
+        // Writes from before have their place in the log. Without a free thread slot, a write that runs at this moment
+        // may be replied to early.
+        let _all = seat.as_mut().map(Seat::exclusive);
+        status.set_state(AofState::On);
+        server.update_reply_milestone();
+    }
+    server.scripting.running.end_exclusion();
+    wait_until_written(server);
+    if status.fsync() == FsyncPolicy::Always {
+        let appender = server.persistence.aof_files.lock().appender.clone();
+        if let Some(appender) = appender {
+            appender.lock().finish();
+        }
+    }
+}
+
+/// Renames the new base to its final name, and turns the replaced files into history.
+fn install_base(server: &Arc<Server>, phase: AofState, as_dump: bool) -> Result<(), AofFailed> {
+    let status = &server.persistence.aof;
+    let published = rename_files(server, phase, as_dump);
     if published.is_err() {
         status.failures.fetch_add(1, Ordering::Relaxed);
         status.last_rewrite_failed.store(true, Ordering::Relaxed);
@@ -321,10 +349,9 @@ fn install_base(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
     published
 }
 
-fn rename_files(server: &Arc<Server>, as_dump: bool) -> Result<(), AofFailed> {
+fn rename_files(server: &Arc<Server>, phase: AofState, as_dump: bool) -> Result<(), AofFailed> {
     let place = AofLocation::from_config(&server.config);
     let files = &mut *server.persistence.aof_files.lock();
-    let phase = server.persistence.aof.state();
     let mut manifest = files.manifest.clone();
     let temporary = temporary_base();
     let base = manifest.begin_base(&place.filename, as_dump);
