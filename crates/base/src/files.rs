@@ -5,8 +5,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-
 /// Replaces a file atomically: a reader, even after a crash, sees either the whole old text or the whole new one.
 ///
 /// # Errors
@@ -38,10 +36,22 @@ fn write_new(path: &Path, model: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Returns the operating system's text for an error, without its number.
+/// Returns the operating system's text for an error, without its number: what `strerror` returns, which clients and
+/// logs see in Valkey.
 pub fn error_text(error: &io::Error) -> String {
-    error.raw_os_error().map_or_else(
-        || error.to_string(),
-        |number| Errno::from_raw(number).desc().to_string(),
-    )
+    let mut text = error.to_string();
+    if let Some(number) = error.raw_os_error() {
+        // The standard library appends the number to the text of `strerror`.
+        let suffix = format!(" (os error {number})");
+        text.truncate(text.strip_suffix(&suffix).map_or(text.len(), str::len));
+    }
+    text
 }
+
+/// Returns the operating system's text for an error number.
+pub fn errno_text(number: i32) -> String {
+    error_text(&io::Error::from_raw_os_error(number))
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use weft_reactor::{Listener, Reactor, Socket, Token};
 
 use crate::observability::log;
-use weft_base::files::error_text;
+use weft_base::files::{errno_text, error_text};
 use weft_config::{Config, id};
 
 /// An accepted connection.
@@ -299,7 +299,10 @@ pub fn set_socket_mark(listener: &Listener, config: &Config) {
         return;
     }
     if let Err(errno) = setsockopt(listener, sockopt::Mark, &mark) {
-        log::warning!("Could not set the mark of a listening socket: {}", errno.desc());
+        log::warning!(
+            "Could not set the mark of a listening socket: {}",
+            errno_text(errno as i32)
+        );
     }
 }
 

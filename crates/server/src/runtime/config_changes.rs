@@ -57,7 +57,12 @@ pub fn apply(server: &Arc<Server>, changed: &[ParameterId], is_outside_gate: boo
             parameter,
             is_outside_gate,
         };
-        change.perform(action)
+        change.perform(action).inspect_err(|failure| {
+            log::warning!(
+                "Failed applying new configuration. Possibly related to new {} setting. Restoring previous settings.",
+                failure.parameter.parameter().name
+            );
+        })
     })
 }
 

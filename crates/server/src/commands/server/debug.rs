@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
+use weft_base::files::errno_text;
 use weft_resp::number::{parse_f64, parse_i64, parse_memory};
 use weft_resp::{Protocol, Reply};
 use weft_table::{EntryRef, ValueRef, allocator};
@@ -623,8 +624,7 @@ fn quicklist_statistics(value: ValueRef<'_, Value>) -> String {
 
 /// Returns the error for an error code of the allocator.
 fn allocator_error(errno: i32) -> CommandError {
-    let text = nix::errno::Errno::from_raw(errno).desc();
-    CommandError::from_text(format!("ERR {text}"))
+    CommandError::from_text(format!("ERR {}", errno_text(errno)))
 }
 
 /// Executes `DEBUG MALLCTL name [number]`.

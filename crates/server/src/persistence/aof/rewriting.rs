@@ -28,7 +28,7 @@ use crate::keyspace::effects::Hooks;
 use crate::observability::log;
 use crate::persistence::aof_files::manifest::Manifest;
 use crate::persistence::aof_files::{AofAppender, AofState, FsyncPolicy, open};
-use crate::persistence::rdb_file::{RdbFormat, rewrite_to_commands};
+use crate::persistence::rdb_file::{RdbFilePurpose, RdbFormat, rewrite_to_commands};
 use crate::persistence::save::FileConsumer;
 use crate::persistence::snapshot::{ConsumerError, SnapshotClaim, SnapshotOutcome, SnapshotRequest, SnapshotSummary};
 use crate::persistence::snapshot_state::SnapshotPurpose;
@@ -179,7 +179,12 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
         consumer: Box::new(move || {
             let name = format!("temp-rewriteaof-{}.aof", std::process::id());
             let afterwards = Box::new(move || convert_base(&for_base.config, as_dump));
-            FileConsumer::create(name.into(), temporary_base().into(), incremental, afterwards)
+            FileConsumer::create(
+                name.into(),
+                (temporary_base().into(), RdbFilePurpose::AofBase),
+                incremental,
+                afterwards,
+            )
         }),
         at_moment: Box::new(move |moment| {
             moment.server.persistence.aof.begin_base();

@@ -313,7 +313,7 @@ impl AofAppender {
                 if tells {
                     log::warning!(
                         "Could not remove short write from the append-only file. The server may refuse to load the \
-                         AOF the next time it starts. ftruncate: {}",
+                         AOF the next time it starts.  ftruncate: {}",
                         error_text(&error)
                     );
                 }

@@ -113,10 +113,21 @@ impl RdbLoadError {
 pub struct RdbSaveError {
     /// The path of the file.
     pub path: PathBuf,
+    /// The purpose of the file.
+    pub purpose: RdbFilePurpose,
     /// The step that failed.
     pub step: SaveStep,
     /// The cause.
     pub reason: io::Error,
+}
+
+/// The purpose of an RDB file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RdbFilePurpose {
+    /// A dump.
+    Dump,
+    /// The base of an append-only file.
+    AofBase,
 }
 
 /// A step of writing an RDB file.
@@ -124,8 +135,8 @@ pub struct RdbSaveError {
 pub enum SaveStep {
     /// Creating the temporary file.
     Open,
-    /// Writing the file. Contains the number of bytes written before.
-    Write(u64),
+    /// Writing the file.
+    Write,
     /// Syncing the file to the disk.
     Sync,
     /// Renaming the file to its final path.
@@ -141,19 +152,29 @@ impl Display for RdbSaveError {
         let path = self.path.display();
         let directory = std::env::current_dir().map_or_else(|_| "unknown".into(), |dir| dir.display().to_string());
         let reason = error_text(&self.reason);
+        if self.purpose == RdbFilePurpose::AofBase {
+            return match &self.step {
+                SaveStep::Open => write!(
+                    out,
+                    "Opening the temp file for AOF rewrite in rewriteAppendOnlyFile(): {reason}"
+                ),
+                SaveStep::Write | SaveStep::Sync => {
+                    write!(out, "Write error writing append only file on disk: {reason}")
+                }
+                SaveStep::Rename(_) => write!(
+                    out,
+                    "Error moving temp append only file on the final destination: {reason}"
+                ),
+                SaveStep::SyncDirectory => write!(out, "Failed to fsync directory while saving DB: {reason}"),
+            };
+        }
         match &self.step {
             SaveStep::Open => write!(
                 out,
                 "Failed opening the temp RDB file {path} (in server root dir {directory}) for saving: {reason}"
             ),
-            SaveStep::Write(offset) => write!(
-                out,
-                "Write error while saving DB to the disk(write, offset {offset} of {path}): {reason}"
-            ),
-            SaveStep::Sync => write!(
-                out,
-                "Write error while saving DB to the disk(fsync of {path}): {reason}"
-            ),
+            SaveStep::Write => write!(out, "Write error while saving DB to the disk(rdbSaveRio): {reason}"),
+            SaveStep::Sync => write!(out, "Write error while saving DB to the disk(fsync): {reason}"),
             SaveStep::Rename(target) => write!(
                 out,
                 "Error moving temp DB file {path} on the final destination {} (in server root dir {directory}): {reason}",

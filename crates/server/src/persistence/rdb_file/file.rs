@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::error::{RdbSaveError, SaveStep};
+use super::error::{RdbFilePurpose, RdbSaveError, SaveStep};
 
 /// The number of bytes written between two syncs, which keeps the final sync short.
 const SYNC_BYTES: u64 = 32 * 1024 * 1024;
@@ -14,6 +14,7 @@ const SYNC_BYTES: u64 = 32 * 1024 * 1024;
 pub struct RdbFile {
     file: File,
     path: PathBuf,
+    purpose: RdbFilePurpose,
     written: u64,
     synced: u64,
     /// `true` if all bytes are on the disk.
@@ -27,15 +28,17 @@ impl RdbFile {
     ///
     /// # Errors
     /// If the file cannot be created.
-    pub fn create(path: PathBuf, incremental: bool) -> Result<Self, RdbSaveError> {
+    pub fn create(path: PathBuf, purpose: RdbFilePurpose, incremental: bool) -> Result<Self, RdbSaveError> {
         let file = File::create(&path).map_err(|reason| RdbSaveError {
             path: path.clone(),
+            purpose,
             step: SaveStep::Open,
             reason,
         })?;
         Ok(RdbFile {
             file,
             path,
+            purpose,
             written: 0,
             synced: 0,
             is_synced: false,
@@ -50,7 +53,7 @@ impl RdbFile {
     /// If the bytes cannot be written or synced.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), RdbSaveError> {
         if let Err(reason) = self.append(bytes) {
-            return Err(self.error(SaveStep::Write(self.written), reason));
+            return Err(self.error(SaveStep::Write, reason));
         }
         Ok(())
     }
@@ -96,6 +99,7 @@ impl RdbFile {
         self.is_published = true;
         sync_directory_of(path).map_err(|reason| RdbSaveError {
             path: path.to_owned(),
+            purpose: self.purpose,
             step: SaveStep::SyncDirectory,
             reason,
         })
@@ -104,6 +108,7 @@ impl RdbFile {
     fn error(&self, step: SaveStep, reason: io::Error) -> RdbSaveError {
         RdbSaveError {
             path: self.path.clone(),
+            purpose: self.purpose,
             step,
             reason,
         }

@@ -29,7 +29,7 @@ mod source;
 mod value_length;
 
 pub use buffered_writer::BufferedWriter;
-pub use error::{RdbFault, RdbLoadError};
+pub use error::{RdbFault, RdbFilePurpose, RdbLoadError};
 pub use file::RdbFile;
 pub use load::{
     LoadDestination, LoadedFile, OnKeyDropped, ProgressCallback, RdbInput, RdbLoader, StoredReplicationPosition,

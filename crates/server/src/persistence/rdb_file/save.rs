@@ -6,7 +6,7 @@ use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
 use super::buffered_writer::BufferedWriter;
-use super::error::RdbSaveError;
+use super::error::{RdbFilePurpose, RdbSaveError};
 use super::file::RdbFile;
 use super::load::LAST_SHARED_VERSION;
 use super::opcode;
@@ -223,15 +223,19 @@ impl KeyEncodingOptions {
 ///
 /// # Errors
 /// If a step of saving fails.
-pub fn save(path: &Path, contents: &SaveContents<'_>) -> Result<(), RdbSaveError> {
+pub fn save(path: &Path, purpose: RdbFilePurpose, contents: &SaveContents<'_>) -> Result<(), RdbSaveError> {
     let temporary = PathBuf::from(format!("temp-{}.rdb", std::process::id()));
-    write_file(temporary, contents)?.publish(path)
+    write_file(temporary, purpose, contents)?.publish(path)
 }
 
 /// Writes a complete file and syncs it.
-pub(crate) fn write_file(path: PathBuf, contents: &SaveContents<'_>) -> Result<RdbFile, RdbSaveError> {
+pub(crate) fn write_file(
+    path: PathBuf,
+    purpose: RdbFilePurpose,
+    contents: &SaveContents<'_>,
+) -> Result<RdbFile, RdbSaveError> {
     let config = contents.config;
-    let mut file = RdbFile::create(path, config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC))?;
+    let mut file = RdbFile::create(path, purpose, config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC))?;
     let style = KeyEncodingOptions::from_config(config, contents.clock);
     let mut gathering = BufferedWriter::new(config.boolean(id::RDBCHECKSUM));
     contents.head.write(&mut gathering.bytes, style.should_compress);

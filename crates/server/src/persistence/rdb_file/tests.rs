@@ -76,7 +76,7 @@ impl Fixture {
             config: &self.config,
             clock: AccessClock::default(),
         };
-        let written = write_file(path.with_extension("temporary"), &contents);
+        let written = write_file(path.with_extension("temporary"), RdbFilePurpose::Dump, &contents);
         written.and_then(|file| file.publish(path)).expect("is written");
     }
 

@@ -11,7 +11,7 @@ use super::into_file::FileConsumer;
 use super::rdb_path;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::persistence::rdb_file::RdbFormat;
+use crate::persistence::rdb_file::{RdbFilePurpose, RdbFormat};
 use crate::persistence::snapshot;
 use crate::persistence::snapshot::{SnapshotOutcome, SnapshotRefusal, SnapshotRequest, SnapshotSummary};
 use crate::persistence::snapshot_state::SnapshotPurpose;
@@ -51,7 +51,7 @@ pub fn start_background_save(server: &Arc<Server>) -> Result<(), BackgroundSaveE
                 log::notice!("DB saved on disk");
                 Ok(())
             });
-            FileConsumer::create(temporary, target, incremental, afterwards)
+            FileConsumer::create(temporary, (target, RdbFilePurpose::Dump), incremental, afterwards)
         }),
         at_moment: Box::new(|moment| {
             let dumps = &moment.server.persistence.dumps;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::persistence::rdb_file::RdbFile;
+use crate::persistence::rdb_file::{RdbFile, RdbFilePurpose};
 use crate::persistence::snapshot::{ConsumerError, SnapshotConsumer};
 use crate::persistence::snapshot_state::SnapshotState;
 
@@ -24,11 +24,11 @@ impl FileConsumer {
     /// If the file cannot be created.
     pub fn create(
         temporary: PathBuf,
-        target: PathBuf,
+        (target, purpose): (PathBuf, RdbFilePurpose),
         is_incremental: bool,
         afterwards: OnFileComplete,
     ) -> Result<Box<dyn SnapshotConsumer>, ConsumerError> {
-        let file = RdbFile::create(temporary, is_incremental)?;
+        let file = RdbFile::create(temporary, purpose, is_incremental)?;
         Ok(Box::new(FileConsumer {
             file,
             target,

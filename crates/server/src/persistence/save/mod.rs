@@ -31,8 +31,8 @@ use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::rdb_file;
 use crate::persistence::rdb_file::{
-    LoadDestination, LoadedFile, OnKeyDropped, ProgressCallback, RdbFault, RdbHeader, RdbLoadError, RdbLoader,
-    SaveContents, StoredReplicationPosition,
+    LoadDestination, LoadedFile, OnKeyDropped, ProgressCallback, RdbFault, RdbFilePurpose, RdbHeader, RdbLoadError,
+    RdbLoader, SaveContents, StoredReplicationPosition,
 };
 use crate::persistence::snapshot::{AuxField, access_clock};
 use crate::replication::ReplicationState;
@@ -63,7 +63,8 @@ pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
 fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
     // Nothing changes before the position is known.
     let notes = backlog_writer::current_position(server).aux_fields();
-    write_file(server, all, &rdb_path(&server.config), &notes)?;
+    let path = rdb_path(&server.config);
+    write_file(server, all, (&path, RdbFilePurpose::Dump), &notes)?;
     log::notice!("DB saved on disk");
     server
         .persistence
@@ -73,7 +74,12 @@ fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
     Ok(())
 }
 
-fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[AuxField]) -> Result<(), SaveFailed> {
+fn write_file(
+    server: &Server,
+    all: &mut Exclusive<'_>,
+    (path, purpose): (&Path, RdbFilePurpose),
+    notes: &[AuxField],
+) -> Result<(), SaveFailed> {
     let now_s = unix_ms() / 1000;
     let functions = server.scripting.libraries.codes();
     let contents = SaveContents {
@@ -89,7 +95,7 @@ fn write_file(server: &Server, all: &mut Exclusive<'_>, path: &Path, notes: &[Au
         config: &server.config,
         clock: access_clock(&server.config, now_s),
     };
-    rdb_file::save(path, &contents).map_err(|error| {
+    rdb_file::save(path, purpose, &contents).map_err(|error| {
         log::warning!("{error}");
         SaveFailed
     })
@@ -242,7 +248,7 @@ pub fn load_rdb_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, p
 /// # Errors
 /// If the file cannot be written. The reason has been logged.
 pub fn write_base_file(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), SaveFailed> {
-    write_file(server, all, path, &[])
+    write_file(server, all, (path, RdbFilePurpose::AofBase), &[])
 }
 
 /// The options of a load.

@@ -24,7 +24,7 @@ use weft_base::clock::unix_ms;
 use weft_reactor::{Socket, thread_id};
 
 use crate::observability::log;
-use crate::persistence::rdb_file::{BufferedWriter, RdbFile, RdbFormat, RdbHeader};
+use crate::persistence::rdb_file::{BufferedWriter, RdbFile, RdbFilePurpose, RdbFormat, RdbHeader};
 use crate::persistence::snapshot;
 use crate::persistence::snapshot::{
     AuxFields, ConsumerError, SnapshotConsumer, SnapshotMoment, SnapshotRefusal, SnapshotRequest,
@@ -527,6 +527,7 @@ fn make_consumer(
         targets,
         file: Some(RdbFile::create(
             temporary,
+            RdbFilePurpose::Dump,
             config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC),
         )?),
         path: crate::persistence::save::rdb_path(config),

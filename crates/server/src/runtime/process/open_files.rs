@@ -3,6 +3,7 @@
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
 use crate::observability::log;
+use weft_base::files::errno_text;
 
 /// The number of descriptors besides those of clients: listeners, log, files.
 const RESERVED: u64 = 32;
@@ -23,7 +24,7 @@ pub fn raise_limit(clients: u64, workers: usize) -> u64 {
             log::warning!(
                 "Unable to obtain the current NOFILE limit ({}), assuming 1024 and setting the max clients \
                  configuration accordingly.",
-                error.desc()
+                errno_text(error as i32)
             );
             return clients.min(1024 - reserved.min(1024));
         }
@@ -53,18 +54,16 @@ pub fn raise_limit(clients: u64, workers: usize) -> u64 {
     allowed
 }
 
-/// Raises the limit towards `wanted` as far as the system allows. Returns the limit that was reached and the last
-/// refusal.
-fn raise_towards(current: rlim_t, wanted: rlim_t) -> (rlim_t, &'static str) {
+/// Raises the limit as far towards `wanted` as the system allows: the limit reached, and the last refusal.
+fn raise_towards(current: rlim_t, wanted: rlim_t) -> (rlim_t, String) {
     let hard = getrlimit(Resource::RLIMIT_NOFILE).map_or(current, |(_, hard)| hard);
-    let mut refusal = "";
-    // Only a privileged process can exceed the hard limit, so that is one attempt; below it, the attempts decrease in
-    // steps.
+    let mut refusal = String::new();
+    // Only a privileged process gets beyond the hard limit, so that is one attempt; below it, steps.
     let mut attempt = wanted;
     while attempt > current {
         match setrlimit(Resource::RLIMIT_NOFILE, attempt, attempt.max(hard)) {
             Ok(()) => return (attempt, refusal),
-            Err(error) => refusal = error.desc(),
+            Err(error) => refusal = errno_text(error as i32),
         }
         attempt = if attempt > hard {
             hard
