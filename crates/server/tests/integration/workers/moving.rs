@@ -90,6 +90,49 @@ fn clients_that_wait_while_they_move_learn_of_a_change_of_the_role() {
     }
 }
 
+/// Clients that redirect their invalidations, and clients that get them, all of which move.
+#[test]
+fn redirected_invalidations_follow_a_client_that_moves() {
+    const PAIRS: usize = 250;
+    for threads in ["2", "4", "8"] {
+        let server = Server::start(&["--io-threads", threads]);
+        let mut pairs: Vec<(Client, Client)> = Vec::new();
+        for _ in 0..PAIRS {
+            let (mut tracking, mut informed) = (Client::connect(server.port), Client::connect(server.port));
+            informed.send(&["HELLO", "3"]);
+            skip_hello(&mut informed);
+            let id = informed.call(&["CLIENT", "ID"]);
+            assert_eq!(tracking.call(&["CLIENT", "TRACKING", "ON", "REDIRECT", &id]), "OK");
+            pairs.push((tracking, informed));
+        }
+        let mut writer = Client::connect(server.port);
+        let names: Vec<String> = (0..PAIRS).map(|number| format!("key:{number}")).collect();
+        let mut words = vec!["MSET"];
+        words.extend(names.iter().flat_map(|name| [name.as_str(), "value"]));
+        while_connections_move_every(Duration::ZERO, &server, || {
+            for _ in 0..250 {
+                for ((tracking, _), name) in pairs.iter_mut().zip(&names) {
+                    tracking.send(&["GET", name]);
+                }
+                pairs.iter_mut().for_each(|(tracking, _)| drop(tracking.answer()));
+                assert_eq!(writer.call(&words), "OK");
+                for ((_, informed), name) in pairs.iter_mut().zip(&names) {
+                    assert_eq!(informed.answer(), "2", "a push of two elements");
+                    assert_eq!(informed.answer(), "invalidate");
+                    assert_eq!(informed.answer(), format!("({name})"));
+                }
+            }
+        });
+    }
+}
+
+/// Reads the reply to HELLO: seven pairs, the last of which has a list with a map of four pairs.
+fn skip_hello(client: &mut Client) {
+    assert_eq!(client.answer(), "7", "pairs");
+    let words: Vec<String> = (0..14 + 8).map(|_| client.answer()).collect();
+    assert_eq!(words.last().map(String::as_str), Some("()"), "{words:?}");
+}
+
 #[test]
 fn output_that_waits_for_the_disk_is_sent_after_a_move() {
     let directory = std::env::temp_dir().join(format!("weft-moving-{}", std::process::id()));
