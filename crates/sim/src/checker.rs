@@ -31,7 +31,7 @@ struct Place {
     model: Model,
 }
 
-/// Checks the histories of all connections. `may_reload` is `true` if the server has loaded its data anew meanwhile.
+/// Checks the histories of all connections. `may_reload` is `true` if the server has reloaded its data meanwhile.
 pub fn check(histories: &[ConnectionHistory], may_reload: bool) -> Verdict {
     let mut seen: HashSet<u64> = HashSet::new();
     let mut places = vec![Place {

@@ -1,4 +1,4 @@
-//! What clients did and saw, with the moments.
+//! The operations of the clients and their replies, with the steps at which they were sent and answered.
 
 use crate::operation::Operation;
 use crate::reply::SeenReply;
@@ -6,7 +6,7 @@ use crate::reply::SeenReply;
 /// One operation of a client.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
     /// The step before which the server cannot have seen the whole request.
     pub sent_step: u64,

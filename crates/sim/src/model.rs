@@ -1,4 +1,4 @@
-//! What a store does with operations: the definition against which replies are checked.
+//! The model of the store: the definition against which replies are checked.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! What clients ask: operations that the model understands, as requests.
+//! The operations of clients that the model understands, and their requests.
 
 use fastrand::Rng;
 

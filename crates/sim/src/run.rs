@@ -100,7 +100,7 @@ fn run(scenario: &Scenario, random: &mut Rng, port: u16) -> Result<String, Strin
         Verdict::Serializable => Ok(format!("{count} operations, longest idle wait {} us", longest.0 / 1000)),
         Verdict::TooLong => Ok(format!("{count} operations, the search for an order gave up")),
         Verdict::NotSerializable(text) => {
-            // The whole history, for whoever looks for the reason.
+            // The whole history, for finding the reason.
             let lines: Vec<String> = histories
                 .iter()
                 .enumerate()

@@ -1,4 +1,4 @@
-//! What a seed decides: the servers, their clients, and what disturbs them.
+//! The scenario that a seed selects: the servers, their clients, and the disturbances.
 
 use std::ffi::OsString;
 
@@ -21,7 +21,7 @@ pub struct Scenario {
     pub has_replica: bool,
 }
 
-/// What a disturbing client does.
+/// An action of the disturbing client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbance {
     /// CLIENT PAUSE WRITE, and later CLIENT UNPAUSE.
@@ -36,7 +36,7 @@ pub enum Disturbance {
     Configure,
     /// SCRIPT KILL.
     KillScript,
-    /// FLUSHALL by the way of a function that loads a library.
+    /// FLUSHALL by a function that loads a library.
     LoadFunctions,
     /// DEBUG RELOAD.
     Reload,

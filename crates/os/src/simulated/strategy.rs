@@ -1,4 +1,4 @@
-//! How the scheduler chooses: all random decisions of a run.
+//! The random decisions of the scheduler in a run.
 
 use fastrand::Rng;
 

@@ -133,7 +133,7 @@ pub struct DetachedCommand {
 enum JobOutcome {
     /// The command has run: its output, the next step, and the position of its writes in the propagation log.
     Completed(Output, NextStep, LogSequence),
-    /// The leases were refused for [`GIVES_WAY_AFTER`]: the command goes to the end of the queue.
+    /// The leases were refused for [`REQUEUE_AFTER`]: the command is moved to the end of the queue.
     Requeue(Box<DetachedCommand>),
 }
 

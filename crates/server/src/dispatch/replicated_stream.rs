@@ -103,7 +103,7 @@ impl PrimaryConnection {
 }
 
 impl PrimaryConnection {
-    /// Appends the bytes of the stream from `relayed_bytes` up to `until` to the backlog.
+    /// Appends the bytes of the stream from `relayed_bytes` up to `applied_bytes` to the backlog.
     fn append_to_backlog(&mut self, server: &Server) {
         assert!(
             self.applied_bytes >= self.relayed_bytes,

@@ -195,7 +195,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
                 return Ok(());
             };
             debug_assert!(waiter.park_id > behind, "a queue is served in the order of arrival");
-            // This server has been demoted since the wait began. A message under way tells the client.
+            // This server has been demoted since the wait began. A message in transit ends the wait.
             if waiter.is_claimed() || waiter.demotions != self.context.server.replication.demotions() {
                 self.remove_waiter(&waiter, key);
                 continue;

@@ -537,21 +537,21 @@ impl Replication {
         self.backlog_attachments.load(Ordering::SeqCst) > 0
     }
 
-    /// Notes that the log fills the backlog from its current position on. Called in exclusive mode.
+    /// Records that the log fills the backlog from its current position on. Called in exclusive mode.
     fn attach_backlog(&self) {
         let was_attached = self.is_backlog_attached.swap(true, Ordering::SeqCst);
         assert!(!was_attached, "the propagation log fills the backlog once");
         self.backlog_attachments.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Notes that the log no longer fills the backlog from its current position on. Returns `false` if it did not fill
-    /// it. Otherwise [`Self::end_attachment`] must be called when the log has reached that position. Called in
+    /// Records that the log no longer fills the backlog from its current position on. Returns `false` if it did not
+    /// fill it. Otherwise [`Self::end_attachment`] must be called when the log has reached that position. Called in
     /// exclusive mode.
     fn detach_backlog(&self) -> bool {
         self.is_backlog_attached.swap(false, Ordering::SeqCst)
     }
 
-    /// Notes that the log has reached a position from which on it does not fill the backlog.
+    /// Records that the log has reached a position from which on it does not fill the backlog.
     fn end_attachment(&self) {
         let before = self.backlog_attachments.fetch_sub(1, Ordering::SeqCst);
         assert!(
