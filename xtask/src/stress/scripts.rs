@@ -21,8 +21,8 @@ const FLUSHED_DB: usize = 30;
 /// `true` while a script runs that ends only if it is killed.
 static IS_ENDLESS_SCRIPT_RUNNING: AtomicBool = AtomicBool::new(false);
 
-/// Successes of each kind of exclusive command.
-static EXCLUSIVE_SUCCESSES: [AtomicU64; EXCLUSIVE.len()] = [const { AtomicU64::new(0) }; EXCLUSIVE.len()];
+/// The turns of each kind of exclusive command: the answers that are no failure.
+static EXCLUSIVE_TURNS: [AtomicU64; EXCLUSIVE.len()] = [const { AtomicU64::new(0) }; EXCLUSIVE.len()];
 
 /// The commands of `exclusive`; each has a thread of its own.
 const EXCLUSIVE: [&str; 6] = [
@@ -174,10 +174,12 @@ pub fn exclusive(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Str
             Some(StressReply::Error(error)) if !may_be_busy || !is_saving(&error) => {
                 return Err(format!("{} was answered by {error}", EXCLUSIVE[thread]));
             }
-            Some(StressReply::Error(_)) | None => {}
-            Some(_) => {
-                run.succeed();
-                EXCLUSIVE_SUCCESSES[thread].fetch_add(1, Ordering::Relaxed);
+            None => {}
+            Some(reply) => {
+                if !matches!(reply, StressReply::Error(_)) {
+                    run.succeed();
+                }
+                EXCLUSIVE_TURNS[thread].fetch_add(1, Ordering::Relaxed);
             }
         }
         let pause_ms = if thread < 2 { 5..40 } else { 100..400 };
@@ -192,7 +194,7 @@ fn is_saving(error: &str) -> bool {
 
 /// Checks that every exclusive command had its turn.
 pub fn check_exclusive(_: &StressRun) -> Result<(), String> {
-    let counts: Vec<u64> = EXCLUSIVE_SUCCESSES
+    let counts: Vec<u64> = EXCLUSIVE_TURNS
         .iter()
         .map(|count| count.swap(0, Ordering::Relaxed))
         .collect();
