@@ -15,7 +15,7 @@ use crate::entropy;
 use crate::history::ConnectionHistory;
 use crate::operation::{KEYS_PER_TYPE, Operation};
 use crate::reply::SeenReply;
-use crate::scenario::{Disturbance, Scenario};
+use crate::scenario::{Disturbance, RunPlan};
 
 const PRIMARY: &str = "primary.sock";
 const REPLICA: &str = "replica.sock";
@@ -36,7 +36,7 @@ pub fn main() -> ExitCode {
     entropy::seed(seed);
     scheduler::start(seed, MAX_STEPS);
     let mut random = Rng::with_seed(seed ^ 0x5bd1_e995);
-    let scenario = Scenario::draw(&mut random);
+    let scenario = RunPlan::draw(&mut random);
     let outcome = run(&scenario, &mut random, port as u16);
     let figures = scheduler::figures();
     println!(
@@ -60,7 +60,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(scenario: &Scenario, random: &mut Rng, port: u16) -> Result<String, String> {
+fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String> {
     start_server("primary", scenario.primary_arguments(port));
     drop(connect(PRIMARY, 1)?);
     if scenario.has_replica {
@@ -211,7 +211,7 @@ fn disturb(seed: u64, disturbances: &[Disturbance]) -> ClientResult {
 }
 
 /// Waits until the requests of closed connections have ended. Their clients must be gone then.
-fn wait_until_alone(scenario: &Scenario, admin: &mut Client) -> Result<(), String> {
+fn wait_until_alone(scenario: &RunPlan, admin: &mut Client) -> Result<(), String> {
     let expected = 1 + usize::from(scenario.has_replica);
     let mut last = SeenReply::Null;
     for _ in 0..200 {
@@ -238,7 +238,7 @@ fn read_everything(admin: &mut Client) -> Result<(), String> {
 }
 
 /// The data must be the same after it was loaded from the append-only file and from a dump, and on the replica.
-fn check_copies(scenario: &Scenario, admin: &mut Client) -> Result<(), String> {
+fn check_copies(scenario: &RunPlan, admin: &mut Client) -> Result<(), String> {
     let failed = |end: ClientEnd| format!("checking copies: {end:?}");
     let before = admin.ask(&["DEBUG", "DIGEST"]).map_err(failed)?;
     if scenario.has_replica {

@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 /// The plan of a run.
 #[derive(Clone, Debug)]
-pub struct Scenario {
+pub struct RunPlan {
     /// The number of workers.
     pub workers: usize,
     /// The number of clients.
@@ -42,9 +42,9 @@ pub enum Disturbance {
     Reload,
 }
 
-impl Scenario {
+impl RunPlan {
     /// Draws a scenario.
-    pub fn draw(random: &mut Rng) -> Scenario {
+    pub fn draw(random: &mut Rng) -> RunPlan {
         use Disturbance::*;
         let appendfsync = [None, Some("always"), Some("everysec")][random.usize(..3)];
         let all = [
@@ -59,7 +59,7 @@ impl Scenario {
         ];
         let count = random.usize(..6);
         let disturbances = (0..count).map(|_| all[random.usize(..all.len())]).collect();
-        Scenario {
+        RunPlan {
             workers: random.usize(1..5),
             clients: random.usize(2..8),
             pipelines: random.usize(2..9),

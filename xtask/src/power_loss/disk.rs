@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::recording::Event;
+use super::recording::FileEvent;
 
 /// The sizes of the blocks of which a subset reaches the disk.
 const BLOCK_BYTES: [usize; 2] = [512, 4096];
@@ -194,9 +194,9 @@ impl Disk {
     ///
     /// # Errors
     /// Fails if the record does not fit to those before it.
-    pub fn apply(&mut self, event: &Event) -> Result<(), String> {
+    pub fn apply(&mut self, event: &FileEvent) -> Result<(), String> {
         match event {
-            Event::Open {
+            FileEvent::Open {
                 file,
                 path,
                 is_created,
@@ -219,35 +219,35 @@ impl Disk {
                     self.inodes[id].pending.push(ContentChange::Truncate(0));
                 }
             }
-            Event::Write { file, offset, data } => {
+            FileEvent::Write { file, offset, data } => {
                 let (offset, data) = (*offset as usize, data.clone());
                 self.change_content(*file, ContentChange::Write { offset, data })?;
             }
-            Event::Truncate { file, size } => {
+            FileEvent::Truncate { file, size } => {
                 self.change_content(*file, ContentChange::Truncate(*size as usize))?;
             }
-            Event::SyncBegin { file, sync } => self.begin_sync(*file, *sync)?,
-            Event::SyncEnd { sync } => self.end_sync(*sync)?,
-            Event::Rename { from, to } => {
+            FileEvent::SyncBegin { file, sync } => self.begin_sync(*file, *sync)?,
+            FileEvent::SyncEnd { sync } => self.end_sync(*sync)?,
+            FileEvent::Rename { from, to } => {
                 let id = *self
                     .current
                     .get(from)
                     .ok_or_else(|| format!("{from} is renamed, but missing"))?;
                 self.change_names(NameChange::Rename(from.clone(), to.clone(), id));
             }
-            Event::Link { from, to } => {
+            FileEvent::Link { from, to } => {
                 let id = *self
                     .current
                     .get(from)
                     .ok_or_else(|| format!("{from} is linked, but missing"))?;
                 self.change_names(NameChange::Add(to.clone(), id));
             }
-            Event::Unlink { path } => self.change_names(NameChange::Remove(path.clone())),
-            Event::MakeDirectory { path } => {
+            FileEvent::Unlink { path } => self.change_names(NameChange::Remove(path.clone())),
+            FileEvent::MakeDirectory { path } => {
                 let id = self.add_inode(true);
                 self.change_names(NameChange::Add(path.clone(), id));
             }
-            Event::Fault { .. } | Event::Marker(_) => {}
+            FileEvent::Fault { .. } | FileEvent::Marker(_) => {}
         }
         Ok(())
     }

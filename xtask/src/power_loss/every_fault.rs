@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::disk::{Image, write_image};
 use super::errors::FaultControl;
-use super::recording::{Event, Recording};
+use super::recording::{FileEvent, Recording};
 use super::server::{Preload, Server, info_field};
 use crate::stress::client::{StressClient, StressReply};
 
@@ -104,7 +104,7 @@ fn one(
     let has_failed = Recording::read(&recording)?
         .records
         .iter()
-        .any(|record| matches!(record.event, Event::Fault { .. }));
+        .any(|record| matches!(record.event, FileEvent::Fault { .. }));
     if let Some(status) = server.wait_for_exit(Duration::ZERO) {
         counts.exits += 1;
         let log = server.log_tail(10);

@@ -2,7 +2,7 @@
 
 use super::model::State;
 use super::operations::Operations;
-use super::recording::{Event, Record};
+use super::recording::{FileEvent, LogRecord};
 use super::run::RunSettings;
 
 /// The distance between two kept states of a writer, in operations.
@@ -73,7 +73,7 @@ impl History {
     ///
     /// # Errors
     /// Fails if a marker is not readable.
-    pub fn new(records: &[Record], settings: &RunSettings, states: &[State]) -> Result<Self, String> {
+    pub fn new(records: &[LogRecord], settings: &RunSettings, states: &[State]) -> Result<Self, String> {
         let mut history = History {
             writers: Vec::new(),
             phases: Vec::new(),
@@ -87,7 +87,7 @@ impl History {
             });
         }
         for (index, record) in records.iter().enumerate() {
-            if let Event::Marker(text) = &record.event {
+            if let FileEvent::Marker(text) = &record.event {
                 let unreadable = || format!("unreadable marker '{text}'");
                 history
                     .add_marker((index, record.time_ns), text)

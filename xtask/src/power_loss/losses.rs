@@ -16,7 +16,7 @@ use super::model::State;
 use super::operations::{DATABASES, SHORT_EXPIRY_MS};
 use super::planted::Plant;
 use super::readback::{Contents, read_contents};
-use super::recording::{Event, Recording};
+use super::recording::{FileEvent, Recording};
 use super::run::{RunSettings, perform, unix_ms};
 use super::server::{Preload, Server};
 
@@ -177,10 +177,13 @@ pub fn load_arguments(file: LoadedFile) -> [&'static str; 6] {
 
 /// Draws the points at which the power fails, in ascending order.
 fn draw_cuts(recording: &Recording, losses: usize, rng: &mut fastrand::Rng) -> Vec<usize> {
-    let is_special = |event: &Event| {
+    let is_special = |event: &FileEvent| {
         matches!(
             event,
-            Event::Rename { .. } | Event::Unlink { .. } | Event::MakeDirectory { .. } | Event::Open { .. }
+            FileEvent::Rename { .. }
+                | FileEvent::Unlink { .. }
+                | FileEvent::MakeDirectory { .. }
+                | FileEvent::Open { .. }
         )
     };
     let records = &recording.records;

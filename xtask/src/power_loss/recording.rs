@@ -19,7 +19,7 @@ const FLAG_DIRECTORY: u8 = 4;
 
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum FileEvent {
     /// A file or a directory was opened under the number `file`.
     Open {
         file: u64,
@@ -52,11 +52,11 @@ pub enum Event {
 
 /// A record.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct LogRecord {
     /// The time in nanoseconds since the Unix epoch.
     pub time_ns: u64,
     /// What happened.
-    pub event: Event,
+    pub event: FileEvent,
 }
 
 /// The records of a run.
@@ -64,7 +64,7 @@ pub struct Recording {
     /// The bytes to which the records refer.
     pub bytes: Arc<Vec<u8>>,
     /// The records in order.
-    pub records: Vec<Record>,
+    pub records: Vec<LogRecord>,
 }
 
 impl Recording {
@@ -89,7 +89,7 @@ impl Recording {
 }
 
 /// Parses the record at an offset. Returns it with the offset of the next one.
-fn parse(bytes: &[u8], at: usize) -> Option<(Record, usize)> {
+fn parse(bytes: &[u8], at: usize) -> Option<(LogRecord, usize)> {
     let header = bytes.get(at..at + HEADER_BYTES)?;
     let number = |from: usize, length: usize| -> u64 {
         let field = header[from..from + length].iter().rev();
@@ -104,40 +104,40 @@ fn parse(bytes: &[u8], at: usize) -> Option<(Record, usize)> {
     let (first, second) = (|| text(start..middle), || text(middle..end));
     let (file, offset) = (number(16, 8), number(24, 8));
     let event = match kind {
-        b'O' => Event::Open {
+        b'O' => FileEvent::Open {
             file,
             path: first(),
             is_created: flags & FLAG_CREATED != 0,
             is_truncated: flags & FLAG_TRUNCATED != 0,
             is_directory: flags & FLAG_DIRECTORY != 0,
         },
-        b'W' => Event::Write {
+        b'W' => FileEvent::Write {
             file,
             offset,
             data: middle..end,
         },
-        b'T' => Event::Truncate { file, size: offset },
-        b'B' => Event::SyncBegin { file, sync: offset },
-        b'E' => Event::SyncEnd { sync: file },
-        b'R' => Event::Rename {
+        b'T' => FileEvent::Truncate { file, size: offset },
+        b'B' => FileEvent::SyncBegin { file, sync: offset },
+        b'E' => FileEvent::SyncEnd { sync: file },
+        b'R' => FileEvent::Rename {
             from: first(),
             to: second(),
         },
-        b'L' => Event::Link {
+        b'L' => FileEvent::Link {
             from: first(),
             to: second(),
         },
-        b'U' => Event::Unlink { path: first() },
-        b'M' => Event::MakeDirectory { path: first() },
-        b'F' => Event::Fault {
+        b'U' => FileEvent::Unlink { path: first() },
+        b'M' => FileEvent::MakeDirectory { path: first() },
+        b'F' => FileEvent::Fault {
             path: first(),
             operation: second(),
         },
-        b'A' => Event::Marker(second()),
+        b'A' => FileEvent::Marker(second()),
         _ => return None,
     };
     let time_ns = number(8, 8);
-    Some((Record { time_ns, event }, end))
+    Some((LogRecord { time_ns, event }, end))
 }
 
 /// Adds markers to a recording. All threads of the program share it.

@@ -25,7 +25,6 @@ pub(super) fn propagate_call_to(keys: &mut Keys<'_, '_>, after: &NextStep, dirty
         effects.log_writer.discard_call();
         return;
     }
-    debug_assert!(effects.dirty >= dirty, "changes are not taken back");
     let changed = effects.dirty > dirty;
     let target = effects.hooks.log_target().intersection(targets);
     effects.log_writer.end_call(target, keys.db, changed, keys.args.iter());

@@ -8,8 +8,8 @@ fn disk() -> Disk {
     Disk::new(&image, Arc::new(b"abcdefgh".to_vec()))
 }
 
-fn open(file: u64, path: &str, is_created: bool) -> Event {
-    Event::Open {
+fn open(file: u64, path: &str, is_created: bool) -> FileEvent {
+    FileEvent::Open {
         file,
         path: path.to_owned(),
         is_created,
@@ -18,8 +18,8 @@ fn open(file: u64, path: &str, is_created: bool) -> Event {
     }
 }
 
-fn open_directory(file: u64, path: &str) -> Event {
-    Event::Open {
+fn open_directory(file: u64, path: &str) -> FileEvent {
+    FileEvent::Open {
         file,
         path: path.to_owned(),
         is_created: false,
@@ -28,18 +28,18 @@ fn open_directory(file: u64, path: &str) -> Event {
     }
 }
 
-fn write(file: u64, offset: u64, data: Range<usize>) -> Event {
-    Event::Write { file, offset, data }
+fn write(file: u64, offset: u64, data: Range<usize>) -> FileEvent {
+    FileEvent::Write { file, offset, data }
 }
 
-fn rename(from: &str, to: &str) -> Event {
-    Event::Rename {
+fn rename(from: &str, to: &str) -> FileEvent {
+    FileEvent::Rename {
         from: from.to_owned(),
         to: to.to_owned(),
     }
 }
 
-fn apply(disk: &mut Disk, events: &[Event]) {
+fn apply(disk: &mut Disk, events: &[FileEvent]) {
     for event in events {
         disk.apply(event).expect("it fits");
     }
@@ -75,13 +75,16 @@ fn a_sync_covers_what_was_written_before_it_began() {
     apply(&mut disk, &names);
     apply(
         &mut disk,
-        &[Event::SyncBegin { file: 1, sync: 10 }, Event::SyncEnd { sync: 10 }],
+        &[
+            FileEvent::SyncBegin { file: 1, sync: 10 },
+            FileEvent::SyncEnd { sync: 10 },
+        ],
     );
     apply(
         &mut disk,
         &[
             write(2, 0, 0..2),
-            Event::SyncBegin { file: 2, sync: 11 },
+            FileEvent::SyncBegin { file: 2, sync: 11 },
             write(2, 2, 2..4),
         ],
     );
@@ -89,7 +92,7 @@ fn a_sync_covers_what_was_written_before_it_began() {
         contents(&images(&disk, DataFate::Lost, NameFate::Lost), "d/f"),
         texts(&[""])
     );
-    apply(&mut disk, &[Event::SyncEnd { sync: 11 }]);
+    apply(&mut disk, &[FileEvent::SyncEnd { sync: 11 }]);
     assert_eq!(
         contents(&images(&disk, DataFate::Lost, NameFate::Lost), "d/f"),
         texts(&["ab"])
@@ -110,7 +113,10 @@ fn a_name_is_durable_after_a_sync_of_its_directory() {
     apply(&mut disk, &[open(2, "d/f", true), write(2, 0, 0..2)]);
     apply(
         &mut disk,
-        &[Event::SyncBegin { file: 2, sync: 11 }, Event::SyncEnd { sync: 11 }],
+        &[
+            FileEvent::SyncBegin { file: 2, sync: 11 },
+            FileEvent::SyncEnd { sync: 11 },
+        ],
     );
     assert_eq!(contents(&images(&disk, DataFate::Lost, NameFate::Lost), "d/f"), [None]);
     let either = contents(&images(&disk, DataFate::Lost, NameFate::Subset), "d/f");
@@ -120,8 +126,8 @@ fn a_name_is_durable_after_a_sync_of_its_directory() {
         &mut disk,
         &[
             open_directory(3, "."),
-            Event::SyncBegin { file: 3, sync: 12 },
-            Event::SyncEnd { sync: 12 },
+            FileEvent::SyncBegin { file: 3, sync: 12 },
+            FileEvent::SyncEnd { sync: 12 },
         ],
     );
     assert_eq!(contents(&images(&disk, DataFate::Lost, NameFate::Lost), "d/f"), [None]);
@@ -129,8 +135,8 @@ fn a_name_is_durable_after_a_sync_of_its_directory() {
         &mut disk,
         &[
             open_directory(4, "d"),
-            Event::SyncBegin { file: 4, sync: 13 },
-            Event::SyncEnd { sync: 13 },
+            FileEvent::SyncBegin { file: 4, sync: 13 },
+            FileEvent::SyncEnd { sync: 13 },
         ],
     );
     assert_eq!(
@@ -148,7 +154,10 @@ fn a_rename_happens_as_a_whole() {
     );
     apply(&mut disk, &[open(3, "d/f", true), write(3, 0, 4..6)]);
     for (file, sync) in [(2, 10), (3, 11), (1, 12)] {
-        apply(&mut disk, &[Event::SyncBegin { file, sync }, Event::SyncEnd { sync }]);
+        apply(
+            &mut disk,
+            &[FileEvent::SyncBegin { file, sync }, FileEvent::SyncEnd { sync }],
+        );
     }
     apply(&mut disk, &[rename("d/new", "d/f")]);
     let images = images(&disk, DataFate::Lost, NameFate::Subset);

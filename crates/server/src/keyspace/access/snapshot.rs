@@ -166,8 +166,8 @@ pub enum SnapshotAttempt {
 }
 
 impl Keys<'_, '_> {
-    /// Takes a snapshot of the command's keys under the leases that it holds. `uses` states how it uses each key, and is
-    /// empty if a snapshot cannot stand for them.
+    /// Takes a snapshot of the command's keys under the leases that it holds. `uses` states how it uses each key, and
+    /// is empty if a snapshot cannot stand for them.
     pub fn snapshot(&self, uses: &[KeyUse], keyspace: &Keyspace) -> SnapshotAttempt {
         debug_assert!(uses.is_empty() || uses.len() == self.planned.len());
         if uses.is_empty() || uses.len() > MAX_KEYS || uses.contains(&KeyUse::Change) {
