@@ -41,7 +41,7 @@ super::table! {
     IO_THREADS_ALWAYS_ACTIVE "io-threads-always-active" = boolean(false).hidden(),
         Active, "Keep every I/O thread in use whatever the load.";
     CONNECTION_MOVE_INTERVAL "connection-move-interval" = integer(0, 0, I32_MAX).hidden().on_change(&[WakeWorkers]),
-        Active, "For tests: milliseconds after which each I/O thread hands random connections to random others; 0 hands over none.";
+        Active, "For tests: milliseconds after which I/O threads hand random connections to each other; 0 means never.";
     PREFETCH_BATCH_MAX_SIZE "prefetch-batch-max-size" = integer(16, 0, 128),
         Active, "Commands whose keys are fetched into the cache together; 0 and 1 fetch none ahead.";
     MIN_IO_THREADS_AVOID_COPY_REPLY "min-io-threads-avoid-copy-reply" = integer(7, 0, I32_MAX).hidden(),

@@ -14,7 +14,7 @@ use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
 use crate::persistence::aof_files::manifest::{Manifest, ManifestStoreError, sync_directory};
-use crate::persistence::aof_files::{AofAppender, AofState, AppenderConsumer, AppenderLinks, open};
+use crate::persistence::aof_files::{AofAppender, AofState, AppenderConsumer, AppenderLinks, open, sync_if_possible};
 use crate::persistence::rdb_file::rewrite_to_commands;
 use crate::persistence::save;
 use crate::propagation;
@@ -144,7 +144,7 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
         AofFailed
     })?;
     // What an earlier process has written is on the disk before clients see it.
-    if let Err(error) = file.sync_all() {
+    if let Err(error) = sync_if_possible(&file) {
         log::warning!("Fail to fsync the AOF file: {}", error_text(&error));
         return Err(AofFailed);
     }

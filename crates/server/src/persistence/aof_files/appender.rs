@@ -130,9 +130,20 @@ pub struct AofAppender {
 pub fn open(path: &Path, is_fresh: bool) -> io::Result<File> {
     // Append mode also ensures that no gap remains when the rest of a failed write is truncated.
     if is_fresh {
-        File::create(path)?.sync_all()?;
+        sync_if_possible(&File::create(path)?)?;
     }
     OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// Syncs a file with its size. A file that cannot be synced by its nature, such as a device, counts as synced.
+///
+/// # Errors
+/// If the file cannot be synced for another reason.
+pub fn sync_if_possible(file: &File) -> io::Result<()> {
+    match file.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        result => result,
+    }
 }
 
 impl AofAppender {

@@ -17,7 +17,7 @@ pub mod reader;
 
 use std::sync::Arc;
 
-pub use appender::{AofAppender, AppenderConsumer, AppenderLinks, open};
+pub use appender::{AofAppender, AppenderConsumer, AppenderLinks, open, sync_if_possible};
 
 use crate::propagation::LogMilestone;
 use manifest::Manifest;
