@@ -126,8 +126,18 @@ fn rewrite_file(server: &Server, scope: RewriteScope) -> Result<(), ConfigRewrit
     result
 }
 
-/// Counters that CONFIG RESETSTAT does not reset, because they describe a state or the age of the data.
-const COUNTERS_NOT_RESET: &[Counter] = &[Counter::Dirty, Counter::BusyNs];
+/// Counters that CONFIG RESETSTAT does not reset, because they describe a state or the age of the data, or are about
+/// security.
+const COUNTERS_NOT_RESET: &[Counter] = &[
+    Counter::Dirty,
+    Counter::BusyNs,
+    Counter::DeniedAuth,
+    Counter::DeniedCommand,
+    Counter::DeniedKey,
+    Counter::DeniedChannel,
+    Counter::DeniedCertificate,
+    Counter::DeniedDatabase,
+];
 
 fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let server = ctx.server;
