@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::observability::log;
@@ -11,6 +11,7 @@ use crate::replication::replica::Follower;
 use crate::state::Server;
 use weft_config::Config;
 use weft_config::command_line::CommandLine;
+use weft_os::sync::mpsc;
 
 /// The longest that a peer waits for the other side.
 const PATIENCE: Duration = Duration::from_secs(2);
