@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::step_process::{self, StepEnd};
-use crate::{clients, diff, fuzz, oracle, power_loss, test_report, tidy, workspace};
+use crate::{clients, diff, oracle, power_loss, test_report, tidy, workspace};
 
 /// The result of a step that did not fail.
 enum StepOutcome {
@@ -64,7 +64,6 @@ const STEPS: &[CiStep] = &[
     CiStep::new("test-valkey",    "integration tests together with Valkey",             test_valkey).minutes(20).cargo_test(),
     CiStep::new("loom",           "weft-sync under every interleaving",                 loom).minutes(25).cargo_test(),
     CiStep::new("asan",           "weft-table under the address sanitizer",             address_sanitizer).minutes(15).cargo_test(),
-    CiStep::new("fuzz",           "each fuzz target runs for 30 s",                     fuzz_targets).minutes(25),
     CiStep::new("release",        "release build",                                      release).minutes(25),
     CiStep::new("diff-selfcheck", "the differential suite detects differences",         diff_self_check),
     CiStep::new("diff",           "same replies as Valkey",                             differential),
@@ -360,13 +359,6 @@ fn address_sanitizer() -> Result<StepOutcome, String> {
         .env_remove("RUSTC");
     workspace::run(&mut command)?;
     Ok(StepOutcome::Passed)
-}
-
-fn fuzz_targets() -> Result<StepOutcome, String> {
-    Ok(match fuzz::run_all()? {
-        fuzz::FuzzOutcome::Passed => StepOutcome::Passed,
-        fuzz::FuzzOutcome::Skipped(why) => StepOutcome::Skipped(why),
-    })
 }
 
 fn release() -> Result<StepOutcome, String> {

@@ -25,7 +25,7 @@ const LONGEST_INPUT: &[(&str, u32)] = &[("cluster_bus", 9500), ("restore", 600)]
 const LONGEST_INPUT_ELSEWHERE: u32 = 4096;
 
 /// The outcome of a run.
-pub enum FuzzOutcome {
+enum FuzzOutcome {
     /// No target has found a fault.
     Passed,
     /// The targets cannot be built on this machine. Contains the reason.
@@ -43,14 +43,6 @@ pub fn main(words: &[String]) -> Result<(), String> {
         FuzzOutcome::Passed => Ok(()),
         FuzzOutcome::Skipped(why) => Err(why.to_owned()),
     }
-}
-
-/// Runs all targets as CI does.
-///
-/// # Errors
-/// As [`main`].
-pub fn run_all() -> Result<FuzzOutcome, String> {
-    run(&[], DEFAULT_SECONDS)
 }
 
 fn run(names: &[&str], seconds: u64) -> Result<FuzzOutcome, String> {

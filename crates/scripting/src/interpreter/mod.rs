@@ -329,7 +329,9 @@ pub fn run(
 
 impl Interpreter {
     fn new(kind: ScriptKind, flushes: u64, scripts: &Scripts) -> mlua::Result<Self> {
-        let lua = Lua::new_with(standard_libraries(), LuaOptions::new().catch_rust_panics(false))?;
+        // With this option off, mlua would replace pcall and xpcall by ones that do not check the stack. The panic hook
+        // ends the process before a script could catch a panic.
+        let lua = Lua::new_with(standard_libraries(), LuaOptions::new().catch_rust_panics(true))?;
         let (interpreter, _) = Interpreter::from_state(lua, kind, flushes, scripts, |_, _| Ok(()))?;
         natives::install_check_hook(&interpreter.lua, &interpreter.shared, scripts.running.clone())?;
         Ok(interpreter)
@@ -337,8 +339,7 @@ impl Interpreter {
 
     /// Creates an interpreter for scripts with a debugger attached.
     fn with_debugger(scripts: &Scripts, session: &DebugSession) -> mlua::Result<Self> {
-        let (lua, locals) =
-            weft_lua::new_state_with_locals(standard_libraries(), LuaOptions::new().catch_rust_panics(false))?;
+        let (lua, locals) = weft_lua::new_state_with_locals(standard_libraries(), LuaOptions::new())?;
         let add = |lua: &Lua, natives: &Table| debugging::add_natives(lua, natives, session);
         let (interpreter, program) =
             Interpreter::from_state(lua, ScriptKind::Eval, scripts.cache.flushes(), scripts, add)?;
