@@ -33,6 +33,30 @@ impl<T> ServerPair<T> {
     }
 }
 
+/// The parameters of a server, by name.
+type Parameters = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn read_parameters(connection: &mut ServerConnection) -> Parameters {
+    let ServerAnswer::Reply(received) = connection.call(&split_words("CONFIG GET *")) else {
+        return Parameters::new();
+    };
+    let texts = received.reply.items().chunks_exact(2);
+    texts
+        .map(|pair| (pair[0].text().to_vec(), pair[1].text().to_vec()))
+        .collect()
+}
+
+/// Sets the parameters that a section has changed back to `values`.
+fn restore_parameters(connection: &mut ServerConnection, values: &Parameters) {
+    let current = read_parameters(connection);
+    for (name, value) in values {
+        if current.get(name) != Some(value) {
+            let command = [b"CONFIG".to_vec(), b"SET".to_vec(), name.clone(), value.clone()];
+            connection.call(&command);
+        }
+    }
+}
+
 /// The binaries of the two servers.
 pub struct ServerBinaries {
     /// The path of Weft's server.
@@ -47,8 +71,8 @@ pub struct ServerBinaries {
 pub struct ComparedServers {
     processes: ServerPair<ServerProcess>,
     control: ServerPair<ServerConnection>,
-    /// Parameters to restore after the section, with each server's old value.
-    changed: Vec<(String, ServerPair<Vec<u8>>)>,
+    /// All parameters as they were at the start.
+    parameters: ServerPair<Parameters>,
     /// The difference that the self-check plants in Weft's replies on each new connection.
     planted: Option<Alteration>,
 }
@@ -73,29 +97,22 @@ impl ComparedServers {
             let command = split_words(&format!("AUTH {}", pair[1]));
             control.map(|connection| connection.call(&command));
         }
+        let parameters = control.map(read_parameters);
         Ok(Self {
             processes,
             control,
-            changed: Vec::new(),
+            parameters,
             planted: None,
         })
     }
 
-    /// Deletes all data of both servers and restores their parameters.
+    /// Deletes all data of both servers and restores their parameters, which the commands of a section may have changed.
     ///
     /// # Errors
     /// Fails if FLUSHALL does.
     pub fn reset(&mut self) -> Result<(), String> {
-        for (name, mut old) in std::mem::take(&mut self.changed).into_iter().rev() {
-            let set = |connection: &mut ServerConnection, value: &mut Vec<u8>| {
-                let mut command = split_words("CONFIG SET");
-                command.push(name.clone().into_bytes());
-                command.push(std::mem::take(value));
-                connection.call(&command)
-            };
-            set(&mut self.control.weft, &mut old.weft);
-            set(&mut self.control.valkey, &mut old.valkey);
-        }
+        restore_parameters(&mut self.control.weft, &self.parameters.weft);
+        restore_parameters(&mut self.control.valkey, &self.parameters.valkey);
         let flushed = self
             .control
             .map(|connection| connection.call(&split_words("FLUSHALL SYNC")));
@@ -110,17 +127,6 @@ impl ComparedServers {
 
     /// Sets a parameter on both servers until the next `reset`. Returns the answers to CONFIG SET.
     pub fn configure(&mut self, name: &str, value: &str) -> ServerPair<ServerAnswer> {
-        let old = self.control.map(|connection| {
-            let mut command = split_words("CONFIG GET");
-            command.push(name.as_bytes().to_vec());
-            match connection.call(&command) {
-                ServerAnswer::Reply(received) => received.reply.items().get(1).cloned(),
-                _ => None,
-            }
-            .map(|value| value.text().to_vec())
-            .unwrap_or_default()
-        });
-        self.changed.push((name.to_string(), old));
         self.control.map(|connection| {
             let command = ["CONFIG", "SET", name, value].map(|word| word.as_bytes().to_vec());
             connection.call(&command)
