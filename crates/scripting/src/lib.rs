@@ -58,6 +58,7 @@ pub use interpreter::{
     prepare_function, prepare_script, run,
 };
 pub use libraries::{Libraries, Library, LoadedFunction, RestorePolicy};
+pub use profile::may_run_forever;
 pub use running::{KillError, RunParameters, RunRegistry, ScriptRun, StopReason};
 pub use shebang::ScriptFlags;
 

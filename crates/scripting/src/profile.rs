@@ -15,14 +15,17 @@ pub struct ScriptProfile {
     is_long: AtomicBool,
     has_written: AtomicBool,
     queries_workers: AtomicBool,
+    may_run_forever: bool,
 }
 
 impl ScriptProfile {
     /// Predicts the first run of a script from its code. Code without loops and functions is always expected to be
     /// short.
     pub fn predict(code: &[u8]) -> Self {
+        let may_run_forever = may_run_forever(code);
         ScriptProfile {
-            is_long: AtomicBool::new(may_loop(code)),
+            may_run_forever,
+            is_long: AtomicBool::new(may_run_forever),
             has_written: AtomicBool::new(false),
             queries_workers: AtomicBool::new(may_query_workers(code)),
         }
@@ -31,6 +34,11 @@ impl ScriptProfile {
     /// Returns `true` if the script is expected to be long and is to run on a script thread, where it delays no worker.
     pub fn is_long(&self) -> bool {
         self.is_long.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` unless every run of the script surely ends by itself, whatever its arguments are.
+    pub fn may_run_forever(&self) -> bool {
+        self.may_run_forever
     }
 
     /// Returns `true` if the script calls commands that query all workers. A worker cannot wait for their replies.
@@ -72,8 +80,9 @@ impl ScriptProfile {
 
 /// Returns `true` if the code may run for ever. Keywords inside strings and comments count too; the cost is one run on
 /// a script thread.
-fn may_loop(code: &[u8]) -> bool {
-    let words: [&[u8]; 4] = [b"while", b"for", b"repeat", b"function"];
+pub fn may_run_forever(code: &[u8]) -> bool {
+    // `load` and `loadstring` compile further code.
+    let words: [&[u8]; 5] = [b"while", b"for", b"repeat", b"function", b"load"];
     words
         .iter()
         .any(|word| code.windows(word.len()).any(|window| window == *word))

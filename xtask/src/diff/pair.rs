@@ -106,7 +106,8 @@ impl ComparedServers {
         })
     }
 
-    /// Deletes all data of both servers and restores their parameters, which the commands of a section may have changed.
+    /// Deletes all data of both servers and restores their parameters, which the commands of a section may have
+    /// changed.
     ///
     /// # Errors
     /// Fails if FLUSHALL does.

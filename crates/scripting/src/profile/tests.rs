@@ -41,3 +41,20 @@ fn calls_that_query_all_workers_are_found_in_the_code() {
     profile.note_duration(Duration::from_micros(50));
     assert!(profile.queries_workers(), "however short it is");
 }
+
+#[test]
+fn only_code_that_surely_ends_is_taken_for_such() {
+    let cases = [
+        ("return redis.call('get', KEYS[1])", false),
+        ("for i = 1, ARGV[1] do end", true),
+        ("while true do end", true),
+        ("repeat until false", true),
+        ("local function f() return f() end return f()", true),
+        ("return loadstring(ARGV[1])()", true),
+    ];
+    for (code, expected) in cases {
+        let profile = ScriptProfile::predict(code.as_bytes());
+        profile.note_duration(Duration::from_micros(1));
+        assert_eq!(profile.may_run_forever(), expected, "{code}");
+    }
+}

@@ -9,6 +9,14 @@ use weft_resp::{Protocol, Reply};
 pub struct CommandError(pub Cow<'static, [u8]>);
 
 impl CommandError {
+    /// Returns the error as EXEC reports it. A redirect stays unchanged.
+    pub fn into_exec_error(self) -> Self {
+        if self.0.starts_with(b"REDIRECT ") {
+            return self;
+        }
+        let reason = self.0.strip_prefix(b"ERR ").unwrap_or(&self.0);
+        CommandError::from_bytes([b"EXECABORT Transaction discarded because of: ", reason].concat())
+    }
     /// The value has another type than the command expects.
     pub const WRONG_TYPE: CommandError =
         CommandError::constant("WRONGTYPE Operation against a key holding the wrong kind of value");

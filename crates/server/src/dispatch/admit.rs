@@ -32,8 +32,8 @@ pub enum Admission {
     Redirected(CommandError),
     /// The client's user lacks the permission.
     Denied(Denial),
-    /// The client's user has been deleted: the connection is to be closed.
-    UserDeleted,
+    /// The client's user has been deleted, or the client was killed: the connection is to be closed.
+    ClientClosing,
 }
 
 /// Decides if a command may run. The command exists and has an acceptable number of arguments.
@@ -57,7 +57,7 @@ pub fn admit<'a>(
     let free = client.login.is_unrestricted(thread.acl_version);
     if !free {
         if !client.login.refresh(&server.acl) {
-            return Admission::UserDeleted;
+            return Admission::ClientClosing;
         }
         if !flags.contains(CommandFlags::NO_AUTH) && must_authenticate(server, client) {
             return Admission::Refused(AUTHENTICATION_REQUIRED);

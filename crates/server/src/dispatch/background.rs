@@ -30,8 +30,8 @@
 //!    command's keys may be pinned until the command has run, so that later readers cannot overtake it for ever.
 //! 6. Before each attempt the command is admitted again, within the same passage of the gate. Much may have changed
 //!    since its worker admitted it: writes may be paused, this server may be a replica, slots may have moved, the user
-//!    may have lost a permission. These changes happen in exclusive mode, so the command writes nothing after such a
-//!    change has been acknowledged.
+//!    may have lost a permission, or the client may have been killed. The first four happen in exclusive mode, so the
+//!    command writes nothing after such a change has been acknowledged.
 //!
 //! # Atomicity
 //!
@@ -56,11 +56,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::LogSequence;
-use weft_reactor::Output;
 use weft_resp::ArgRange;
 
 use crate::commands::context::{Binding, CommandResult, Context, HandlerMode, NextStep};
+use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::keyspace::GatePassage;
 use crate::keyspace::Seat;
@@ -74,13 +73,14 @@ use crate::net::connection::Connection;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::propagation::RewrittenCommands;
 use crate::replication::ReplicationState;
-use crate::state::{BackgroundJob, Message, QueryOrigin, Server, WorkerId};
+use crate::state::{BackgroundJob, DetachedResult, Message, QueryOrigin, Server, WorkerId};
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::Command;
+use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
 use super::accounting::write_error;
-use super::admit::{AUTHENTICATION_REQUIRED, Admission, admit, admit_script};
+use super::admit::{Admission, admit, admit_script};
 use super::effects::free_removed_values;
 use super::execute::{apply_effects, reply_redirection, run_handler, run_with_handler};
 use super::expired_sources;
@@ -131,8 +131,8 @@ pub struct DetachedCommand {
 
 /// The result of one turn on a background thread.
 enum JobOutcome {
-    /// The command has run: its output, the next step, and the position of its writes in the propagation log.
-    Completed(Output, NextStep, LogSequence),
+    /// The command has run.
+    Completed(Box<DetachedResult>),
     /// The leases were refused for [`REQUEUE_AFTER`]: the command is moved to the end of the queue.
     Requeue(Box<DetachedCommand>),
 }
@@ -144,7 +144,7 @@ impl DetachedCommand {
         request: &Request<'_>,
         keys: &[PlannedKey],
         snapshot: Option<Box<KeySnapshot>>,
-        connection: &Connection,
+        connection: &mut Connection,
         run_leased: RunLeased,
     ) -> Box<Self> {
         let plan = request.plan;
@@ -155,19 +155,25 @@ impl DetachedCommand {
             ranges: request.ranges[plan.args.0 as usize..plan.args.1 as usize].to_vec(),
             keys: keys.to_vec(),
             snapshot,
-            client: connection.client.handler_view(),
+            client: connection.client.detached_view(),
             run_leased,
             failures: 0,
             reservation: None,
         })
     }
 
+    /// Moves the client's transaction, which EXEC runs, and its watches to the command. Until EXEC has ended, reports
+    /// on clients show the client inside its transaction.
+    pub fn take_transaction(&mut self, client: &mut Client) {
+        client.transaction_figures = Some(Box::new(client.current_transaction_figures()));
+        self.client.transaction = client.transaction.take();
+        self.client.watches = client.watches.take();
+    }
+
     /// Creates the job that runs the command and sends its result to `origin` (worker, client, park id).
     pub fn into_job(self: Box<Self>, origin: QueryOrigin) -> BackgroundJob {
         Box::new(move |server, seat| match self.run(server, seat, origin.0) {
-            JobOutcome::Completed(output, after, log_sequence) => {
-                send_result(server, origin, (output, after, log_sequence))
-            }
+            JobOutcome::Completed(result) => send_result(server, origin, result),
             JobOutcome::Requeue(command) => {
                 // Sending fails only while the process ends.
                 let _ = server.background.long_commands.send(command.into_job(origin));
@@ -178,9 +184,7 @@ impl DetachedCommand {
     /// Creates the job that runs the script on a script thread.
     pub fn into_script_job(self: Box<Self>, origin: QueryOrigin) -> BackgroundJob {
         Box::new(move |server, seat| match self.run_script(server, seat, origin.0) {
-            JobOutcome::Completed(output, after, log_sequence) => {
-                send_result(server, origin, (output, after, log_sequence))
-            }
+            JobOutcome::Completed(result) => send_result(server, origin, result),
             JobOutcome::Requeue(command) => {
                 let _ = server.background.scripts.send(command.into_script_job(origin));
             }
@@ -206,6 +210,7 @@ impl DetachedCommand {
                     connection.lease_failures > ANNOUNCE_AFTER_FAILURES,
                 )
             {
+                let error = as_error_of(&connection.client, error);
                 write_error(thread, &error, &mut connection.output.bytes);
                 thread
                     .server
@@ -272,8 +277,22 @@ impl DetachedCommand {
         NotificationSender::new(&server, &mut thread.effects, thread.seat).send_broadcasts();
         wake_workers(&server, &mut thread.effects);
         thread.effects.log_writer.wake();
+        let mut removed_watches = std::mem::take(&mut thread.effects.removed_watches);
+        if ended.is_some()
+            && let Some(watches) = connection.client.watches.take()
+        {
+            removed_watches.extend(watches.keys);
+        }
+        if !removed_watches.is_empty() {
+            server.workers[worker].send(Message::RemoveWatches(removed_watches));
+        }
         match ended {
-            Some(after) => JobOutcome::Completed(connection.output, after, connection.client.last_write_sequence),
+            Some(next_step) => JobOutcome::Completed(Box::new(DetachedResult {
+                output: connection.output,
+                next_step,
+                log_sequence: connection.client.last_write_sequence,
+                db: connection.client.db,
+            })),
             None => JobOutcome::Requeue(Box::new(DetachedCommand {
                 reservation: reserve_slots(&server, &thread, &self.keys, self.reservation),
                 command: self.command,
@@ -306,17 +325,11 @@ fn reserve_slots(
 }
 
 /// Sends the result of a command to the worker of its client.
-fn send_result(
-    server: &Server,
-    (worker, client, ticket): QueryOrigin,
-    (output, after, log_sequence): (Output, NextStep, LogSequence),
-) {
+fn send_result(server: &Server, (worker, client, park_id): QueryOrigin, result: Box<DetachedResult>) {
     server.workers[worker].send(Message::CommandDone {
         client,
-        park_id: ticket,
-        output,
-        next_step: after,
-        log_sequence,
+        park_id,
+        result,
     });
 }
 
@@ -563,21 +576,32 @@ fn attempt_under_leases(
     let error = match admit_again(thread, request, keys, connection) {
         Admission::Run => None,
         Admission::Paused => return Outcome::Contended,
-        Admission::Refused(error) | Admission::Redirected(error) => Some(error),
-        Admission::Denied(denial) => Some(permission::record_denial(
-            (&thread.server, thread.seat, thread.now_ms),
-            (&connection.client, connection.buffers(0)),
-            (request.command, &request.args(&connection.input)),
-            denial,
-        )),
-        // The connection of this client is about to be closed.
-        Admission::UserDeleted => Some(AUTHENTICATION_REQUIRED),
+        Admission::Redirected(error) => Some(error),
+        Admission::Refused(error) => Some(as_error_of(&connection.client, error)),
+        Admission::Denied(denial) => {
+            let error = permission::record_denial(
+                (&thread.server, thread.seat, thread.now_ms),
+                (&connection.client, connection.buffers(0)),
+                (request.command, &request.args(&connection.input)),
+                denial,
+            );
+            Some(as_error_of(&connection.client, error))
+        }
+        Admission::ClientClosing => return Outcome::Done,
     };
     if let Some(error) = error {
         return reply_redirection(thread, (request, keys), connection, error);
     }
     let mut many: Vec<Lease<'_>> = Vec::new();
     run_leased(thread, &pass, request, keys, &mut many, connection)
+}
+
+/// Returns the error as the client's command reports it. A detached command of a client with a transaction is EXEC.
+fn as_error_of(client: &Client, error: CommandError) -> CommandError {
+    match client.transaction {
+        Some(_) => error.into_exec_error(),
+        None => error,
+    }
 }
 
 /// Admits the command again, within the passage of the gate in which it would run.
@@ -590,6 +614,10 @@ fn admit_again(
     // A script that runs too long refuses new commands, not those that were admitted before.
     thread.standing = thread.standing.difference(ReplicationState::SCRIPT_BUSY);
     let Connection { client, input, .. } = connection;
+    let is_killed = client.is_killed.as_ref();
+    if is_killed.is_some_and(|is_killed| is_killed.load(Ordering::Acquire)) {
+        return Admission::ClientClosing;
+    }
     let admission = admit(thread, client, request.command, (|| request.args(input), keys));
     match request.binding.mode {
         HandlerMode::Script => admit_script(thread, admission, request.command, request.args(input)),

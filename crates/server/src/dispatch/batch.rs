@@ -23,17 +23,19 @@ use super::admit::{
     AUTHENTICATION_REQUIRED, Admission, admit, is_http_request, must_authenticate, unknown_command_error,
 };
 use super::effects::free_removed_values;
+use super::exec_detached;
 use super::leased::{run_exclusive, run_leased};
 use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::memory_limit;
 use super::plan::{CommandPlan, Plans, RequestKind};
 use super::prefetch::Prefetcher;
+use super::queueing::{self, TransactionRole};
 use super::redirect;
 use super::request::{Outcome, Request};
 use super::script_flags;
 use super::slot_stats;
 use super::thread::ThreadState;
-use super::transaction::{self, TransactionRole};
+use super::transaction;
 
 /// The number of batches between two samples of the prefetch policy.
 const BATCHES_PER_SAMPLE: u32 = 64;
@@ -180,8 +182,8 @@ fn run_admitted<'p>(
     let permissions = (thread.may_leave, thread.may_block);
     let outcome = match role {
         TransactionRole::RunNow => run_leased(thread, pass, request, keys, many, connection),
-        TransactionRole::Queued => transaction::queue_if_slot_is_stable(thread, pass, request, keys, connection),
-        TransactionRole::Exec { .. } => transaction::exec_leased(thread, pass, request, many, connection),
+        TransactionRole::Queued => queueing::queue_if_slot_is_stable(thread, pass, request, keys, connection),
+        TransactionRole::Exec { .. } => exec_detached::exec_leased(thread, pass, request, many, connection),
     };
     debug_assert_eq!(
         (thread.may_leave, thread.may_block),
@@ -264,7 +266,7 @@ fn run_plan_exclusively(
         // A worker does not wait at the gate for a script of unknown duration.
         let outcome = match script_flags::busy_error(&server, std::iter::empty(), true) {
             Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
-                reply_busy(thread, &request, connection, error)
+                queueing::refuse_command(thread, &request, connection, error)
             }
             _ => Outcome::Contended,
         };
@@ -328,25 +330,9 @@ fn handle_refused_slot(
     let queued = queued.map_or(&[][..], |transaction| &transaction.keys);
     let slots = keys.iter().chain(queued).map(|key| key.slot);
     match script_flags::busy_error(&thread.server, slots, any) {
-        Some(error) => reply_busy(thread, request, connection, error),
+        Some(error) => queueing::refuse_command(thread, request, connection, error),
         None => Outcome::Contended,
     }
-}
-
-fn reply_busy(
-    thread: &mut ThreadState,
-    request: &Request<'_>,
-    connection: &mut Connection,
-    error: CommandError,
-) -> Outcome {
-    thread
-        .server
-        .stats
-        .metrics
-        .record_rejection(thread.seat, request.command.id as usize);
-    let error = transaction::note_refusal(thread, &mut connection.client, Some(request.command), error);
-    reply_error(thread, connection, &error);
-    Outcome::Done
 }
 
 /// Returns `true` if a command that may write is to be put off because the log is far behind this thread's writes.
@@ -440,7 +426,7 @@ fn admit_plan(
                 .record_rejection(thread.seat, command.id as usize);
             count_refused_request(thread, plan, command, (ranges, keys), connection);
             connection.client.last_command = command.full_name;
-            transaction::note_redirection(thread, &mut connection.client, command);
+            queueing::note_redirection(thread, &mut connection.client, command);
             reply_error(thread, connection, &error);
             connection.consumed = plan.end;
             false
@@ -463,8 +449,8 @@ fn admit_plan(
             reject_command(thread, plan, command, connection, error);
             false
         }
-        Admission::UserDeleted => {
-            connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
+        Admission::ClientClosing => {
+            connection.client.kill();
             false
         }
     }
@@ -499,7 +485,7 @@ fn reject_command(
         .metrics
         .record_rejection(thread.seat, command.id as usize);
     connection.client.last_command = command.full_name;
-    let error = transaction::note_refusal(thread, &mut connection.client, Some(command), error);
+    let error = queueing::note_refusal(thread, &mut connection.client, Some(command), error);
     reply_error(thread, connection, &error);
     connection.consumed = plan.end;
 }
@@ -552,7 +538,7 @@ fn reply_invalid_request(
                     .metrics
                     .record_rejection(thread.seat, command.id as usize);
             }
-            let error = transaction::note_refusal(thread, &mut connection.client, command, error);
+            let error = queueing::note_refusal(thread, &mut connection.client, command, error);
             reply_error(thread, connection, &error);
         }
     }

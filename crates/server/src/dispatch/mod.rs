@@ -17,13 +17,15 @@
 //! 4. `execute`: runs a handler under leases that are held.
 //! 5. `background`: runs a command on a background thread. It is passed the function that leases and runs.
 //! 6. `script` and then `leased`: lease and run.
-//! 7. `transaction`, `batch`, `replay` and `replicated_stream`: the callers.
+//! 7. `queueing`, `transaction` and then `exec_detached`: transactions, on a worker or on a script thread.
+//! 8. `batch`, `replay` and `replicated_stream`: the callers.
 
 pub mod accounting;
 pub mod admit;
 pub mod background;
 pub mod batch;
 pub mod effects;
+mod exec_detached;
 pub mod execute;
 mod expired_sources;
 pub mod leased;
@@ -34,6 +36,7 @@ pub mod pins;
 pub mod plan;
 pub mod prefetch;
 pub mod propagate;
+pub mod queueing;
 pub mod record;
 pub mod redirect;
 pub mod replay;

@@ -26,10 +26,11 @@ use weft_os::atomic::Ordering;
 use super::effects::free_removed_values;
 use super::leased::run_exclusive;
 use super::plan::{CommandPlan, RequestKind, plan_write_keys};
+use super::queueing::{self, TransactionRole};
 use super::replicated_stream::first_error;
 use super::request::Request;
 use super::thread::ThreadState;
-use super::transaction::{self, TransactionRole};
+use super::transaction;
 use super::{script, serve};
 
 /// The number of commands between two reads of the clock.
@@ -157,7 +158,7 @@ impl ReplayClient {
         };
         // The next step of a command concerns only its reply, which nothing receives.
         match TransactionRole::for_command(&connection.client, command) {
-            TransactionRole::Queued => drop(transaction::queue_command(thread, &request, planned, connection)),
+            TransactionRole::Queued => drop(queueing::queue_command(thread, &request, planned, connection)),
             TransactionRole::Exec { .. } => drop(transaction::exec_exclusive(thread, all, &request, connection)),
             TransactionRole::RunNow if binding.mode == HandlerMode::Script => {
                 let Connection { client, output, .. } = &mut *connection;

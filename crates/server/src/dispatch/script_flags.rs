@@ -67,6 +67,18 @@ pub fn may_query_workers(server: &Server, command: &Command<Binding>, args: Args
     }
 }
 
+/// Returns `true` unless the script surely ends by itself. Functions can be replaced before they run.
+pub fn may_run_forever(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {
+    match named(command, args) {
+        ScriptName::Source(source) => scripting::may_run_forever(source),
+        ScriptName::Digest(digest) => {
+            let script = server.scripting.cache.find(digest);
+            script.is_none_or(|script| script.profile.may_run_forever())
+        }
+        ScriptName::Function(_) => true,
+    }
+}
+
 /// Returns `true` if the script declares that it writes nothing.
 #[cold]
 pub fn is_declared_read_only(server: &Server, command: &Command<Binding>, args: Args<'_>) -> bool {

@@ -1,4 +1,4 @@
-//! Transactions: the commands queued after MULTI, and their execution by EXEC.
+//! EXEC: runs the commands that were queued after MULTI ([`super::queueing`]).
 //!
 //! ```text
 //!   MULTI      client.transaction is created
@@ -17,7 +17,8 @@
 //! 3. A command that accesses keys that are in no plan (SCAN, SORT with patterns), or that needs the whole keyspace
 //!    anyway, makes EXEC run in exclusive mode. So no command of a transaction ever needs a lease that the transaction
 //!    does not hold, and none is refused half-way.
-//! 4. Commands of a transaction neither leave the worker nor block: they reply immediately.
+//! 4. Commands of a transaction neither leave the worker nor block: they reply immediately. A transaction with a script
+//!    that may never end leaves its worker as a whole ([`super::exec_detached`]).
 //! 5. A transaction with commands that report on all clients (CLIENT LIST, INFO) runs in exclusive mode, after
 //!    snapshots of all clients were collected ([`NextStep::CollectClients`]). So its commands see the state at their
 //!    position.
@@ -31,15 +32,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_reactor::{Output, OutputMark};
-use weft_resp::number::parse_i64;
-use weft_resp::{ArgRange, Args, Reply};
+use weft_resp::{Args, Reply};
 
 use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, CommandPermission};
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::TransactionFigures;
@@ -50,13 +49,12 @@ use crate::observability::metrics::Counter;
 use crate::state::{ClientVisitorHost, Server, UnservedKeys, WorkerQuery};
 use weft_acl::DenialContext;
 use weft_command_table::registry::Command;
-use weft_command_table::spec::CommandFlags;
 
 use super::accounting::{CommandEnd, record_command, write_error};
-use super::admit::WRITE_FLAGS;
 use super::execute::{apply_effects, reply_redirection};
 use super::expired_sources;
 use super::notifications::{self, Caller};
+use super::queueing::{end_transaction, note_redirection};
 use super::record::{self, CommandLogThresholds};
 use super::redirect;
 use super::request::{Outcome, Request};
@@ -64,162 +62,7 @@ use super::slot_stats::{self, CommandCost};
 use super::thread::{LeasedCall, ThreadState};
 use super::watches::{has_expired_watch, planned_key_of_watch, remove_own_watches};
 use super::{pins, propagate};
-use super::{script, script_flags, serve};
-
-/// The role of a command in its client's transaction.
-pub enum TransactionRole {
-    /// The command runs: there is no transaction, or the command is one that is never queued.
-    RunNow,
-    /// The command is queued for EXEC.
-    Queued,
-    /// The command is EXEC.
-    Exec {
-        /// `true` if EXEC needs exclusive mode.
-        needs_exclusive_mode: bool,
-    },
-}
-
-impl TransactionRole {
-    /// The role of a client's next command.
-    #[inline]
-    pub fn for_command(client: &Client, command: &Command<Binding>) -> Self {
-        match &client.transaction {
-            None => TransactionRole::RunNow,
-            Some(transaction) => TransactionRole::within_transaction(transaction, command),
-        }
-    }
-
-    fn within_transaction(transaction: &Transaction, command: &Command<Binding>) -> Self {
-        match command.full_name {
-            "exec" => TransactionRole::Exec {
-                needs_exclusive_mode: transaction.needs_exclusive && !transaction.is_refused,
-            },
-            "discard" | "multi" | "watch" | "quit" | "reset" => TransactionRole::RunNow,
-            _ => TransactionRole::Queued,
-        }
-    }
-}
-
-/// Records the refusal of a command in its client's transaction. Returns the error as the client sees it.
-pub fn note_refusal(
-    thread: &mut ThreadState,
-    client: &mut Client,
-    command: Option<&Command<Binding>>,
-    error: CommandError,
-) -> CommandError {
-    if command.is_some_and(|command| command.full_name == "exec") {
-        end_transaction(thread, client);
-        if error.0.starts_with(b"REDIRECT ") {
-            // A redirect is returned unchanged.
-            return error;
-        }
-        let reason = error.0.strip_prefix(b"ERR ").unwrap_or(&error.0);
-        return CommandError::from_bytes([b"EXECABORT Transaction discarded because of: ", reason].concat());
-    }
-    if let Some(transaction) = &mut client.transaction {
-        transaction.is_refused = true;
-    }
-    error
-}
-
-/// Records in the client's transaction that a command belongs to another node.
-pub fn note_redirection(thread: &mut ThreadState, client: &mut Client, command: &Command<Binding>) {
-    if command.full_name == "exec" {
-        end_transaction(thread, client);
-    } else if let Some(transaction) = &mut client.transaction {
-        transaction.is_refused = true;
-    }
-}
-
-/// Queues an admitted command for EXEC, unless its keys are migrating to another node.
-pub fn queue_if_slot_is_stable(
-    thread: &mut ThreadState,
-    pass: &GatePassage<'_>,
-    request: &Request<'_>,
-    keys: &[PlannedKey],
-    connection: &mut Connection,
-) -> Outcome {
-    if thread.moving.is_some() {
-        let args = request.args(&connection.input);
-        match redirect::check_queued_command(thread, pass, args, keys, &connection.client) {
-            None => return Outcome::Contended,
-            Some(Err(error)) => {
-                note_redirection(thread, &mut connection.client, request.command);
-                return reply_redirection(thread, (request, keys), connection, error);
-            }
-            Some(Ok(())) => {}
-        }
-    }
-    queue_command(thread, request, keys, connection)
-}
-
-/// Ends a client's transaction and its watches.
-fn end_transaction(thread: &mut ThreadState, client: &mut Client) -> Option<Box<Transaction>> {
-    if let Some(watches) = client.watches.take() {
-        thread.effects.removed_watches.extend(watches.keys);
-    }
-    client.flags.set(ClientFlags::MULTI, false);
-    let ended = client.transaction.take();
-    debug_assert!(
-        !client.is_dirty(),
-        "a client without watches has no watched key that changed"
-    );
-    ended
-}
-
-/// Queues an admitted command for EXEC.
-pub fn queue_command(
-    thread: &mut ThreadState,
-    request: &Request<'_>,
-    keys: &[PlannedKey],
-    connection: &mut Connection,
-) -> Outcome {
-    slot_stats::book_refused(thread, request, keys, connection);
-    let Connection {
-        client, input, output, ..
-    } = connection;
-    client.last_command = request.command.full_name;
-    let before = output.mark();
-    let dirty = client.is_dirty();
-    if let Some(transaction) = &mut client.transaction
-        && !transaction.is_refused
-        && !dirty
-    {
-        let (plan, flags) = (request.plan, request.command.spec.flags);
-        let ranges = &request.ranges[plan.args.0 as usize..plan.args.1 as usize];
-        transaction.push(request.command.id as usize, &input[plan.start..plan.end], ranges, keys);
-        transaction.may_write |= flags.intersects(WRITE_FLAGS);
-        transaction.is_denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
-        let databases = permission::database_count(&thread.server);
-        let changed = database_after(request, &input[plan.start..plan.end], ranges).filter(|db| *db < databases);
-        transaction.db = changed.unwrap_or(transaction.db);
-        let binding = request.binding;
-        transaction.reports_clients |= binding.queries_workers;
-        transaction.changes_config |= binding.changes_config;
-        transaction.needs_exclusive |=
-            binding.mode == HandlerMode::Exclusive || binding.has_undeclared_keys || binding.queries_workers;
-        if binding.mode == HandlerMode::Script {
-            transaction.runs_script = true;
-            let args = Args::new(&input[plan.start..plan.end], ranges);
-            if script_flags::may_query_workers(&thread.server, request.command, args) {
-                (transaction.reports_clients, transaction.needs_exclusive) = (true, true);
-            }
-            transaction.script_may_write |= script_flags::may_write(&thread.server, request.command, args);
-        }
-    }
-    Reply::new(&mut output.bytes, client.protocol).simple("QUEUED");
-    connection.apply_reply_mode(before);
-    thread.ticks = thread.timer.raw();
-    Outcome::Done
-}
-
-/// Returns the database of the commands that follow a queued one, if that changes it.
-fn database_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> Option<usize> {
-    if request.command.full_name != "select" {
-        return None;
-    }
-    usize::try_from(parse_i64(Args::new(input, ranges).argument(1))?).ok()
-}
+use super::{script, serve};
 
 /// Returns `true` if the EXEC of a client needs snapshots of all clients first.
 pub fn needs_client_snapshots(thread: &ThreadState, client: &Client) -> bool {
@@ -234,8 +77,6 @@ pub fn discard_client_snapshots(client: &mut Client) {
         transaction.client_snapshots = None;
     }
 }
-
-// ---- EXEC -------------------------------------------------------------------------------------------------
 
 /// Runs EXEC under the leases of all keys that it needs.
 pub fn exec_leased<'p>(
@@ -370,7 +211,7 @@ pub fn exec_exclusive(
 
 /// Returns `true` if a command would change a large value that is pinned.
 #[cold]
-fn must_wait_for_pins(server: &Server, transaction: &Transaction, leases: &mut Vec<Lease<'_>>) -> bool {
+pub(super) fn must_wait_for_pins(server: &Server, transaction: &Transaction, leases: &mut Vec<Lease<'_>>) -> bool {
     let held = HeldLeases::Many(leases);
     let commands = crate::commands::registry().commands();
     transaction.commands.iter().any(|queued| {
@@ -384,12 +225,12 @@ fn must_wait_for_pins(server: &Server, transaction: &Transaction, leases: &mut V
 
 /// The reason for which EXEC executes nothing.
 #[derive(Clone, Copy)]
-enum ExecRefusal {
+pub(super) enum ExecRefusal {
     QueueingFailed,
     WatchedKeyChanged,
 }
 
-fn exec_refusal(client: &Client) -> Option<ExecRefusal> {
+pub(super) fn exec_refusal(client: &Client) -> Option<ExecRefusal> {
     if client
         .transaction
         .as_ref()
@@ -404,7 +245,7 @@ fn exec_refusal(client: &Client) -> Option<ExecRefusal> {
 }
 
 /// Ends a transaction without running it.
-fn abort_transaction(
+pub(super) fn abort_transaction(
     thread: &mut ThreadState,
     request: &Request<'_>,
     connection: &mut Connection,
@@ -450,7 +291,7 @@ fn record_exec(
     record_command(thread, request.command, failed)
 }
 
-fn exec_commands<'p>(
+pub(super) fn exec_commands<'p>(
     thread: &mut ThreadState,
     pass: Option<&'p GatePassage<'p>>,
     request: &Request<'_>,
@@ -574,8 +415,7 @@ fn run_queued_command<'p>(
     };
     let Connection { client, output, .. } = connection;
     let args = transaction.args(queued);
-    let before = output.mark();
-    let length_before = output.len();
+    let (before, length_before) = (output.mark(), output.len());
     client.last_command = command.full_name;
     if let Err(error) = check_permission_again(thread, client, command, args) {
         write_error(thread, &error, &mut output.bytes);
@@ -619,11 +459,12 @@ fn run_queued_command<'p>(
     let next_step = match next_step {
         NextStep::QueryWorkers(make) => {
             let query = make((client.worker, client.id, 0));
-            let own = (&mut *client, buffers);
             output.truncate(before);
-            output
-                .bytes
-                .extend(answer_query_locally(thread, transaction, &query, own));
+            let reply = match thread.for_script {
+                true => query_workers(thread, query),
+                false => answer_query_locally(thread, transaction, &query, (client, buffers)),
+            };
+            output.bytes.extend(reply);
             NextStep::Reply
         }
         other => other,
@@ -671,6 +512,13 @@ fn into_exec_step(next_step: NextStep, command: &Command<Binding>) -> NextStep {
         | NextStep::AwaitReplicas(_)
         | NextStep::AwaitServing(..) => unreachable!("'{}' does not fit into a transaction", command.full_name),
     }
+}
+
+/// Queries all workers on a script thread, which can wait for them.
+fn query_workers(thread: &ThreadState, query: WorkerQuery) -> Vec<u8> {
+    let server = &thread.server;
+    let reply = script::query_workers(server, query, || server.scripting.running.is_shutting_down());
+    reply.unwrap_or_else(|| b"-ERR The server is about to end\r\n".to_vec())
 }
 
 /// Answers a query about all clients within the transaction of one of them.

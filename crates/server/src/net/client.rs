@@ -1,6 +1,7 @@
 //! The state of one client. The worker that serves the client's connection owns it.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use weft_base::LogSequence;
 use weft_resp::Protocol;
@@ -11,6 +12,7 @@ use crate::clients_waiting::watch::Watches;
 use crate::notify::pubsub::{SubscriptionKind, Subscriptions};
 use crate::notify::tracking::TrackingOptions;
 use weft_acl::Login;
+use weft_os::atomic::{AtomicBool, Ordering};
 
 bitflags::bitflags! {
     /// The flags of a client.
@@ -211,6 +213,8 @@ pub struct Client {
     pub handshake: Option<Box<ReplicaHandshake>>,
     /// Figures that replace those of `transaction` and `watches`: in snapshots of a client, and while EXEC runs.
     pub transaction_figures: Option<Box<TransactionFigures>>,
+    /// Set to `true` once the client is killed; shared with its command on another thread. `None` until there was one.
+    pub is_killed: Option<Arc<AtomicBool>>,
 }
 
 /// Figures for CLIENT LIST that only the connection knows.
@@ -264,6 +268,25 @@ impl Client {
             tracking: None,
             handshake: None,
             transaction_figures: None,
+            is_killed: None,
+        }
+    }
+
+    /// Requests that the connection be closed. A command of the client that waits on another thread does not run any
+    /// more: what follows CLIENT KILL may rely on that.
+    pub fn kill(&mut self) {
+        self.flags.set(ClientFlags::CLOSE_ASAP, true);
+        if let Some(is_killed) = &self.is_killed {
+            is_killed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Returns the view of the client for a command that another thread runs, unless the client is killed.
+    pub fn detached_view(&mut self) -> Client {
+        let is_killed = self.is_killed.get_or_insert_default().clone();
+        Client {
+            is_killed: Some(is_killed),
+            ..self.handler_view()
         }
     }
 
@@ -315,14 +338,20 @@ impl Client {
         client_snapshot.lib_name.clone_from(&self.lib_name);
         client_snapshot.lib_version.clone_from(&self.lib_version);
         client_snapshot.largest_output = self.largest_output;
+        client_snapshot.is_killed.clone_from(&self.is_killed);
         client_snapshot.subscriptions.clone_from(&self.subscriptions);
-        client_snapshot.transaction_figures = Some(Box::new(TransactionFigures {
+        client_snapshot.transaction_figures = Some(Box::new(self.current_transaction_figures()));
+        client_snapshot
+    }
+
+    /// Returns the figures of the client's transaction and watches.
+    pub fn current_transaction_figures(&self) -> TransactionFigures {
+        TransactionFigures {
             queued: self.queued_commands(),
             queued_bytes: self.queued_bytes(),
             watched: self.watched_keys(),
             is_dirty: self.is_dirty(),
-        }));
-        client_snapshot
+        }
     }
 
     /// Resets the client to its state after connecting (RESET), except for the connection itself.

@@ -61,6 +61,10 @@ pub struct Transaction {
     pub runs_script: bool,
     /// Set if a command changes the configuration or writes its file.
     pub changes_config: bool,
+    /// Set if a script may never end.
+    pub may_run_forever: bool,
+    /// Set if EXEC cannot run outside the client's worker: a command changes the client, or has steps after the leases.
+    pub must_stay_on_worker: bool,
     /// Set if a script has a shebang line and may write.
     pub script_may_write: bool,
 }
@@ -105,6 +109,11 @@ impl Transaction {
     /// Returns the number of keys of all commands.
     pub fn command_key_count(&self) -> usize {
         self.commands.last().map_or(0, |last| last.keys.1)
+    }
+
+    /// Returns `true` if EXEC runs on a script thread.
+    pub fn runs_on_script_thread(&self) -> bool {
+        self.may_run_forever && !self.must_stay_on_worker && !self.is_refused
     }
 
     /// Returns the size of the queued requests, in bytes.

@@ -12,6 +12,7 @@ use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
 use crate::clients_waiting::blocking::Waiter;
+use crate::clients_waiting::watch::Watch;
 use crate::keyspace::access::KeySnapshot;
 use crate::keyspace::effects::ClientNotification;
 use crate::keyspace::ready_keys::ReadyKey;
@@ -55,6 +56,18 @@ pub use subsystems::{Background, Clients, Lifecycle, Persistence, Stats};
 /// The index of a worker.
 pub type WorkerId = usize;
 
+/// The result of a command that ran outside its client's worker.
+pub struct DetachedResult {
+    /// The reply.
+    pub output: Output,
+    /// The remaining steps before the client continues.
+    pub next_step: NextStep,
+    /// The log sequence number of the client's last write.
+    pub log_sequence: LogSequence,
+    /// The database that the client has selected.
+    pub db: usize,
+}
+
 /// A message to a worker.
 pub enum Message {
     /// A connection that was accepted and assigned to this worker.
@@ -85,13 +98,11 @@ pub enum Message {
         client: u64,
         /// The park id under which the connection waits.
         park_id: u64,
-        /// The reply.
-        output: Output,
-        /// The remaining steps before the client continues.
-        next_step: NextStep,
-        /// The log sequence number of the client's last write.
-        log_sequence: LogSequence,
+        /// The result of the command.
+        result: Box<DetachedResult>,
     },
+    /// Remove these watches from the slots of their keys.
+    RemoveWatches(Vec<Arc<Watch>>),
     /// A blocked client has been served: the waiter has its reply.
     WaiterServed(Arc<Waiter>),
     /// Waiters to serve that no command of a worker can serve.

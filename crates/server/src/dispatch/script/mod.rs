@@ -72,6 +72,8 @@ use super::{memory_limit, serve};
 use prepared::{PreparedScript, prepare_script};
 use runner::{Runner, ScriptAccess, ScriptOutcome};
 
+pub(super) use runner::query_workers;
+
 // ---- one command ---------------------------------------------------------------------------------------------------
 
 /// Runs a plan that runs a script.
@@ -307,6 +309,14 @@ fn record_script_command(
     }
 }
 
+/// Returns the error for a script that would have to wait for scripts that may never end, because they occupy all
+/// script threads.
+pub(super) fn busy_error_without_thread(thread: &ThreadState) -> Option<CommandError> {
+    let running = &thread.server.scripting.running;
+    let is_full = running.has_overdue() && running.on_script_threads() >= scripting::SCRIPT_THREADS;
+    is_full.then(|| busy_error(&thread.server, std::iter::empty(), true))?
+}
+
 /// Makes a script thread run the script from its start.
 #[cold]
 fn move_to_script_thread(
@@ -315,12 +325,7 @@ fn move_to_script_thread(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    let running = &thread.server.scripting.running;
-    if running.has_overdue()
-        && running.on_script_threads() >= scripting::SCRIPT_THREADS
-        && let Some(error) = busy_error(&thread.server, std::iter::empty(), true)
-    {
-        // The script would wait for scripts that may never end.
+    if let Some(error) = busy_error_without_thread(thread) {
         return reply_error(thread, request, connection, &error);
     }
     connection.client.last_command = request.command.full_name;
@@ -367,14 +372,15 @@ pub fn run_in_transaction<'p>(
     let mut runner = Runner::new(thread, pass, held, client, &prepared, (false, args));
     // The transaction holds the token, so no other script does.
     runner.has_token = true;
+    let listed = runner.register();
     let ended = runner.run_script(
         &prepared,
         args,
         &mut Reply::new(&mut output.bytes, client.protocol),
-        false,
+        listed,
     );
     let run = runner.run;
-    if run.is_overdue() {
+    if listed || run.is_overdue() {
         thread.server.scripting.running.unlist(&run);
     }
     thread.ticks = start;

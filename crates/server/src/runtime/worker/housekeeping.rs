@@ -149,7 +149,7 @@ impl Worker {
             if let Some(connection) = self.clients.connection(token)
                 && has_lost_access(&connection.client, lost_channels)
             {
-                connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
+                connection.client.kill();
             }
         }
         self.close_killed();

@@ -61,11 +61,10 @@ impl Worker {
             }
             Message::CommandDone {
                 client,
-                park_id: ticket,
-                output,
-                next_step: after,
-                log_sequence,
-            } => self.deliver_command_result((client, ticket), output, after, log_sequence),
+                park_id,
+                result,
+            } => self.deliver_command_result((client, park_id), *result),
+            Message::RemoveWatches(watches) => self.thread.effects.removed_watches.extend(watches),
             Message::WaiterServed(waiter) => self.deliver_waiter_reply(&waiter),
             Message::ServeWaiters(unserved) => self.withhold_reply(unserved, None),
             Message::Notify(notice) => {

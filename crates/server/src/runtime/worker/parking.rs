@@ -12,8 +12,7 @@ use crate::net::client_snapshot::ClientSnapshot;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::remove_all_registrations;
 use crate::observability::metrics::Counter;
-use crate::state::PrimaryThreadCommand;
-use weft_base::LogSequence;
+use crate::state::{DetachedResult, PrimaryThreadCommand};
 use weft_os::atomic::Ordering;
 use weft_reactor::Output;
 
@@ -172,19 +171,22 @@ impl Worker {
 
     /// Delivers the result of a command that left this worker. The connection continues, or waits for the command's
     /// next step.
-    pub(crate) fn deliver_command_result(
-        &mut self,
-        (client, park_id): (u64, u64),
-        mut reply: Output,
-        next_step: NextStep,
-        log_sequence: LogSequence,
-    ) {
+    pub(crate) fn deliver_command_result(&mut self, (client, park_id): (u64, u64), mut result: DetachedResult) {
         let Some(token) = self.find_parked(client, park_id) else {
-            return self.run_next_step_without_client(next_step);
+            return self.run_next_step_without_client(result.next_step);
         };
-        self.record_log_sequence(token, log_sequence);
-        match next_step {
-            NextStep::Reply => self.append_reply(token, |output| output.append(&mut reply)),
+        self.record_log_sequence(token, result.log_sequence);
+        if let Some(connection) = self.clients.connection(token) {
+            let client = &mut connection.client;
+            client.db = result.db;
+            if client.transaction.is_none() {
+                // The command may have been EXEC.
+                client.transaction_figures = None;
+                client.flags.set(ClientFlags::MULTI, false);
+            }
+        }
+        match result.next_step {
+            NextStep::Reply => self.append_reply(token, |output| output.append(&mut result.output)),
             other => self.start_next_step(token, other),
         }
     }

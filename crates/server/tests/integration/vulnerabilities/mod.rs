@@ -38,7 +38,11 @@ impl Target {
     fn start(arguments: &[&str]) -> Target {
         let workers = ["--io-threads", "4", "--io-threads-always-active", "yes"];
         let server = Server::start_limited(ADDRESS_SPACE_KIB, &[&workers, arguments].concat());
-        let (attacker, witness) = (Client::connect(server.port), Client::connect(server.port));
+        let (mut attacker, mut witness) = (Client::connect(server.port), Client::connect(server.port));
+        // Both are accepted before a test changes what new connections may do.
+        for client in [&mut attacker, &mut witness] {
+            assert_eq!(client.call(&["PING"]), "PONG");
+        }
         Target {
             server,
             attacker,

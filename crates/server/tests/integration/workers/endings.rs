@@ -252,3 +252,41 @@ fn a_new_client_is_not_closed_for_the_end_of_another() {
         }
     }
 }
+
+/// The commands of killed clients wait on other threads for a key that a script holds.
+#[test]
+fn a_command_that_waits_on_another_thread_does_not_run_once_its_client_is_killed() {
+    let members: Vec<String> = (0..20_000).map(|member| member.to_string()).collect();
+    for threads in ["1", "2", "8"] {
+        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+        let mut admin = Client::connect(server.port);
+        for key in ["s", "t"] {
+            let words: Vec<&str> = ["SADD", key]
+                .into_iter()
+                .chain(members.iter().map(String::as_str))
+                .collect();
+            assert_eq!(admin.call(&words), "20000");
+        }
+        let mut holder = Client::connect(server.port);
+        let body = "redis.call('SET', KEYS[1], 'held') for i = 1, 2e8 do end return 1";
+        holder.send(&["EVAL", body, "1", "k"]);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let looped = "for i = 1, 1 do redis.call('SET', KEYS[1], 'late') end";
+        let commands: [&[&[&str]]; 3] = [
+            &[&["EVAL", looped, "1", "k"]],
+            &[&["SUNIONSTORE", "k", "s", "t"]],
+            &[&["MULTI"], &["EVAL", looped, "1", "k"], &["EXEC"]],
+        ];
+        let mut clients: Vec<Client> = commands.iter().map(|_| Client::connect(server.port)).collect();
+        for (client, commands) in clients.iter_mut().zip(commands) {
+            commands.iter().for_each(|command| client.send(command));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(admin.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]), "4");
+        admin.wait_for_info("connected_clients", "1");
+        // The script of the first client was running: it still ends.
+        assert_eq!(admin.call(&["GET", "k"]), "held", "{threads} workers");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(admin.call(&["GET", "k"]), "held", "{threads} workers");
+    }
+}

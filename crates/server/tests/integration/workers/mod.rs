@@ -6,6 +6,7 @@ mod activity;
 mod announcements;
 mod configuration;
 mod endings;
+mod endless_transactions;
 mod expired_fields;
 mod expired_keys;
 mod expiry_load;

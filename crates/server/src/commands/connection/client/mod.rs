@@ -200,7 +200,7 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.server.visit_linked(&mut |client: &mut Client, _: BufferFigures| {
         if !client.flags.contains(ClientFlags::CLOSE_ASAP) && filter.matches(client, me, now_ms) {
             links += 1;
-            client.flags.set(ClientFlags::CLOSE_ASAP, true);
+            client.kill();
         }
     });
     let ask = move |caller: u64, clients: &mut dyn ClientVisitor| {
@@ -213,12 +213,10 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
                 return;
             }
             killed += 1;
-            let end = if client.id == caller {
-                ClientFlags::CLOSE_AFTER_REPLY
-            } else {
-                ClientFlags::CLOSE_ASAP
-            };
-            client.flags.set(end, true);
+            match client.id == caller {
+                true => client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true),
+                false => client.kill(),
+            }
         });
         killed.to_le_bytes().to_vec()
     };

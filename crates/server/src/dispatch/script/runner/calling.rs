@@ -20,7 +20,7 @@ use crate::dispatch::{expired_sources, propagate, redirect, slot_stats};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{BufferFigures, ClientFlags};
 use crate::notify::messages::wake_workers;
-use crate::state::{ClientVisitorHost, WorkerQuery};
+use crate::state::{ClientVisitorHost, Server, WorkerQuery};
 use weft_acl::{Denial, DenialContext};
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
@@ -288,7 +288,12 @@ impl Runner<'_, '_, '_> {
                 let query = make((0, self.client.id, 0));
                 self.output.clear();
                 self.output.bytes = match self.thread.for_script {
-                    true => self.query_workers(query),
+                    true => {
+                        let running = &self.thread.server.scripting.running;
+                        let must_stop = || running.check_run(&self.run, true, || None);
+                        query_workers(&self.thread.server, query, must_stop)
+                            .unwrap_or_else(|| b"-ERR The script is about to end\r\n".to_vec())
+                    }
                     false => self.answer_query_locally(&query),
                 };
                 None
@@ -324,20 +329,24 @@ impl Runner<'_, '_, '_> {
         self.thread.client_snapshots = client_snapshots;
         (query.combine)(vec![part])
     }
+}
 
-    /// Queries all workers and waits. They answer: no worker waits at the gate for a script on a script thread, and a
-    /// worker whose own script waits for a slot that this one holds stops this one (rule 8 of [`super::super`]).
-    fn query_workers(&mut self, mut query: WorkerQuery) -> Vec<u8> {
-        let server = self.thread.server.clone();
-        let (sender, answer) = sync_channel(1);
-        query.reply_channel = Some(sender);
-        server.query_all_workers(query);
-        loop {
-            match answer.recv_timeout(QUERY_POLL_INTERVAL) {
-                Ok(reply) => return reply,
-                Err(RecvTimeoutError::Timeout) if !server.scripting.running.check_run(&self.run, true, || None) => {}
-                Err(_) => return b"-ERR The script is about to end\r\n".to_vec(),
-            }
+/// Queries all workers and waits. Returns the combined reply, or `None` once `must_stop` returns `true`. The workers
+/// answer: none of them waits at the gate for a script on a script thread, and a worker whose own script waits for a
+/// slot that this thread holds stops this thread's script (rule 8 of [`super::super`]).
+pub(in crate::dispatch) fn query_workers(
+    server: &Server,
+    mut query: WorkerQuery,
+    must_stop: impl Fn() -> bool,
+) -> Option<Vec<u8>> {
+    let (sender, answer) = sync_channel(1);
+    query.reply_channel = Some(sender);
+    server.query_all_workers(query);
+    loop {
+        match answer.recv_timeout(QUERY_POLL_INTERVAL) {
+            Ok(reply) => return Some(reply),
+            Err(RecvTimeoutError::Timeout) if !must_stop() => {}
+            Err(_) => return None,
         }
     }
 }

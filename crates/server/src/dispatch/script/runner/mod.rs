@@ -3,6 +3,8 @@
 mod calling;
 mod leases;
 
+pub(in crate::dispatch) use calling::query_workers;
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,144 @@
+//! Transactions that leave their worker because one of their scripts may never end.
+//!
+//! On the worker such a script would keep all clients of the worker waiting, and in exclusive mode all clients of the
+//! server, SCRIPT KILL included.
+//!
+//! 1. The queued commands and the watches move with EXEC. The client itself stays. So a transaction leaves only if none
+//!    of its commands changes the client ([`Transaction::runs_on_script_thread`]). SELECT may: the selected database is
+//!    part of the result.
+//! 2. A script thread never closes the gate. A transaction that needs the whole keyspace takes the leases of all slots
+//!    instead, as a script does, under the token.
+//! 3. Commands that report on all clients query the workers, which answer: a worker waits neither for a lease nor at
+//!    the gate while a script thread runs a script.
+//!
+//! [`Transaction::runs_on_script_thread`]: crate::net::transaction::Transaction::runs_on_script_thread
+
+use std::time::Duration;
+
+use crate::commands::context::NextStep;
+use crate::keyspace::GatePassage;
+use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
+use crate::keyspace::key_identity::PlannedKey;
+use crate::net::client::Client;
+use crate::net::connection::Connection;
+use weft_base::slots::SLOTS;
+
+use super::background::DetachedCommand;
+use super::execute::apply_effects;
+use super::memory_limit;
+use super::queueing;
+use super::request::{Outcome, Request};
+use super::script;
+use super::thread::ThreadState;
+use super::transaction::{self, abort_transaction, exec_commands, exec_refusal};
+
+/// Pause between two attempts to lease a slot.
+const RETRY_PAUSE: Duration = Duration::from_micros(20);
+
+/// Runs EXEC under the leases of all keys that it needs, or lets a script thread do so.
+pub fn exec_leased<'p>(
+    thread: &mut ThreadState,
+    pass: &'p GatePassage<'p>,
+    request: &Request<'_>,
+    lease_buffer: &mut Vec<Lease<'p>>,
+    connection: &mut Connection,
+) -> Outcome {
+    match thread.may_leave && must_leave_worker(&connection.client) {
+        true => move_to_script_thread(thread, request, connection),
+        false => transaction::exec_leased(thread, pass, request, lease_buffer, connection),
+    }
+}
+
+fn must_leave_worker(client: &Client) -> bool {
+    let transaction = client.transaction.as_deref();
+    transaction.is_some_and(|transaction| transaction.runs_on_script_thread()) && exec_refusal(client).is_none()
+}
+
+/// Lets a script thread run EXEC.
+#[cold]
+fn move_to_script_thread(thread: &mut ThreadState, request: &Request<'_>, connection: &mut Connection) -> Outcome {
+    if let Some(error) = script::busy_error_without_thread(thread) {
+        return queueing::refuse_command(thread, request, connection, error);
+    }
+    connection.client.last_command = request.command.full_name;
+    thread.ticks = thread.timer.raw();
+    let mut command = DetachedCommand::new(request, &[], None, connection, exec_on_script_thread);
+    command.take_transaction(&mut connection.client);
+    Outcome::After(NextStep::AwaitScript(Box::new(Box::new(|origin| {
+        command.into_script_job(origin)
+    }))))
+}
+
+fn exec_on_script_thread<'p>(
+    thread: &mut ThreadState,
+    pass: &'p GatePassage<'p>,
+    request: &Request<'_>,
+    _: &mut [PlannedKey],
+    lease_buffer: &mut Vec<Lease<'p>>,
+    connection: &mut Connection,
+) -> Outcome {
+    if thread.tunables.max_memory != 0 {
+        // The worker ensured this before it admitted EXEC; this may be much later.
+        memory_limit::evict_to_limit(thread, pass);
+    }
+    let transaction = connection.client.transaction.as_deref();
+    match transaction.is_some_and(|transaction| transaction.needs_exclusive) {
+        true => exec_with_all_slots(thread, pass, request, connection),
+        false => transaction::exec_leased(thread, pass, request, lease_buffer, connection),
+    }
+}
+
+fn exec_with_all_slots<'p>(
+    thread: &mut ThreadState,
+    pass: &'p GatePassage<'p>,
+    request: &Request<'_>,
+    connection: &mut Connection,
+) -> Outcome {
+    let start = thread.ticks;
+    if let Some(refusal) = exec_refusal(&connection.client) {
+        return abort_transaction(thread, request, connection, start, refusal);
+    }
+    if !thread.server.scripting.try_take_token() {
+        return Outcome::Contended;
+    }
+    let Some(leases) = lease_all_slots(thread, pass) else {
+        thread.server.scripting.release_token();
+        return Outcome::Contended;
+    };
+    if let Some(transaction) = &mut connection.client.transaction {
+        // The leases are in the order of the slots.
+        transaction.keys.iter_mut().for_each(|key| key.lease = key.slot.into());
+    }
+    let mut leases = ScriptLeases::new(leases);
+    let held = HeldLeases::Script(&mut leases);
+    let outcome = exec_commands(thread, Some(pass), request, held, connection, start);
+    if thread.is_unit_unfinished {
+        // Rule 9 of scripts: no command may see a part of this transaction.
+        std::mem::forget(leases);
+        return outcome;
+    }
+    drop(leases);
+    thread.server.scripting.release_token();
+    apply_effects(thread);
+    outcome
+}
+
+/// Leases all slots for writing. The holder of the token may wait for them. Returns `None` if the process is about to
+/// end.
+fn lease_all_slots<'p>(thread: &ThreadState, pass: &'p GatePassage<'p>) -> Option<Vec<Lease<'p>>> {
+    let mut leases = Vec::with_capacity(SLOTS);
+    for slot in 0..SLOTS {
+        let lease = loop {
+            if let Some(lease) = pass.write_spinning(slot) {
+                break lease;
+            }
+            if thread.server.scripting.running.is_shutting_down() {
+                return None;
+            }
+            pass.announce_writer(slot);
+            weft_os::thread::sleep(RETRY_PAUSE);
+        };
+        leases.push(Lease::Write(lease));
+    }
+    Some(leases)
+}

@@ -1,0 +1,169 @@
+//! Tests transactions with scripts that do not end by themselves: other clients go on, and SCRIPT KILL ends them.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Client, PATIENCE, Server, is_waiting};
+
+/// Runs `story` with one, two and eight active workers.
+fn with_workers(arguments: &[&str], story: impl Fn(&Server)) {
+    for threads in ["1", "2", "8"] {
+        let mut all = vec!["--io-threads", threads, "--io-threads-always-active", "yes"];
+        all.extend_from_slice(arguments);
+        story(&Server::start(&all));
+    }
+}
+
+/// Queues the commands, sends EXEC, and does not wait for its reply.
+fn send_transaction(client: &mut Client, commands: &[&[&str]]) {
+    assert_eq!(client.call(&["MULTI"]), "OK");
+    for command in commands {
+        assert_eq!(client.call(command), "QUEUED", "{command:?}");
+    }
+    client.send(&["EXEC"]);
+}
+
+/// Sends SCRIPT KILL and FUNCTION KILL until a script was running.
+fn kill_script(admin: &mut Client) {
+    let started = Instant::now();
+    loop {
+        let replies = ["SCRIPT", "FUNCTION"].map(|kind| admin.call(&[kind, "KILL"]));
+        if replies.iter().any(|reply| reply == "OK") {
+            return;
+        }
+        assert!(started.elapsed() < PATIENCE, "no script was running");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const ENDLESS: &str = "while true do end";
+
+#[test]
+fn an_endless_script_in_a_transaction_stops_nobody_and_can_be_killed() {
+    let library = "#!lua name=l\nredis.register_function('endless', function() while true do end end)";
+    let by_argument = "for i = 1, tonumber(ARGV[1]) do end return 1";
+    let loaded = "return loadstring('whi' .. 'le true do end')()";
+    let transactions: [&[&[&str]]; 10] = [
+        &[&["EVAL", ENDLESS, "0"]],
+        &[&["FLUSHALL"], &["EVAL", ENDLESS, "1", "a"]],
+        &[&["KEYS", "*"], &["EVAL", ENDLESS, "0"]],
+        &[
+            &["SET", "a", "1"],
+            &["INFO"],
+            &["EVAL", ENDLESS, "0"],
+            &["SET", "b", "1"],
+        ],
+        &[&["EVAL", "redis.call('INFO') while true do end", "0"]],
+        &[&["CLIENT", "LIST"], &["EVAL_RO", ENDLESS, "0"]],
+        &[&["SCAN", "0"], &["FCALL", "endless", "0"]],
+        &[&["FCALL", "endless", "0"]],
+        &[&["EVAL", by_argument, "0", "1e15"]],
+        &[&["DBSIZE"], &["EVAL", loaded, "0"]],
+    ];
+    with_workers(&["--busy-reply-threshold", "50"], |server| {
+        let mut admin = Client::connect(server.port);
+        let mut client = Client::connect(server.port);
+        assert_eq!(admin.call(&["FUNCTION", "LOAD", library]), "l");
+        // The server learns that this script is short. With other arguments it is not.
+        for _ in 0..5 {
+            assert_eq!(admin.call(&["EVAL", by_argument, "0", "1"]), "1");
+        }
+        for commands in transactions {
+            send_transaction(&mut client, commands);
+            for _ in 0..8 {
+                let mut other = Client::connect(server.port);
+                assert_eq!(other.call(&["PING"]), "PONG");
+            }
+            assert!(is_waiting(&mut client), "{commands:?} has ended by itself");
+            kill_script(&mut admin);
+            let reply = client.answer();
+            assert!(reply.contains("killed by user"), "{commands:?}: {reply}");
+            assert_eq!(client.call(&["PING"]), "PONG");
+            assert_eq!(client.call(&["SET", "c", "1"]), "OK", "a lease was kept");
+        }
+        assert_eq!(
+            client.call(&["DBSIZE"]),
+            "3",
+            "the rest of a transaction runs: a, b and c"
+        );
+    });
+}
+
+#[test]
+fn a_transaction_that_leaves_its_worker_selects_databases_and_watches_keys() {
+    let sum = "local n = 0 for i = 1, 3 do n = n + redis.call('INCR', KEYS[1]) end return n";
+    with_workers(&[], |server| {
+        let mut client = Client::connect(server.port);
+        let mut other = Client::connect(server.port);
+        for with_keys in [false, true] {
+            assert_eq!(client.call(&["FLUSHALL"]), "OK");
+            assert_eq!(client.call(&["SELECT", "0"]), "OK");
+            assert_eq!(client.call(&["WATCH", "n", "m"]), "OK");
+            let reads: &[&str] = if with_keys {
+                &["KEYS", "none"]
+            } else {
+                &["EXISTS", "none"]
+            };
+            let none = if with_keys { "()" } else { "0" };
+            let commands: [&[&str]; 6] = [
+                &["EVAL", sum, "1", "n"],
+                reads,
+                &["SELECT", "3"],
+                &["EVAL", sum, "1", "n"],
+                &["INCR", "n"],
+                &["PING"],
+            ];
+            assert_eq!(client.transact(&commands), format!("(6 {none} OK 6 4 PONG)"));
+            assert_eq!(client.call(&["INCR", "n"]), "5", "the database stays selected");
+            let list = other.call(&["CLIENT", "LIST"]);
+            assert!(list.contains("db=3 sub=0 psub=0 ssub=0 multi=0 watch=0"), "{list}");
+
+            assert_eq!(client.call(&["WATCH", "n"]), "OK");
+            assert_eq!(client.call(&["MULTI"]), "OK");
+            assert_eq!(client.call(&["EVAL", sum, "1", "n"]), "QUEUED");
+            assert_eq!(client.call(reads), "QUEUED");
+            assert_eq!(other.call(&["SELECT", "3"]), "OK");
+            assert_eq!(other.call(&["SET", "n", "100"]), "OK");
+            assert_eq!(client.call(&["EXEC"]), "-");
+            assert_eq!(client.call(&["GET", "n"]), "100");
+            assert_eq!(other.call(&["SELECT", "0"]), "OK");
+            assert_eq!(other.call(&["GET", "n"]), "3");
+        }
+    });
+}
+
+/// EXEC waits for a script that holds its key, and the watched key changes meanwhile.
+#[test]
+fn a_watched_key_that_changes_while_exec_waits_discards_the_transaction() {
+    with_workers(&["--busy-reply-threshold", "0"], |server| {
+        let mut holder = Client::connect(server.port);
+        let mut client = Client::connect(server.port);
+        let mut other = Client::connect(server.port);
+        for reads in [&["KEYS", "none"][..], &["EXISTS", "none"][..]] {
+            assert_eq!(client.call(&["WATCH", "w"]), "OK");
+            holder.send(&[
+                "EVAL",
+                "redis.call('SET', KEYS[1], 1) for i = 1, 2e7 do end return 1",
+                "1",
+                "held",
+            ]);
+            thread::sleep(Duration::from_millis(20));
+            send_transaction(
+                &mut client,
+                &[
+                    reads,
+                    &["EVAL", "for i = 1, 2 do redis.call('INCR', 'n') end", "1", "held"],
+                ],
+            );
+            let is_before = is_waiting(&mut holder) && is_waiting(&mut client);
+            assert_ne!(other.call(&["INCR", "w"]), "0");
+            let is_before = is_before && is_waiting(&mut holder);
+            assert_eq!(holder.answer(), "1");
+            let reply = client.answer();
+            if is_before {
+                assert_eq!(reply, "-", "the transaction ran although its watched key had changed");
+            }
+        }
+        assert_eq!(client.call(&["PING"]), "PONG");
+    });
+}
