@@ -248,7 +248,7 @@ fn stress() -> Result<StepOutcome, String> {
 }
 
 fn simulation() -> Result<StepOutcome, String> {
-    crate::sim::main(&[]).map(|()| StepOutcome::Passed)
+    crate::sim::main(&["--from".to_owned(), "1".to_owned(), "--seconds".to_owned(), "120".to_owned()]).map(|()| StepOutcome::Passed)
 }
 
 fn failover() -> Result<StepOutcome, String> {

@@ -382,7 +382,7 @@ pub fn send_background_work(server: &Server, work: BackgroundWork, origin: (usiz
         true => &server.background.exchanges,
         false => &server.background.long_commands,
     };
-    threads.send(background_job(work.run, origin)).is_ok()
+    threads.send(background_job(work.run, origin))
 }
 
 fn background_job(run: BackgroundReply, origin: (usize, u64, u64)) -> BackgroundJob {

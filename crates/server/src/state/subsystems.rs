@@ -10,6 +10,7 @@ use super::{
     PrimaryThreadCommand, ReplayFn, Server,
 };
 use crate::clients_waiting::{blocking, watch};
+use crate::keyspace::Seat;
 use crate::keyspace::lazyfree::LazyFree;
 use crate::net::client::{BufferFigures, Client};
 use crate::net::usage::ClientMemory;
@@ -118,11 +119,11 @@ impl Persistence {
 /// Work for the threads that are not workers.
 pub struct Background {
     /// Takes long commands.
-    pub long_commands: mpsc::Sender<BackgroundJob>,
+    pub long_commands: JobQueue,
     /// Takes scripts that may be long.
-    pub scripts: mpsc::Sender<BackgroundJob>,
+    pub scripts: JobQueue,
     /// Takes work that waits for another server, for as long as a client has allowed.
-    pub exchanges: mpsc::Sender<BackgroundJob>,
+    pub exchanges: JobQueue,
     /// The receiving end of `exchanges`, until the threads start.
     exchange_jobs: Mutex<Option<mpsc::Receiver<BackgroundJob>>>,
     /// Frees large values.
@@ -135,6 +136,37 @@ pub struct Background {
     pub acknowledgements: Mutex<Vec<PendingAcknowledgement>>,
     primary_thread: ThreadLink<PrimaryThreadCommand>,
     coordinator: ThreadLink<CoordinatorCommand>,
+}
+
+/// The sending end of a queue of jobs, and the number of jobs that have not ended.
+pub struct JobQueue {
+    jobs: mpsc::Sender<BackgroundJob>,
+    unfinished: Arc<AtomicUsize>,
+}
+
+impl JobQueue {
+    fn new(jobs: mpsc::Sender<BackgroundJob>) -> Self {
+        JobQueue {
+            jobs,
+            unfinished: Arc::default(),
+        }
+    }
+
+    /// Appends a job. Returns `false` if the threads have ended.
+    pub fn send(&self, job: BackgroundJob) -> bool {
+        let unfinished = self.unfinished.clone();
+        unfinished.fetch_add(1, Ordering::Relaxed);
+        let counted = move |server: &Arc<Server>, seat: &mut Seat| {
+            job(server, seat);
+            unfinished.fetch_sub(1, Ordering::Relaxed);
+        };
+        self.jobs.send(Box::new(counted)).is_ok()
+    }
+
+    /// Returns the number of jobs that wait or run.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished.load(Ordering::Relaxed)
+    }
 }
 
 /// The sending end of a thread's commands, and its waker once it runs.
@@ -176,9 +208,9 @@ impl Background {
     ) -> Background {
         let (exchanges, exchange_jobs) = mpsc::channel();
         Background {
-            long_commands,
-            scripts,
-            exchanges,
+            long_commands: JobQueue::new(long_commands),
+            scripts: JobQueue::new(scripts),
+            exchanges: JobQueue::new(exchanges),
             exchange_jobs: Mutex::new(Some(exchange_jobs)),
             lazyfree,
             due_slots: Mutex::default(),
@@ -187,6 +219,12 @@ impl Background {
             primary_thread: ThreadLink::new(primary_thread),
             coordinator: ThreadLink::new(coordinator),
         }
+    }
+
+    /// Returns the number of jobs that wait or run on background, script and exchange threads.
+    pub fn unfinished_jobs(&self) -> usize {
+        let queues = [&self.long_commands, &self.scripts, &self.exchanges];
+        queues.into_iter().map(JobQueue::unfinished).sum()
     }
 
     /// Takes the receiving end of `exchanges`; `None` if it was taken before.

@@ -48,11 +48,11 @@ impl Worker {
             }
             NextStep::AwaitBackground(command) => {
                 let sent = server.background.long_commands.send(command(origin));
-                self.account_background_command(token, sent.is_ok());
+                self.account_background_command(token, sent);
             }
             NextStep::AwaitScript(command) => {
                 let sent = server.background.scripts.send(command(origin));
-                self.account_background_command(token, sent.is_ok());
+                self.account_background_command(token, sent);
             }
             NextStep::ReplyAt(reply) => {
                 let (at_ms, bytes) = *reply;

@@ -359,6 +359,7 @@ pub(super) fn weft_lines(server: &Server, lines: &mut InfoLines) {
     lines.push_field("weft_deferrals", metrics.sum(Counter::Deferrals));
     lines.push_field("weft_exclusive_commands", metrics.sum(Counter::ExclusiveCommands));
     lines.push_field("weft_background_commands", metrics.sum(Counter::BackgroundCommands));
+    lines.push_field("weft_unfinished_jobs", server.background.unfinished_jobs());
     for (index, worker) in server.workers.iter().enumerate() {
         // Workers joined the keyspace first, so a worker's row is its index.
         lines.push_field(
