@@ -197,14 +197,16 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
     };
     let status = &server.persistence.aof;
     status.rewriting_since_s.store(unix_ms() / 1000, Ordering::Relaxed);
+    // Before the start: the rewrite may fail, and schedule the next one, before this thread goes on.
+    let was_scheduled = status.is_rewrite_scheduled.swap(false, Ordering::Relaxed);
     match claim.start(order) {
         Ok(thread) => {
             status.rewrites.fetch_add(1, Ordering::Relaxed);
-            status.is_rewrite_scheduled.store(false, Ordering::Relaxed);
             log::notice!("Background append only file rewriting started by pid {thread}");
             Ok(())
         }
         Err(error) => {
+            status.is_rewrite_scheduled.fetch_or(was_scheduled, Ordering::Relaxed);
             status.rewriting_since_s.store(0, Ordering::Relaxed);
             log::warning!("Can't rewrite append only file in background: {error}");
             match unused.lock().take() {

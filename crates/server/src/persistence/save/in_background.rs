@@ -173,9 +173,12 @@ pub fn start_due_save(server: &Arc<Server>) {
     }
     dumps.is_requested.store(true, Ordering::Relaxed);
     let job: BackgroundJob = Box::new(|server, _| {
-        // If another snapshot is running, the save stays due. Failures have been logged.
-        if start_background_save(server).is_ok() {
-            server.persistence.dumps.is_scheduled.store(false, Ordering::Relaxed);
+        // If another snapshot is running, the save stays due. Failures have been logged. A client may schedule the next
+        // save as soon as this one has started.
+        let is_scheduled = &server.persistence.dumps.is_scheduled;
+        let was_scheduled = is_scheduled.swap(false, Ordering::Relaxed);
+        if start_background_save(server).is_err() {
+            is_scheduled.fetch_or(was_scheduled, Ordering::Relaxed);
         }
         server.persistence.dumps.is_requested.store(false, Ordering::Relaxed);
     });
