@@ -165,7 +165,8 @@ impl Check<'_> {
         })
     }
 
-    /// Checks all files of a manifest. Only the last one may be truncated.
+    /// Checks all files of a manifest. Only the last one may be truncated, apart from empty increments behind it: the
+    /// server loads such files, too.
     fn check_manifest_files(&mut self, manifest_path: &Path) -> Result<(), CheckStopped> {
         say!(self.out, "Start checking Multi Part AOF");
         let manifest = self.read_manifest(manifest_path)?;
@@ -174,18 +175,19 @@ impl Check<'_> {
             _ => Path::new("."),
         };
         let path = |part: &ManifestEntry| -> PathBuf { directory.join(&part.name) };
+        let is_empty = |part: &ManifestEntry| std::fs::metadata(path(part)).is_ok_and(|metadata| metadata.len() == 0);
         if let Some(base) = &manifest.base {
             let is_dump = self.is_dump(&path(base))?;
             let format = if is_dump { "RDB" } else { "RESP" };
             say!(self.out, "Start to check BASE AOF ({format} format).");
-            let is_last = manifest.increments.is_empty();
+            let is_last = manifest.increments.iter().all(is_empty);
             let outcome = self.check_file(&base.name, &path(base), is_last, is_dump)?;
             self.print_outcome(outcome, &base.name, "BASE AOF");
         }
-        if let Some(last) = manifest.increments.last() {
+        if !manifest.increments.is_empty() {
             say!(self.out, "Start to check INCR files.");
-            for part in &manifest.increments {
-                let is_last = part.sequence == last.sequence;
+            for (index, part) in manifest.increments.iter().enumerate() {
+                let is_last = manifest.increments[index + 1..].iter().all(is_empty);
                 let outcome = self.check_file(&part.name, &path(part), is_last, false)?;
                 self.print_outcome(outcome, &part.name, "INCR AOF");
             }
