@@ -14,6 +14,10 @@ use weft_base::files::error_text;
 
 /// The length of the longest accepted line, including its end.
 const MAX_LINE_BYTES: usize = 1024;
+/// The length of the longest accepted name in a written line, where a byte of it can take four. The rest of the line
+/// fits beside it.
+const MAX_QUOTED_NAME_BYTES: usize = MAX_LINE_BYTES - 64;
+const LINE_TOO_LONG: &str = "The AOF manifest file contains too long line";
 /// The sequence number from which on no file is accepted.
 const MAX_SEQUENCE: i64 = 1 << 62;
 /// The end of the name of an increment.
@@ -72,7 +76,7 @@ impl Manifest {
             if line.last() != Some(&b'\n') || line.len() > MAX_LINE_BYTES {
                 return Err(ManifestError {
                     line: None,
-                    reason: "The AOF manifest file contains too long line",
+                    reason: LINE_TOO_LONG,
                 });
             }
             let line = line.trim_ascii();
@@ -109,6 +113,9 @@ impl Manifest {
         let (Some(name), Some(kind), true) = (name, kind, sequence != 0 && sequence < MAX_SEQUENCE) else {
             return Err(FORMAT);
         };
+        if quote_name(&name).len() > MAX_QUOTED_NAME_BYTES {
+            return Err(LINE_TOO_LONG);
+        }
         let part = ManifestEntry { name, sequence };
         match kind {
             b'b' if self.base.is_some() => return Err("Found duplicate base file information"),

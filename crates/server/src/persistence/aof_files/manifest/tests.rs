@@ -43,6 +43,18 @@ fn invalid_manifests_are_refused_with_a_reason() {
     assert_eq!(error.line, Some((2, "file b seq 1 type i".to_owned())));
 }
 
+/// The fuzz target `aof_manifest` found this: a name was accepted whose line, once written, was not.
+#[test]
+fn names_that_are_too_long_when_they_are_written_are_refused() {
+    for (length, is_accepted) in [(230, true), (250, false)] {
+        let text = format!("file \"{}\" seq 1 type b\n", "\u{1}".repeat(length));
+        match Manifest::parse(text.as_bytes()) {
+            Ok(manifest) => assert!(is_accepted && Manifest::parse(&manifest.to_bytes()).is_ok()),
+            Err(error) => assert!(!is_accepted && error.reason == LINE_TOO_LONG),
+        }
+    }
+}
+
 #[test]
 fn a_rewrite_turns_the_previous_files_into_history() {
     let mut manifest = Manifest::default();
