@@ -59,6 +59,15 @@ impl RdbFault {
     }
 }
 
+/// Returns bytes of a file as text for the log. A control character becomes a blank, so that a file, which a primary may
+/// have sent, cannot write lines of its own.
+pub(super) fn on_one_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars()
+        .map(|character| if character.is_control() { ' ' } else { character })
+        .collect()
+}
+
 impl Display for RdbLoadError {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
@@ -71,7 +80,7 @@ impl Display for RdbLoadError {
             RdbFault::Signature(magic) => write!(
                 out,
                 "Wrong signature trying to load DB from file: {}",
-                String::from_utf8_lossy(magic)
+                on_one_line(magic)
             ),
             RdbFault::ForeignType(kind, version) => {
                 write!(

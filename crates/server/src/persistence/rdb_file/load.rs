@@ -6,7 +6,7 @@ use std::path::Path;
 
 use weft_values::Value;
 
-use super::error::{RdbFault, RdbLoadError};
+use super::error::{RdbFault, RdbLoadError, on_one_line};
 use super::source::RdbSource;
 use super::value_length::{is_empty_value, module_name, skip_value};
 use super::{MAGIC_BYTES, opcode};
@@ -294,7 +294,7 @@ impl RdbLoader<'_, '_> {
                 )));
             }
             if loaded.empty_keys < EMPTY_KEYS_LOGGED {
-                log::notice!("rdbLoadObject skipping empty key: {}", String::from_utf8_lossy(&name));
+                log::notice!("rdbLoadObject skipping empty key: {}", on_one_line(&name));
             }
             loaded.empty_keys += 1;
             return Ok(());
@@ -479,10 +479,10 @@ fn verify_checksum<R: Read>(source: &mut RdbSource<R>, wanted: bool) -> Result<(
 
 /// Logs the facts about itself that a file contains.
 fn handle_aux_field(name: &[u8], text: &[u8], position: &mut StoredReplicationPosition) -> Result<(), RdbFault> {
-    let shown = String::from_utf8_lossy(text);
+    let shown = on_one_line(text);
     let number = || weft_resp::number::parse_i64(text).unwrap_or(0);
     match name.to_ascii_lowercase().as_slice() {
-        [b'%', ..] => log::notice!("RDB '{}': {shown}", String::from_utf8_lossy(name)),
+        [b'%', ..] => log::notice!("RDB '{}': {shown}", on_one_line(name)),
         b"redis-ver" => log::notice!("Loading RDB produced by Redis version {shown}"),
         b"valkey-ver" => log::notice!("Loading RDB produced by Valkey version {shown}"),
         b"ctime" => {
@@ -500,7 +500,7 @@ fn handle_aux_field(name: &[u8], text: &[u8], position: &mut StoredReplicationPo
         b"repl-offset" => position.offset = Some(number()),
         b"cluster-slot-states" => position.open_slots = text.to_vec(),
         b"aof-preamble" | b"aof-base" | b"slot-info" | b"lua" | b"redis-bits" | b"repl-id" => {}
-        _ => log::debug!("Unrecognized RDB AUX field: '{}'", String::from_utf8_lossy(name)),
+        _ => log::debug!("Unrecognized RDB AUX field: '{}'", on_one_line(name)),
     }
     Ok(())
 }

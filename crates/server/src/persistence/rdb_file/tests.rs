@@ -287,6 +287,20 @@ fn unsupported_data_is_refused() {
     }
 }
 
+/// The fuzz target `rdb_file` found this: the first bytes of a file were logged as they are.
+#[test]
+fn a_file_cannot_write_lines_of_its_own_to_the_log() {
+    let fault = Fixture::new()
+        .read(b"VA\nKEY0\r\n rest", false)
+        .expect_err("is no RDB file");
+    let path = Path::new("dump.rdb").to_owned();
+    let error = RdbLoadError { path, offset: 0, fault };
+    assert_eq!(
+        error.to_string(),
+        "Wrong signature trying to load DB from file: VA KEY0  "
+    );
+}
+
 #[test]
 fn changes_are_counted_from_the_last_save() {
     let status = SaveStatus::default();
