@@ -1,4 +1,5 @@
-//! Loads payloads made by Valkey, of every type and encoding, current and obsolete, both intact and damaged.
+//! Loads payloads made by Valkey, of every type and encoding, current and obsolete, both intact and damaged; and runs
+//! other targets on their seeds.
 
 use std::path::Path;
 
@@ -102,4 +103,49 @@ fn damage(body: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
         }
     }
     damaged
+}
+
+/// Runs a target on its seeds, and on damaged ones.
+fn run_on_seeds(target: &str, check: fn(&[u8]), rounds: usize) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/seeds")
+        .join(target);
+    let seed = fastrand::u64(..);
+    println!("{target}: seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let files = std::fs::read_dir(folder).expect("the seeds are there");
+    for file in files {
+        let path = file.expect("a file").path();
+        println!("{}", path.display());
+        let sound = std::fs::read(&path).expect("is read");
+        check(&sound);
+        for _ in 0..rounds {
+            let mut damaged = sound.clone();
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..damaged.len());
+                damaged[at] = random.u8(..);
+            }
+            check(&damaged);
+        }
+    }
+}
+
+#[test]
+fn rdb_files_are_loaded_as_well_in_pieces() {
+    run_on_seeds("rdb_file", check_rdb_file, 20);
+}
+
+#[test]
+fn append_only_files_are_replayed_as_well_in_pieces() {
+    run_on_seeds("aof_file", check_aof, 20);
+}
+
+#[test]
+fn manifests_are_written_as_they_were_read() {
+    run_on_seeds("aof_manifest", check_manifest, 500);
+}
+
+#[test]
+fn links_to_any_primary_end() {
+    run_on_seeds("replica_link", check_replica_link, 3);
 }
