@@ -69,7 +69,8 @@ const STEPS: &[CiStep] = &[
     CiStep::new("diff",           "same replies as Valkey",                             differential),
     CiStep::new("stress",         "invariants hold under many workers",                 stress),
     CiStep::new("failover",       "failovers lose nothing that was acknowledged",       failover),
-    CiStep::new("power-loss",     "power losses, kills and disk errors lose nothing",   power_loss),
+    CiStep::new("power-loss",     "power losses and kills lose no acknowledged write",  power_loss),
+    CiStep::new("disk-errors",    "disk errors have the same effects as in Valkey",     disk_errors),
     CiStep::new("sim",            "servers and clients under a seeded scheduler",       simulation).minutes(20),
     CiStep::new("clients",        "real client libraries work",                         clients).minutes(15),
 ];
@@ -381,7 +382,13 @@ fn differential() -> Result<StepOutcome, String> {
 }
 
 fn power_loss() -> Result<StepOutcome, String> {
-    power_loss::main(&[]).map(|()| StepOutcome::Passed)
+    power_loss::main(&["--losses".to_string(), "250".to_string()])?;
+    power_loss::main(&["--kills".to_string(), "10".to_string()]).map(|()| StepOutcome::Passed)
+}
+
+fn disk_errors() -> Result<StepOutcome, String> {
+    let words = ["--errors", "--stride", "6"].map(str::to_string);
+    power_loss::main(&words).map(|()| StepOutcome::Passed)
 }
 
 fn clients() -> Result<StepOutcome, String> {

@@ -86,8 +86,8 @@ fn print_counts(counts: &Counts, start: Instant) {
     let seconds = start.elapsed().as_secs_f64();
     println!(
         "{} power losses in {} runs ({} of them on the disk of a loss), {} acknowledged operations, {} records, \
-         {} AOF loads ({} truncated), {} dump loads, {} disks with holes ({} needed valkey-check-aof --fix, {} with \
-         damaged values that were not acknowledged), {seconds:.0} s",
+         {} AOF loads ({} truncated), {} dump loads, {} disks with holes ({} needed valkey-check-aof --fix, {} \
+         refused, {} with damaged values that were not acknowledged), {seconds:.0} s",
         counts.losses,
         counts.runs,
         counts.chained_runs,
@@ -98,6 +98,7 @@ fn print_counts(counts: &Counts, start: Instant) {
         counts.dump_loads,
         counts.holes,
         counts.holes_fixed,
+        counts.holes_refused,
         counts.holes_damaged
     );
 }
