@@ -1,7 +1,7 @@
 //! Failovers of a primary with two replicas that a Sentinel decides.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
@@ -12,6 +12,14 @@ use crate::server_process::ServerProcess;
 use crate::stress::client::{StressClient, StressReply};
 use crate::stress::watchdog::RequestRegistry;
 use crate::workspace;
+
+/// The time of silence after which the Sentinel replaces the primary, in failovers that the primary survives. On a busy
+/// machine a primary may be silent for seconds.
+const LONG_DOWN_AFTER_MS: u32 = 60_000;
+/// The same while the primary is killed or stopped.
+const SHORT_DOWN_AFTER_MS: u32 = 800;
+/// The time after which the Sentinel is asked again for a failover that it has given up.
+const RETRY_PERIOD: Duration = Duration::from_secs(10);
 
 /// The failovers by a Sentinel of any version.
 pub const SCENARIOS: &[FailoverScenario] = &[
@@ -89,7 +97,7 @@ pub fn start(binary: &Path, arguments: &[String], sentinel: &SentinelProgram) ->
     let port = group.address(0).port();
     let configuration = format!(
         "sentinel monitor weft 127.0.0.1 {port} 1\n\
-         sentinel down-after-milliseconds weft 800\n\
+         sentinel down-after-milliseconds weft {LONG_DOWN_AFTER_MS}\n\
          sentinel failover-timeout weft 20000\n\
          sentinel parallel-syncs weft 1\n"
     );
@@ -164,24 +172,41 @@ fn wait_for_promotion(group: &Group, old: usize) -> Result<usize, String> {
     Ok(promoted)
 }
 
+fn set_down_after(group: &Group, milliseconds: u32) -> Result<(), String> {
+    let command = format!("SENTINEL SET weft down-after-milliseconds {milliseconds}");
+    match ask(group, &command)? {
+        StressReply::Simple(text) if text == "OK" => Ok(()),
+        other => Err(format!("{command} was answered by {other:?}")),
+    }
+}
+
+/// Sends a command that lets the Sentinel fail over, and sends it again if the Sentinel refuses or gives up: it is busy
+/// with an earlier failover, or has no fresh news from a replica.
 fn command(group: &mut Group, command: &str) -> Result<u64, String> {
     heal(group)?;
     let old = primary_of(group)?;
+    let mut next_request = Instant::now();
     group.wait_until(command, |group| {
-        // Sentinel refuses while it is busy with an earlier failover, or has no fresh news from a replica.
-        let reply = ask(group, command)?;
-        match &reply {
-            StressReply::Simple(text) if text == "OK" => Ok(true),
-            _ => Err(format!("{reply:?}")),
+        let promoted = primary_of(group)?;
+        if promoted != old {
+            return Ok(group.role(promoted)? == NodeRole::Primary);
         }
+        if Instant::now() >= next_request {
+            let reply = ask(group, command)?;
+            match &reply {
+                StressReply::Simple(text) if text == "OK" => next_request = Instant::now() + RETRY_PERIOD,
+                _ => return Err(format!("{reply:?}")),
+            }
+        }
+        Ok(false)
     })?;
-    wait_for_promotion(group, old)?;
     Ok(1)
 }
 
 fn kill(group: &mut Group, rng: &mut Rng) -> Result<u64, String> {
     heal(group)?;
     let old = primary_of(group)?;
+    set_down_after(group, SHORT_DOWN_AFTER_MS)?;
     group.kill(old)?;
     let promoted = wait_for_promotion(group, old)?;
     if rng.bool() {
@@ -193,16 +218,19 @@ fn kill(group: &mut Group, rng: &mut Rng) -> Result<u64, String> {
         })?;
     }
     group.restart(old)?;
+    set_down_after(group, LONG_DOWN_AFTER_MS)?;
     Ok(1)
 }
 
 fn stop(group: &mut Group, rng: &mut Rng) -> Result<u64, String> {
     heal(group)?;
     let old = primary_of(group)?;
+    set_down_after(group, SHORT_DOWN_AFTER_MS)?;
     group.suspend(old)?;
     let result = wait_for_promotion(group, old);
     std::thread::sleep(Duration::from_millis(rng.u64(0..500)));
     group.resume(old)?;
     result?;
+    set_down_after(group, LONG_DOWN_AFTER_MS)?;
     Ok(1)
 }
