@@ -249,7 +249,13 @@ fn stress() -> Result<StepOutcome, String> {
 }
 
 fn simulation() -> Result<StepOutcome, String> {
-    crate::sim::main(&["--from".to_owned(), "1".to_owned(), "--seconds".to_owned(), "120".to_owned()]).map(|()| StepOutcome::Passed)
+    crate::sim::main(&[
+        "--from".to_owned(),
+        "1".to_owned(),
+        "--seconds".to_owned(),
+        "120".to_owned(),
+    ])
+    .map(|()| StepOutcome::Passed)
 }
 
 fn failover() -> Result<StepOutcome, String> {
