@@ -59,8 +59,8 @@ impl RdbFault {
     }
 }
 
-/// Returns bytes of a file as text for the log. A control character becomes a blank, so that a file, which a primary may
-/// have sent, cannot write lines of its own.
+/// Returns bytes of a file as text for the log. A control character becomes a blank, so that a file, which a primary
+/// may have sent, cannot write lines of its own.
 pub(super) fn on_one_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars()
