@@ -22,6 +22,8 @@ pub enum StopReason {
     TooLong,
     /// The script was killed by SCRIPT KILL or FUNCTION KILL.
     Killed,
+    /// The script is overdue, and no client could kill it.
+    Overdue,
     /// The process is shutting down.
     Shutdown,
 }
@@ -32,6 +34,7 @@ impl StopReason {
             StopReason::Contended,
             StopReason::TooLong,
             StopReason::Killed,
+            StopReason::Overdue,
             StopReason::Shutdown,
         ]
         .into_iter()
@@ -74,6 +77,7 @@ pub struct ScriptRun {
     /// while it starts to write.
     state: AtomicU8,
     is_overdue: AtomicBool,
+    ends_when_overdue: AtomicBool,
     held: Mutex<HeldSlots>,
     /// The source and line at which the run was stopped.
     stopped_at: Mutex<Option<(String, usize)>>,
@@ -105,9 +109,15 @@ impl ScriptRun {
             overdue_after: beginning.overdue_after,
             state: AtomicU8::new(0),
             is_overdue: AtomicBool::new(false),
+            ends_when_overdue: AtomicBool::new(false),
             held: Mutex::default(),
             stopped_at: Mutex::default(),
         }
+    }
+
+    /// Lets the run end when it is overdue, unless it has written. For a run that keeps clients from killing it.
+    pub fn end_when_overdue(&self) {
+        self.ends_when_overdue.store(true, Ordering::Relaxed);
     }
 
     /// Returns the time since the start of the run.
@@ -315,6 +325,9 @@ impl RunRegistry {
         }
         if run.overdue_after.is_some_and(|after| elapsed >= after) && !run.is_overdue.swap(true, Ordering::Relaxed) {
             self.note_overdue(run, elapsed, listed);
+            if run.ends_when_overdue.load(Ordering::Relaxed) {
+                run.stop(StopReason::Overdue);
+            }
         }
         if run.stop_reason().is_none() {
             return false;

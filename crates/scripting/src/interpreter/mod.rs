@@ -438,7 +438,7 @@ impl Interpreter {
                 });
             }
             (Ok((false, Value::Table(error))), _) => error_of(&error),
-            (_, Some(StopReason::Killed)) => killed_error(program.kind, run),
+            (_, Some(stop @ (StopReason::Killed | StopReason::Overdue))) => killed_error(program.kind, stop, run),
             (_, Some(stop)) => return Ok(RunOutcome::Stopped(stop)),
             (Ok((false, other)), None) => {
                 let text = match other {
@@ -501,12 +501,13 @@ fn error_of(error: &Table) -> (Vec<u8>, bool) {
     (text, is_counted)
 }
 
-fn killed_error(kind: ScriptKind, run: &ScriptRun) -> (Vec<u8>, bool) {
-    let command = match kind {
-        ScriptKind::Eval => "SCRIPT KILL",
-        ScriptKind::Function => "FUNCTION KILL",
+fn killed_error(kind: ScriptKind, stop: StopReason, run: &ScriptRun) -> (Vec<u8>, bool) {
+    let end = match (stop, kind) {
+        (StopReason::Overdue, _) => "killed by the server: it was busy in a transaction that keeps its worker",
+        (_, ScriptKind::Eval) => "killed by user with SCRIPT KILL",
+        (_, ScriptKind::Function) => "killed by user with FUNCTION KILL",
     };
-    let mut text = format!("ERR Script killed by user with {command}.");
+    let mut text = format!("ERR Script {end}.");
     if let Some((source, line)) = run.stopped_at() {
         text.push_str(&format!(" script: on {source}:{line}."));
     }

@@ -369,9 +369,14 @@ pub fn run_in_transaction<'p>(
         !thread.may_leave && !thread.may_block,
         "a script in a transaction replies at once"
     );
+    let is_on_worker = !thread.for_script && !client.flags.intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLAY));
     let mut runner = Runner::new(thread, pass, held, client, &prepared, (false, args));
     // The transaction holds the token, so no other script does.
     runner.has_token = true;
+    if is_on_worker {
+        // No client might reach this worker, or any worker in exclusive mode, to kill the script.
+        runner.run.end_when_overdue();
+    }
     let listed = runner.register();
     let ended = runner.run_script(
         &prepared,

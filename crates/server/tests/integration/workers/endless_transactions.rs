@@ -167,3 +167,28 @@ fn a_watched_key_that_changes_while_exec_waits_discards_the_transaction() {
         assert_eq!(client.call(&["PING"]), "PONG");
     });
 }
+
+/// These transactions change their client or the server, so they stay on their worker, where SCRIPT KILL may not arrive.
+#[test]
+fn an_endless_script_in_a_transaction_that_stays_on_its_worker_ends_when_it_is_busy() {
+    let transactions: [&[&[&str]]; 4] = [
+        &[&["CLIENT", "SETNAME", "x"], &["EVAL", ENDLESS, "0"], &["SET", "a", "1"]],
+        &[&["CLIENT", "SETNAME", "x"], &["KEYS", "*"], &["EVAL", ENDLESS, "0"]],
+        &[&["CONFIG", "SET", "hz", "20"], &["EVAL", ENDLESS, "0"]],
+        &[&["SUBSCRIBE", "channel"], &["FLUSHALL"], &["EVAL", ENDLESS, "0"], &["SET", "b", "1"]],
+    ];
+    with_workers(&["--busy-reply-threshold", "200"], |server| {
+        for commands in transactions {
+            let mut client = Client::connect(server.port);
+            let mut others: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+            send_transaction(&mut client, commands);
+            for other in &mut others {
+                assert_eq!(other.call(&["PING"]), "PONG");
+            }
+            let reply = client.answer();
+            assert!(reply.contains("killed by the server"), "{commands:?}: {reply}");
+        }
+        let mut client = Client::connect(server.port);
+        assert_eq!(client.call(&["KEYS", "*"]), "(b)", "the rest of each transaction runs");
+    });
+}
