@@ -175,7 +175,12 @@ fn an_endless_script_in_a_transaction_that_stays_on_its_worker_ends_when_it_is_b
         &[&["CLIENT", "SETNAME", "x"], &["EVAL", ENDLESS, "0"], &["SET", "a", "1"]],
         &[&["CLIENT", "SETNAME", "x"], &["KEYS", "*"], &["EVAL", ENDLESS, "0"]],
         &[&["CONFIG", "SET", "hz", "20"], &["EVAL", ENDLESS, "0"]],
-        &[&["SUBSCRIBE", "channel"], &["FLUSHALL"], &["EVAL", ENDLESS, "0"], &["SET", "b", "1"]],
+        &[
+            &["SUBSCRIBE", "channel"],
+            &["FLUSHALL"],
+            &["EVAL", ENDLESS, "0"],
+            &["SET", "b", "1"],
+        ],
     ];
     with_workers(&["--busy-reply-threshold", "200"], |server| {
         for commands in transactions {
