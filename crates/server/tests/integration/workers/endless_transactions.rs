@@ -168,7 +168,8 @@ fn a_watched_key_that_changes_while_exec_waits_discards_the_transaction() {
     });
 }
 
-/// These transactions change their client or the server, so they stay on their worker, where SCRIPT KILL may not arrive.
+/// These transactions change their client or the server, so they stay on their worker, where SCRIPT KILL may not
+/// arrive.
 #[test]
 fn an_endless_script_in_a_transaction_that_stays_on_its_worker_ends_when_it_is_busy() {
     let transactions: [&[&[&str]]; 4] = [
