@@ -214,7 +214,17 @@ fn a_blocked_client_that_half_closes_gets_its_earlier_replies() {
 /// new connection. The new connection must not be taken for the old one.
 #[test]
 fn a_new_client_is_not_closed_for_the_end_of_another() {
-    let server = Server::start(&["--io-threads", "4", "--io-threads-always-active", "yes"]);
+    for threads in ["1", "2", "4", "8"] {
+        connect_beside_ending_clients(&Server::start(&[
+            "--io-threads",
+            threads,
+            "--io-threads-always-active",
+            "yes",
+        ]));
+    }
+}
+
+fn connect_beside_ending_clients(server: &Server) {
     let mut busy: Vec<Client> = (0..4).map(|_| Client::connect(server.port)).collect();
     let mut killers: Vec<Client> = (0..4).map(|_| Client::connect(server.port)).collect();
     assert_eq!(busy[0].call(&["SETRANGE", "large", "2000000", "x"]), "2000001");
