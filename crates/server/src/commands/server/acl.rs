@@ -187,9 +187,7 @@ fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
     let protocol = ctx.client.protocol;
     ctx.reply_from_background(move |server, seat| {
         let loaded = server.acl.read_file(&server.config).map(|users| {
-            let everything = seat.exclusive();
-            let narrowed = server.acl.replace_all(users);
-            drop(everything);
+            let narrowed = server.run_exclusive(seat, |_| server.acl.replace_all(users));
             notify_workers(server, narrowed);
         });
         build_reply(protocol, |reply| match loaded {

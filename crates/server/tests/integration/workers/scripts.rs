@@ -245,3 +245,30 @@ fn a_script_may_flush_and_load_scripts_where_that_is_allowed() {
         assert_eq!(client.call(&["PING"]), "PONG");
     });
 }
+
+/// ACL LOAD waits for a script that does not end, and nobody waits for ACL LOAD.
+#[test]
+fn loading_the_users_stops_nobody_while_a_script_runs() {
+    let directory = std::env::temp_dir().join(format!("weft-users-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("makes a directory");
+    let file = directory.join("users.acl");
+    std::fs::write(&file, "user default on nopass ~* &* +@all\n").expect("writes the users");
+    let arguments = ["--aclfile", file.to_str().expect("text"), "--busy-reply-threshold", "0"];
+    with_workers(&arguments, |server| {
+        let mut runner = Client::connect(server.port);
+        let mut loader = Client::connect(server.port);
+        let mut admin = Client::connect(server.port);
+        runner.send(&["EVAL", "while true do end", "0"]);
+        let_begin(&mut runner);
+        loader.send(&["ACL", "LOAD"]);
+        thread::sleep(Duration::from_millis(50));
+        for _ in 0..8 {
+            assert_eq!(Client::connect(server.port).call(&["PING"]), "PONG");
+        }
+        assert!(is_waiting(&mut loader), "the users changed while a script ran");
+        assert_eq!(admin.call(&["SCRIPT", "KILL"]), "OK");
+        assert!(runner.answer().contains("killed by user"));
+        assert_eq!(loader.answer(), "OK");
+    });
+    let _ = std::fs::remove_dir_all(directory);
+}
