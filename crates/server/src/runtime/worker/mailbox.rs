@@ -78,8 +78,9 @@ impl Worker {
             Message::Query(query) => {
                 let part = (query.task)(self);
                 let server = self.server().clone();
-                query.add_answer(&server, part);
+                // Before the answer: what follows the reply to CLIENT KILL may rely on the end of the killed clients.
                 self.close_killed();
+                query.add_answer(&server, part);
             }
             Message::CollectClients(gathering) => {
                 let client_snapshots = self.collect_client_snapshots(gathering.requesting_client());

@@ -300,3 +300,23 @@ fn a_command_that_waits_on_another_thread_does_not_run_once_its_client_is_killed
         assert_eq!(admin.call(&["GET", "k"]), "held", "{threads} workers");
     }
 }
+
+/// What is pushed after CLIENT KILL was answered is not given to a killed client.
+#[test]
+fn a_killed_client_gets_no_element_that_is_pushed_later() {
+    for threads in ["1", "2", "8"] {
+        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+        let mut admin = Client::connect(server.port);
+        for round in 0..200 {
+            let mut victims: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+            for victim in &mut victims {
+                victim.send(&["BLPOP", "list", "0"]);
+            }
+            admin.wait_for_info("blocked_clients", "8");
+            admin.send(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            assert_eq!(admin.answer(), "8");
+            assert_eq!(admin.call(&["RPUSH", "list", "x"]), "1");
+            assert_eq!(admin.call(&["LPOP", "list"]), "x", "round {round}, {threads} workers");
+        }
+    }
+}
