@@ -81,8 +81,8 @@ impl ScriptProfile {
 /// Returns `true` if the code may run for ever. Keywords inside strings and comments count too; the cost is one run on
 /// a script thread.
 pub fn may_run_forever(code: &[u8]) -> bool {
-    // `load` and `loadstring` compile further code.
-    let words: [&[u8]; 5] = [b"while", b"for", b"repeat", b"function", b"load"];
+    // `load` and `loadstring` compile further code, and can also be found by a composed name.
+    let words: [&[u8]; 7] = [b"while", b"for", b"repeat", b"function", b"load", b"_G", b"fenv"];
     words
         .iter()
         .any(|word| code.windows(word.len()).any(|window| window == *word))

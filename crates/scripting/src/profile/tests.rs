@@ -51,6 +51,8 @@ fn only_code_that_surely_ends_is_taken_for_such() {
         ("repeat until false", true),
         ("local function f() return f() end return f()", true),
         ("return loadstring(ARGV[1])()", true),
+        ("return _G['lo' .. 'adstring'](ARGV[1])()", true),
+        ("return getfenv(0)['lo' .. 'ad'](redis.call)()", true),
     ];
     for (code, expected) in cases {
         let profile = ScriptProfile::predict(code.as_bytes());

@@ -69,6 +69,7 @@ use crate::keyspace::expiry;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::pinned::SlotReservation;
 use crate::net::client::Client;
+use crate::net::client_snapshot::TransactionFigures;
 use crate::net::connection::Connection;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::propagation::RewrittenCommands;
@@ -76,7 +77,6 @@ use crate::replication::ReplicationState;
 use crate::state::{BackgroundJob, DetachedResult, Message, QueryOrigin, Server, WorkerId};
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::Command;
-use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
 use super::accounting::write_error;
@@ -165,7 +165,12 @@ impl DetachedCommand {
     /// Moves the client's transaction, which EXEC runs, and its watches to the command. Until EXEC has ended, reports
     /// on clients show the client inside its transaction.
     pub fn take_transaction(&mut self, client: &mut Client) {
-        client.transaction_figures = Some(Box::new(client.current_transaction_figures()));
+        client.transaction_figures = Some(Box::new(TransactionFigures {
+            // EXEC ends the watches before the first command.
+            watched: 0,
+            is_dirty: false,
+            ..client.current_transaction_figures()
+        }));
         self.client.transaction = client.transaction.take();
         self.client.watches = client.watches.take();
     }
@@ -529,7 +534,7 @@ fn apply_snapshot_result(
         // The recorded time of the command includes its work, not its waits.
         thread.ticks = thread.timer.raw() - draft.ticks;
         let store = |context: &mut Context<'_, '_>| {
-            if !snapshot.is_current(&context.keys) {
+            if context.client.was_killed() || !snapshot.is_current(&context.keys) {
                 context.next_step = NextStep::Defer;
                 return Ok(());
             }
@@ -614,8 +619,7 @@ fn admit_again(
     // A script that runs too long refuses new commands, not those that were admitted before.
     thread.standing = thread.standing.difference(ReplicationState::SCRIPT_BUSY);
     let Connection { client, input, .. } = connection;
-    let is_killed = client.is_killed.as_ref();
-    if is_killed.is_some_and(|is_killed| is_killed.load(Ordering::Acquire)) {
+    if client.was_killed() {
         return Admission::ClientClosing;
     }
     let admission = admit(thread, client, request.command, (|| request.args(input), keys));

@@ -101,7 +101,7 @@ fn exec_with_all_slots<'p>(
     if !thread.server.scripting.try_take_token() {
         return Outcome::Contended;
     }
-    let Some(leases) = lease_all_slots(thread, pass) else {
+    let Some(leases) = lease_all_slots(thread, pass, &connection.client) else {
         thread.server.scripting.release_token();
         return Outcome::Contended;
     };
@@ -123,16 +123,20 @@ fn exec_with_all_slots<'p>(
     outcome
 }
 
-/// Leases all slots for writing. The holder of the token may wait for them. Returns `None` if the process is about to
-/// end.
-fn lease_all_slots<'p>(thread: &ThreadState, pass: &'p GatePassage<'p>) -> Option<Vec<Lease<'p>>> {
+/// Leases all slots for writing. The holder of the token may wait for them. Returns `None` if EXEC has to release them
+/// again: the process is about to end, the client was killed, or a busy script holds a slot. Then the client gets a
+/// BUSY error, and so do others that need a slot which the busy script holds.
+fn lease_all_slots<'p>(thread: &ThreadState, pass: &'p GatePassage<'p>, client: &Client) -> Option<Vec<Lease<'p>>> {
+    let running = &thread.server.scripting.running;
     let mut leases = Vec::with_capacity(SLOTS);
     for slot in 0..SLOTS {
         let lease = loop {
             if let Some(lease) = pass.write_spinning(slot) {
                 break lease;
             }
-            if thread.server.scripting.running.is_shutting_down() {
+            let is_held_by_busy_script = || running.overdue_holder(Some(slot as u16)).is_some();
+            if running.is_shutting_down() || client.was_killed() || (running.has_overdue() && is_held_by_busy_script())
+            {
                 return None;
             }
             pass.announce_writer(slot);

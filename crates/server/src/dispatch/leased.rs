@@ -111,6 +111,10 @@ fn run_under_leases<'p>(
     (held, leased): (HeldLeases<'_, 'p>, SourceLeases),
     connection: &mut Connection,
 ) -> Outcome {
+    if !thread.may_leave && connection.client.was_killed() {
+        // Under the leases: nobody has seen yet that the command does not run.
+        return Outcome::Done;
+    }
     if leased.has_marked_slots | thread.moving.is_some() {
         if leased.has_marked_slots
             && pins::must_wait_for_pins(&thread.server.keyspace, request, keys, &held, connection)

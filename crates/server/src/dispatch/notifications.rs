@@ -48,14 +48,7 @@ pub(super) fn queue_notifications(ctx: &mut Context<'_, '_>, runs_again: bool, c
     // This comes last: a read command that updates a cache inside the value (PFCOUNT) keeps the client's copy valid.
     track_read_keys(ctx);
     if caller == Caller::Client && ctx.client.transaction.is_none() && !ctx.command.full_name.starts_with("client|") {
-        reset_client_caching(ctx.client);
-    }
-}
-
-/// Resets CLIENT CACHING, which applies to one command only.
-pub(super) fn reset_client_caching(client: &mut Client) {
-    if let Some(tracking) = &mut client.tracking {
-        tracking.caching_was_called = false;
+        ctx.client.reset_caching();
     }
 }
 

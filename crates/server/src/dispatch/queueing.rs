@@ -197,9 +197,8 @@ fn must_stay_on_worker(command: &Command<Binding>, binding: Binding) -> bool {
         .spec
         .flags
         .intersects(CommandFlags::WRITE.union(CommandFlags::READONLY));
-    let may_leave = binding.mode == HandlerMode::Script
-        || MAY_LEAVE.contains(&command.full_name)
-        || (accesses_data && command.full_name != "migrate");
+    let is_on_leases = accesses_data && command.full_name != "migrate" && !command.full_name.starts_with("function|");
+    let may_leave = binding.mode == HandlerMode::Script || MAY_LEAVE.contains(&command.full_name) || is_on_leases;
     !may_leave
 }
 

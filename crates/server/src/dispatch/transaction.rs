@@ -279,7 +279,7 @@ fn record_exec(
     failed: bool,
 ) -> u64 {
     connection.client.last_command = request.command.full_name;
-    notifications::reset_client_caching(&mut connection.client);
+    connection.client.reset_caching();
     if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
         let word = connection.input[request.plan.start..request.plan.end].to_vec();
         let ranges = &request.ranges[request.plan.args.0 as usize..request.plan.args.1 as usize];
@@ -299,6 +299,11 @@ pub(super) fn exec_commands<'p>(
     connection: &mut Connection,
     start: u64,
 ) -> Outcome {
+    if thread.for_script && connection.client.was_killed() {
+        // Under the leases: nobody has seen yet that the transaction does not run.
+        end_transaction(thread, &mut connection.client);
+        return Outcome::Done;
+    }
     let watches = connection.client.watches.as_deref();
     let expired = watches.is_some_and(|watches| has_expired_watch(watches, &mut held, thread.now_ms));
     let verdict = exec_refusal(&connection.client).or(expired.then_some(ExecRefusal::WatchedKeyChanged));
@@ -325,7 +330,7 @@ pub(super) fn exec_commands<'p>(
     thread.slot = slot_stats.then(|| slot_stats::transaction_slot(&transaction)).flatten();
     let before = connection.output.mark();
     let length_before = connection.output.len();
-    let parts = run_queued_commands(thread, pass, &transaction, &mut held, connection);
+    let mut parts = run_queued_commands(thread, pass, &transaction, &mut held, connection);
     debug_assert!(
         connection.client.transaction.is_none() && !connection.client.flags.contains(ClientFlags::MULTI),
         "no command of a transaction begins another one"
@@ -338,6 +343,8 @@ pub(super) fn exec_commands<'p>(
     thread.client_snapshots = None;
     if thread.is_unit_unfinished {
         script::abandon_unit(thread);
+        connection.output.truncate(before);
+        parts.clear();
     }
     let unserved = serve::serve_unit(thread, pass, held, &mut connection.client);
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
@@ -461,7 +468,7 @@ fn run_queued_command<'p>(
             let query = make((client.worker, client.id, 0));
             output.truncate(before);
             let reply = match thread.for_script {
-                true => query_workers(thread, query),
+                true => query_workers(thread, query, (client.id, client.db)),
                 false => answer_query_locally(thread, transaction, &query, (client, buffers)),
             };
             output.bytes.extend(reply);
@@ -514,9 +521,19 @@ fn into_exec_step(next_step: NextStep, command: &Command<Binding>) -> NextStep {
     }
 }
 
-/// Queries all workers on a script thread, which can wait for them.
-fn query_workers(thread: &ThreadState, query: WorkerQuery) -> Vec<u8> {
+/// Queries all workers on a script thread, which can wait for them. The client's worker learns first which database the
+/// transaction has selected.
+fn query_workers(thread: &ThreadState, mut query: WorkerQuery, (client, db): (u64, usize)) -> Vec<u8> {
     let server = &thread.server;
+    let task = query.task;
+    query.task = Box::new(move |clients| {
+        clients.visit_clients(&mut |visited, _| {
+            if visited.id == client {
+                visited.db = db;
+            }
+        });
+        task(clients)
+    });
     let reply = script::query_workers(server, query, || server.scripting.running.is_shutting_down());
     reply.unwrap_or_else(|| b"-ERR The server is about to end\r\n".to_vec())
 }

@@ -286,8 +286,24 @@ impl Client {
         let is_killed = self.is_killed.get_or_insert_default().clone();
         Client {
             is_killed: Some(is_killed),
-            ..self.handler_view()
+            // For ACL LOG.
+            lib_name: self.lib_name.clone(),
+            lib_version: self.lib_version.clone(),
+            ..self.link_snapshot()
         }
+    }
+
+    /// Ends the effect of CLIENT CACHING, which applies to one command only.
+    pub fn reset_caching(&mut self) {
+        if let Some(tracking) = &mut self.tracking {
+            tracking.caching_was_called = false;
+        }
+    }
+
+    /// Returns `true` if the client of a [`Self::detached_view`] was killed.
+    pub fn was_killed(&self) -> bool {
+        let is_killed = self.is_killed.as_ref();
+        is_killed.is_some_and(|is_killed| is_killed.load(Ordering::Acquire))
     }
 
     /// Copies the part of the state that handlers may read, for a command that runs outside the client's worker. The

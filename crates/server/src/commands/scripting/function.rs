@@ -25,8 +25,8 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("function|help", leased(help)),
     ("function|kill", leased(kill)),
     ("function|list", leased(list)),
-    ("function|load", leased(load)),
-    ("function|restore", leased(restore)),
+    ("function|load", leased(load).with_undeclared_keys()),
+    ("function|restore", leased(restore).with_undeclared_keys()),
     ("function|stats", leased(stats)),
 ];
 
@@ -43,7 +43,7 @@ fn engine_error(text: &[u8]) -> CommandError {
 }
 
 /// Libraries change one after the other, and the log has the same order. DELETE and FLUSH, which are exclusive, wait
-/// for the threads in the gate.
+/// for the threads in the gate. A transaction with any of these commands runs in exclusive mode, on its worker.
 static LIBRARY_CHANGES: Mutex<()> = Mutex::new(());
 /// The interval between two checks if the log has advanced.
 const LOG_POLL_INTERVAL: Duration = Duration::from_millis(1);

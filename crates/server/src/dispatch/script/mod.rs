@@ -115,6 +115,10 @@ pub fn run_leased<'p>(
     if lease_slots(pass, keys, &mut thread.order, many, connection.lease_failures).is_none() {
         return Outcome::Contended;
     }
+    if thread.for_script && connection.client.was_killed() {
+        many.clear();
+        return Outcome::Done;
+    }
     if thread.moving.is_some() {
         let settled = check_migrating_slot(thread, request, keys, &HeldLeases::Many(many), connection);
         if let Err(error) = settled {
@@ -292,6 +296,7 @@ fn record_script_command(
     (_, length_before): (weft_reactor::OutputMark, usize),
     failed: bool,
 ) {
+    connection.client.reset_caching();
     let ending = CommandEnd {
         nanoseconds: super::accounting::record_command(thread, request.command, failed),
         request_bytes: request.plan.end - request.plan.start,

@@ -179,6 +179,7 @@ impl Worker {
         if let Some(connection) = self.clients.connection(token) {
             let client = &mut connection.client;
             client.db = result.db;
+            client.reset_caching();
             if client.transaction.is_none() {
                 // The command may have been EXEC.
                 client.transaction_figures = None;

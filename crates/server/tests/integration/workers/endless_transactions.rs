@@ -105,6 +105,11 @@ fn a_transaction_that_leaves_its_worker_selects_databases_and_watches_keys() {
                 &["EXISTS", "none"]
             };
             let none = if with_keys { "()" } else { "0" };
+            let list = client.transact(&[&["SELECT", "3"], &["CLIENT", "LIST"], &["EVAL", sum, "1", "none"]]);
+            assert!(list.contains(" db=3 ") && list.contains(" watch=0 "), "{list}");
+            assert_eq!(client.call(&["FLUSHALL"]), "OK");
+            assert_eq!(client.call(&["SELECT", "0"]), "OK");
+            assert_eq!(client.call(&["WATCH", "n", "m"]), "OK");
             let commands: [&[&str]; 6] = [
                 &["EVAL", sum, "1", "n"],
                 reads,
@@ -196,5 +201,87 @@ fn an_endless_script_in_a_transaction_that_stays_on_its_worker_ends_when_it_is_b
         }
         let mut client = Client::connect(server.port);
         assert_eq!(client.call(&["KEYS", "*"]), "(b)", "the rest of each transaction runs");
+    });
+}
+
+/// Another client's script holds a slot that EXEC needs, and does not end.
+#[test]
+fn a_transaction_that_needs_all_slots_gives_way_to_a_busy_script() {
+    let arguments = ["--busy-reply-threshold", "100", "--busy-reply-scope", "affected"];
+    with_workers(&arguments, |server| {
+        let mut runner = Client::connect(server.port);
+        let mut client = Client::connect(server.port);
+        let mut admin = Client::connect(server.port);
+        assert_eq!(admin.call(&["MSET", "a", "1", "b", "2", "c", "3"]), "OK");
+        runner.send(&["EVAL_RO", "redis.call('GET', KEYS[1]) while true do end", "1", "held"]);
+        thread::sleep(Duration::from_millis(50));
+        send_transaction(&mut client, &[&["EVAL", "for i = 1, 2 do end", "0"], &["FLUSHALL"]]);
+        let reply = client.answer();
+        assert!(
+            reply.starts_with("EXECABORT Transaction discarded because of: BUSY"),
+            "{reply}"
+        );
+        assert_eq!(
+            client.call(&["MGET", "a", "b", "c"]),
+            "(1 2 3)",
+            "no slot is held any more"
+        );
+        assert_eq!(
+            client.call(&["EVAL", "return redis.call('SET', 'a', '4')", "1", "a"]),
+            "OK",
+            "the token was kept"
+        );
+        kill_script(&mut admin);
+        assert!(runner.answer().contains("killed by user"));
+    });
+}
+
+/// The client of a transaction that waits for all slots is killed.
+#[test]
+fn a_transaction_that_waits_for_all_slots_does_not_run_once_its_client_is_killed() {
+    with_workers(&["--busy-reply-threshold", "0"], |server| {
+        let mut runner = Client::connect(server.port);
+        let mut client = Client::connect(server.port);
+        let mut admin = Client::connect(server.port);
+        assert_eq!(admin.call(&["SET", "a", "1"]), "OK");
+        let id = client.call(&["CLIENT", "ID"]);
+        runner.send(&["EVAL_RO", "redis.call('GET', KEYS[1]) while true do end", "1", "held"]);
+        thread::sleep(Duration::from_millis(50));
+        send_transaction(&mut client, &[&["EVAL", "for i = 1, 2 do end", "0"], &["FLUSHALL"]]);
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(admin.call(&["CLIENT", "KILL", "ID", &id]), "1");
+        kill_script(&mut admin);
+        assert!(runner.answer().contains("killed by user"));
+        admin.wait_for_info("weft_unfinished_jobs", "0");
+        assert_eq!(
+            admin.call(&["GET", "a"]),
+            "1",
+            "FLUSHALL ran after CLIENT KILL was answered"
+        );
+    });
+}
+
+/// A library that another client loads does not appear in the middle of a transaction that has deleted it.
+#[test]
+fn no_library_is_loaded_in_the_middle_of_a_transaction_that_changes_libraries() {
+    let library = "#!lua name=l\nredis.register_function('f', function() return 1 end)";
+    let changes: [&[&str]; 2] = [&["FUNCTION", "FLUSH"], &["FUNCTION", "DELETE", "l"]];
+    with_workers(&[], |server| {
+        let mut client = Client::connect(server.port);
+        let mut other = Client::connect(server.port);
+        assert_eq!(other.call(&["FUNCTION", "LOAD", "REPLACE", library]), "l");
+        for change in changes {
+            let commands = [
+                change,
+                &["EVAL", "for i = 1, 5e7 do end return 1", "0"],
+                &["FCALL", "f", "0"],
+            ];
+            send_transaction(&mut client, &commands);
+            thread::sleep(Duration::from_millis(30));
+            assert_eq!(other.call(&["FUNCTION", "LOAD", "REPLACE", library]), "l");
+            assert_eq!(client.answer(), "(OK 1 ERR Function not found)", "{change:?}");
+            // The load may have come before the transaction.
+            assert_eq!(other.call(&["FUNCTION", "LOAD", "REPLACE", library]), "l");
+        }
     });
 }

@@ -185,8 +185,10 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     /// Registers the run, if it is on a script thread.
     pub fn register(&mut self) -> bool {
         match &self.access {
-            ScriptAccess::Leased(leases) => self.run.note_held_slots(leases.slots()),
-            ScriptAccess::Everything(_) | ScriptAccess::Scratch(..) => self.run.note_all_slots_held(),
+            ScriptAccess::Leased(leases) if !leases.holds_all_slots() => self.run.note_held_slots(leases.slots()),
+            ScriptAccess::Leased(_) | ScriptAccess::Everything(_) | ScriptAccess::Scratch(..) => {
+                self.run.note_all_slots_held()
+            }
         }
         if self.thread.for_script {
             self.thread.server.scripting.running.list(&self.run);
