@@ -46,7 +46,7 @@ use crate::net::connection::Connection;
 use crate::net::transaction::{QueuedCommand, Transaction};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
-use crate::state::{ClientVisitorHost, Server, UnservedKeys, WorkerQuery};
+use crate::state::{ClientVisitorHost, Server, UnservedKeys, WorkerQuery, close_killed_clients};
 use weft_acl::DenialContext;
 use weft_command_table::registry::Command;
 
@@ -340,7 +340,9 @@ pub(super) fn exec_commands<'p>(
         (false, false),
         "a command of a transaction neither leaves the thread nor blocks"
     );
-    thread.client_snapshots = None;
+    if let Some(client_snapshots) = thread.client_snapshots.take() {
+        close_killed_clients(&thread.server, &client_snapshots);
+    }
     if thread.is_unit_unfinished {
         script::abandon_unit(thread);
         connection.output.truncate(before);

@@ -76,6 +76,18 @@ impl ClientCollection {
     }
 }
 
+/// Closes the clients that a transaction has killed, at its end: until then INFO counts them as connected and closing.
+pub fn close_killed_clients(server: &Server, client_snapshots: &[ClientSnapshot]) {
+    let killed = client_snapshots
+        .iter()
+        .filter(|client_snapshot| ClientVisitorHost::is_gone(client_snapshot));
+    for ClientSnapshot { client, .. } in killed {
+        if let Some(worker) = server.clients.directory.worker_of(client.id) {
+            server.workers[worker].send(Message::CloseClient(client.id));
+        }
+    }
+}
+
 /// Visits all clients from within a transaction.
 pub struct ClientVisitorHost<'a> {
     /// The server.
@@ -101,11 +113,6 @@ impl ClientVisitor for ClientVisitorHost<'_> {
             .filter(|client_snapshot| !ClientVisitorHost::is_gone(client_snapshot))
         {
             visit(&mut client_snapshot.client, client_snapshot.buffers);
-            if ClientVisitorHost::is_gone(client_snapshot)
-                && let Some(worker) = self.server.clients.directory.worker_of(client_snapshot.client.id)
-            {
-                self.server.workers[worker].send(Message::CloseClient(client_snapshot.client.id));
-            }
         }
         self.server.visit_linked(visit);
     }

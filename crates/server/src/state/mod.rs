@@ -47,7 +47,7 @@ mod parts;
 mod pause;
 mod subsystems;
 
-pub use collect_clients::{ClientCollection, ClientVisitorHost};
+pub use collect_clients::{ClientCollection, ClientVisitorHost, close_killed_clients};
 pub use moving_connections::MovingConnections;
 pub use parts::ServerParts;
 pub use pause::{Pause, PauseReason};
