@@ -335,8 +335,11 @@ pub fn script_denial_error(reason: DenialReason, user: &[u8], command: &Command<
         DenialReason::Channel => b"No permissions to access a channel",
         DenialReason::Database | DenialReason::Auth | DenialReason::Certificate => b"No permissions to access database",
     };
-    [b"NOPERM ACL failure in script: ", text].concat()
+    [SCRIPT_DENIAL, text].concat()
 }
+
+/// The beginning of the error of a script whose command was denied. The denial counts as NOPERM.
+pub const SCRIPT_DENIAL: &[u8] = b"ERR ACL failure in script: ";
 
 /// Returns the reply of ACL DRYRUN for a denial.
 pub fn dry_run_reply(reason: DenialReason, user: &[u8], command: &Command<Binding>, object: &[u8]) -> Vec<u8> {

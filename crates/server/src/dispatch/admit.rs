@@ -322,6 +322,7 @@ fn check_client_mode(client: &Client, command: &'static Command<Binding>) -> Opt
 #[cold]
 pub fn admit_script(
     thread: &ThreadState,
+    client: &Client,
     admission: Admission,
     command: &'static Command<Binding>,
     args: Args<'_>,
@@ -343,6 +344,12 @@ pub fn admit_script(
         }
         Admission::Run if thread.tunables.is_aof_failing && script_flags::may_write(server, command, args) => {
             Admission::Refused(aof_write_error(server))
+        }
+        Admission::Run if !thread.standing.is_empty() && !client.flags.intersects(REPLAYING_CLIENTS) => {
+            match script_flags::check_flags_of_script(thread, command, args) {
+                Ok(()) => Admission::Run,
+                Err(error) => Admission::Refused(error),
+            }
         }
         Admission::Paused
             if !server.clients.pause.is_paused(thread.now_ms, false)

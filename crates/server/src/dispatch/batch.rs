@@ -406,7 +406,7 @@ fn admit_plan(
     let mut admission = admit(thread, client, command, (|| plan_args(plan, ranges, input), keys));
     if binding.mode == HandlerMode::Script {
         let args = plan_args(plan, ranges, &connection.input);
-        admission = super::admit::admit_script(thread, admission, command, args);
+        admission = super::admit::admit_script(thread, &connection.client, admission, command, args);
     }
     match admission {
         Admission::Run => true,

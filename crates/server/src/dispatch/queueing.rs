@@ -165,6 +165,8 @@ pub fn queue_command(
                 (transaction.reports_clients, transaction.needs_exclusive) = (true, true);
             }
             transaction.may_run_forever |= script_flags::may_run_forever(&thread.server, request.command, args);
+            transaction.is_denied_out_of_memory |=
+                script_flags::is_denied_by_oom(&thread.server, request.command, args);
             transaction.script_may_write |= script_flags::may_write(&thread.server, request.command, args);
         }
     }

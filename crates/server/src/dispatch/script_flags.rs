@@ -5,10 +5,14 @@ use weft_resp::Args;
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
 use crate::commands::scripting::script::busy_error_of_run;
+use crate::replication::ReplicationState;
 use crate::state::Server;
 use weft_command_table::registry::Command;
+use weft_config::id;
 use weft_scripting as scripting;
 use weft_scripting::{ScriptFlags, Scripts};
+
+use super::thread::ThreadState;
 
 /// The name that a command gives for its script.
 pub(super) enum ScriptName<'a> {
@@ -96,4 +100,55 @@ pub fn busy_error(server: &Server, slots: impl Iterator<Item = u16>, all: bool) 
         false => slots.into_iter().find_map(|slot| running.overdue_holder(Some(slot))),
     };
     holder.map(|run| busy_error_of_run(&run))
+}
+
+/// Checks that this server's replication state allows the script that a command would run, if it has flags.
+#[cold]
+pub(super) fn check_flags_of_script(
+    thread: &ThreadState,
+    command: &Command<Binding>,
+    args: Args<'_>,
+) -> Result<(), CommandError> {
+    match script_flags(&thread.server.scripting, command, args) {
+        Some(flags) => check_replication_state(thread, Some(flags)),
+        None => Ok(()),
+    }
+}
+
+/// Checks that this server's replication state allows a script with these flags. `None` stands for a script that
+/// declares nothing.
+#[cold]
+pub(super) fn check_replication_state(thread: &ThreadState, flags: Option<ScriptFlags>) -> Result<(), CommandError> {
+    let promises = |flag: ScriptFlags| flags.is_some_and(|flags| flags.contains(flag));
+    if flags.is_some() && !promises(ScriptFlags::NO_WRITES) && is_read_only(thread) {
+        return Err(CommandError::constant(
+            "READONLY You can't write against a read only replica.",
+        ));
+    }
+    if is_stale(thread) && !promises(ScriptFlags::ALLOW_STALE) {
+        return Err(CommandError::constant(
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        ));
+    }
+    if flags.is_some() && !promises(ScriptFlags::NO_WRITES) && has_too_few_replicas(thread) {
+        return Err(CommandError::constant("NOREPLICAS Not enough good replicas to write."));
+    }
+    Ok(())
+}
+
+/// Returns `true` if this server is a replica without a link that must not serve old data.
+pub(super) fn is_stale(thread: &ThreadState) -> bool {
+    let stale = ReplicationState::IS_REPLICA.union(ReplicationState::LINK_DOWN);
+    thread.standing.contains(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
+}
+
+/// Returns `true` if this server is a primary with fewer replicas than writes need.
+pub(super) fn has_too_few_replicas(thread: &ThreadState) -> bool {
+    thread.standing.contains(ReplicationState::TOO_FEW_REPLICAS)
+        && !thread.standing.contains(ReplicationState::IS_REPLICA)
+}
+
+/// Returns `true` if this server is a replica that takes no writes of clients.
+pub(super) fn is_read_only(thread: &ThreadState) -> bool {
+    thread.standing.contains(ReplicationState::IS_REPLICA) && thread.server.config.boolean(id::REPLICA_READ_ONLY)
 }

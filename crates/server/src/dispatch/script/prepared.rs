@@ -6,13 +6,11 @@ use weft_resp::number::parse_i64;
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
 use crate::commands::scripting::script::NO_SCRIPT;
-use crate::dispatch::script_flags::{ScriptName, named};
+use crate::dispatch::script_flags::{self, ScriptName, named};
 use crate::dispatch::thread::ThreadState;
-use crate::replication::ReplicationState;
 use weft_base::slots::cluster_slot;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
-use weft_config::id;
 use weft_scripting as scripting;
 use weft_scripting::{Program, ScriptFlags};
 
@@ -87,7 +85,7 @@ pub(super) fn prepare_script(
         ));
     }
     if !thread.standing.is_empty() && !is_primary {
-        check_replication_state(thread, flags)?;
+        script_flags::check_replication_state(thread, flags)?;
     }
     if flags.is_some() && must_read && !promises(ScriptFlags::NO_WRITES) {
         return Err(CommandError::constant(
@@ -114,41 +112,6 @@ pub(super) fn prepare_script(
         must_use_one_slot: thread.view.is_some() && flags.is_some() && !promises(ScriptFlags::ALLOW_CROSS_SLOT_KEYS),
         program,
     })
-}
-
-/// Checks that this server's replication state allows a script with these flags. `None` stands for a script that
-/// declares nothing.
-#[cold]
-fn check_replication_state(thread: &ThreadState, flags: Option<ScriptFlags>) -> Result<(), CommandError> {
-    let promises = |flag: ScriptFlags| flags.is_some_and(|flags| flags.contains(flag));
-    if flags.is_some() && !promises(ScriptFlags::NO_WRITES) && is_read_only(thread) {
-        return Err(CommandError::constant(
-            "READONLY You can't write against a read only replica.",
-        ));
-    }
-    if is_stale(thread) && !promises(ScriptFlags::ALLOW_STALE) {
-        return Err(CommandError::constant(
-            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-        ));
-    }
-    if flags.is_some() && !promises(ScriptFlags::NO_WRITES) && has_too_few_replicas(thread) {
-        return Err(CommandError::constant("NOREPLICAS Not enough good replicas to write."));
-    }
-    Ok(())
-}
-
-pub(super) fn is_stale(thread: &ThreadState) -> bool {
-    let stale = ReplicationState::IS_REPLICA.union(ReplicationState::LINK_DOWN);
-    thread.standing.contains(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
-}
-
-pub(super) fn has_too_few_replicas(thread: &ThreadState) -> bool {
-    thread.standing.contains(ReplicationState::TOO_FEW_REPLICAS)
-        && !thread.standing.contains(ReplicationState::IS_REPLICA)
-}
-
-pub(super) fn is_read_only(thread: &ThreadState) -> bool {
-    thread.standing.contains(ReplicationState::IS_REPLICA) && thread.server.config.boolean(id::REPLICA_READ_ONLY)
 }
 
 pub(super) fn is_out_of_memory(thread: &ThreadState) -> bool {

@@ -187,7 +187,7 @@ fn cve_2022_24735_a_script_cannot_leave_code_for_other_users() {
     ]);
     let mut weak = target.connect();
     assert_eq!(weak.call(&["AUTH", "weak", "pw"]), "OK");
-    let denied = "NOPERM ACL failure in script: User weak has no permissions to run the 'get' command";
+    let denied = "ERR ACL failure in script: User weak has no permissions to run the 'get' command";
     let answer = weak.call(&["EVAL", "return redis.call('get', 'secret')", "0"]);
     assert!(answer.starts_with(denied), "{answer}");
     target.serves();

@@ -14,7 +14,7 @@ use crate::dispatch::admit::{RDB_SAVE_ERROR, WRITE_FLAGS, aof_write_error};
 use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::notifications::{Caller, queue_notifications};
 use crate::dispatch::record::{self, CommandLogThresholds};
-use crate::dispatch::script::prepared::{has_too_few_replicas, is_read_only, is_stale};
+use crate::dispatch::script_flags::{has_too_few_replicas, is_read_only, is_stale};
 use crate::dispatch::thread::LeasedCall;
 use crate::dispatch::{expired_sources, propagate, redirect, slot_stats};
 use crate::keyspace::effects::Hooks;
@@ -66,7 +66,10 @@ impl Runner<'_, '_, '_> {
                 },
             },
         };
-        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default().to_vec();
+        let code = match text.starts_with(permission::SCRIPT_DENIAL) {
+            true => b"NOPERM".to_vec(),
+            false => text.split(|byte| *byte == b' ').next().unwrap_or_default().to_vec(),
+        };
         self.record_outcome(command, ScriptCallOutcome::Rejected(code));
         if !self.must_use_one_slot {
             self.thread.slot = None;

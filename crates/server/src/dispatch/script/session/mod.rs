@@ -380,8 +380,10 @@ impl Host for DebuggedHost<'_> {
 /// Returns a refusal as Valkey's debugger shows it: the server's reply, and the error that the script gets.
 fn refusal_texts(args: Args<'_>, text: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let commands = crate::commands::registry();
-    let plain = text.strip_prefix(b"ERR ");
-    let of_acl = text.strip_prefix(b"NOPERM ACL failure in script: ");
+    let plain = text
+        .strip_prefix(b"ERR ")
+        .filter(|_| !text.starts_with(permission::SCRIPT_DENIAL));
+    let of_acl = text.strip_prefix(permission::SCRIPT_DENIAL);
     match (commands.lookup(&args), plain, of_acl) {
         (Lookup::UnknownCommand, Some(plain), _) => {
             (unknown_command_error(commands, args).0.into_owned(), plain.to_vec())
