@@ -1,6 +1,6 @@
 //! A test client that sends arbitrary words and returns replies as text.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use super::connection::open;
@@ -19,13 +19,22 @@ impl Client {
 impl<Stream: Read + Write> Client<Stream> {
     /// Sends a request.
     pub fn send<W: AsRef<[u8]>>(&mut self, words: &[W]) {
+        self.try_send(words).expect("sends");
+    }
+
+    /// Sends a request on a connection that the server may close meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of the connection.
+    pub fn try_send<W: AsRef<[u8]>>(&mut self, words: &[W]) -> io::Result<()> {
         let mut request = format!("*{}\r\n", words.len()).into_bytes();
         for word in words.iter().map(AsRef::as_ref) {
             request.extend(format!("${}\r\n", word.len()).bytes());
             request.extend_from_slice(word);
             request.extend_from_slice(b"\r\n");
         }
-        self.0.get_mut().write_all(&request).expect("sends");
+        self.0.get_mut().write_all(&request)
     }
 
     /// Returns the next reply on one line: `(a b c)` for an array, `-` for null. Bytes that are not UTF-8 are replaced.
