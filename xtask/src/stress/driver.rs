@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,7 @@ impl Part {
                 addresses: addresses.to_vec(),
                 shared: self.shared.clone(),
                 successes: AtomicU64::new(0),
+                unblockable: Mutex::default(),
             };
             self.scenarios.push((scenario, Arc::new(run)));
         }
@@ -190,6 +191,7 @@ impl Part {
             addresses: vec![address],
             shared: self.shared.clone(),
             successes: AtomicU64::new(0),
+            unblockable: Mutex::default(),
         };
         Ok(run.connect()?.call(&format!("INFO {section}"))?.text())
     }

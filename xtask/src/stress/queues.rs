@@ -7,6 +7,7 @@ use fastrand::Rng;
 
 use super::client::{StressClient, StressReply};
 use super::run::{ReconnectingClient, StressRun};
+use super::watchdog::lock;
 
 /// The number of lists between which elements are moved.
 const MOVE_LISTS: usize = 24;
@@ -234,11 +235,8 @@ fn consume_entries(run: &StressRun, thread: usize, client: &mut StressClient, mu
         let reply = client.call(&format!(
             "XREADGROUP GROUP group consumer-{thread} COUNT {count} BLOCK {timeout_ms} STREAMS stream:{stream} >"
         ))?;
-        match &reply {
-            // Another scenario unblocks clients with ids near its own. In that case, no entry may have been delivered.
-            StressReply::Error(error) if error.starts_with("UNBLOCKED ") => continue,
-            StressReply::Error(error) => return Err(format!("XREADGROUP was answered by {error}")),
-            _ => {}
+        if let StressReply::Error(error) = &reply {
+            return Err(format!("XREADGROUP was answered by {error}"));
         }
         run.count_commands(1);
         for (id, number) in entries(&reply) {
@@ -308,7 +306,7 @@ pub fn waiting_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), St
             1 => {
                 let id = client.call("CLIENT ID")?.map_or(0, |id| id.text().parse().unwrap_or(0));
                 let error = if rng.bool() { " ERROR" } else { "" };
-                format!("CLIENT UNBLOCK {}{error}", id + rng.u64(..40).saturating_sub(20))
+                format!("CLIENT UNBLOCK {}{error}", share_and_choose(run, id, &mut rng))
             }
             _ => format!(
                 "BLPOP awaited:{one} awaited:{other} {}",
@@ -320,6 +318,21 @@ pub fn waiting_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), St
         }
     }
     Ok(())
+}
+
+/// Adds the id of a client to those that the scenario unblocks, and returns a random one of them.
+fn share_and_choose(run: &StressRun, id: u64, rng: &mut Rng) -> u64 {
+    const KEPT: usize = 32;
+    let mut ids = lock(&run.unblockable);
+    if !ids.contains(&id) {
+        if ids.len() < KEPT {
+            ids.push(id);
+        } else {
+            // It belongs to a connection that may have ended.
+            ids[rng.usize(..KEPT)] = id;
+        }
+    }
+    ids[rng.usize(..ids.len())]
 }
 
 /// Checks that no state of the waiting clients is left.

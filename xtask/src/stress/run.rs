@@ -55,6 +55,8 @@ pub struct StressRun {
     pub(super) shared: Arc<SharedRun>,
     /// The number of times that the scenario has achieved what it is for.
     pub(super) successes: AtomicU64,
+    /// The ids of clients that the scenario's threads may unblock.
+    pub(super) unblockable: Mutex<Vec<u64>>,
 }
 
 impl StressRun {

@@ -57,7 +57,7 @@ type PendingSlot = Mutex<Option<(Instant, String)>>;
 /// The longest wait for each command so far.
 type LongestWaits = Mutex<HashMap<String, Duration>>;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
