@@ -188,7 +188,10 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
         }),
         at_moment: Box::new(move |moment| {
             moment.server.persistence.aof.begin_base();
-            if let Some(next) = next.lock().take() {
+            // The file may have been switched off since the increment was created. Nothing may be logged then.
+            if is_logged_in(moment.server, phase)
+                && let Some(next) = next.lock().take()
+            {
                 use_increment(moment.server, next);
             }
             Box::new(Vec::new)
@@ -211,7 +214,7 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
             log::warning!("Can't rewrite append only file in background: {error}");
             match unused.lock().take() {
                 // The manifest already names the increment, after the one that is being written.
-                Some(next @ NextIncrement::Increment(..)) => use_increment(server, next),
+                Some(NextIncrement::Increment(appender, file)) => schedule_switch(server, appender, file, true),
                 // The appender is not registered with the log. The next rewrite has to create a first one again.
                 Some(NextIncrement::First(_)) => server.persistence.aof_files.lock().appender = None,
                 Some(NextIncrement::Temporary(..) | NextIncrement::NoLog) | None => {}
@@ -219,6 +222,13 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
             Err(RewriteError::Failed)
         }
     }
+}
+
+/// Returns `true` if the state of the file is still the one in which an increment was created. In exclusive mode the
+/// answer holds.
+fn is_logged_in(server: &Server, phase: AofState) -> bool {
+    let status = &server.persistence.aof;
+    status.state() == phase && !status.is_switching_off.load(Ordering::Relaxed)
 }
 
 /// Switches the log to the next increment at the snapshot's moment.
@@ -231,14 +241,19 @@ fn use_increment(server: &Server, next: NextIncrement) {
     }
 }
 
+/// Switches to another file. After a full synchronisation, which stops the logging, this resumes it.
 fn switch_file(server: &Server, appender: Arc<Mutex<AofAppender>>, file: File, is_named: bool) {
+    schedule_switch(server, appender, file, is_named);
+    if !server.keyspace.hooks.current().intersects(Hooks::LOG_FILE) {
+        server.keyspace.hooks.set(Hooks::LOG_FILE, true);
+    }
+}
+
+fn schedule_switch(server: &Server, appender: Arc<Mutex<AofAppender>>, file: File, is_named: bool) {
     server.propagation.schedule_mark(move |feeds| {
         appender.lock().switch_file(file, is_named);
         feeds.force_select(FILE_CONSUMER);
     });
-    if !server.keyspace.hooks.current().intersects(Hooks::LOG_FILE) {
-        server.keyspace.hooks.set(Hooks::LOG_FILE, true);
-    }
 }
 
 /// Converts a base that was written as an RDB file into commands, unless RDB is the wanted format.
@@ -506,6 +521,7 @@ fn switch_off(server: &Arc<Server>) {
     {
         let _all = seat.exclusive();
         server.keyspace.hooks.set(Hooks::LOG_FILE, false);
+        status.is_switching_off.store(true, Ordering::Relaxed);
         server
             .propagation
             .schedule_mark(|feeds| drop(feeds.remove(FILE_CONSUMER)));
@@ -514,6 +530,7 @@ fn switch_off(server: &Arc<Server>) {
     wait_until_written(server);
     // Set before the last sync: new waits for the disk are refused.
     status.set_state(AofState::Off);
+    status.is_switching_off.store(false, Ordering::Relaxed);
     let appender = server.persistence.aof_files.lock().appender.take();
     if let Some(appender) = appender {
         appender.lock().finish();
@@ -525,6 +542,10 @@ fn switch_off(server: &Arc<Server>) {
     if status.clear_failures() {
         server.config.invalidate_caches();
     }
+    debug_assert!(
+        !server.keyspace.hooks.current().intersects(Hooks::LOG_FILE),
+        "nothing is logged for a file that is off"
+    );
     server.update_reply_milestone();
     // Clients that wait for the disk get their replies now.
     for worker in &server.workers {

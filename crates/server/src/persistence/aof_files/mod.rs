@@ -94,6 +94,9 @@ pub struct AofStatus {
     pub is_rewrite_scheduled: AtomicBool,
     /// `true` if a background thread is about to start a rewrite.
     pub is_rewrite_requested: AtomicBool,
+    /// `true` while the file is being switched off: set in exclusive mode, when the log stops feeding the file, until
+    /// the state is [`AofState::Off`].
+    pub is_switching_off: AtomicBool,
     /// The time from which automatic rewrites are allowed again, in seconds since the Unix epoch; 0 for now.
     pub retry_after_s: AtomicU64,
     /// Their last delay in seconds.

@@ -70,6 +70,27 @@ fn concurrent_rewrites_lose_no_later_write() {
     }
 }
 
+/// The rewrite prepares its increment while the file is being switched off, with writes under way.
+#[test]
+fn a_rewrite_that_begins_while_the_file_is_switched_off_resumes_no_logging() {
+    let place = TestDirectory::new();
+    let arguments = [ALWAYS, &["--io-threads", "4", "--io-threads-always-active", "yes"]].concat();
+    let server = Server::start(&weft(), &place, &arguments);
+    let mut client = server.client();
+    for round in 0..100 {
+        send_together(&server, [&["CONFIG", "SET", "appendonly", "no"], &["BGREWRITEAOF"]]);
+        assert_eq!(client.info("aof_enabled"), "0", "round {round}");
+        assert_eq!(client.call(&["SET", "key", &round.to_string()]), "OK");
+        await_rest(&mut client);
+        assert_eq!(client.call(&["CONFIG", "SET", "appendonly", "yes"]), "OK");
+        assert_eq!(client.call(&["SET", "key", &round.to_string()]), "OK");
+        await_rest(&mut client);
+    }
+    server.kill();
+    let server = Server::start(&weft(), &place, &arguments);
+    assert_eq!(server.client().call(&["GET", "key"]), "99", "{}", place.log());
+}
+
 /// The base contains the commands that could not be written before it, so none of them may be appended after it.
 #[test]
 fn a_rewrite_on_a_full_disk_repeats_no_command_after_its_base() {
