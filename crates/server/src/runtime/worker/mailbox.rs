@@ -23,21 +23,28 @@ impl Worker {
         if self.server().workers[self.id].mailbox.is_empty_hint() {
             return;
         }
-        let mut mail = std::mem::take(&mut self.mail);
         let start = Instant::now();
-        while self.thread.server.workers[self.id]
-            .mailbox
-            .drain(&mut mail, MESSAGES_PER_READ)
-            > 0
-        {
-            for message in mail.drain(..) {
-                self.handle_message(message);
-            }
-            if start.elapsed() >= MAIL_TIME_SLICE {
-                break;
-            }
+        while self.handle_messages(MESSAGES_PER_READ) > 0 && start.elapsed() < MAIL_TIME_SLICE {}
+    }
+
+    /// Reads all mail that has been sent, with requests planned that have not run. Their connections neither move nor
+    /// close before the batch has run.
+    pub(crate) fn read_mail_sent_before_now(&mut self) {
+        let mut left = self.server().workers[self.id].mailbox.len();
+        while left > 0 {
+            left -= self.handle_messages(left.min(MESSAGES_PER_READ));
+        }
+    }
+
+    /// Handles up to this number of messages and returns how many there were.
+    fn handle_messages(&mut self, at_most: usize) -> usize {
+        let mut mail = std::mem::take(&mut self.mail);
+        let count = self.thread.server.workers[self.id].mailbox.drain(&mut mail, at_most);
+        for message in mail.drain(..) {
+            self.handle_message(message);
         }
         self.mail = mail;
+        count
     }
 
     pub(crate) fn handle_message(&mut self, message: Message) {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   wait ─▶ mail ─▶ connections that were put off ┐
-//!                 ─▶ readable ones: read, plan    ┴─▶ batch full or none left ─▶ run ─▶ send ─▶ expiry slice
+//!                 ─▶ readable ones: read, plan    ┴─▶ batch full or none left ─▶ mail ─▶ run ─▶ send ─▶ expiry slice
 //! ```
 //!
 //! Every loop of a turn is bounded: connections by the reactor, requests per connection by the planner, plans per batch
@@ -353,8 +353,8 @@ impl Worker {
             }
         }
         self.events = events;
-        self.clients.end_turn();
         self.run_batch();
+        self.clients.end_turn();
         self.end_due_waits();
         self.evict_clients();
         self.run_housekeeping();
@@ -385,6 +385,7 @@ impl Worker {
         if self.plans.plans.is_empty() {
             return;
         }
+        self.catch_up_with_others();
         let executed = self.plans.plans.len() as u64;
         batch::run_plans(&mut self.thread, &mut self.seat, &mut self.plans, &mut self.clients);
         self.server().workers[self.id]
@@ -403,6 +404,14 @@ impl Worker {
         self.plans.tokens.clear();
         self.deliver_local_replies();
         self.delete_found_expired();
+    }
+
+    /// Takes the time and reads the mail again, after the requests of a batch were received. What another worker had
+    /// replied when a client sent its request then comes before that request: a key that has expired there has expired
+    /// here, and the messages sent with that reply are in front of this one.
+    fn catch_up_with_others(&mut self) {
+        self.thread.begin_batch(unix_ms());
+        self.read_mail_sent_before_now();
     }
 
     fn delete_found_expired(&mut self) {

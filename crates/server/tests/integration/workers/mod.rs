@@ -14,6 +14,7 @@ mod frozen_keys;
 mod limits;
 mod long_commands;
 mod moving;
+mod order;
 mod random_moves;
 mod scripts;
 mod shutdown;
