@@ -105,6 +105,7 @@ mod mailbox;
 mod prefetch;
 mod published;
 mod ring;
+mod unlogged;
 
 pub use claim::Claim;
 pub use counters::StripedCounters;
@@ -113,3 +114,4 @@ pub use gate::Gate;
 pub use mailbox::Mailbox;
 pub use prefetch::{prefetch, prefetch_for_write, prefetch_read};
 pub use ring::{RingGauge, RingReader, RingWriter, ring};
+pub use unlogged::note_unlogged_changes;

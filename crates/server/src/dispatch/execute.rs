@@ -226,10 +226,12 @@ fn call_handler<'p>(
         propagate::propagate_call(&mut context.keys, &context.next_step, dirty);
         context.keys.effects.log_writer.end_measured_unit();
     }
+    // They end after the unit is logged.
+    let mut further_leases = Vec::new();
     let unserved = if context.keys.effects.ready.is_empty() {
         None
     } else {
-        serve::serve_blocked_clients(&mut context.keys, pass, server, served)
+        serve::serve_blocked_clients(&mut context.keys, pass, server, served, &mut further_leases)
     };
     if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
         let runs_again = context.next_step.is_restarted();

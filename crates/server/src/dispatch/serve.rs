@@ -10,6 +10,10 @@
 //!                                             └─▶ another thread leases a slot: Unserved,
 //!                                                 which the worker tries again in its next turns
 //! ```
+//!
+//! Serving leases further slots: those of destinations, and of keys that become ready on the way. No lease ends before
+//! the unit has its sequence number in the log. Otherwise another thread could change such a slot and be logged first,
+//! and replicas would repeat the two changes in the wrong order.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -40,8 +44,8 @@ use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::propagate;
 use super::thread::{LeasedCall, ThreadState};
 
-/// The maximum number of slots leased in addition to those of the command. A chain over more slots is cut: other
-/// commands may run in between.
+/// The maximum number of slots leased in addition to those of the command. The rest of a chain over more slots is served
+/// later: other commands may run in between.
 const MAX_FURTHER_SLOTS: usize = 16;
 
 /// The context of serving: the leases of a command, and further leases taken on the way.
@@ -58,6 +62,8 @@ struct ServingContext<'s, 'h, 'p> {
     server: &'s Arc<Server>,
     /// The waiters that were served.
     served_waiters: &'s mut Vec<(Arc<Waiter>, ServeResult)>,
+    /// The leases of further slots. They end after the unit is logged.
+    further_leases: &'s mut Vec<WriteLease<'p>>,
 }
 
 /// The slots that could not be leased.
@@ -65,16 +71,17 @@ struct RefusedSlots(Vec<u16>);
 
 struct WaiterService<'w, 's, 'h, 'p> {
     context: &'w mut ServingContext<'s, 'h, 'p>,
-    further_leases: Vec<WriteLease<'p>>,
 }
 
-/// Serves the clients that wait for keys that a command made ready, under the command's leases.
+/// Serves the clients that wait for keys that a command made ready, under the command's leases. Adds the leases of
+/// further slots to `further_leases`, which must outlive [`propagate::commit_unit`].
 #[cold]
 pub fn serve_blocked_clients<'p>(
     keys: &mut Keys<'_, 'p>,
     pass: Option<&'p GatePassage<'p>>,
     server: &Arc<Server>,
     served_waiters: &mut Vec<(Arc<Waiter>, ServeResult)>,
+    further_leases: &mut Vec<WriteLease<'p>>,
 ) -> Option<Box<UnservedKeys>> {
     let ready = std::mem::take(&mut keys.effects.ready);
     let mut service = ServingContext {
@@ -90,16 +97,14 @@ pub fn serve_blocked_clients<'p>(
         effects: keys.effects,
         server,
         served_waiters,
+        further_leases,
     };
     serve_keys(ready.into(), &mut service).map(Box::new)
 }
 
 /// Serves the clients that wait for these keys. Returns the keys that could not be served because a slot was refused.
 fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingContext<'_, '_, '_>) -> Option<UnservedKeys> {
-    let mut serving = WaiterService {
-        context,
-        further_leases: Vec::new(),
-    };
+    let mut serving = WaiterService { context };
     while let Some(key) = ready.front() {
         let result = serving.serve_key(key);
         let effects = &mut *serving.context.effects;
@@ -122,7 +127,10 @@ fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingContext<'_, '_
 
 impl<'p> WaiterService<'_, '_, '_, 'p> {
     fn slot_mut(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
-        find_held_slot(self.context.held, &mut self.further_leases, slot)
+        let ServingContext {
+            held, further_leases, ..
+        } = &mut *self.context;
+        find_held_slot(held, further_leases, slot)
     }
 
     fn holds_slot(&mut self, slot: u16) -> bool {
@@ -134,17 +142,12 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         if self.holds_slot(slot) {
             return Ok(());
         }
-        if self.further_leases.len() >= MAX_FURTHER_SLOTS {
-            self.further_leases.retain(|lease| lease.cell() == kept_slot as usize);
-        }
-        let lease = self.context.pass.and_then(|pass| pass.write_spinning(slot as usize));
-        match lease {
+        let is_full = self.context.further_leases.len() >= MAX_FURTHER_SLOTS;
+        let pass = self.context.pass.filter(|_| !is_full);
+        match pass.and_then(|pass| pass.write_spinning(slot as usize)) {
             Some(lease) => {
-                self.further_leases.push(lease);
-                debug_assert!(
-                    self.further_leases.len() <= MAX_FURTHER_SLOTS && self.holds_slot(slot),
-                    "a bounded number of further slots is held"
-                );
+                self.context.further_leases.push(lease);
+                debug_assert!(self.holds_slot(slot), "a further slot is held");
                 Ok(())
             }
             None => Err(RefusedSlots(vec![kept_slot, slot])),
@@ -324,9 +327,13 @@ fn find_held_slot<'l>(
 impl WaiterKeyAccess for WaiterService<'_, '_, '_, '_> {
     fn open_for_write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k> {
         let ServingContext {
-            held, access, effects, ..
+            held,
+            access,
+            effects,
+            further_leases,
+            ..
         } = &mut *self.context;
-        let Some(parts) = find_held_slot(held, &mut self.further_leases, key.slot) else {
+        let Some(parts) = find_held_slot(held, further_leases, key.slot) else {
             unreachable!("an operation is performed only with the slots of its keys");
         };
         let named = NamedKey {
@@ -402,6 +409,7 @@ fn attempt_unserved(
         return Some(unserved);
     };
     let mut held = HeldLeases::Many(&mut leases);
+    let mut further_leases = Vec::new();
     let mut service = ServingContext {
         held: &mut held,
         pass: Some(pass),
@@ -416,6 +424,7 @@ fn attempt_unserved(
         effects: &mut thread.effects,
         server: &thread.server,
         served_waiters: &mut thread.served,
+        further_leases: &mut further_leases,
     };
     service.effects.hooks = thread.server.keyspace.hooks.current();
     let left = serve_keys(unserved.ready, &mut service);
@@ -483,9 +492,10 @@ pub(super) fn serve_unit<'p>(
     client: &mut Client,
 ) -> Option<Box<UnservedKeys>> {
     thread.effects.log_writer.end_measured_unit();
+    let mut further_leases = Vec::new();
     let unserved = match thread.effects.ready.is_empty() {
         true => None,
-        false => serve_unit_ready(thread, pass, held, client),
+        false => serve_unit_ready(thread, (pass, &mut further_leases), held, client),
     };
     if thread.effects.log_writer.has_pending_ops() {
         client.last_write_sequence = propagate::commit_unit(&mut thread.effects);
@@ -495,7 +505,7 @@ pub(super) fn serve_unit<'p>(
 
 fn serve_unit_ready<'p>(
     thread: &mut ThreadState,
-    pass: Option<&'p GatePassage<'p>>,
+    (pass, further_leases): (Option<&'p GatePassage<'p>>, &mut Vec<WriteLease<'p>>),
     held: HeldLeases<'_, 'p>,
     client: &Client,
 ) -> Option<Box<UnservedKeys>> {
@@ -512,7 +522,7 @@ fn serve_unit_ready<'p>(
         pass,
     };
     let mut keys = frame.keys(call, client);
-    let unserved = serve_blocked_clients(&mut keys, pass, server, served);
+    let unserved = serve_blocked_clients(&mut keys, pass, server, served, further_leases);
     let seat = keys.context.thread_index;
     NotificationSender::new(server, keys.effects, seat).send_recorded_effects(client.id);
     unserved

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use weft_base::LogSequence;
 use weft_resp::command::write_command;
-use weft_sync::RingWriter;
+use weft_sync::{RingWriter, note_unlogged_changes};
 
 use super::{MAX_UNREAD_BYTES, PropagationLog};
 
@@ -162,6 +162,7 @@ impl LogWriter {
             self.last_op = self.ops.len() + said.last_op;
             self.unit_ops += said.unit_ops;
             self.ops.extend_from_slice(&said.ops);
+            note_unlogged_changes(true);
         }
         (self.repeat, self.instead) = (said.repeat, said.instead);
     }
@@ -169,6 +170,7 @@ impl LogWriter {
     /// Discards everything since the last sequence number, because it was done to a copy.
     pub fn clear(&mut self) {
         self.ops.clear();
+        note_unlogged_changes(false);
         (self.unit_start, self.unit_ops) = (0, 0);
         self.discard_call();
     }
@@ -221,6 +223,7 @@ impl LogWriter {
         self.ops[start + 5..start + OP_HEADER_BYTES].copy_from_slice(&(length as u64).to_le_bytes());
         self.last_op = start;
         self.unit_ops += 1;
+        note_unlogged_changes(true);
     }
 
     /// Ends the unit of a command. If `measures_units` is set, records the number of bytes of the unit that each
@@ -299,6 +302,7 @@ impl LogWriter {
         }
         self.ops.clear();
         self.unit_start = 0;
+        note_unlogged_changes(false);
     }
 
     /// Returns the last sequence number of this thread.

@@ -11,6 +11,7 @@ use crate::lease_word::{LeaseWord, admits_published};
 use crate::loom::{ReadAccess, UnsafeCell, WriteAccess};
 use crate::prefetch::prefetch_for_write;
 use crate::published::{Publications, ReadLeaseToken};
+use crate::unlogged::assert_all_logged;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -400,6 +401,7 @@ impl<H, T> Deref for ReadLease<'_, H, T> {
 impl<H, T> Drop for ReadLease<'_, H, T> {
     #[inline]
     fn drop(&mut self) {
+        assert_all_logged();
         self.access.end();
         match self.token.publication() {
             Some(publication) => publication.end(),
@@ -483,6 +485,7 @@ impl<H, T> DerefMut for WriteLease<'_, H, T> {
 impl<H, T> Drop for WriteLease<'_, H, T> {
     #[inline]
     fn drop(&mut self) {
+        assert_all_logged();
         self.access.end();
         if self.biased {
             self.cell.word.release_write_biased();
@@ -580,6 +583,7 @@ fn sole_pointer<H, T>(cell: &Cell<H, T>) -> *mut T {
 
 impl<H, T> Drop for Exclusive<'_, H, T> {
     fn drop(&mut self) {
+        assert_all_logged();
         self.domain.gate.open();
     }
 }
