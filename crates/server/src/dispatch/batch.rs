@@ -261,6 +261,16 @@ fn run_plan_exclusively(
         return;
     }
     let server = thread.server.clone();
+    let is_exec = matches!(
+        TransactionRole::for_command(&connection.client, command),
+        TransactionRole::Exec { .. }
+    );
+    if is_exec && transaction::waits_for_migrated_key(&server, &connection.client) {
+        // Checked here as well, so that repeated attempts do not close the gate.
+        transaction::discard_client_snapshots(&mut connection.client);
+        apply_outcome(plan, connection, Outcome::Contended);
+        return;
+    }
     if !server.scripting.running.try_exclude_runs() {
         transaction::discard_client_snapshots(&mut connection.client);
         // A worker does not wait at the gate for a script of unknown duration.
@@ -295,6 +305,10 @@ fn run_plan_exclusively(
     );
     thread.ticks = thread.timer.raw();
     let outcome = match TransactionRole::for_command(&connection.client, command) {
+        TransactionRole::Exec { .. } if transaction::waits_for_migrated_key(&server, &connection.client) => {
+            transaction::discard_client_snapshots(&mut connection.client);
+            Outcome::Contended
+        }
         TransactionRole::Exec { .. } => transaction::exec_exclusive(thread, &mut all, &request, connection),
         TransactionRole::RunNow | TransactionRole::Queued => {
             run_exclusive(thread, &mut all, &request, keys, connection)

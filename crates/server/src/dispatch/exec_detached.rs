@@ -109,6 +109,11 @@ fn exec_with_all_slots<'p>(
         // The leases are in the order of the slots.
         transaction.keys.iter_mut().for_each(|key| key.lease = key.slot.into());
     }
+    if transaction::waits_for_migrated_key(&thread.server, &connection.client) {
+        drop(leases);
+        thread.server.scripting.release_token();
+        return Outcome::Contended;
+    }
     let mut leases = ScriptLeases::new(leases);
     let held = HeldLeases::Script(&mut leases);
     let outcome = exec_commands(thread, Some(pass), request, held, connection, start);

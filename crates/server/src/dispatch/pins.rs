@@ -49,17 +49,7 @@ pub fn changes_pinned_value(
     held: &HeldLeases<'_, '_>,
     db: usize,
 ) -> bool {
-    // These commands access other databases.
-    let anywhere = spec.group == Group::Generic && matches!(spec.name, "copy" | "move");
-    let is_frozen = |key: &PlannedKey| {
-        let name = args.argument(key.argument as usize);
-        let is_it = || match anywhere {
-            true => keyspace.pinned.is_frozen_in_any_database(key.slot, name),
-            false => keyspace.pinned.is_frozen(key.slot, db, name),
-        };
-        key.is_write && is_it()
-    };
-    if keys.iter().any(is_frozen) {
+    if writes_frozen_key(keyspace, spec, args, keys, db) {
         return true;
     }
     if spec.group == Group::Generic {
@@ -85,6 +75,26 @@ pub fn changes_pinned_value(
     changed.map(|(key, _)| key).any(waits)
 }
 
+/// Returns `true` if a command writes a key that MIGRATE is sending. The caller holds the slots of the keys.
+#[cold]
+pub fn writes_frozen_key(
+    keyspace: &Keyspace,
+    spec: &CommandSpec,
+    args: Args<'_>,
+    keys: &[PlannedKey],
+    db: usize,
+) -> bool {
+    // These commands access other databases.
+    let anywhere = spec.group == Group::Generic && matches!(spec.name, "copy" | "move");
+    keys.iter().filter(|key| key.is_write).any(|key| {
+        let name = args.argument(key.argument as usize);
+        match anywhere {
+            true => keyspace.pinned.is_frozen_in_any_database(key.slot, name),
+            false => keyspace.pinned.is_frozen(key.slot, db, name),
+        }
+    })
+}
+
 /// Returns `true` if a large value has to be unpinned or saved before it changes, and registers that a writer waits for
 /// it.
 fn must_wait_for_value(
@@ -95,9 +105,13 @@ fn must_wait_for_value(
     db: usize,
 ) -> bool {
     let header = keyspace.slots.header(usize::from(key.slot));
-    if header.has_pinned_values() && entry.is_shared() {
-        keyspace.pinned.reserve_briefly(key.slot);
-        return true;
+    if header.has_pinned_values() {
+        if entry.is_shared() && keyspace.pinned.reserve_briefly(key.slot, key.hash) {
+            return true;
+        }
+        keyspace
+            .pinned
+            .end_brief_reservation(&keyspace.slots, key.slot, key.hash);
     }
     let named = NamedKey {
         name: args.argument(key.argument as usize),

@@ -39,7 +39,7 @@ use crate::commands::error::CommandError;
 use crate::commands::permission::{self, CommandPermission};
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
-use crate::keyspace::{Exclusive, GatePassage};
+use crate::keyspace::{Exclusive, GatePassage, Keyspace};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::TransactionFigures;
 use crate::net::connection::Connection;
@@ -219,6 +219,25 @@ pub(super) fn must_wait_for_pins(server: &Server, transaction: &Transaction, lea
         let command = commands.get(queued.command);
         command.is_some_and(|command| {
             pins::changes_pinned_value(&server.keyspace, command.spec, args, keys, &held, queued.db)
+        })
+    })
+}
+
+/// Returns `true` if a transaction would write a key that MIGRATE is sending, so that EXEC in exclusive mode has to
+/// wait. Outside of exclusive mode the answer is a hint.
+pub fn waits_for_migrated_key(server: &Server, client: &Client) -> bool {
+    let keyspace = &server.keyspace;
+    keyspace.pinned.has_frozen_keys() && exec_refusal(client).is_none() && writes_frozen_key(keyspace, client)
+}
+
+#[cold]
+fn writes_frozen_key(keyspace: &Keyspace, client: &Client) -> bool {
+    let commands = crate::commands::registry().commands();
+    client.transaction.as_deref().is_some_and(|transaction| {
+        transaction.commands.iter().any(|queued| {
+            let (args, keys) = (transaction.args(queued), transaction.keys_of(queued));
+            let command = commands.get(queued.command);
+            command.is_some_and(|command| pins::writes_frozen_key(keyspace, command.spec, args, keys, queued.db))
         })
     })
 }

@@ -14,15 +14,16 @@
 //!
 //! 1. The mark is set under a lease of the slot before the first handle is made. It is cleared after the last handle is
 //!    gone. So a holder of the slot's write lease that sees no mark shares no value.
-//! 2. A reserved slot grants no new pins for [`RESERVATION_TIME`] after the last attempt to write it. So a waiting
-//!    writer gets in between two pins, however many there are. Commands that would have taken a snapshot are deferred
-//!    meanwhile.
+//! 2. A writer that is put off reserves the slot: it grants no new pins until a writer of the slot has had its turn, or
+//!    [`RESERVATION_TIME`] has passed since the last attempt. So a waiting writer gets in between two pins, however many
+//!    there are. Commands that would have taken a snapshot are deferred meanwhile. The mark stays while the slot is
+//!    reserved in this way, so that the writer comes by here.
 //! 3. Values that are replaced or deleted wait for no pin. The table gives up its reference, and the last handle frees
 //!    the old value.
-//! 4. MIGRATE freezes the keys that it sends. Every command that would write one is deferred until MIGRATE has ended.
-//!    Readers continue: until the key is deleted, it is on this node.
-//! 5. A change that does not check the mark (transactions in exclusive mode, clients that were served) copies the
-//!    value. That is slow but correct.
+//! 4. MIGRATE freezes the keys that it sends. Every command, transaction and script that would write one is deferred
+//!    until MIGRATE has ended. Readers continue: until the key is deleted, it is on this node.
+//! 5. A change that does not check the mark (scripts, transactions in exclusive mode, clients that were served) copies
+//!    the value. That is slow but correct.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ use weft_os::sync::{Mutex, MutexGuard};
 use weft_os::time::Instant;
 
 /// The time for which a slot gives no pins after a writer wanted a pinned value. A writer that was put off returns
-/// earlier.
-const RESERVATION_TIME: Duration = Duration::from_millis(5);
+/// earlier, even on a busy machine. Only one whose client has gone away does not.
+const RESERVATION_TIME: Duration = Duration::from_millis(200);
 
 /// The state of a slot that has pinned values or is reserved.
 struct PinRecord {
@@ -44,9 +45,16 @@ struct PinRecord {
     pins: u32,
     /// The number of queued commands that want to change a value of the slot.
     queued_writers: u32,
-    reserved_until: Option<Instant>,
+    reservation: Option<BriefReservation>,
     /// Keys that may not be written, with their databases.
     frozen: Vec<FrozenKey>,
+}
+
+/// A reservation of a slot for a writer that was put off, and tries again soon.
+struct BriefReservation {
+    /// The hash of the key that it changes.
+    key_hash: u64,
+    until: Instant,
 }
 
 /// A key that may not be written: its database and its name.
@@ -57,13 +65,23 @@ impl PinRecord {
         PinRecord {
             pins: 0,
             queued_writers: 0,
-            reserved_until: None,
+            reservation: None,
             frozen: Vec::new(),
         }
     }
 
     fn is_reserved(&self, now: Instant) -> bool {
-        self.queued_writers > 0 || self.reserved_until.is_some_and(|until| now < until)
+        self.queued_writers > 0 || self.reservation.as_ref().is_some_and(|brief| now < brief.until)
+    }
+
+    /// Returns `true` if the slot keeps its mark and its record.
+    fn is_marked(&self) -> bool {
+        self.pins > 0 || self.reservation.is_some()
+    }
+
+    /// Returns `true` if there is any reason to keep the record.
+    fn is_needed(&self) -> bool {
+        self.is_marked() || self.queued_writers > 0
     }
 }
 
@@ -168,16 +186,21 @@ impl PinnedSlots {
         Some(pin)
     }
 
+    /// Returns `true` if some key may not be written at the moment.
+    pub fn has_frozen_keys(&self) -> bool {
+        self.frozen.load(Ordering::Acquire) > 0
+    }
+
     /// Returns `true` if a key may not be written at the moment. The caller has a lease of its slot.
     pub fn is_frozen(&self, slot: u16, db: usize, name: &[u8]) -> bool {
         // The thread that froze the key held a lease of the slot. Its release made the count visible to the caller's
         // lease.
-        self.frozen.load(Ordering::Acquire) > 0 && self.is_among_frozen(slot, |key| key.0 == db && *key.1 == *name)
+        self.has_frozen_keys() && self.is_among_frozen(slot, |key| key.0 == db && *key.1 == *name)
     }
 
     /// Returns `true` if a key of this name may not be written in some database. The caller has a lease of its slot.
     pub fn is_frozen_in_any_database(&self, slot: u16, name: &[u8]) -> bool {
-        self.frozen.load(Ordering::Acquire) > 0 && self.is_among_frozen(slot, |key| *key.1 == *name)
+        self.has_frozen_keys() && self.is_among_frozen(slot, |key| *key.1 == *name)
     }
 
     #[cold]
@@ -187,24 +210,70 @@ impl PinnedSlots {
         frozen.iter().any(is_it)
     }
 
-    /// Records that a writer of a pinned value was put off.
-    pub fn reserve_briefly(&self, slot: u16) {
-        if let Some(record) = self.records.lock().get_mut(&slot) {
-            record.reserved_until = Some(Instant::now() + RESERVATION_TIME);
+    /// Reserves a slot with pins for a writer of a pinned value, which is put off. Returns `false` if the slot has no
+    /// pins: then the writer need not wait.
+    pub fn reserve_briefly(&self, slot: u16, key_hash: u64) -> bool {
+        let mut records = self.records.lock();
+        let pinned = records.get_mut(&slot).filter(|record| record.pins > 0);
+        let is_pinned = pinned.is_some();
+        if let Some(record) = pinned {
+            let until = Instant::now() + RESERVATION_TIME;
+            record.reservation = Some(BriefReservation { key_hash, until });
         }
+        is_pinned
+    }
+
+    /// Ends the brief reservation of a slot, because a writer of the key has its turn. The caller has the slot's write
+    /// lease.
+    pub fn end_brief_reservation(&self, slots: &Slots, slot: u16, key_hash: u64) {
+        let mut records = self.records.lock();
+        let Some(record) = records.get_mut(&slot) else {
+            return;
+        };
+        if record.reservation.take_if(|brief| brief.key_hash == key_hash).is_some() {
+            release_slot(&mut records, slots, slot);
+        }
+    }
+
+    /// Ends the brief reservations whose writers have not come back in time.
+    pub fn end_expired_reservations(&self, slots: &Slots) {
+        let mut records = self.records.lock();
+        let now = Instant::now();
+        let is_expired = |brief: &mut BriefReservation| brief.until <= now;
+        let ended: Vec<u16> = records
+            .iter_mut()
+            .filter_map(|(slot, record)| record.reservation.take_if(is_expired).map(|_| *slot))
+            .collect();
+        for slot in ended {
+            release_slot(&mut records, slots, slot);
+        }
+    }
+}
+
+/// Removes the mark of a slot, and its record, as soon as they are not needed.
+fn release_slot(records: &mut HashMap<u16, PinRecord>, slots: &Slots, slot: u16) {
+    let Some(record) = records.get(&slot) else {
+        return;
+    };
+    if !record.is_marked() {
+        slots.header(usize::from(slot)).set_pinned(false);
+    }
+    if !record.is_needed() {
+        records.remove(&slot);
     }
 }
 
 impl Drop for SlotReservation {
     fn drop(&mut self) {
         let mut records = self.lent.records.lock();
-        let now = Instant::now();
         for number in &self.numbers {
             if let Some(record) = records.get_mut(number) {
                 record.queued_writers -= 1;
+                if !record.is_needed() {
+                    records.remove(number);
+                }
             }
         }
-        records.retain(|_, record| record.pins > 0 || record.is_reserved(now));
     }
 }
 
@@ -214,7 +283,6 @@ impl Drop for Pin {
             return;
         }
         let mut records = self.pinned.records.lock();
-        let now = Instant::now();
         self.pinned.frozen.fetch_sub(self.frozen.len(), Ordering::Release);
         for (slot, key) in &self.frozen {
             if let Some(record) = records.get_mut(slot)
@@ -226,12 +294,9 @@ impl Drop for Pin {
         for number in &self.slot_numbers {
             if let Some(record) = records.get_mut(number) {
                 record.pins -= 1;
-                if record.pins == 0 {
-                    self.slots.header(usize::from(*number)).set_pinned(false);
-                }
+                release_slot(&mut records, &self.slots, *number);
             }
         }
-        records.retain(|_, record| record.pins > 0 || record.is_reserved(now));
     }
 }
 

@@ -34,6 +34,8 @@
 //! 9. Only the end of the process stops a script that has written. Its unit of the log is discarded, so that the next
 //!    start, and replicas, see nothing of it. Its leases and the token never end, so that no other command sees a part
 //!    of it and no such command is logged.
+//! 10. A script does not start while MIGRATE sends one of its declared keys, and restarts if its first write is to such
+//!     a key. So MIGRATE ends, however many scripts change its keys.
 
 mod prepared;
 mod runner;
@@ -68,7 +70,7 @@ use super::request::{Outcome, Request};
 use super::script_flags::busy_error;
 use super::slot_stats::{self, CommandCost};
 use super::thread::ThreadState;
-use super::{memory_limit, serve};
+use super::{memory_limit, pins, serve};
 use prepared::{PreparedScript, prepare_script};
 use runner::{Runner, ScriptAccess, ScriptOutcome};
 
@@ -112,9 +114,9 @@ pub fn run_leased<'p>(
     for key in keys.iter_mut() {
         key.is_write = !prepared.is_read_only;
     }
-    if lease_slots(pass, keys, &mut thread.order, many, connection.lease_failures).is_none() {
+    let Some(has_marked_slots) = lease_slots(pass, keys, &mut thread.order, many, connection.lease_failures) else {
         return Outcome::Contended;
-    }
+    };
     if thread.for_script && connection.client.was_killed() {
         many.clear();
         return Outcome::Done;
@@ -125,6 +127,11 @@ pub fn run_leased<'p>(
             many.clear();
             return reply_redirection(thread, (request, keys), connection, error);
         }
+    }
+    let db = connection.client.db;
+    if has_marked_slots && pins::writes_frozen_key(&thread.server.keyspace, request.command.spec, args, keys, db) {
+        many.clear();
+        return Outcome::Contended;
     }
     let impatient = connection.lease_failures >= ANNOUNCE_AFTER_FAILURES;
     let wants_token = impatient || (!prepared.is_read_only && prepared.program.profile().has_written());
@@ -158,7 +165,7 @@ fn run_under_leases<'p>(
     let (may_leave, may_block) = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
     let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, (may_leave, args));
-    runner.has_token = has_token;
+    (runner.has_token, runner.may_restart) = (has_token, true);
     let listed = runner.register();
     let ended = runner.run_script(
         &prepared,

@@ -32,8 +32,8 @@ fn a_reserved_slot_grants_no_pins_for_a_while() {
     let keyspace = keyspace();
     let lent = Arc::new(PinnedSlots::default());
     let pin = lent.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
-    lent.reserve_briefly(7);
-    lent.reserve_briefly(8);
+    assert!(lent.reserve_briefly(7, 1));
+    assert!(!lent.reserve_briefly(8, 1), "a slot without pins");
     assert!(lent.pin(&keyspace.slots, vec![7, 9]).is_none());
     assert!(
         !header(&keyspace, 9).has_pinned_values(),
@@ -44,13 +44,51 @@ fn a_reserved_slot_grants_no_pins_for_a_while() {
         "a slot without pins is not reserved"
     );
     drop(pin);
-    assert!(!header(&keyspace, 7).has_pinned_values());
+    assert!(
+        header(&keyspace, 7).has_pinned_values(),
+        "the mark leads the waiting writer to the record"
+    );
     assert!(
         lent.pin(&keyspace.slots, vec![7]).is_none(),
         "after the pin the slot is reserved for the waiting writer"
     );
     std::thread::sleep(RESERVATION_TIME);
     assert!(lent.pin(&keyspace.slots, vec![7]).is_some());
+}
+
+#[test]
+fn a_slot_is_no_longer_reserved_when_a_writer_has_its_turn() {
+    let keyspace = keyspace();
+    let lent = Arc::new(PinnedSlots::default());
+    let (slots, marked) = (&keyspace.slots, || header(&keyspace, 7).has_pinned_values());
+    let pin = lent.pin(slots, vec![7]).expect("nothing is reserved");
+    assert!(lent.reserve_briefly(7, 1));
+    lent.end_brief_reservation(slots, 7, 1);
+    let other = lent.pin(slots, vec![7]).expect("the reservation has ended");
+    assert!(lent.reserve_briefly(7, 1));
+    drop((pin, other));
+    assert!(!lent.reserve_briefly(7, 1), "the slot has no pins any more");
+    lent.end_brief_reservation(slots, 7, 2);
+    assert!(marked(), "the writer of another key ends no reservation");
+    lent.end_brief_reservation(slots, 7, 1);
+    assert!(!marked() && lent.records.lock().is_empty());
+    drop(lent.pin(slots, vec![7]).expect("the reservation has ended"));
+    assert!(!marked() && lent.records.lock().is_empty());
+}
+
+#[test]
+fn the_reservation_of_a_writer_that_does_not_come_back_ends() {
+    let keyspace = keyspace();
+    let lent = Arc::new(PinnedSlots::default());
+    let (slots, marked) = (&keyspace.slots, || header(&keyspace, 7).has_pinned_values());
+    let pin = lent.pin(slots, vec![7]).expect("nothing is reserved");
+    assert!(lent.reserve_briefly(7, 1));
+    drop(pin);
+    lent.end_expired_reservations(slots);
+    assert!(marked(), "the writer may still come");
+    std::thread::sleep(RESERVATION_TIME);
+    lent.end_expired_reservations(slots);
+    assert!(!marked() && lent.records.lock().is_empty());
 }
 
 #[test]

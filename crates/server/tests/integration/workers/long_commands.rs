@@ -325,28 +325,17 @@ fn a_key_that_is_deleted_while_it_moves_does_not_come_back() {
         let (server, target) = (Server::start(arguments), Server::start(arguments));
         let (mut admin, mut there) = (Client::connect(server.port), Client::connect(target.port));
         let port = target.port.to_string();
+        // A script that has written cannot wait for a key that it has not declared.
+        let delete = "redis.call('SET', 'first', '1') return redis.call('DEL', 'list')";
+        let rename = "redis.call('SET', 'first', '1') \
+                      local reply = redis.pcall('RENAME', 'list', 'other') return reply.ok and 1 or 0";
+        let replace = "redis.call('SET', 'first', '1') \
+                       local n = redis.call('DEL', 'list') redis.call('RPUSH', 'list', 'new') return n";
         let deletions: [(&[&str], &str); 4] = [
-            (&["EVAL", "return redis.call('DEL', 'list')", "1", "list"], "0"),
-            (
-                &[
-                    "EVAL",
-                    "local reply = redis.pcall('RENAME', 'list', 'other') return reply.ok and 1 or 0",
-                    "2",
-                    "list",
-                    "other",
-                ],
-                "0",
-            ),
+            (&["EVAL", delete, "0"], "0"),
+            (&["EVAL", rename, "0"], "0"),
             (&["FLUSHALL"], "0"),
-            (
-                &[
-                    "EVAL",
-                    "local n = redis.call('DEL', 'list') redis.call('RPUSH', 'list', 'new') return n",
-                    "1",
-                    "list",
-                ],
-                "1",
-            ),
+            (&["EVAL", replace, "0"], "1"),
         ];
         for (words, length) in deletions {
             let mut moved_first = 0;

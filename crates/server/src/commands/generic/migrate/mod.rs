@@ -14,9 +14,9 @@
 //! ```
 //!
 //! A key is on this server until it is deleted, and until then its value is the one that was sent: writers wait, as
-//! every client does in Valkey. The few commands that do not check for frozen keys (transactions in exclusive mode,
-//! scripts, FLUSHALL) are detected at the end: a key that they changed is sent again, and a key that they deleted is
-//! deleted on the target.
+//! every client does in Valkey. So do transactions, and scripts whose declared keys or first write include such a key.
+//! A change that does not wait (FLUSHALL, a later write of a script to a key that it has not declared) is detected at
+//! the end: a key that changed is sent again, and a key that was deleted is deleted on the target.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -221,8 +221,8 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Sends the keys, and sends those again that have changed meanwhile. The pin ends after all handles.
 ///
-/// Scripts, transactions in exclusive mode and FLUSHALL change frozen keys without waiting. A key that one of them
-/// deleted or renamed is deleted on the target, too, because it was gone before it could be moved.
+/// A few commands change frozen keys without waiting. A key that one of them deleted or renamed is deleted on the
+/// target, too, because it was gone before it could be moved.
 fn migrate_keys(
     server: &Arc<Server>,
     seat: &mut Seat,

@@ -1,4 +1,4 @@
-//! The slots that a script holds, and how it leases more of them (rules 1 to 5 and 8 of [`super::super`]).
+//! The slots that a script holds, and how it leases more of them (rules 1 to 5, 8 and 10 of [`super::super`]).
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use weft_resp::Args;
 
 use crate::commands::context::{Binding, HandlerMode};
 use crate::dispatch::admit::WRITE_FLAGS;
+use crate::dispatch::pins;
 use crate::dispatch::plan::plan_write_keys;
 use crate::keyspace::access::Lease;
 use weft_base::slots::SLOTS;
@@ -39,11 +40,25 @@ impl<'p> Runner<'_, '_, 'p> {
         self.lease_command_slots(command, binding, args)?;
         // Not earlier: until here the script can restart.
         if is_first_write {
+            self.await_migrated_keys(command, args)?;
             if !self.run.try_note_write() {
                 return None;
             }
             self.program.profile().note_write();
             self.flush_pending_records();
+        }
+        Some(())
+    }
+
+    /// Lets the script restart if its first write is to a key that MIGRATE is sending (rule 10).
+    fn await_migrated_keys(&self, command: &'static Command<Binding>, args: Args<'_>) -> Option<()> {
+        let keyspace = &self.thread.server.keyspace;
+        let must_wait = self.may_restart
+            && keyspace.pinned.has_frozen_keys()
+            && pins::writes_frozen_key(keyspace, command.spec, args, &self.planned, self.client.db);
+        if must_wait {
+            self.run.stop(StopReason::Contended);
+            return None;
         }
         Some(())
     }

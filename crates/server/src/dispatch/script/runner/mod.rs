@@ -95,6 +95,8 @@ pub struct Runner<'r, 'h, 'p> {
     /// The maximum size of the caller's output in bytes.
     max_reply_bytes: usize,
     pub(super) has_token: bool,
+    /// `true` if it may start again before it has written. It is not part of a transaction.
+    pub(super) may_restart: bool,
     /// `true` if its keys must be in one slot of a cluster.
     must_use_one_slot: bool,
     /// That slot, once it is known.
@@ -169,6 +171,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             may_exceed_memory: prepared.allows_oom || !is_out_of_memory(thread),
             max_reply_bytes: max_reply_bytes(thread, caller),
             has_token: false,
+            may_restart: false,
             must_use_one_slot: prepared.must_use_one_slot,
             slot: Cell::new(first_slot(prepared, args)),
             log_target: LogTarget::all(),

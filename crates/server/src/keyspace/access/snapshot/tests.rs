@@ -347,7 +347,7 @@ fn slots_are_marked_while_large_values_are_pinned() {
     scene.set(0, large_set(100), ExpiryUpdate::Remove);
     let snapshot = scene.snapshot();
     assert!(is_lent());
-    scene.keyspace.pinned.reserve_briefly(scene.planned[0].slot);
+    scene.keyspace.pinned.reserve_briefly(scene.planned[0].slot, 0);
     let again = scene.run_now(|keys, keyspace| keys.snapshot(&USES, keyspace));
     assert!(matches!(again, SnapshotAttempt::Deferred));
     drop(snapshot);
