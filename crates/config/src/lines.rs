@@ -14,3 +14,12 @@ pub fn quote_argument(argument: &[u8]) -> Vec<u8> {
     quote::append_quoted(&mut quoted, argument);
     quoted
 }
+
+/// Returns an argument in the form in which a line contains it: as it is if [`split_arguments`] returns it unchanged,
+/// otherwise in quotes.
+pub fn quote_if_needed(argument: &[u8]) -> Vec<u8> {
+    match split_arguments(argument).as_deref() {
+        Some([read]) if read == argument => argument.to_vec(),
+        _ => quote_argument(argument),
+    }
+}

@@ -11,10 +11,12 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use super::file::{is_directive, value_of_line};
-use super::lines::{quote_argument, split_arguments};
+use super::lines::{quote_argument, quote_if_needed, split_arguments};
 use super::numbers::format_with_unit;
-use super::parameters::{self, NamedParameter, NumberNotation, Parameter, ParameterId, ParameterKind, SpecialKind, id};
-use super::specials::{self, DEFAULT_OUTPUT_BUFFER_LIMITS};
+use super::parameters::{
+    self, NamedParameter, NumberNotation, Parameter, ParameterFlags, ParameterId, ParameterKind, SpecialKind, id,
+};
+use super::specials::{self, DEFAULT_OUTPUT_BUFFER_LIMITS, PrimaryAddress};
 use super::value::ParameterValue;
 use super::values::Config;
 use weft_base::files::{error_text, replace_file};
@@ -77,7 +79,7 @@ impl Config {
             .iter()
             .filter(|_| users_in_file)
             .map(|user| RewrittenLine {
-                line: [b"user ", user.as_slice()].concat(),
+                line: [b"user ", quote_words(user).as_slice()].concat(),
                 append_if_missing: true,
             })
             .collect();
@@ -229,10 +231,17 @@ fn required_lines(config: &Config, id: ParameterId) -> Vec<RewrittenLine> {
             .collect(),
         ParameterValue::OomScoreAdjustments(values) => line(specials::print_oom_score_adjustments(values), always),
         ParameterValue::Addresses(_) if !always => Vec::new(),
-        ParameterValue::Addresses(addresses) => line(quote_if_empty(addresses.join(" ")), true),
+        ParameterValue::Addresses(addresses) => {
+            let addresses: Vec<&[u8]> = addresses.iter().map(|address| address.as_bytes()).collect();
+            vec![required_line(parameter, &quote_arguments(parameter, &addresses), true)]
+        }
         ParameterValue::Primary(None) => Vec::new(),
         ParameterValue::Primary(_) if config.boolean(id::CLUSTER_ENABLED) => Vec::new(),
-        ParameterValue::Primary(primary) => line(specials::print_primary(primary.as_ref()), true),
+        ParameterValue::Primary(Some(PrimaryAddress { host, port })) => {
+            let port = port.to_string();
+            let arguments = [host.as_bytes(), port.as_bytes()];
+            vec![required_line(parameter, &quote_arguments(parameter, &arguments), true)]
+        }
         ParameterValue::Percentiles(percentiles) => {
             line(quote_if_empty(specials::print_percentiles(percentiles)), true)
         }
@@ -248,6 +257,27 @@ fn required_line(parameter: &Parameter, text: &[u8], always: bool) -> RewrittenL
 
 fn is_optional(parameter: &Parameter) -> bool {
     matches!(parameter.kind, ParameterKind::Text { optional: true, .. })
+}
+
+/// Returns arguments as a line contains them. An argument with a line break would otherwise add a line of its own.
+fn quote_arguments(parameter: &Parameter, arguments: &[&[u8]]) -> Vec<u8> {
+    match arguments {
+        [] => quote_argument(b""),
+        // The reader splits a single argument once more.
+        [one] if parameter.flags.contains(ParameterFlags::MULTI_ARG) => quote_if_needed(&quote_if_needed(one)),
+        _ => arguments
+            .iter()
+            .map(|argument| quote_if_needed(argument))
+            .collect::<Vec<_>>()
+            .join(&b' '),
+    }
+}
+
+/// Quotes the words of a user that the line could not contain as they are. No word contains a blank, and the name may
+/// be empty.
+fn quote_words(user: &[u8]) -> Vec<u8> {
+    let words: Vec<Vec<u8>> = user.split(|&byte| byte == b' ').map(quote_if_needed).collect();
+    words.join(&b' ')
 }
 
 /// An empty list of arguments is written as one empty argument.

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use super::{ScratchDirectory, config_get, loaded, set, working_directory};
 use crate::command_line::CommandLine;
 use crate::specials::PrimaryAddress;
+use crate::value::ParameterValue;
 use crate::{Config, ParameterId, RewriteScope, id};
 
 /// Removes the lines that are always written.
@@ -263,4 +264,83 @@ fn rewriting_fails_with_a_reason() {
     .expect("a good file");
     std::fs::remove_dir_all(scratch.path()).expect("the directory");
     assert_eq!(reason(&config), "Rewriting config file: No such file or directory");
+}
+
+#[test]
+fn no_argument_adds_lines_or_becomes_other_arguments() {
+    let _turn = working_directory();
+    let arguments = [
+        "-x\nrequirepass y",
+        "\r\n",
+        "a b",
+        "\"",
+        "'",
+        "a'b'",
+        "\\",
+        "a\\",
+        "\"a\"",
+        "\\\"",
+        "\0",
+        "a\0b",
+        "\t",
+        "\u{b}",
+        "\u{e9}",
+        "#",
+        "a\nb\"c\\",
+        "",
+        "plain",
+    ];
+    let addresses = arguments
+        .iter()
+        .map(|&one| vec![one])
+        .chain(arguments.map(|one| vec![one, "::1", one]));
+    for addresses in addresses {
+        let config = Config::defaults();
+        let stored = ParameterValue::Addresses(addresses.iter().map(|&address| address.into()).collect());
+        config.store(id::BIND, stored.clone());
+        let host = addresses[0];
+        config.set_primary(Some(PrimaryAddress {
+            host: host.into(),
+            port: 7000,
+        }));
+        config.store(id::REPLICA_ANNOUNCE_IP, ParameterValue::Text(host.as_bytes().into()));
+        let text = config.rewritten(b"", &[], RewriteScope::ChangedOnly);
+        let again = Config::parse(&text, None)
+            .unwrap_or_else(|error| panic!("{addresses:?}: {error}\n{}", String::from_utf8_lossy(&text)));
+        // A single empty argument is the empty list.
+        let expected = match addresses.as_slice() {
+            [""] => ParameterValue::Addresses([].into()),
+            _ => stored,
+        };
+        assert_eq!(again.value(id::BIND), expected);
+        assert_eq!(again.primary().map(|primary| primary.host), Some(host.into()));
+        assert!(again.text(id::REQUIREPASS).is_empty(), "{addresses:?}");
+        if !host.contains('\0') {
+            assert_eq!(&*again.text(id::REPLICA_ANNOUNCE_IP), host.as_bytes());
+        }
+        assert_eq!(again.rewritten(&text, &[], RewriteScope::ChangedOnly), text);
+    }
+}
+
+#[test]
+fn the_words_of_users_are_read_back_as_they_were() {
+    let _turn = working_directory();
+    let words: [&[u8]; 8] = [
+        b"on",
+        b"~a\"b",
+        b"~it's",
+        b"~\\",
+        b"~a\\\"",
+        b"~\xff",
+        b"~\xc3\xa9",
+        b"(~\"x\"",
+    ];
+    for name in [&b""[..], b"a\"", b"plain", b"'"] {
+        let user = [&[name], &words[..]].concat();
+        let text = Config::defaults().rewritten(b"", &[user.join(&b' ')], RewriteScope::ChangedOnly);
+        let again =
+            Config::parse(&text, None).unwrap_or_else(|error| panic!("{error}\n{}", String::from_utf8_lossy(&text)));
+        assert_eq!(again.users().len(), 1);
+        assert_eq!(again.users()[0].arguments, user);
+    }
 }
