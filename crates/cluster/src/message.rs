@@ -13,6 +13,8 @@
 //!
 //! Received bytes are untrusted: every length is checked, and an invalid node ID makes a message invalid.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use super::node::{AnnouncedAddress, NODE_ID_BYTES, NodeFlags, NodeId};
 use super::slot_set::{BITMAP_BYTES, SlotSet};
 
@@ -22,8 +24,10 @@ pub const LENGTH_BYTES: usize = 8;
 pub const HEADER_BYTES: usize = 2256;
 /// The size of a light header in bytes.
 pub const LIGHT_HEADER_BYTES: usize = 16;
-/// The size of an address in bytes.
+/// The size of an address in bytes, with the zero byte that ends it.
 const ADDRESS_BYTES: usize = 46;
+/// The maximum length of an address in bytes.
+pub const ADDRESS_LENGTH_MAX: usize = ADDRESS_BYTES - 1;
 /// The maximum length of an accepted message in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 512 << 20;
 
@@ -317,7 +321,7 @@ fn header(bytes: &[u8]) -> Option<(Header, u16)> {
         true => None,
         false => Some(NodeId::parse(primary)?),
     };
-    let ip = text(reader.take(ADDRESS_BYTES)?)?;
+    let ip = address(reader.take(ADDRESS_BYTES)?)?;
     let extensions = reader.u16()?;
     reader.at = 2246;
     let (other_port, bus_port, flags) = (reader.u16()?, reader.u16()?, reader.u16()?);
@@ -346,7 +350,7 @@ fn gossip(reader: &mut Reader<'_>) -> Option<GossipEntry> {
         id: reader.name()?,
         ping_sent_s: reader.u32()?,
         pong_received_s: reader.u32()?,
-        ip: text(reader.take(ADDRESS_BYTES)?)?,
+        ip: address(reader.take(ADDRESS_BYTES)?)?,
         port: reader.u16()?,
         bus_port: reader.u16()?,
         flags: NodeFlags::from_bits_retain(reader.u16()?),
@@ -384,8 +388,8 @@ fn read_extensions(reader: &mut Reader<'_>, count: u16) -> Option<Extensions> {
         match kind {
             extension::HOSTNAME => announced.hostname = text(data)?,
             extension::HUMAN_NAME => announced.human_name = text(data)?,
-            extension::CLIENT_IPV4 => announced.client_ipv4 = text(data)?,
-            extension::CLIENT_IPV6 => announced.client_ipv6 = text(data)?,
+            extension::CLIENT_IPV4 => announced.client_ipv4 = ip_address::<Ipv4Addr>(data)?,
+            extension::CLIENT_IPV6 => announced.client_ipv6 = ip_address::<Ipv6Addr>(data)?,
             extension::CLIENT_PORT => announced.client_port = number(data)?,
             extension::CLIENT_TLS_PORT => announced.client_tls_port = number(data)?,
             extension::AVAILABILITY_ZONE => announced.availability_zone = text(data)?,
@@ -418,15 +422,41 @@ fn decode_published(mut reader: Reader<'_>, header: Option<Header>, sharded: boo
     Some(message)
 }
 
+/// Returns an address. The last byte of its field is always taken as the zero byte that ends it, so an address that
+/// fills the field is the same one on every node, however often it is passed on.
+fn address(field: &[u8]) -> Option<String> {
+    text(&field[..field.len().min(ADDRESS_LENGTH_MAX)])
+}
+
+/// Truncates an address that is too long for a message.
+pub(super) fn truncate_address(ip: &str) -> &str {
+    let mut end = ip.len().min(ADDRESS_LENGTH_MAX);
+    while !ip.is_char_boundary(end) {
+        end -= 1;
+    }
+    &ip[..end]
+}
+
+/// Returns an IP address in its canonical form, or an empty text if it is none: the cluster configuration file may
+/// contain nothing else.
+fn ip_address<Ip: std::str::FromStr + ToString>(data: &[u8]) -> Option<String> {
+    let address = text(data)?.parse::<Ip>();
+    Some(address.map_or_else(|_| String::new(), |address| address.to_string()))
+}
+
 /// Returns the text before the first zero byte. It may contain only characters that are allowed in the configuration
 /// file and in replies.
 fn text(bytes: &[u8]) -> Option<String> {
-    let bytes = bytes.split(|byte| *byte == 0).next()?;
-    let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b',' | b'=' | b'"' | b'\'');
-    bytes
-        .iter()
-        .all(plain)
-        .then(|| String::from_utf8_lossy(bytes).into_owned())
+    let text = str::from_utf8(bytes.split(|byte| *byte == 0).next()?).ok()?;
+    is_plain(text).then(|| text.to_owned())
+}
+
+/// Returns `true` if messages, the configuration file and replies may contain the text.
+pub(super) fn is_plain(text: &str) -> bool {
+    text.chars().all(|character| match character.is_ascii() {
+        true => character.is_ascii_graphic() && !matches!(character, ',' | '=' | '"' | '\''),
+        false => !character.is_control() && !character.is_whitespace(),
+    })
 }
 
 struct Reader<'b> {
@@ -573,8 +603,8 @@ fn begin(kind: MessageType, header: &Header) -> Vec<u8> {
 /// Returns an address padded with zero bytes. A longer address is truncated, as its receivers would do.
 fn padded_address(ip: &str) -> [u8; ADDRESS_BYTES] {
     let mut bytes = [0; ADDRESS_BYTES];
-    let length = ip.len().min(ADDRESS_BYTES - 1);
-    bytes[..length].copy_from_slice(&ip.as_bytes()[..length]);
+    let ip = truncate_address(ip);
+    bytes[..ip.len()].copy_from_slice(ip.as_bytes());
     bytes
 }
 

@@ -1,5 +1,6 @@
 //! The parameters that the cluster state depends on. They are read from the configuration when it changes.
 
+use super::message::is_plain;
 use super::node::AnnouncedAddress;
 use weft_config::{Config, ParameterId, id};
 
@@ -80,7 +81,12 @@ impl EndpointType {
 impl ClusterSettings {
     /// Reads the parameters. `previous` contains the previous ones.
     pub fn read(config: &Config, previous: Option<&ClusterSettings>) -> Self {
-        let text = |id: ParameterId| String::from_utf8_lossy(&config.text(id)).into_owned();
+        // What would add fields or lines to the cluster configuration file, such as an availability zone with a line
+        // break, is not announced.
+        let text = |id: ParameterId| {
+            let text = String::from_utf8_lossy(&config.text(id)).into_owned();
+            Some(text).filter(|text| is_plain(text)).unwrap_or_default()
+        };
         let port = |id: ParameterId| u16::try_from(config.integer(id)).unwrap_or(0);
         let or = |port: u16, default: u16| if port == 0 { default } else { port };
         let announced_ip = Some(text(id::CLUSTER_ANNOUNCE_IP)).filter(|ip| !ip.is_empty());
@@ -139,3 +145,6 @@ impl ClusterSettings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -135,3 +135,79 @@ fn a_pong_of_valkey_is_decoded() {
     assert_eq!(extensions.announced.hostname, "foo.bar");
     assert_eq!(extensions.announced.client_port, 777);
 }
+
+/// Returns the address of the header and that of the gossip after `bytes` were decoded.
+fn decoded_addresses(bytes: &[u8]) -> [String; 2] {
+    match decode(bytes) {
+        Ok(BusMessage::Ping { header, gossip, .. }) => [header.ip, gossip[0].ip.clone()],
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn addresses_of_every_length_are_passed_on_unchanged() {
+    let [ping, ..] = <[BusMessage; 8]>::try_from(messages()).expect("all kinds");
+    let (in_header, in_gossip) = (2168, HEADER_BYTES + NODE_ID_BYTES + 8);
+    for length in 0..=ADDRESS_BYTES {
+        let sent = "0123456789abcdef:".repeat(3)[..length].to_owned();
+        let mut bytes = encode(&ping);
+        for start in [in_header, in_gossip] {
+            let field = &mut bytes[start..start + ADDRESS_BYTES];
+            field.fill(0);
+            field[..length].copy_from_slice(sent.as_bytes());
+        }
+        let received = decoded_addresses(&bytes);
+        let kept = &sent[..length.min(ADDRESS_LENGTH_MAX)];
+        assert_eq!(received, [kept, kept]);
+        let passed_on = decode(&bytes).map(|message| encode(&message)).expect("it is sound");
+        assert_eq!(decoded_addresses(&passed_on), received);
+    }
+}
+
+#[test]
+fn an_address_that_is_too_long_is_truncated() {
+    let long = "1".repeat(ADDRESS_BYTES + 20);
+    let message = BusMessage::Vote(Header {
+        ip: long.clone(),
+        ..header()
+    });
+    match decode(&encode(&message)) {
+        Ok(BusMessage::Vote(header)) => assert_eq!(header.ip, long[..ADDRESS_LENGTH_MAX]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn announced_ip_addresses_are_canonical_or_missing() {
+    for (sent, received) in [("::0:1", "::1"), ("::1", "::1"), ("host", ""), ("1.2.3.4", "")] {
+        let mut ping = messages().swap_remove(0);
+        if let BusMessage::Ping { extensions, .. } = &mut ping {
+            extensions.announced.client_ipv6 = sent.to_owned();
+            extensions.announced.client_ipv4 = sent.to_owned();
+        }
+        match decode(&encode(&ping)) {
+            Ok(BusMessage::Ping { extensions, .. }) => {
+                assert_eq!(extensions.announced.client_ipv6, received);
+                let is_ipv4 = sent == "1.2.3.4";
+                assert_eq!(extensions.announced.client_ipv4, if is_ipv4 { sent } else { "" });
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn names_may_contain_letters_of_any_script_but_no_separators() {
+    for (name, is_valid) in [
+        ("K\u{f6}ln", true),
+        ("a b", false),
+        ("a\u{2003}b", false),
+        ("a,b", false),
+    ] {
+        let mut ping = messages().swap_remove(0);
+        if let BusMessage::Ping { extensions, .. } = &mut ping {
+            extensions.announced.human_name = name.to_owned();
+        }
+        assert_eq!(decode(&encode(&ping)).is_ok(), is_valid, "{name}");
+    }
+}
