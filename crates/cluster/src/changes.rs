@@ -139,7 +139,8 @@ impl ClusterState {
         word: &[u8],
         unknown: impl FnOnce(String) -> ClusterRefusal,
     ) -> Result<NodeId, ClusterRefusal> {
-        let node = self.node_by_id(word).ok_or_else(|| unknown(lossy(word)))?;
+        let known = NodeId::parse(word).and_then(|id| self.known_node(&id));
+        let node = known.ok_or_else(|| unknown(lossy(word)))?;
         if node.is_replica() {
             return Err(ClusterRefusal::TargetIsReplica);
         }
@@ -194,7 +195,7 @@ impl ClusterState {
     /// # Errors
     /// When the node cannot be followed, or this node has slots or keys.
     pub fn replicate(&mut self, word: &[u8], has_keys: bool, now_ms: u64) -> Result<(), ClusterRefusal> {
-        let Some(node) = self.node_by_id(word) else {
+        let Some(node) = NodeId::parse(word).and_then(|id| self.known_node(&id)) else {
             return Err(ClusterRefusal::UnknownNode(lossy(word)));
         };
         let id = node.id;

@@ -2,6 +2,7 @@
 //! new file is written next to the old one and renamed, so it is always complete. The lock is held on a descriptor that
 //! stays open for the lifetime of the process.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
+use super::message::truncate_address;
 use super::node::{Node, NodeFlags, NodeId};
 use super::settings::ClusterSettings;
 use super::state::ClusterState;
@@ -163,7 +165,8 @@ pub fn parse(text: &str, settings: ClusterSettings, now_ms: u64) -> Result<Clust
     let mut state = ClusterState::empty(NodeId::random(), settings);
     let mut reader = NodesFileParser {
         myself: None,
-        sharded: Vec::new(),
+        loaded: BTreeSet::new(),
+        sharded: BTreeSet::new(),
         now_ms,
     };
     for line in text.lines() {
@@ -176,24 +179,16 @@ pub fn parse(text: &str, settings: ClusterSettings, now_ms: u64) -> Result<Clust
     }
     let corrupted = || CorruptedLine(text.lines().last().unwrap_or_default().to_owned());
     state.myself = reader.myself.ok_or_else(corrupted)?;
-    // A replica without a shard in the file belongs to the shard of its primary.
-    let followers: Vec<(NodeId, NodeId)> = state
+    let followed: Vec<(NodeId, NodeId)> = state
         .nodes
         .values()
         .filter_map(|node| Some((node.id, node.primary?)))
         .collect();
-    for (replica, primary) in followers {
-        let shard = state.nodes.get(&primary).map(|node| node.shard);
-        let listed = reader.sharded.contains(&replica);
-        let (Some(shard), Some(node)) = (shard, state.nodes.get_mut(&replica)) else {
-            return Err(corrupted());
-        };
-        if !listed {
-            node.shard = shard;
-        } else if node.shard != shard && reader.sharded.contains(&primary) {
-            return Err(corrupted());
+    assign_shards(&mut state, &reader.sharded);
+    for (replica, primary) in followed {
+        if let Some(node) = state.nodes.get_mut(&replica) {
+            node.config_epoch = 0;
         }
-        node.config_epoch = 0;
         if let Some(node) = state.nodes.get_mut(&primary) {
             node.flags.set(NodeFlags::MIGRATE_TO, true);
         }
@@ -204,10 +199,57 @@ pub fn parse(text: &str, settings: ClusterSettings, now_ms: u64) -> Result<Clust
     Ok(state)
 }
 
+/// Puts each primary and its replicas into one shard, as they always are in a file that a node writes: the shard that
+/// the file contains for the primary, or else for the first replica that has one. `sharded` are the nodes whose shards
+/// the file contains.
+fn assign_shards(state: &mut ClusterState, sharded: &BTreeSet<NodeId>) {
+    let mut groups: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+    for id in state.nodes.keys() {
+        groups.entry(topmost_primary(state, *id)).or_default().push(*id);
+    }
+    for (primary, members) in groups {
+        let has_shard = |id: &&NodeId| sharded.contains(id);
+        let source = Some(&primary)
+            .filter(has_shard)
+            .or_else(|| members.iter().find(has_shard))
+            .unwrap_or(&primary);
+        let Some(shard) = state.shard_of(source) else {
+            continue;
+        };
+        for id in &members {
+            let Some(node) = state.nodes.get_mut(id).filter(|node| node.shard != shard) else {
+                continue;
+            };
+            if sharded.contains(id) {
+                log::info!("Node {id} has another shard than its primary {primary}. Moving it to the shard {shard}.");
+            }
+            node.shard = shard;
+        }
+    }
+}
+
+/// Returns the primary of a node, or that primary's own primary, and so on. If nodes replicate each other in a circle,
+/// returns the one of them with the smallest ID.
+fn topmost_primary(state: &ClusterState, id: NodeId) -> NodeId {
+    let primary_of = |id: NodeId| state.nodes.get(&id).and_then(|node| node.primary);
+    let mut passed = Vec::new();
+    let mut top = id;
+    while let Some(primary) = primary_of(top) {
+        passed.push(top);
+        if let Some(start) = passed.iter().position(|id| *id == primary) {
+            return passed[start..].iter().copied().min().unwrap_or(primary);
+        }
+        top = primary;
+    }
+    top
+}
+
 struct NodesFileParser {
     myself: Option<NodeId>,
+    /// The nodes whose lines have been read.
+    loaded: BTreeSet<NodeId>,
     /// The nodes whose shards the file contains.
-    sharded: Vec<NodeId>,
+    sharded: BTreeSet<NodeId>,
     now_ms: u64,
 }
 
@@ -221,6 +263,10 @@ impl NodesFileParser {
             return None;
         };
         let id = NodeId::parse(name.as_bytes())?;
+        if !self.loaded.insert(id) {
+            log::warn!("Duplicate nodeid detected: {id}");
+            return None;
+        }
         self.ensure_node(state, id);
         let mut node = state.nodes.remove(&id)?;
         let read = self
@@ -234,6 +280,12 @@ impl NodesFileParser {
             state.nodes.get_mut(&id)?.primary = Some(primary);
         }
         let node = state.nodes.get_mut(&id)?;
+        let owns_slots = slots.iter().any(|word| !word.starts_with('['));
+        if node.is_in_handshake() && (owns_slots || self.myself == Some(id)) {
+            // No node writes such a line. It would lose the slots, or itself, with the next file that it writes.
+            log::warn!("Node {id} is in handshake, so it can neither own slots nor be this node");
+            return None;
+        }
         let number = |word: &str| word.parse::<u64>().unwrap_or(0);
         node.ping_sent_ms = if number(ping) > 0 { self.now_ms } else { 0 };
         node.pong_received_ms = if number(pong) > 0 { self.now_ms } else { 0 };
@@ -276,7 +328,7 @@ impl NodesFileParser {
                 (port, port.saturating_add(super::settings::BUS_PORT_OFFSET))
             }
         };
-        node.address.ip = ip.to_owned();
+        node.address.ip = truncate_address(ip).to_owned();
         (node.address.tcp_port, node.address.bus_port) = (port, bus);
         node.announced.hostname = parts.next().unwrap_or_default().to_owned();
         for part in parts {
@@ -287,7 +339,7 @@ impl NodesFileParser {
             match name {
                 "shard-id" => {
                     node.shard = NodeId::parse(value.as_bytes())?;
-                    self.sharded.push(node.id);
+                    self.sharded.insert(node.id);
                 }
                 "nodename" => node.announced.human_name = value.to_owned(),
                 "client-ipv4" => node.announced.client_ipv4 = value.parse::<std::net::Ipv4Addr>().ok()?.to_string(),

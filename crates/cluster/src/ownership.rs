@@ -41,7 +41,7 @@ impl ClusterState {
     }
 
     fn record_replica(&mut self, id: NodeId, primary: NodeId, epoch: u64) {
-        let known = self.shard_of(&primary);
+        let known = self.known_node(&primary).map(|node| node.shard);
         let Some(node) = self.nodes.get(&id) else {
             return;
         };

@@ -44,7 +44,8 @@ impl ClusterState {
             return;
         }
         // A handshake that has just completed has made the sender known.
-        let sender = sender.or_else(|| self.node_of(link).filter(|id| *id == header.sender));
+        let of_link = || self.node_of(link).and_then(|id| self.known_node(&id));
+        let sender = sender.or_else(|| of_link().map(|node| node.id).filter(|id| *id == header.sender));
         let Some(id) = sender else {
             return;
         };

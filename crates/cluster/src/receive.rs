@@ -98,7 +98,8 @@ impl ClusterState {
         });
     }
 
-    /// Returns the node that sent a message, if it is known.
+    /// Returns the node that sent a message, if it is known. The random ID of a node in handshake is not an ID that a
+    /// sender has.
     fn sender(&mut self, link: LinkId, header: &Header) -> Option<NodeId> {
         let of_link = self.node_of(link);
         if let Some(id) = of_link
@@ -106,7 +107,7 @@ impl ClusterState {
         {
             return Some(id);
         }
-        let sender = self.nodes.get(&header.sender).map(|node| node.id)?;
+        let sender = self.known_node(&header.sender)?.id;
         if of_link.is_none() && self.is_inbound(link) {
             self.assign_link(link, sender);
         }
@@ -163,7 +164,7 @@ impl ClusterState {
     }
 
     fn receive_update(&mut self, id: NodeId, config_epoch: u64, slots: &SlotSet) {
-        let Some(node) = self.nodes.get(&id).filter(|node| node.config_epoch < config_epoch) else {
+        let Some(node) = self.known_node(&id).filter(|node| node.config_epoch < config_epoch) else {
             return;
         };
         if node.is_replica() {

@@ -252,6 +252,11 @@ impl ClusterState {
         }
     }
 
+    /// Returns the node with this ID, unless the ID is the random one of a node in handshake.
+    pub fn known_node(&self, id: &NodeId) -> Option<&Node> {
+        self.nodes.get(id).filter(|node| !node.is_in_handshake())
+    }
+
     /// Returns the owner of a slot.
     pub fn owner(&self, slot: u16) -> Option<NodeId> {
         self.owners.get(usize::from(slot)).copied().flatten()
@@ -320,12 +325,13 @@ impl ClusterState {
     }
 
     // ---- slots ------------------------------------------------------------------------------------------------------
-    /// Assigns an unassigned slot to a node. Returns `true` if it was unassigned and the node is known.
+    /// Assigns an unassigned slot to a node. Returns `true` if it was unassigned and the node is known. A node in
+    /// handshake gets no slots, because it is not in the cluster configuration file.
     pub fn add_slot(&mut self, to: NodeId, slot: u16) -> bool {
         if self.owner(slot).is_some() {
             return false;
         }
-        let Some(node) = self.nodes.get_mut(&to) else {
+        let Some(node) = self.nodes.get_mut(&to).filter(|node| !node.is_in_handshake()) else {
             return false;
         };
         if node.slots.is_empty() && node.slots.set(slot, true) {
@@ -419,8 +425,12 @@ impl ClusterState {
         self.todo.publish = true;
     }
 
-    /// Changes the ID of a node. The ID of a node in handshake becomes known with its first message.
+    /// Changes the ID of a node. The ID of a node in handshake becomes known with its first message. Another node in
+    /// handshake that has this ID by chance is removed.
     pub fn rename_node(&mut self, from: NodeId, to: NodeId) {
+        if from != to && self.nodes.contains_key(&to) {
+            self.delete_node(to);
+        }
         if let Some(mut node) = self.nodes.remove(&from) {
             node.id = to;
             self.nodes.insert(to, node);

@@ -76,3 +76,101 @@ fn replicas_move_to_the_shard_that_their_primary_announces() {
     assert_eq!(state.nodes[&replica].shard, state.nodes[&primary].shard);
     assert!(parse(&nodes_file_text(&state), ClusterSettings::default(), 1).is_ok());
 }
+
+fn ids() -> [String; 3] {
+    ["a", "b", "c"].map(|letter| letter.repeat(40))
+}
+
+fn read(text: &str) -> Result<ClusterState, CorruptedLine> {
+    parse(text, ClusterSettings::default(), 1)
+}
+
+/// Reads a file, and returns what is written of it. Reading and writing that must change nothing.
+fn rewritten(text: &str) -> String {
+    let written = nodes_file_text(&read(text).unwrap_or_else(|line| panic!("{line:?} of {text}")));
+    let again = read(&written).unwrap_or_else(|line| panic!("{line:?} of {written}"));
+    assert_eq!(nodes_file_text(&again), written, "of {text}");
+    written
+}
+
+#[test]
+fn a_primary_and_its_replicas_have_one_shard() {
+    let [a, b, c] = ids();
+    let [one, two] = ["1", "2"].map(|digit| digit.repeat(40));
+    // The shards of three nodes in the file, the primaries of the last two, and the shard that all get.
+    let cases: [([&str; 3], [&str; 2], Option<&str>); 10] = [
+        (["", "", ""], [&a, &a], None),
+        ([&one, "", ""], [&a, &a], Some(&one)),
+        (["", &one, ""], [&a, &a], Some(&one)),
+        (["", "", &one], [&a, &a], Some(&one)),
+        (["", &one, &two], [&a, &a], Some(&one)),
+        ([&two, &one, ""], [&a, &a], Some(&two)),
+        ([&one, &two, &two], [&a, &b], Some(&one)),
+        (["", "", &two], [&a, &b], Some(&two)),
+        (["", "", &two], [&c, &a], Some(&two)),
+        ([&one, "", ""], [&c, &a], Some(&one)),
+    ];
+    for (shards, primaries, expected) in cases {
+        let [of_a, of_b, of_c] = shards.map(|shard| match shard {
+            "" => String::new(),
+            shard => format!(",,tls-port=0,shard-id={shard}"),
+        });
+        let text = format!(
+            "{a} 127.0.0.1:7000@17000{of_a} myself,master - 0 0 1 connected 0-8191\n\
+             {b} 127.0.0.1:7001@17001{of_b} slave {} 0 0 1 connected\n\
+             {c} 127.0.0.1:7002@17002{of_c} slave {} 0 0 1 connected\n",
+            primaries[0], primaries[1],
+        );
+        let state = read(&text).unwrap_or_else(|line| panic!("{line:?}"));
+        let found: Vec<NodeId> = state.nodes.values().map(|node| node.shard).collect();
+        assert!(found.iter().all(|shard| *shard == found[0]), "{found:?} of {text}");
+        if let Some(expected) = expected {
+            assert_eq!(found[0].as_str(), expected, "of {text}");
+        }
+        rewritten(&text);
+    }
+}
+
+#[test]
+fn nodes_that_replicate_each_other_have_one_shard() {
+    let [a, b, c] = ids();
+    let shard = "2".repeat(40);
+    let text = format!(
+        "{a} 127.0.0.1:7000@17000 myself,slave {b} 0 0 1 connected\n\
+         {b} 127.0.0.1:7001@17001 slave {c} 0 0 1 connected\n\
+         {c} 127.0.0.1:7002@17002,,tls-port=0,shard-id={shard} slave {b} 0 0 1 connected\n"
+    );
+    let state = read(&text).expect("it is sound");
+    assert!(state.nodes.values().all(|node| node.shard.as_str() == shard));
+    rewritten(&text);
+}
+
+#[test]
+fn a_node_in_handshake_neither_owns_slots_nor_is_this_node() {
+    let [a, b, _] = ids();
+    let me = format!("{a} 127.0.0.1:7000@17000 myself,master - 0 0 1 connected 0-5\n");
+    let other = |flags: &str, slots: &str| format!("{b} 127.0.0.1:7001@17001 {flags} - 0 0 2 connected{slots}\n");
+    for bad in [
+        other("master,handshake", " 7"),
+        other("handshake", " 7-9"),
+        other("handshake", " [3->-x] 8"),
+    ] {
+        let line = bad.trim_end().to_owned();
+        assert_eq!(read(&format!("{me}{bad}")).err(), Some(CorruptedLine(line)));
+    }
+    assert!(read(&me.replace("myself", "myself,handshake")).is_err());
+    assert!(read(&format!("{me}{me}")).is_err(), "two lines of a node");
+    let written = rewritten(&format!("{me}{}", other("handshake", "")));
+    assert!(!written.contains(&b), "{written}");
+}
+
+#[test]
+fn a_long_address_in_the_file_is_truncated() {
+    let [a, b, _] = ids();
+    let long = "1".repeat(80);
+    let text = format!(
+        "{a} 127.0.0.1:7000@17000 myself,master - 0 0 1 connected\n\
+         {b} {long}:7001@17001 master - 0 0 2 connected\n"
+    );
+    assert!(rewritten(&text).contains(&format!("{b} {}:7001@17001", &long[..45])));
+}

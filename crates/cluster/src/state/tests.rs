@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::changes::SlotChange;
+use crate::links::LinkAddresses;
+use crate::message::{BusMessage, Header, MessageType};
 use crate::refusal::ClusterRefusal;
 
 fn single_node_state() -> ClusterState {
@@ -126,4 +128,61 @@ fn a_forgotten_node_stays_away_for_a_while() {
         state.forget_node(other.as_bytes(), 62_000).is_err(),
         "it is unknown by now"
     );
+}
+
+/// Creates a state with a node in handshake, whose ID is returned.
+fn state_with_handshake() -> (ClusterState, NodeId) {
+    let mut state = single_node_state();
+    state.begin_handshake("127.0.0.1", (7001, 0), 17001, NodeFlags::HANDSHAKE, 1);
+    let other = state.nodes.keys().copied().find(|id| *id != state.myself);
+    (state, other.expect("the node in handshake"))
+}
+
+#[test]
+fn a_node_in_handshake_gets_no_slots_and_no_replicas_from_commands() {
+    let (mut state, other) = state_with_handshake();
+    let name = other.as_bytes();
+    state.change_slots(&[(0, 0)], false).expect("it is free");
+    for change in [SlotChange::Node(name.to_vec()), SlotChange::Migrating(name.to_vec())] {
+        assert!(state.change_slot(0, &change, 0).is_err(), "{change:?}");
+    }
+    assert!(!state.add_slot(other, 1));
+    assert_eq!((state.owner(0), state.owner(1)), (Some(state.myself), None));
+    state.change_slots(&[(0, 0)], true).expect("it is mine");
+    assert_eq!(
+        state.replicate(name, false, 1),
+        Err(ClusterRefusal::UnknownNode(other.to_string()))
+    );
+    assert!(state.forget_node(name, 1).is_ok());
+}
+
+#[test]
+fn a_node_in_handshake_gets_no_slots_from_messages() {
+    let (mut state, other) = state_with_handshake();
+    let mut header: Header = state.header();
+    (header.sender, header.config_epoch) = (other, 9);
+    header.slots.set(7, true);
+    let update = BusMessage::Update {
+        header: header.clone(),
+        id: other,
+        config_epoch: 9,
+        slots: header.slots.clone(),
+    };
+    let ping = |kind| BusMessage::Ping {
+        kind,
+        header: header.clone(),
+        gossip: Vec::new(),
+        extensions: Default::default(),
+    };
+    for message in [
+        ping(MessageType::Ping),
+        ping(MessageType::Meet),
+        ping(MessageType::Ping),
+        update,
+    ] {
+        state.on_link_made(1, None, 1);
+        state.receive(1, message, &LinkAddresses::default(), 1);
+        assert_eq!(state.owner(7), None);
+        assert!(state.nodes[&other].slots.is_empty());
+    }
 }
