@@ -11,6 +11,10 @@ use weft_values::stream::StreamId;
 
 use weft_rdb::dump_payload::PayloadContent;
 
+/// The number of databases for which figures are printed even if they have no keys, provided that a later one has keys.
+/// The numbers of databases come from the file, so the output must not grow with them.
+const EMPTY_DATABASES_MAX: usize = 1024;
+
 const TYPES: [&str; 7] = ["string", "list", "set", "zset", "hash", "module", "stream"];
 
 /// The output format of the statistics.
@@ -204,14 +208,18 @@ impl RdbStatistics {
         self.databases.entry(found.db).or_default()[place].add(found);
     }
 
-    /// Prints the figures of all databases up to the last one that has keys.
+    /// Prints the figures of the databases that have keys and, as Valkey does, of the empty ones between them, but of
+    /// these only the first [`EMPTY_DATABASES_MAX`].
     pub fn print(&self, format: StatisticsFormat, out: &mut dyn Write) {
         let nothing: [TypeStatistics; 7] = Default::default();
         let last = self.databases.keys().next_back().copied().unwrap_or(0);
-        for db in 0..=last {
+        for db in 0..=last.min(EMPTY_DATABASES_MAX - 1) {
             let types = self.databases.get(&db).unwrap_or(&nothing);
             // Failed writes are ignored, as in any program whose reader has exited.
             let _ = print_database(db, types, format, out);
+        }
+        for (db, types) in self.databases.range(EMPTY_DATABASES_MAX..) {
+            let _ = print_database(*db, types, format, out);
         }
     }
 }
@@ -255,3 +263,6 @@ fn print_row(
     }
     writeln!(out)
 }
+
+#[cfg(test)]
+mod tests;
