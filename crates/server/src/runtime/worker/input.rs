@@ -216,7 +216,8 @@ impl Worker {
         }
     }
 
-    /// Handles a broken connection, whose replies nothing reads. Requests that were received are executed nevertheless.
+    /// Handles a broken connection, whose replies nothing reads. Requests that were received are executed nevertheless,
+    /// but not those behind a request that ends the connection, such as QUIT: nothing would close it after them.
     pub(crate) fn handle_broken_connection(&mut self, token: usize) {
         let Some(connection) = self.clients.connection(token) else {
             return;
@@ -224,7 +225,8 @@ impl Worker {
         connection.is_peer_done = true;
         connection.is_input_complete = true;
         connection.output = Output::new();
-        if !connection.has_work() || self.is_waiting_for_others(token) {
+        let is_over = connection.should_close_after_output() && !connection.is_in_batch;
+        if is_over || !connection.has_work() || self.is_waiting_for_others(token) {
             self.close(token);
         } else {
             self.reactor.pause(token);

@@ -320,3 +320,44 @@ fn a_killed_client_gets_no_element_that_is_pushed_later() {
         }
     }
 }
+
+/// The ways in which a client ends a connection without reading its replies.
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    /// It closes the socket at once.
+    AtOnce,
+    /// It closes the socket once replies have arrived, which resets the connection.
+    WithUnreadReplies,
+    /// It half-closes the connection first.
+    AfterHalfClose,
+}
+
+/// More requests follow QUIT than one turn of a worker executes, and its reply follows more than the socket holds.
+#[test]
+fn a_connection_that_breaks_behind_quit_is_closed() {
+    with_workers(&[], |server| {
+        let mut admin = Client::connect(server.port);
+        assert_eq!(admin.call(&["SET", "large", &"x".repeat(1_000_000)]), "OK");
+        let behind = [request(&["QUIT"]), request(&["PING"]).repeat(5000)].concat();
+        let much = [request(&["GET", "large"]).repeat(16), behind.clone()].concat();
+        for ending in [Ending::AtOnce, Ending::WithUnreadReplies, Ending::AfterHalfClose] {
+            for bytes in [&behind, &much] {
+                for _ in 0..20 {
+                    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("connects");
+                    stream.set_read_timeout(Some(PATIENCE)).expect("sets the timeout");
+                    // The server may have closed the connection before all requests are sent.
+                    let _ = stream.write_all(bytes);
+                    if matches!(ending, Ending::AfterHalfClose) {
+                        let _ = stream.shutdown(Shutdown::Write);
+                    }
+                    if !matches!(ending, Ending::AtOnce) {
+                        let _ = stream.peek(&mut [0]);
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                }
+                println!("{ending:?}, {} bytes", bytes.len());
+                await_info(&mut admin, "connected_clients:1");
+            }
+        }
+    });
+}
