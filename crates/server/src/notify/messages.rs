@@ -238,6 +238,15 @@ impl<'a> NotificationSender<'a> {
     }
 }
 
+/// Invalidates all keys for all tracking clients, because the whole keyspace is emptied or replaced. `row` is the row
+/// of counters of this thread, which is not a worker. The caller must hold exclusive mode, so that the invalidations
+/// are in the mail before any client reads the new data.
+pub fn invalidate_replaced_data(server: &Server, row: usize) {
+    let mut effects = Effects::default();
+    NotificationSender::new(server, &mut effects, row).invalidate_all_keys();
+    wake_workers(server, &mut effects);
+}
+
 /// Wakes the workers that got mail. The leases must have ended, because this calls the kernel.
 pub fn wake_workers(server: &Server, effects: &mut Effects) {
     for worker in effects.wakes.drain(..) {

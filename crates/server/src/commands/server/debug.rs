@@ -18,10 +18,9 @@ use crate::commands::error::{CommandError, printable_name};
 use crate::commands::generic::object::encoding_name;
 use crate::keyspace::Slot;
 use crate::keyspace::access::HeldLeases;
-use crate::keyspace::effects::{Effects, Hooks};
+use crate::keyspace::effects::Hooks;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::walk::{Cursor, WalkAccess, for_each_slot_blocking, walk, walk_blocking};
-use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::{log, memory};
 use crate::persistence::save;
 use crate::persistence::save::{ReloadError, ReloadOptions};
@@ -562,12 +561,7 @@ fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     ctx.reply_from_background(move |server, seat| {
         let reply: &[u8] = match save::reload(server, seat, options) {
-            Ok(()) => {
-                let mut effects = Effects::default();
-                NotificationSender::new(server, &mut effects, seat.index()).invalidate_all_keys();
-                wake_workers(server, &mut effects);
-                b"+OK\r\n"
-            }
+            Ok(()) => b"+OK\r\n",
             Err(ReloadError::Loading) => LOADING_ERROR,
             Err(ReloadError::Save) => b"-ERR\r\n",
             Err(ReloadError::Load) => b"-ERR Error trying to load the RDB dump, check server logs.\r\n",

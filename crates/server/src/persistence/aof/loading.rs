@@ -10,6 +10,7 @@ use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::take_databases;
 use crate::keyspace::{Exclusive, Seat};
+use crate::notify::messages::invalidate_replaced_data;
 use crate::observability::log;
 use crate::persistence::aof_files::manifest;
 use crate::persistence::aof_files::manifest::{Manifest, ManifestEntry};
@@ -296,6 +297,7 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
         &server.keyspace,
         row,
     ));
+    invalidate_replaced_data(server, row);
     server.scripting.libraries.flush();
     let mut manifest = server.persistence.aof_files.lock().manifest.clone();
     // As at startup. Other nodes would regard a silent cluster node as failed.

@@ -27,6 +27,7 @@ use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::take_databases;
 use crate::keyspace::walk::WalkAccess;
 use crate::keyspace::{Exclusive, Seat};
+use crate::notify::messages::invalidate_replaced_data;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::rdb_file;
@@ -409,6 +410,8 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
     }
     // Freed before loading, because the memory may not suffice for both.
     drop(taken);
+    // Without the flush, too: the file may replace keys that clients have read.
+    invalidate_replaced_data(server, row);
     // Replicas and the append-only file still have the expired keys. They stay until they are deleted, which is logged.
     let is_repeated = keyspace.hooks.current().intersects(Hooks::LOG);
     let expiry_ms = match server.replication.is_replica() || is_repeated {

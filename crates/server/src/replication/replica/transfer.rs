@@ -28,7 +28,7 @@ use crate::keyspace::effects::Hooks;
 use crate::keyspace::flush::{DetachedTables, take_databases};
 use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::{Exclusive, Seat, ready_keys};
-use crate::notify::messages::{NotificationSender, wake_workers};
+use crate::notify::messages::invalidate_replaced_data;
 use crate::observability::log;
 use crate::persistence::rdb_file::{
     LoadDestination, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError, RdbLoader,
@@ -582,7 +582,9 @@ fn begin_loading(
             repl.awaits_full_sync.store(true, Ordering::Release);
             server.scripting.libraries.flush();
             let databases = 0..server.keyspace.counts.databases();
-            take_databases(&mut WholeKeyspace::Exclusive(all), databases, &server.keyspace, row)
+            let taken = take_databases(&mut WholeKeyspace::Exclusive(all), databases, &server.keyspace, row);
+            invalidate_replaced_data(server, row);
+            taken
         });
         Some((state, taken))
     })?;
@@ -592,9 +594,6 @@ fn begin_loading(
         ));
     };
     if let Some(taken) = taken {
-        let mut thread = ThreadState::new(server.clone(), seat.index());
-        NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_all_keys();
-        wake_workers(server, &mut thread.effects);
         free_old_data(server, taken);
     }
     Ok(state)
@@ -660,6 +659,7 @@ fn install(
             "only a replica that is loading a dump replaces its data"
         );
         let taken = data.install(all, counts, row, unix_ms());
+        invalidate_replaced_data(server, row);
         // The libraries were loaded without name conflicts among each other, and all others are removed.
         let restored = server.scripting.libraries.restore(&libraries, RestorePolicy::Flush);
         add_ready_keys(server, all, &mut thread);
@@ -687,8 +687,6 @@ fn install(
     server
         .background
         .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
-    NotificationSender::new(server, &mut thread.effects, seat.index()).invalidate_all_keys();
-    wake_workers(server, &mut thread.effects);
     thread.collect_ready_keys();
     for unserved in thread.unserved.drain(..) {
         server.workers[0].send(Message::ServeWaiters(unserved));

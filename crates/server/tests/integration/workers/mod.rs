@@ -16,6 +16,7 @@ mod long_commands;
 mod moving;
 mod order;
 mod random_moves;
+mod replaced_data;
 mod scripts;
 mod shutdown;
 

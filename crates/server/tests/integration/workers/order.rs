@@ -43,7 +43,7 @@ fn while_workers_are_busy(server: &Server, story: impl FnOnce()) {
 }
 
 /// Returns the lines that a client receives up to `last`.
-fn lines_until(client: &mut Client, last: &str) -> Vec<String> {
+pub(super) fn lines_until(client: &mut Client, last: &str) -> Vec<String> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
@@ -61,7 +61,7 @@ fn start(threads: &str) -> Server {
 }
 
 /// Returns clients that speak RESP3, enough that every worker has some.
-fn resp3_clients(server: &Server) -> Vec<Client> {
+pub(super) fn resp3_clients(server: &Server) -> Vec<Client> {
     (0..16)
         .map(|_| {
             let mut client = Client::connect(server.port);

@@ -1,0 +1,161 @@
+//! Tests that clients which cache keys learn that all data is replaced, at the latest before the reply to a request
+//! that they send once they or another client have seen the new data.
+
+use super::order::{lines_until, resp3_clients};
+use super::{Client, Server, is_waiting};
+
+const OLD: &str = "old value";
+/// The name of each client. It is the last line of the reply to CLIENT GETNAME, which is executed during a load, too.
+const NAME: &str = "caching-client";
+
+/// Clients that have read a key and keep a copy of its value.
+struct CachingClients {
+    clients: Vec<Client>,
+    /// Set for each client that has read the old value and got no invalidation since.
+    has_copy: Vec<bool>,
+    /// Set for each of these that has read another value.
+    has_seen_change: Vec<bool>,
+}
+
+impl CachingClients {
+    fn new(server: &Server) -> CachingClients {
+        let mut clients = resp3_clients(server);
+        for client in &mut clients {
+            client.send(&["CLIENT", "TRACKING", "ON"]);
+            client.send(&["CLIENT", "SETNAME", NAME]);
+            client.send(&["CLIENT", "GETNAME"]);
+            lines_until(client, NAME);
+        }
+        CachingClients {
+            has_copy: vec![false; clients.len()],
+            has_seen_change: vec![false; clients.len()],
+            clients,
+        }
+    }
+
+    /// Reads the key. All clients must read the old value.
+    fn read_old_value(&mut self) {
+        self.clients.iter_mut().for_each(|client| client.send(&["GET", "key"]));
+        for (client, has_copy) in self.clients.iter_mut().zip(&mut self.has_copy) {
+            lines_until(client, OLD);
+            *has_copy = true;
+        }
+    }
+
+    /// Reads the key. A client that has seen another value must get its invalidation before the reply.
+    fn read_any_value(&mut self, what: &str) {
+        for client in &mut self.clients {
+            client.send(&["GET", "key"]);
+            client.send(&["CLIENT", "GETNAME"]);
+        }
+        let states = self.has_copy.iter_mut().zip(&mut self.has_seen_change);
+        for (client, (has_copy, has_seen_change)) in self.clients.iter_mut().zip(states) {
+            let lines = lines_until(client, NAME);
+            if *has_seen_change {
+                assert_eq!(lines[..3], [">2", "$10", "invalidate"], "{what}: {lines:?}");
+            }
+            *has_copy &= !lines.iter().any(|line| line == "invalidate");
+            *has_seen_change = *has_copy && lines.iter().any(|line| line == "_" || line == "new value");
+        }
+    }
+
+    /// Reads the key. All clients must have got their invalidations, since another client has seen the new data.
+    fn expect_invalidations(&mut self, what: &str) {
+        self.read_any_value(what);
+        assert!(!self.has_copy.contains(&true), "{what}: {:?}", self.has_copy);
+    }
+
+    /// Reads the key until the reply to a request of `admin` has arrived.
+    fn read_until_reply(&mut self, admin: &mut Client, what: &str) {
+        while is_waiting(admin) {
+            self.read_any_value(what);
+        }
+        assert_eq!(admin.answer(), "OK", "{what}");
+        self.expect_invalidations(what);
+    }
+}
+
+fn start(threads: &str, options: &[&str]) -> Server {
+    let always = [
+        "--io-threads",
+        threads,
+        "--io-threads-always-active",
+        "yes",
+        "--enable-debug-command",
+        "yes",
+    ];
+    Server::start(&[&always[..], options].concat())
+}
+
+#[test]
+fn copies_are_invalid_before_reloaded_data_is_read() {
+    for threads in ["1", "2", "8"] {
+        let server = start(threads, &[]);
+        let mut admin = Client::connect(server.port);
+        assert_eq!(admin.call(&["SET", "key", "new value"]), "OK");
+        assert_eq!(admin.call(&["SAVE"]), "OK");
+        let mut caching = CachingClients::new(&server);
+        for round in 0..100 {
+            assert_eq!(admin.call(&["SET", "key", OLD]), "OK");
+            caching.read_old_value();
+            admin.send(&["DEBUG", "RELOAD", "NOSAVE"]);
+            caching.read_until_reply(&mut admin, &format!("round {round}, {threads} workers"));
+        }
+    }
+}
+
+#[test]
+fn copies_are_invalid_even_if_the_dump_cannot_be_loaded() {
+    let server = start("2", &[]);
+    let mut admin = Client::connect(server.port);
+    let mut caching = CachingClients::new(&server);
+    assert_eq!(admin.call(&["SET", "key", OLD]), "OK");
+    caching.read_old_value();
+    let directory = admin.call(&["CONFIG", "GET", "dir"]);
+    let directory = directory.trim_matches(['(', ')']).trim_start_matches("dir ");
+    std::fs::write(format!("{directory}/dump.rdb"), "no dump").expect("writes");
+    assert!(admin.call(&["DEBUG", "RELOAD", "NOSAVE"]).starts_with("ERR "));
+    caching.expect_invalidations("after the failure");
+}
+
+#[test]
+fn copies_of_keys_that_are_not_in_the_append_only_file_are_invalid_after_it_is_loaded() {
+    for threads in ["1", "2", "8"] {
+        let server = start(threads, &["--appendonly", "yes"]);
+        let mut admin = Client::connect(server.port);
+        assert_eq!(admin.call(&["SET", "other", "value"]), "OK");
+        assert_eq!(admin.call(&["CONFIG", "SET", "appendonly", "no"]), "OK");
+        let mut caching = CachingClients::new(&server);
+        for round in 0..20 {
+            assert_eq!(admin.call(&["SET", "key", OLD]), "OK");
+            caching.read_old_value();
+            admin.send(&["DEBUG", "LOADAOF"]);
+            caching.read_until_reply(&mut admin, &format!("round {round}, {threads} workers"));
+            assert_eq!(admin.call(&["GET", "key"]), "-");
+        }
+    }
+}
+
+#[test]
+fn copies_are_invalid_before_a_replica_has_the_data_of_its_primary() {
+    let options = ["--repl-diskless-sync-delay", "0"];
+    let primary = start("1", &options);
+    let mut writer = Client::connect(primary.port);
+    assert_eq!(writer.call(&["SET", "key", "new value"]), "OK");
+    for threads in ["1", "2", "8"] {
+        let replica = start(threads, &options);
+        let mut admin = Client::connect(replica.port);
+        let mut caching = CachingClients::new(&replica);
+        for round in 0..5 {
+            let what = format!("round {round}, {threads} workers");
+            assert_eq!(admin.call(&["SET", "key", OLD]), "OK");
+            caching.read_old_value();
+            assert_eq!(admin.call(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]), "OK");
+            while !admin.call(&["INFO", "replication"]).contains("master_link_status:up") {
+                caching.read_any_value(&what);
+            }
+            caching.expect_invalidations(&what);
+            assert_eq!(admin.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+        }
+    }
+}
