@@ -13,9 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::harness::port::free_port;
-use crate::harness::server::MANY_WORKERS;
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::harness::server::{MANY_WORKERS, PATIENCE};
 
 /// A temporary directory for one test, removed at its end.
 struct TestDirectory(PathBuf);

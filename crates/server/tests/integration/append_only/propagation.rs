@@ -105,7 +105,7 @@ impl Log<'_> {
         loop {
             let bytes = self.bytes();
             let commands = commands(&bytes[self.read..]);
-            let patience = if at_least > 0 { PATIENCE / 10 } else { QUIET / 10 };
+            let patience = if at_least > 0 { PATIENCE } else { QUIET / 10 };
             if commands.len() >= at_least.max(1) || start.elapsed() > patience {
                 self.read = bytes.len();
                 return commands;

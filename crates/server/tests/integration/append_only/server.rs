@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 pub use crate::harness::client::Client;
 use crate::harness::port::free_port;
 use crate::harness::server::MANY_WORKERS;
-
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use crate::harness::server::PATIENCE;
 
 /// Returns the path of the program under test: the one just built, or the one that `WEFT_SERVER` names.
 pub fn weft() -> PathBuf {

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::collections::model::{Operation, Reply};
 use crate::harness::port::free_port;
-use crate::harness::server::MANY_WORKERS;
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::harness::server::{MANY_WORKERS, PATIENCE};
 
 /// A running server; killed at the end of the test.
 pub struct Server {

@@ -1,6 +1,6 @@
 //! A test client that sends arbitrary words and returns replies as text.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use super::connection::open;
@@ -13,6 +13,15 @@ impl Client {
     /// Connects to the server at this port.
     pub fn connect(port: u16) -> Client {
         Client(open(port))
+    }
+
+    /// Returns `true` if nothing has arrived for the client yet.
+    pub fn is_waiting(&self) -> bool {
+        let stream = self.0.get_ref();
+        stream.set_nonblocking(true).expect("sets the mode");
+        let peeked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false).expect("sets the mode");
+        self.0.buffer().is_empty() && matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 }
 

@@ -2,10 +2,8 @@
 
 use std::io::BufReader;
 use std::net::TcpStream;
-use std::time::Duration;
 
-/// The time limit for a reply.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::server::PATIENCE;
 
 /// Connects to the server at this port, for reading by lines.
 pub fn open(port: u16) -> BufReader<TcpStream> {

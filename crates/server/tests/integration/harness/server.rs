@@ -1,6 +1,8 @@
 //! A server for a test, on a free port of the loopback interface.
 
+use super::client::Client;
 use super::port::free_port;
+use super::wait_until;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -13,8 +15,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The time limit for any step of a test.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit for any step of a test. It only ends a test that would hang, so it is long: a slow machine may need
+/// most of it for a step that takes milliseconds elsewhere.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Makes four workers active, over which connections are spread. Without this, self-tuning keeps one worker active on a
 /// machine with few cores.
@@ -90,11 +93,36 @@ impl Server {
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).expect("sends a signal");
         // The signal is delivered to each thread on its own, and until then the thread goes on.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while signal == Signal::SIGSTOP && !self.is_stopped() {
-            assert!(Instant::now() < deadline, "the server does not stop");
-            std::thread::sleep(Duration::from_millis(1));
+        if signal == Signal::SIGSTOP {
+            wait_until("the server stops", || self.is_stopped());
         }
+    }
+
+    /// Sends a request that runs a script on a script thread, and waits until the script has run for a while: what
+    /// stands before its first long loop is done. Returns early if a reply arrives before that. No command reports a
+    /// script of EVAL that is not overdue, so this observes the processor time of the threads. No other script may run.
+    pub fn run_script(&self, client: &mut Client, words: &[&str]) {
+        let before = self.script_ticks();
+        client.send(words);
+        wait_until("the script runs", || {
+            self.script_ticks() >= before + 2 || !client.is_waiting()
+        });
+    }
+
+    /// Returns the processor time that the script threads have used, in clock ticks (`proc_pid_stat(5)`, fields `utime`
+    /// and `stime`).
+    fn script_ticks(&self) -> u64 {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("lists the threads");
+        let lines = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+        let scripts = lines.filter(|line| line.contains("(weft-script"));
+        scripts
+            .flat_map(|line| {
+                // The state is the field behind the name, which is in parentheses.
+                let fields = line.rsplit_once(')').map_or("", |(_, fields)| fields);
+                let times = fields.split_whitespace().skip(11).take(2);
+                times.filter_map(|time| time.parse::<u64>().ok()).collect::<Vec<u64>>()
+            })
+            .sum()
     }
 
     /// Returns `true` if every thread of the process is stopped by a signal (`proc_pid_stat(5)`, state `T`).

@@ -11,15 +11,14 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use crate::harness::port::free_port;
+use crate::harness::server::PATIENCE;
 use crate::harness::wait_until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const SERVER: &str = env!("CARGO_BIN_EXE_weft-server");
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A temporary directory for one test, removed at its end.
 struct TestDirectory(PathBuf);

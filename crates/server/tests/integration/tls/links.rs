@@ -158,7 +158,7 @@ fn cluster_nodes_communicate_over_tls() {
     );
     assert_eq!(plain[1].call(&["CLUSTER", "SETSLOT", "16287", "MIGRATING", &id]), "OK");
     assert_eq!(
-        plain[1].call(&["MIGRATE", "127.0.0.1", &ports[0], slot_of_x, "0", "10000"]),
+        plain[1].call(&["MIGRATE", "127.0.0.1", &ports[0], slot_of_x, "0", "100000"]),
         "OK"
     );
     assert_eq!(plain[0].call(&["CLUSTER", "SETSLOT", "16287", "NODE", &id]), "OK");

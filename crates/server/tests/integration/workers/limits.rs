@@ -17,12 +17,7 @@ fn write_until_closed(port: u16, piece: &[u8]) -> usize {
     loop {
         match stream.write(piece) {
             Ok(count) => taken += count,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                assert!(
-                    start.elapsed() < Duration::from_secs(5),
-                    "still open after {taken} bytes"
-                );
-            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(_) => return taken,
         }
         assert!(taken < 64 << 20, "still open after {taken} bytes");
@@ -129,7 +124,7 @@ fn a_reply_stops_growing_at_the_limit_of_its_client() {
             let mut received = Vec::new();
             let _ = std::io::Read::read_to_end(&mut client.0, &mut received);
             assert!(received.len() < 100, "{words:?}: a part of the reply");
-            assert!(start.elapsed() < Duration::from_secs(10), "{words:?}");
+            assert!(start.elapsed() < PATIENCE, "{words:?}");
             let resident = resident_mib(&mut admin);
             assert!(resident < 200, "{words:?}: {resident} MiB");
             let line = format!("client_output_buffer_limit_disconnections:{}\r\n", index + 1);

@@ -228,11 +228,6 @@ fn a_client_that_blocks_gets_pushes_meanwhile() {
                 "$7",
                 "message",
             ];
-            client
-                .0
-                .get_ref()
-                .set_read_timeout(Some(Duration::from_secs(5)))
-                .expect("sets the timeout");
             for expected in wanted {
                 line.clear();
                 let read = std::io::BufRead::read_line(&mut client.0, &mut line);

@@ -88,7 +88,7 @@ fn a_message_comes_before_replies_to_later_requests() {
         while_workers_are_busy(&server, || {
             let start = Instant::now();
             let mut round = 0;
-            while start.elapsed() < Duration::from_secs(3) {
+            while start.elapsed() < Duration::from_secs(3) || round <= 10 {
                 round += 1;
                 for listener in &mut listeners {
                     listener.send(&["GET", "key"]);
@@ -112,7 +112,6 @@ fn a_message_comes_before_replies_to_later_requests() {
                     }
                 }
             }
-            assert!(round > 10, "{round} rounds");
         });
     }
 }
@@ -127,10 +126,10 @@ fn a_key_that_has_expired_for_one_client_has_expired_for_all() {
         while_workers_are_busy(&server, || {
             let start = Instant::now();
             let mut round = 0;
-            while start.elapsed() < Duration::from_secs(3) {
+            while start.elapsed() < Duration::from_secs(3) || round <= 10 {
                 round += 1;
                 assert_eq!(admin.call(&["SET", "key", "value", "PX", "20"]), "OK");
-                assert_eq!(admin.call(&["CLIENT", "PAUSE", "10000", "WRITE"]), "OK");
+                assert_eq!(admin.call(&["CLIENT", "PAUSE", "1000000", "WRITE"]), "OK");
                 let mut has_expired = false;
                 while !has_expired {
                     // The other workers are at the beginning of their turns.
@@ -145,7 +144,6 @@ fn a_key_that_has_expired_for_one_client_has_expired_for_all() {
                 }
                 assert_eq!(admin.call(&["CLIENT", "UNPAUSE"]), "OK");
             }
-            assert!(round > 10, "{round} rounds");
         });
     }
 }

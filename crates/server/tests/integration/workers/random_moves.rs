@@ -116,8 +116,6 @@ fn redirected_invalidations_reach_a_client_that_moves() {
             told.send(&["HELLO", "3"]);
             told.send(&["ECHO", "ready"]);
             read_until(told, "ready");
-            let timeout = Some(Duration::from_secs(10));
-            told.0.get_ref().set_read_timeout(timeout).expect("sets the timeout");
             assert_eq!(reader.call(&["CLIENT", "TRACKING", "ON", "REDIRECT", &id]), "OK");
         }
         let start = Instant::now();
@@ -168,8 +166,6 @@ fn invalidations_reach_a_client_that_leaves_and_returns() {
             reader.send(&["CLIENT", "TRACKING", "ON"]);
             reader.send(&["ECHO", "ready"]);
             read_until(&mut reader, "ready");
-            let timeout = Some(Duration::from_secs(20));
-            reader.0.get_ref().set_read_timeout(timeout).expect("sets the timeout");
             let start = Instant::now();
             let mut round = 0;
             while start.elapsed() < Duration::from_secs(6) {
@@ -205,8 +201,6 @@ fn transactions_unblock_and_kill_clients_that_leave_and_return() {
                     .collect();
                 for client in &mut waiting {
                     client.send(&["BLPOP", "list", "0"]);
-                    let timeout = Some(Duration::from_secs(20));
-                    client.0.get_ref().set_read_timeout(timeout).expect("sets the timeout");
                 }
                 admin.wait_for_info("blocked_clients", "24");
                 let unblock: Vec<[&str; 3]> = ids.iter().map(|id| ["CLIENT", "UNBLOCK", id]).collect();
@@ -239,8 +233,6 @@ fn a_demotion_ends_the_waits_of_connections_on_their_way() {
             // No server listens at this port.
             assert_eq!(admin.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
             for client in &mut waiting {
-                let timeout = Some(Duration::from_secs(10));
-                client.0.get_ref().set_read_timeout(timeout).expect("sets the timeout");
                 let answer = client.answer();
                 assert!(answer.starts_with("UNBLOCKED"), "round {round}: {answer}");
                 assert_eq!(client.0.read(&mut [0]).expect("ends"), 0, "round {round}");
@@ -267,8 +259,6 @@ fn a_slot_that_leaves_ends_the_waits_of_connections_on_their_way() {
             admin.wait_for_info("blocked_clients", "100");
             assert_eq!(admin.call(&["CLUSTER", "DELSLOTS", &slot]), "OK");
             for client in &mut waiting {
-                let timeout = Some(Duration::from_secs(10));
-                client.0.get_ref().set_read_timeout(timeout).expect("sets the timeout");
                 let answer = client.answer();
                 assert!(answer.starts_with("CLUSTERDOWN"), "round {round}: {answer}");
             }
