@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Client, PATIENCE, Server};
+use super::{Client, PATIENCE, Server, lengthen_until};
 
 /// Encodes a request.
 fn request(words: &[&str]) -> Vec<u8> {
@@ -32,12 +32,13 @@ fn exchange(port: u16, bytes: &[u8]) -> String {
     replies
 }
 
-/// Runs `story` with one, two and eight active workers.
+/// Runs `story` with one, two and eight active workers. Unless the arguments say otherwise, no script counts as busy,
+/// however long it takes.
 fn with_workers(arguments: &[&str], story: impl Fn(&Server)) {
     for threads in ["1", "2", "8"] {
-        let mut all = vec!["--io-threads", threads, "--io-threads-always-active", "yes"];
-        all.extend_from_slice(arguments);
-        story(&Server::start(&all));
+        let own = ["--io-threads", threads, "--io-threads-always-active", "yes"];
+        let never_busy = ["--busy-reply-threshold", "0"];
+        story(&Server::start(&[&own, &never_busy[..], arguments].concat()));
     }
 }
 
@@ -137,8 +138,7 @@ fn requests_after_a_deferred_one_are_executed_after_a_half_close() {
         for round in 0..3 {
             let mut runner = Client::connect(server.port);
             let script = format!("redis.call('SET', KEYS[1], '1') for i = 1, 2e7 do end return {round}");
-            runner.send(&["EVAL", &script, "1", "key"]);
-            thread::sleep(Duration::from_millis(30));
+            server.run_script(&mut runner, &["EVAL", &script, "1", "key"]);
             let bytes = [
                 request(&["SET", "key", "2"]),
                 request(&[
@@ -268,7 +268,8 @@ fn connect_beside_ending_clients(server: &Server) {
 fn a_command_that_waits_on_another_thread_does_not_run_once_its_client_is_killed() {
     let members: Vec<String> = (0..20_000).map(|member| member.to_string()).collect();
     for threads in ["1", "2", "8"] {
-        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+        let own = ["--io-threads", threads, "--io-threads-always-active", "yes"];
+        let server = Server::start(&[&own[..], &["--busy-reply-threshold", "0"]].concat());
         let mut admin = Client::connect(server.port);
         for key in ["s", "t"] {
             let words: Vec<&str> = ["SADD", key]
@@ -277,27 +278,36 @@ fn a_command_that_waits_on_another_thread_does_not_run_once_its_client_is_killed
                 .collect();
             assert_eq!(admin.call(&words), "20000");
         }
-        let mut holder = Client::connect(server.port);
-        let body = "redis.call('SET', KEYS[1], 'held') for i = 1, 2e8 do end return 1";
-        holder.send(&["EVAL", body, "1", "k"]);
-        std::thread::sleep(std::time::Duration::from_millis(50));
         let looped = "for i = 1, 1 do redis.call('SET', KEYS[1], 'late') end";
         let commands: [&[&[&str]]; 3] = [
             &[&["EVAL", looped, "1", "k"]],
             &[&["SUNIONSTORE", "k", "s", "t"]],
             &[&["MULTI"], &["EVAL", looped, "1", "k"], &["EXEC"]],
         ];
-        let mut clients: Vec<Client> = commands.iter().map(|_| Client::connect(server.port)).collect();
-        for (client, commands) in clients.iter_mut().zip(commands) {
-            commands.iter().for_each(|command| client.send(command));
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        assert_eq!(admin.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]), "4");
-        admin.wait_for_info("connected_clients", "1");
-        // The script of the first client was running: it still ends.
-        assert_eq!(admin.call(&["GET", "k"]), "held", "{threads} workers");
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        assert_eq!(admin.call(&["GET", "k"]), "held", "{threads} workers");
+        lengthen_until("the script has always ended before CLIENT KILL", |rounds| {
+            let mut holder = Client::connect(server.port);
+            let body = format!("redis.call('SET', KEYS[1], 'held') for i = 1, 4 * {rounds} do end return 1");
+            server.run_script(&mut holder, &["EVAL", &body, "1", "k"]);
+            let mut clients: Vec<Client> = commands.iter().map(|_| Client::connect(server.port)).collect();
+            for (client, commands) in clients.iter_mut().zip(commands) {
+                commands.iter().for_each(|command| client.send(command));
+            }
+            thread::sleep(Duration::from_millis(50));
+            admin.wait_for_info("connected_clients", "5");
+            assert_eq!(admin.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]), "4");
+            admin.wait_for_info("connected_clients", "1");
+            // The script of the first client was running: it still ends.
+            let first = admin.call(&["GET", "k"]);
+            thread::sleep(Duration::from_millis(100));
+            let second = admin.call(&["GET", "k"]);
+            // A script that ended before CLIENT KILL has sent its reply, and the other commands ran.
+            let mut reply = Vec::new();
+            let _ = holder.0.read_to_end(&mut reply);
+            if reply.is_empty() {
+                assert_eq!([first, second], ["held", "held"], "{threads} workers");
+            }
+            reply.is_empty()
+        });
     }
 }
 
@@ -307,6 +317,8 @@ fn a_killed_client_gets_no_element_that_is_pushed_later() {
     for threads in ["1", "2", "8"] {
         let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
         let mut admin = Client::connect(server.port);
+        // The connection that checked that the server listens is closed.
+        admin.wait_for_info("connected_clients", "1");
         for round in 0..200 {
             let mut victims: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
             for victim in &mut victims {

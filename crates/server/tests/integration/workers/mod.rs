@@ -20,16 +20,17 @@ mod replaced_data;
 mod scripts;
 mod shutdown;
 
-use std::io::ErrorKind;
-
 use crate::harness::client::Client;
 use crate::harness::server::{MOVES, PATIENCE, Server};
 
 /// Returns `true` if nothing has arrived for the client yet.
 fn is_waiting(client: &mut Client) -> bool {
-    let stream = client.0.get_ref();
-    stream.set_nonblocking(true).expect("sets the mode");
-    let peeked = stream.peek(&mut [0]);
-    stream.set_nonblocking(false).expect("sets the mode");
-    matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    client.is_waiting()
+}
+
+/// Calls `attempt` with growing numbers of rounds of a Lua loop, until it returns `true`. The first loop takes some
+/// tenths of a second. A busy machine may delay a test for longer than that, and then the script ends too early.
+fn lengthen_until(what: &str, attempt: impl FnMut(u64) -> bool) {
+    let mut rounds = [1, 4, 16, 64].map(|factor| factor * 50_000_000).into_iter();
+    assert!(rounds.any(attempt), "{what}");
 }

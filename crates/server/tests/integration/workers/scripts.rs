@@ -1,28 +1,22 @@
 //! Tests scripts concurrently with other work: waiting, waking of workers, and fairness.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Client, Server, is_waiting};
+use super::moving::StopOnDrop;
+use super::{Client, Server, is_waiting, lengthen_until};
+use crate::harness::wait_until;
 
-/// Runs `story` with one, two and eight active workers.
+/// Runs `story` with one, two and eight active workers. Unless the arguments say otherwise, no script counts as busy,
+/// however long it takes.
 fn with_workers(arguments: &[&str], story: impl Fn(&Server)) {
     for threads in ["1", "2", "8"] {
-        let mut all = vec!["--io-threads", threads, "--io-threads-always-active", "yes"];
-        all.extend_from_slice(arguments);
-        story(&Server::start(&all));
+        let own = ["--io-threads", threads, "--io-threads-always-active", "yes"];
+        let never_busy = ["--busy-reply-threshold", "0"];
+        story(&Server::start(&[&own, &never_busy[..], arguments].concat()));
     }
 }
-
-/// Gives a script time to start. No command reports a script of EVAL that is not overdue.
-fn let_begin(runner: &mut Client) {
-    thread::sleep(Duration::from_millis(100));
-    assert!(is_waiting(runner), "the script has ended already");
-}
-
-/// A Lua loop that takes some tenths of a second.
-const LOOP: &str = "for i = 1, 5e7 do end";
 
 /// Client A reads `x`, runs for long and queries all workers. Client B, on a worker, has written and needs `x`.
 #[test]
@@ -77,20 +71,24 @@ fn a_script_that_queries_workers_and_one_that_waits_on_a_worker_both_end() {
             for requests in second {
                 let (mut first, mut other) = (Client::connect(server.port), Client::connect(server.port));
                 let mut pinging = Client::connect(server.port);
-                // Each of these scripts is new to the server, so there is no prediction from earlier runs.
-                let body = format!("redis.call('GET', 'x') {LOOP} {ask} -- {:?}", Instant::now());
-                first.send(&["EVAL_RO", &body, "0"]);
-                let_begin(&mut first);
-                for request in requests {
-                    other.send(request);
-                }
-                for _ in requests {
-                    let answer = other.answer();
+                lengthen_until("the first script has always ended already", |rounds| {
+                    // Each of these scripts is new to the server, so there is no prediction from earlier runs.
+                    let now = Instant::now();
+                    let body = format!("redis.call('GET', 'x') for i = 1, {rounds} do end {ask} -- {now:?}");
+                    server.run_script(&mut first, &["EVAL_RO", &body, "0"]);
+                    for request in requests {
+                        other.send(request);
+                    }
+                    let is_in_time = is_waiting(&mut first);
+                    for _ in requests {
+                        let answer = other.answer();
+                        assert!(!answer.starts_with("ERR"), "{ask}, {requests:?}: {answer}");
+                        assert_eq!(pinging.call(&["PING"]), "PONG");
+                    }
+                    let answer = first.answer();
                     assert!(!answer.starts_with("ERR"), "{ask}, {requests:?}: {answer}");
-                    assert_eq!(pinging.call(&["PING"]), "PONG");
-                }
-                let answer = first.answer();
-                assert!(!answer.starts_with("ERR"), "{ask}, {requests:?}: {answer}");
+                    is_in_time
+                });
             }
         }
     });
@@ -104,27 +102,29 @@ fn a_worker_does_not_wait_for_a_long_script() {
         for round in 0..5 {
             let (mut reader, mut writer) = (Client::connect(server.port), Client::connect(server.port));
             let mut others: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
-            let body = format!("redis.call('GET', 'x') for i = 1, 2e8 do end return {round}");
-            reader.send(&["EVAL_RO", &body, "0"]);
-            let_begin(&mut reader);
-            writer.send(&[
-                "EVAL",
-                "redis.call('SET', 'y', '1') return redis.call('SET', 'x', '1')",
-                "0",
-            ]);
-            for other in &mut others {
-                assert_eq!(other.call(&["PING"]), "PONG");
-            }
-            assert!(is_waiting(&mut reader), "the reader was faster than a PING");
-            assert_eq!(reader.answer(), round.to_string());
-            assert_eq!(writer.answer(), "OK");
+            lengthen_until("the reader was faster than a PING", |rounds| {
+                let body = format!("redis.call('GET', 'x') for i = 1, 4 * {rounds} do end return {round}");
+                server.run_script(&mut reader, &["EVAL_RO", &body, "0"]);
+                writer.send(&[
+                    "EVAL",
+                    "redis.call('SET', 'y', '1') return redis.call('SET', 'x', '1')",
+                    "0",
+                ]);
+                for other in &mut others {
+                    assert_eq!(other.call(&["PING"]), "PONG");
+                }
+                let is_longer = is_waiting(&mut reader);
+                assert_eq!(reader.answer(), round.to_string());
+                assert_eq!(writer.answer(), "OK");
+                is_longer
+            });
         }
     });
 }
 
 #[test]
 fn a_script_wakes_the_workers_to_which_it_sends_messages() {
-    with_workers(&["--busy-reply-threshold", "0"], |server| {
+    with_workers(&[], |server| {
         let mut subscribers: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
         for subscriber in &mut subscribers {
             subscriber.send(&["SUBSCRIBE", "channel"]);
@@ -132,15 +132,9 @@ fn a_script_wakes_the_workers_to_which_it_sends_messages() {
         }
         let mut admin = Client::connect(server.port);
         let mut runner = Client::connect(server.port);
-        let body =
-            format!("{LOOP} redis.call('PUBLISH', 'channel', 'message') while redis.call('GET', 'go') do end return 1");
-        // The script has written, and runs until the end of the process or until the key, which it holds, is deleted.
-        runner.send(&[
-            "EVAL",
-            &body.replace("while redis.call('GET', 'go')", "while true"),
-            "0",
-        ]);
-        let_begin(&mut runner);
+        // The script has written, and runs until the end of the process.
+        let body = "for i = 1, 5e7 do end redis.call('PUBLISH', 'channel', 'message') while true do end";
+        server.run_script(&mut runner, &["EVAL", body, "0"]);
         for subscriber in &mut subscribers {
             assert_eq!(subscriber.answer(), "(message channel message)");
         }
@@ -158,51 +152,43 @@ fn exclusive_commands_get_a_turn_between_scripts() {
     with_workers(&["--dir", directory.to_str().expect("text")], |server| {
         let stop = AtomicBool::new(false);
         let mut admin = Client::connect(server.port);
+        let runs: Vec<AtomicU32> = (0..24).map(|_| AtomicU32::new(0)).collect();
         thread::scope(|scope| {
-            let runners: Vec<_> = (0..24)
-                .map(|number: u32| {
+            let runners: Vec<_> = runs
+                .iter()
+                .enumerate()
+                .map(|(number, runs)| {
                     let stop = &stop;
                     let mut runner = Client::connect(server.port);
                     scope.spawn(move || {
                         let body = format!("for i = 1, 2e6 do end return {number}");
-                        let mut runs = 0;
                         while !stop.load(Ordering::Relaxed) {
                             assert_eq!(runner.call(&["EVAL", &body, "0"]), number.to_string());
-                            runs += 1;
+                            runs.fetch_add(1, Ordering::Relaxed);
                         }
-                        runs
                     })
                 })
                 .collect();
-            thread::sleep(Duration::from_millis(300));
+            let guard = StopOnDrop(&stop);
+            let all_run_again = |runs: &[AtomicU32]| {
+                let before: Vec<u32> = runs.iter().map(|runs| runs.load(Ordering::Relaxed)).collect();
+                wait_until("scripts get their turn, too", || {
+                    let mut pairs = runs.iter().zip(&before);
+                    pairs.all(|(runs, before)| runs.load(Ordering::Relaxed) > *before)
+                });
+            };
+            all_run_again(&runs);
             let commands: [&[&str]; 4] = [&["FLUSHALL"], &["SAVE"], &["FLUSHDB"], &["SWAPDB", "0", "1"]];
-            let mut admin_failed = None;
             for round in 0..3 {
                 for words in commands {
-                    admin
-                        .0
-                        .get_ref()
-                        .set_read_timeout(Some(Duration::from_secs(8)))
-                        .expect("sets the timeout");
-                    admin.send(words);
-                    let mut line = String::new();
-                    let read = std::io::BufRead::read_line(&mut admin.0, &mut line);
-                    if read.is_err() || line != "+OK\r\n" {
-                        admin_failed = Some(format!("round {round}, {words:?}: {line}"));
-                        break;
-                    }
-                }
-                if admin_failed.is_some() {
-                    break;
+                    assert_eq!(admin.call(words), "OK", "round {round}, {words:?}");
                 }
             }
-            stop.store(true, Ordering::Relaxed);
-            let runs: Vec<u32> = runners.into_iter().map(|runner| runner.join().expect("runs")).collect();
-            assert_eq!(admin_failed, None);
-            assert!(
-                runs.iter().all(|runs| *runs > 0),
-                "scripts get their turn, too: {runs:?}"
-            );
+            all_run_again(&runs);
+            drop(guard);
+            runners
+                .into_iter()
+                .for_each(|runner| runner.join().expect("the client gets its replies"));
         });
     });
     let _ = std::fs::remove_dir_all(directory);
@@ -253,13 +239,12 @@ fn loading_the_users_stops_nobody_while_a_script_runs() {
     std::fs::create_dir_all(&directory).expect("makes a directory");
     let file = directory.join("users.acl");
     std::fs::write(&file, "user default on nopass ~* &* +@all\n").expect("writes the users");
-    let arguments = ["--aclfile", file.to_str().expect("text"), "--busy-reply-threshold", "0"];
+    let arguments = ["--aclfile", file.to_str().expect("text")];
     with_workers(&arguments, |server| {
         let mut runner = Client::connect(server.port);
         let mut loader = Client::connect(server.port);
         let mut admin = Client::connect(server.port);
-        runner.send(&["EVAL", "while true do end", "0"]);
-        let_begin(&mut runner);
+        server.run_script(&mut runner, &["EVAL", "while true do end", "0"]);
         loader.send(&["ACL", "LOAD"]);
         thread::sleep(Duration::from_millis(50));
         for _ in 0..8 {
