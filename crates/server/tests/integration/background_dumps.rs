@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::client::Client;
 use crate::harness::server::{PATIENCE, Server};
+use crate::harness::wait_until;
 
 /// The number of keys that no client changes, so that a walk over the slots takes time.
 const FILLERS: usize = 20_000;
@@ -315,6 +316,15 @@ fn a_dump_shows_all_data_at_one_moment() {
     check(&mut Client::connect(server.port));
 }
 
+/// Starts a background save that takes minutes, and waits until some keys are saved. A delay of 0 ends it soon.
+fn begin_dump(client: &mut Client) {
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "100000"]);
+    assert_eq!(client.call(&["BGSAVE"]), "Background saving started");
+    wait_until("some keys are saved", || {
+        client.info("current_save_keys_processed") != "0"
+    });
+}
+
 /// Starts a background save that takes very long.
 fn slow_dump(client: &mut Client, keys: usize) {
     client.call(&["DEBUG", "POPULATE", &keys.to_string()]);
@@ -463,12 +473,11 @@ fn flushdb_does_not_end_a_dump() {
     let mut client = Client::connect(server.port);
     client.call(&["DEBUG", "POPULATE", "2000"]);
     client.call(&["RPUSH", "list", "a", "b"]);
-    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "300"]);
-    assert_eq!(client.call(&["BGSAVE"]), "Background saving started");
-    while client.info("current_save_keys_processed") == "0" {}
+    begin_dump(&mut client);
     assert_eq!(client.call(&["FLUSHDB"]), "OK");
     assert_eq!(client.call(&["SET", "key:1", "new"]), "OK");
     assert_eq!(client.info("rdb_bgsave_in_progress"), "1", "nobody waited for it");
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
     client.wait_for_info("rdb_bgsave_in_progress", "0");
     let copy = start_with_dump(&mut client);
     let mut other = Client::connect(copy.port);
@@ -482,13 +491,13 @@ fn data_can_be_reloaded_while_a_dump_is_written() {
     let server = start();
     let mut client = Client::connect(server.port);
     client.call(&["DEBUG", "POPULATE", "2000"]);
-    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "300"]);
     for how in [&["DEBUG", "RELOAD"][..], &["DEBUG", "RELOAD", "NOFLUSH", "MERGE"]] {
-        assert_eq!(client.call(&["BGSAVE"]), "Background saving started");
-        while client.info("current_save_keys_processed") == "0" {}
+        begin_dump(&mut client);
         client.call(&["SET", "key:7", "changed"]);
         assert_eq!(client.call(how), "OK");
         assert_eq!(client.call(&["GET", "key:7"]), "changed");
+        assert_eq!(client.info("rdb_bgsave_in_progress"), "1", "it goes on");
+        client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
         client.wait_for_info("rdb_bgsave_in_progress", "0");
         let copy = start_with_dump(&mut client);
         let mut other = Client::connect(copy.port);

@@ -188,7 +188,7 @@ fn writes_do_not_wait_for_snapshots_during_which_syncs_are_omitted() {
     let place = TestDirectory::new();
     let arguments = [
         ALWAYS,
-        &["--no-appendfsync-on-rewrite", "yes", "--rdb-key-save-delay", "1000"],
+        &["--no-appendfsync-on-rewrite", "yes", "--rdb-key-save-delay", "100000"],
     ]
     .concat();
     let server = Server::start(&weft(), &place, &arguments);
@@ -210,7 +210,7 @@ fn writes_do_not_wait_for_snapshots_during_which_syncs_are_omitted() {
         await_rest(&mut client);
         assert_eq!(client.call(&["SET", "key", "other"]), "OK");
         assert_eq!(client.call(&["WAITAOF", "1", "0", "0"]), "(1 0)");
-        client.call(&["CONFIG", "SET", "rdb-key-save-delay", "1000"]);
+        client.call(&["CONFIG", "SET", "rdb-key-save-delay", "100000"]);
     }
 }
 

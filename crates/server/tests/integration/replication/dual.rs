@@ -82,7 +82,7 @@ fn a_primary_sends_the_stream_in_parallel_with_the_dump() {
     let mut client = Client::connect(server.port);
     client.call(&["DEBUG", "POPULATE", "200", "key", "100"]);
     // Slow enough to be observed.
-    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "10000"]);
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "1000000"]);
     let mut channels = DualChannels::open(server.port);
     await_info(&mut client, "replicas_waiting_psync:1");
     let shown = replicas(&mut client);
@@ -446,7 +446,8 @@ fn crashes_of_either_side_amid_a_synchronisation_lose_nothing() {
     let mut replica = Server::start(&arguments);
     let mut client = Client::connect(primary.port);
     client.call(&["DEBUG", "POPULATE", "3000", "key", "100"]);
-    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "1000"]);
+    // No dump ends before its server does.
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "100000"]);
     let mut other = Client::connect(replica.port);
     other.call(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
     until("a dump is on its way", || client.info("rdb_bgsave_in_progress") == "1");

@@ -11,13 +11,15 @@ use super::{DUMP, Link, Primary, UP, await_info, command, compare, is_closed_at_
 use crate::harness::client::Client;
 use crate::harness::server::{PATIENCE, Server};
 
-const AT_ONCE: [&str; 6] = [
+const AT_ONCE: [&str; 8] = [
     "--repl-diskless-sync-delay",
     "0",
     "--enable-debug-command",
     "yes",
     "--repl-ping-replica-period",
     "3600",
+    "--repl-timeout",
+    "7200",
 ];
 
 /// Makes the client's server a replica of the server at that port, and waits until the link is up.

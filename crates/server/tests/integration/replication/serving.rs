@@ -206,7 +206,8 @@ fn sync_and_dumps_without_a_stream() {
 
 #[test]
 fn clients_wait_for_replicas_and_writes_may_need_some() {
-    let server = Server::start(&[&AT_ONCE[..], &["--min-replicas-to-write", "1"]].concat());
+    let needed = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1000"];
+    let server = Server::start(&[&AT_ONCE[..], &needed].concat());
     let (mut client, mut other) = (Client::connect(server.port), Client::connect(server.port));
     let lacking = "NOREPLICAS Not enough good replicas to write.";
     assert_eq!(client.call(&["SET", "key", "1"]), lacking);
@@ -472,7 +473,7 @@ fn hands_over_its_role(port: u16) {
     silent.send(&["REPLCONF", "ACK", &(offset - 1).to_string()]);
     await_info(&mut primary, "connected_slaves:1");
     let start = Instant::now();
-    while primary.call(&["FAILOVER", "TO", "10.1.2.3", "1234", "TIMEOUT", "3000"]) != "OK" {
+    while primary.call(&["FAILOVER", "TO", "10.1.2.3", "1234", "TIMEOUT", "1000000"]) != "OK" {
         assert!(start.elapsed() < PATIENCE);
         thread::sleep(Duration::from_millis(10));
     }
@@ -481,6 +482,12 @@ fn hands_over_its_role(port: u16) {
         "ERR REPLICAOF not allowed while failing over."
     );
     assert_eq!(primary.call(&["FAILOVER"]), "ERR FAILOVER already in progress.");
+    assert_eq!(primary.call(&["FAILOVER", "ABORT"]), "OK");
+    await_info(&mut primary, "master_failover_state:no-failover");
+    assert_eq!(
+        primary.call(&["FAILOVER", "TO", "10.1.2.3", "1234", "TIMEOUT", "1000"]),
+        "OK"
+    );
     await_info(&mut primary, "master_failover_state:no-failover");
     assert_eq!(primary.call(&["SET", "key", "still"]), "OK");
 }

@@ -92,7 +92,7 @@ fn readers_do_not_starve_a_writer() {
                 let stop = &stop;
                 scope.spawn(move || {
                     let destination = format!("union:{number}");
-                    while !stop.load(std::sync::atomic::Ordering::Relaxed) && start.elapsed() < PATIENCE {
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) && start.elapsed() < 2 * PATIENCE {
                         reader.call(&["SUNIONSTORE", &destination, "set", "set"]);
                     }
                 });
@@ -103,7 +103,7 @@ fn readers_do_not_starve_a_writer() {
             }
             let lasted = start.elapsed();
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(lasted < Duration::from_secs(20), "{lasted:?}");
+            assert!(lasted < PATIENCE, "{lasted:?}");
         });
     });
 }
@@ -122,13 +122,13 @@ fn migrations_to_a_silent_server_do_not_stop_long_commands() {
         for (number, sender) in senders.iter_mut().enumerate() {
             let key = format!("key:{number}");
             admin.call(&["SET", &key, "value"]);
-            sender.send(&["MIGRATE", "127.0.0.1", &port, &key, "0", "50000"]);
+            sender.send(&["MIGRATE", "127.0.0.1", &port, &key, "0", "1000000"]);
         }
         // The first of them has connected.
         let link = target.accept().expect("accepts");
         assert_eq!(admin.call(&["SUNIONSTORE", "union", "a", "b"]), "50000");
         assert_eq!(admin.call(&["CONFIG", "SET", "hz", "11"]), "OK");
-        assert_eq!(admin.call(&["CLIENT", "PAUSE", "40000", "WRITE"]), "OK");
+        assert_eq!(admin.call(&["CLIENT", "PAUSE", "1000000", "WRITE"]), "OK");
         assert_eq!(admin.call(&["SINTERCARD", "2", "a", "b"]), "50000");
         assert!(senders.iter_mut().all(is_waiting), "the migrations have ended already");
         drop(link);
@@ -160,7 +160,7 @@ fn nothing_is_written_after_the_reply_to_a_pause() {
             let script = format!("for i = 1, 1e6 do end redis.call('SET', 'script', '1') return {round}");
             clients[2].send(&["EVAL", &script, "1", "script"]);
             thread::sleep(Duration::from_millis(2 * round));
-            assert_eq!(admin.call(&["CLIENT", "PAUSE", "60000", "WRITE"]), "OK");
+            assert_eq!(admin.call(&["CLIENT", "PAUSE", "1000000", "WRITE"]), "OK");
             let state = |admin: &mut Client| {
                 let keys = admin.call(&["EXISTS", "union", "script"]);
                 (keys, admin.call(&["SCARD", "a"]))
@@ -186,11 +186,17 @@ fn nothing_is_written_once_this_server_is_a_replica() {
         fill_set(&mut admin, "a", 200_000);
         fill_set(&mut admin, "b", 200_000);
         let mut refused = 0;
-        for round in 0..10 {
+        // On a busy machine the command may often be faster. Then there are more rounds, without a pause.
+        for round in 0..50 {
+            if round >= 10 && refused > 0 {
+                break;
+            }
             admin.call(&["DEL", "union"]);
             let mut client = Client::connect(server.port);
             client.send(&["SUNIONSTORE", "union", "a", "b"]);
-            thread::sleep(Duration::from_millis(2 * round));
+            if round < 10 {
+                thread::sleep(Duration::from_millis(2 * round));
+            }
             // No server listens there.
             assert_eq!(admin.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
             let before = admin.call(&["EXISTS", "union"]);
@@ -236,7 +242,7 @@ fn a_failover_loses_and_duplicates_nothing() {
                 client.send(&["SUNIONSTORE", &format!("union:{round}:{index}"), "a", "b"]);
             }
             thread::sleep(Duration::from_millis(4 * round as u64));
-            let answer = admins[primary].call(&["FAILOVER", "TIMEOUT", "30000"]);
+            let answer = admins[primary].call(&["FAILOVER", "TIMEOUT", "100000"]);
             assert_eq!(answer, "OK");
             await_answer(&mut admins[replica], &["ROLE"], |role| role.starts_with("(master"));
             let elements: Vec<String> = (0..30).map(|element| format!("{round}:{element}")).collect();
@@ -299,7 +305,14 @@ fn wait_covers_functions_and_migrated_keys() {
         let requests: [Vec<&[u8]>; 3] = [
             vec![b"FUNCTION", b"LOAD", b"REPLACE", library.as_bytes()],
             vec![b"FUNCTION", b"RESTORE", &dump, b"REPLACE"],
-            vec![b"MIGRATE", b"127.0.0.1", target_port.as_bytes(), b"key", b"0", b"5000"],
+            vec![
+                b"MIGRATE",
+                b"127.0.0.1",
+                target_port.as_bytes(),
+                b"key",
+                b"0",
+                b"100000",
+            ],
         ];
         for request in requests {
             let mut client = Client::connect(server.port);
@@ -338,16 +351,20 @@ fn a_key_that_is_deleted_while_it_moves_does_not_come_back() {
             (&["EVAL", replace, "0"], "1"),
         ];
         for (words, length) in deletions {
-            let mut moved_first = 0;
-            for round in 0..4 {
+            // On a busy machine the key may often have moved before. Then there are more rounds, without a pause.
+            let (mut rounds, mut moved_first) = (0, 0);
+            while rounds < 4 || (moved_first == rounds && rounds < 40) {
+                rounds += 1;
                 admin.call(&["FLUSHALL"]);
                 there.call(&["FLUSHALL"]);
                 let fill = "for i = 1, 400 do local t = {} for j = 1, 1000 do t[j] = i * j end \
                             redis.call('RPUSH', KEYS[1], unpack(t)) end return redis.call('LLEN', KEYS[1])";
                 assert_eq!(admin.call(&["EVAL", fill, "1", "list"]), "400000");
                 let mut moving = Client::connect(server.port);
-                moving.send(&["MIGRATE", "127.0.0.1", &port, "list", "0", "30000"]);
-                thread::sleep(Duration::from_millis(10 + 10 * round));
+                moving.send(&["MIGRATE", "127.0.0.1", &port, "list", "0", "100000"]);
+                if rounds <= 4 {
+                    thread::sleep(Duration::from_millis(10 * rounds));
+                }
                 let answer = admin.call(words);
                 assert!(!answer.starts_with("ERR"), "{words:?}: {answer}");
                 let moved = moving.answer();
@@ -360,7 +377,7 @@ fn a_key_that_is_deleted_while_it_moves_does_not_come_back() {
                 assert_eq!(admin.call(&["EXISTS", "list"]), "0", "{words:?}: {moved}");
                 assert_eq!(there.call(&["LLEN", "list"]), length, "{words:?}: {moved}");
             }
-            assert!(moved_first < 4, "{words:?}: every key had moved before");
+            assert!(moved_first < rounds, "{words:?}: every key had moved before");
         }
     });
 }

@@ -72,7 +72,7 @@ fn the_end_of_the_process_leaves_nothing_of_a_transaction_whose_script_it_stops(
 #[test]
 fn a_client_that_waits_for_a_shutdown_is_not_unblocked() {
     with_workers(|arguments| {
-        let server = Server::start(arguments);
+        let server = Server::start(&[arguments, &["--shutdown-timeout", "1000"]].concat());
         let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", server.port)]);
         Client::connect(replica.port).wait_for_info("master_link_status", "up");
         let mut admin = Client::connect(server.port);
