@@ -136,22 +136,33 @@ fn a_worker_serves_other_clients_while_a_long_command_runs() {
     long.call(&[b"SETBIT", b"bits", b"800000000", b"1"]);
     short.call(&[b"SET", b"key", b"value"]);
     let rounds = 40;
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..rounds {
-                assert_eq!(long.call(&[b"BITCOUNT", b"bits"]), [b":1"]);
+    let mut served_beside_them = || {
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    assert_eq!(long.call(&[b"BITCOUNT", b"bits"]), [b":1"]);
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            let mut served = 0;
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(short.call(&[b"GET", b"key"]), [b"value"]);
+                served += 1;
             }
-            done.store(true, Ordering::Relaxed);
-        });
-        let mut served = 0;
-        while !done.load(Ordering::Relaxed) {
-            assert_eq!(short.call(&[b"GET", b"key"]), [b"value"]);
-            served += 1;
+            served
+        })
+    };
+    // If the commands alternated, there would be about one for each, whatever the processor does besides. A busy
+    // machine may run this test too rarely.
+    let mut most_served = 0;
+    for _ in 0..20 {
+        most_served = most_served.max(served_beside_them());
+        if most_served > 4 * rounds {
+            return;
         }
-        // If the commands had alternated, there would be about one for each.
-        assert!(served > 4 * rounds, "{served} short commands beside {rounds} long ones");
-    });
+    }
+    panic!("{most_served} short commands beside {rounds} long ones");
 }
 
 /// RESTORE-ASKING, which MIGRATE sends to a node that imports a slot, belongs to a group of commands whose keys no

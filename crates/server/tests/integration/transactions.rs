@@ -315,6 +315,8 @@ fn clients_are_listed_and_killed_at_the_position_in_a_transaction() {
     let mut client = connect(server.port);
     let mut others: Vec<Client> = (0..16).map(|_| connect(server.port)).collect();
     let ids: Vec<String> = others.iter_mut().map(|other| other.call(&["CLIENT", "ID"])).collect();
+    // The connection that checked that the server listens is closed.
+    client.wait_for_info("connected_clients", "17");
     let told = replies(
         &mut client,
         &[

@@ -3,6 +3,8 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -24,9 +26,10 @@ fn answers_survive_a_kill(arguments: &[&str]) {
     let place = TestDirectory::new();
     let server = Server::start(&weft(), &place, arguments);
     let port = server.port;
+    let begun = Arc::new(AtomicUsize::new(0));
     let writers: Vec<_> = (0..4)
         .map(|writer| {
-            let mut client = server.client();
+            let (mut client, begun) = (server.client(), begun.clone());
             std::thread::spawn(move || {
                 let mut answered = 0u64;
                 let key = format!("counter:{writer}");
@@ -37,13 +40,17 @@ fn answers_survive_a_kill(arguments: &[&str]) {
                         client.answer()
                     }));
                     match result.ok().and_then(|reply| reply.parse().ok()) {
-                        Some(number) => answered = number,
+                        Some(number) => {
+                            begun.fetch_add(usize::from(answered == 0), Ordering::Relaxed);
+                            answered = number;
+                        }
                         None => return (key, answered),
                     }
                 }
             })
         })
         .collect();
+    wait_until("each has an answer", || begun.load(Ordering::Relaxed) == 4);
     sleep(Duration::from_millis(300));
     server.kill();
     let answered: Vec<(String, u64)> = writers
@@ -402,7 +409,7 @@ fn waiting_for_the_disk_and_loading_again() {
     let server = Server::start(&weft(), &place, &["--appendfsync", "everysec"]);
     let mut client = server.client();
     client.call(&["SET", "k", "v"]);
-    assert_eq!(client.call(&["WAITAOF", "1", "0", "10000"]), "(1 0)");
+    assert_eq!(client.call(&["WAITAOF", "1", "0", "100000"]), "(1 0)");
     assert_eq!(client.call(&["WAITAOF", "0", "1", "10"]).chars().last(), Some(')'));
     client.call(&["CONFIG", "SET", "appendfsync", "no"]);
     client.call(&["SET", "k", "w"]);

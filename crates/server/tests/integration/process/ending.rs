@@ -19,8 +19,8 @@ fn client_of_a_large_reply(server: &Server, length: usize) -> TcpStream {
     client
 }
 
-#[test]
-fn pending_replies_arrive_before_the_process_ends() {
+/// Ends a server while a client reads a large reply. Returns `true` if the client got all of it.
+fn is_sent_before_the_end() -> bool {
     const LENGTH: usize = 16 << 20;
     let place = TestDirectory::new();
     let server = place.start(&[]);
@@ -30,9 +30,16 @@ fn pending_replies_arrive_before_the_process_ends() {
         place.read("log").contains("User requested shutdown...")
     });
     let mut rest = Vec::new();
-    client.read_to_end(&mut rest).expect("reads to the end");
-    assert_eq!(rest.len(), LENGTH + 2);
+    let is_read_to_the_end = client.read_to_end(&mut rest).is_ok();
     assert_eq!(server.wait().code(), Some(0));
+    is_read_to_the_end && rest.len() == LENGTH + 2
+}
+
+#[test]
+fn pending_replies_arrive_before_the_process_ends() {
+    // The server waits for half a second, in which a busy machine may not let the client read everything.
+    let is_sent = (0..20).any(|_| is_sent_before_the_end());
+    assert!(is_sent, "the pending reply is always cut off");
 }
 
 /// Returns `true` if a second SIGINT arrived during the shutdown caused by the first one, and ended the process.
@@ -51,7 +58,7 @@ fn is_ended_by_second_sigint(place: &TestDirectory) -> bool {
 #[test]
 fn a_second_sigint_ends_the_process_at_once() {
     // On a busy machine the shutdown may end before the second signal is sent.
-    for _ in 0..5 {
+    for _ in 0..20 {
         let place = TestDirectory::new();
         if is_ended_by_second_sigint(&place) {
             let log = place.read("log");
