@@ -312,17 +312,28 @@ fn cargo_test(arguments: &[&str]) -> std::process::Command {
     command
 }
 
-fn test() -> Result<StepOutcome, String> {
+/// Builds the tests, lets the file system write what the build has left, and runs them. Tests wait most of the time,
+/// so there are more of them at a time than cores, unless `RUST_TEST_THREADS` says otherwise. Without the `sync`, an
+/// fsync of a test waits for the files of the build.
+fn build_and_run_tests(arguments: &[&str], of_tests: &[&str]) -> Result<StepOutcome, String> {
     let oracle = oracle::ensure_installed()?;
-    workspace::run(cargo_test(&["--workspace"]).env("WEFT_ORACLE", oracle.server))?;
+    workspace::run(&mut cargo_test(&[arguments, &["--no-run"]].concat()))?;
+    nix::unistd::sync();
+    let mut command = cargo_test(&[arguments, &["--"], of_tests].concat());
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        command.env("RUST_TEST_THREADS", (2 * cores).to_string());
+    }
+    workspace::run(command.env("WEFT_ORACLE", oracle.server))?;
     Ok(StepOutcome::Passed)
 }
 
+fn test() -> Result<StepOutcome, String> {
+    build_and_run_tests(&["--workspace"], &[])
+}
+
 fn test_valkey() -> Result<StepOutcome, String> {
-    let oracle = oracle::ensure_installed()?;
-    let mut command = cargo_test(&["-p", "weft-server", "--test", "integration", "--", "--ignored"]);
-    workspace::run(command.env("WEFT_ORACLE", oracle.server))?;
-    Ok(StepOutcome::Passed)
+    build_and_run_tests(&["-p", "weft-server", "--test", "integration"], &["--ignored"])
 }
 
 fn loom() -> Result<StepOutcome, String> {
