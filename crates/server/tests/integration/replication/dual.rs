@@ -323,6 +323,8 @@ fn a_replica_restarts_the_full_sync_when_either_connection_breaks() {
         let (broken, mut other) = if breaks == "dump" { (dump, main) } else { (main, dump) };
         drop(broken);
         assert!(is_closed(&mut other.0), "{breaks}");
+        // The connection may be closed before the load has ended, and until then all commands are refused.
+        await_info(&mut client, "loading:0");
         assert_eq!(client.call(&["GET", "old"]), "1", "{breaks}");
     }
     // A promotion ends the full sync, too.
