@@ -1,8 +1,8 @@
 //! A check of debug builds: no lease ends while its thread has made changes that have no position in the log yet.
 //!
 //! The next thread to lease the cell would get an earlier position in the log for a later change, and a replica would
-//! repeat the two in the wrong order. That is as true of a cell that was only read. The owner of the log calls [`note_unlogged_changes`] on every thread that writes. In
-//! release builds nothing here does anything.
+//! repeat the two in the wrong order. That is as true of a cell that was only read. The owner of the log calls
+//! [`note_unlogged_changes`] on every thread that writes. In release builds nothing here does anything.
 
 /// Records if the calling thread has changes that have no position in the log yet.
 #[inline]

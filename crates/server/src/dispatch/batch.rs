@@ -261,25 +261,14 @@ fn run_plan_exclusively(
         return;
     }
     let server = thread.server.clone();
-    let is_exec = matches!(
-        TransactionRole::for_command(&connection.client, command),
-        TransactionRole::Exec { .. }
-    );
-    if is_exec && transaction::waits_for_migrated_key(&server, &connection.client) {
-        // Checked here as well, so that repeated attempts do not close the gate.
+    // EXEC itself checks this under the gate. Repeated attempts should not close it.
+    if transaction::waits_for_migrated_key(&server, &connection.client, command) {
         transaction::discard_client_snapshots(&mut connection.client);
         apply_outcome(plan, connection, Outcome::Contended);
         return;
     }
     if !server.scripting.running.try_exclude_runs() {
-        transaction::discard_client_snapshots(&mut connection.client);
-        // A worker does not wait at the gate for a script of unknown duration.
-        let outcome = match script_flags::busy_error(&server, std::iter::empty(), true) {
-            Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
-                queueing::refuse_command(thread, &request, connection, error)
-            }
-            _ => Outcome::Contended,
-        };
+        let outcome = put_off_behind_scripts(thread, &request, connection);
         apply_outcome(plan, connection, outcome);
         return;
     }
@@ -305,10 +294,6 @@ fn run_plan_exclusively(
     );
     thread.ticks = thread.timer.raw();
     let outcome = match TransactionRole::for_command(&connection.client, command) {
-        TransactionRole::Exec { .. } if transaction::waits_for_migrated_key(&server, &connection.client) => {
-            transaction::discard_client_snapshots(&mut connection.client);
-            Outcome::Contended
-        }
         TransactionRole::Exec { .. } => transaction::exec_exclusive(thread, &mut all, &request, connection),
         TransactionRole::RunNow | TransactionRole::Queued => {
             run_exclusive(thread, &mut all, &request, keys, connection)
@@ -322,6 +307,19 @@ fn run_plan_exclusively(
     server.scripting.running.end_exclusion();
     if thread.effects.has_deliveries() {
         connections.notify(thread);
+    }
+}
+
+/// Puts off a command that needs exclusive mode while scripts run on script threads. A worker does not wait at the gate
+/// for a script of unknown duration. Returns a BUSY error if one is overdue.
+#[cold]
+fn put_off_behind_scripts(thread: &mut ThreadState, request: &Request<'_>, connection: &mut Connection) -> Outcome {
+    transaction::discard_client_snapshots(&mut connection.client);
+    match script_flags::busy_error(&thread.server, std::iter::empty(), true) {
+        Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
+            queueing::refuse_command(thread, request, connection, error)
+        }
+        _ => Outcome::Contended,
     }
 }
 

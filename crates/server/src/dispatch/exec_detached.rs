@@ -109,7 +109,7 @@ fn exec_with_all_slots<'p>(
         // The leases are in the order of the slots.
         transaction.keys.iter_mut().for_each(|key| key.lease = key.slot.into());
     }
-    if transaction::waits_for_migrated_key(&thread.server, &connection.client) {
+    if transaction::waits_for_migrated_key(&thread.server, &connection.client, request.command) {
         drop(leases);
         thread.server.scripting.release_token();
         return Outcome::Contended;

@@ -44,8 +44,8 @@ use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::propagate;
 use super::thread::{LeasedCall, ThreadState};
 
-/// The maximum number of slots leased in addition to those of the command. The rest of a chain over more slots is served
-/// later: other commands may run in between.
+/// The maximum number of slots leased in addition to those of the command. The rest of a chain over more slots is
+/// served later: other commands may run in between.
 const MAX_FURTHER_SLOTS: usize = 16;
 
 /// The context of serving: the leases of a command, and further leases taken on the way.

@@ -189,6 +189,10 @@ pub fn exec_exclusive(
     connection: &mut Connection,
 ) -> Outcome {
     let server = thread.server.clone();
+    if waits_for_migrated_key(&server, &connection.client, request.command) {
+        discard_client_snapshots(&mut connection.client);
+        return Outcome::Contended;
+    }
     let change = server_to_configure(thread, &connection.client).map(|_| server.config.try_begin_change());
     if matches!(change, Some(None)) {
         discard_client_snapshots(&mut connection.client);
@@ -223,15 +227,18 @@ pub(super) fn must_wait_for_pins(server: &Server, transaction: &Transaction, lea
     })
 }
 
-/// Returns `true` if a transaction would write a key that MIGRATE is sending, so that EXEC in exclusive mode has to
-/// wait. Outside of exclusive mode the answer is a hint.
-pub fn waits_for_migrated_key(server: &Server, client: &Client) -> bool {
-    let keyspace = &server.keyspace;
-    keyspace.pinned.has_frozen_keys() && exec_refusal(client).is_none() && writes_frozen_key(keyspace, client)
+/// Returns `true` if a command is an EXEC that would write a key which MIGRATE is sending, so that it has to wait. The
+/// stream of a primary does not wait. Without leases of the keys the answer is only a hint.
+pub fn waits_for_migrated_key(server: &Server, client: &Client, command: &Command<Binding>) -> bool {
+    server.keyspace.pinned.has_frozen_keys() && writes_frozen_key(&server.keyspace, client, command)
 }
 
 #[cold]
-fn writes_frozen_key(keyspace: &Keyspace, client: &Client) -> bool {
+fn writes_frozen_key(keyspace: &Keyspace, client: &Client, command: &Command<Binding>) -> bool {
+    let may_wait = command.full_name == "exec" && !client.flags.contains(ClientFlags::PRIMARY);
+    if !may_wait || exec_refusal(client).is_some() {
+        return false;
+    }
     let commands = crate::commands::registry().commands();
     client.transaction.as_deref().is_some_and(|transaction| {
         transaction.commands.iter().any(|queued| {

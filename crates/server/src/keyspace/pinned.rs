@@ -15,9 +15,9 @@
 //! 1. The mark is set under a lease of the slot before the first handle is made. It is cleared after the last handle is
 //!    gone. So a holder of the slot's write lease that sees no mark shares no value.
 //! 2. A writer that is put off reserves the slot: it grants no new pins until a writer of the slot has had its turn, or
-//!    [`RESERVATION_TIME`] has passed since the last attempt. So a waiting writer gets in between two pins, however many
-//!    there are. Commands that would have taken a snapshot are deferred meanwhile. The mark stays while the slot is
-//!    reserved in this way, so that the writer comes by here.
+//!    [`RESERVATION_TIME`] has passed since the last attempt. So a waiting writer gets in between two pins, however
+//!    many there are. Commands that would have taken a snapshot are deferred meanwhile. The mark stays while the slot
+//!    is reserved in this way, so that the writer comes by here.
 //! 3. Values that are replaced or deleted wait for no pin. The table gives up its reference, and the last handle frees
 //!    the old value.
 //! 4. MIGRATE freezes the keys that it sends. Every command, transaction and script that would write one is deferred
