@@ -534,7 +534,7 @@ fn apply_snapshot_result(
         // The recorded time of the command includes its work, not its waits.
         thread.ticks = thread.timer.raw() - draft.ticks;
         let store = |context: &mut Context<'_, '_>| {
-            if context.client.was_killed() || !snapshot.is_current(&context.keys) {
+            if context.server.clients.directory.was_killed(context.client) || !snapshot.is_current(&context.keys) {
                 context.next_step = NextStep::Defer;
                 return Ok(());
             }
@@ -619,7 +619,7 @@ fn admit_again(
     // A script that runs too long refuses new commands, not those that were admitted before.
     thread.standing = thread.standing.difference(ReplicationState::SCRIPT_BUSY);
     let Connection { client, input, .. } = connection;
-    if client.was_killed() {
+    if thread.server.clients.directory.was_killed(client) {
         return Admission::ClientClosing;
     }
     let admission = admit(thread, client, request.command, (|| request.args(input), keys));

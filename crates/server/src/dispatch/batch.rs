@@ -111,6 +111,7 @@ fn run_until_exclusive(
     let feeds_replicas = thread.server.replication.log_feeds_backlog();
     let lone = plans.probes.len() < 2;
     let limited = thread.tunables.max_memory != 0;
+    let has_killed_clients = thread.server.clients.directory.has_killed_clients();
     for index in first..plans.plans.len() {
         let plan = &plans.plans[index];
         if limited {
@@ -122,7 +123,7 @@ fn run_until_exclusive(
         let Some(connection) = connections.connection(plan.token) else {
             continue;
         };
-        if !is_runnable(connection) {
+        if !is_runnable(connection) || (has_killed_clients && is_killed(thread, connection)) {
             continue;
         }
         debug_assert_eq!(
@@ -278,7 +279,8 @@ fn run_plan_exclusively(
     thread.begin_passage();
     let changed = (thread.acl_version, thread.standing, thread.view_version) != admitted_by;
     // The connection to a primary that is no longer followed is closed as well.
-    let Some(connection) = connections.connection(plan.token) else {
+    let connection = connections.connection(plan.token);
+    let Some(connection) = connection.filter(|connection| !is_killed(thread, connection)) else {
         drop(all);
         server.scripting.running.end_exclusion();
         return;
@@ -399,6 +401,11 @@ fn is_runnable(connection: &Connection) -> bool {
             .client
             .flags
             .intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY))
+}
+
+/// Returns `true` if a transaction has killed the client. Its worker is about to read that and to close the connection.
+fn is_killed(thread: &ThreadState, connection: &Connection) -> bool {
+    thread.server.clients.directory.is_killed(connection.client.id)
 }
 
 /// Returns `true` if the plan may run. Otherwise the refusal has been written, or the connection waits.

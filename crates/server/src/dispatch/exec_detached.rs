@@ -132,7 +132,7 @@ fn exec_with_all_slots<'p>(
 /// again: the process is about to end, the client was killed, or a busy script holds a slot. Then the client gets a
 /// BUSY error, and so do others that need a slot which the busy script holds.
 fn lease_all_slots<'p>(thread: &ThreadState, pass: &'p GatePassage<'p>, client: &Client) -> Option<Vec<Lease<'p>>> {
-    let running = &thread.server.scripting.running;
+    let (running, directory) = (&thread.server.scripting.running, &thread.server.clients.directory);
     let mut leases = Vec::with_capacity(SLOTS);
     for slot in 0..SLOTS {
         let lease = loop {
@@ -140,8 +140,8 @@ fn lease_all_slots<'p>(thread: &ThreadState, pass: &'p GatePassage<'p>, client: 
                 break lease;
             }
             let is_held_by_busy_script = || running.overdue_holder(Some(slot as u16)).is_some();
-            if running.is_shutting_down() || client.was_killed() || (running.has_overdue() && is_held_by_busy_script())
-            {
+            let is_killed = directory.was_killed(client);
+            if running.is_shutting_down() || is_killed || (running.has_overdue() && is_held_by_busy_script()) {
                 return None;
             }
             pass.announce_writer(slot);

@@ -111,7 +111,7 @@ fn run_under_leases<'p>(
     (held, leased): (HeldLeases<'_, 'p>, SourceLeases),
     connection: &mut Connection,
 ) -> Outcome {
-    if !thread.may_leave && connection.client.was_killed() {
+    if !thread.may_leave && thread.server.clients.directory.was_killed(&connection.client) {
         // Under the leases: nobody has seen yet that the command does not run.
         return Outcome::Done;
     }

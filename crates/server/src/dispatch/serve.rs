@@ -198,8 +198,13 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
                 return Ok(());
             };
             debug_assert!(waiter.park_id > behind, "a queue is served in the order of arrival");
-            // This server has been demoted since the wait began. A message in transit ends the wait.
-            if waiter.is_claimed() || waiter.demotions != self.context.server.replication.demotions() {
+            // This server has been demoted since the wait began, or a transaction has killed the client. A message in
+            // transit ends the wait.
+            let server = self.context.server;
+            if waiter.is_claimed()
+                || waiter.demotions != server.replication.demotions()
+                || server.clients.directory.is_killed(waiter.client)
+            {
                 self.remove_waiter(&waiter, key);
                 continue;
             }

@@ -77,12 +77,13 @@ impl ClientCollection {
 }
 
 /// Closes the clients that a transaction has killed, at its end: until then INFO counts them as connected and closing.
+/// The caller holds exclusive mode.
 pub fn close_killed_clients(server: &Server, client_snapshots: &[ClientSnapshot]) {
     let killed = client_snapshots
         .iter()
         .filter(|client_snapshot| ClientVisitorHost::is_gone(client_snapshot));
     for ClientSnapshot { client, .. } in killed {
-        if let Some(worker) = server.clients.directory.worker_of(client.id) {
+        if let Some(worker) = server.clients.directory.mark_killed(client.id) {
             server.workers[worker].send(Message::CloseClient(client.id));
         }
     }

@@ -1,4 +1,4 @@
-//! The directory of clients: the worker of each client, found by the client's id.
+//! The directory of clients: the worker of each client, found by the client's id, and if a transaction has killed it.
 //!
 //! It is written when a connection starts, moves and ends. While a connection moves, its old worker stays in the
 //! directory until the connection is in the new worker's mailbox. So mail for the client goes to a worker that has the
@@ -7,41 +7,104 @@
 //! A worker that reads mail for a client that it does not have forwards it to the worker that the directory names. That
 //! may be the worker itself: the connection has left it and returned, and is behind the mail in its mailbox. So the
 //! directory holds no client whose connection belongs to no worker: such mail would be forwarded for ever.
+//!
+//! A transaction kills clients by mail to their workers, which read it later. Until then the directory names them as
+//! killed. So no command of such a client runs after the transaction, and no wait of it is served.
 
 use std::collections::HashMap;
 
 use super::WorkerId;
+use crate::net::client::Client;
 
+use weft_os::atomic::{AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
 
 const SHARD_COUNT: usize = 64;
 
+struct DirectoryEntry {
+    worker: WorkerId,
+    /// `true` if a transaction has killed the client, and its worker has not closed it yet.
+    is_killed: bool,
+}
+
 /// The worker of each client.
-pub struct ClientDirectory([Mutex<HashMap<u64, WorkerId>>; SHARD_COUNT]);
+pub struct ClientDirectory {
+    shards: [Mutex<HashMap<u64, DirectoryEntry>>; SHARD_COUNT],
+    /// The number of clients that are killed and not closed yet. It is nearly always zero.
+    killed: AtomicUsize,
+}
 
 impl Default for ClientDirectory {
     fn default() -> Self {
-        ClientDirectory(std::array::from_fn(|_| Mutex::default()))
+        ClientDirectory {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            killed: AtomicUsize::new(0),
+        }
     }
 }
 
 impl ClientDirectory {
     /// Records the worker of a client.
     pub fn set_worker(&self, client: u64, worker: WorkerId) {
-        self.shard(client).lock().insert(client, worker);
+        let mut shard = self.shard(client).lock();
+        let is_killed = shard.get(&client).is_some_and(|entry| entry.is_killed);
+        shard.insert(client, DirectoryEntry { worker, is_killed });
     }
 
     /// Removes a client that has disconnected.
     pub fn remove(&self, client: u64) {
-        self.shard(client).lock().remove(&client);
+        let entry = self.shard(client).lock().remove(&client);
+        if entry.is_some_and(|entry| entry.is_killed) {
+            self.killed.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Records that a transaction kills a client. The caller holds exclusive mode, so that every command of the client
+    /// has run before the transaction or finds the client killed. Returns the client's worker, which must close it;
+    /// `None` if the client has disconnected.
+    pub fn mark_killed(&self, client: u64) -> Option<WorkerId> {
+        let mut shard = self.shard(client).lock();
+        let entry = shard.get_mut(&client)?;
+        if !entry.is_killed {
+            entry.is_killed = true;
+            self.killed.fetch_add(1, Ordering::AcqRel);
+        }
+        Some(entry.worker)
+    }
+
+    /// Returns `true` if some client is killed and not closed yet. No client is killed while the caller is within the
+    /// gate.
+    #[inline]
+    pub fn has_killed_clients(&self) -> bool {
+        self.killed.load(Ordering::Acquire) > 0
+    }
+
+    /// Returns `true` if a transaction has killed a client.
+    #[inline]
+    pub fn is_killed(&self, client: u64) -> bool {
+        self.has_killed_clients() && self.is_listed_as_killed(client)
+    }
+
+    /// Returns `true` if a client was killed: by a transaction, or, if this is a view that was detached for another
+    /// thread, by CLIENT KILL.
+    pub fn was_killed(&self, client: &Client) -> bool {
+        client.was_killed() || self.is_killed(client.id)
+    }
+
+    #[cold]
+    fn is_listed_as_killed(&self, client: u64) -> bool {
+        self.shard(client)
+            .lock()
+            .get(&client)
+            .is_some_and(|entry| entry.is_killed)
     }
 
     /// Returns the worker of a client, or `None` if the client has disconnected.
     pub fn worker_of(&self, client: u64) -> Option<WorkerId> {
-        self.shard(client).lock().get(&client).copied()
+        self.shard(client).lock().get(&client).map(|entry| entry.worker)
     }
 
-    fn shard(&self, client: u64) -> &Mutex<HashMap<u64, WorkerId>> {
-        &self.0[client as usize % SHARD_COUNT]
+    fn shard(&self, client: u64) -> &Mutex<HashMap<u64, DirectoryEntry>> {
+        &self.shards[client as usize % SHARD_COUNT]
     }
 }

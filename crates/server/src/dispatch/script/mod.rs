@@ -117,7 +117,7 @@ pub fn run_leased<'p>(
     let Some(has_marked_slots) = lease_slots(pass, keys, &mut thread.order, many, connection.lease_failures) else {
         return Outcome::Contended;
     };
-    if thread.for_script && connection.client.was_killed() {
+    if thread.for_script && thread.server.clients.directory.was_killed(&connection.client) {
         many.clear();
         return Outcome::Done;
     }

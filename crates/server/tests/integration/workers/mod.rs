@@ -11,6 +11,7 @@ mod expired_fields;
 mod expired_keys;
 mod expiry_load;
 mod frozen_keys;
+mod kills;
 mod limits;
 mod long_commands;
 mod moving;
