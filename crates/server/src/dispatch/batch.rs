@@ -120,10 +120,13 @@ fn run_until_exclusive(
         if !lone {
             prefetcher.advance(&pass, &plans.probes, plan.probes_end as usize);
         }
-        let Some(connection) = connections.connection(plan.token) else {
+        let Some(connection) = connections
+            .connection(plan.token)
+            .filter(|connection| is_runnable(connection))
+        else {
             continue;
         };
-        if !is_runnable(connection) || (has_killed_clients && is_killed(thread, connection)) {
+        if has_killed_clients && is_killed(thread, connection) {
             continue;
         }
         debug_assert_eq!(

@@ -1,4 +1,5 @@
-//! Tests clients that a transaction kills: nothing that they have sent, and no wait of theirs, has an effect after EXEC.
+//! Tests clients that a transaction kills: nothing that they have sent, and no wait of theirs, has an effect after
+//! EXEC.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
