@@ -111,7 +111,6 @@ fn run_until_exclusive(
     let feeds_replicas = thread.server.replication.log_feeds_backlog();
     let lone = plans.probes.len() < 2;
     let limited = thread.tunables.max_memory != 0;
-    let has_killed_clients = thread.server.clients.directory.has_killed_clients();
     for index in first..plans.plans.len() {
         let plan = &plans.plans[index];
         if limited {
@@ -120,13 +119,10 @@ fn run_until_exclusive(
         if !lone {
             prefetcher.advance(&pass, &plans.probes, plan.probes_end as usize);
         }
-        let Some(connection) = connections
-            .connection(plan.token)
-            .filter(|connection| is_runnable(connection))
-        else {
+        let Some(connection) = connections.connection(plan.token) else {
             continue;
         };
-        if has_killed_clients && is_killed(thread, connection) {
+        if !is_runnable(connection) || is_killed(thread, connection) {
             continue;
         }
         debug_assert_eq!(
@@ -406,9 +402,9 @@ fn is_runnable(connection: &Connection) -> bool {
             .intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY))
 }
 
-/// Returns `true` if a transaction has killed the client. Its worker is about to read that and to close the connection.
+/// Returns `true` if a transaction has killed the client, as of this passage of the gate. Its worker is about to read that and to close the connection.
 fn is_killed(thread: &ThreadState, connection: &Connection) -> bool {
-    thread.server.clients.directory.is_killed(connection.client.id)
+    thread.has_killed_clients && thread.server.clients.directory.is_killed(connection.client.id)
 }
 
 /// Returns `true` if the plan may run. Otherwise the refusal has been written, or the connection waits.

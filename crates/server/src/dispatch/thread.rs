@@ -49,6 +49,8 @@ pub struct ThreadState {
     pub view: Option<Arc<ClusterView>>,
     /// The version of that view.
     pub view_version: u64,
+    /// `true` if clients that a transaction has killed are not closed yet. None is killed within a passage.
+    pub has_killed_clients: bool,
     /// The direction in which the slot of the admitted command moves, if it does.
     pub moving: Option<SlotMigration>,
     /// The replication state bits at the last passage of the gate.
@@ -113,6 +115,7 @@ impl ThreadState {
             acl_version: server.acl.version(),
             view: server.cluster.as_ref().map(Cluster::view),
             view_version: 0,
+            has_killed_clients: false,
             moving: None,
             standing: server.replication.state_bits(),
             tunables,
@@ -164,6 +167,7 @@ impl ThreadState {
         );
         self.acl_version = acl_version;
         self.standing = self.server.replication.state_bits();
+        self.has_killed_clients = self.server.clients.directory.has_killed_clients();
         self.refresh_cluster_view();
     }
 
