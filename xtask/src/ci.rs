@@ -279,6 +279,8 @@ fn deny() -> Result<StepOutcome, String> {
             "--version",
             CARGO_DENY,
             "--locked",
+            // It runs for a second; optimizing it takes minutes.
+            "--debug",
             "--root",
             "target/tools",
         ];

@@ -4,7 +4,7 @@
 //! servers. When the time limit has passed, the whole group is killed. The step's standard input is a pipe from CI:
 //! when CI itself is killed, the step reads the end of the pipe and kills its own group.
 //!
-//! What a step leaves out is passed to CI by a file, one line for each part: its name and the reason.
+//! A step passes the parts that it leaves out to CI by a file, one line for each part: its name and the reason.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -67,7 +67,7 @@ pub fn run(step: &str, command: &mut Command, captures: bool, limit: Duration) -
         .spawn()
         .map_err(|error| format!("cannot start the step: {error}"))?;
     let end = wait_for_end(&mut child, limit);
-    // What the step has left running would otherwise disturb the steps after it.
+    // Processes that the step has left running would otherwise disturb the steps after it.
     kill_group(&child);
     let _ = child.wait();
     end

@@ -3,7 +3,7 @@
 /// The number of lines of a failed step that are shown.
 const MAX_SHOWN_LINES: usize = 300;
 
-/// What the output of `cargo test` says.
+/// The results in the output of `cargo test`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TestReport {
     /// The number of tests that passed.

@@ -81,8 +81,8 @@ impl EndpointType {
 impl ClusterSettings {
     /// Reads the parameters. `previous` contains the previous ones.
     pub fn read(config: &Config, previous: Option<&ClusterSettings>) -> Self {
-        // What would add fields or lines to the cluster configuration file, such as an availability zone with a line
-        // break, is not announced.
+        // A value that would add fields or lines to the cluster configuration file, such as an availability zone with a
+        // line break, is not announced.
         let text = |id: ParameterId| {
             let text = String::from_utf8_lossy(&config.text(id)).into_owned();
             Some(text).filter(|text| is_plain(text)).unwrap_or_default()

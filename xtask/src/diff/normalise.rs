@@ -38,7 +38,7 @@ pub enum ComparisonRule {
     UnorderedLines,
     /// The values in `name:value` and `name=value` lines, and the order of the lines.
     Fields,
-    /// What `info.rs` leaves out of a reply of INFO.
+    /// The part of a reply of INFO that `info.rs` leaves out.
     Info,
     /// The values of a map, and its order.
     Keys,

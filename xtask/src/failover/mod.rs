@@ -58,7 +58,7 @@ struct GroupPlan<'a> {
     primaries: usize,
 }
 
-/// What all groups of a run share.
+/// The state that all groups of a run share.
 struct FailoverRun {
     deadline: Instant,
     has_failed: AtomicBool,

@@ -17,7 +17,7 @@ use super::writers::{KINDS, Keys, Log, observe};
 pub struct FailoverScenario {
     pub name: &'static str,
     pub about: &'static str,
-    /// What the failover must keep.
+    /// The data that the failover must keep.
     pub guarantee: Guarantee,
     /// The number of replicas whose confirmation counts. It is 1 if the promoted replica is the only one or has the
     /// best offset, and otherwise the number of all replicas.
@@ -26,7 +26,7 @@ pub struct FailoverScenario {
     pub fail_over: fn(&mut Group, &mut Rng) -> Result<u64, String>,
 }
 
-/// What the rounds of a scenario add up to.
+/// The sums over the rounds of a scenario.
 #[derive(Default)]
 pub struct Tally {
     pub rounds: u64,

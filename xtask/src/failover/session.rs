@@ -89,14 +89,14 @@ impl RoundState {
     }
 }
 
-/// What came of an attempt to run commands.
+/// The outcome of an attempt to run commands.
 pub enum Attempt {
     Replies(Vec<StressReply>),
     Refused,
     Unknown,
 }
 
-/// What came of sending commands.
+/// The outcome of sending commands.
 enum Exchange {
     /// There was no node to send them to.
     NotSent,

@@ -23,7 +23,7 @@ const SCRIPT: &str = "redis.call('SET', KEYS[1], ARGV[1]) \
      for i = 1, 50 do redis.call('HINCRBY', KEYS[2], 'steps', 1) end \
      redis.call('HSET', KEYS[2], 'version', ARGV[1]) return ARGV[1]";
 
-/// What a writer does.
+/// The kind of work that a writer does.
 type Work = fn(&mut Session<'_>, &Keys, &mut Log<'_>) -> Result<(), String>;
 
 /// The kinds of writers that every tag gets.

@@ -57,13 +57,13 @@ impl NameChange {
     }
 }
 
-/// What a sync that is under way covers.
+/// The data that a sync under way covers.
 enum SyncCoverage {
     Changes(InodeId, usize),
     Names(String, u64),
 }
 
-/// What happens to the data that is not synced.
+/// The fate of data that is not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFate {
     /// It is lost.
@@ -78,7 +78,7 @@ pub enum DataFate {
     Holes,
 }
 
-/// What happens to the names that are not synced.
+/// The fate of names that are not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameFate {
     /// No change is on the disk.
@@ -91,7 +91,7 @@ pub enum NameFate {
     Subset,
 }
 
-/// What happens to everything that is not synced.
+/// The fate of everything that is not synced.
 #[derive(Clone, Copy, Debug)]
 pub struct Fate {
     /// The data.
@@ -129,7 +129,7 @@ impl Fate {
     }
 }
 
-/// What a power loss has left: the contents of files, `None` for directories.
+/// The state of the disk after a power loss: the contents of files, `None` for directories.
 pub type Image = BTreeMap<String, Option<Vec<u8>>>;
 
 /// A disk.

@@ -16,14 +16,14 @@ use crate::stress::client::{StressClient, StressReply};
 const MAX_OPERATIONS: usize = 200;
 const AWAIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What is done while one operation fails.
+/// The work that is done while one operation fails.
 const SCENES: &[&[&str]] = &[
     &["BGREWRITEAOF"],
     &["BGSAVE"],
     &["CONFIG SET appendonly no", "CONFIG SET appendonly yes"],
 ];
 
-/// What is counted.
+/// The counters of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EveryFaultCounts {
     pub faults: usize,
@@ -111,7 +111,7 @@ fn one(
         if policy != "always" || !log.contains("Exiting...") {
             return Err(format!("the server has ended ({status})\n{log}"));
         }
-        // What was written while the append-only file was off is in no file until the first base is complete.
+        // Data that was written while the append-only file was off is in no file until the first base is complete.
         if scene.iter().any(|command| command.contains("appendonly")) {
             acknowledged = before;
         }

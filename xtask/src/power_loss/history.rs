@@ -1,4 +1,5 @@
-//! What the clients of a run know: how many operations were sent and acknowledged at each point of the recording.
+//! The knowledge of the clients of a run: how many operations were sent and acknowledged at each point of the
+//! recording.
 
 use super::model::State;
 use super::operations::Operations;
@@ -25,7 +26,7 @@ struct WriterHistory {
     checkpoints: Vec<Operations>,
 }
 
-/// What an administrator did.
+/// An action of an administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Off,

@@ -19,7 +19,7 @@ use super::server::{Preload, Server};
 /// The number of kills after which a series begins with an empty directory again.
 const KILLS_PER_DIRECTORY: u64 = 10;
 
-/// What is counted.
+/// The counters of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KillCounts {
     pub kills: u64,

@@ -29,7 +29,7 @@ const DUMP_PERCENT: u32 = 10;
 /// The percentage of runs that continue from an image of the run before.
 const CHAIN_PERCENT: u32 = 60;
 
-/// What is counted.
+/// The counters of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     pub runs: usize,
@@ -283,7 +283,7 @@ fn cut(series: &Series<'_>, recorded: &Recorded, losses: usize, counts: &mut Cou
     state.next.into_inner().map_err(|error| error.to_string())
 }
 
-/// What the checking threads share.
+/// The state that the checking threads share.
 struct CheckState<'c> {
     series: &'c Series<'c>,
     checker: &'c Checker<'c>,

@@ -77,7 +77,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
             losses::run_series(&series).map(|counts| print_counts(&counts, start))
         }
     };
-    // What remains lies in memory.
+    // The remaining data lies in memory.
     let _ = std::fs::remove_dir_all(&directory);
     outcome
 }

@@ -1,4 +1,4 @@
-//! What the keys of a writer contain after each of its operations.
+//! A model of the contents of a writer's keys after each of its operations.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use super::operations::{DATABASES, Operations};
 use super::server::Server;
 use crate::stress::client::{StressClient, StressReply};
 
-/// What a server contains.
+/// The contents of a server.
 pub struct Contents {
     /// The keys of each writer.
     pub states: Vec<State>,

@@ -17,7 +17,7 @@ const FLAG_CREATED: u8 = 1;
 const FLAG_TRUNCATED: u8 = 2;
 const FLAG_DIRECTORY: u8 = 4;
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileEvent {
     /// A file or a directory was opened under the number `file`.
@@ -55,7 +55,7 @@ pub enum FileEvent {
 pub struct LogRecord {
     /// The time in nanoseconds since the Unix epoch.
     pub time_ns: u64,
-    /// What happened.
+    /// The recorded event.
     pub event: FileEvent,
 }
 

@@ -84,7 +84,7 @@ pub fn unix_ms() -> u64 {
     now.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 struct Control {
     socket: PathBuf,
     markers: MarkerWriter,

@@ -67,7 +67,7 @@ const DATABASES: &str = "32";
 #[rustfmt::skip]
 const PARTS: [(&str, f64); 4] = [("workers", 1.0), ("replication", 0.7), ("failover", 0.5), ("cluster", 0.6)];
 
-/// What all parts of a run have in common.
+/// The parameters that all parts of a run have in common.
 struct StressOptions {
     server: PathBuf,
     seconds: f64,

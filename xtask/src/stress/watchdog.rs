@@ -61,7 +61,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one connection waits for.
+/// The request that one connection waits for.
 pub struct PendingRequest {
     slot: Arc<PendingSlot>,
     longest: Arc<LongestWaits>,
@@ -104,7 +104,7 @@ impl PendingRequest {
     }
 }
 
-/// What all connections wait for.
+/// The requests that all connections wait for.
 #[derive(Default)]
 pub struct RequestRegistry {
     slots: Mutex<Vec<Weak<PendingSlot>>>,

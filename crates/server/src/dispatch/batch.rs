@@ -402,7 +402,8 @@ fn is_runnable(connection: &Connection) -> bool {
             .intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY))
 }
 
-/// Returns `true` if a transaction has killed the client, as of this passage of the gate. Its worker is about to read that and to close the connection.
+/// Returns `true` if a transaction has killed the client, as of this passage of the gate. Its worker is about to read
+/// that and to close the connection.
 fn is_killed(thread: &ThreadState, connection: &Connection) -> bool {
     thread.has_killed_clients && thread.server.clients.directory.is_killed(connection.client.id)
 }

@@ -112,7 +112,7 @@ fn run_under_leases<'p>(
     connection: &mut Connection,
 ) -> Outcome {
     if !thread.may_leave && thread.server.clients.directory.was_killed(&connection.client) {
-        // Under the leases: nobody has seen yet that the command does not run.
+        // Under the leases: no other client has seen yet that the command does not run.
         return Outcome::Done;
     }
     if leased.has_marked_slots | thread.moving.is_some() {

@@ -326,7 +326,7 @@ pub(super) fn exec_commands<'p>(
     start: u64,
 ) -> Outcome {
     if thread.for_script && thread.server.clients.directory.was_killed(&connection.client) {
-        // Under the leases: nobody has seen yet that the transaction does not run.
+        // Under the leases: no other client has seen yet that the transaction does not run.
         end_transaction(thread, &mut connection.client);
         return Outcome::Done;
     }

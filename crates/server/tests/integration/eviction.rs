@@ -226,7 +226,7 @@ fn volatile_policies_evict_no_other_keys_and_then_refuse_writes() {
     }
 }
 
-/// Has the server evict a key of which a client has a copy. Returns what the client receives from then on, line by
+/// Makes the server evict a key of which a client has a copy. Returns what the client receives from then on, line by
 /// line, until it has both the invalidation and the reply to a PING.
 fn lines_after_an_eviction(workers: &str) -> Vec<String> {
     let server = Server::start(&["--io-threads", workers, "--notify-keyspace-events", "Ee"]);

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// What the writer of a command knows about its effect.
+/// The knowledge of a command's writer about its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// The server refused the command, so it has no effect.
@@ -177,7 +177,7 @@ fn check_registers(history: &[WriterEvent], observation: &Observation, guarantee
     }
 }
 
-/// What is known about a counter at one position of the history.
+/// The knowledge about a counter at one position of the history.
 #[derive(Default)]
 struct CounterState {
     /// The last value that must survive.

@@ -143,7 +143,7 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
         log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
         AofFailed
     })?;
-    // What an earlier process has written is on the disk before clients see it.
+    // The data of an earlier process is on the disk before clients see it.
     if let Err(error) = sync_if_possible(&file) {
         log::warning!("Fail to fsync the AOF file: {}", error_text(&error));
         return Err(AofFailed);

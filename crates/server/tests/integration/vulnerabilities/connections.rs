@@ -26,7 +26,7 @@ fn is_closed_on_flood(port: u16, piece: &[u8]) -> bool {
     false
 }
 
-/// What clients without a password make the server keep for them is limited.
+/// The memory that the server keeps for clients without a password is limited.
 #[test]
 fn cve_2025_21605_output_of_unauthenticated_clients_is_limited() {
     let mut target = Target::start(&[]);

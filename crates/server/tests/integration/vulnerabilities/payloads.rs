@@ -371,7 +371,7 @@ fn cve_2025_32023_and_cve_2019_10192_runs_of_sparse_hyperloglogs_are_checked() {
                 );
             }
         }
-        // What PFADD says depends on where the element's register lies.
+        // The reply of PFADD depends on where the element's register lies.
         for number in 0..50 {
             target.attacker.call(&["PFADD", "h", &number.to_string()]);
         }

@@ -311,7 +311,7 @@ fn a_command_that_waits_on_another_thread_does_not_run_once_its_client_is_killed
     }
 }
 
-/// What is pushed after CLIENT KILL was answered is not given to a killed client.
+/// An element that is pushed after the reply to CLIENT KILL is not given to a killed client.
 #[test]
 fn a_killed_client_gets_no_element_that_is_pushed_later() {
     for threads in ["1", "2", "8"] {

@@ -232,7 +232,7 @@ fn a_script_may_flush_and_load_scripts_where_that_is_allowed() {
     });
 }
 
-/// ACL LOAD waits for a script that does not end, and nobody waits for ACL LOAD.
+/// ACL LOAD waits for a script that does not end, and no client waits for ACL LOAD.
 #[test]
 fn loading_the_users_stops_nobody_while_a_script_runs() {
     let directory = std::env::temp_dir().join(format!("weft-users-{}", std::process::id()));
