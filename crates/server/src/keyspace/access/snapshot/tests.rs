@@ -339,19 +339,24 @@ fn slots_are_marked_while_large_values_are_pinned() {
     let mut scene = Fixture::new();
     let slot = usize::from(scene.planned[0].slot);
     let slots = scene.keyspace.slots.clone();
-    let is_lent = || slots.header(slot).has_pinned_values();
+    let is_marked = || slots.header(slot).has_pinned_values();
     scene.set(0, NewValue::Int(1), ExpiryUpdate::Remove);
     let snapshot = scene.snapshot();
-    assert!(!is_lent(), "small values are copied");
+    assert!(!is_marked(), "small values are copied");
     drop(snapshot);
     scene.set(0, large_set(100), ExpiryUpdate::Remove);
     let snapshot = scene.snapshot();
-    assert!(is_lent());
-    scene.keyspace.pinned.reserve_briefly(scene.planned[0].slot, 0);
+    assert!(is_marked());
+    assert!(scene.keyspace.pinned.reserve_briefly(scene.planned[0].slot, 0));
     let again = scene.run_now(|keys, keyspace| keys.snapshot(&USES, keyspace));
     assert!(matches!(again, SnapshotAttempt::Deferred));
     drop(snapshot);
-    assert!(!is_lent());
+    assert!(is_marked(), "the mark leads the waiting writer to its reservation");
+    scene
+        .keyspace
+        .pinned
+        .end_brief_reservation(&slots, scene.planned[0].slot, 0);
+    assert!(!is_marked());
 }
 
 #[test]
