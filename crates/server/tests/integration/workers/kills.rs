@@ -68,9 +68,11 @@ fn no_request_of_a_client_that_a_transaction_kills_runs_later() {
                 scope.spawn(|| {
                     // Writing fails once the connection is closed.
                     let mut stream = victim.0.get_ref();
-                    while !is_killed.load(Ordering::Relaxed)
-                        && stream.write_all(&b"INCR counter\r\n".repeat(50)).is_ok()
-                    {}
+                    let requests = b"INCR counter\r\n".repeat(50);
+                    let mut is_open = true;
+                    while is_open && !is_killed.load(Ordering::Relaxed) {
+                        is_open = stream.write_all(&requests).is_ok();
+                    }
                 });
                 while admin.call(&["GET", "counter"]) == "0" {}
                 let reply = kill_in_transaction(&mut admin, &id, &[&["GET", "counter"]]);
