@@ -120,7 +120,7 @@ pub fn admit<'a>(
 }
 
 /// The clients whose commands have run before, on a primary or in a file.
-const REPLAYING_CLIENTS: ClientFlags = ClientFlags::PRIMARY.union(ClientFlags::REPLAY);
+pub(super) const REPLAYING_CLIENTS: ClientFlags = ClientFlags::PRIMARY.union(ClientFlags::REPLAY);
 
 /// Returns the error if the state of memory, disk or replication forbids what the command would do.
 #[cold]

@@ -255,16 +255,16 @@ fn run_plan_exclusively(
         binding,
         ranges: &plans.ranges,
     };
-    if transaction::needs_client_snapshots(thread, &connection.client) {
-        // The request stays in the input. It runs once the answers of the other workers have arrived.
-        connections.start_next_step(plan.token, NextStep::CollectClients);
-        return;
-    }
     let server = thread.server.clone();
-    // EXEC itself checks this under the gate. Repeated attempts should not close it.
+    // EXEC itself checks this under the gate. Repeated attempts should neither close it nor collect snapshots.
     if transaction::waits_for_migrated_key(&server, &connection.client, command) {
         transaction::discard_client_snapshots(&mut connection.client);
         apply_outcome(plan, connection, Outcome::Contended);
+        return;
+    }
+    if transaction::needs_client_snapshots(thread, &connection.client) {
+        // The request stays in the input. It runs once the answers of the other workers have arrived.
+        connections.start_next_step(plan.token, NextStep::CollectClients);
         return;
     }
     if !server.scripting.running.try_exclude_runs() {

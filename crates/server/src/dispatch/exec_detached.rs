@@ -98,7 +98,10 @@ fn exec_with_all_slots<'p>(
     if let Some(refusal) = exec_refusal(&connection.client) {
         return abort_transaction(thread, request, connection, start, refusal);
     }
-    if !thread.server.scripting.try_take_token() {
+    // Checked again under the leases. Repeated attempts should not take them.
+    if transaction::waits_for_migrated_key(&thread.server, &connection.client, request.command)
+        || !thread.server.scripting.try_take_token()
+    {
         return Outcome::Contended;
     }
     let Some(leases) = lease_all_slots(thread, pass, &connection.client) else {

@@ -17,6 +17,7 @@ use crate::net::connection::Connection;
 use weft_command_table::keys::{KeyPosition, walk_keys};
 use weft_command_table::spec::{CommandSpec, Group, KeyFlags};
 
+use super::admit::REPLAYING_CLIENTS;
 use super::request::Request;
 
 /// The size in bytes above which a collection takes long to copy.
@@ -35,44 +36,96 @@ pub fn must_wait_for_pins(
     connection: &Connection,
 ) -> bool {
     let args = request.args(&connection.input);
-    changes_pinned_value(keyspace, request.command.spec, args, keys, held, connection.client.db)
+    let mut changes = PlannedChanges::default();
+    changes.examine(keyspace, request.command.spec, (args, connection.client.db), keys, held);
+    changes.must_wait(keyspace, connection.client.flags.intersects(REPLAYING_CLIENTS))
 }
 
-/// Returns `true` if a command would change a large value in place that is pinned or not saved yet. The value is then
-/// marked as wanted.
-#[cold]
-pub fn changes_pinned_value(
-    keyspace: &Keyspace,
-    spec: &CommandSpec,
-    args: Args<'_>,
-    keys: &[PlannedKey],
-    held: &HeldLeases<'_, '_>,
-    db: usize,
-) -> bool {
-    if writes_frozen_key(keyspace, spec, args, keys, db) {
-        return true;
+/// The changes of a command or a transaction, as far as they may have to wait.
+#[derive(Default)]
+pub struct PlannedChanges {
+    /// `true` if a key is written that MIGRATE is sending.
+    writes_frozen_key: bool,
+    /// `true` if a large value that changes in place is pinned or not saved yet. It is registered as wanted.
+    waits_for_value: bool,
+    /// The slots and hashes of keys whose large values change in place and are not pinned.
+    free_values: Vec<(u16, u64)>,
+}
+
+impl PlannedChanges {
+    /// Adds the changes of a command. Every value that it has to wait for is registered as wanted, not only the first
+    /// one: otherwise a command that changes several values might find another one in use each time.
+    pub fn examine(
+        &mut self,
+        keyspace: &Keyspace,
+        spec: &CommandSpec,
+        (args, db): (Args<'_>, usize),
+        keys: &[PlannedKey],
+        held: &HeldLeases<'_, '_>,
+    ) {
+        self.writes_frozen_key |= writes_frozen_key(keyspace, spec, args, keys, db);
+        if spec.group == Group::Generic {
+            // These commands move, delete and expire values. They change none in place.
+            return;
+        }
+        let mut flags: Vec<KeyFlags> = Vec::with_capacity(keys.len());
+        walk_keys(spec, &args, &mut |position: KeyPosition| flags.push(position.flags));
+        assert_eq!(
+            flags.len(),
+            keys.len(),
+            "the plan of a command has the keys that its specification names"
+        );
+        let in_place = |flags: &KeyFlags| !flags.is_overwrite() && !flags.is_removal();
+        for (key, _) in keys
+            .iter()
+            .zip(&flags)
+            .filter(|(key, flags)| key.is_write && in_place(flags))
+        {
+            if let Some(entry) = held.entry(key, db, args).filter(|entry| is_large(*entry)) {
+                self.examine_value(keyspace, key, args, entry, db);
+            }
+        }
     }
-    if spec.group == Group::Generic {
-        // These commands move, delete and expire values. They change none in place.
-        return false;
+
+    /// Registers that a writer waits for a large value, if it has to be unpinned or saved before it changes.
+    fn examine_value(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &PlannedKey,
+        args: Args<'_>,
+        entry: EntryRef<'_, Value>,
+        db: usize,
+    ) {
+        let header = keyspace.slots.header(usize::from(key.slot));
+        if header.has_pinned_values() {
+            if entry.is_shared() && keyspace.pinned.reserve_briefly(key.slot, key.hash) {
+                self.waits_for_value = true;
+                return;
+            }
+            self.free_values.push((key.slot, key.hash));
+        }
+        let named = NamedKey {
+            name: args.argument(key.argument as usize),
+            hash: key.hash,
+            slot: key.slot,
+        };
+        self.waits_for_value |= header.is_unsaved() && keyspace.before_images.must_save_first(db, named, entry);
     }
-    let mut flags: Vec<KeyFlags> = Vec::with_capacity(keys.len());
-    walk_keys(spec, &args, &mut |position: KeyPosition| flags.push(position.flags));
-    assert_eq!(
-        flags.len(),
-        keys.len(),
-        "the plan of a command has the keys that its specification names"
-    );
-    let in_place = |flags: &KeyFlags| !flags.is_overwrite() && !flags.is_removal();
-    let changed = keys
-        .iter()
-        .zip(&flags)
-        .filter(|(key, flags)| key.is_write && in_place(flags));
-    let waits = |key: &PlannedKey| {
-        let entry = held.entry(key, db, args).filter(|entry| is_large(*entry));
-        entry.is_some_and(|entry| must_wait_for_value(keyspace, key, args, entry, db))
-    };
-    changed.map(|(key, _)| key).any(waits)
+
+    /// Returns `true` if the changes have to wait. If not, their values are no longer reserved. A replayed command does
+    /// not wait for the end of MIGRATE, which a client may delay for long: it copies the value, and MIGRATE fails.
+    pub fn must_wait(self, keyspace: &Keyspace, is_replay: bool) -> bool {
+        if self.writes_frozen_key {
+            return !is_replay;
+        }
+        if self.waits_for_value {
+            return true;
+        }
+        for (slot, key_hash) in self.free_values {
+            keyspace.pinned.end_brief_reservation(&keyspace.slots, slot, key_hash);
+        }
+        false
+    }
 }
 
 /// Returns `true` if a command writes a key that MIGRATE is sending. The caller holds the slots of the keys.
@@ -93,32 +146,6 @@ pub fn writes_frozen_key(
             false => keyspace.pinned.is_frozen(key.slot, db, name),
         }
     })
-}
-
-/// Returns `true` if a large value has to be unpinned or saved before it changes, and registers that a writer waits for
-/// it.
-fn must_wait_for_value(
-    keyspace: &Keyspace,
-    key: &PlannedKey,
-    args: Args<'_>,
-    entry: EntryRef<'_, Value>,
-    db: usize,
-) -> bool {
-    let header = keyspace.slots.header(usize::from(key.slot));
-    if header.has_pinned_values() {
-        if entry.is_shared() && keyspace.pinned.reserve_briefly(key.slot, key.hash) {
-            return true;
-        }
-        keyspace
-            .pinned
-            .end_brief_reservation(&keyspace.slots, key.slot, key.hash);
-    }
-    let named = NamedKey {
-        name: args.argument(key.argument as usize),
-        hash: key.hash,
-        slot: key.slot,
-    };
-    header.is_unsaved() && keyspace.before_images.must_save_first(db, named, entry)
 }
 
 fn is_large(entry: EntryRef<'_, Value>) -> bool {

@@ -51,6 +51,7 @@ use weft_acl::DenialContext;
 use weft_command_table::registry::Command;
 
 use super::accounting::{CommandEnd, record_command, write_error};
+use super::admit::REPLAYING_CLIENTS;
 use super::execute::{apply_effects, reply_redirection};
 use super::expired_sources;
 use super::notifications::{self, Caller};
@@ -137,7 +138,10 @@ fn exec_with_leases<'p>(
         }
     }
     let leased = match expired_sources::lease_transaction(thread, pass, transaction, lease_buffer, failures) {
-        Some(meets_loans) => !(meets_loans && must_wait_for_pins(&thread.server, transaction, lease_buffer)),
+        Some(meets_loans) => {
+            let is_replay = client.flags.intersects(REPLAYING_CLIENTS);
+            !(meets_loans && must_wait_for_pins(&thread.server, transaction, lease_buffer, is_replay))
+        }
         None => false,
     };
     let outcome = match (leased, scripts) {
@@ -213,29 +217,36 @@ pub fn exec_exclusive(
     outcome
 }
 
-/// Returns `true` if a command would change a large value that is pinned.
+/// Returns `true` if a command would change a large value that is pinned, or a key that MIGRATE is sending. Every value
+/// that EXEC waits for is registered before this returns, so that all of them become free.
 #[cold]
-pub(super) fn must_wait_for_pins(server: &Server, transaction: &Transaction, leases: &mut Vec<Lease<'_>>) -> bool {
+pub(super) fn must_wait_for_pins(
+    server: &Server,
+    transaction: &Transaction,
+    leases: &mut Vec<Lease<'_>>,
+    is_replay: bool,
+) -> bool {
     let held = HeldLeases::Many(leases);
     let commands = crate::commands::registry().commands();
-    transaction.commands.iter().any(|queued| {
+    let mut changes = pins::PlannedChanges::default();
+    for queued in &transaction.commands {
         let (args, keys) = (transaction.args(queued), transaction.keys_of(queued));
-        let command = commands.get(queued.command);
-        command.is_some_and(|command| {
-            pins::changes_pinned_value(&server.keyspace, command.spec, args, keys, &held, queued.db)
-        })
-    })
+        if let Some(command) = commands.get(queued.command) {
+            changes.examine(&server.keyspace, command.spec, (args, queued.db), keys, &held);
+        }
+    }
+    changes.must_wait(&server.keyspace, is_replay)
 }
 
 /// Returns `true` if a command is an EXEC that would write a key which MIGRATE is sending, so that it has to wait. The
-/// stream of a primary does not wait. Without leases of the keys the answer is only a hint.
+/// stream of a primary and a file that is loaded do not wait. Without leases of the keys the answer is only a hint.
 pub fn waits_for_migrated_key(server: &Server, client: &Client, command: &Command<Binding>) -> bool {
     server.keyspace.pinned.has_frozen_keys() && writes_frozen_key(&server.keyspace, client, command)
 }
 
 #[cold]
 fn writes_frozen_key(keyspace: &Keyspace, client: &Client, command: &Command<Binding>) -> bool {
-    let may_wait = command.full_name == "exec" && !client.flags.contains(ClientFlags::PRIMARY);
+    let may_wait = command.full_name == "exec" && !client.flags.intersects(REPLAYING_CLIENTS);
     if !may_wait || exec_refusal(client).is_some() {
         return false;
     }

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use super::Slots;
 
-use weft_os::atomic::{AtomicUsize, Ordering};
+use weft_os::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 use weft_os::time::Instant;
 
@@ -93,6 +93,8 @@ pub struct PinnedSlots {
     /// snapshot has not saved, need not lock the records to find that out. It is raised under leases of the slots of
     /// these keys.
     frozen: AtomicUsize,
+    /// The number of times that keys ceased to be frozen.
+    thaws: AtomicU64,
 }
 
 /// A pin on values of some slots. The holder drops its handles before this.
@@ -191,6 +193,11 @@ impl PinnedSlots {
         self.frozen.load(Ordering::Acquire) > 0
     }
 
+    /// Returns the number of times that keys ceased to be frozen. A script that waits for a key compares it.
+    pub fn thaws(&self) -> u64 {
+        self.thaws.load(Ordering::Acquire)
+    }
+
     /// Returns `true` if a key may not be written at the moment. The caller has a lease of its slot.
     pub fn is_frozen(&self, slot: u16, db: usize, name: &[u8]) -> bool {
         // The thread that froze the key held a lease of the slot. Its release made the count visible to the caller's
@@ -284,6 +291,9 @@ impl Drop for Pin {
         }
         let mut records = self.pinned.records.lock();
         self.pinned.frozen.fetch_sub(self.frozen.len(), Ordering::Release);
+        self.pinned
+            .thaws
+            .fetch_add(u64::from(!self.frozen.is_empty()), Ordering::Release);
         for (slot, key) in &self.frozen {
             if let Some(record) = records.get_mut(slot)
                 && let Some(at) = record.frozen.iter().position(|other| other == key)

@@ -63,6 +63,9 @@ pub struct Connection {
     pub missing_bytes: usize,
     /// The number of failed attempts to lease the slots of the request at `consumed`.
     pub lease_failures: u32,
+    /// Set if that request is a script which waits for a key that MIGRATE is sending: the value of `PinnedSlots::thaws`
+    /// at its last attempt. It is valid while `lease_failures` is not 0.
+    pub awaited_thaw: Option<u64>,
     /// `true` while the output waits until the propagation log has passed the client's writes.
     pub is_output_withheld: bool,
     /// The TLS layer, for a connection with TLS.
@@ -96,6 +99,7 @@ impl Connection {
             is_receive_paused: false,
             missing_bytes: 0,
             lease_failures: 0,
+            awaited_thaw: None,
             is_output_withheld: false,
             tls: None,
             in_transit: None,

@@ -44,11 +44,24 @@ impl Default for ClientDirectory {
 }
 
 impl ClientDirectory {
-    /// Records the worker of a client.
-    pub fn set_worker(&self, client: u64, worker: WorkerId) {
+    /// Records the worker of a new client.
+    pub fn add(&self, client: u64, worker: WorkerId) {
+        let is_killed = false;
+        self.shard(client)
+            .lock()
+            .insert(client, DirectoryEntry { worker, is_killed });
+    }
+
+    /// Calls `send`, which mails the connection of a client to another worker, and records that worker. The new worker
+    /// can neither move nor remove the client before that is recorded, so no entry outlives its client.
+    pub fn move_client(&self, client: u64, worker: WorkerId, send: impl FnOnce()) {
         let mut shard = self.shard(client).lock();
-        let is_killed = shard.get(&client).is_some_and(|entry| entry.is_killed);
-        shard.insert(client, DirectoryEntry { worker, is_killed });
+        send();
+        let entry = shard.get_mut(&client);
+        debug_assert!(entry.is_some(), "a client whose connection moves is in the directory");
+        if let Some(entry) = entry {
+            entry.worker = worker;
+        }
     }
 
     /// Removes a client that has disconnected.
@@ -108,3 +121,6 @@ impl ClientDirectory {
         &self.shards[client as usize % SHARD_COUNT]
     }
 }
+
+#[cfg(test)]
+mod tests;

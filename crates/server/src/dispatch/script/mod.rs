@@ -35,7 +35,7 @@
 //!    start, and replicas, see nothing of it. Its leases and the token never end, so that no other command sees a part
 //!    of it and no such command is logged.
 //! 10. A script does not start while MIGRATE sends one of its declared keys, and restarts if its first write is to such
-//!     a key. So MIGRATE ends, however many scripts change its keys.
+//!     a key. So MIGRATE ends, however many scripts change its keys. The restart waits until some MIGRATE has ended.
 
 mod prepared;
 mod runner;
@@ -94,6 +94,10 @@ pub fn run_leased<'p>(
         // A worker ensured this before it admitted the command; this may be much later.
         memory_limit::evict_to_limit(thread, pass);
     }
+    if connection.lease_failures > 0 && connection.awaited_thaw == Some(thread.server.keyspace.pinned.thaws()) {
+        return Outcome::Contended;
+    }
+    connection.awaited_thaw = None;
     let args = request.args(&connection.input);
     if thread.tunables.slot_stats {
         thread.slot = slot_stats::command_slot(request.command, args, keys);
@@ -178,13 +182,17 @@ fn run_under_leases<'p>(
         has_token,
         run,
         command_count: commands,
+        awaited_thaw,
         ..
     } = runner;
+    connection.awaited_thaw = awaited_thaw;
     assert!(
         has_token || !run.has_written(),
         "a script writes only while it has the token"
     );
-    client.commands += commands;
+    if matches!(ended, ScriptOutcome::Done { .. }) {
+        client.commands += commands;
+    }
     if listed || run.is_overdue() {
         server.scripting.running.unlist(&run);
     }

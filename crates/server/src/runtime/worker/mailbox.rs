@@ -134,7 +134,7 @@ impl Worker {
             client.flags.set(ClientFlags::UNIX_SOCKET, true);
         }
         client.flags.set(ClientFlags::TLS, tls.is_some());
-        server.clients.directory.set_worker(id, self.id);
+        server.clients.directory.add(id, self.id);
         let mut connection = Box::new(Connection::new(client));
         connection.tls = tls;
         let unsent = Default::default();

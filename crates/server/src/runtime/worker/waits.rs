@@ -548,13 +548,14 @@ impl Worker {
         server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
         server.workers[to].connections.fetch_add(1, Ordering::Relaxed);
         let client = connection.client.id;
-        server.workers[to].send(Message::AdoptConnection(connection, wait));
-        server.clients.directory.set_worker(client, to);
-        // Only now: a thread that reads the new worker sends its mail after the connection. A thread that has read the
-        // old worker sends its mail there, and that worker forwards it.
-        if let Some(waiter) = waiter {
-            waiter.move_to(to);
-        }
+        server.clients.directory.move_client(client, to, || {
+            server.workers[to].send(Message::AdoptConnection(connection, wait));
+            // Only now: a thread that reads the new worker sends its mail after the connection. A thread that has read
+            // the old worker sends its mail there, and that worker forwards it.
+            if let Some(waiter) = waiter {
+                waiter.move_to(to);
+            }
+        });
     }
 
     // ---- serving ----------------------------------------------------------------------------------

@@ -122,3 +122,101 @@ fn transactions_that_need_the_whole_keyspace_wait_for_a_migrating_key() {
         ],
     ]);
 }
+
+/// Starts a MIGRATE of the key `k` of database 0 to a target that does not answer, and returns once the target has the
+/// value. MIGRATE ends when the returned connection is dropped.
+fn begin_migration(mover: &mut Client) -> BufReader<TcpStream> {
+    let target = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let port = target.local_addr().expect("is bound").port().to_string();
+    mover.send(&["MIGRATE", "127.0.0.1", &port, "k", "0", "1000000"]);
+    let mut link = BufReader::new(target.accept().expect("accepts").0);
+    while !request(&mut link).starts_with("RESTORE") {}
+    link
+}
+
+/// A script that waits for a key which it has not declared runs again when a MIGRATE has ended, not all the time.
+#[test]
+fn a_script_that_waits_for_a_migrating_key_is_not_repeated_meanwhile() {
+    for workers in WORKERS {
+        let server = Server::start(&["--io-threads", workers, "--io-threads-always-active", "yes"]);
+        let mut admin = Client::connect(server.port);
+        admin.call(&["ACL", "SETUSER", "limited", "on", "nopass", "~*", "+@all", "-flushall"]);
+        admin.call(&["SET", "k", "old"]);
+        let mut mover = Client::connect(server.port);
+        let link = begin_migration(&mut mover);
+        let mut waiting = Client::connect(server.port);
+        assert_eq!(waiting.call(&["AUTH", "limited", "any"]), "OK");
+        let script = "redis.pcall('FLUSHALL') return redis.call('SET', 'k', 'new')";
+        waiting.send(&["EVAL", script, "0"]);
+        assert_waits(&mut waiting, "the script does not wait");
+        drop(link);
+        assert!(mover.answer().starts_with("IOERR"));
+        assert_eq!(waiting.answer(), "OK");
+        // Each run is denied FLUSHALL once.
+        let denials: u32 = admin.info("acl_access_denied_cmd").parse().expect("a number");
+        assert!((1..=3).contains(&denials), "{workers} workers: {denials} runs");
+    }
+}
+
+/// The append-only file contains transactions that write a key which is being migrated. They are replayed nevertheless.
+#[test]
+fn transactions_in_a_file_that_is_loaded_do_not_wait_for_a_migrating_key() {
+    let directory = std::env::temp_dir().join(format!("weft-frozen-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("makes a directory");
+    let path = directory.to_str().expect("text");
+    let mut arguments = vec!["--dir", path, "--appendonly", "yes", "--enable-debug-command", "yes"];
+    arguments.extend(["--io-threads", "2", "--io-threads-always-active", "yes"]);
+    let server = Server::start(&arguments);
+    let mut admin = Client::connect(server.port);
+    for words in [
+        &["MULTI"][..],
+        &["SET", "k", "1"],
+        &["SET", "x", "1"],
+        &["EXEC"],
+        &["SET", "later", "1"],
+    ] {
+        admin.call(words);
+    }
+    let mut mover = Client::connect(server.port);
+    let link = begin_migration(&mut mover);
+    assert_eq!(admin.call(&["DEBUG", "LOADAOF"]), "OK");
+    assert_eq!(admin.call(&["MGET", "k", "x", "later"]), "(1 1 1)");
+    drop(link);
+    mover.answer();
+    drop(server);
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+/// A client decides how long MIGRATE takes. If its server becomes a replica, the stream of the primary does not wait.
+#[test]
+fn the_stream_of_a_primary_does_not_wait_for_a_migrating_key() {
+    for workers in WORKERS {
+        let threads = ["--io-threads", workers, "--io-threads-always-active", "yes"];
+        let (primary, server) = (Server::start(&threads), Server::start(&threads));
+        let mut mover = Client::connect(server.port);
+        let mut client = Client::connect(server.port);
+        client.call(&["SET", "k", "own"]);
+        let link = begin_migration(&mut mover);
+        assert_eq!(
+            client.call(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]),
+            "OK"
+        );
+        client.wait_for_info("master_link_status", "up");
+        let mut writer = Client::connect(primary.port);
+        let commands: [&[&str]; 5] = [
+            &["SET", "k", "1"],
+            &["MULTI"],
+            &["APPEND", "k", "2"],
+            &["EXEC"],
+            &["SET", "other", "1"],
+        ];
+        for words in commands {
+            writer.call(words);
+        }
+        crate::harness::wait_until("the replica has the last write", || {
+            client.call(&["GET", "other"]) == "1"
+        });
+        assert_eq!(client.call(&["GET", "k"]), "12", "{workers} workers");
+        drop(link);
+    }
+}

@@ -118,6 +118,45 @@ fn readers_do_not_starve_a_writer() {
     });
 }
 
+/// A transaction that changes several values waits for the readers of all of them at the same time.
+#[test]
+fn readers_do_not_starve_a_writer_of_several_values() {
+    with_workers(|arguments| {
+        let server = Server::start(arguments);
+        let mut admin = Client::connect(server.port);
+        let keys = ["set:0", "set:1", "set:2", "set:3", "set:4"];
+        keys.iter().for_each(|key| fill_set(&mut admin, key, 20_000));
+        let mut readers: Vec<(&str, Client)> = (0..15)
+            .map(|number| (keys[number % keys.len()], Client::connect(server.port)))
+            .collect();
+        let (stop, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for (number, (key, reader)) in readers.iter_mut().enumerate() {
+                let (stop, reads) = (&stop, &reads);
+                scope.spawn(move || {
+                    let destination = format!("union:{number}");
+                    for _ in 0..200 {
+                        if !stop.load(Ordering::Relaxed) {
+                            reader.call(&["SUNIONSTORE", &destination, key, key]);
+                            reads.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            while reads.load(Ordering::Relaxed) < 15 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let before = reads.load(Ordering::Relaxed);
+            admin.call(&["MULTI"]);
+            keys.iter().for_each(|key| drop(admin.call(&["SADD", key, "new"])));
+            assert_eq!(admin.call(&["EXEC"]), "(1 1 1 1 1)");
+            let overtook = reads.load(Ordering::Relaxed) - before;
+            stop.store(true, Ordering::Relaxed);
+            assert!(overtook < 300, "{overtook} of 3000 reads overtook the writer");
+        });
+    });
+}
+
 /// A client decides how long MIGRATE waits for its target. Long commands of other clients go on meanwhile.
 #[test]
 fn migrations_to_a_silent_server_do_not_stop_long_commands() {

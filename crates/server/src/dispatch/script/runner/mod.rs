@@ -97,6 +97,8 @@ pub struct Runner<'r, 'h, 'p> {
     pub(super) has_token: bool,
     /// `true` if it may start again before it has written. It is not part of a transaction.
     pub(super) may_restart: bool,
+    /// Set when it stops because of a key that MIGRATE is sending: the value of `PinnedSlots::thaws` at that time.
+    pub(super) awaited_thaw: Option<u64>,
     /// `true` if its keys must be in one slot of a cluster.
     must_use_one_slot: bool,
     /// That slot, once it is known.
@@ -172,6 +174,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             max_reply_bytes: max_reply_bytes(thread, caller),
             has_token: false,
             may_restart: false,
+            awaited_thaw: None,
             must_use_one_slot: prepared.must_use_one_slot,
             slot: Cell::new(first_slot(prepared, args)),
             log_target: LogTarget::all(),
