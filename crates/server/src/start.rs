@@ -363,11 +363,11 @@ fn load_exclusively(server: &Arc<Server>, has_exclusive_mode: &mpsc::SyncSender<
         log::warning!("Fatal error loading the DB: no seat is left at the keyspace");
         return Err(StartFailure);
     };
-    let row = seat.index();
+    let thread_index = seat.index();
     let mut all = seat.exclusive();
     // The start waits for this.
     let _ = has_exclusive_mode.send(());
-    load_data(server, &mut all, row)?;
+    load_data(server, &mut all, thread_index)?;
     // Clients must never find a primary where a replica is configured.
     start_configured_replication(server);
     // Before the gate opens: every later write is logged.
@@ -376,12 +376,12 @@ fn load_exclusively(server: &Arc<Server>, has_exclusive_mode: &mpsc::SyncSender<
 }
 
 /// Loads the data files: the append-only file if it is enabled, otherwise the dump.
-fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), StartFailure> {
+fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: usize) -> Result<(), StartFailure> {
     if !server.config.boolean(id::APPENDONLY) {
-        return crate::persistence::save::load_at_start(server, all, row)
+        return crate::persistence::save::load_at_start(server, all, thread_index)
             .map_err(|crate::persistence::save::SaveFailed| StartFailure);
     }
-    aof::load_at_start(server, all, row).map_err(|aof::AofFailed| StartFailure)?;
+    aof::load_at_start(server, all, thread_index).map_err(|aof::AofFailed| StartFailure)?;
     // The metrics of replayed commands are discarded.
     server.stats.metrics.reset_commands();
     aof::open_at_start(server, all).map_err(|aof::AofFailed| StartFailure)

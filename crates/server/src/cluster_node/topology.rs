@@ -88,7 +88,7 @@ pub fn change_state<R>(
     while !running.try_exclude_runs() {
         weft_os::thread::sleep(RETRY);
     }
-    let row = seat.index();
+    let thread_index = seat.index();
     let mut all = seat.exclusive();
     let (result, emptied) = {
         let keys = SlotKeyCounts {
@@ -101,7 +101,7 @@ pub fn change_state<R>(
         (result, keys.flush_requested.get())
     };
     let before = publish_next_view(server, cluster);
-    let taken = emptied.then(|| flush_all(server, &mut all, row));
+    let taken = emptied.then(|| flush_all(server, &mut all, thread_index));
     drop(all);
     running.end_exclusion();
     save(server, cluster);
@@ -325,7 +325,7 @@ fn adopt_role(server: &Arc<Server>, view: &ClusterView, resync: bool) {
 }
 
 /// Deletes all keys and propagates FLUSHALL.
-fn flush_all(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> DetachedTables {
+fn flush_all(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: usize) -> DetachedTables {
     let keyspace = &server.keyspace;
     let mut effects = Effects {
         log_writer: server.propagation.log_writer(),
@@ -333,12 +333,12 @@ fn flush_all(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Detac
     };
     effects.hooks = keyspace.hooks.current();
     let databases = 0..keyspace.counts.databases();
-    let taken = take_databases(&mut WholeKeyspace::Exclusive(all), databases, keyspace, row);
+    let taken = take_databases(&mut WholeKeyspace::Exclusive(all), databases, keyspace, thread_index);
     if effects.is_logging() {
         effects.log_also(0, &[b"FLUSHALL"]);
         effects.log_writer.commit();
     }
-    NotificationSender::new(server, &mut effects, row).invalidate_all_keys();
+    NotificationSender::new(server, &mut effects, thread_index).invalidate_all_keys();
     wake_workers(server, &mut effects);
     taken
 }

@@ -22,7 +22,11 @@ pub struct CommandEnd {
 pub fn write_error(thread: &ThreadState, error: &CommandError, out: &mut Vec<u8>) {
     debug_assert!(!error.0.is_empty(), "an error reply has a text");
     error.append_to(out);
-    thread.server.stats.metrics.add(thread.seat, Counter::ErrorReplies, 1);
+    thread
+        .server
+        .stats
+        .metrics
+        .add(thread.thread_index, Counter::ErrorReplies, 1);
     thread.server.stats.errors.count(error.code());
 }
 
@@ -33,9 +37,9 @@ pub(super) fn record_command(thread: &mut ThreadState, command: &'static Command
     let nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
     thread.ticks = now;
     let metrics = &thread.server.stats.metrics;
-    metrics.record_execution(thread.seat, command.id as usize, nanoseconds, failed);
+    metrics.record_execution(thread.thread_index, command.id as usize, nanoseconds, failed);
     if thread.tunables.latency_tracking {
-        metrics.record_latency(thread.seat, command.id as usize, nanoseconds);
+        metrics.record_latency(thread.thread_index, command.id as usize, nanoseconds);
     }
     nanoseconds
 }

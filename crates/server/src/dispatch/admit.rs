@@ -92,7 +92,7 @@ pub fn admit<'a>(
     {
         return Admission::Refused(error);
     }
-    if !thread.standing.is_empty()
+    if !thread.replication_state.is_empty()
         && let Some(error) = check_replication_state(thread, client, command)
     {
         // A client that would be redirected to the replica that takes over waits until that replica has taken over.
@@ -132,7 +132,7 @@ fn check_memory_and_disk(thread: &ThreadState, client: &Client, command: &Comman
         }
         return None;
     }
-    if thread.room.is_full && may_need_memory(client, command) {
+    if thread.memory_limit.is_full && may_need_memory(client, command) {
         return Some(OUT_OF_MEMORY);
     }
     // PING is refused as well, so that monitoring programs notice.
@@ -234,17 +234,17 @@ fn check_replication_state(
     command: &'static Command<Binding>,
 ) -> Option<CommandError> {
     debug_assert!(
-        !thread.standing.is_empty(),
+        !thread.replication_state.is_empty(),
         "a primary that has its data refuses nothing"
     );
     if client.flags.intersects(REPLAYING_CLIENTS) {
         return None;
     }
-    let (standing, config) = (thread.standing, &thread.server.config);
+    let (replication_state, config) = (thread.replication_state, &thread.server.config);
     let writes = || may_write(client, command);
     let refused = CommandError::constant;
     let redirects = client.flags.contains(ClientFlags::CAPA_REDIRECT)
-        && standing.contains(ReplicationState::IS_REPLICA)
+        && replication_state.contains(ReplicationState::IS_REPLICA)
         && thread.server.cluster.is_none();
     let reads_elsewhere =
         || !client.flags.contains(ClientFlags::READONLY) && has_flag(client, command, CommandFlags::READONLY);
@@ -255,25 +255,28 @@ fn check_replication_state(
             .as_ref()
             .map(|primary| CommandError::from_text(format!("REDIRECT {}:{}", primary.host, primary.port)));
     }
-    if standing.contains(ReplicationState::ROLE_CHANGE_PENDING) && writes() {
+    if replication_state.contains(ReplicationState::ROLE_CHANGE_PENDING) && writes() {
         return Some(refused(
             "CLUSTERDOWN The cluster is down and only accepts read commands",
         ));
     }
     // The check under leases sends the client to the node to which the slot migrates.
     let goes_on = matches!(thread.moving, Some(SlotMigration::Out { runs_here: false, .. }));
-    if standing.contains(ReplicationState::IS_REPLICA) && !goes_on && writes() && config.boolean(id::REPLICA_READ_ONLY)
+    if replication_state.contains(ReplicationState::IS_REPLICA)
+        && !goes_on
+        && writes()
+        && config.boolean(id::REPLICA_READ_ONLY)
     {
         return Some(refused("READONLY You can't write against a read only replica."));
     }
-    if standing.contains(ReplicationState::TOO_FEW_REPLICAS)
-        && !standing.contains(ReplicationState::IS_REPLICA)
+    if replication_state.contains(ReplicationState::TOO_FEW_REPLICAS)
+        && !replication_state.contains(ReplicationState::IS_REPLICA)
         && writes()
     {
         return Some(refused("NOREPLICAS Not enough good replicas to write."));
     }
     let stale = ReplicationState::IS_REPLICA.union(ReplicationState::LINK_DOWN);
-    if standing.contains(stale)
+    if replication_state.contains(stale)
         && lacks_flag(client, command, CommandFlags::STALE)
         && !config.boolean(id::REPLICA_SERVE_STALE_DATA)
     {
@@ -281,14 +284,15 @@ fn check_replication_state(
             "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         ));
     }
-    let loads = (standing.contains(ReplicationState::LOADING) && lacks_flag(client, command, CommandFlags::LOADING))
-        || (standing.contains(ReplicationState::LOADING_IN_STAGING)
+    let loads = (replication_state.contains(ReplicationState::LOADING)
+        && lacks_flag(client, command, CommandFlags::LOADING))
+        || (replication_state.contains(ReplicationState::LOADING_IN_STAGING)
             && has_flag(client, command, CommandFlags::NO_ASYNC_LOADING));
     if loads {
         return Some(refused("LOADING Valkey is loading the dataset in memory"));
     }
-    let is_busy =
-        standing.contains(ReplicationState::SCRIPT_BUSY) && !command.spec.flags.contains(CommandFlags::ALLOW_BUSY);
+    let is_busy = replication_state.contains(ReplicationState::SCRIPT_BUSY)
+        && !command.spec.flags.contains(CommandFlags::ALLOW_BUSY);
     if is_busy && config.choice(id::BUSY_REPLY_SCOPE) == "all" {
         return script_flags::busy_error(&thread.server, std::iter::empty(), true);
     }
@@ -336,7 +340,7 @@ pub fn admit_script(
     );
     let server = &thread.server;
     match admission {
-        Admission::Run if thread.room.is_full && script_flags::is_denied_by_oom(server, command, args) => {
+        Admission::Run if thread.memory_limit.is_full && script_flags::is_denied_by_oom(server, command, args) => {
             Admission::Refused(OUT_OF_MEMORY)
         }
         Admission::Run if thread.tunables.refuses_writes && script_flags::may_write(server, command, args) => {
@@ -345,7 +349,7 @@ pub fn admit_script(
         Admission::Run if thread.tunables.is_aof_failing && script_flags::may_write(server, command, args) => {
             Admission::Refused(aof_write_error(server))
         }
-        Admission::Run if !thread.standing.is_empty() && !client.flags.intersects(REPLAYING_CLIENTS) => {
+        Admission::Run if !thread.replication_state.is_empty() && !client.flags.intersects(REPLAYING_CLIENTS) => {
             match script_flags::check_flags_of_script(thread, command, args) {
                 Ok(()) => Admission::Run,
                 Err(error) => Admission::Refused(error),

@@ -221,7 +221,7 @@ impl DetachedCommand {
                     .server
                     .stats
                     .metrics
-                    .record_rejection(thread.seat, request.command.id as usize);
+                    .record_rejection(thread.thread_index, request.command.id as usize);
                 return Outcome::Done;
             }
             outcome
@@ -244,7 +244,11 @@ impl DetachedCommand {
         attempt: &mut CommandAttempt<'_>,
     ) -> JobOutcome {
         let server = thread.server.clone();
-        assert_eq!(thread.seat, seat.index(), "a thread counts in the row of its seat");
+        assert_eq!(
+            thread.thread_index,
+            seat.index(),
+            "a thread counts in the row of its seat"
+        );
         thread.may_leave = false;
         let plan = CommandPlan {
             token: 0,
@@ -279,7 +283,7 @@ impl DetachedCommand {
         for unserved in thread.unserved.drain(..) {
             server.workers[worker].send(Message::ServeWaiters(unserved));
         }
-        NotificationSender::new(&server, &mut thread.effects, thread.seat).send_broadcasts();
+        NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
         wake_workers(&server, &mut thread.effects);
         thread.effects.log_writer.wake();
         let mut removed_watches = std::mem::take(&mut thread.effects.removed_watches);
@@ -585,7 +589,7 @@ fn attempt_under_leases(
         Admission::Refused(error) => Some(as_error_of(&connection.client, error)),
         Admission::Denied(denial) => {
             let error = permission::record_denial(
-                (&thread.server, thread.seat, thread.now_ms),
+                (&thread.server, thread.thread_index, thread.now_ms),
                 (&connection.client, connection.buffers(0)),
                 (request.command, &request.args(&connection.input)),
                 denial,
@@ -617,7 +621,7 @@ fn admit_again(
     connection: &mut Connection,
 ) -> Admission {
     // A script that runs too long refuses new commands, not those that were admitted before.
-    thread.standing = thread.standing.difference(ReplicationState::SCRIPT_BUSY);
+    thread.replication_state = thread.replication_state.difference(ReplicationState::SCRIPT_BUSY);
     let Connection { client, input, .. } = connection;
     if thread.server.clients.directory.was_killed(client) {
         return Admission::ClientClosing;
@@ -633,8 +637,10 @@ fn admit_again(
 pub(super) fn finish_batch(thread: &mut ThreadState, seat: &mut Seat) {
     let server = thread.server.clone();
     if !thread.effects.expired.is_empty() {
-        let row = thread.seat;
-        let tell = &mut |effects: &mut Effects| NotificationSender::new(&server, effects, row).send_recorded_effects(0);
+        let thread_index = thread.thread_index;
+        let notify = &mut |effects: &mut Effects| {
+            NotificationSender::new(&server, effects, thread_index).send_recorded_effects(0)
+        };
         let may_delete = || server.may_delete_expired(thread.now_ms);
         expiry::delete_keys_found_expired(
             &server.keyspace,
@@ -642,7 +648,7 @@ pub(super) fn finish_batch(thread: &mut ThreadState, seat: &mut Seat) {
             thread.now_ms,
             &may_delete,
             &mut thread.effects,
-            tell,
+            notify,
         );
         free_removed_values(&mut thread.effects, &server);
         thread.collect_ready_keys();
@@ -653,5 +659,5 @@ pub(super) fn finish_batch(thread: &mut ThreadState, seat: &mut Seat) {
     );
     thread
         .effects
-        .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);
+        .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.thread_index);
 }

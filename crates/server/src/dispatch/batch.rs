@@ -71,17 +71,17 @@ pub fn run_plans(thread: &mut ThreadState, seat: &mut Seat, plans: &mut Plans, c
     let server = &thread.server;
     thread
         .effects
-        .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);
+        .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.thread_index);
     thread.batches = thread.batches.wrapping_add(1);
     if thread.batches.is_multiple_of(BATCHES_PER_SAMPLE) {
-        thread.reach.start_sample();
+        thread.prefetch_policy.start_sample();
     }
     let metrics = &thread.server.stats.metrics;
-    metrics.add(thread.seat, Counter::Batches, 1);
+    metrics.add(thread.thread_index, Counter::Batches, 1);
     metrics.raise(Maximum::FullestBatch, plans.plans.len() as u64);
     if plans.probes.len() > 1 {
-        metrics.add(thread.seat, Counter::PrefetchBatches, 1);
-        metrics.add(thread.seat, Counter::PrefetchEntries, plans.probes.len() as u64);
+        metrics.add(thread.thread_index, Counter::PrefetchBatches, 1);
+        metrics.add(thread.thread_index, Counter::PrefetchEntries, plans.probes.len() as u64);
     }
 }
 
@@ -106,17 +106,17 @@ fn run_until_exclusive(
     let asked_for = first
         .checked_sub(1)
         .map_or(0, |last| plans.plans[last].probes_end as usize);
-    let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, thread.tunables.prefetch_depth, thread.reach);
+    let (depth, policy) = (thread.tunables.prefetch_depth, thread.prefetch_policy);
+    let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, depth, policy);
     let log_behind = thread.effects.log_writer.is_backlogged();
     let feeds_replicas = thread.server.replication.log_feeds_backlog();
-    let lone = plans.probes.len() < 2;
-    let limited = thread.tunables.max_memory != 0;
+    let has_one_probe = plans.probes.len() < 2;
     for index in first..plans.plans.len() {
         let plan = &plans.plans[index];
-        if limited {
+        if thread.tunables.max_memory != 0 {
             evict_if_over_limit(thread, &pass, connections);
         }
-        if !lone {
+        if !has_one_probe {
             prefetcher.advance(&pass, &plans.probes, plan.probes_end as usize);
         }
         let Some(connection) = connections.connection(plan.token) else {
@@ -135,7 +135,7 @@ fn run_until_exclusive(
         };
         let role = TransactionRole::for_command(&connection.client, command);
         if needs_exclusive_mode(&role, binding) {
-            thread.reach = prefetcher.policy;
+            thread.prefetch_policy = prefetcher.policy;
             connections.before_gate_release();
             return index;
         }
@@ -163,7 +163,7 @@ fn run_until_exclusive(
             connections.notify(thread);
         }
     }
-    thread.reach = prefetcher.policy;
+    thread.prefetch_policy = prefetcher.policy;
     connections.before_gate_release();
     plans.plans.len()
 }
@@ -205,12 +205,20 @@ fn run_admitted<'p>(
 #[cold]
 fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     let server = &thread.server;
-    let row = thread.seat;
-    let tell = &mut |effects: &mut Effects| NotificationSender::new(server, effects, row).send_recorded_effects(0);
-    if thread.standing.expiry_is_remote() || server.clients.pause.are_writes_paused(thread.now_ms) {
-        discard_keys_found_expired(&mut thread.effects, tell);
+    let thread_index = thread.thread_index;
+    let notify =
+        &mut |effects: &mut Effects| NotificationSender::new(server, effects, thread_index).send_recorded_effects(0);
+    if thread.replication_state.expiry_is_remote() || server.clients.pause.are_writes_paused(thread.now_ms) {
+        discard_keys_found_expired(&mut thread.effects, notify);
     }
-    delete_keys_found_expired_in_pass(&server.keyspace, pass, row, thread.now_ms, &mut thread.effects, tell);
+    delete_keys_found_expired_in_pass(
+        &server.keyspace,
+        pass,
+        thread_index,
+        thread.now_ms,
+        &mut thread.effects,
+        notify,
+    );
     free_removed_values(&mut thread.effects, server);
     thread.collect_ready_keys();
     debug_assert!(
@@ -272,11 +280,11 @@ fn run_plan_exclusively(
         apply_outcome(plan, connection, outcome);
         return;
     }
-    debug_assert_eq!(thread.seat, seat.index(), "a thread counts in the row of its seat");
+    debug_assert_eq!(thread.thread_index, seat.index(), "the seat is this thread's");
     let mut all = seat.exclusive();
-    let admitted_by = (thread.acl_version, thread.standing, thread.view_version);
+    let admitted_by = (thread.acl_version, thread.replication_state, thread.view_version);
     thread.begin_passage();
-    let changed = (thread.acl_version, thread.standing, thread.view_version) != admitted_by;
+    let changed = (thread.acl_version, thread.replication_state, thread.view_version) != admitted_by;
     // The connection to a primary that is no longer followed is closed as well.
     let connection = connections.connection(plan.token);
     let Some(connection) = connection.filter(|connection| !is_killed(thread, connection)) else {
@@ -442,7 +450,7 @@ fn admit_plan(
                 .server
                 .stats
                 .metrics
-                .record_rejection(thread.seat, command.id as usize);
+                .record_rejection(thread.thread_index, command.id as usize);
             count_refused_request(thread, plan, command, (ranges, keys), connection);
             connection.client.last_command = command.full_name;
             queueing::note_redirection(thread, &mut connection.client, command);
@@ -460,7 +468,7 @@ fn admit_plan(
             connection.client.last_command = command.full_name;
             let args = plan_args(plan, ranges, &connection.input);
             let error = permission::record_denial(
-                (&thread.server, thread.seat, thread.now_ms),
+                (&thread.server, thread.thread_index, thread.now_ms),
                 (&connection.client, connection.buffers(0)),
                 (command, &args),
                 denial,
@@ -502,7 +510,7 @@ fn reject_command(
         .server
         .stats
         .metrics
-        .record_rejection(thread.seat, command.id as usize);
+        .record_rejection(thread.thread_index, command.id as usize);
     connection.client.last_command = command.full_name;
     let error = queueing::note_refusal(thread, &mut connection.client, Some(command), error);
     reply_error(thread, connection, &error);
@@ -555,7 +563,7 @@ fn reply_invalid_request(
                     .server
                     .stats
                     .metrics
-                    .record_rejection(thread.seat, command.id as usize);
+                    .record_rejection(thread.thread_index, command.id as usize);
             }
             let error = queueing::note_refusal(thread, &mut connection.client, command, error);
             reply_error(thread, connection, &error);

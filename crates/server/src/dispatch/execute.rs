@@ -67,7 +67,7 @@ pub(super) fn reply_redirection(
         .server
         .stats
         .metrics
-        .record_rejection(thread.seat, request.command.id as usize);
+        .record_rejection(thread.thread_index, request.command.id as usize);
     slot_stats::book_refused(thread, request, keys, connection);
     connection.client.last_command = request.command.full_name;
     let before = connection.output.mark();

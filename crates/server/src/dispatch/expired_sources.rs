@@ -44,7 +44,7 @@ pub(super) struct SourceLeases {
 /// Returns `true` if the command may write and therefore has to delete the expired keys that it finds.
 #[inline]
 pub(super) fn must_delete_expired(thread: &ThreadState, command: &Command<Binding>) -> bool {
-    command.spec.flags.contains(CommandFlags::WRITE) && !thread.standing.expiry_is_remote()
+    command.spec.flags.contains(CommandFlags::WRITE) && !thread.replication_state.expiry_is_remote()
 }
 
 /// Leases a command's keys as [`lease_slots`] does, and the slots of expired keys for writing.
@@ -56,7 +56,7 @@ pub(super) fn lease_command<'p>(
     many: &mut Vec<Lease<'p>>,
     failures: u32,
 ) -> Option<SourceLeases> {
-    let meets_loans = lease_slots(pass, keys, &mut thread.order, many, failures)?;
+    let has_marked_slots = lease_slots(pass, keys, &mut thread.order, many, failures)?;
     let mut expired = Vec::new();
     if keys.iter().any(|key| !key.is_write) && must_delete_expired(thread, command) {
         let held = HeldLeases::Many(many);
@@ -65,7 +65,7 @@ pub(super) fn lease_command<'p>(
     }
     if expired.is_empty() {
         return Some(SourceLeases {
-            has_marked_slots: meets_loans,
+            has_marked_slots,
             has_expired_source: false,
         });
     }
@@ -84,7 +84,7 @@ pub(super) fn lease_transaction<'p>(
     many: &mut Vec<Lease<'p>>,
     failures: u32,
 ) -> Option<bool> {
-    let meets_loans = lease_slots(pass, &mut transaction.keys, &mut thread.order, many, failures)?;
+    let has_marked_slots = lease_slots(pass, &mut transaction.keys, &mut thread.order, many, failures)?;
     let commands = crate::commands::registry().commands();
     let held = HeldLeases::Many(many);
     let mut expired = Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn lease_transaction<'p>(
         }
     }
     if expired.is_empty() {
-        return Some(meets_loans);
+        return Some(has_marked_slots);
     }
     lease_expired_for_writing(thread, pass, &mut transaction.keys, &expired, many, failures)
 }

@@ -149,7 +149,7 @@ pub fn run_exclusive(
         .server
         .stats
         .metrics
-        .add(thread.seat, Counter::ExclusiveCommands, 1);
+        .add(thread.thread_index, Counter::ExclusiveCommands, 1);
     let held = HeldLeases::Exclusive(all);
     if let Err(error) = check_migrating_slot(thread, request, keys, &held, connection) {
         return reply_redirection(thread, (request, keys), connection, error);

@@ -38,7 +38,7 @@ pub(super) fn lease_slots<'p>(
             .hint
             .prefetch_bucket(keys[*index as usize].hash);
     }
-    let (mut at, mut meets_loans) = (0, false);
+    let (mut at, mut has_marked_slots) = (0, false);
     while at < order.len() {
         let slot = order[at].0;
         let mut end = at + 1;
@@ -57,12 +57,12 @@ pub(super) fn lease_slots<'p>(
             many.last().is_none_or(|last| last.cell() < held.cell()),
             "leases are taken in the order of their slots, one of each"
         );
-        meets_loans |= held.has_pinned_or_unsaved_values();
+        has_marked_slots |= held.has_pinned_or_unsaved_values();
         many.push(held);
         at = end;
     }
     debug_assert!(HeldLeases::Many(many).covers(keys), "all slots of the keys are held");
-    Some(meets_loans)
+    Some(has_marked_slots)
 }
 
 /// Leases one slot, with a bounded number of attempts.

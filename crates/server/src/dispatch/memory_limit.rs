@@ -50,7 +50,7 @@ const BUSY_ATTEMPTS: u32 = 4;
 #[inline]
 pub fn evict_to_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     debug_assert!(thread.tunables.max_memory != 0, "memory is limited");
-    let room = &thread.room;
+    let room = &thread.memory_limit;
     if room.cell.is_some() && room.batch == thread.batches && memory::thread_balance() < room.look_at {
         return;
     }
@@ -60,21 +60,21 @@ pub fn evict_to_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
 /// Publishes what the thread has allocated. It is called at the end of a turn, because the thread may sleep then.
 #[inline]
 pub fn publish_balance(thread: &mut ThreadState) {
-    if let Some(cell) = &mut thread.room.cell {
+    if let Some(cell) = &mut thread.memory_limit.cell {
         thread.server.memory.store_balance(cell);
     }
 }
 
 #[inline(never)]
 fn check_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
-    if thread.room.batch != thread.batches {
-        (thread.room.batch, thread.room.spent) = (thread.batches, Duration::ZERO);
+    if thread.memory_limit.batch != thread.batches {
+        (thread.memory_limit.batch, thread.memory_limit.spent) = (thread.batches, Duration::ZERO);
     }
     let room = match excess_bytes(thread) {
         0 => LimitState::WithinLimit,
         _ if !may_evict(thread) => LimitState::WithinLimit,
         // Imported data stays until the import has ended.
-        _ if thread.standing.contains(ReplicationState::IMPORT_MODE) => LimitState::Full,
+        _ if thread.replication_state.contains(ReplicationState::IMPORT_MODE) => LimitState::Full,
         wanted => match thread.tunables.eviction_policy {
             None => LimitState::Full,
             Some(policy) => evict(thread, pass, policy, wanted),
@@ -94,8 +94,8 @@ enum LimitState {
 }
 
 fn set_limit_state(thread: &mut ThreadState, state: LimitState) {
-    thread.room.is_full = state == LimitState::Full;
-    thread.room.is_evicting = state == LimitState::Evicting;
+    thread.memory_limit.is_full = state == LimitState::Full;
+    thread.memory_limit.is_evicting = state == LimitState::Evicting;
     thread.server.memory.note_limit(state == LimitState::WithinLimit);
 }
 
@@ -114,7 +114,7 @@ fn excess_bytes(thread: &mut ThreadState) -> u64 {
     let share = (left / (2 * workers)).clamp(MIN_SHARE_BYTES, MAX_SHARE_BYTES);
     let excess = used.saturating_sub(limit);
     // Above the limit every command checks, because another thread may have freed memory.
-    thread.room.look_at = match excess {
+    thread.memory_limit.look_at = match excess {
         0 => memory::thread_balance() + share,
         _ => i64::MIN,
     };
@@ -124,8 +124,8 @@ fn excess_bytes(thread: &mut ThreadState) -> u64 {
 /// Returns `true` if this server evicts keys on its own at the moment.
 fn may_evict(thread: &ThreadState) -> bool {
     let ignores = || thread.server.config.boolean(id::REPLICA_IGNORE_MAXMEMORY);
-    let follows = thread.standing.contains(ReplicationState::IS_REPLICA) && ignores();
-    let loads = thread.standing.contains(ReplicationState::LOADING);
+    let follows = thread.replication_state.contains(ReplicationState::IS_REPLICA) && ignores();
+    let loads = thread.replication_state.contains(ReplicationState::LOADING);
     !follows && !loads && !thread.server.clients.pause.are_writes_paused(thread.now_ms)
 }
 
@@ -133,7 +133,9 @@ fn may_evict(thread: &ThreadState) -> bool {
 fn evict(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolicy, needed_bytes: u64) -> LimitState {
     let limit = thread.tunables.eviction_time;
     // A limit of zero still evicts a few keys, since the clock is not read earlier.
-    if thread.room.spent > limit.saturating_mul(TIME_LIMITS_PER_BATCH) || thread.effects.log_writer.is_backlogged() {
+    if thread.memory_limit.spent > limit.saturating_mul(TIME_LIMITS_PER_BATCH)
+        || thread.effects.log_writer.is_backlogged()
+    {
         return match thread.effects.log_writer.is_backlogged() {
             true => LimitState::Retry,
             false => LimitState::Evicting,
@@ -160,7 +162,7 @@ fn evict(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolic
         }
     };
     let elapsed = start.elapsed();
-    thread.room.spent = thread.room.spent.saturating_add(elapsed);
+    thread.memory_limit.spent = thread.memory_limit.spent.saturating_add(elapsed);
     thread.effects.log_writer.wake();
     thread.collect_ready_keys();
     record_latency_spike(thread, "eviction-cycle", elapsed);
@@ -171,21 +173,25 @@ fn evict(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolic
 fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionPolicy) -> (EvictionAttempt, u64) {
     let start = Instant::now();
     let server = &thread.server;
-    let around = EvictionContext {
+    let context = EvictionContext {
         keyspace: &server.keyspace,
         pass,
-        row: thread.seat,
+        thread_index: thread.thread_index,
         clock: thread.clock,
         samples: thread.tunables.eviction_samples,
         is_lazy: thread.tunables.lazy_eviction,
     };
-    let tell =
-        &mut |effects: &mut Effects| NotificationSender::new(server, effects, thread.seat).send_recorded_effects(0);
+    let notify = &mut |effects: &mut Effects| {
+        NotificationSender::new(server, effects, thread.thread_index).send_recorded_effects(0)
+    };
     debug_assert!(
         thread.effects.removed.is_empty(),
         "what earlier commands have removed is freed before a key is evicted"
     );
-    let attempt = thread.room.chooser.evict(policy, &around, &mut thread.effects, tell);
+    let attempt = thread
+        .memory_limit
+        .chooser
+        .evict(policy, &context, &mut thread.effects, notify);
     let freed = removed_bytes(&thread.effects.removed);
     debug_assert_eq!(
         attempt == EvictionAttempt::Evicted,
@@ -198,7 +204,7 @@ fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionP
     );
     if attempt == EvictionAttempt::Evicted {
         free_removed_values(&mut thread.effects, server);
-        server.stats.metrics.add(thread.seat, Counter::EvictedKeys, 1);
+        server.stats.metrics.add(thread.thread_index, Counter::EvictedKeys, 1);
         record_latency_spike(thread, "eviction-del", start.elapsed());
     }
     (attempt, freed as u64)

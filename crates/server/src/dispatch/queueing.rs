@@ -220,7 +220,7 @@ pub(super) fn refuse_command(
     error: CommandError,
 ) -> Outcome {
     let metrics = &thread.server.stats.metrics;
-    metrics.record_rejection(thread.seat, request.command.id as usize);
+    metrics.record_rejection(thread.thread_index, request.command.id as usize);
     let error = note_refusal(thread, &mut connection.client, Some(request.command), error);
     let before = connection.output.mark();
     write_error(thread, &error, &mut connection.output.bytes);

@@ -230,26 +230,26 @@ pub fn with_command_accounting(
         let bytes = run(server, seat);
         let nanoseconds = start.elapsed().as_nanos() as u64;
         let failed = bytes.first() == Some(&b'-');
-        let row = seat.index();
+        let thread_index = seat.index();
         // Read now, so that a CONFIG SET of a threshold is measured by the new threshold.
         let tunables = Tunables::from_server(server);
         server
             .stats
             .metrics
-            .record_execution(row, command.id as usize, nanoseconds, failed);
+            .record_execution(thread_index, command.id as usize, nanoseconds, failed);
         if tunables.latency_tracking {
             server
                 .stats
                 .metrics
-                .record_latency(row, command.id as usize, nanoseconds);
+                .record_latency(thread_index, command.id as usize, nanoseconds);
         }
         if let Some(slot) = slot {
             let cost = (nanoseconds, request_bytes, bytes.len());
-            slot_stats::count_background_command(server, (row, command.id as usize), slot, cost);
+            slot_stats::count_background_command(server, (thread_index, command.id as usize), slot, cost);
         }
         if failed {
             let code = bytes[1..].split(|byte| matches!(byte, b' ' | b'\r')).next();
-            server.stats.metrics.add(row, Counter::ErrorReplies, 1);
+            server.stats.metrics.add(thread_index, Counter::ErrorReplies, 1);
             server.stats.errors.count(code.unwrap_or_default());
         }
         let ending = CommandEnd {

@@ -40,10 +40,10 @@ const COMMANDS_PER_CLOCK_READ: u64 = 1024;
 pub fn replay_commands<Input: Read>(
     server: &Arc<Server>,
     all: &mut Exclusive<'_>,
-    row: usize,
+    thread_index: usize,
     commands: &mut AofReader<Input>,
 ) -> ReplayOutcome {
-    let mut player = ReplayClient::new(server, row);
+    let mut player = ReplayClient::new(server, thread_index);
     let starts = server.replication.state_bits().contains(ReplicationState::LOADING);
     player.admits_clients_while_loading = starts;
     let mut valid_up_to = commands.offset();
@@ -104,8 +104,8 @@ struct ReplayClient {
 }
 
 impl ReplayClient {
-    fn new(server: &Arc<Server>, row: usize) -> Self {
-        let mut thread = ThreadState::new(server.clone(), row);
+    fn new(server: &Arc<Server>, thread_index: usize) -> Self {
+        let mut thread = ThreadState::new(server.clone(), thread_index);
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         let mut client = Client::new(u64::MAX, unix_ms(), 0);
         client.login = Login::for_replication(&server.acl);
@@ -133,7 +133,7 @@ impl ReplayClient {
             thread,
             connection,
             keys: planned,
-            admits_clients_while_loading: lets_in,
+            admits_clients_while_loading,
             ..
         } = self;
         connection.input.clear();
@@ -163,9 +163,9 @@ impl ReplayClient {
             TransactionRole::RunNow if binding.mode == HandlerMode::Script => {
                 let Connection { client, output, .. } = &mut *connection;
                 let held = HeldLeases::Exclusive(all);
-                thread.lets_in = *lets_in;
+                thread.opens_gate_in_scripts = *admits_clients_while_loading;
                 script::run_in_transaction(thread, None, command, args, held, client, output);
-                thread.lets_in = false;
+                thread.opens_gate_in_scripts = false;
                 free_removed_values(&mut thread.effects, &thread.server);
                 serve::notify_served_clients(thread);
             }
@@ -201,6 +201,6 @@ impl Drop for ReplayClient {
         let effects = &mut self.thread.effects;
         (effects.hits, effects.misses) = (0, 0);
         let server = &self.thread.server;
-        effects.add_to_metrics(&server.keyspace, &server.stats.metrics, self.thread.seat);
+        effects.add_to_metrics(&server.keyspace, &server.stats.metrics, self.thread.thread_index);
     }
 }

@@ -403,7 +403,7 @@ impl ReplicatedStream {
         for unserved in thread.unserved.drain(..) {
             server.workers[0].send(Message::ServeWaiters(unserved));
         }
-        NotificationSender::new(&server, &mut thread.effects, thread.seat).send_broadcasts();
+        NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
         wake_workers(&server, &mut thread.effects);
         thread.effects.outbox.clear();
         thread.effects.expired.clear();

@@ -139,16 +139,17 @@ pub(super) fn check_replication_state(thread: &ThreadState, flags: Option<Script
 /// Returns `true` if this server is a replica without a link that must not serve old data.
 pub(super) fn is_stale(thread: &ThreadState) -> bool {
     let stale = ReplicationState::IS_REPLICA.union(ReplicationState::LINK_DOWN);
-    thread.standing.contains(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
+    thread.replication_state.contains(stale) && !thread.server.config.boolean(id::REPLICA_SERVE_STALE_DATA)
 }
 
 /// Returns `true` if this server is a primary with fewer replicas than writes need.
 pub(super) fn has_too_few_replicas(thread: &ThreadState) -> bool {
-    thread.standing.contains(ReplicationState::TOO_FEW_REPLICAS)
-        && !thread.standing.contains(ReplicationState::IS_REPLICA)
+    thread.replication_state.contains(ReplicationState::TOO_FEW_REPLICAS)
+        && !thread.replication_state.contains(ReplicationState::IS_REPLICA)
 }
 
 /// Returns `true` if this server is a replica that takes no writes of clients.
 pub(super) fn is_read_only(thread: &ThreadState) -> bool {
-    thread.standing.contains(ReplicationState::IS_REPLICA) && thread.server.config.boolean(id::REPLICA_READ_ONLY)
+    thread.replication_state.contains(ReplicationState::IS_REPLICA)
+        && thread.server.config.boolean(id::REPLICA_READ_ONLY)
 }

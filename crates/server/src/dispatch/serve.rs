@@ -383,7 +383,7 @@ pub fn notify_served_clients(thread: &mut ThreadState) {
         });
         let worker = waiter.worker();
         // Workers have the first thread indexes.
-        if worker == thread.seat {
+        if worker == thread.thread_index {
             thread.served_here.push(waiter);
         } else {
             thread.server.workers[worker].send(Message::WaiterServed(waiter));
@@ -422,7 +422,7 @@ fn attempt_unserved(
             now_ms: thread.now_ms,
             clock: &thread.clock,
             counts: &thread.server.keyspace.counts,
-            thread_index: thread.seat,
+            thread_index: thread.thread_index,
             should_touch: true,
             sees_expired: false,
         },
@@ -438,7 +438,7 @@ fn attempt_unserved(
         "the keys that serving makes ready are served, or put off with the others"
     );
     propagate::commit_unit(&mut thread.effects);
-    NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).send_recorded_effects(0);
+    NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_recorded_effects(0);
     left
 }
 

@@ -155,7 +155,11 @@ pub fn count_command(
         thread.tunables.slot_stats,
         "slots are counted for while that is enabled"
     );
-    let ThreadState { server, seat, .. } = thread;
+    let ThreadState {
+        server,
+        thread_index: seat,
+        ..
+    } = thread;
     count_time(server, *seat, slot, command.id as usize, cost.nanoseconds);
     let stats = &server.stats.slots;
     stats.add(*seat, slot, SlotFigure::BytesIn, cost.request_bytes as u64);
@@ -198,7 +202,7 @@ pub fn count_partial_reply(thread: &ThreadState, client: &Client, reply_bytes: u
         .filter(|_| is_charged_to_slots(client) && receives_replies(client))
     {
         let stats = &thread.server.stats.slots;
-        stats.add(thread.seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
+        stats.add(thread.thread_index, slot, SlotFigure::BytesOut, reply_bytes as u64);
     }
 }
 
@@ -215,7 +219,7 @@ pub fn count_request(
     if let Some(slot) = slot {
         let bytes = request_bytes(request, args) as u64;
         let stats = &thread.server.stats.slots;
-        stats.add(thread.seat, slot, SlotFigure::BytesIn, bytes);
+        stats.add(thread.thread_index, slot, SlotFigure::BytesIn, bytes);
     }
 }
 

@@ -32,7 +32,7 @@ pub struct ThreadState {
     /// The server.
     pub server: Arc<Server>,
     /// The index of this thread's row of counters.
-    pub seat: usize,
+    pub thread_index: usize,
     /// The effects of the running command.
     pub effects: Effects,
     /// Milliseconds since the Unix epoch, at the start of the batch.
@@ -54,7 +54,7 @@ pub struct ThreadState {
     /// The direction in which the slot of the admitted command moves, if it does.
     pub moving: Option<SlotMigration>,
     /// The replication state bits at the last passage of the gate.
-    pub standing: ReplicationState,
+    pub replication_state: ReplicationState,
     /// A copy of the configuration parameters that commands read.
     pub tunables: Tunables,
     /// `true` if long commands may leave this thread. Commands of a background thread and parts of transactions and
@@ -69,7 +69,7 @@ pub struct ThreadState {
     /// The time for the expiry of keys, in milliseconds since the Unix epoch. It stays 0 while `replays` is set.
     pub expiry_ms: u64,
     /// `true` if a long script opens the gate at intervals, so that clients get `-LOADING`.
-    pub lets_in: bool,
+    pub opens_gate_in_scripts: bool,
     /// Snapshots of the other clients, while a transaction runs that reads them.
     pub client_snapshots: Option<Vec<ClientSnapshot>>,
     /// Set once the end of the process has stopped a script of the running transaction.
@@ -81,9 +81,9 @@ pub struct ThreadState {
     /// Ready keys that are still to be served and belong to no connection.
     pub unserved: Vec<UnservedKeys>,
     /// The memory that the thread may still take.
-    pub room: MemoryLimit,
+    pub memory_limit: MemoryLimit,
     /// The prefetch policy.
-    pub reach: PrefetchPolicy,
+    pub prefetch_policy: PrefetchPolicy,
     /// The number of batches that have run.
     pub batches: u32,
     /// The slot that the current transaction or script is counted for, if slot statistics are enabled.
@@ -94,7 +94,7 @@ pub struct ThreadState {
 
 impl ThreadState {
     /// Creates the state of a thread that counts in row `seat`.
-    pub fn new(server: Arc<Server>, seat: usize) -> Self {
+    pub fn new(server: Arc<Server>, thread_index: usize) -> Self {
         let tunables = Tunables::from_server(&server);
         #[cfg(not(weft_sim))]
         let timer = quanta::Clock::new();
@@ -106,7 +106,7 @@ impl ThreadState {
             ..Effects::for_keyspace(&server.keyspace)
         };
         ThreadState {
-            seat,
+            thread_index,
             effects,
             now_ms: 0,
             clock: tunables.clock,
@@ -117,21 +117,21 @@ impl ThreadState {
             view_version: 0,
             has_killed_clients: false,
             moving: None,
-            standing: server.replication.state_bits(),
+            replication_state: server.replication.state_bits(),
             tunables,
             may_leave: true,
             may_block: true,
             for_script: false,
             replays: false,
             expiry_ms: 0,
-            lets_in: false,
+            opens_gate_in_scripts: false,
             client_snapshots: None,
             is_unit_unfinished: false,
             served: Vec::new(),
             served_here: Vec::new(),
             unserved: Vec::new(),
-            room: MemoryLimit::default(),
-            reach: PrefetchPolicy::default(),
+            memory_limit: MemoryLimit::default(),
+            prefetch_policy: PrefetchPolicy::default(),
             batches: 0,
             slot: None,
             order: Vec::new(),
@@ -166,7 +166,7 @@ impl ThreadState {
             "the version of the users does not go back"
         );
         self.acl_version = acl_version;
-        self.standing = self.server.replication.state_bits();
+        self.replication_state = self.server.replication.state_bits();
         self.has_killed_clients = self.server.clients.directory.has_killed_clients();
         self.refresh_cluster_view();
     }
@@ -190,7 +190,7 @@ impl ThreadState {
             effects: &mut self.effects,
             now_ms: self.now_ms,
             expiry_ms: self.expiry_ms,
-            seat: self.seat,
+            thread_index: self.thread_index,
             may_leave: self.may_leave,
             may_block: self.may_block,
         };
@@ -214,12 +214,12 @@ impl ThreadState {
     /// Adapts to changed parameters, which may include the limit.
     #[cold]
     fn adapt_memory_limit(&mut self) {
-        let room = &mut self.room;
+        let room = &mut self.memory_limit;
         (room.is_full, room.is_evicting, room.look_at) = (false, false, i64::MIN);
         if self.tunables.max_memory == 0 {
             room.cell = None;
         } else if room.cell.is_none() {
-            room.cell = self.server.memory.cell(self.seat);
+            room.cell = self.server.memory.cell(self.thread_index);
         }
     }
 }
@@ -267,7 +267,7 @@ pub(super) struct ThreadFrame<'a> {
     effects: &'a mut Effects,
     now_ms: u64,
     expiry_ms: u64,
-    seat: usize,
+    thread_index: usize,
     may_leave: bool,
     may_block: bool,
 }
@@ -294,7 +294,7 @@ impl<'a> ThreadFrame<'a> {
             now_ms: self.expiry_ms,
             clock: self.clock,
             counts: &self.server.keyspace.counts,
-            thread_index: self.seat,
+            thread_index: self.thread_index,
             should_touch: !client.flags.contains(ClientFlags::NO_TOUCH),
             sees_expired: client.flags.contains(ClientFlags::IMPORT_SOURCE)
                 && self.server.config.boolean(weft_config::id::IMPORT_MODE),

@@ -111,8 +111,8 @@ fn exec_with_leases<'p>(
     connection: &mut Connection,
 ) -> Outcome {
     let start = thread.ticks;
-    if let Some(verdict) = exec_refusal(&connection.client) {
-        return abort_transaction(thread, request, connection, start, verdict);
+    if let Some(refusal) = exec_refusal(&connection.client) {
+        return abort_transaction(thread, request, connection, start, refusal);
     }
     let failures = connection.lease_failures;
     let client = &mut connection.client;
@@ -138,9 +138,9 @@ fn exec_with_leases<'p>(
         }
     }
     let leased = match expired_sources::lease_transaction(thread, pass, transaction, lease_buffer, failures) {
-        Some(meets_loans) => {
+        Some(has_marked_slots) => {
             let is_replay = client.flags.intersects(REPLAYING_CLIENTS);
-            !(meets_loans && must_wait_for_pins(&thread.server, transaction, lease_buffer, is_replay))
+            !(has_marked_slots && must_wait_for_pins(&thread.server, transaction, lease_buffer, is_replay))
         }
         None => false,
     };
@@ -203,7 +203,7 @@ pub fn exec_exclusive(
         return Outcome::Contended;
     }
     let metrics = &server.stats.metrics;
-    metrics.add(thread.seat, Counter::ExclusiveCommands, 1);
+    metrics.add(thread.thread_index, Counter::ExclusiveCommands, 1);
     let start = thread.ticks;
     let keep_back = |keeps_back| {
         if let Some(cluster) = &server.cluster {
@@ -322,7 +322,7 @@ fn record_exec(
         let ranges = &request.ranges[request.plan.args.0 as usize..request.plan.args.1 as usize];
         let word = std::iter::once(Args::new(&word, ranges).argument(0));
         let line = notifications::monitor_line_of_unit(&thread.server, &connection.client, word);
-        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).send_monitor_line(line);
+        NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_monitor_line(line);
     }
     thread.ticks = start;
     record_command(thread, request.command, failed)
@@ -343,9 +343,9 @@ pub(super) fn exec_commands<'p>(
     }
     let watches = connection.client.watches.as_deref();
     let expired = watches.is_some_and(|watches| has_expired_watch(watches, &mut held, thread.now_ms));
-    let verdict = exec_refusal(&connection.client).or(expired.then_some(ExecRefusal::WatchedKeyChanged));
-    if let Some(verdict) = verdict {
-        return abort_transaction(thread, request, connection, start, verdict);
+    let refusal = exec_refusal(&connection.client).or(expired.then_some(ExecRefusal::WatchedKeyChanged));
+    if let Some(refusal) = refusal {
+        return abort_transaction(thread, request, connection, start, refusal);
     }
     if thread.moving.is_some()
         && let Some(transaction) = connection.client.transaction.as_deref()
@@ -632,7 +632,7 @@ fn check_permission_again(
         let refusal = permission::denied_access(client, DenialContext::Transaction, (command, &args), denial);
         client.last_command = "exec";
         let line = client.list_line(thread.now_ms, BufferFigures::default());
-        permission::log_denial((server, thread.seat, thread.now_ms), refusal, line);
+        permission::log_denial((server, thread.thread_index, thread.now_ms), refusal, line);
         permission::exec_denial_error(denial.reason)
     })
 }

@@ -73,7 +73,7 @@ fn load_file(input: impl Read, config: &Config) -> LoadedKeys {
         .slots
         .join()
         .unwrap_or_else(|| unreachable!("no thread has joined"));
-    let row = seat.index();
+    let thread_index = seat.index();
     let mut all = seat.exclusive();
     let loaded = match RdbInput::open(input, config) {
         Err(fault) => Err((0, fault)),
@@ -82,7 +82,7 @@ fn load_file(input: impl Read, config: &Config) -> LoadedKeys {
             hasher: &keyspace.hasher,
             counts: &keyspace.counts,
             before_images: &keyspace.before_images,
-            thread_index: row,
+            thread_index,
             config,
             clock: AccessClock::default(),
             now_ms: 0,
@@ -203,16 +203,16 @@ struct ReplayFixture {
 impl ReplayFixture {
     /// Replays commands into an empty keyspace. Returns the outcome, and the keys afterwards.
     fn replay(&mut self, input: impl Read) -> (String, Vec<ListedKey>) {
-        let row = self.seat.index();
+        let thread_index = self.seat.index();
         let mut all = self.seat.exclusive();
         let databases = 0..self.server.keyspace.counts.databases();
         drop(take_databases(
             &mut WholeKeyspace::Exclusive(&mut all),
             databases,
             &self.server.keyspace,
-            row,
+            thread_index,
         ));
-        let outcome = match replay_commands(&self.server, &mut all, row, &mut AofReader::new(input, 0)) {
+        let outcome = match replay_commands(&self.server, &mut all, thread_index, &mut AofReader::new(input, 0)) {
             ReplayOutcome::Complete => "complete".to_owned(),
             ReplayOutcome::UnfinishedTransaction(at) => format!("unfinished from {at}"),
             ReplayOutcome::UnknownCommand(name) => format!("unknown {name}"),

@@ -313,12 +313,20 @@ impl Effects {
     }
 
     /// Adds the counts of this record to the thread's row of the metrics.
-    pub fn add_to_metrics(&mut self, keyspace: &Keyspace, metrics: &Metrics, row: usize) {
-        metrics.add(row, Counter::KeyspaceHits, std::mem::take(&mut self.hits));
-        metrics.add(row, Counter::KeyspaceMisses, std::mem::take(&mut self.misses));
-        metrics.add(row, Counter::ExpiredKeys, std::mem::take(&mut self.expired_keys));
-        metrics.add(row, Counter::ExpiredFields, std::mem::take(&mut self.expired_fields));
-        metrics.add(row, Counter::Dirty, std::mem::take(&mut self.dirty));
+    pub fn add_to_metrics(&mut self, keyspace: &Keyspace, metrics: &Metrics, thread_index: usize) {
+        metrics.add(thread_index, Counter::KeyspaceHits, std::mem::take(&mut self.hits));
+        metrics.add(thread_index, Counter::KeyspaceMisses, std::mem::take(&mut self.misses));
+        metrics.add(
+            thread_index,
+            Counter::ExpiredKeys,
+            std::mem::take(&mut self.expired_keys),
+        );
+        metrics.add(
+            thread_index,
+            Counter::ExpiredFields,
+            std::mem::take(&mut self.expired_fields),
+        );
+        metrics.add(thread_index, Counter::Dirty, std::mem::take(&mut self.dirty));
         if !self.local_expiries.is_empty() {
             keyspace.local_expiry.add(self.local_expiries.drain(..));
         }

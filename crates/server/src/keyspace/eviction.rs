@@ -119,7 +119,7 @@ pub struct EvictionContext<'a, 'p> {
     /// The passage through the gate. The thread holds no lease.
     pub pass: &'a GatePassage<'p>,
     /// The thread's row of the counters.
-    pub row: usize,
+    pub thread_index: usize,
     /// The access clock.
     pub clock: AccessClock,
     /// The number of keys to compare.
@@ -135,7 +135,7 @@ impl EvictionPool {
         policy: EvictionPolicy,
         context: &EvictionContext<'_, '_>,
         effects: &mut Effects,
-        tell: OnExpired<'_>,
+        notify: OnExpired<'_>,
     ) -> EvictionAttempt {
         if self.policy != policy {
             self.pool.clear();
@@ -151,7 +151,7 @@ impl EvictionPool {
         for only_saved in [true, false] {
             self.sample_slots(context, only_saved);
             while let Some(candidate) = self.pool.pop() {
-                if evict_candidate(&candidate, policy, context, effects, tell) {
+                if evict_candidate(&candidate, policy, context, effects, notify) {
                     return EvictionAttempt::Evicted;
                 }
             }
@@ -160,12 +160,12 @@ impl EvictionPool {
     }
 
     /// Samples a few keys, starting at a random slot.
-    fn sample_slots(&mut self, around: &EvictionContext<'_, '_>, only_saved: bool) {
-        let slots = around.pass.domain();
+    fn sample_slots(&mut self, context: &EvictionContext<'_, '_>, only_saved: bool) {
+        let slots = context.pass.domain();
         let start = fastrand::usize(..SLOTS);
         let wanted = match self.policy.order {
             EvictionOrder::Random => 1,
-            _ => around.samples,
+            _ => context.samples,
         };
         let (mut found, mut busy) = (0, 0);
         for slot in (start..SLOTS).chain(0..start) {
@@ -177,7 +177,7 @@ impl EvictionPool {
             if !may_serve || (only_saved && header.is_unsaved()) {
                 continue;
             }
-            let Some(lease) = around.pass.try_read(slot) else {
+            let Some(lease) = context.pass.try_read(slot) else {
                 busy += 1;
                 if busy == MAX_BUSY_SLOTS {
                     return;
@@ -189,7 +189,7 @@ impl EvictionPool {
             for turn in 0..databases {
                 let db = (self.next_db + turn) % databases;
                 if let Some(table) = lease.table(db) {
-                    found += self.sample_table(table, (db, slot), wanted, around);
+                    found += self.sample_table(table, (db, slot), wanted, context);
                 }
                 if found >= wanted && self.policy.order == EvictionOrder::Random {
                     return;
@@ -207,16 +207,16 @@ impl EvictionPool {
         table: &SlotTable,
         (db, slot): (usize, usize),
         wanted: usize,
-        around: &EvictionContext<'_, '_>,
+        context: &EvictionContext<'_, '_>,
     ) -> usize {
         let policy = self.policy;
         table.sample(fastrand::u64(..), wanted, policy.is_volatile_only, &mut |entry| {
-            let score = policy.score(entry, &around.clock);
+            let score = policy.score(entry, &context.clock);
             self.add_candidate(score, || EvictionCandidate {
                 score,
                 db,
                 slot: slot as u16,
-                hash: around.keyspace.hasher.hash(entry.key()),
+                hash: context.keyspace.hasher.hash(entry.key()),
                 name: entry.key().into(),
             });
         })
@@ -247,16 +247,16 @@ fn has_candidates(policy: EvictionPolicy, keyspace: &Keyspace) -> bool {
 fn evict_candidate(
     candidate: &EvictionCandidate,
     policy: EvictionPolicy,
-    around: &EvictionContext<'_, '_>,
+    context: &EvictionContext<'_, '_>,
     effects: &mut Effects,
-    tell: OnExpired<'_>,
+    notify: OnExpired<'_>,
 ) -> bool {
     let EvictionCandidate {
         db, slot, hash, name, ..
     } = candidate;
     let (db, slot, hash) = (*db, *slot, *hash);
-    let keyspace = around.keyspace;
-    let Some(mut lease) = around.pass.try_write(slot.into()) else {
+    let keyspace = context.keyspace;
+    let Some(mut lease) = context.pass.try_write(slot.into()) else {
         return false;
     };
     effects.hooks = keyspace.hooks.current();
@@ -283,13 +283,17 @@ fn evict_candidate(
     };
     let after = (table.len(), table.with_expiry());
     let counts = &keyspace.counts;
-    counts.add_volatile(around.row, db, -i64::from(value_due_ms(removed.value()).is_some()));
+    counts.add_volatile(
+        context.thread_index,
+        db,
+        -i64::from(value_due_ms(removed.value()).is_some()),
+    );
     let (keys, expiring) = (after.0 as i64 - before.0 as i64, after.1 as i64 - before.1 as i64);
-    counts.add(around.row, db, keys, expiring);
+    counts.add(context.thread_index, db, keys, expiring);
     if !effects.hooks.is_empty() {
-        record_eviction(effects, db, name, around.is_lazy);
+        record_eviction(effects, db, name, context.is_lazy);
     }
-    tell(effects);
+    notify(effects);
     publish_header(header, data);
     if let Some(watching) = data.watching() {
         watching.mark_key(db, name, false);

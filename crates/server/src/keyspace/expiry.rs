@@ -61,7 +61,7 @@ pub fn run_slice(
     seat: &mut Seat,
     slice: &ExpirySlice<'_>,
     effects: &mut Effects,
-    tell: OnExpired<'_>,
+    notify: OnExpired<'_>,
 ) -> bool {
     let start = Instant::now();
     let queue = slice.queue;
@@ -76,7 +76,7 @@ pub fn run_slice(
             return false;
         }
         while let Some(slot) = due.pop() {
-            match expire_slot(keyspace, seat, slot, slice, effects, tell) {
+            match expire_slot(keyspace, seat, slot, slice, effects, notify) {
                 Some(true) => due.push(slot),
                 Some(false) => {}
                 None => {
@@ -102,9 +102,9 @@ fn expire_slot(
     slot: u16,
     slice: &ExpirySlice<'_>,
     effects: &mut Effects,
-    tell: OnExpired<'_>,
+    notify: OnExpired<'_>,
 ) -> Option<bool> {
-    let (row, now_ms) = (seat.index(), slice.now_ms);
+    let (thread_index, now_ms) = (seat.index(), slice.now_ms);
     let mut removed: Vec<Removed<Value>> = Vec::new();
     let pass = seat.enter();
     if !(slice.may_delete)() {
@@ -134,8 +134,14 @@ fn expire_slot(
         });
         let gone = removed[from..].iter().filter(|key| value_due_ms(key.value()).is_some());
         let volatile = fields.volatile - gone.count() as i64;
-        keyspace.counts.add_volatile(row, db, volatile);
-        count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
+        keyspace.counts.add_volatile(thread_index, db, volatile);
+        count_change(
+            &keyspace.counts,
+            thread_index,
+            db,
+            before,
+            (table.len(), table.with_expiry()),
+        );
         if let Some(watching) = data.watching() {
             for key in &removed[from..] {
                 watching.mark_key(db, key.key(), false);
@@ -146,7 +152,7 @@ fn expire_slot(
         }
     }
     effects.log_writer.commit();
-    tell(effects);
+    notify(effects);
     publish_header(header, data);
     header.hint.set_due(data.next_due_ms());
     queue_blocked_clients_of_slot(keyspace, data, slot, effects);
@@ -295,9 +301,9 @@ pub(super) fn queue_blocked_clients_of_slot(keyspace: &Keyspace, data: &Slot, sl
     }
 }
 
-fn count_change(counts: &KeyCounts, row: usize, db: usize, before: (usize, usize), after: (usize, usize)) {
+fn count_change(counts: &KeyCounts, thread_index: usize, db: usize, before: (usize, usize), after: (usize, usize)) {
     counts.add(
-        row,
+        thread_index,
         db,
         after.0 as i64 - before.0 as i64,
         after.1 as i64 - before.1 as i64,
@@ -312,24 +318,24 @@ pub fn delete_keys_found_expired(
     now_ms: u64,
     may_delete: &dyn Fn() -> bool,
     effects: &mut Effects,
-    tell: OnExpired<'_>,
+    notify: OnExpired<'_>,
 ) {
-    let row = seat.index();
+    let thread_index = seat.index();
     let pass = seat.enter();
     if may_delete() {
-        delete_keys_found_expired_in_pass(keyspace, &pass, row, now_ms, effects, tell);
+        delete_keys_found_expired_in_pass(keyspace, &pass, thread_index, now_ms, effects, notify);
     } else {
-        discard_keys_found_expired(effects, tell);
+        discard_keys_found_expired(effects, notify);
     }
 }
 
 /// Discards the queue of expired keys that readers have met, on a server that may not delete them.
 #[cold]
-pub fn discard_keys_found_expired(effects: &mut Effects, tell: OnExpired<'_>) {
+pub fn discard_keys_found_expired(effects: &mut Effects, notify: OnExpired<'_>) {
     for key in std::mem::take(&mut effects.expired) {
         if key.should_publish_miss {
             effects.record_event(key.db, &key.name, KeyspaceEvent::MISSED);
-            tell(effects);
+            notify(effects);
         }
     }
 }
@@ -340,10 +346,10 @@ pub fn discard_keys_found_expired(effects: &mut Effects, tell: OnExpired<'_>) {
 pub fn delete_keys_found_expired_in_pass(
     keyspace: &Keyspace,
     pass: &GatePassage<'_>,
-    row: usize,
+    thread_index: usize,
     now_ms: u64,
     effects: &mut Effects,
-    tell: OnExpired<'_>,
+    notify: OnExpired<'_>,
 ) {
     for key in std::mem::take(&mut effects.expired) {
         let ExpiredKey {
@@ -357,7 +363,7 @@ pub fn delete_keys_found_expired_in_pass(
         let Some(mut lease) = pass.try_write(slot as usize) else {
             if missed {
                 effects.record_event(db, &name, KeyspaceEvent::MISSED);
-                tell(effects);
+                notify(effects);
             }
             continue;
         };
@@ -378,7 +384,7 @@ pub fn delete_keys_found_expired_in_pass(
         }
         if still_expired && let Some(removed) = table.remove(hash, &name) {
             let volatile = value_due_ms(removed.value()).is_some();
-            keyspace.counts.add_volatile(row, db, -i64::from(volatile));
+            keyspace.counts.add_volatile(thread_index, db, -i64::from(volatile));
             if !effects.hooks.is_empty() {
                 record_expired(effects, db, std::slice::from_ref(&removed), &mut Vec::new());
                 effects.log_writer.commit();
@@ -389,8 +395,14 @@ pub fn delete_keys_found_expired_in_pass(
         if missed {
             effects.record_event(db, &name, KeyspaceEvent::MISSED);
         }
-        tell(effects);
-        count_change(&keyspace.counts, row, db, before, (table.len(), table.with_expiry()));
+        notify(effects);
+        count_change(
+            &keyspace.counts,
+            thread_index,
+            db,
+            before,
+            (table.len(), table.with_expiry()),
+        );
         publish_header(header, data);
         if still_expired && let Some(watching) = data.watching() {
             watching.mark_key(db, &name, false);

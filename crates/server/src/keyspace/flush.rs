@@ -59,7 +59,7 @@ pub fn take_databases(
     all: &mut WholeKeyspace<'_, '_>,
     databases: Range<usize>,
     keyspace: &Keyspace,
-    seat: usize,
+    thread_index: usize,
 ) -> DetachedTables {
     let Keyspace {
         counts, before_images, ..
@@ -94,9 +94,9 @@ pub fn take_databases(
     }
     for (db, (keys, expiring)) in databases.zip(&figures) {
         before_images.record_emptied(db);
-        counts.add(seat, db, -keys, -expiring);
+        counts.add(thread_index, db, -keys, -expiring);
         let volatile = counts.volatile_values(db) as i64;
-        counts.add_volatile(seat, db, -volatile);
+        counts.add_volatile(thread_index, db, -volatile);
     }
     let keys = figures.iter().map(|(keys, _)| *keys as u64).sum();
     DetachedTables { tables, keys }

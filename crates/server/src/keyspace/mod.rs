@@ -107,8 +107,8 @@ impl SlotHeader {
     }
 
     /// Sets or clears the mark for pinned values.
-    fn set_pinned(&self, lent: bool) {
-        self.set_mark(PINNED, lent);
+    fn set_pinned(&self, is_pinned: bool) {
+        self.set_mark(PINNED, is_pinned);
     }
 
     /// Returns `true` if a running snapshot has not saved the slot yet. The holder of the slot's write lease may rely

@@ -107,7 +107,7 @@ pub struct Pin {
 
 /// Slots that grant no new pins to commands until a queued command has changed them.
 pub struct SlotReservation {
-    lent: Arc<PinnedSlots>,
+    pinned: Arc<PinnedSlots>,
     numbers: Vec<u16>,
 }
 
@@ -122,7 +122,7 @@ impl PinnedSlots {
             records.entry(*number).or_insert_with(PinRecord::new).queued_writers += 1;
         }
         SlotReservation {
-            lent: self.clone(),
+            pinned: self.clone(),
             numbers,
         }
     }
@@ -272,7 +272,7 @@ fn release_slot(records: &mut HashMap<u16, PinRecord>, slots: &Slots, slot: u16)
 
 impl Drop for SlotReservation {
     fn drop(&mut self) {
-        let mut records = self.lent.records.lock();
+        let mut records = self.pinned.records.lock();
         for number in &self.numbers {
             if let Some(record) = records.get_mut(number) {
                 record.queued_writers -= 1;

@@ -94,9 +94,9 @@ impl CopiedKeys {
     }
 
     /// Stores copies of all keys in another keyspace, which the caller holds in exclusive mode.
-    pub fn put(mut self, keyspace: &Keyspace, all: &mut Exclusive<'_>, seat: usize) {
+    pub fn put(mut self, keyspace: &Keyspace, all: &mut Exclusive<'_>, thread_index: usize) {
         for key in self.keys.drain(..) {
-            key.put(keyspace, all, seat);
+            key.put(keyspace, all, thread_index);
         }
     }
 }
@@ -121,7 +121,7 @@ impl CopiedKey {
         }
     }
 
-    fn put(self, keyspace: &Keyspace, all: &mut Exclusive<'_>, seat: usize) {
+    fn put(self, keyspace: &Keyspace, all: &mut Exclusive<'_>, thread_index: usize) {
         let (header, slot) = all.parts_mut(KeyHasher::slot(self.hash));
         let value = match &self.value {
             CopiedValue::Int(number) => NewValue::Int(*number),
@@ -137,8 +137,10 @@ impl CopiedKey {
         keyspace.counts.mark_used(self.db);
         keyspace
             .counts
-            .add(seat, self.db, 1, i64::from(self.expire_at_ms.is_some()));
-        keyspace.counts.add_volatile(seat, self.db, i64::from(is_volatile));
+            .add(thread_index, self.db, 1, i64::from(self.expire_at_ms.is_some()));
+        keyspace
+            .counts
+            .add_volatile(thread_index, self.db, i64::from(is_volatile));
         publish_header(header, slot);
         publish_due_time(header, slot);
     }

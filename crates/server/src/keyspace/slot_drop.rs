@@ -13,7 +13,7 @@ use crate::notify::keyspace_event::KeyspaceEvent;
 /// the tables, their databases and the number of keys. The caller frees the tables.
 pub fn take_all_keys(
     keyspace: &Keyspace,
-    row: usize,
+    thread_index: usize,
     number: u16,
     (header, slot): (&SlotHeader, &mut Slot),
     effects: &mut Effects,
@@ -37,10 +37,10 @@ pub fn take_all_keys(
                 .filter(|entry| value_due_ms(entry.value()).is_some())
                 .count(),
         };
-        keyspace.counts.add_volatile(row, db, -(volatile as i64));
+        keyspace.counts.add_volatile(thread_index, db, -(volatile as i64));
         keyspace
             .counts
-            .add(row, db, -(table.len() as i64), -(table.with_expiry() as i64));
+            .add(thread_index, db, -(table.len() as i64), -(table.with_expiry() as i64));
         keys += table.len() as u64;
         effects.dirty += table.len() as u64;
         tables.push(table);

@@ -40,7 +40,13 @@ impl StagedDatabases {
 
     /// Replaces the contents of the keyspace with all of this, and returns the old contents. `seat` is the row of
     /// counts that this thread writes.
-    pub fn install(mut self, all: &mut Exclusive<'_>, counts: &KeyCounts, seat: usize, now_ms: u64) -> DetachedTables {
+    pub fn install(
+        mut self,
+        all: &mut Exclusive<'_>,
+        counts: &KeyCounts,
+        thread_index: usize,
+        now_ms: u64,
+    ) -> DetachedTables {
         let mut tables = Vec::new();
         let mut before = vec![[0i64; 3]; self.counts.len()];
         for (index, new) in self.slots.iter_mut().enumerate() {
@@ -62,8 +68,8 @@ impl StagedDatabases {
             publish_due_time(header, slot);
         }
         for (db, (new, old)) in self.counts.iter().zip(&before).enumerate() {
-            counts.add(seat, db, new[0] - old[0], new[1] - old[1]);
-            counts.add_volatile(seat, db, new[2] - counts.volatile_values(db) as i64);
+            counts.add(thread_index, db, new[0] - old[0], new[1] - old[1]);
+            counts.add_volatile(thread_index, db, new[2] - counts.volatile_values(db) as i64);
         }
         let keys = before.iter().map(|figures| figures[0] as u64).sum();
         DetachedTables { tables, keys }

@@ -105,7 +105,7 @@ impl LocalExpiries {
 }
 
 /// Deletes the keys that have expired.
-pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects, tell: OnExpired<'_>) {
+pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut Effects, notify: OnExpired<'_>) {
     let mut again = Vec::new();
     for mut key in keyspace.local_expiry.take_due(now_ms) {
         let expiry = {
@@ -137,7 +137,7 @@ pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut E
         again.push(key);
     }
     // No other server deletes the keys that clients wrote here, so they are deleted in either role.
-    delete_keys_found_expired(keyspace, seat, now_ms, &|| true, effects, tell);
+    delete_keys_found_expired(keyspace, seat, now_ms, &|| true, effects, notify);
     keyspace.local_expiry.add(again.into_iter());
 }
 

@@ -241,9 +241,9 @@ impl<'a> NotificationSender<'a> {
 /// Invalidates all keys for all tracking clients, because the whole keyspace is emptied or replaced. `row` is the row
 /// of counters of this thread, which is not a worker. The caller must hold exclusive mode, so that the invalidations
 /// are in the mail before any client reads the new data.
-pub fn invalidate_replaced_data(server: &Server, row: usize) {
+pub fn invalidate_replaced_data(server: &Server, thread_index: usize) {
     let mut effects = Effects::default();
-    NotificationSender::new(server, &mut effects, row).invalidate_all_keys();
+    NotificationSender::new(server, &mut effects, thread_index).invalidate_all_keys();
     wake_workers(server, &mut effects);
 }
 

@@ -133,9 +133,10 @@ impl Metrics {
 
     /// Adds to a counter in the row of thread `seat`. Only that thread may call this.
     #[inline]
-    pub fn add(&self, seat: usize, counter: Counter, delta: u64) {
+    pub fn add(&self, thread_index: usize, counter: Counter, delta: u64) {
         if delta != 0 {
-            self.rows.add_as_only_writer(seat, counter as usize, delta as i64);
+            self.rows
+                .add_as_only_writer(thread_index, counter as usize, delta as i64);
         }
     }
 
@@ -169,31 +170,32 @@ impl Metrics {
     }
 
     /// Returns a counter of one thread.
-    pub fn thread_sum(&self, seat: usize, counter: Counter) -> u64 {
-        self.rows.of_stripe(seat, counter as usize).max(0) as u64
+    pub fn thread_sum(&self, thread_index: usize, counter: Counter) -> u64 {
+        self.rows.of_stripe(thread_index, counter as usize).max(0) as u64
     }
 
     /// Records one execution of a command.
     #[inline]
-    pub fn record_execution(&self, seat: usize, command: usize, nanoseconds: u64, failed: bool) {
+    pub fn record_execution(&self, thread_index: usize, command: usize, nanoseconds: u64, failed: bool) {
         let base = command * PER_COMMAND;
-        self.commands.add_as_only_writer(seat, base, 1);
-        self.commands.add_as_only_writer(seat, base + 1, nanoseconds as i64);
+        self.commands.add_as_only_writer(thread_index, base, 1);
+        self.commands
+            .add_as_only_writer(thread_index, base + 1, nanoseconds as i64);
         if failed {
-            self.commands.add_as_only_writer(seat, base + 3, 1);
+            self.commands.add_as_only_writer(thread_index, base + 3, 1);
         }
     }
 
     /// Adds to the time of a command whose execution was recorded, or subtracts from it.
-    pub fn correct_time(&self, seat: usize, command: usize, nanoseconds: i64) {
+    pub fn correct_time(&self, thread_index: usize, command: usize, nanoseconds: i64) {
         self.commands
-            .add_as_only_writer(seat, command * PER_COMMAND + 1, nanoseconds);
+            .add_as_only_writer(thread_index, command * PER_COMMAND + 1, nanoseconds);
     }
 
     /// Records the latency of one execution.
     #[inline]
-    pub fn record_latency(&self, seat: usize, command: usize, nanoseconds: u64) {
-        if let Some(cell) = self.histograms.get(seat * self.command_count + command) {
+    pub fn record_latency(&self, thread_index: usize, command: usize, nanoseconds: u64) {
+        if let Some(cell) = self.histograms.get(thread_index * self.command_count + command) {
             let buckets = cell.get_or_init(|| (0..BUCKETS).map(|_| AtomicU32::new(0)).collect());
             let bucket = &buckets[bucket_of(nanoseconds)];
             // Single writer: only this thread adds to its row.
@@ -202,13 +204,15 @@ impl Metrics {
     }
 
     /// Records that a command was rejected.
-    pub fn record_rejection(&self, seat: usize, command: usize) {
-        self.commands.add_as_only_writer(seat, command * PER_COMMAND + 2, 1);
+    pub fn record_rejection(&self, thread_index: usize, command: usize) {
+        self.commands
+            .add_as_only_writer(thread_index, command * PER_COMMAND + 2, 1);
     }
 
     /// Records the failure of a command whose execution was recorded as a success.
-    pub fn record_failure(&self, seat: usize, command: usize) {
-        self.commands.add_as_only_writer(seat, command * PER_COMMAND + 3, 1);
+    pub fn record_failure(&self, thread_index: usize, command: usize) {
+        self.commands
+            .add_as_only_writer(thread_index, command * PER_COMMAND + 3, 1);
     }
 
     /// Returns the figures of one command over all threads.

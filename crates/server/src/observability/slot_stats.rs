@@ -53,20 +53,22 @@ impl SlotStats {
     }
 
     /// Returns the row of thread `seat`, to which no other thread adds.
-    fn row(&self, seat: usize) -> Option<&ThreadRow> {
-        let row = self.rows.get(seat)?;
-        Some(row.get_or_init(|| ThreadRow {
+    fn row(&self, thread_index: usize) -> Option<&ThreadRow> {
+        let thread_index = self.rows.get(thread_index)?;
+        Some(thread_index.get_or_init(|| ThreadRow {
             figures: zeroes(self.slots * FIGURES),
             rest_ns: AtomicU64::new(0),
         }))
     }
 
     /// Adds to a figure, in the row of thread `seat`. Only that thread may call this.
-    pub fn add(&self, seat: usize, slot: u16, figure: SlotFigure, delta: u64) {
+    pub fn add(&self, thread_index: usize, slot: u16, figure: SlotFigure, delta: u64) {
         if delta == 0 {
             return;
         }
-        let cell = self.row(seat).and_then(|row| row.figures.get(index_of(slot, figure)));
+        let cell = self
+            .row(thread_index)
+            .and_then(|row| row.figures.get(index_of(slot, figure)));
         if let Some(cell) = cell {
             cell.store(cell.load(Relaxed).wrapping_add(delta), Relaxed);
         }
@@ -74,13 +76,13 @@ impl SlotStats {
 
     /// Adds a time to `cpu-usec`. Returns the counted part, in nanoseconds: whole microseconds. The rest is counted
     /// with the thread's next time, so no time is lost however short commands are.
-    pub fn add_time(&self, seat: usize, slot: u16, nanoseconds: u64) -> u64 {
-        let Some(row) = self.row(seat) else {
+    pub fn add_time(&self, thread_index: usize, slot: u16, nanoseconds: u64) -> u64 {
+        let Some(row) = self.row(thread_index) else {
             return nanoseconds;
         };
         let all = nanoseconds + row.rest_ns.load(Relaxed);
         row.rest_ns.store(all % 1000, Relaxed);
-        self.add(seat, slot, SlotFigure::CpuUs, all / 1000);
+        self.add(thread_index, slot, SlotFigure::CpuUs, all / 1000);
         all - all % 1000
     }
 

@@ -165,7 +165,7 @@ struct LogReader {
     /// The ring that had the last sequence number. It often has the next one.
     last: usize,
     marks: Vec<LogMark>,
-    feeds: ConsumerStreams,
+    consumers: ConsumerStreams,
 }
 
 /// Starts the log thread if it is not running. It sleeps while there is nothing to do.
@@ -183,7 +183,7 @@ pub fn start(propagation: &Arc<PropagationLog>) -> std::io::Result<()> {
         heads: Vec::new(),
         last: 0,
         marks: Vec::new(),
-        feeds: ConsumerStreams::default(),
+        consumers: ConsumerStreams::default(),
     };
     let thread = weft_os::thread::Builder::new()
         .name("weft-log".to_owned())
@@ -199,7 +199,7 @@ impl LogReader {
         loop {
             self.apply_control_messages();
             let taken = self.merge_available();
-            let again = self.feeds.flush();
+            let again = self.consumers.flush();
             memory.store_balance(&mut cell);
             if taken == 0 {
                 self.sleep(again);
@@ -226,12 +226,12 @@ impl LogReader {
     fn merge_available(&mut self) -> usize {
         let (mut taken, mut bytes) = (0, 0);
         while taken < MAX_SEQUENCES_PER_ROUND && bytes < MAX_BYTES_PER_ROUND {
-            let is_due = |mark: &LogMark| mark.0 <= self.feeds.passed_sequence;
+            let is_due = |mark: &LogMark| mark.0 <= self.consumers.passed_sequence;
             if self.marks.first().is_some_and(is_due) {
                 let (_, action) = self.marks.remove(0);
                 // Everything before the mark is complete for all consumers.
-                self.feeds.flush();
-                action(&mut self.feeds);
+                self.consumers.flush();
+                action(&mut self.consumers);
                 taken += 1;
                 continue;
             }
@@ -246,16 +246,16 @@ impl LogReader {
             let RingHead { ring, sequence } = &mut self.heads[at];
             let is_taken = ring.take(|ops| {
                 bytes += ops.len();
-                self.feeds.pass_ops(ops);
+                self.consumers.pass_ops(ops);
             });
             assert!(is_taken, "a ring with a head has a record");
             *sequence = None;
             self.last = at;
-            self.feeds.passed_sequence = self.feeds.passed_sequence.next();
+            self.consumers.passed_sequence = self.consumers.passed_sequence.next();
             taken += 1;
         }
         assert!(
-            self.feeds.passed_sequence <= self.propagation.last_sequence(),
+            self.consumers.passed_sequence <= self.propagation.last_sequence(),
             "consumers receive no sequence number before it was taken"
         );
         taken
@@ -263,7 +263,7 @@ impl LogReader {
 
     /// Returns the index of the ring that has the next sequence number.
     fn next_ring(&mut self) -> Option<usize> {
-        let next = self.feeds.passed_sequence.next();
+        let next = self.consumers.passed_sequence.next();
         let (last, count) = (self.last, self.heads.len());
         (0..count).map(|step| (last + step) % count).find(|at| {
             let head = &mut self.heads[*at];
@@ -282,7 +282,7 @@ impl LogReader {
     fn sleep(&self, again: Option<Duration>) {
         let propagation = &self.propagation;
         propagation.is_asleep.store(true, Ordering::SeqCst);
-        let under_way = propagation.last_sequence() != self.feeds.passed_sequence;
+        let under_way = propagation.last_sequence() != self.consumers.passed_sequence;
         let has_orders = propagation.has_new_rings_or_marks.load(Ordering::SeqCst);
         match again {
             _ if has_orders => {}

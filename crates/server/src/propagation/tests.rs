@@ -29,7 +29,7 @@ impl LogConsumer for RecordingConsumer {
 fn listen(propagation: &PropagationLog, name: &'static str, target: LogTarget) -> Arc<Mutex<(Vec<u8>, u64)>> {
     let heard = Arc::new(Mutex::new((Vec::new(), 0)));
     let listener = Box::new(RecordingConsumer(heard.clone(), target));
-    propagation.schedule_mark(move |feeds| feeds.add(name, listener, 0));
+    propagation.schedule_mark(move |consumers| consumers.add(name, listener, 0));
     heard
 }
 
@@ -106,7 +106,7 @@ fn writes_of_many_threads_are_totally_ordered_and_marks_run_in_order() {
     }
     let marked = Arc::new(Mutex::new(0));
     let at = marked.clone();
-    propagation.schedule_mark(move |feeds| *at.lock() = feeds.passed_sequence().get());
+    propagation.schedule_mark(move |consumers| *at.lock() = consumers.passed_sequence().get());
     let mut log_writer = propagation.log_writer();
     end_call(&mut log_writer, 0, &[b"end"]);
     log_writer.commit();

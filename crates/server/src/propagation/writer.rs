@@ -141,7 +141,7 @@ impl LogWriter {
             self.ops.is_empty(),
             "the detached ops are those of the current unit"
         );
-        let said = RewrittenCommands {
+        let rewritten = RewrittenCommands {
             repeat: self.repeat,
             instead: std::mem::take(&mut self.instead),
             ops: std::mem::take(&mut self.ops),
@@ -149,22 +149,22 @@ impl LogWriter {
             last_op: self.last_op,
         };
         self.clear();
-        said
+        rewritten
     }
 
     /// Attaches what [`Self::take_rewritten`] has returned.
-    pub fn restore_rewritten(&mut self, said: RewrittenCommands) {
+    pub fn restore_rewritten(&mut self, rewritten: RewrittenCommands) {
         assert!(
             self.repeat == Propagation::Verbatim,
             "the call whose propagation is attached has requested none itself"
         );
-        if said.unit_ops > 0 {
-            self.last_op = self.ops.len() + said.last_op;
-            self.unit_ops += said.unit_ops;
-            self.ops.extend_from_slice(&said.ops);
+        if rewritten.unit_ops > 0 {
+            self.last_op = self.ops.len() + rewritten.last_op;
+            self.unit_ops += rewritten.unit_ops;
+            self.ops.extend_from_slice(&rewritten.ops);
             note_unlogged_changes(true);
         }
-        (self.repeat, self.instead) = (said.repeat, said.instead);
+        (self.repeat, self.instead) = (rewritten.repeat, rewritten.instead);
     }
 
     /// Discards everything since the last sequence number, because it was done to a copy.

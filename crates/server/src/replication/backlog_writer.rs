@@ -186,7 +186,7 @@ pub fn position_then(
     };
     assert_eq!(id.len(), REPLICATION_ID_DIGITS, "a history has a replication ID");
     let (told, place) = mpsc::sync_channel(1);
-    let tell = move |feeds: &mut ConsumerStreams, db: usize| {
+    let notify = move |consumers: &mut ConsumerStreams, db: usize| {
         let place = HistoryPosition {
             id,
             offset: myself.replication.offset(),
@@ -199,20 +199,20 @@ pub fn position_then(
             "the data at offset {} ends where the backlog ends: {range:?}",
             place.offset
         );
-        then(feeds, &place);
+        then(consumers, &place);
         // The receiver may have given up.
         let _ = told.send(place);
     };
     if follows && !feeds_backlog {
         // On a replica the stream's offset is exactly that of the data (see `dispatch/replicated_stream.rs`).
-        tell(
+        notify(
             &mut ConsumerStreams::default(),
             server.replication.stream_db.load(Ordering::Relaxed),
         );
     } else {
-        server.propagation.schedule_mark(move |feeds| {
-            let db = feeds.selected_database(CONSUMER_NAME).unwrap_or(0);
-            tell(feeds, db as usize);
+        server.propagation.schedule_mark(move |consumers| {
+            let db = consumers.selected_database(CONSUMER_NAME).unwrap_or(0);
+            notify(consumers, db as usize);
         });
     }
     PendingPosition(Some(place))
@@ -274,7 +274,7 @@ fn attach_to_log(server: &Arc<Server>) {
     // Its stream counts as beginning here; pings and requests for acknowledgements are added to it later.
     server
         .propagation
-        .schedule_mark(move |feeds| feeds.add(CONSUMER_NAME, Box::new(backlog_writer), 0));
+        .schedule_mark(move |consumers| consumers.add(CONSUMER_NAME, Box::new(backlog_writer), 0));
     server.keyspace.hooks.set(Hooks::LOG_REPLICAS, true);
 }
 
@@ -285,8 +285,8 @@ fn detach_from_log(server: &Arc<Server>) {
         return;
     }
     let told = server.clone();
-    server.propagation.schedule_mark(move |feeds| {
-        let writer = feeds.remove(CONSUMER_NAME);
+    server.propagation.schedule_mark(move |consumers| {
+        let writer = consumers.remove(CONSUMER_NAME);
         assert!(
             writer.is_some(),
             "the propagation log fills the backlog up to this position"

@@ -340,8 +340,9 @@ impl Replication {
 
     /// Returns `true` if data is being loaded, either in place of the existing data or into staging.
     pub fn is_loading(&self) -> bool {
-        let standing = self.state_bits();
-        standing.contains(ReplicationState::LOADING) || standing.contains(ReplicationState::LOADING_IN_STAGING)
+        let replication_state = self.state_bits();
+        replication_state.contains(ReplicationState::LOADING)
+            || replication_state.contains(ReplicationState::LOADING_IN_STAGING)
     }
 
     /// Returns the current role epoch: the number of the last change of role.
@@ -476,21 +477,21 @@ impl Replication {
     }
 
     /// Sleeps for `duration`, or until the role epoch `term` is over.
-    pub fn sleep_in_role_epoch(&self, term: u64, duration: Duration) {
+    pub fn sleep_in_role_epoch(&self, role_epoch: u64, duration: Duration) {
         let mut state = self.state();
-        let is_current = |_: &mut RoleState| self.role_epoch() == term;
+        let is_current = |_: &mut RoleState| self.role_epoch() == role_epoch;
         self.changed.wait_while_for(&mut state, is_current, duration);
     }
 
     /// Changes the state on behalf of the role epoch `term`. Returns `None` if that epoch is over.
-    pub fn in_role_epoch<R>(&self, term: u64, change: impl FnOnce(&mut RoleState) -> R) -> Option<R> {
+    pub fn in_role_epoch<R>(&self, role_epoch: u64, change: impl FnOnce(&mut RoleState) -> R) -> Option<R> {
         let mut state = self.state();
         let epoch = self.role_epoch();
         assert!(
-            term <= epoch,
-            "work belongs to role epoch {term}, and the current one is {epoch}"
+            role_epoch <= epoch,
+            "work belongs to role epoch {role_epoch}, and the current one is {epoch}"
         );
-        (epoch == term).then(|| {
+        (epoch == role_epoch).then(|| {
             let result = change(&mut state);
             self.assert_role(&state);
             result
@@ -498,14 +499,15 @@ impl Replication {
     }
 
     /// Keeps a socket of the link, so that another thread can shut it down. Returns `false` if the role epoch is over.
-    pub fn register_socket(&self, term: u64, socket: TcpStream) -> bool {
-        self.in_role_epoch(term, |state| state.sockets.push(socket)).is_some()
+    pub fn register_socket(&self, role_epoch: u64, socket: TcpStream) -> bool {
+        self.in_role_epoch(role_epoch, |state| state.sockets.push(socket))
+            .is_some()
     }
 
     /// Shuts down the separate connection of the dump, because the dump is complete or no longer needed.
-    pub fn drop_dump_socket(&self, term: u64) {
+    pub fn drop_dump_socket(&self, role_epoch: u64) {
         // In a newer role epoch the sockets are not those of this link.
-        let _ = self.in_role_epoch(term, |state| {
+        let _ = self.in_role_epoch(role_epoch, |state| {
             assert!(state.sockets.len() <= 2, "a link has at most two connections");
             for socket in state.sockets.split_off(state.sockets.len().min(1)) {
                 // If the socket is closed already, no reader waits for it.
@@ -515,9 +517,9 @@ impl Replication {
     }
 
     /// Drops the sockets of the link after the link has ended.
-    pub fn drop_sockets(&self, term: u64) {
+    pub fn drop_sockets(&self, role_epoch: u64) {
         // As above.
-        let _ = self.in_role_epoch(term, |state| state.sockets.clear());
+        let _ = self.in_role_epoch(role_epoch, |state| state.sockets.clear());
     }
 
     /// Shuts down the link. It is established again.

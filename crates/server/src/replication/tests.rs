@@ -37,12 +37,12 @@ fn a_server_that_stops_following_keeps_the_old_id_as_second_id() {
 fn changes_on_behalf_of_an_old_role_epoch_have_no_effect() {
     let replication = Replication::default();
     replication.start_following(endpoint(1), false);
-    let (primary, term) = replication.wait_for_primary();
+    let (primary, role_epoch) = replication.wait_for_primary();
     assert_eq!(primary, endpoint(1));
     replication.start_following(endpoint(2), false);
     assert!(
         replication
-            .in_role_epoch(term, |state| state.phase = LinkState::Connected)
+            .in_role_epoch(role_epoch, |state| state.phase = LinkState::Connected)
             .is_none()
     );
     assert_eq!(replication.state().phase, LinkState::Connect);

@@ -345,19 +345,19 @@ impl ClusterBus {
                 // In exclusive mode no thread writes.
                 let all = self.seat.exclusive();
                 stop.last_sequence = Some(server.propagation.last_sequence());
-                let settled = stop.log_settled.clone();
+                let is_log_settled = stop.log_settled.clone();
                 match server.replication.log_feeds_backlog() {
                     true => server
                         .propagation
-                        .schedule_mark(move |_| settled.store(true, Ordering::SeqCst)),
-                    false => settled.store(true, Ordering::SeqCst),
+                        .schedule_mark(move |_| is_log_settled.store(true, Ordering::SeqCst)),
+                    false => is_log_settled.store(true, Ordering::SeqCst),
                 }
                 drop(all);
                 running.end_exclusion();
             }
             return false;
         };
-        let feeds = server.replication.log_feeds_backlog();
+        let feeds_backlog = server.replication.log_feeds_backlog();
         let is_in = || {
             server
                 .replication
@@ -366,7 +366,7 @@ impl ClusterBus {
                 .offset_of_sequence(last_sequence)
                 .is_some()
         };
-        stop.log_settled.load(Ordering::SeqCst) && (!feeds || is_in())
+        stop.log_settled.load(Ordering::SeqCst) && (!feeds_backlog || is_in())
     }
 
     // ---- keys -------------------------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ impl ClusterBus {
     }
 
     fn drop_keys_of_slot(&mut self, number: u16) {
-        let (server, row) = (self.server.clone(), self.seat.index());
+        let (server, thread_index) = (self.server.clone(), self.seat.index());
         let keyspace = &server.keyspace;
         let mut effects = Effects {
             log_writer: server.propagation.log_writer(),
@@ -409,10 +409,10 @@ impl ClusterBus {
             if let Some(mut lease) = pass.write_spinning(usize::from(number)) {
                 effects.hooks = keyspace.hooks.current();
                 let (tables, databases, keys) =
-                    slot_drop::take_all_keys(keyspace, row, number, lease.parts_mut(), &mut effects);
+                    slot_drop::take_all_keys(keyspace, thread_index, number, lease.parts_mut(), &mut effects);
                 slot_drop::log_deletions(&mut effects, &tables, &databases);
                 effects.log_writer.commit();
-                NotificationSender::new(&server, &mut effects, row).send_recorded_effects(0);
+                NotificationSender::new(&server, &mut effects, thread_index).send_recorded_effects(0);
                 if keys > 0 {
                     log::notice!("Deleted {keys} keys in slot {number}, which another node owns now");
                 }
@@ -428,7 +428,7 @@ impl ClusterBus {
         }
         let objects = tables.iter().map(|table| table.len() as u64).sum();
         server.background.lazyfree.free(objects, 0, Box::new(tables));
-        NotificationSender::new(&server, &mut effects, row).send_broadcasts();
+        NotificationSender::new(&server, &mut effects, thread_index).send_broadcasts();
         wake_workers(&server, &mut effects);
     }
 

@@ -59,7 +59,7 @@ fn change_libraries<P: 'static>(
         let words: Vec<Vec<u8>> = ctx.args.iter().map(<[u8]>::to_vec).collect();
         let db = ctx.keys.db;
         ctx.reply_from_background(move |server, seat| {
-            let row = seat.index();
+            let thread_index = seat.index();
             let change = |prepared| loop {
                 while server.clients.pause.are_writes_paused(unix_ms()) {
                     weft_os::thread::sleep(LOG_POLL_INTERVAL);
@@ -76,7 +76,7 @@ fn change_libraries<P: 'static>(
                     ));
                 }
                 let reply = apply(server, prepared)?;
-                server.stats.metrics.add(row, Counter::Dirty, 1);
+                server.stats.metrics.add(thread_index, Counter::Dirty, 1);
                 let sequence = propagate_change(server, db, &words);
                 return Ok((reply, sequence));
             };

@@ -48,12 +48,12 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
         value_bytes: value_bytes as usize,
     };
     let protocol = ctx.client.protocol;
-    let row = ctx.keys.context.thread_index;
+    let thread_index = ctx.keys.context.thread_index;
     if let Some(mut whole) = ctx.keys.held.whole_keyspace() {
         for number in 0..options.count {
             let key = PopulatedKey::new(ctx.server, &options, number);
             let (header, slot) = whole.parts_mut(KeyHasher::slot(key.hash));
-            create_key(ctx.server, row, &options, &key, (header, slot));
+            create_key(ctx.server, thread_index, &options, &key, (header, slot));
         }
         ctx.reply.ok();
         return Ok(());
@@ -67,7 +67,7 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Creates the keys that do not exist, under one lease each, and leaves the gate at intervals.
 fn evict_until_below(server: &Server, seat: &mut Seat, options: &PopulateOptions) {
-    let row = seat.index();
+    let thread_index = seat.index();
     let mut next = 0;
     while next < options.count {
         let pass = seat.enter();
@@ -76,7 +76,7 @@ fn evict_until_below(server: &Server, seat: &mut Seat, options: &PopulateOptions
             let key = PopulatedKey::new(server, options, next);
             match pass.write_spinning(KeyHasher::slot(key.hash)) {
                 Some(mut lease) => {
-                    let freed = create_key(server, row, options, &key, lease.parts_mut());
+                    let freed = create_key(server, thread_index, options, &key, lease.parts_mut());
                     drop(lease);
                     drop(freed);
                     next += 1;
@@ -110,7 +110,7 @@ impl PopulatedKey {
 /// as a change.
 fn create_key(
     server: &Server,
-    row: usize,
+    thread_index: usize,
     options: &PopulateOptions,
     PopulatedKey { number, name, hash }: &PopulatedKey,
     (header, slot): (&SlotHeader, &mut Slot),
@@ -136,6 +136,6 @@ fn create_key(
     let clock = (weft_base::clock::unix_ms() / 1000) as u32 & ((1 << 24) - 1);
     let freed = table.insert(hash, name, NewValue::Bytes(&value), None, clock);
     publish_header(header, slot);
-    keyspace.counts.add(row, options.db, 1, 0);
+    keyspace.counts.add(thread_index, options.db, 1, 0);
     Some(freed)
 }

@@ -126,8 +126,8 @@ pub fn run_leased<'p>(
         return Outcome::Done;
     }
     if thread.moving.is_some() {
-        let settled = check_migrating_slot(thread, request, keys, &HeldLeases::Many(many), connection);
-        if let Err(error) = settled {
+        let outcome = check_migrating_slot(thread, request, keys, &HeldLeases::Many(many), connection);
+        if let Err(error) = outcome {
             many.clear();
             return reply_redirection(thread, (request, keys), connection, error);
         }
@@ -299,7 +299,7 @@ fn reply_error(
 fn notify_monitors_of_failure(thread: &mut ThreadState, client: &Client, args: Args<'_>) {
     if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
         let line = monitor_line_of_unit(&thread.server, client, args.iter());
-        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).send_monitor_line(line);
+        NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_monitor_line(line);
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) fn prepare_script(
             "ERR Can not run script on cluster, 'no-cluster' flag is set.",
         ));
     }
-    if !thread.standing.is_empty() && !is_primary {
+    if !thread.replication_state.is_empty() && !is_primary {
         script_flags::check_replication_state(thread, flags)?;
     }
     if flags.is_some() && must_read && !promises(ScriptFlags::NO_WRITES) {
@@ -115,5 +115,5 @@ pub(super) fn prepare_script(
 }
 
 pub(super) fn is_out_of_memory(thread: &ThreadState) -> bool {
-    thread.room.is_full
+    thread.memory_limit.is_full
 }

@@ -27,22 +27,23 @@ impl KeyCounts {
 
     /// Adds to the counts of database `db` in the row of thread `seat`.
     #[inline]
-    pub fn add(&self, seat: usize, db: usize, keys: i64, with_expiry: i64) {
+    pub fn add(&self, thread_index: usize, db: usize, keys: i64, with_expiry: i64) {
         if keys != 0 {
-            self.rows.add_as_only_writer(seat, db * COUNTERS_PER_DATABASE, keys);
+            self.rows
+                .add_as_only_writer(thread_index, db * COUNTERS_PER_DATABASE, keys);
         }
         if with_expiry != 0 {
             self.rows
-                .add_as_only_writer(seat, db * COUNTERS_PER_DATABASE + 1, with_expiry);
+                .add_as_only_writer(thread_index, db * COUNTERS_PER_DATABASE + 1, with_expiry);
         }
     }
 
     /// Adds to the count of volatile values in database `db` in the row of thread `seat`.
     #[inline]
-    pub fn add_volatile(&self, seat: usize, db: usize, values: i64) {
+    pub fn add_volatile(&self, thread_index: usize, db: usize, values: i64) {
         if values != 0 {
             self.rows
-                .add_as_only_writer(seat, db * COUNTERS_PER_DATABASE + 2, values);
+                .add_as_only_writer(thread_index, db * COUNTERS_PER_DATABASE + 2, values);
         }
     }
 

@@ -148,12 +148,12 @@ impl Fixture {
     }
 
     fn empty(&mut self, db: usize) {
-        let row = self.seat.index();
+        let thread_index = self.seat.index();
         let taken = take_databases(
             &mut WholeKeyspace::Exclusive(&mut self.seat.exclusive()),
             db..db + 1,
             &self.keyspace,
-            row,
+            thread_index,
         );
         drop(taken);
     }

@@ -54,15 +54,15 @@ impl Fixture {
 
     fn evict(&mut self, chooser: &mut EvictionPool, policy: EvictionPolicy) -> (EvictionAttempt, Vec<String>) {
         let pass = self.seat.enter();
-        let around = EvictionContext {
+        let context = EvictionContext {
             keyspace: &self.keyspace,
             pass: &pass,
-            row: ROW,
+            thread_index: ROW,
             clock: self.clock,
             samples: 5,
             is_lazy: true,
         };
-        let attempt = chooser.evict(policy, &around, &mut self.effects, &mut |_| {});
+        let attempt = chooser.evict(policy, &context, &mut self.effects, &mut |_| {});
         let gone = std::mem::take(&mut self.effects.removed);
         let name = |(removed, cause): (weft_table::Removed<Value>, RemovalCause)| {
             assert_eq!(cause, RemovalCause::Eviction);

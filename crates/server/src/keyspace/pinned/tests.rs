@@ -16,10 +16,10 @@ fn header(keyspace: &Keyspace, slot: u16) -> &SlotHeader {
 #[test]
 fn a_slot_is_marked_from_the_first_pin_to_the_end_of_the_last() {
     let keyspace = keyspace();
-    let lent = Arc::new(PinnedSlots::default());
+    let pinned = Arc::new(PinnedSlots::default());
     let marked = |slot| header(&keyspace, slot).has_pinned_values();
-    let first = lent.pin(&keyspace.slots, vec![7, 9, 7]).expect("nobody wants it");
-    let second = lent.pin(&keyspace.slots, vec![9]).expect("nobody wants it");
+    let first = pinned.pin(&keyspace.slots, vec![7, 9, 7]).expect("nobody wants it");
+    let second = pinned.pin(&keyspace.slots, vec![9]).expect("nobody wants it");
     assert!(marked(7) && marked(9) && !marked(8));
     drop(first);
     assert!(!marked(7) && marked(9));
@@ -30,17 +30,17 @@ fn a_slot_is_marked_from_the_first_pin_to_the_end_of_the_last() {
 #[test]
 fn a_reserved_slot_grants_no_pins_for_a_while() {
     let keyspace = keyspace();
-    let lent = Arc::new(PinnedSlots::default());
-    let pin = lent.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
-    assert!(lent.reserve_briefly(7, 1));
-    assert!(!lent.reserve_briefly(8, 1), "a slot without pins");
-    assert!(lent.pin(&keyspace.slots, vec![7, 9]).is_none());
+    let pinned = Arc::new(PinnedSlots::default());
+    let pin = pinned.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
+    assert!(pinned.reserve_briefly(7, 1));
+    assert!(!pinned.reserve_briefly(8, 1), "a slot without pins");
+    assert!(pinned.pin(&keyspace.slots, vec![7, 9]).is_none());
     assert!(
         !header(&keyspace, 9).has_pinned_values(),
         "a refused pin leaves no mark behind"
     );
     assert!(
-        lent.pin(&keyspace.slots, vec![8]).is_some(),
+        pinned.pin(&keyspace.slots, vec![8]).is_some(),
         "a slot without pins is not reserved"
     );
     drop(pin);
@@ -49,55 +49,55 @@ fn a_reserved_slot_grants_no_pins_for_a_while() {
         "the mark leads the waiting writer to the record"
     );
     assert!(
-        lent.pin(&keyspace.slots, vec![7]).is_none(),
+        pinned.pin(&keyspace.slots, vec![7]).is_none(),
         "after the pin the slot is reserved for the waiting writer"
     );
     std::thread::sleep(RESERVATION_TIME);
-    assert!(lent.pin(&keyspace.slots, vec![7]).is_some());
+    assert!(pinned.pin(&keyspace.slots, vec![7]).is_some());
 }
 
 #[test]
 fn a_slot_is_no_longer_reserved_when_a_writer_has_its_turn() {
     let keyspace = keyspace();
-    let lent = Arc::new(PinnedSlots::default());
+    let pinned = Arc::new(PinnedSlots::default());
     let (slots, marked) = (&keyspace.slots, || header(&keyspace, 7).has_pinned_values());
-    let pin = lent.pin(slots, vec![7]).expect("nothing is reserved");
-    assert!(lent.reserve_briefly(7, 1));
-    lent.end_brief_reservation(slots, 7, 1);
-    let other = lent.pin(slots, vec![7]).expect("the reservation has ended");
-    assert!(lent.reserve_briefly(7, 1));
+    let pin = pinned.pin(slots, vec![7]).expect("nothing is reserved");
+    assert!(pinned.reserve_briefly(7, 1));
+    pinned.end_brief_reservation(slots, 7, 1);
+    let other = pinned.pin(slots, vec![7]).expect("the reservation has ended");
+    assert!(pinned.reserve_briefly(7, 1));
     drop((pin, other));
-    assert!(!lent.reserve_briefly(7, 1), "the slot has no pins any more");
-    lent.end_brief_reservation(slots, 7, 2);
+    assert!(!pinned.reserve_briefly(7, 1), "the slot has no pins any more");
+    pinned.end_brief_reservation(slots, 7, 2);
     assert!(marked(), "the writer of another key ends no reservation");
-    lent.end_brief_reservation(slots, 7, 1);
-    assert!(!marked() && lent.records.lock().is_empty());
-    drop(lent.pin(slots, vec![7]).expect("the reservation has ended"));
-    assert!(!marked() && lent.records.lock().is_empty());
+    pinned.end_brief_reservation(slots, 7, 1);
+    assert!(!marked() && pinned.records.lock().is_empty());
+    drop(pinned.pin(slots, vec![7]).expect("the reservation has ended"));
+    assert!(!marked() && pinned.records.lock().is_empty());
 }
 
 #[test]
 fn the_reservation_of_a_writer_that_does_not_come_back_ends() {
     let keyspace = keyspace();
-    let lent = Arc::new(PinnedSlots::default());
+    let pinned = Arc::new(PinnedSlots::default());
     let (slots, marked) = (&keyspace.slots, || header(&keyspace, 7).has_pinned_values());
-    let pin = lent.pin(slots, vec![7]).expect("nothing is reserved");
-    assert!(lent.reserve_briefly(7, 1));
+    let pin = pinned.pin(slots, vec![7]).expect("nothing is reserved");
+    assert!(pinned.reserve_briefly(7, 1));
     drop(pin);
-    lent.end_expired_reservations(slots);
+    pinned.end_expired_reservations(slots);
     assert!(marked(), "the writer may still come");
     std::thread::sleep(RESERVATION_TIME);
-    lent.end_expired_reservations(slots);
-    assert!(!marked() && lent.records.lock().is_empty());
+    pinned.end_expired_reservations(slots);
+    assert!(!marked() && pinned.records.lock().is_empty());
 }
 
 #[test]
 fn databases_are_added_and_removed_in_a_slot_with_pinned_values() {
     let keyspace = keyspace();
-    let lent = Arc::new(PinnedSlots::default());
+    let pinned = Arc::new(PinnedSlots::default());
     let header = header(&keyspace, 7);
     header.mark_database(0, true);
-    let pin = lent.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
+    let pin = pinned.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
     header.mark_database(3, true);
     header.mark_database(0, false);
     assert!(header.has_pinned_values() && header.may_hold(3) && !header.may_hold(0));
@@ -114,17 +114,17 @@ fn databases_are_added_and_removed_in_a_slot_with_pinned_values() {
 #[test]
 fn writers_take_no_lock_when_no_key_is_frozen() {
     let keyspace = keyspace();
-    let lent = Arc::new(PinnedSlots::default());
-    let pin = lent.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
-    let records = lent.records.lock();
+    let pinned = Arc::new(PinnedSlots::default());
+    let pin = pinned.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
+    let records = pinned.records.lock();
     // This would deadlock if it locked the records.
-    assert!(!lent.is_frozen(7, 0, b"key"));
+    assert!(!pinned.is_frozen(7, 0, b"key"));
     drop(records);
     drop(pin);
-    let frozen = lent.freeze(&keyspace.slots, vec![(7, (2, b"key"[..].into()))]);
-    assert!(lent.is_frozen(7, 2, b"key"));
-    assert!(!lent.is_frozen(7, 0, b"key") && lent.is_frozen_in_any_database(7, b"key"));
-    assert!(!lent.is_frozen_in_any_database(7, b"other") && !lent.is_frozen_in_any_database(8, b"key"));
+    let frozen = pinned.freeze(&keyspace.slots, vec![(7, (2, b"key"[..].into()))]);
+    assert!(pinned.is_frozen(7, 2, b"key"));
+    assert!(!pinned.is_frozen(7, 0, b"key") && pinned.is_frozen_in_any_database(7, b"key"));
+    assert!(!pinned.is_frozen_in_any_database(7, b"other") && !pinned.is_frozen_in_any_database(8, b"key"));
     drop(frozen);
-    assert!(!lent.is_frozen(7, 2, b"key"));
+    assert!(!pinned.is_frozen(7, 2, b"key"));
 }

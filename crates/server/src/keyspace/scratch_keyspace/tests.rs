@@ -37,7 +37,9 @@ fn copies_are_independent_values_in_all_databases() {
         let number = KeyHasher::slot(hash);
         let lease = pass.try_read(number).expect("nobody else is here");
         let mut copies = CopiedKeys::default();
-        copies.take(&keyspace, &lease, hash, b"key").expect("values are lent");
+        copies
+            .take(&keyspace, &lease, hash, b"key")
+            .expect("values can be copied");
         assert!(keyspace.slots.header(number).has_pinned_values(), "until it is copied");
         drop(lease);
         copies.put(&beside, &mut all, 0);

@@ -9,14 +9,14 @@ use crate::keyspace::{Keyspace, Seat, publish_header};
 
 fn put(keyspace: &Keyspace, seat: &mut Seat, db: usize, name: &str) {
     let hash = keyspace.hasher.hash(name.as_bytes());
-    let row = seat.index();
+    let thread_index = seat.index();
     let mut all = seat.exclusive();
     let (header, slot) = all.parts_mut(KeyHasher::slot(hash));
     drop(
         slot.table_mut(db)
             .insert(hash, name.as_bytes(), NewValue::Int(1), None, 0),
     );
-    keyspace.counts.add(row, db, 1, 0);
+    keyspace.counts.add(thread_index, db, 1, 0);
     publish_header(header, slot);
 }
 
@@ -54,8 +54,8 @@ fn staged_data_replaces_all_databases_and_the_old_data_is_returned() {
     let mut apart = StagedDatabases::new(4);
     stage(&keyspace, &mut apart, 0, "b", None);
     stage(&keyspace, &mut apart, 3, "e", Some(99));
-    let row = seat.index();
-    let taken = apart.install(&mut seat.exclusive(), &keyspace.counts, row, 1000);
+    let thread_index = seat.index();
+    let taken = apart.install(&mut seat.exclusive(), &keyspace.counts, thread_index, 1000);
     assert_eq!((taken.keys, taken.tables.len()), (4, 4));
     let found: Vec<Vec<String>> = (0..4).map(|db| names(&mut seat, db)).collect();
     assert_eq!(found, [vec!["b"], vec![], vec![], vec!["e"]]);

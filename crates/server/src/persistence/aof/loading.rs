@@ -28,11 +28,11 @@ use weft_os::time::Instant;
 ///
 /// # Errors
 /// If it cannot be loaded. The reason has been logged.
-pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), AofFailed> {
+pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: usize) -> Result<(), AofFailed> {
     let place = AofLocation::from_config(&server.config);
     let mut manifest = read_manifest(&place)?;
     let start = Instant::now();
-    let found = load_files(server, &place, &mut manifest, (all, row))?;
+    let found = load_files(server, &place, &mut manifest, (all, thread_index))?;
     if found {
         let seconds = start.elapsed().as_secs_f64();
         log::notice!("DB loaded from append only file: {seconds:.3} seconds");
@@ -106,7 +106,7 @@ fn load_files(
     server: &Arc<Server>,
     place: &AofLocation,
     manifest: &mut Manifest,
-    (all, row): (&mut Exclusive<'_>, usize),
+    (all, thread_index): (&mut Exclusive<'_>, usize),
 ) -> Result<bool, AofFailed> {
     migrate_single_file(place, manifest)?;
     if manifest.is_empty() {
@@ -122,7 +122,7 @@ fn load_files(
     save::reset_load_progress(server, sizes.iter().sum());
     let was_loading = server.persistence.dumps.is_loading.swap(true, Ordering::Relaxed);
     assert!(!was_loading, "one append-only file is loaded at a time");
-    let loaded = load_parts(server, place, (manifest, &sizes), (all, row));
+    let loaded = load_parts(server, place, (manifest, &sizes), (all, thread_index));
     server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
     loaded?;
     let status = &server.persistence.aof;
@@ -136,7 +136,7 @@ fn load_parts(
     server: &Arc<Server>,
     place: &AofLocation,
     (manifest, sizes): (&Manifest, &[u64]),
-    (all, row): (&mut Exclusive<'_>, usize),
+    (all, thread_index): (&mut Exclusive<'_>, usize),
 ) -> Result<(), AofFailed> {
     assert_eq!(
         sizes.len(),
@@ -148,7 +148,7 @@ fn load_parts(
         let is_last = sizes.iter().skip(index + 1).all(|size| *size == 0);
         let is_base = index == 0 && manifest.base.is_some();
         let start = Instant::now();
-        let truncated = load_part(server, place, &part.name, (all, row))?;
+        let truncated = load_part(server, place, &part.name, (all, thread_index))?;
         if truncated && !is_last {
             log::warning!("Fatal error: the truncated file is not the last file");
             return Err(AofFailed);
@@ -165,7 +165,7 @@ fn load_part(
     server: &Arc<Server>,
     place: &AofLocation,
     name: &str,
-    (all, row): (&mut Exclusive<'_>, usize),
+    (all, thread_index): (&mut Exclusive<'_>, usize),
 ) -> Result<bool, AofFailed> {
     let path = place.path(name);
     let mut file = File::open(&path).map_err(|error| {
@@ -187,7 +187,7 @@ fn load_part(
         } else {
             log::notice!("Reading RDB base file on AOF loading...");
         }
-        start = save::load_rdb_preamble(server, all, row, &path).map_err(|save::SaveFailed| {
+        start = save::load_rdb_preamble(server, all, thread_index, &path).map_err(|save::SaveFailed| {
             if is_old {
                 log::warning!("Error reading the RDB preamble of the AOF file {name}, AOF loading aborted");
             } else {
@@ -208,7 +208,7 @@ fn load_part(
         unreachable!("the start sets the function that replays commands");
     };
     let mut commands = AofReader::new(file, start);
-    let replayed = replay(server, all, row, &mut commands);
+    let replayed = replay(server, all, thread_index, &mut commands);
     assert!(commands.offset() >= start, "commands lie behind the preamble");
     let cut_at = match replayed {
         ReplayOutcome::Complete => return Ok(false),
@@ -280,7 +280,7 @@ pub fn reload(server: &Arc<Server>, seat: &mut Seat) -> Result<(), ReloadError> 
 }
 
 fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(), ReloadError> {
-    let row = seat.index();
+    let thread_index = seat.index();
     let mut all = seat.exclusive();
     if server.is_loading() {
         return Err(ReloadError::Loading);
@@ -295,9 +295,9 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
         &mut WholeKeyspace::Exclusive(&mut all),
         databases,
         &server.keyspace,
-        row,
+        thread_index,
     ));
-    invalidate_replaced_data(server, row);
+    invalidate_replaced_data(server, thread_index);
     server.scripting.libraries.flush();
     let mut manifest = server.persistence.aof_files.lock().manifest.clone();
     // As at startup. Other nodes would regard a silent cluster node as failed.
@@ -307,7 +307,7 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
         server,
         &AofLocation::from_config(&server.config),
         &mut manifest,
-        (&mut all, row),
+        (&mut all, thread_index),
     );
     server.replication.set_state_bits(ReplicationState::LOADING, false);
     hooks.set(logged, true);

@@ -177,7 +177,7 @@ fn begin_logging(server: &Server, appender: &Arc<Mutex<AofAppender>>) {
     let feed = Box::new(AppenderConsumer(appender.clone()));
     server
         .propagation
-        .schedule_mark(move |feeds| feeds.add(FILE_CONSUMER, feed, 0));
+        .schedule_mark(move |consumers| consumers.add(FILE_CONSUMER, feed, 0));
     server.keyspace.hooks.set(Hooks::LOG_FILE, true);
 }
 

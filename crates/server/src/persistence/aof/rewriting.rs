@@ -250,9 +250,9 @@ fn switch_file(server: &Server, appender: Arc<Mutex<AofAppender>>, file: File, i
 }
 
 fn schedule_switch(server: &Server, appender: Arc<Mutex<AofAppender>>, file: File, is_named: bool) {
-    server.propagation.schedule_mark(move |feeds| {
+    server.propagation.schedule_mark(move |consumers| {
         appender.lock().switch_file(file, is_named);
-        feeds.force_select(FILE_CONSUMER);
+        consumers.force_select(FILE_CONSUMER);
     });
 }
 
@@ -524,7 +524,7 @@ fn switch_off(server: &Arc<Server>) {
         status.is_switching_off.store(true, Ordering::Relaxed);
         server
             .propagation
-            .schedule_mark(|feeds| drop(feeds.remove(FILE_CONSUMER)));
+            .schedule_mark(|consumers| drop(consumers.remove(FILE_CONSUMER)));
     }
     server.scripting.running.end_exclusion();
     wait_until_written(server);

@@ -42,13 +42,13 @@ impl Fixture {
 
     /// Runs `run` on a loader.
     fn with_loader<R>(&mut self, replace: bool, run: impl FnOnce(&mut RdbLoader<'_, '_>) -> R) -> R {
-        let row = self.seat.index();
+        let thread_index = self.seat.index();
         run(&mut RdbLoader {
             destination: LoadDestination::Keyspace(&mut self.seat.exclusive()),
             hasher: &self.keyspace.hasher,
             counts: &self.keyspace.counts,
             before_images: &self.keyspace.before_images,
-            thread_index: row,
+            thread_index,
             config: &self.config,
             clock: AccessClock::default(),
             now_ms: 1_000_000,

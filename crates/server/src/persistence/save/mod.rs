@@ -117,7 +117,7 @@ pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), SaveFail
 ///
 /// # Errors
 /// If the file cannot be loaded completely.
-pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) -> Result<(), SaveFailed> {
+pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: usize) -> Result<(), SaveFailed> {
     let started = Instant::now();
     if let Ok(metadata) = std::fs::metadata(rdb_path(&server.config)) {
         reset_load_progress(server, metadata.len());
@@ -138,7 +138,7 @@ pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, row: usize) 
         // Expired keys are deleted by the primary.
         false => LoadMode::keep_expired(),
     };
-    match load(server, all, row, how) {
+    match load(server, all, thread_index, how) {
         Ok(loaded) => {
             log::notice!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
             resume_replication(server, &loaded.position, is_primary)
@@ -236,8 +236,13 @@ fn log_load_error(error: &RdbLoadError) {
 ///
 /// # Errors
 /// If the preamble cannot be loaded. The reason has been logged.
-pub fn load_rdb_preamble(server: &Server, all: &mut Exclusive<'_>, row: usize, path: &Path) -> Result<u64, SaveFailed> {
-    let loaded = load_file(server, path, all, row, LoadMode::keep_expired()).map_err(|error| {
+pub fn load_rdb_preamble(
+    server: &Server,
+    all: &mut Exclusive<'_>,
+    thread_index: usize,
+    path: &Path,
+) -> Result<u64, SaveFailed> {
+    let loaded = load_file(server, path, all, thread_index, LoadMode::keep_expired()).map_err(|error| {
         log_load_error(&error);
         SaveFailed
     })?;
@@ -272,10 +277,15 @@ impl LoadMode<'_> {
     }
 }
 
-fn load(server: &Server, all: &mut Exclusive<'_>, row: usize, how: LoadMode<'_>) -> Result<LoadedFile, RdbLoadError> {
+fn load(
+    server: &Server,
+    all: &mut Exclusive<'_>,
+    thread_index: usize,
+    how: LoadMode<'_>,
+) -> Result<LoadedFile, RdbLoadError> {
     let was_loading = server.persistence.dumps.is_loading.swap(true, Ordering::Relaxed);
     assert!(!was_loading, "one file is loaded at a time");
-    let loaded = load_file(server, &rdb_path(&server.config), all, row, how);
+    let loaded = load_file(server, &rdb_path(&server.config), all, thread_index, how);
     server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
     loaded
 }
@@ -285,10 +295,10 @@ fn load_file(
     server: &Server,
     path: &Path,
     all: &mut Exclusive<'_>,
-    row: usize,
-    how: LoadMode<'_>,
+    thread_index: usize,
+    mode: LoadMode<'_>,
 ) -> Result<LoadedFile, RdbLoadError> {
-    let replace = how.should_replace;
+    let replace = mode.should_replace;
     let now_ms = unix_ms();
     let progress = &server.replication.loading;
     let before = progress.loaded_bytes.load(Ordering::Relaxed);
@@ -299,12 +309,12 @@ fn load_file(
         hasher: &server.keyspace.hasher,
         counts: &server.keyspace.counts,
         before_images: &server.keyspace.before_images,
-        thread_index: row,
+        thread_index,
         config: &server.config,
         clock: access_clock(&server.config, now_ms / 1000),
-        now_ms: how.expiry_ms,
+        now_ms: mode.expiry_ms,
         should_replace: replace,
-        on_dropped_key: match how.on_dropped_key {
+        on_dropped_key: match mode.on_dropped_key {
             Some(tell) => Some(tell),
             None => None,
         },
@@ -392,7 +402,7 @@ pub fn reload(server: &Server, seat: &mut Seat, how: ReloadOptions) -> Result<()
 }
 
 fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
-    let row = seat.index();
+    let thread_index = seat.index();
     let mut all = seat.exclusive();
     if server.is_loading() {
         return Err(ReloadError::Loading);
@@ -402,16 +412,21 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
     }
     let keyspace = &server.keyspace;
     let databases = 0..keyspace.counts.databases();
-    let taken = how
-        .should_flush
-        .then(|| take_databases(&mut WholeKeyspace::Exclusive(&mut all), databases, keyspace, row));
+    let taken = how.should_flush.then(|| {
+        take_databases(
+            &mut WholeKeyspace::Exclusive(&mut all),
+            databases,
+            keyspace,
+            thread_index,
+        )
+    });
     if how.should_flush {
         server.scripting.libraries.flush();
     }
     // Freed before loading, because the memory may not suffice for both.
     drop(taken);
     // Without the flush, too: the file may replace keys that clients have read.
-    invalidate_replaced_data(server, row);
+    invalidate_replaced_data(server, thread_index);
     // Replicas and the append-only file still have the expired keys. They stay until they are deleted, which is logged.
     let is_repeated = keyspace.hooks.current().intersects(Hooks::LOG);
     let expiry_ms = match server.replication.is_replica() || is_repeated {
@@ -423,7 +438,7 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
         expiry_ms,
         on_dropped_key: None,
     };
-    load(server, &mut all, row, how).map_err(|error| {
+    load(server, &mut all, thread_index, how).map_err(|error| {
         log_load_error(&error);
         ReloadError::Load
     })?;

@@ -139,7 +139,7 @@ impl LargeValue {
 struct PendingEntries<'s> {
     keyspace: &'s Keyspace,
     style: KeyEncodingOptions,
-    gathering: BufferedWriter,
+    output: BufferedWriter,
     large: Vec<LargeValue>,
     keys: u64,
     /// `true` while the format could represent every value.
@@ -151,13 +151,13 @@ impl SnapshotVisitor for PendingEntries<'_> {
         self.keys += 1;
         match LargeValue::from_entry(self.keyspace, slot, entry) {
             Some(large) => self.large.push(large),
-            None => self.is_representable &= self.style.write_key(&mut self.gathering.bytes, entry.into()),
+            None => self.is_representable &= self.style.write_key(&mut self.output.bytes, entry.into()),
         }
     }
 
     fn visit_record(&mut self, record: &[u8]) {
         self.keys += 1;
-        self.gathering.bytes.extend_from_slice(record);
+        self.output.bytes.extend_from_slice(record);
     }
 }
 
@@ -188,7 +188,7 @@ impl<'s> SnapshotSaver<'s> {
             visited: PendingEntries {
                 keyspace: &server.keyspace,
                 style,
-                gathering: BufferedWriter::new(checked),
+                output: BufferedWriter::new(checked),
                 large: Vec::new(),
                 keys: 0,
                 is_representable: true,
@@ -212,14 +212,14 @@ impl<'s> SnapshotSaver<'s> {
     /// Saves everything.
     pub fn save(&mut self, head: &RdbHeader<'_>, databases: &[Database]) -> Result<(), SaveStopped> {
         let compress = self.visited.style.should_compress;
-        head.write(&mut self.visited.gathering.bytes, compress);
+        head.write(&mut self.visited.output.bytes, compress);
         for (index, database) in databases.iter().enumerate() {
             let Database {
                 number,
                 keys,
                 with_expiry,
             } = *database;
-            write_database(&mut self.visited.gathering.bytes, number, keys, with_expiry);
+            write_database(&mut self.visited.output.bytes, number, keys, with_expiry);
             let server = self.server;
             let keyspace = &server.keyspace;
             let is_last = index + 1 == databases.len();
@@ -230,8 +230,8 @@ impl<'s> SnapshotSaver<'s> {
             self.visited.large.is_empty() && self.unwritten.is_empty() && self.urgent.is_empty(),
             "a snapshot ends when every visited value is written"
         );
-        let gathering = std::mem::replace(&mut self.visited.gathering, BufferedWriter::new(false));
-        self.send(SnapshotChunk::Bytes(gathering.finish()))?;
+        let output = std::mem::replace(&mut self.visited.output, BufferedWriter::new(false));
+        self.send(SnapshotChunk::Bytes(output.finish()))?;
         self.send(SnapshotChunk::End)
     }
 
@@ -273,7 +273,7 @@ impl<'s> SnapshotSaver<'s> {
         let pass = self.seat.enter();
         loop {
             let step = walker.step(&pass, &lend, &mut self.visited);
-            let much = self.visited.keys >= until || self.visited.gathering.is_full() || !self.visited.large.is_empty();
+            let much = self.visited.keys >= until || self.visited.output.is_full() || !self.visited.large.is_empty();
             if !matches!(step, WalkerStep::More) || much || pass.gate_is_closing() {
                 return step;
             }
@@ -288,7 +288,7 @@ impl<'s> SnapshotSaver<'s> {
                 large.copy_and_unpin();
             }
             self.take_urgent_keys()?;
-            self.visited.is_representable &= large.write_key(&mut self.visited.gathering.bytes, &self.visited.style);
+            self.visited.is_representable &= large.write_key(&mut self.visited.output.bytes, &self.visited.style);
             drop(large);
             self.send_if_full()?;
         }
@@ -296,8 +296,8 @@ impl<'s> SnapshotSaver<'s> {
     }
 
     fn send_if_full(&mut self) -> Result<(), SaveStopped> {
-        if self.visited.gathering.is_full() {
-            let chunk = SnapshotChunk::Bytes(self.visited.gathering.take());
+        if self.visited.output.is_full() {
+            let chunk = SnapshotChunk::Bytes(self.visited.output.take());
             self.send(chunk)?;
         }
         Ok(())
@@ -362,10 +362,10 @@ impl<'s> SnapshotSaver<'s> {
         while let Some(wanted) = keyspace.before_images.next_urgent_key() {
             let large = loop {
                 let share = |slot, entry: EntryRef<'_, Value>| LargeValue::from_entry(keyspace, slot, entry);
-                let settled = keyspace
+                let outcome = keyspace
                     .before_images
                     .save_urgent_key(&self.seat.enter(), &wanted, share);
-                match settled {
+                match outcome {
                     Some(large) => break large,
                     None => weft_os::thread::sleep(RETRY_INTERVAL),
                 }

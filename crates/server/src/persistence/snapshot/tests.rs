@@ -38,7 +38,7 @@ fn name(number: usize) -> Vec<u8> {
 
 fn put(keyspace: &Keyspace, seat: &mut Seat, name: &[u8], value: &[u8]) {
     let hash = keyspace.hasher.hash(name);
-    let row = seat.index();
+    let thread_index = seat.index();
     let pass = seat.enter();
     let mut lease = pass
         .try_write(KeyHasher::slot(hash))
@@ -47,7 +47,7 @@ fn put(keyspace: &Keyspace, seat: &mut Seat, name: &[u8], value: &[u8]) {
     let value = NewValue::Blob(Blob::from_slice(value));
     drop(slot.table_mut(0).insert(hash, name, value, None, 0));
     publish_header(header, slot);
-    keyspace.counts.add(row, 0, 1, 0);
+    keyspace.counts.add(thread_index, 0, 1, 0);
 }
 
 /// An event that a consumer reports.
@@ -162,7 +162,7 @@ fn a_consumer_gets_a_complete_rdb_file() {
     std::fs::write(&path, &bytes).expect("writes");
     let other = Keyspace::new(16, 2);
     let mut seat = other.slots.join().expect("a seat");
-    let row = seat.index();
+    let thread_index = seat.index();
     let loaded = load(
         &path,
         &mut RdbLoader {
@@ -170,7 +170,7 @@ fn a_consumer_gets_a_complete_rdb_file() {
             hasher: &other.hasher,
             counts: &other.counts,
             before_images: &other.before_images,
-            thread_index: row,
+            thread_index,
             config: &server.config,
             clock: AccessClock::default(),
             now_ms: 1,

@@ -22,9 +22,9 @@ fn on_log_thread<R: Send + 'static>(
     action: impl FnOnce(&mut ConsumerStreams) -> R + Send + 'static,
 ) -> mpsc::Receiver<R> {
     let (sender, receiver) = mpsc::sync_channel(1);
-    server.propagation.schedule_mark(move |feeds| {
+    server.propagation.schedule_mark(move |consumers| {
         // The test may have given up.
-        let _ = sender.send(action(feeds));
+        let _ = sender.send(action(consumers));
     });
     receiver
 }
@@ -43,11 +43,11 @@ fn a_short_demotion_leaves_the_backlog_attached_and_a_later_one_detaches_it() {
     proceed.send(()).expect("the log thread waits");
     held_up.recv().expect("it continues").expect("it was released");
     let is_attached = |server: &Server| {
-        on_log_thread(server, |feeds| {
-            let writer = feeds.remove(CONSUMER_NAME);
+        on_log_thread(server, |consumers| {
+            let writer = consumers.remove(CONSUMER_NAME);
             let is_there = writer.is_some();
             if let Some(writer) = writer {
-                feeds.add(CONSUMER_NAME, writer, 0);
+                consumers.add(CONSUMER_NAME, writer, 0);
             }
             is_there
         })

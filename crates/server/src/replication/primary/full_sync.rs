@@ -468,8 +468,8 @@ fn pin_replica_offsets(
     let Some(server) = moment.server.self_handle() else {
         return Box::new(Vec::new);
     };
-    let place = backlog_writer::position_then(moment.server, move |feeds, place| {
-        feeds.force_select(backlog_writer::CONSUMER_NAME);
+    let place = backlog_writer::position_then(moment.server, move |consumers, place| {
+        consumers.force_select(backlog_writer::CONSUMER_NAME);
         let mut backlog = server.replication.replicas.backlog();
         for replica in &replicas {
             backlog.pin(*replica, place.offset);

@@ -27,7 +27,7 @@ const EPOCH_CHECK_INTERVAL_MS: u16 = 100;
 ///
 /// # Errors
 /// When the connection fails, takes longer than `repl-timeout`, or the role epoch is over.
-pub fn connect(server: &Server, primary: &Endpoint, term: u64) -> Result<TcpStream, LinkFailure> {
+pub fn connect(server: &Server, primary: &Endpoint, role_epoch: u64) -> Result<TcpStream, LinkFailure> {
     let unable = |error: &io::Error| LinkFailure::Other(format!("Unable to connect to PRIMARY: {}", error_text(error)));
     let addresses = (&*primary.host, primary.port)
         .to_socket_addrs()
@@ -36,9 +36,9 @@ pub fn connect(server: &Server, primary: &Endpoint, term: u64) -> Result<TcpStre
     let deadline = Instant::now() + timeout;
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
     for address in addresses {
-        match connect_to_address(server, address, term, deadline) {
+        match connect_to_address(server, address, role_epoch, deadline) {
             Ok(Some(stream)) => return Ok(stream),
-            Ok(None) if server.replication.role_epoch() != term => return Err(LinkFailure::EpochOver),
+            Ok(None) if server.replication.role_epoch() != role_epoch => return Err(LinkFailure::EpochOver),
             Ok(None) => return Err(LinkFailure::Timeout("Timeout connecting to the PRIMARY...")),
             Err(error) => failed = error,
         }
@@ -54,7 +54,7 @@ pub fn connect(server: &Server, primary: &Endpoint, term: u64) -> Result<TcpStre
 fn connect_to_address(
     server: &Server,
     address: SocketAddr,
-    term: u64,
+    role_epoch: u64,
     deadline: Instant,
 ) -> io::Result<Option<TcpStream>> {
     let descriptor = new_socket(server, address)?;
@@ -64,7 +64,7 @@ fn connect_to_address(
     match begin(descriptor.as_raw_fd(), &SockaddrStorage::from(address)) {
         Ok(()) => {}
         Err(Errno::EINPROGRESS) => {
-            if !wait_until_connected(server, &descriptor, term, deadline)? {
+            if !wait_until_connected(server, &descriptor, role_epoch, deadline)? {
                 return Ok(None);
             }
         }
@@ -105,8 +105,8 @@ fn source_address(config: &Config, to: &SocketAddr) -> Option<SocketAddr> {
 }
 
 /// Waits for the connection attempt. Returns `true` if the connection was made or refused in time.
-fn wait_until_connected(server: &Server, descriptor: &OwnedFd, term: u64, deadline: Instant) -> io::Result<bool> {
-    while server.replication.role_epoch() == term && Instant::now() < deadline {
+fn wait_until_connected(server: &Server, descriptor: &OwnedFd, role_epoch: u64, deadline: Instant) -> io::Result<bool> {
+    while server.replication.role_epoch() == role_epoch && Instant::now() < deadline {
         let interval = Duration::from_millis(EPOCH_CHECK_INTERVAL_MS.into());
         let left = descriptor::before_wait(descriptor, Interest::Output, Some(interval));
         let timeout = left.and_then(|left| PollTimeout::try_from(left).ok());

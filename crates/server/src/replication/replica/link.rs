@@ -68,7 +68,7 @@ fn connection_failure(reason: impl Display) -> LinkFailure {
 pub struct PrimaryLink {
     wire: BlockingConnection,
     server: Arc<Server>,
-    term: u64,
+    role_epoch: u64,
     /// Received bytes that have not been processed.
     pub unread: Vec<u8>,
     /// Set if the primary is sent keepalive newlines over this connection while a dump is loaded.
@@ -80,13 +80,18 @@ impl PrimaryLink {
     ///
     /// # Errors
     /// When the socket cannot be set up, the TLS handshake fails, or the role epoch is over.
-    pub fn new(socket: TcpStream, server: Arc<Server>, term: u64, host: &str) -> Result<PrimaryLink, LinkFailure> {
+    pub fn new(
+        socket: TcpStream,
+        server: Arc<Server>,
+        role_epoch: u64,
+        host: &str,
+    ) -> Result<PrimaryLink, LinkFailure> {
         let setup = |error: std::io::Error| LinkFailure::from_io_error("Setting up the link to the PRIMARY", &error);
         socket.set_nodelay(true).map_err(setup)?;
         let timeout = Duration::from_secs(server.config.unsigned(id::REPL_TIMEOUT).max(1));
         socket.set_write_timeout(Some(timeout)).map_err(setup)?;
         let spare = socket.try_clone().map_err(setup)?;
-        if !server.replication.register_socket(term, spare) {
+        if !server.replication.register_socket(role_epoch, spare) {
             return Err(LinkFailure::EpochOver);
         }
         let session = match server.config.boolean(id::TLS_REPLICATION) {
@@ -96,7 +101,7 @@ impl PrimaryLink {
         let mut link = PrimaryLink {
             wire: BlockingConnection::new(socket, session),
             server,
-            term,
+            role_epoch,
             unread: Vec::new(),
             sends_keepalives: true,
         };
@@ -129,8 +134,8 @@ impl PrimaryLink {
     }
 
     /// Returns the role epoch of this link.
-    pub fn term(&self) -> u64 {
-        self.term
+    pub fn role_epoch(&self) -> u64 {
+        self.role_epoch
     }
 
     /// Returns the primary's address.
@@ -157,7 +162,7 @@ impl PrimaryLink {
     }
 
     fn is_over(&self) -> bool {
-        self.server.replication.role_epoch() != self.term
+        self.server.replication.role_epoch() != self.role_epoch
     }
 
     /// Sends a request.

@@ -94,9 +94,9 @@ impl Follower {
 
     /// Follows the configured primary until the link breaks. Returns `true` if a stream was established.
     pub fn follow(&mut self) -> bool {
-        let (primary, term) = self.0.server.replication.wait_for_primary();
-        let was_up = self.0.follow_until_broken(&primary, term);
-        self.0.server.replication.drop_sockets(term);
+        let (primary, role_epoch) = self.0.server.replication.wait_for_primary();
+        let was_up = self.0.follow_until_broken(&primary, role_epoch);
+        self.0.server.replication.drop_sockets(role_epoch);
         was_up
     }
 }
@@ -121,26 +121,26 @@ struct ReplicaThread {
 impl ReplicaThread {
     fn run(mut self) {
         loop {
-            let (primary, term) = self.server.replication.wait_for_primary();
+            let (primary, role_epoch) = self.server.replication.wait_for_primary();
             // A dump loaded after this thread was started may have recorded the selected database.
             self.db = self.server.replication.stream_db.load(Ordering::Relaxed);
-            let was_up = self.follow_until_broken(&primary, term);
+            let was_up = self.follow_until_broken(&primary, role_epoch);
             let repl = &self.server.replication;
-            repl.drop_sockets(term);
+            repl.drop_sockets(role_epoch);
             let again = repl
-                .in_role_epoch(term, |state| state.phase = LinkState::Connect)
+                .in_role_epoch(role_epoch, |state| state.phase = LinkState::Connect)
                 .is_some();
             if again && was_up {
                 log::notice!("Reconnecting to PRIMARY {}:{}", primary.host, primary.port);
             } else if again {
-                repl.sleep_in_role_epoch(term, RECONNECT_DELAY);
+                repl.sleep_in_role_epoch(role_epoch, RECONNECT_DELAY);
             }
         }
     }
 
     /// Follows a primary until the link breaks. Returns `true` if a stream was established.
-    fn follow_until_broken(&mut self, primary: &Endpoint, term: u64) -> bool {
-        let mut link = match self.establish_link(primary, term) {
+    fn follow_until_broken(&mut self, primary: &Endpoint, role_epoch: u64) -> bool {
+        let mut link = match self.establish_link(primary, role_epoch) {
             Ok(link) => link,
             Err(failure) => {
                 failure.log();
@@ -151,11 +151,11 @@ impl ReplicaThread {
             Ok(begun) => begun,
             Err(failure) => {
                 failure.log();
-                self.mark_link_down(term);
+                self.mark_link_down(role_epoch);
                 return false;
             }
         };
-        if begun.buffered.is_none() && self.mark_link_up(term).is_none() {
+        if begun.buffered.is_none() && self.mark_link_up(role_epoch).is_none() {
             return false;
         }
         if begun.is_id_changed {
@@ -165,34 +165,34 @@ impl ReplicaThread {
                 .background
                 .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
         }
-        let failure = self.stream(&mut link, term, begun.buffered);
+        let failure = self.stream(&mut link, role_epoch, begun.buffered);
         failure.log();
         log::notice!("Connection with primary lost.");
         if !matches!(failure, LinkFailure::EpochOver) {
             log::notice!("Caching the disconnected primary state.");
         }
-        self.mark_link_down(term);
+        self.mark_link_down(role_epoch);
         true
     }
 
-    fn establish_link(&self, primary: &Endpoint, term: u64) -> Result<PrimaryLink, LinkFailure> {
+    fn establish_link(&self, primary: &Endpoint, role_epoch: u64) -> Result<PrimaryLink, LinkFailure> {
         let server = &self.server;
         let repl = &server.replication;
         log::notice!("PRIMARY <-> REPLICA sync started");
         repl.sleep_if_requested();
         let enter = |phase| {
-            repl.in_role_epoch(term, |state| state.phase = phase)
+            repl.in_role_epoch(role_epoch, |state| state.phase = phase)
                 .ok_or(LinkFailure::EpochOver)
         };
         enter(LinkState::Connecting)?;
-        let socket = connect::connect(server, primary, term)?;
+        let socket = connect::connect(server, primary, role_epoch)?;
         log::notice!("Non blocking connect for SYNC fired the event.");
-        let mut link = PrimaryLink::new(socket, server.clone(), term, &primary.host)?;
+        let mut link = PrimaryLink::new(socket, server.clone(), role_epoch, &primary.host)?;
         enter(LinkState::Handshake)?;
         handshake::perform_handshake(&mut link)?;
         // Writes made while this server was a primary are still on their way into the backlog.
         while repl.log_feeds_backlog() {
-            if repl.role_epoch() != term {
+            if repl.role_epoch() != role_epoch {
                 return Err(LinkFailure::EpochOver);
             }
             server.propagation.wake();
@@ -203,7 +203,7 @@ impl ReplicaThread {
 
     /// Sends PSYNC, and performs a full synchronisation if a partial one is not possible.
     fn synchronise(&mut self, link: &mut PrimaryLink, primary: &Endpoint) -> Result<StreamStart, LinkFailure> {
-        let term = link.term();
+        let role_epoch = link.role_epoch();
         self.server.replication.sleep_if_requested();
         let answer = handshake::send_psync(link);
         if self.server.replication.failover().state == CoordinatedFailoverState::InProgress {
@@ -218,7 +218,7 @@ impl ReplicaThread {
                 let repl = &self.server.replication;
                 let offset = repl.offset();
                 let renamed = repl
-                    .in_role_epoch(term, |state| {
+                    .in_role_epoch(role_epoch, |state| {
                         let history = &mut state.history;
                         let id = id.filter(|id| *id != history.id)?;
                         log::notice!("Primary replication ID changed to {id}");
@@ -263,10 +263,10 @@ impl ReplicaThread {
     }
 
     /// Marks the link as up, so that clients may rely on the data. Returns `None` if the role epoch is over.
-    fn mark_link_up(&self, term: u64) -> Option<()> {
+    fn mark_link_up(&self, role_epoch: u64) -> Option<()> {
         let repl = &self.server.replication;
         repl.last_heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
-        repl.in_role_epoch(term, |state| {
+        repl.in_role_epoch(role_epoch, |state| {
             assert!(
                 !repl.awaits_full_sync.load(Ordering::Acquire),
                 "a link is up when the data is that of the primary"
@@ -279,10 +279,10 @@ impl ReplicaThread {
     }
 
     /// Marks the link as down.
-    fn mark_link_down(&self, term: u64) {
+    fn mark_link_down(&self, role_epoch: u64) {
         let repl = &self.server.replication;
         // In a newer role epoch this state is no longer ours to change.
-        let _ = repl.in_role_epoch(term, |state| {
+        let _ = repl.in_role_epoch(role_epoch, |state| {
             state.phase = LinkState::Connect;
             state.down_since_s.get_or_insert(unix_ms() / 1000);
             repl.set_state_bits(ReplicationState::LINK_DOWN, true);
@@ -290,19 +290,19 @@ impl ReplicaThread {
     }
 
     /// Executes the buffered stream and the stream from the link until the link breaks. Returns the reason.
-    fn stream(&mut self, link: &mut PrimaryLink, term: u64, held: Option<BufferedStream>) -> LinkFailure {
+    fn stream(&mut self, link: &mut PrimaryLink, role_epoch: u64, held: Option<BufferedStream>) -> LinkFailure {
         let server = self.server.clone();
         let repl = &server.replication;
         let base = repl.offset();
         {
             let range = repl.replicas.backlog().range();
             assert!(
-                range.is_none_or(|range| range.end == base) || repl.role_epoch() != term,
+                range.is_none_or(|range| range.end == base) || repl.role_epoch() != role_epoch,
                 "the stream continues at offset {base}, where the backlog ends: {range:?}"
             );
         }
         repl.set_received_offset(base);
-        let mut stream = ReplicatedStream::new(&server, &self.seat, term, self.client(link), self.db);
+        let mut stream = ReplicatedStream::new(&server, &self.seat, role_epoch, self.client(link), self.db);
         stream.input_mut().append(&mut link.unread);
         let mut received = stream.input_mut().len() as u64;
         let begun = match held {
@@ -317,7 +317,7 @@ impl ReplicaThread {
         self.db = stream.db();
         if matches!(failure, LinkFailure::Protocol(_)) {
             // The offset at which the stream became invalid is unknown.
-            let _ = repl.in_role_epoch(term, |state| state.resumable = false);
+            let _ = repl.in_role_epoch(role_epoch, |state| state.resumable = false);
         }
         // Bytes that were received and not executed are requested again.
         repl.set_received_offset(repl.offset());
@@ -347,7 +347,7 @@ impl ReplicaThread {
         drop(held);
         log::notice!("Dual channel replication: Successfully streamed replication data into memory");
         log::notice!("PRIMARY <-> REPLICA sync: Finished with success");
-        self.mark_link_up(link.term()).ok_or(LinkFailure::EpochOver)
+        self.mark_link_up(link.role_epoch()).ok_or(LinkFailure::EpochOver)
     }
 
     /// Executes all received commands.
@@ -377,7 +377,7 @@ impl ReplicaThread {
         loop {
             let received_offset = base.advanced_by(*received);
             assert!(
-                received_offset >= repl.offset() || repl.role_epoch() != link.term(),
+                received_offset >= repl.offset() || repl.role_epoch() != link.role_epoch(),
                 "no byte of the stream is executed before it was received"
             );
             repl.set_received_offset(received_offset);
@@ -400,7 +400,7 @@ impl ReplicaThread {
             }
             assert!(
                 stream.fsynced_offset().is_none_or(|synced| synced <= repl.offset())
-                    || repl.role_epoch() != link.term(),
+                    || repl.role_epoch() != link.role_epoch(),
                 "the disk is not ahead of the data"
             );
             if asked && stream.fsynced_offset().is_some_and(|synced| synced < repl.offset()) {

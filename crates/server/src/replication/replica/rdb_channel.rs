@@ -122,24 +122,28 @@ pub fn receive(
     link: &mut PrimaryLink,
     primary: &Endpoint,
 ) -> Result<(usize, BufferedStream), LinkFailure> {
-    let term = link.term();
+    let role_epoch = link.role_epoch();
     log::notice!("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
-    let socket = connect::connect(server, primary, term)?;
-    let mut dump = PrimaryLink::new(socket, server.clone(), term, &primary.host)?;
+    let socket = connect::connect(server, primary, role_epoch)?;
+    let mut dump = PrimaryLink::new(socket, server.clone(), role_epoch, &primary.host)?;
     dump.sends_keepalives = false;
     let begin = |state: &mut RoleState| state.transfer = TransferProgress::default();
     server
         .replication
-        .in_role_epoch(term, begin)
+        .in_role_epoch(role_epoch, begin)
         .ok_or(LinkFailure::EpochOver)?;
     let place = handshake::request_dump(&mut dump)?;
-    assert_eq!(dump.term(), link.term(), "both connections belong to one role epoch");
+    assert_eq!(
+        dump.role_epoch(),
+        link.role_epoch(),
+        "both connections belong to one role epoch"
+    );
     let received = receive_dump_and_stream(server, seat, link, &mut dump, &place);
     drop(dump);
     if received.is_err() {
         log::notice!("Dual channel replication: Aborting dual channel sync");
     }
-    server.replication.drop_dump_socket(term);
+    server.replication.drop_dump_socket(role_epoch);
     received
 }
 
@@ -208,7 +212,8 @@ fn buffer_stream(
         state.phase = LinkState::Transfer;
         state.transfer.last_io_s = unix_ms() / 1000;
     };
-    repl.in_role_epoch(link.term(), begin).ok_or(LinkFailure::EpochOver)?;
+    repl.in_role_epoch(link.role_epoch(), begin)
+        .ok_or(LinkFailure::EpochOver)?;
     let mut beaten = Instant::now();
     let mut is_full = false;
     while !loaded.load(Ordering::Acquire) {
@@ -222,7 +227,7 @@ fn buffer_stream(
                 held.bytes()
             );
         }
-        if repl.role_epoch() != link.term() {
+        if repl.role_epoch() != link.role_epoch() {
             return Err(LinkFailure::EpochOver);
         }
         if beaten.elapsed() >= KEEPALIVE_INTERVAL {

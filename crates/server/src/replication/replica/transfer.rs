@@ -100,7 +100,7 @@ pub fn receive(
     };
     server
         .replication
-        .in_role_epoch(link.term(), begin)
+        .in_role_epoch(link.role_epoch(), begin)
         .ok_or(LinkFailure::EpochOver)?;
     receive_in_transfer_phase(server, seat, link, id, offset)
 }
@@ -122,7 +122,7 @@ pub fn receive_in_transfer_phase(
     // If the role epoch is over, its next check ends the transfer.
     let _ = server
         .replication
-        .in_role_epoch(link.term(), |state| state.transfer.total_bytes = total_bytes);
+        .in_role_epoch(link.role_epoch(), |state| state.transfer.total_bytes = total_bytes);
     let medium = if plan.loads_from_file { "disk" } else { "parser" };
     match extent {
         DumpEnd::Bytes(bytes) => {
@@ -139,7 +139,7 @@ pub fn receive_in_transfer_phase(
     let db = dump.loaded.position.db.unwrap_or(0);
     server.replication.stream_db.store(db, Ordering::Relaxed);
     let open_slots = std::mem::take(&mut dump.loaded.position.open_slots);
-    install(server, seat, link.term(), (dump, loading), id, offset)?;
+    install(server, seat, link.role_epoch(), (dump, loading), id, offset)?;
     if let Some(cluster) = &server.cluster {
         cluster.apply_slots_in_migration(&open_slots);
     }
@@ -242,7 +242,7 @@ impl<'l> DumpSource<'l> {
         if self.file.is_none() {
             let read_bytes = self.bytes_read;
             // If the role epoch is over, its next check ends the transfer.
-            let _ = repl.in_role_epoch(self.link.term(), |state| {
+            let _ = repl.in_role_epoch(self.link.role_epoch(), |state| {
                 state.transfer.read_bytes = read_bytes;
                 state.transfer.last_io_s = unix_ms() / 1000;
             });
@@ -250,7 +250,7 @@ impl<'l> DumpSource<'l> {
     }
 
     fn send_keepalive(&mut self) -> Result<(), LinkFailure> {
-        if self.link.server().replication.role_epoch() != self.link.term() {
+        if self.link.server().replication.role_epoch() != self.link.role_epoch() {
             return Err(LinkFailure::EpochOver);
         }
         if self.link.sends_keepalives && self.last_beat.elapsed() >= KEEPALIVE_INTERVAL {
@@ -458,12 +458,12 @@ fn load<'l>(
     path: &Path,
 ) -> LoadResult<'l> {
     log::notice!("PRIMARY <-> REPLICA sync: Loading DB in memory");
-    let term = feed.link.term();
+    let role_epoch = feed.link.role_epoch();
     let mut opened = RdbInput::open(feed, &server.config).map_err(|fault| {
         log::warning!("PRIMARY <-> REPLICA sync: RDB version or signature incompatible, old data preserved");
         load_failure(path, 0, fault)
     })?;
-    let loading = begin_loading(server, seat, term, plan)?;
+    let loading = begin_loading(server, seat, role_epoch, plan)?;
     let loaded = load_into_staging(server, seat, &mut opened);
     let loaded = match loaded {
         Ok(loaded) => loaded,
@@ -542,11 +542,12 @@ fn load_failure(path: &Path, offset: u64, fault: RdbFault) -> LinkFailure {
 fn run_exclusive<R>(
     server: &Arc<Server>,
     seat: &mut Seat,
-    term: u64,
+    role_epoch: u64,
     change: impl FnOnce(&mut Exclusive<'_>, usize) -> R,
 ) -> Result<R, LinkFailure> {
-    let row = seat.index();
-    let in_term = |all: &mut Exclusive<'_>| (server.replication.role_epoch() == term).then(|| change(all, row));
+    let thread_index = seat.index();
+    let in_term =
+        |all: &mut Exclusive<'_>| (server.replication.role_epoch() == role_epoch).then(|| change(all, thread_index));
     server.run_exclusive(seat, in_term).ok_or(LinkFailure::EpochOver)
 }
 
@@ -555,7 +556,7 @@ fn run_exclusive<R>(
 fn begin_loading(
     server: &Arc<Server>,
     seat: &mut Seat,
-    term: u64,
+    role_epoch: u64,
     plan: LoadPlan,
 ) -> Result<LoadingState, LinkFailure> {
     let repl = &server.replication;
@@ -563,19 +564,19 @@ fn begin_loading(
     loading.started_s.store(unix_ms() / 1000, Ordering::Relaxed);
     loading.loaded_bytes.store(0, Ordering::Relaxed);
     loading.used_memory_bytes.store(0, Ordering::Relaxed);
-    let standing = match plan.serves_old_data {
+    let replication_state = match plan.serves_old_data {
         true => ReplicationState::LOADING_IN_STAGING,
         false => ReplicationState::LOADING,
     };
     if !plan.keeps_old_until_loaded {
         log::notice!("RDB signature and version check passed. Flushing old data");
     }
-    let begun = run_exclusive(server, seat, term, |all, row| {
+    let begun = run_exclusive(server, seat, role_epoch, |all, row| {
         if server.is_loading() {
             return None;
         }
         cancel_snapshots(server);
-        repl.set_state_bits(standing, true);
+        repl.set_state_bits(replication_state, true);
         let state = LoadingState(server.clone());
         repl.state().resumable = false;
         let taken = (!plan.keeps_old_until_loaded).then(|| {
@@ -637,7 +638,7 @@ fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut ThreadS
 fn install(
     server: &Arc<Server>,
     seat: &mut Seat,
-    term: u64,
+    role_epoch: u64,
     (brought, loading): (LoadedDump, LoadingState),
     id: &str,
     offset: ReplicationOffset,
@@ -650,7 +651,7 @@ fn install(
     let mut thread = ThreadState::new(server.clone(), seat.index());
     let counts = &server.keyspace.counts;
     let repl = &server.replication;
-    let placed = run_exclusive(server, seat, term, |all, row| {
+    let placed = run_exclusive(server, seat, role_epoch, |all, row| {
         cancel_snapshots(server);
         let state_bits = repl.state_bits();
         assert!(

@@ -124,7 +124,7 @@ impl Worker {
         let before = std::mem::take(&mut connection.usage);
         self.uncount_client(before);
         let metrics = &self.thread.server.stats.metrics;
-        metrics.add(self.thread.seat, Counter::EvictedClients, 1);
+        metrics.add(self.thread.thread_index, Counter::EvictedClients, 1);
         self.close(token);
     }
 }

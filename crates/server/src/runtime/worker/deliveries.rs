@@ -183,7 +183,7 @@ impl ClientTable {
         messages::wake_workers(&thread.server, &mut thread.effects);
         let mut notifications = std::mem::take(&mut thread.effects.outbox);
         for notice in notifications.drain(..) {
-            self.notify(&thread.server, thread.seat, &notice);
+            self.notify(&thread.server, thread.thread_index, &notice);
         }
         thread.effects.outbox = notifications;
     }
@@ -204,7 +204,10 @@ impl Worker {
     /// Sends broadcasts, and delivers the messages for this worker's own clients.
     pub(crate) fn deliver_notifications(&mut self) {
         let ThreadState {
-            server, effects, seat, ..
+            server,
+            effects,
+            thread_index: seat,
+            ..
         } = &mut self.thread;
         NotificationSender::new(server, effects, *seat).send_broadcasts();
         if self.thread.effects.has_deliveries() {
@@ -217,7 +220,10 @@ impl Worker {
         self.has_excess_tracked_keys = false;
         if self.thread.server.keyspace.hooks.current().intersects(Hooks::TRACKING) {
             let ThreadState {
-                server, effects, seat, ..
+                server,
+                effects,
+                thread_index: seat,
+                ..
             } = &mut self.thread;
             self.has_excess_tracked_keys = NotificationSender::new(server, effects, *seat).evict_excess_tracked_keys();
         }

@@ -37,7 +37,7 @@ impl Worker {
         if self.is_expiring && !waits() {
             self.run_expiry_slice();
         }
-        if self.thread.room.is_evicting {
+        if self.thread.memory_limit.is_evicting {
             self.run_eviction_slice();
         }
         if self.must_sweep() && self.thread.now_ms >= self.next_sweep_ms {
@@ -60,26 +60,26 @@ impl Worker {
     fn expire_replica_local_keys(&mut self) {
         let thread = &mut self.thread;
         let server = thread.server.clone();
-        let row = thread.seat;
+        let thread_index = thread.thread_index;
         writable_replica_keys::expire(
             &server.keyspace,
             &mut self.seat,
             thread.now_ms,
             &mut thread.effects,
-            &mut |effects| NotificationSender::new(&server, effects, row).send_recorded_effects(0),
+            &mut |effects| NotificationSender::new(&server, effects, thread_index).send_recorded_effects(0),
         );
         free_removed_values(&mut thread.effects, &server);
         thread.effects.log_writer.wake();
         thread.collect_ready_keys();
         thread
             .effects
-            .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);
+            .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.thread_index);
     }
 
     pub(crate) fn run_expiry_slice(&mut self) {
         let thread = &mut self.thread;
         let server = thread.server.clone();
-        let row = thread.seat;
+        let thread_index = thread.thread_index;
         let start = Instant::now();
         let slice = expiry::ExpirySlice {
             queue: &server.background.due_slots,
@@ -92,19 +92,19 @@ impl Worker {
             &mut self.seat,
             &slice,
             &mut thread.effects,
-            &mut |effects| NotificationSender::new(&server, effects, row).send_recorded_effects(0),
+            &mut |effects| NotificationSender::new(&server, effects, thread_index).send_recorded_effects(0),
         );
         free_removed_values(&mut thread.effects, &server);
         thread.effects.log_writer.wake();
         thread.collect_ready_keys();
         thread
             .effects
-            .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.seat);
+            .add_to_metrics(&server.keyspace, &server.stats.metrics, thread.thread_index);
         let elapsed = start.elapsed();
         server
             .stats
             .metrics
-            .add(thread.seat, Counter::ExpiryNs, elapsed.as_nanos() as u64);
+            .add(thread.thread_index, Counter::ExpiryNs, elapsed.as_nanos() as u64);
         if elapsed.as_nanos() as u64 >= thread.tunables.latency_event_ns {
             let spike_ms = elapsed.as_millis() as u64;
             server
@@ -118,7 +118,7 @@ impl Worker {
     /// Evicts keys for as long as a command would.
     fn run_eviction_slice(&mut self) {
         if self.thread.tunables.max_memory == 0 {
-            self.thread.room.is_evicting = false;
+            self.thread.memory_limit.is_evicting = false;
             return;
         }
         self.thread.batches = self.thread.batches.wrapping_add(1);

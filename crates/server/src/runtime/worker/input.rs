@@ -74,10 +74,10 @@ impl Worker {
         let over_limit = pending > self.thread.tunables.query_buffer_limit
             || (pending > UNAUTHENTICATED_QUERY_BYTES && must_authenticate(&self.thread.server, &connection.client));
         let metrics = &self.thread.server.stats.metrics;
-        metrics.add(self.thread.seat, Counter::NetInputBytes, count as u64);
-        metrics.add(self.thread.seat, Counter::Reads, 1);
+        metrics.add(self.thread.thread_index, Counter::NetInputBytes, count as u64);
+        metrics.add(self.thread.thread_index, Counter::Reads, 1);
         if over_limit {
-            metrics.add(self.thread.seat, Counter::QueryBufferDisconnections, 1);
+            metrics.add(self.thread.thread_index, Counter::QueryBufferDisconnections, 1);
             let line = connection.client.list_line(self.thread.now_ms, connection.buffers(0));
             crate::observability::log::warning!(
                 "Closing client that reached max query buffer length: {}",

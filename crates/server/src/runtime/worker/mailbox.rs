@@ -108,7 +108,7 @@ impl Worker {
             Message::ExpireDue => self.is_expiring = true,
             Message::RecountClients => self.recount_clients(),
             Message::SampleMemory => self.should_sample_memory = true,
-            Message::EvictDue => self.thread.room.is_evicting = true,
+            Message::EvictDue => self.thread.memory_limit.is_evicting = true,
             Message::UsersChanged { lost_channels } => self.close_unauthorized(&lost_channels),
             Message::Demoted => self.end_all_waits(),
             Message::ShutdownAborted => self.reply_to_aborted_shutdowns(),

@@ -236,7 +236,7 @@ impl Worker {
             let server = &self.thread.server;
             server.workers[self.id].turn_started_ns.store(0, Ordering::Relaxed);
             let metrics = &server.stats.metrics;
-            metrics.add(self.thread.seat, Counter::BusyNs, busy_ns);
+            metrics.add(self.thread.thread_index, Counter::BusyNs, busy_ns);
             metrics.raise(Maximum::LongestTurnNs, busy_ns);
             if let Some(patience) = self.grace_period {
                 break patience;
@@ -307,7 +307,7 @@ impl Worker {
         if !self.ready_tokens.is_empty()
             || (self.is_expiring && !paused)
             || self.has_excess_tracked_keys
-            || self.thread.room.is_evicting
+            || self.thread.memory_limit.is_evicting
         {
             return Some(Duration::ZERO);
         }
@@ -426,7 +426,9 @@ impl Worker {
             thread.now_ms,
             &|| thread.server.may_delete_expired(thread.now_ms),
             &mut thread.effects,
-            &mut |effects| NotificationSender::new(&thread.server, effects, thread.seat).send_recorded_effects(0),
+            &mut |effects| {
+                NotificationSender::new(&thread.server, effects, thread.thread_index).send_recorded_effects(0)
+            },
         );
         free_removed_values(&mut thread.effects, &thread.server);
         thread.effects.log_writer.wake();

@@ -132,7 +132,7 @@ impl Worker {
         connection.in_transit = Some(registered);
         connection.is_receive_paused = false;
         let metrics = &self.thread.server.stats.metrics;
-        metrics.add(self.thread.seat, Counter::ConnectionsMoved, 1);
+        metrics.add(self.thread.thread_index, Counter::ConnectionsMoved, 1);
         self.send_connection(taker, connection);
         true
     }

@@ -67,8 +67,8 @@ impl Worker {
             connection.client.net_output_bytes += length as u64;
             let buffer = std::mem::take(&mut connection.output.bytes);
             let metrics = &self.thread.server.stats.metrics;
-            metrics.add(self.thread.seat, Counter::NetOutputBytes, length as u64);
-            metrics.add(self.thread.seat, Counter::Writes, 1);
+            metrics.add(self.thread.thread_index, Counter::NetOutputBytes, length as u64);
+            metrics.add(self.thread.thread_index, Counter::Writes, 1);
             self.recycle_buffer(buffer);
             match sent {
                 Ok(SendOutcome::Done) => self.handle_all_sent(token),
@@ -182,7 +182,7 @@ impl Worker {
             );
         }
         let metrics = &self.thread.server.stats.metrics;
-        metrics.add(self.thread.seat, Counter::OutputBufferDisconnections, 1);
+        metrics.add(self.thread.thread_index, Counter::OutputBufferDisconnections, 1);
         self.close(token);
     }
 

@@ -109,7 +109,7 @@ impl Worker {
         server
             .stats
             .metrics
-            .add(self.thread.seat, Counter::BackgroundCommands, 1);
+            .add(self.thread.thread_index, Counter::BackgroundCommands, 1);
         if !is_sent && let Some(connection) = self.clients.connection(token) {
             connection.client.flags.set(ClientFlags::CLOSE_ASAP, true);
         }

@@ -153,7 +153,7 @@ fn authenticate_by_certificate(tls: &TlsLayer, client: &mut Client, thread: &Thr
                 user: name.into_bytes(),
             };
             let line = client.list_line(thread.now_ms, BufferFigures::default());
-            permission::log_denial((server, thread.seat, thread.now_ms), refusal, line);
+            permission::log_denial((server, thread.thread_index, thread.now_ms), refusal, line);
         }
         (None, None) => {}
     }

@@ -360,7 +360,7 @@ impl Worker {
                     self.server()
                         .stats
                         .metrics
-                        .record_rejection(self.thread.seat, blocked.command);
+                        .record_rejection(self.thread.thread_index, blocked.command);
                 }
                 null
             }
@@ -370,7 +370,10 @@ impl Worker {
         };
         if let Some(error) = error {
             let server = self.server();
-            server.stats.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+            server
+                .stats
+                .metrics
+                .add(self.thread.thread_index, Counter::ErrorReplies, 1);
             server.stats.errors.count(b"UNBLOCKED");
             reply = error.to_vec();
         }
@@ -392,7 +395,10 @@ impl Worker {
         self.remove_waiter(blocked.waiter.clone());
         self.record_wait_end(&mut blocked, (0, reply.len()), true, false);
         let server = self.server();
-        server.stats.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+        server
+            .stats
+            .metrics
+            .add(self.thread.thread_index, Counter::ErrorReplies, 1);
         server.stats.errors.count(error.code());
         self.deliver_parked_reply(client, blocked.waiter.park_id, reply);
     }
@@ -491,7 +497,10 @@ impl Worker {
     /// Records the end of a command that has waited. `is_served` is `true` if its wait was successful.
     fn record_wait_end(&mut self, blocked: &mut BlockedCommand, cost: (u64, usize), failed: bool, is_served: bool) {
         let ThreadState {
-            server, seat, tunables, ..
+            server,
+            thread_index: seat,
+            tunables,
+            ..
         } = &self.thread;
         record::record_blocked_command((server, *seat, tunables), blocked, cost, failed, is_served);
     }
@@ -506,9 +515,13 @@ impl Worker {
             .server
             .stats
             .metrics
-            .record_rejection(thread.seat, blocked.command);
+            .record_rejection(thread.thread_index, blocked.command);
         let line = connection.client.list_line(thread.now_ms, connection.buffers(0));
-        permission::log_denial((&thread.server, thread.seat, thread.now_ms), refusal.clone(), line);
+        permission::log_denial(
+            (&thread.server, thread.thread_index, thread.now_ms),
+            refusal.clone(),
+            line,
+        );
     }
 
     /// Removes a waiter from the queues of its keys, immediately if their slots are free.

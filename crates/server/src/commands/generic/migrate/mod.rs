@@ -173,7 +173,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     for index in 0..ctx.keys.len() {
         let (key, name) = (ctx.keys.planned[index], ctx.keys.name(index));
         let there = ctx.keys.peek(index).is_some();
-        if there && !migrated_keys.iter().any(|parcel| *parcel.name == *name) {
+        if there && !migrated_keys.iter().any(|other| *other.name == *name) {
             names.push((key.slot, (ctx.keys.db, name.into())));
             migrated_keys.push(MigratedKey {
                 name: name.into(),
@@ -200,12 +200,12 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut next = 0;
     for index in 0..ctx.keys.len() {
         let name = ctx.keys.name(index);
-        let Some(parcel) = migrated_keys.get_mut(next).filter(|parcel| *parcel.name == *name) else {
+        let Some(migrated_key) = migrated_keys.get_mut(next).filter(|next| *next.name == *name) else {
             continue;
         };
         if let Some(entry) = ctx.keys.peek(index) {
-            parcel.expire_at_ms = entry.expire_at_ms();
-            parcel.value = MigratedValue::from_entry(entry, options.should_compress);
+            migrated_key.expire_at_ms = entry.expire_at_ms();
+            migrated_key.value = MigratedValue::from_entry(entry, options.should_compress);
         }
         next += 1;
     }
@@ -238,10 +238,10 @@ fn migrate_keys(
         if options.should_copy {
             break;
         }
-        let settled = delete_accepted_keys(server, seat, options, migrated_keys, &taken);
-        migrated_keys = settled.changed_keys;
-        let taken_back = delete_on_target(server, options, &settled.missing_names);
-        result = result.and(taken_back).and(settled.outcome);
+        let deletions = delete_accepted_keys(server, seat, options, migrated_keys, &taken);
+        migrated_keys = deletions.changed_keys;
+        let taken_back = delete_on_target(server, options, &deletions.missing_names);
+        result = result.and(taken_back).and(deletions.outcome);
         if migrated_keys.is_empty() || result.is_err() {
             break;
         }
@@ -359,8 +359,8 @@ fn exchange_requests(
     let now_ms = weft_base::clock::unix_ms();
     let before = append_preamble(target, options, &mut request);
     let mut sent = Vec::new();
-    for (index, parcel) in migrated_keys.iter().enumerate() {
-        let ttl_ms = match parcel.expire_at_ms {
+    for (index, key) in migrated_keys.iter().enumerate() {
+        let ttl_ms = match key.expire_at_ms {
             None => 0,
             Some(at_ms) if at_ms < now_ms => {
                 // The key has expired for every reader.
@@ -369,13 +369,13 @@ fn exchange_requests(
             }
             Some(at_ms) => (at_ms - now_ms).max(1),
         };
-        let (ttl, value) = (ttl_ms.to_string(), parcel.value.payload(options.should_compress));
+        let (ttl, value) = (ttl_ms.to_string(), key.value.payload(options.should_compress));
         let name: &[u8] = if options.needs_asking {
             b"RESTORE-ASKING"
         } else {
             b"RESTORE"
         };
-        let words = [name, &parcel.name, ttl.as_bytes(), &value].into_iter();
+        let words = [name, &key.name, ttl.as_bytes(), &value].into_iter();
         target::write_command(&mut request, words.chain(replace.then_some(&b"REPLACE"[..])));
         sent.push(index);
     }
@@ -427,32 +427,33 @@ fn delete_accepted_keys(
     migrated_keys: Vec<MigratedKey>,
     accepted: &[bool],
 ) -> LocalDeletions {
-    let mut settled = LocalDeletions {
+    let mut deletions = LocalDeletions {
         changed_keys: Vec::new(),
         missing_names: Vec::new(),
         outcome: Ok(()),
     };
-    let row = seat.index();
-    for (mut parcel, _) in migrated_keys.into_iter().zip(accepted).filter(|(_, taken)| **taken) {
+    let thread_index = seat.index();
+    for (mut key, _) in migrated_keys.into_iter().zip(accepted).filter(|(_, taken)| **taken) {
         loop {
             let pass = seat.enter();
             // Role changes and pauses begin in exclusive mode.
             if server.replication.is_replica() || server.scripting.running.is_shutting_down() {
-                settled.outcome = Err(b"ERR The keys were sent, but this server may not delete them any more".to_vec());
+                deletions.outcome =
+                    Err(b"ERR The keys were sent, but this server may not delete them any more".to_vec());
                 break;
             }
-            let fate = match server.clients.pause.are_writes_paused(weft_base::clock::unix_ms()) {
+            let outcome = match server.clients.pause.are_writes_paused(weft_base::clock::unix_ms()) {
                 true => None,
-                false => delete_accepted_key(server, &pass, row, options, &mut parcel),
+                false => delete_accepted_key(server, &pass, thread_index, options, &mut key),
             };
-            match fate {
+            match outcome {
                 Some(LocalDeletionOutcome::Deleted) => break,
                 Some(LocalDeletionOutcome::Missing) => {
-                    settled.missing_names.push(parcel.name);
+                    deletions.missing_names.push(key.name);
                     break;
                 }
                 Some(LocalDeletionOutcome::Changed) => {
-                    settled.changed_keys.push(parcel);
+                    deletions.changed_keys.push(key);
                     break;
                 }
                 None => {}
@@ -461,7 +462,7 @@ fn delete_accepted_keys(
             weft_os::thread::sleep(LEASE_RETRY_PAUSE);
         }
     }
-    settled
+    deletions
 }
 
 /// Deletes a key that the target has accepted, if it is unchanged since it was sent. Returns `None` if its slot is
@@ -469,7 +470,7 @@ fn delete_accepted_keys(
 fn delete_accepted_key(
     server: &Arc<Server>,
     pass: &GatePassage<'_>,
-    row: usize,
+    thread_index: usize,
     options: &MigrateRequest,
     migrated_key: &mut MigratedKey,
 ) -> Option<LocalDeletionOutcome> {
@@ -485,7 +486,7 @@ fn delete_accepted_key(
         now_ms: weft_base::clock::unix_ms(),
         clock: &clock,
         counts: &keyspace.counts,
-        thread_index: row,
+        thread_index,
         should_touch: false,
         sees_expired: false,
     };
@@ -516,9 +517,9 @@ fn delete_accepted_key(
         effects.log_also(options.from_db, &[b"DEL", &migrated_key.name]);
     }
     effects.log_writer.commit();
-    NotificationSender::new(server, &mut effects, row).send_recorded_effects(0);
+    NotificationSender::new(server, &mut effects, thread_index).send_recorded_effects(0);
     drop(lease);
-    let fate = match changed {
+    let outcome = match changed {
         Some((expire_at_ms, value)) => {
             (migrated_key.expire_at_ms, migrated_key.value) = (expire_at_ms, value);
             LocalDeletionOutcome::Changed
@@ -529,20 +530,24 @@ fn delete_accepted_key(
         }
         None => LocalDeletionOutcome::Deleted,
     };
-    apply_effects(server, row, effects);
-    Some(fate)
+    apply_effects(server, thread_index, effects);
+    Some(outcome)
 }
 
 /// Records the effects of a key.
-fn apply_effects(server: &Arc<Server>, row: usize, mut effects: Effects) {
+fn apply_effects(server: &Arc<Server>, thread_index: usize, mut effects: Effects) {
     use crate::observability::metrics::Counter;
     let metrics = &server.stats.metrics;
-    metrics.add(row, Counter::Dirty, std::mem::take(&mut effects.dirty));
-    metrics.add(row, Counter::ExpiredKeys, std::mem::take(&mut effects.expired_keys));
+    metrics.add(thread_index, Counter::Dirty, std::mem::take(&mut effects.dirty));
+    metrics.add(
+        thread_index,
+        Counter::ExpiredKeys,
+        std::mem::take(&mut effects.expired_keys),
+    );
     if !effects.ready.is_empty() {
         let ready = std::mem::take(&mut effects.ready).into();
         server.workers[0].send(Message::ServeWaiters(UnservedKeys::new(ready)));
     }
-    NotificationSender::new(server, &mut effects, row).send_broadcasts();
+    NotificationSender::new(server, &mut effects, thread_index).send_broadcasts();
     wake_workers(server, &mut effects);
 }

@@ -94,7 +94,7 @@ impl Runner<'_, '_, '_> {
             let (thread, client) = (&*self.thread, &self.client);
             let refusal = permission::denied_access(client, DenialContext::Script, (command, &args), denial);
             let line = client.list_line(thread.now_ms, BufferFigures::default());
-            permission::log_denial((&thread.server, thread.seat, thread.now_ms), refusal, line);
+            permission::log_denial((&thread.server, thread.thread_index, thread.now_ms), refusal, line);
             let text = permission::script_denial_error(denial.reason, client.login.name(), command);
             return Some(Cow::Owned(text));
         }
@@ -111,7 +111,7 @@ impl Runner<'_, '_, '_> {
         if self.is_read_only && flags.intersects(WRITE_FLAGS) {
             return refuse("ERR Write commands are not allowed from read-only scripts.");
         }
-        if !self.thread.standing.is_empty() && !self.client.flags.contains(ClientFlags::PRIMARY) {
+        if !self.thread.replication_state.is_empty() && !self.client.flags.contains(ClientFlags::PRIMARY) {
             if flags.contains(CommandFlags::WRITE) && is_read_only(self.thread) {
                 return refuse("READONLY You can't write against a read only replica.");
             }

@@ -287,13 +287,16 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     fn send_monitor_line(&mut self) {
         if let Some(line) = self.monitor_line.take() {
             let thread = &mut *self.thread;
-            NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).send_monitor_line(line);
+            NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_monitor_line(line);
         }
     }
 
     fn count_error(&self, code: &[u8], is_custom_code: bool) {
         let server = &self.thread.server;
-        server.stats.metrics.add(self.thread.seat, Counter::ErrorReplies, 1);
+        server
+            .stats
+            .metrics
+            .add(self.thread.thread_index, Counter::ErrorReplies, 1);
         match is_custom_code {
             true => server.stats.errors.count_from_script(code),
             false => server.stats.errors.count(code),
@@ -303,12 +306,19 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     /// Applies the records that were held back.
     fn flush_pending_records(&mut self) {
         for (slot, bytes) in self.pending_slot_bytes.drain(..) {
-            let ThreadState { server, seat, .. } = &*self.thread;
+            let ThreadState {
+                server,
+                thread_index: seat,
+                ..
+            } = &*self.thread;
             server.stats.slots.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
         }
         for (command, end) in std::mem::take(&mut self.pending_outcomes) {
             let ThreadState {
-                server, seat, tunables, ..
+                server,
+                thread_index: seat,
+                tunables,
+                ..
             } = &*self.thread;
             let metrics = &server.stats.metrics;
             match (command, &end) {
@@ -341,7 +351,7 @@ impl Host for Runner<'_, '_, '_> {
         if self.run.stop_reason().is_some() {
             return CallResult::Stop;
         }
-        if self.thread.lets_in && self.run.is_overdue() {
+        if self.thread.opens_gate_in_scripts && self.run.is_overdue() {
             self.release_gate_briefly();
         }
         let args = Args::new(request, ranges);

@@ -101,7 +101,7 @@ pub(super) fn begin_session(thread: &mut ThreadState, request: &Request<'_>, con
     connection.client.last_command = request.command.full_name;
     if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
         let line = monitor_line_of_unit(&thread.server, &connection.client, args.iter());
-        NotificationSender::new(&thread.server, &mut thread.effects, thread.seat).send_monitor_line(line);
+        NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_monitor_line(line);
     }
     let (plan, mark) = (request.plan, connection.output.mark());
     let session = DebuggerSession {
@@ -238,7 +238,7 @@ impl DebuggerSession {
         for (unserved, worker) in left.into_iter().zip(server.workers.iter().cycle()) {
             worker.send(Message::ServeWaiters(unserved));
         }
-        NotificationSender::new(server, &mut thread.effects, thread.seat).send_broadcasts();
+        NotificationSender::new(server, &mut thread.effects, thread.thread_index).send_broadcasts();
         wake_workers(server, &mut thread.effects);
         thread.effects.log_writer.wake();
     }
@@ -254,11 +254,11 @@ impl DebuggerSession {
         let mut thread = ThreadState::new(scratch.clone(), seat.index());
         // Reads the current permissions, topology and replication state.
         thread.begin_batch(unix_ms());
-        let around = &self.server;
-        thread.standing = around.replication.state_bits();
-        thread.view = around.cluster.as_ref().map(weft_cluster::Cluster::view);
-        let limit = around.config.unsigned(id::MAXMEMORY);
-        thread.room.is_full = limit != 0 && around.counted_memory() > limit;
+        let server = &self.server;
+        thread.replication_state = server.replication.state_bits();
+        thread.view = server.cluster.as_ref().map(weft_cluster::Cluster::view);
+        let limit = server.config.unsigned(id::MAXMEMORY);
+        thread.memory_limit.is_full = limit != 0 && server.counted_memory() > limit;
         let mut client = self.client.handler_view();
         let mut reply = Vec::new();
         let mut all = seat.exclusive();
