@@ -64,6 +64,10 @@ impl PlannedChanges {
         held: &HeldLeases<'_, '_>,
     ) {
         self.writes_frozen_key |= writes_frozen_key(keyspace, spec, args, keys, db);
+        if self.writes_frozen_key {
+            // MIGRATE has pinned the value. A reservation would only keep another MIGRATE from the slot.
+            return;
+        }
         if spec.group == Group::Generic {
             // These commands move, delete and expire values. They change none in place.
             return;

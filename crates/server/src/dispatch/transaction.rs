@@ -138,10 +138,8 @@ fn exec_with_leases<'p>(
         }
     }
     let leased = match expired_sources::lease_transaction(thread, pass, transaction, lease_buffer, failures) {
-        Some(has_marked_slots) => {
-            let is_replay = client.flags.intersects(REPLAYING_CLIENTS);
-            !(has_marked_slots && must_wait_for_pins(&thread.server, transaction, lease_buffer, is_replay))
-        }
+        Some(true) => !must_wait_for_pins(&thread.server, transaction, lease_buffer, client.flags),
+        Some(false) => true,
         None => false,
     };
     let outcome = match (leased, scripts) {
@@ -224,7 +222,7 @@ pub(super) fn must_wait_for_pins(
     server: &Server,
     transaction: &Transaction,
     leases: &mut Vec<Lease<'_>>,
-    is_replay: bool,
+    flags: ClientFlags,
 ) -> bool {
     let held = HeldLeases::Many(leases);
     let commands = crate::commands::registry().commands();
@@ -235,7 +233,7 @@ pub(super) fn must_wait_for_pins(
             changes.examine(&server.keyspace, command.spec, (args, queued.db), keys, &held);
         }
     }
-    changes.must_wait(&server.keyspace, is_replay)
+    changes.must_wait(&server.keyspace, flags.intersects(REPLAYING_CLIENTS))
 }
 
 /// Returns `true` if a command is an EXEC that would write a key which MIGRATE is sending, so that it has to wait. The

@@ -171,21 +171,16 @@ fn run_under_leases<'p>(
     let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, (may_leave, args));
     (runner.has_token, runner.may_restart) = (has_token, true);
     let listed = runner.register();
-    let ended = runner.run_script(
-        &prepared,
-        args,
-        &mut Reply::new(&mut output.bytes, client.protocol),
-        listed,
-    );
+    let mut reply = Reply::new(&mut output.bytes, client.protocol);
+    let ended = runner.run_script(&prepared, args, &mut reply, listed);
     let Runner {
         access: mut held,
         has_token,
         run,
         command_count: commands,
-        awaited_thaw,
         ..
     } = runner;
-    connection.awaited_thaw = awaited_thaw;
+    connection.awaited_thaw = runner.awaited_thaw;
     assert!(
         has_token || !run.has_written(),
         "a script writes only while it has the token"
