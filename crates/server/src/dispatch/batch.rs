@@ -14,6 +14,7 @@ use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::{Counter, Maximum};
+use weft_base::clock::unix_ms;
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
 use weft_os::atomic::Ordering;
@@ -282,9 +283,7 @@ fn run_plan_exclusively(
     }
     debug_assert_eq!(thread.thread_index, seat.index(), "the seat is this thread's");
     let mut all = seat.exclusive();
-    let admitted_by = (thread.acl_version, thread.replication_state, thread.view_version);
-    thread.begin_passage();
-    let changed = (thread.acl_version, thread.replication_state, thread.view_version) != admitted_by;
+    let must_admit_again = begins_changed_passage(thread);
     // The connection to a primary that is no longer followed is closed as well.
     let connection = connections.connection(plan.token);
     let Some(connection) = connection.filter(|connection| !is_killed(thread, connection)) else {
@@ -292,7 +291,7 @@ fn run_plan_exclusively(
         server.scripting.running.end_exclusion();
         return;
     };
-    if changed && !admit_plan(thread, plan, (&plans.ranges, keys), connection) {
+    if must_admit_again && !admit_plan(thread, plan, (&plans.ranges, keys), connection) {
         drop(all);
         server.scripting.running.end_exclusion();
         return;
@@ -317,6 +316,15 @@ fn run_plan_exclusively(
     if thread.effects.has_deliveries() {
         connections.notify(thread);
     }
+}
+
+/// Begins a passage of the gate for a command that was admitted before it waited there. Returns `true` if it has to be
+/// admitted again: its permissions, the role of this server or the cluster have changed, or clients are paused.
+fn begins_changed_passage(thread: &mut ThreadState) -> bool {
+    let admitted_by = (thread.acl_version, thread.replication_state, thread.view_version);
+    thread.begin_passage();
+    (thread.acl_version, thread.replication_state, thread.view_version) != admitted_by
+        || thread.server.clients.pause.are_writes_paused(unix_ms())
 }
 
 /// Puts off a command that needs exclusive mode while scripts run on script threads. A worker does not wait at the gate

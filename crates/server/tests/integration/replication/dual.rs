@@ -11,6 +11,7 @@ use super::{
 };
 use crate::harness::client::Client;
 use crate::harness::server::{PATIENCE, Server};
+use crate::harness::wait_until;
 
 const DUAL: [&str; 2] = ["--dual-channel-replication-enabled", "yes"];
 
@@ -413,6 +414,8 @@ fn valkey_and_weft_replicate_each_other_over_two_connections() {
         compare(&mut one, &mut other);
         assert_eq!(one.info("sync_partial_ok"), (partial + 1).to_string());
         one.call(&["FLUSHALL"]);
+        // Otherwise a replica that becomes the primary could keep the data.
+        wait_until("the replica is flushed, too", || other.call(&["DBSIZE"]) == "0");
     }
 }
 
