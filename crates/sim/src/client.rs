@@ -109,6 +109,20 @@ impl Client {
         }
     }
 
+    /// Receives a reply that belongs to no request: a message for a subscriber.
+    ///
+    /// # Errors
+    /// If the connection ends before.
+    pub fn receive_message(&mut self) -> Result<SeenReply, ClientEnd> {
+        loop {
+            if let Some((reply, length)) = SeenReply::parse(&self.received).map_err(ClientEnd::Failed)? {
+                self.received.drain(..length);
+                return Ok(reply);
+            }
+            self.receive()?;
+        }
+    }
+
     /// Sends operations, closes the sending half, and receives all replies up to the end of the stream.
     ///
     /// # Errors

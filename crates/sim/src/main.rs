@@ -5,7 +5,8 @@
 //! with a line of figures. The same seed gives the same run, step by step.
 //!
 //! Modules in reading order: `run` is the course of one run, `operation` is what clients ask, `client` how they ask it,
-//! `model` what a store does with it, and `checker` decides if the replies are those of one order.
+//! `subscriber` what a further client receives, `model` what a store does with it, and `checker` decides if the replies
+//! are those of one order.
 #[cfg(weft_sim)]
 mod checker;
 #[cfg(weft_sim)]
@@ -24,6 +25,8 @@ mod reply;
 mod run;
 #[cfg(weft_sim)]
 mod scenario;
+#[cfg(weft_sim)]
+mod subscriber;
 
 use std::process::ExitCode;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::operation::{KEYS_PER_TYPE, Operation};
+use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::reply::SeenReply;
 
 /// The state of a store, and what its connections watch.
@@ -11,11 +11,24 @@ pub struct Model {
     strings: [Option<Vec<u8>>; KEYS_PER_TYPE],
     lists: [VecDeque<Vec<u8>>; KEYS_PER_TYPE],
     sets: [BTreeSet<u32>; KEYS_PER_TYPE],
+    /// The strings that may have an expiry.
+    volatile: [Option<VolatileString>; VOLATILE_KEYS],
     is_paused: bool,
+    /// Set while the server is a replica.
+    is_replica: bool,
+    /// Set once the server has become a replica; the clients that were blocked then are told so.
+    was_demoted: bool,
     /// Set if transactions may fail although no watched key was changed by a client: data is loaded anew meanwhile.
     may_reload: bool,
     /// For each connection, the watched strings that have not changed since; `None` once one has.
     watches: Vec<Option<BTreeSet<usize>>>,
+}
+
+/// A string that may have an expiry. The model knows no time: such a string has expired once a client saw that it has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct VolatileString {
+    value: Vec<u8>,
+    may_expire: bool,
 }
 
 /// The effect of an operation at some place in the order.
@@ -54,8 +67,11 @@ impl Model {
         {
             return Effect::AnyReply;
         }
+        if let Some(effect) = self.refuse_on_replica(connection, operation, observed) {
+            return effect;
+        }
         match operation {
-            Operation::Ignored(_) => Effect::AnyReply,
+            Operation::Publish { .. } | Operation::Ignored(_) => Effect::AnyReply,
             Operation::Watch(keys) => {
                 if let Some(watched) = &mut self.watches[connection] {
                     watched.extend(keys);
@@ -69,8 +85,55 @@ impl Model {
                 Effect::Replies(self.execute(connection, operations))
             }
             Operation::BlockingPop { lists, .. } => self.blocking_pop(lists, observed),
+            Operation::BlockingMove { from, to, .. } => self.blocking_move(*from, *to, observed),
+            Operation::SetVolatile { .. } | Operation::GetVolatile(_) | Operation::DeleteVolatile(_) => {
+                self.volatile_effect(operation, observed)
+            }
             simple => Effect::Replies(vec![self.reply_to(simple)]),
         }
+    }
+
+    /// Applies what a replica refuses. Returns `None` if the operation takes its usual effect.
+    fn refuse_on_replica(
+        &mut self,
+        connection: usize,
+        operation: &Operation,
+        observed: Option<&[SeenReply]>,
+    ) -> Option<Effect> {
+        let has_error = |code: &str| {
+            let is_error = |reply: &SeenReply| matches!(reply, SeenReply::Error(text) if text.contains(code));
+            observed.is_some_and(|replies| replies.iter().any(is_error))
+        };
+        if operation.is_blocking() && has_error("UNBLOCKED") {
+            return Some(match self.was_demoted {
+                true => Effect::AnyReply,
+                false => Effect::Impossible,
+            });
+        }
+        if !operation.is_write() {
+            return None;
+        }
+        let was_refused = has_error("READONLY");
+        let gave_up = operation.is_blocking() && observed == Some(&[SeenReply::Null]);
+        let may_fail = matches!(operation, Operation::Transaction(_)) && self.fails_watch(connection, observed);
+        match (self.is_replica, was_refused) {
+            (false, false) => None,
+            (true, false) if gave_up || may_fail => None,
+            // The requests after a lost reply come next, whatever became of this one.
+            (true, _) if was_refused || observed.is_none() => {
+                if matches!(operation, Operation::Transaction(_)) {
+                    self.watches[connection] = Some(BTreeSet::new());
+                }
+                Some(Effect::AnyReply)
+            }
+            _ => Some(Effect::Impossible),
+        }
+    }
+
+    /// Returns `true` if the transaction failed because of a watched key, as the model expects.
+    fn fails_watch(&self, connection: usize, observed: Option<&[SeenReply]>) -> bool {
+        let failed = observed.is_some_and(|replies| replies.last() == Some(&SeenReply::Null));
+        failed && (self.may_reload || self.watches[connection].is_none())
     }
 
     fn execute(&mut self, connection: usize, operations: &[Operation]) -> Vec<SeenReply> {
@@ -99,6 +162,48 @@ impl Model {
             (None, Some([SeenReply::Null]) | None) => Effect::Replies(vec![SeenReply::Null]),
             (None, _) => Effect::Impossible,
         }
+    }
+
+    fn blocking_move(&mut self, from: usize, to: usize, observed: Option<&[SeenReply]>) -> Effect {
+        match (self.lists[from].pop_front(), observed) {
+            (Some(value), _) => {
+                self.lists[to].push_back(value.clone());
+                Effect::Replies(vec![SeenReply::Bulk(value)])
+            }
+            (None, Some([SeenReply::Null]) | None) => Effect::Replies(vec![SeenReply::Null]),
+            (None, _) => Effect::Impossible,
+        }
+    }
+
+    /// Applies an operation on a string that may have an expiry. It has expired if the client saw that, and then stays
+    /// so.
+    fn volatile_effect(&mut self, operation: &Operation, observed: Option<&[SeenReply]>) -> Effect {
+        let (Operation::SetVolatile { key, .. } | Operation::GetVolatile(key) | Operation::DeleteVolatile(key)) =
+            operation
+        else {
+            return Effect::Impossible;
+        };
+        let string = &mut self.volatile[*key];
+        let saw_none = matches!(observed, Some([SeenReply::Null | SeenReply::Integer(0)]));
+        if saw_none && string.as_ref().is_some_and(|string| string.may_expire) {
+            *string = None;
+        }
+        let before = SeenReply::bulk(string.as_ref().map(|string| &*string.value));
+        let was_there = string.is_some();
+        Effect::Replies(vec![match operation {
+            Operation::SetVolatile { value, ttl_ms, .. } => {
+                *string = Some(VolatileString {
+                    value: value.to_string().into_bytes(),
+                    may_expire: ttl_ms.is_some(),
+                });
+                before
+            }
+            Operation::DeleteVolatile(_) => {
+                *string = None;
+                SeenReply::Integer(was_there.into())
+            }
+            _ => before,
+        }])
     }
 
     fn reply_to(&mut self, operation: &Operation) -> SeenReply {
@@ -141,6 +246,10 @@ impl Model {
                     self.touch(*key);
                 }
                 SeenReply::Integer(was_there.into())
+            }
+            Operation::SetRepeatedly(key, value) => {
+                self.set(*key, value.to_string().into_bytes());
+                SeenReply::ok()
             }
             Operation::SetMany(keys, value) => {
                 for key in keys {
@@ -232,6 +341,15 @@ impl Model {
                 }
                 self.lists = Default::default();
                 self.sets = Default::default();
+                self.volatile = Default::default();
+                SeenReply::ok()
+            }
+            Operation::Demote => {
+                (self.is_replica, self.was_demoted) = (true, true);
+                SeenReply::ok()
+            }
+            Operation::Promote => {
+                self.is_replica = false;
                 SeenReply::ok()
             }
             Operation::Pause => {

@@ -4,8 +4,13 @@ use fastrand::Rng;
 
 /// The numbers of keys of each type: few, so that clients meet.
 pub const KEYS_PER_TYPE: usize = 4;
+/// The number of keys with an expiry.
+pub const VOLATILE_KEYS: usize = 2;
+/// The number of keys above which a command leaves its worker, and one more.
+const MANY_KEYS: usize = 5001;
 
-/// One operation. Keys are named by their type and number: strings `s0`, lists `l0`, sets `t0`.
+/// One operation. Keys are named by their type and number: strings `s0`, lists `l0`, sets `t0`, strings
+/// with an expiry `e0`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// GET.
@@ -20,6 +25,8 @@ pub enum Operation {
     Delete(usize),
     /// MSET.
     SetMany(Vec<usize>, u32),
+    /// MSET of one string, repeated so often that the command leaves its worker.
+    SetRepeatedly(usize, u32),
     /// MGET of all strings.
     GetAll,
     /// LPUSH or RPUSH.
@@ -28,6 +35,8 @@ pub enum Operation {
     Pop { list: usize, is_left: bool },
     /// BLPOP with a timeout in milliseconds.
     BlockingPop { lists: Vec<usize>, timeout_ms: u32 },
+    /// BLMOVE between lists, from left to right, with a timeout in milliseconds.
+    BlockingMove { from: usize, to: usize, timeout_ms: u32 },
     /// LMOVE between lists, from left to right.
     Move(usize, usize),
     /// LRANGE of the whole list.
@@ -46,6 +55,18 @@ pub enum Operation {
     ScriptRead(usize, usize),
     /// A script that finds its keys by itself: it declares none.
     ScriptUndeclared(usize, usize, u32),
+    /// SET with GET of a key that expires after a number of milliseconds, or never.
+    SetVolatile {
+        key: usize,
+        value: u32,
+        ttl_ms: Option<u32>,
+    },
+    /// GET of such a key.
+    GetVolatile(usize),
+    /// DEL of such a key.
+    DeleteVolatile(usize),
+    /// PUBLISH of a number by a client. The replies of all clients are checked against what the subscriber received.
+    Publish { client: u64, number: u64 },
     /// WATCH.
     Watch(Vec<usize>),
     /// MULTI, operations, EXEC.
@@ -56,6 +77,10 @@ pub enum Operation {
     Pause,
     /// CLIENT UNPAUSE.
     Unpause,
+    /// REPLICAOF a server that does not exist: writes are refused.
+    Demote,
+    /// REPLICAOF NO ONE.
+    Promote,
     /// A request whose reply the model ignores, such as INFO.
     Ignored(Vec<&'static str>),
 }
@@ -75,6 +100,10 @@ fn set(key: usize) -> String {
     format!("t{key}")
 }
 
+fn volatile(key: usize) -> String {
+    format!("e{key}")
+}
+
 const SWAP: &str = "local r={redis.call('GET',KEYS[1]),redis.call('GET',KEYS[2])} \
                     redis.call('SET',KEYS[1],ARGV[1]) redis.call('SET',KEYS[2],ARGV[1]) return r";
 const SLOW_APPEND: &str = "local v=redis.call('GET',KEYS[1]) or '' local n=0 for i=1,2000 do n=n+i%7 end \
@@ -88,20 +117,30 @@ impl Operation {
     /// Draws an operation for a client that may also send transactions and scripts.
     pub fn draw(random: &mut Rng) -> Operation {
         match random.u32(..100) {
-            0..70 => Operation::draw_simple(random),
-            70..78 => Transaction(
+            0..62 => Operation::draw_simple(random),
+            62..69 => Operation::draw_volatile(random),
+            69..77 => Transaction(
                 (0..random.usize(1..4))
                     .map(|_| Operation::draw_simple(random))
                     .collect(),
             ),
-            78..81 => ScriptSwap(key(random), key(random), random.u32(..)),
-            81..84 => ScriptSlowAppend(key(random), key(random)),
-            84..87 => ScriptRead(key(random), key(random)),
-            87..89 => ScriptUndeclared(key(random), key(random), random.u32(..)),
-            89..92 => Watch(keys(random)),
-            92..98 => BlockingPop {
+            77..80 => ScriptSwap(key(random), key(random), random.u32(..)),
+            80..83 => ScriptSlowAppend(key(random), key(random)),
+            83..86 => ScriptRead(key(random), key(random)),
+            86..88 => ScriptUndeclared(key(random), key(random), random.u32(..)),
+            88..91 => Watch(keys(random)),
+            91..94 => BlockingPop {
                 lists: keys(random),
                 timeout_ms: random.u32(1..40),
+            },
+            94..97 => BlockingMove {
+                from: key(random),
+                to: key(random),
+                timeout_ms: random.u32(1..40),
+            },
+            97 => match random.u32(..3) {
+                0 => SetRepeatedly(key(random), random.u32(..)),
+                _ => Operation::draw_simple(random),
             },
             98 => FlushAll,
             _ => Ignored(
@@ -113,8 +152,7 @@ impl Operation {
                     vec!["CONFIG", "SET", "slowlog-max-len", "100"],
                     vec!["MEMORY", "STATS"],
                     vec!["SCRIPT", "FLUSH"],
-                    vec!["PUBLISH", "channel", "message"],
-                ][random.usize(..8)]
+                ][random.usize(..7)]
                 .clone(),
             ),
         }
@@ -149,6 +187,21 @@ impl Operation {
         }
     }
 
+    /// Draws an operation on a key with an expiry. The effect of none of them depends on whether the key has expired,
+    /// so the model knows the state even if the reply was lost.
+    fn draw_volatile(random: &mut Rng) -> Operation {
+        let key = random.usize(..VOLATILE_KEYS);
+        match random.u32(..8) {
+            0 | 1 => SetVolatile {
+                key,
+                value: random.u32(..),
+                ttl_ms: (random.u32(..4) > 0).then(|| random.u32(1..8)),
+            },
+            2 => DeleteVolatile(key),
+            _ => GetVolatile(key),
+        }
+    }
+
     /// The commands, as words. A transaction has several.
     pub fn commands(&self) -> Vec<Vec<String>> {
         if let Transaction(operations) = self {
@@ -174,6 +227,13 @@ impl Operation {
                 }
                 request
             }
+            SetRepeatedly(key, value) => {
+                let mut request = words(&["MSET"]);
+                for _ in 0..MANY_KEYS {
+                    request.extend([string(*key), value.to_string()]);
+                }
+                request
+            }
             GetAll => {
                 let mut request = words(&["MGET"]);
                 request.extend((0..KEYS_PER_TYPE).map(string));
@@ -194,6 +254,14 @@ impl Operation {
                 request.push(format!("0.{timeout_ms:03}"));
                 request
             }
+            BlockingMove { from, to, timeout_ms } => words(&[
+                "BLMOVE",
+                &list(*from),
+                &list(*to),
+                "LEFT",
+                "RIGHT",
+                &format!("0.{timeout_ms:03}"),
+            ]),
             Move(from, to) => words(&["LMOVE", &list(*from), &list(*to), "LEFT", "RIGHT"]),
             Range(key) => words(&["LRANGE", &list(*key), "0", "-1"]),
             AddMember(key, member) => words(&["SADD", &set(*key), &member.to_string()]),
@@ -203,6 +271,13 @@ impl Operation {
                 request.extend(from.iter().map(|key| set(*key)));
                 request
             }
+            _ => self.further_command(),
+        }
+    }
+
+    /// The command of a script, of a key with an expiry, or on the whole server.
+    fn further_command(&self) -> Vec<String> {
+        match self {
             ScriptSwap(a, b, value) => words(&["EVAL", SWAP, "2", &string(*a), &string(*b), &value.to_string()]),
             ScriptSlowAppend(a, b) => words(&["EVAL", SLOW_APPEND, "2", &string(*a), &string(*b)]),
             ScriptRead(a, b) => words(&["EVAL_RO", READ, "2", &string(*a), &string(*b)]),
@@ -214,16 +289,28 @@ impl Operation {
                 &b.to_string(),
                 &value.to_string(),
             ]),
+            SetVolatile { key, value, ttl_ms } => {
+                let mut request = words(&["SET", &volatile(*key), &value.to_string(), "GET"]);
+                if let Some(ttl_ms) = ttl_ms {
+                    request.extend(words(&["PX", &ttl_ms.to_string()]));
+                }
+                request
+            }
+            GetVolatile(key) => words(&["GET", &volatile(*key)]),
+            DeleteVolatile(key) => words(&["DEL", &volatile(*key)]),
+            Publish { client, number } => words(&["PUBLISH", "channel", &format!("{client} {number}")]),
             Watch(keys) => {
                 let mut request = words(&["WATCH"]);
                 request.extend(keys.iter().map(|key| string(*key)));
                 request
             }
-            Transaction(_) => words(&["PING"]),
             FlushAll => words(&["FLUSHALL"]),
             Pause => words(&["CLIENT", "PAUSE", "100000", "WRITE"]),
             Unpause => words(&["CLIENT", "UNPAUSE"]),
+            Demote => words(&["REPLICAOF", "127.0.0.1", "1"]),
+            Promote => words(&["REPLICAOF", "NO", "ONE"]),
             Ignored(request) => words(request),
+            _ => words(&["PING"]),
         }
     }
 
@@ -251,7 +338,8 @@ impl Operation {
     pub fn is_write(&self) -> bool {
         match self {
             Transaction(operations) => operations.iter().any(Operation::is_write),
-            Get(_) | GetAll | Range(_) | Count(_) | ScriptRead(..) | Watch(_) | Pause | Unpause | Ignored(_) => false,
+            Get(_) | GetAll | Range(_) | Count(_) | ScriptRead(..) | GetVolatile(_) | Watch(_) => false,
+            Pause | Unpause | Demote | Promote | Publish { .. } | Ignored(_) => false,
             _ => true,
         }
     }
@@ -266,7 +354,7 @@ impl Operation {
 
     /// Returns `true` if the operation waits for another client.
     pub fn is_blocking(&self) -> bool {
-        matches!(self, BlockingPop { .. })
+        matches!(self, BlockingPop { .. } | BlockingMove { .. })
     }
 }
 

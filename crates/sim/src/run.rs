@@ -13,9 +13,10 @@ use crate::checker::{self, Verdict};
 use crate::client::{Client, ClientEnd};
 use crate::entropy;
 use crate::history::ConnectionHistory;
-use crate::operation::{KEYS_PER_TYPE, Operation};
+use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::reply::SeenReply;
 use crate::scenario::{Disturbance, RunPlan};
+use crate::subscriber::Subscriber;
 
 const PRIMARY: &str = "primary.sock";
 const REPLICA: &str = "replica.sock";
@@ -66,10 +67,15 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     if scenario.has_replica {
         start_server("replica", scenario.replica_arguments(port, port + 1));
     }
+    let subscriber = match scenario.has_subscriber {
+        true => Some(Subscriber::start(connect(PRIMARY, random.u64(..))?)?),
+        false => None,
+    };
     let mut clients = Vec::new();
     for index in 0..scenario.clients {
         let (seed, pipelines) = (random.u64(..), scenario.pipelines);
-        clients.push(spawn(&format!("client-{index}"), move || run_client(seed, pipelines)));
+        let run = move || run_client(seed, index as u64, pipelines);
+        clients.push(spawn(&format!("client-{index}"), run));
     }
     let disturbances = scenario.disturbances.clone();
     let seed = random.u64(..);
@@ -84,6 +90,9 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
         histories.push(history);
     }
     let mut admin = connect(PRIMARY, 1)?;
+    if let Some(subscriber) = subscriber {
+        subscriber.finish(&mut admin, &histories)?;
+    }
     wait_until_alone(scenario, &mut admin)?;
     read_everything(&mut admin)?;
     check_copies(scenario, &mut admin)?;
@@ -127,11 +136,12 @@ fn connect(path: &str, seed: u64) -> Result<Client, String> {
 }
 
 /// Sends pipelines of random operations, and ends in one of several ways.
-fn run_client(seed: u64, pipelines: usize) -> ClientResult {
+fn run_client(seed: u64, index: u64, pipelines: usize) -> ClientResult {
     let mut random = Rng::with_seed(seed);
+    let mut published = 0;
     let mut client = connect(PRIMARY, random.u64(..))?;
     for _ in 0..pipelines {
-        let operations = draw_pipeline(&mut random);
+        let operations = draw_pipeline(&mut random, index, &mut published);
         match client.run(operations) {
             Ok(()) => {}
             Err(ClientEnd::Closed) => return finish(client),
@@ -141,7 +151,7 @@ fn run_client(seed: u64, pipelines: usize) -> ClientResult {
             thread::sleep(Duration::from_micros(random.u64(..2000)));
         }
     }
-    let last = draw_pipeline(&mut random);
+    let last = draw_pipeline(&mut random, index, &mut published);
     match random.u32(..3) {
         0 => match client.run_and_half_close(last) {
             Ok(()) | Err(ClientEnd::Closed) => {}
@@ -160,7 +170,7 @@ fn run_client(seed: u64, pipelines: usize) -> ClientResult {
     finish(client)
 }
 
-/// The number of times that the disturber has killed connections.
+/// The number of times that the disturber has caused connections to be closed.
 static KILLS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 fn finish(mut client: Client) -> ClientResult {
@@ -168,9 +178,20 @@ fn finish(mut client: Client) -> ClientResult {
     Ok((client.into_history(), idle))
 }
 
-fn draw_pipeline(random: &mut Rng) -> Vec<Operation> {
+/// Draws the operations of a pipeline. The client numbers the messages that it publishes.
+fn draw_pipeline(random: &mut Rng, client: u64, published: &mut u64) -> Vec<Operation> {
     let length = if random.bool() { 1 } else { random.usize(1..8) };
-    (0..length).map(|_| Operation::draw(random)).collect()
+    let mut draw = || match random.u32(..20) {
+        0 => {
+            *published += 1;
+            Operation::Publish {
+                client,
+                number: *published,
+            }
+        }
+        _ => Operation::draw(random),
+    };
+    (0..length).map(|_| draw()).collect()
 }
 
 fn disturb(seed: u64, disturbances: &[Disturbance]) -> ClientResult {
@@ -204,6 +225,15 @@ fn disturb(seed: u64, disturbances: &[Disturbance]) -> ClientResult {
                 "#!lua name=l\nredis.register_function('f', function() return 1 end)",
             ])],
             Disturbance::Reload => vec![Operation::Ignored(vec!["DEBUG", "RELOAD"])],
+            Disturbance::Demote => {
+                // The clients that are blocked are disconnected.
+                KILLS.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                client.run(vec![Operation::Demote]).map_err(failed)?;
+                client.run(vec![Operation::GetAll]).map_err(failed)?;
+                thread::sleep(Duration::from_micros(random.u64(..3000)));
+                client.run(vec![Operation::GetAll]).map_err(failed)?;
+                vec![Operation::Promote]
+            }
         };
         client.run(requests).map_err(failed)?;
     }
@@ -242,6 +272,8 @@ fn read_everything(admin: &mut Client) -> Result<(), String> {
     let mut operations = vec![Operation::GetAll];
     operations.extend((0..KEYS_PER_TYPE).map(Operation::Range));
     operations.extend((0..KEYS_PER_TYPE).map(Operation::Count));
+    // The digests of copies are compared later, when other keys may have expired.
+    operations.extend((0..VOLATILE_KEYS).map(Operation::DeleteVolatile));
     admin.run(operations).map_err(|end| format!("the last reads: {end:?}"))
 }
 

@@ -19,6 +19,10 @@ pub struct RunPlan {
     pub disturbances: Vec<Disturbance>,
     /// `true` if a replica follows the server.
     pub has_replica: bool,
+    /// `true` if a client subscribes to the messages of the others.
+    pub has_subscriber: bool,
+    /// `true` if connections move between the workers all the time.
+    pub moves_connections: bool,
 }
 
 /// An action of the disturbing client.
@@ -40,6 +44,8 @@ pub enum Disturbance {
     LoadFunctions,
     /// DEBUG RELOAD.
     Reload,
+    /// REPLICAOF a server that does not exist, and later REPLICAOF NO ONE.
+    Demote,
 }
 
 impl RunPlan {
@@ -56,6 +62,7 @@ impl RunPlan {
             KillScript,
             LoadFunctions,
             Reload,
+            Demote,
         ];
         let count = random.usize(..6);
         let disturbances = (0..count).map(|_| all[random.usize(..all.len())]).collect();
@@ -66,6 +73,8 @@ impl RunPlan {
             appendfsync,
             disturbances,
             has_replica: random.u32(..4) == 0,
+            has_subscriber: random.u32(..3) == 0,
+            moves_connections: random.u32(..3) == 0,
         }
     }
 
@@ -87,6 +96,9 @@ impl RunPlan {
         words.extend(["--appendonly", if self.appendfsync.is_some() { "yes" } else { "no" }]);
         words.extend(["--appendfsync", self.appendfsync.unwrap_or("everysec")]);
         words.extend(["--repl-diskless-sync-delay", "0"]);
+        if self.moves_connections {
+            words.extend(["--connection-move-interval", "1"]);
+        }
         words.into_iter().map(OsString::from).collect()
     }
 
