@@ -1,6 +1,6 @@
 //! `cargo xtask sim`: runs the simulation with many seeds, or shows how soon it finds planted faults.
 
-mod planted;
+pub mod planted;
 mod seeds;
 
 use std::path::{Path, PathBuf};

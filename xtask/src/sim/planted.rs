@@ -51,7 +51,11 @@ pub fn run(names: &str, jobs: usize, limit: Duration) -> Result<(), String> {
     Err(format!("not found: {}", missed.join(", ")))
 }
 
-fn select(names: &str) -> Result<Vec<PathBuf>, String> {
+/// Returns the patches in the order of their names.
+///
+/// # Errors
+/// If their directory cannot be read.
+pub fn patches() -> Result<Vec<PathBuf>, String> {
     let directory = workspace::root().join(PATCHES);
     let entries = fs::read_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut all: Vec<PathBuf> = entries
@@ -59,6 +63,26 @@ fn select(names: &str) -> Result<Vec<PathBuf>, String> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "patch"))
         .collect();
     all.sort();
+    Ok(all)
+}
+
+/// Checks that a patch applies to the files of the repository.
+///
+/// # Errors
+/// With what git says if it does not.
+pub fn check_patch(patch: &Path) -> Result<(), String> {
+    let output = workspace::command("git", &["apply", "--check", &patch.to_string_lossy()])
+        .current_dir(workspace::root())
+        .output()
+        .map_err(|error| format!("cannot run git: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}
+
+fn select(names: &str) -> Result<Vec<PathBuf>, String> {
+    let all = patches()?;
     if names == "all" {
         return Ok(all);
     }

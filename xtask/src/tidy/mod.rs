@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::options::Options;
+use crate::sim::planted;
 use crate::workspace;
 
 /// A violation of a rule.
@@ -56,7 +57,8 @@ impl Document {
 pub fn main(words: &[String]) -> Result<(), String> {
     Options::parse(words, &[], &[])?;
     let documents = read_documents()?;
-    let findings = check(&documents);
+    let mut findings = check(&documents);
+    findings.extend(check_planted_faults()?);
     for finding in &findings {
         println!("{finding}");
     }
@@ -66,6 +68,20 @@ pub fn main(words: &[String]) -> Result<(), String> {
     } else {
         Err(format!("{} findings", findings.len()))
     }
+}
+
+/// Checks that the patches of the planted faults apply: a change of the code that they break must be made there too.
+fn check_planted_faults() -> Result<Vec<Finding>, String> {
+    let stale = |patch: PathBuf| {
+        let reason = planted::check_patch(&patch).err()?;
+        let path = patch.strip_prefix(workspace::root()).unwrap_or(&patch);
+        Some(Finding {
+            file: slashed(path),
+            line: 1,
+            message: format!("the planted fault does not apply to the tree any more; adapt its diff. {reason}"),
+        })
+    };
+    Ok(planted::patches()?.into_iter().filter_map(stale).collect())
 }
 
 /// Returns all findings in `documents`, which must be the whole repository.
