@@ -18,6 +18,9 @@ use crate::reply::SeenReply;
 /// The simulated time after which a reply counts as lost.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The size of a write that a writable socket takes without blocking: the scheduler does not see a thread that blocks.
+const MAX_WRITE: usize = 32 * 1024;
+
 /// Returns the time after which a reply counts as lost. `WEFT_SIM_PATIENCE_MS` shortens it, to see what every thread
 /// waits for meanwhile.
 fn patience() -> Duration {
@@ -166,7 +169,11 @@ impl Client {
             .map(|event| &event.operation)
     }
 
-    fn send(&mut self, operations: Vec<Operation>) -> Result<(), ClientEnd> {
+    /// Sends operations in one pipeline.
+    ///
+    /// # Errors
+    /// If the connection ends before.
+    pub fn send(&mut self, operations: Vec<Operation>) -> Result<(), ClientEnd> {
         let mut bytes = Vec::new();
         let mut ends = Vec::new();
         let first = self.history.events.len();
@@ -183,9 +190,9 @@ impl Client {
         while from < bytes.len() {
             let is_whole = self.random.u32(..3) > 0;
             let to = if is_whole {
-                bytes.len()
+                bytes.len().min(from + MAX_WRITE)
             } else {
-                self.random.usize(from + 1..=bytes.len())
+                self.random.usize(from + 1..=bytes.len().min(from + MAX_WRITE))
             };
             let step = scheduler::figures().steps;
             for (index, end) in ends.iter().enumerate() {

@@ -71,7 +71,7 @@ impl Model {
             return effect;
         }
         match operation {
-            Operation::Publish { .. } | Operation::Ignored(_) => Effect::AnyReply,
+            Operation::Publish { .. } | Operation::KillOthers | Operation::Ignored(_) => Effect::AnyReply,
             Operation::Watch(keys) => {
                 if let Some(watched) = &mut self.watches[connection] {
                     watched.extend(keys);
@@ -360,6 +360,7 @@ impl Model {
                 self.is_paused = false;
                 SeenReply::ok()
             }
+            Operation::KillOthers => SeenReply::Unknown,
             _ => return None,
         })
     }

@@ -1,7 +1,5 @@
 //! The operations of clients that the model understands, and their requests.
 
-use fastrand::Rng;
-
 /// The numbers of keys of each type: few, so that clients meet.
 pub const KEYS_PER_TYPE: usize = 4;
 /// The number of keys with an expiry.
@@ -81,6 +79,8 @@ pub enum Operation {
     Demote,
     /// REPLICAOF NO ONE.
     Promote,
+    /// CLIENT KILL of all other clients.
+    KillOthers,
     /// A request whose reply the model ignores, such as INFO.
     Ignored(Vec<&'static str>),
 }
@@ -114,94 +114,6 @@ const UNDECLARED: &str = "redis.call('SET','s'..ARGV[1],ARGV[3]) local n=0 for i
                           redis.call('SET','s'..ARGV[2],ARGV[3]) return redis.call('GET','s'..ARGV[1])";
 
 impl Operation {
-    /// Draws an operation for a client that may also send transactions and scripts.
-    pub fn draw(random: &mut Rng) -> Operation {
-        match random.u32(..100) {
-            0..62 => Operation::draw_simple(random),
-            62..69 => Operation::draw_volatile(random),
-            69..77 => Transaction(
-                (0..random.usize(1..4))
-                    .map(|_| Operation::draw_simple(random))
-                    .collect(),
-            ),
-            77..80 => ScriptSwap(key(random), key(random), random.u32(..)),
-            80..83 => ScriptSlowAppend(key(random), key(random)),
-            83..86 => ScriptRead(key(random), key(random)),
-            86..88 => ScriptUndeclared(key(random), key(random), random.u32(..)),
-            88..91 => Watch(keys(random)),
-            91..94 => BlockingPop {
-                lists: keys(random),
-                timeout_ms: random.u32(1..40),
-            },
-            94..97 => BlockingMove {
-                from: key(random),
-                to: key(random),
-                timeout_ms: random.u32(1..40),
-            },
-            97 => match random.u32(..3) {
-                0 => SetRepeatedly(key(random), random.u32(..)),
-                _ => Operation::draw_simple(random),
-            },
-            98 => FlushAll,
-            _ => Ignored(
-                [
-                    vec!["INFO", "everything"],
-                    vec!["CLIENT", "LIST"],
-                    vec!["DBSIZE"],
-                    vec!["SCAN", "0"],
-                    vec!["CONFIG", "SET", "slowlog-max-len", "100"],
-                    vec!["MEMORY", "STATS"],
-                    vec!["SCRIPT", "FLUSH"],
-                ][random.usize(..7)]
-                .clone(),
-            ),
-        }
-    }
-
-    /// Draws an operation that is one command and does not block.
-    fn draw_simple(random: &mut Rng) -> Operation {
-        match random.u32(..15) {
-            0 | 1 => Get(key(random)),
-            2 => Set(key(random), random.u32(..)),
-            3 => SetGet(key(random), random.u32(..)),
-            4 => Append(key(random)),
-            5 => Delete(key(random)),
-            6 => SetMany(keys(random), random.u32(..)),
-            7 => GetAll,
-            8 | 9 => Push {
-                list: key(random),
-                value: random.u32(..),
-                is_left: random.bool(),
-            },
-            10 => Pop {
-                list: key(random),
-                is_left: random.bool(),
-            },
-            11 => Move(key(random), key(random)),
-            12 => Range(key(random)),
-            13 => match random.bool() {
-                true => AddMember(key(random), random.u32(..6)),
-                false => Count(key(random)),
-            },
-            _ => UnionStore(key(random), keys(random)),
-        }
-    }
-
-    /// Draws an operation on a key with an expiry. The effect of none of them depends on whether the key has expired,
-    /// so the model knows the state even if the reply was lost.
-    fn draw_volatile(random: &mut Rng) -> Operation {
-        let key = random.usize(..VOLATILE_KEYS);
-        match random.u32(..8) {
-            0 | 1 => SetVolatile {
-                key,
-                value: random.u32(..),
-                ttl_ms: (random.u32(..4) > 0).then(|| random.u32(1..8)),
-            },
-            2 => DeleteVolatile(key),
-            _ => GetVolatile(key),
-        }
-    }
-
     /// The commands, as words. A transaction has several.
     pub fn commands(&self) -> Vec<Vec<String>> {
         if let Transaction(operations) = self {
@@ -309,6 +221,7 @@ impl Operation {
             Unpause => words(&["CLIENT", "UNPAUSE"]),
             Demote => words(&["REPLICAOF", "127.0.0.1", "1"]),
             Promote => words(&["REPLICAOF", "NO", "ONE"]),
+            KillOthers => words(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]),
             Ignored(request) => words(request),
             _ => words(&["PING"]),
         }
@@ -339,7 +252,7 @@ impl Operation {
         match self {
             Transaction(operations) => operations.iter().any(Operation::is_write),
             Get(_) | GetAll | Range(_) | Count(_) | ScriptRead(..) | GetVolatile(_) | Watch(_) => false,
-            Pause | Unpause | Demote | Promote | Publish { .. } | Ignored(_) => false,
+            Pause | Unpause | Demote | Promote | Publish { .. } | KillOthers | Ignored(_) => false,
             _ => true,
         }
     }
@@ -352,22 +265,18 @@ impl Operation {
         )
     }
 
+    /// Returns `true` if the operation kills all other clients.
+    pub fn kills_others(&self) -> bool {
+        match self {
+            Transaction(operations) => operations.iter().any(Operation::kills_others),
+            other => *other == KillOthers,
+        }
+    }
+
     /// Returns `true` if the operation waits for another client.
     pub fn is_blocking(&self) -> bool {
         matches!(self, BlockingPop { .. } | BlockingMove { .. })
     }
-}
-
-fn key(random: &mut Rng) -> usize {
-    random.usize(..KEYS_PER_TYPE)
-}
-
-/// One to three different keys.
-fn keys(random: &mut Rng) -> Vec<usize> {
-    let mut all: Vec<usize> = (0..KEYS_PER_TYPE).collect();
-    random.shuffle(&mut all);
-    all.truncate(random.usize(1..4));
-    all
 }
 
 fn words(list: &[&str]) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Replies of a server in RESP2.
+//! Replies of a server in RESP2, and what the requests of the simulation need of RESP3.
 
 /// One reply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -13,8 +13,12 @@ pub enum SeenReply {
     Bulk(Vec<u8>),
     /// The null bulk string or the null array.
     Null,
-    /// An array.
+    /// An array, or the keys and values of a map.
     Array(Vec<SeenReply>),
+    /// A push message.
+    Push(Vec<SeenReply>),
+    /// In a model: a reply that it does not know.
+    Unknown,
 }
 
 impl SeenReply {
@@ -26,6 +30,15 @@ impl SeenReply {
     /// A bulk string or null.
     pub fn bulk(value: Option<&[u8]>) -> SeenReply {
         value.map_or(SeenReply::Null, |value| SeenReply::Bulk(value.to_vec()))
+    }
+
+    /// Returns `true` if a server may reply `seen` where a model replies this.
+    pub fn allows(&self, seen: &SeenReply) -> bool {
+        match (self, seen) {
+            (SeenReply::Unknown, _) => true,
+            (SeenReply::Array(expected), SeenReply::Array(seen)) => allow_all(expected, seen),
+            _ => self == seen,
+        }
     }
 
     /// Parses the reply at the start of `bytes`. Returns it with its length, or `None` if it is not complete.
@@ -53,14 +66,29 @@ impl SeenReply {
             },
             b'*' => match usize::try_from(number()?) {
                 Err(_) => Some((SeenReply::Null, after)),
-                Ok(count) => parse_items(bytes, after, count)?,
+                Ok(count) => parse_items(bytes, after, count)?.map(|(items, end)| (SeenReply::Array(items), end)),
             },
+            b'%' => {
+                let count = 2 * usize::try_from(number()?).unwrap_or(0);
+                parse_items(bytes, after, count)?.map(|(items, end)| (SeenReply::Array(items), end))
+            }
+            b'>' => {
+                let count = usize::try_from(number()?).unwrap_or(0);
+                parse_items(bytes, after, count)?.map(|(items, end)| (SeenReply::Push(items), end))
+            }
+            b'_' => Some((SeenReply::Null, after)),
             other => return Err(format!("a reply begins with byte {other}: {line}")),
         })
     }
 }
 
-fn parse_items(bytes: &[u8], mut at: usize, count: usize) -> Result<Option<(SeenReply, usize)>, String> {
+/// Returns `true` if a server may reply `seen` where a model replies `expected`.
+pub fn allow_all(expected: &[SeenReply], seen: &[SeenReply]) -> bool {
+    expected.len() == seen.len() && expected.iter().zip(seen).all(|(expected, seen)| expected.allows(seen))
+}
+
+/// Parses `count` replies from `at` on. Returns them with the end of the last one, or `None` if they are not complete.
+fn parse_items(bytes: &[u8], mut at: usize, count: usize) -> Result<Option<(Vec<SeenReply>, usize)>, String> {
     let mut items = Vec::new();
     for _ in 0..count {
         if at >= bytes.len() {
@@ -72,5 +100,5 @@ fn parse_items(bytes: &[u8], mut at: usize, count: usize) -> Result<Option<(Seen
         items.push(item);
         at += length;
     }
-    Ok(Some((SeenReply::Array(items), at)))
+    Ok(Some((items, at)))
 }

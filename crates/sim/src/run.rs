@@ -11,12 +11,15 @@ use weft_server::simulation::start_server;
 
 use crate::checker::{self, Verdict};
 use crate::client::{Client, ClientEnd};
+use crate::disturber;
 use crate::entropy;
 use crate::history::ConnectionHistory;
+use crate::mix::OperationSource;
 use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::reply::SeenReply;
 use crate::scenario::{Disturbance, RunPlan};
 use crate::subscriber::Subscriber;
+use crate::tracker::Tracker;
 
 const PRIMARY: &str = "primary.sock";
 const REPLICA: &str = "replica.sock";
@@ -74,12 +77,18 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     let mut clients = Vec::new();
     for index in 0..scenario.clients {
         let (seed, pipelines) = (random.u64(..), scenario.pipelines);
-        let run = move || run_client(seed, index as u64, pipelines);
+        let source = OperationSource::new(scenario.mix.clone(), index as u64);
+        let run = move || run_client(seed, source, pipelines);
         clients.push(spawn(&format!("client-{index}"), run));
     }
     let disturbances = scenario.disturbances.clone();
     let seed = random.u64(..);
-    let disturber = spawn("disturber", move || disturb(seed, &disturbances));
+    let disturber = spawn("disturber", move || run_disturber(seed, &disturbances));
+    let seed = random.u64(..);
+    let tracker = match scenario.has_tracker {
+        true => Some(spawn("tracker", move || run_tracker(seed))),
+        false => None,
+    };
     let mut histories = Vec::new();
     let mut longest = (0, String::new());
     for client in clients.into_iter().chain([disturber]) {
@@ -93,7 +102,16 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     if let Some(subscriber) = subscriber {
         subscriber.finish(&mut admin, &histories)?;
     }
-    wait_until_alone(scenario, &mut admin)?;
+    let tracker = match tracker {
+        Some(thread) => thread.join().map_err(|_| "the tracker panicked".to_owned())??,
+        None => None,
+    };
+    // It may have been killed since its last request.
+    let tracker = tracker.and_then(Tracker::if_connected);
+    wait_until_alone(scenario, tracker.is_some(), &mut admin)?;
+    if let Some(tracker) = tracker {
+        tracker.finish()?;
+    }
     read_everything(&mut admin)?;
     check_copies(scenario, &mut admin)?;
     histories.push(admin.into_history());
@@ -122,9 +140,34 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     }
 }
 
+fn run_disturber(seed: u64, disturbances: &[Disturbance]) -> ClientResult {
+    let mut random = Rng::with_seed(seed);
+    let mut client = connect(PRIMARY, random.u64(..))?;
+    disturber::disturb(&mut client, &mut random, disturbances)
+        .map_err(|end| format!("the disturbing client: {end:?}"))?;
+    finish(client)
+}
+
+/// Runs a client with a cache. Returns `None` if its connection was killed.
+fn run_tracker(seed: u64) -> Result<Option<Tracker>, String> {
+    let mut random = Rng::with_seed(seed);
+    let client = connect(PRIMARY, random.u64(..))?;
+    let run = || {
+        let mut tracker = Tracker::new(client)?;
+        let count = random.usize(..60);
+        tracker.read_keys(&mut random, count)?;
+        Ok(tracker)
+    };
+    match run() {
+        Ok(tracker) => Ok(Some(tracker)),
+        Err(ClientEnd::Closed) if disturber::has_closed_connections() => Ok(None),
+        Err(end) => Err(format!("the tracking client: {end:?}")),
+    }
+}
+
 type ClientResult = Result<(ConnectionHistory, (u64, String)), String>;
 
-fn spawn(name: &str, run: impl FnOnce() -> ClientResult + Send + 'static) -> thread::JoinHandle<ClientResult> {
+fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
     thread::Builder::new()
         .name(name.to_owned())
         .spawn(run)
@@ -136,12 +179,11 @@ fn connect(path: &str, seed: u64) -> Result<Client, String> {
 }
 
 /// Sends pipelines of random operations, and ends in one of several ways.
-fn run_client(seed: u64, index: u64, pipelines: usize) -> ClientResult {
+fn run_client(seed: u64, mut source: OperationSource, pipelines: usize) -> ClientResult {
     let mut random = Rng::with_seed(seed);
-    let mut published = 0;
     let mut client = connect(PRIMARY, random.u64(..))?;
     for _ in 0..pipelines {
-        let operations = draw_pipeline(&mut random, index, &mut published);
+        let operations = source.draw_pipeline(&mut random);
         match client.run(operations) {
             Ok(()) => {}
             Err(ClientEnd::Closed) => return finish(client),
@@ -151,12 +193,12 @@ fn run_client(seed: u64, index: u64, pipelines: usize) -> ClientResult {
             thread::sleep(Duration::from_micros(random.u64(..2000)));
         }
     }
-    let last = draw_pipeline(&mut random, index, &mut published);
+    let last = source.draw_pipeline(&mut random);
     match random.u32(..3) {
         0 => match client.run_and_half_close(last) {
             Ok(()) | Err(ClientEnd::Closed) => {}
             // Its connection may have been killed by the disturber; then the end of the stream comes early.
-            Err(ClientEnd::Failed(reason)) if KILLS.load(std::sync::atomic::Ordering::SeqCst) == 0 => {
+            Err(ClientEnd::Failed(reason)) if !disturber::has_closed_connections() => {
                 return Err(reason);
             }
             Err(ClientEnd::Failed(_)) => {}
@@ -170,79 +212,14 @@ fn run_client(seed: u64, index: u64, pipelines: usize) -> ClientResult {
     finish(client)
 }
 
-/// The number of times that the disturber has caused connections to be closed.
-static KILLS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-
 fn finish(mut client: Client) -> ClientResult {
     let idle = std::mem::take(&mut client.longest_idle_wait);
     Ok((client.into_history(), idle))
 }
 
-/// Draws the operations of a pipeline. The client numbers the messages that it publishes.
-fn draw_pipeline(random: &mut Rng, client: u64, published: &mut u64) -> Vec<Operation> {
-    let length = if random.bool() { 1 } else { random.usize(1..8) };
-    let mut draw = || match random.u32(..20) {
-        0 => {
-            *published += 1;
-            Operation::Publish {
-                client,
-                number: *published,
-            }
-        }
-        _ => Operation::draw(random),
-    };
-    (0..length).map(|_| draw()).collect()
-}
-
-fn disturb(seed: u64, disturbances: &[Disturbance]) -> ClientResult {
-    let mut random = Rng::with_seed(seed);
-    let mut client = connect(PRIMARY, random.u64(..))?;
-    let failed = |end: ClientEnd| format!("the disturbing client: {end:?}");
-    for disturbance in disturbances {
-        thread::sleep(Duration::from_micros(random.u64(..3000)));
-        let requests: Vec<Operation> = match disturbance {
-            Disturbance::Pause => {
-                client.run(vec![Operation::Pause]).map_err(failed)?;
-                client.run(vec![Operation::GetAll]).map_err(failed)?;
-                thread::sleep(Duration::from_micros(random.u64(..5000)));
-                client.run(vec![Operation::GetAll]).map_err(failed)?;
-                vec![Operation::Unpause]
-            }
-            Disturbance::Save => vec![Operation::Ignored(vec!["BGSAVE"])],
-            Disturbance::Rewrite => vec![Operation::Ignored(vec!["BGREWRITEAOF"])],
-            Disturbance::KillClients => {
-                KILLS.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                vec![Operation::Ignored(vec![
-                    "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes",
-                ])]
-            }
-            Disturbance::Configure => vec![Operation::Ignored(vec!["CONFIG", "SET", "maxclients", "500"])],
-            Disturbance::KillScript => vec![Operation::Ignored(vec!["SCRIPT", "KILL"])],
-            Disturbance::LoadFunctions => vec![Operation::Ignored(vec![
-                "FUNCTION",
-                "LOAD",
-                "REPLACE",
-                "#!lua name=l\nredis.register_function('f', function() return 1 end)",
-            ])],
-            Disturbance::Reload => vec![Operation::Ignored(vec!["DEBUG", "RELOAD"])],
-            Disturbance::Demote => {
-                // The clients that are blocked are disconnected.
-                KILLS.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                client.run(vec![Operation::Demote]).map_err(failed)?;
-                client.run(vec![Operation::GetAll]).map_err(failed)?;
-                thread::sleep(Duration::from_micros(random.u64(..3000)));
-                client.run(vec![Operation::GetAll]).map_err(failed)?;
-                vec![Operation::Promote]
-            }
-        };
-        client.run(requests).map_err(failed)?;
-    }
-    finish(client)
-}
-
 /// Waits until the requests of closed connections have ended. Their clients must be gone then.
-fn wait_until_alone(scenario: &RunPlan, admin: &mut Client) -> Result<(), String> {
-    let expected = 1 + usize::from(scenario.has_replica);
+fn wait_until_alone(scenario: &RunPlan, has_tracker: bool, admin: &mut Client) -> Result<(), String> {
+    let expected = 1 + usize::from(scenario.has_replica) + usize::from(has_tracker);
     let mut last = SeenReply::Null;
     for _ in 0..200 {
         last = admin

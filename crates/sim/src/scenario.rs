@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use fastrand::Rng;
 
+use crate::mix::OperationMix;
+
 /// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
@@ -15,12 +17,16 @@ pub struct RunPlan {
     pub pipelines: usize,
     /// `appendfsync`, if the server has an append-only file.
     pub appendfsync: Option<&'static str>,
+    /// The operations that clients send.
+    pub mix: OperationMix,
     /// The disturbances that a further client causes.
     pub disturbances: Vec<Disturbance>,
     /// `true` if a replica follows the server.
     pub has_replica: bool,
     /// `true` if a client subscribes to the messages of the others.
     pub has_subscriber: bool,
+    /// `true` if a client caches what it reads.
+    pub has_tracker: bool,
     /// `true` if connections move between the workers all the time.
     pub moves_connections: bool,
 }
@@ -36,6 +42,8 @@ pub enum Disturbance {
     Rewrite,
     /// CLIENT KILL of all others.
     KillClients,
+    /// CLIENT KILL of all others in a transaction.
+    KillInTransaction,
     /// CONFIG SET of a parameter that takes effect in exclusive mode.
     Configure,
     /// SCRIPT KILL.
@@ -48,32 +56,47 @@ pub enum Disturbance {
     Demote,
 }
 
+impl Disturbance {
+    const ALL: [Disturbance; 10] = [
+        Disturbance::Pause,
+        Disturbance::Save,
+        Disturbance::Rewrite,
+        Disturbance::KillClients,
+        Disturbance::KillInTransaction,
+        Disturbance::Configure,
+        Disturbance::KillScript,
+        Disturbance::LoadFunctions,
+        Disturbance::Reload,
+        Disturbance::Demote,
+    ];
+
+    /// Draws the disturbances of a run: a few of all kinds, or many of one or two.
+    fn draw_list(random: &mut Rng) -> Vec<Disturbance> {
+        let mut draw = || Disturbance::ALL[random.usize(..Disturbance::ALL.len())];
+        let two = [draw(), draw()];
+        match random.u32(..3) {
+            0 => (0..random.usize(4..16)).map(|_| two[random.usize(..2)]).collect(),
+            _ => (0..random.usize(..6))
+                .map(|_| Disturbance::ALL[random.usize(..Disturbance::ALL.len())])
+                .collect(),
+        }
+    }
+}
+
 impl RunPlan {
     /// Draws a scenario.
     pub fn draw(random: &mut Rng) -> RunPlan {
-        use Disturbance::*;
         let appendfsync = [None, Some("always"), Some("everysec")][random.usize(..3)];
-        let all = [
-            Pause,
-            Save,
-            Rewrite,
-            KillClients,
-            Configure,
-            KillScript,
-            LoadFunctions,
-            Reload,
-            Demote,
-        ];
-        let count = random.usize(..6);
-        let disturbances = (0..count).map(|_| all[random.usize(..all.len())]).collect();
         RunPlan {
             workers: random.usize(1..5),
             clients: random.usize(2..8),
             pipelines: random.usize(2..9),
             appendfsync,
-            disturbances,
+            mix: OperationMix::draw(random),
+            disturbances: Disturbance::draw_list(random),
             has_replica: random.u32(..4) == 0,
             has_subscriber: random.u32(..3) == 0,
+            has_tracker: random.u32(..3) == 0,
             moves_connections: random.u32(..3) == 0,
         }
     }

@@ -1,0 +1,248 @@
+//! The mix of operations that the clients of a run send.
+//!
+//! Half of the runs draw other frequencies than the usual ones, and leave kinds of operations out: what is rare among
+//! all operations then meets itself often (Groce and others, "Swarm testing", 2012).
+
+use fastrand::Rng;
+
+use crate::operation::Operation::{self, *};
+use crate::operation::{KEYS_PER_TYPE, VOLATILE_KEYS};
+
+/// A kind of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OperationKind {
+    String,
+    List,
+    Set,
+    Volatile,
+    Transaction,
+    ScriptSwap,
+    ScriptSlowAppend,
+    ScriptRead,
+    ScriptUndeclared,
+    Watch,
+    BlockingPop,
+    BlockingMove,
+    SetRepeatedly,
+    FlushAll,
+    Publish,
+    Ignored,
+}
+
+use OperationKind as Kind;
+
+/// The usual frequencies.
+const USUAL: [(OperationKind, u32); 16] = [
+    (Kind::String, 32),
+    (Kind::List, 21),
+    (Kind::Set, 8),
+    (Kind::Volatile, 7),
+    (Kind::Transaction, 8),
+    (Kind::ScriptSwap, 3),
+    (Kind::ScriptSlowAppend, 3),
+    (Kind::ScriptRead, 3),
+    (Kind::ScriptUndeclared, 2),
+    (Kind::Watch, 3),
+    (Kind::BlockingPop, 3),
+    (Kind::BlockingMove, 3),
+    (Kind::SetRepeatedly, 1),
+    (Kind::FlushAll, 1),
+    (Kind::Publish, 5),
+    (Kind::Ignored, 1),
+];
+
+/// Requests whose replies the model ignores.
+const IGNORED: [&[&str]; 7] = [
+    &["INFO", "everything"],
+    &["CLIENT", "LIST"],
+    &["DBSIZE"],
+    &["SCAN", "0"],
+    &["CONFIG", "SET", "slowlog-max-len", "100"],
+    &["MEMORY", "STATS"],
+    &["SCRIPT", "FLUSH"],
+];
+
+/// The frequencies of the kinds of operations in a run, and the number of keys.
+#[derive(Clone, Debug)]
+pub struct OperationMix {
+    frequencies: Vec<(OperationKind, u32)>,
+    /// The number of keys of each type.
+    keys: usize,
+}
+
+/// A client as a source of operations: it numbers the messages that it publishes.
+#[derive(Clone, Debug)]
+pub struct OperationSource {
+    mix: OperationMix,
+    client: u64,
+    published: u64,
+}
+
+impl OperationMix {
+    /// Draws the mix of a run.
+    pub fn draw(random: &mut Rng) -> OperationMix {
+        let mut frequencies = USUAL.to_vec();
+        if random.bool() {
+            for (kind, frequency) in &mut frequencies {
+                *frequency *= [0, 0, 1, 1, 8][random.usize(..5)];
+                // A request that is as long as a thousand others.
+                if *kind == Kind::SetRepeatedly {
+                    *frequency = (*frequency).min(1);
+                }
+            }
+            // Something must be left.
+            frequencies.push((Kind::String, 4));
+        }
+        OperationMix {
+            frequencies,
+            keys: [KEYS_PER_TYPE, KEYS_PER_TYPE, 2, 1][random.usize(..4)],
+        }
+    }
+
+    fn draw_kind(&self, random: &mut Rng, is_allowed: impl Fn(OperationKind) -> bool) -> OperationKind {
+        let allowed = || self.frequencies.iter().filter(|(kind, _)| is_allowed(*kind));
+        let sum: u32 = allowed().map(|(_, frequency)| frequency).sum();
+        let mut left = random.u32(..sum.max(1));
+        for (kind, frequency) in allowed() {
+            if left < *frequency {
+                return *kind;
+            }
+            left -= frequency;
+        }
+        Kind::String
+    }
+
+    fn key(&self, random: &mut Rng) -> usize {
+        random.usize(..self.keys)
+    }
+
+    /// Draws one to three different keys.
+    fn key_list(&self, random: &mut Rng) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..self.keys).collect();
+        random.shuffle(&mut all);
+        all.truncate(random.usize(1..4));
+        all
+    }
+
+    /// Draws an operation that is one command and does not block, as in transactions.
+    fn draw_simple(&self, random: &mut Rng) -> Operation {
+        let is_simple = |kind| matches!(kind, Kind::String | Kind::List | Kind::Set);
+        match self.draw_kind(random, is_simple) {
+            Kind::List => self.draw_of_list(random),
+            Kind::Set => self.draw_of_set(random),
+            _ => self.draw_of_string(random),
+        }
+    }
+
+    fn draw_of_string(&self, random: &mut Rng) -> Operation {
+        match random.u32(..8) {
+            0 | 1 => Get(self.key(random)),
+            2 => Set(self.key(random), random.u32(..)),
+            3 => SetGet(self.key(random), random.u32(..)),
+            4 => Append(self.key(random)),
+            5 => Delete(self.key(random)),
+            6 => SetMany(self.key_list(random), random.u32(..)),
+            _ => GetAll,
+        }
+    }
+
+    fn draw_of_list(&self, random: &mut Rng) -> Operation {
+        match random.u32(..5) {
+            0 | 1 => Push {
+                list: self.key(random),
+                value: random.u32(..),
+                is_left: random.bool(),
+            },
+            2 => Pop {
+                list: self.key(random),
+                is_left: random.bool(),
+            },
+            3 => Move(self.key(random), self.key(random)),
+            _ => Range(self.key(random)),
+        }
+    }
+
+    fn draw_of_set(&self, random: &mut Rng) -> Operation {
+        match random.u32(..4) {
+            0 => AddMember(self.key(random), random.u32(..6)),
+            1 => Count(self.key(random)),
+            _ => UnionStore(self.key(random), self.key_list(random)),
+        }
+    }
+
+    fn draw_script(&self, random: &mut Rng, kind: OperationKind) -> Operation {
+        let (first, second) = (self.key(random), self.key(random));
+        match kind {
+            Kind::ScriptSwap => ScriptSwap(first, second, random.u32(..)),
+            Kind::ScriptSlowAppend => ScriptSlowAppend(first, second),
+            Kind::ScriptRead => ScriptRead(first, second),
+            _ => ScriptUndeclared(first, second, random.u32(..)),
+        }
+    }
+}
+
+impl OperationSource {
+    /// The source of a client's operations.
+    pub fn new(mix: OperationMix, client: u64) -> OperationSource {
+        OperationSource {
+            mix,
+            client,
+            published: 0,
+        }
+    }
+
+    /// Draws the operations of a pipeline.
+    pub fn draw_pipeline(&mut self, random: &mut Rng) -> Vec<Operation> {
+        let length = if random.bool() { 1 } else { random.usize(1..8) };
+        (0..length).map(|_| self.draw(random)).collect()
+    }
+
+    fn draw(&mut self, random: &mut Rng) -> Operation {
+        let mix = &self.mix;
+        match mix.draw_kind(random, |_| true) {
+            Kind::String => mix.draw_of_string(random),
+            Kind::List => mix.draw_of_list(random),
+            Kind::Set => mix.draw_of_set(random),
+            Kind::Volatile => draw_volatile(random),
+            Kind::Transaction => Transaction((0..random.usize(1..4)).map(|_| mix.draw_simple(random)).collect()),
+            kind @ (Kind::ScriptSwap | Kind::ScriptSlowAppend | Kind::ScriptRead | Kind::ScriptUndeclared) => {
+                mix.draw_script(random, kind)
+            }
+            Kind::Watch => Watch(mix.key_list(random)),
+            Kind::BlockingPop => BlockingPop {
+                lists: mix.key_list(random),
+                timeout_ms: random.u32(1..40),
+            },
+            Kind::BlockingMove => BlockingMove {
+                from: mix.key(random),
+                to: mix.key(random),
+                timeout_ms: random.u32(1..40),
+            },
+            Kind::SetRepeatedly => SetRepeatedly(mix.key(random), random.u32(..)),
+            Kind::FlushAll => FlushAll,
+            Kind::Publish => {
+                self.published += 1;
+                Publish {
+                    client: self.client,
+                    number: self.published,
+                }
+            }
+            Kind::Ignored => Ignored(IGNORED[random.usize(..IGNORED.len())].to_vec()),
+        }
+    }
+}
+
+/// Draws an operation on a key with an expiry. The effect of none of them depends on whether the key has expired, so the
+/// model knows the state even if the reply was lost.
+fn draw_volatile(random: &mut Rng) -> Operation {
+    let key = random.usize(..VOLATILE_KEYS);
+    match random.u32(..8) {
+        0 | 1 => SetVolatile {
+            key,
+            value: random.u32(..),
+            ttl_ms: (random.u32(..4) > 0).then(|| random.u32(1..8)),
+        },
+        2 => DeleteVolatile(key),
+        _ => GetVolatile(key),
+    }
+}
