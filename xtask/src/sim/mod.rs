@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::options::Options;
 use crate::workspace;
-use seeds::SeedRuns;
+use seeds::{SeedRuns, TimeLimit};
 
 /// The number of seconds for which seeds are tried if nothing else is said.
 const DEFAULT_SECONDS: u64 = 180;
@@ -35,7 +35,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
         program,
         first,
         jobs,
-        limit,
+        limit: TimeLimit::Elapsed(limit),
     }
     .run()?;
     println!("{}", found.summary());

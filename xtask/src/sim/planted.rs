@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::seeds::SeedRuns;
+use super::seeds::{SeedRuns, TimeLimit};
 use crate::workspace;
 
 /// The patches, relative to the root. The lines before the first `diff` describe the fault.
@@ -15,7 +15,7 @@ const TARGET: &str = "target/sim-planted/build";
 /// The first seed: fixed, so that the effort is comparable.
 const FIRST_SEED: u64 = 1;
 
-/// Applies each named patch (`all`: every one), and runs seeds until one fails or the time is over.
+/// Applies each named patch (`all`: every one), and runs seeds until one fails or so much processor time is used.
 ///
 /// # Errors
 /// If a fault is not found, or a patch cannot be applied or built.
@@ -34,7 +34,7 @@ pub fn run(names: &str, jobs: usize, limit: Duration) -> Result<(), String> {
             program: program?,
             first: FIRST_SEED,
             jobs,
-            limit,
+            limit: TimeLimit::Processor(limit),
         };
         let results = runs.run()?;
         let (elapsed, seeds) = results.effort();

@@ -24,7 +24,16 @@ pub struct SeedRuns {
     /// The number of processes at a time.
     pub jobs: usize,
     /// The time after which no further seed begins.
-    pub limit: Duration,
+    pub limit: TimeLimit,
+}
+
+/// A limit of many runs.
+#[derive(Clone, Copy)]
+pub enum TimeLimit {
+    /// On the clock.
+    Elapsed(Duration),
+    /// Of the processors, summed over the runs. It does not depend on what else the machine does.
+    Processor(Duration),
 }
 
 /// A seed that failed.
@@ -44,6 +53,7 @@ pub struct SeedResults {
     steps: u64,
     gave_up: u64,
     elapsed: Duration,
+    processor_time: Duration,
 }
 
 #[derive(Default)]
@@ -82,9 +92,9 @@ impl SeedResults {
         )
     }
 
-    /// The time and the number of seeds until the failure.
+    /// The processor time and the number of seeds until the failure.
     pub fn effort(&self) -> (Duration, u64) {
-        (self.elapsed, self.passed + 1)
+        (self.processor_time, self.passed + 1)
     }
 }
 
@@ -94,15 +104,20 @@ impl SeedRuns {
     /// # Errors
     /// If a run cannot be started.
     pub fn run(&self) -> Result<SeedResults, String> {
-        let start = Instant::now();
+        let (start, processor_start) = (Instant::now(), processor_time_of_children());
+        let processor_time = || processor_time_of_children().saturating_sub(processor_start);
+        let is_over = || match self.limit {
+            TimeLimit::Elapsed(limit) => start.elapsed() >= limit,
+            TimeLimit::Processor(limit) => processor_time() >= limit,
+        };
         let next = AtomicU64::new(self.first);
         let has_failed = AtomicBool::new(false);
         let totals = Mutex::new(Totals::default());
         thread::scope(|scope| {
             let spawn = |job| {
-                let (next, has_failed, totals) = (&next, &has_failed, &totals);
+                let (next, has_failed, totals, is_over) = (&next, &has_failed, &totals, &is_over);
                 scope.spawn(move || {
-                    while start.elapsed() < self.limit && !has_failed.load(Ordering::SeqCst) {
+                    while !is_over() && !has_failed.load(Ordering::SeqCst) {
                         let seed = next.fetch_add(1, Ordering::SeqCst);
                         let outcome = run_seed(&self.program, seed, job)?;
                         if outcome.failure.is_some() {
@@ -127,8 +142,23 @@ impl SeedRuns {
             steps: totals.steps,
             gave_up: totals.gave_up,
             elapsed: start.elapsed(),
+            processor_time: processor_time(),
         })
     }
+}
+
+/// The processor time of the processes that have ended and that this one has waited for.
+fn processor_time_of_children() -> Duration {
+    const TICKS_PER_SECOND: u64 = 100;
+    // See proc_pid_stat(5). The name of the program, in parentheses, may contain blanks.
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields
+        .skip(13)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
+    Duration::from_millis(ticks * (1000 / TICKS_PER_SECOND))
 }
 
 impl Totals {
