@@ -36,6 +36,7 @@ pub(super) fn record_command(thread: &mut ThreadState, command: &'static Command
     let now = thread.timer.raw();
     let nanoseconds = thread.timer.delta_as_nanos(thread.ticks, now);
     thread.ticks = now;
+    thread.ended_commands += 1;
     let metrics = &thread.server.stats.metrics;
     metrics.record_execution(thread.thread_index, command.id as usize, nanoseconds, failed);
     if thread.tunables.latency_tracking {

@@ -85,6 +85,7 @@ use super::effects::free_removed_values;
 use super::execute::{apply_effects, reply_redirection, run_handler, run_with_handler};
 use super::expired_sources;
 use super::leases::ANNOUNCE_AFTER_FAILURES;
+use super::pins;
 use super::plan::{CommandPlan, RequestKind};
 use super::request::{Outcome, Request};
 use super::script_flags;
@@ -135,6 +136,9 @@ enum JobOutcome {
     Completed(Box<DetachedResult>),
     /// The leases were refused for [`REQUEUE_AFTER`]: the command is moved to the end of the queue.
     Requeue(Box<DetachedCommand>),
+    /// MIGRATE is sending a key of the command: it is put into the queue again once `PinnedSlots::thaws` has changed
+    /// from this value.
+    AwaitThaw(u64, Box<DetachedCommand>),
 }
 
 impl DetachedCommand {
@@ -183,6 +187,10 @@ impl DetachedCommand {
                 // Sending fails only while the process ends.
                 let _ = server.background.long_commands.send(command.into_job(origin));
             }
+            JobOutcome::AwaitThaw(thaws, command) => {
+                let send = server.background.long_commands.send_later(command.into_job(origin));
+                server.keyspace.pinned.run_after_thaw(thaws, send);
+            }
         })
     }
 
@@ -192,6 +200,10 @@ impl DetachedCommand {
             JobOutcome::Completed(result) => send_result(server, origin, result),
             JobOutcome::Requeue(command) => {
                 let _ = server.background.scripts.send(command.into_script_job(origin));
+            }
+            JobOutcome::AwaitThaw(thaws, command) => {
+                let send = server.background.scripts.send_later(command.into_script_job(origin));
+                server.keyspace.pinned.run_after_thaw(thaws, send);
             }
         })
     }
@@ -276,6 +288,7 @@ impl DetachedCommand {
             None => run_under_leases(&mut thread, seat, &request, keys, &mut connection, attempt),
         };
         finish_batch(&mut thread, seat);
+        connection.client.commands += std::mem::take(&mut thread.ended_commands);
         assert!(
             !thread.effects.log_writer.has_pending_ops(),
             "every op of a command has a sequence number when its leases have ended"
@@ -295,26 +308,35 @@ impl DetachedCommand {
         if !removed_watches.is_empty() {
             server.workers[worker].send(Message::RemoveWatches(removed_watches));
         }
-        match ended {
-            Some(next_step) => JobOutcome::Completed(Box::new(DetachedResult {
-                output: connection.output,
-                next_step,
-                log_sequence: connection.client.last_write_sequence,
-                db: connection.client.db,
-            })),
-            None => JobOutcome::Requeue(Box::new(DetachedCommand {
-                reservation: reserve_slots(&server, &thread, &self.keys, self.reservation),
-                command: self.command,
-                binding: self.binding,
+        let Some(next_step) = ended else {
+            let awaited_thaw = connection.awaited_thaw;
+            let command = Box::new(DetachedCommand {
                 request: connection.input,
-                ranges: self.ranges,
-                keys: self.keys,
                 snapshot: None,
                 client: connection.client,
-                run_leased: self.run_leased,
                 failures: connection.lease_failures,
-            })),
+                ..self
+            });
+            return command.put_off(&thread, awaited_thaw);
+        };
+        JobOutcome::Completed(Box::new(DetachedResult {
+            output: connection.output,
+            next_step,
+            log_sequence: connection.client.last_write_sequence,
+            db: connection.client.db,
+            commands: connection.client.commands,
+        }))
+    }
+
+    /// Decides how a command goes on that has not run: at the end of the queue, or after MIGRATE. A command that waits
+    /// for MIGRATE does not keep others from the slots of its other keys.
+    fn put_off(mut self: Box<Self>, thread: &ThreadState, awaited_thaw: Option<u64>) -> JobOutcome {
+        let reservation = self.reservation.take();
+        if let Some(thaws) = awaited_thaw {
+            return JobOutcome::AwaitThaw(thaws, self);
         }
+        self.reservation = reserve_slots(&thread.server, thread, &self.keys, reservation);
+        JobOutcome::Requeue(self)
     }
 }
 
@@ -370,7 +392,7 @@ impl Backoff {
 }
 
 /// Runs a command under leases from its start to its end. Returns `None` if its leases were refused for
-/// [`REQUEUE_AFTER`].
+/// [`REQUEUE_AFTER`], or if it waits for MIGRATE ([`Connection::awaited_thaw`]).
 fn run_under_leases(
     thread: &mut ThreadState,
     seat: &mut Seat,
@@ -381,9 +403,11 @@ fn run_under_leases(
 ) -> Option<NextStep> {
     let mut patience = Backoff::new();
     loop {
+        connection.awaited_thaw = None;
         match attempt(thread, seat, request, keys, connection) {
             Outcome::Done => return Some(NextStep::Reply),
             Outcome::After(after) => return Some(after),
+            Outcome::Contended if connection.awaited_thaw.is_some() => return None,
             Outcome::Contended if patience.wait(connection, REQUEUE_AFTER) => return None,
             Outcome::Contended => {}
         }
@@ -486,6 +510,43 @@ fn compute_on_snapshot(
     can_be_done.then_some(draft)
 }
 
+/// Returns `true` if MIGRATE is sending a key that the command writes.
+#[cold]
+fn is_being_migrated(
+    thread: &ThreadState,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &Connection,
+) -> bool {
+    let command = (
+        request.command.spec,
+        request.args(&connection.input),
+        connection.client.db,
+    );
+    pins::awaited_thaw(&thread.server.keyspace, command, keys).is_some()
+}
+
+/// Answers a command that fails or changes nothing, as computed on a snapshot.
+fn answer_unchanged(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    draft: SnapshotResult,
+    connection: &mut Connection,
+) -> Outcome {
+    thread.ticks = thread.timer.raw() - draft.ticks;
+    thread.effects.hits += draft.lookups.0;
+    thread.effects.misses += draft.lookups.1;
+    let answer = |context: &mut Context<'_, '_>| {
+        record_misses(context.keys.effects, &draft.changes);
+        context.reply.out.extend_from_slice(&draft.reply);
+        draft.result
+    };
+    let outcome = run_with_handler(thread, None, request, keys, HeldLeases::Nothing, connection, answer);
+    apply_effects(thread);
+    outcome
+}
+
 /// Applies the changes that a command has computed on a snapshot. Returns `None` if its keys have changed since, or if
 /// its leases were refused for [`DRAFT_TIMEOUT`].
 fn apply_snapshot_result(
@@ -497,21 +558,8 @@ fn apply_snapshot_result(
     draft: SnapshotResult,
     connection: &mut Connection,
 ) -> Option<Outcome> {
-    let count_lookups = |effects: &mut Effects| {
-        effects.hits += draft.lookups.0;
-        effects.misses += draft.lookups.1;
-    };
     if draft.result.is_err() || !has_written(&draft.changes) {
-        thread.ticks = thread.timer.raw() - draft.ticks;
-        count_lookups(&mut thread.effects);
-        let answer = |context: &mut Context<'_, '_>| {
-            record_misses(context.keys.effects, &draft.changes);
-            context.reply.out.extend_from_slice(&draft.reply);
-            draft.result
-        };
-        let outcome = run_with_handler(thread, None, request, keys, HeldLeases::Nothing, connection, answer);
-        apply_effects(thread);
-        return Some(outcome);
+        return Some(answer_unchanged(thread, request, keys, draft, connection));
     }
     let mut patience = Backoff::new();
     loop {
@@ -535,6 +583,10 @@ fn apply_snapshot_result(
             continue;
         };
         debug_assert!(HeldLeases::Many(&mut many).covers(keys), "the leases cover the keys");
+        if leased.has_marked_slots && is_being_migrated(thread, request, keys, connection) {
+            // The run under leases waits.
+            return None;
+        }
         // The recorded time of the command includes its work, not its waits.
         thread.ticks = thread.timer.raw() - draft.ticks;
         let store = |context: &mut Context<'_, '_>| {
@@ -546,7 +598,8 @@ fn apply_snapshot_result(
                 context.keys.delete_expired();
             }
             snapshot.apply_changes(&mut context.keys, &draft.changes, draft.dirty);
-            count_lookups(context.keys.effects);
+            context.keys.effects.hits += draft.lookups.0;
+            context.keys.effects.misses += draft.lookups.1;
             let log_writer = &mut context.keys.effects.log_writer;
             log_writer.restore_rewritten(draft.rewritten_commands);
             context.reply.out.extend_from_slice(&draft.reply);

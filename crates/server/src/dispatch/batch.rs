@@ -153,11 +153,11 @@ fn run_until_exclusive(
         if (log_behind && should_wait_for_log(&role, command))
             || (feeds_replicas && binding.must_report_exact_offset && should_wait_for_offset(thread, &role, connection))
         {
-            apply_outcome(plan, connection, Outcome::Contended);
+            apply_outcome(thread, plan, connection, Outcome::Contended);
             continue;
         }
         let outcome = run_admitted(thread, &pass, &request, (keys, &mut many), role, connection);
-        if let Some(after) = apply_outcome(plan, connection, outcome) {
+        if let Some(after) = apply_outcome(thread, plan, connection, outcome) {
             connections.start_next_step(plan.token, after);
         }
         if thread.effects.has_deliveries() {
@@ -266,9 +266,10 @@ fn run_plan_exclusively(
     };
     let server = thread.server.clone();
     // EXEC itself checks this under the gate. Repeated attempts should neither close it nor collect snapshots.
-    if transaction::waits_for_migrated_key(&server, &connection.client, command) {
+    connection.awaited_thaw = transaction::awaited_thaw(&server, &connection.client, command);
+    if connection.awaited_thaw.is_some() {
         transaction::discard_client_snapshots(&mut connection.client);
-        apply_outcome(plan, connection, Outcome::Contended);
+        apply_outcome(thread, plan, connection, Outcome::Contended);
         return;
     }
     if transaction::needs_client_snapshots(thread, &connection.client) {
@@ -278,7 +279,7 @@ fn run_plan_exclusively(
     }
     if !server.scripting.running.try_exclude_runs() {
         let outcome = put_off_behind_scripts(thread, &request, connection);
-        apply_outcome(plan, connection, outcome);
+        apply_outcome(thread, plan, connection, outcome);
         return;
     }
     debug_assert_eq!(thread.thread_index, seat.index(), "the seat is this thread's");
@@ -307,7 +308,7 @@ fn run_plan_exclusively(
             run_exclusive(thread, &mut all, &request, keys, connection)
         }
     };
-    if let Some(after) = apply_outcome(plan, connection, outcome) {
+    if let Some(after) = apply_outcome(thread, plan, connection, outcome) {
         connections.start_next_step(plan.token, after);
     }
     connections.before_gate_release();
@@ -435,7 +436,7 @@ fn admit_plan(
         return false;
     };
     if thread.view.is_some() {
-        redirect::reset_asking(connection, command);
+        redirect::mark_asked(connection, command);
     }
     let Connection { client, input, .. } = &mut *connection;
     let mut admission = admit(thread, client, command, (|| plan_args(plan, ranges, input), keys));
@@ -463,7 +464,7 @@ fn admit_plan(
             connection.client.last_command = command.full_name;
             queueing::note_redirection(thread, &mut connection.client, command);
             reply_error(thread, connection, &error);
-            connection.consumed = plan.end;
+            connection.end_request(plan.end);
             false
         }
         Admission::Refused(error) => {
@@ -522,7 +523,7 @@ fn reject_command(
     connection.client.last_command = command.full_name;
     let error = queueing::note_refusal(thread, &mut connection.client, Some(command), error);
     reply_error(thread, connection, &error);
-    connection.consumed = plan.end;
+    connection.end_request(plan.end);
 }
 
 fn plan_args<'a>(plan: &CommandPlan, ranges: &'a [weft_resp::ArgRange], input: &'a [u8]) -> Args<'a> {
@@ -577,7 +578,7 @@ fn reply_invalid_request(
             reply_error(thread, connection, &error);
         }
     }
-    connection.consumed = plan.end;
+    connection.end_request(plan.end);
 }
 
 fn reply_error(thread: &ThreadState, connection: &mut Connection, error: &CommandError) {
@@ -587,7 +588,13 @@ fn reply_error(thread: &ThreadState, connection: &mut Connection, error: &Comman
 }
 
 /// Records the end of an execution in the connection. Returns the next step that the connection waits for.
-fn apply_outcome(plan: &CommandPlan, connection: &mut Connection, outcome: Outcome) -> Option<NextStep> {
+fn apply_outcome(
+    thread: &mut ThreadState,
+    plan: &CommandPlan,
+    connection: &mut Connection,
+    outcome: Outcome,
+) -> Option<NextStep> {
+    connection.client.commands += std::mem::take(&mut thread.ended_commands);
     debug_assert!(
         connection.consumed <= plan.start && plan.end <= connection.input.len(),
         "a request lies in the input behind those that have run"
@@ -596,17 +603,16 @@ fn apply_outcome(plan: &CommandPlan, connection: &mut Connection, outcome: Outco
         Outcome::Contended => {
             connection.lease_failures += 1;
             connection.state = ConnectionState::Deferred;
+            let metrics = &thread.server.stats.metrics;
+            metrics.add(thread.thread_index, Counter::Deferrals, 1);
             None
         }
         Outcome::Done => {
-            connection.lease_failures = 0;
-            connection.consumed = plan.end;
-            connection.client.commands += 1;
+            connection.end_request(plan.end);
             None
         }
         Outcome::After(after) => {
-            connection.lease_failures = 0;
-            connection.consumed = plan.end;
+            connection.end_request(plan.end);
             Some(after)
         }
     }

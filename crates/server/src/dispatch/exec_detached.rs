@@ -99,9 +99,8 @@ fn exec_with_all_slots<'p>(
         return abort_transaction(thread, request, connection, start, refusal);
     }
     // Checked again under the leases. Repeated attempts should not take them.
-    if transaction::waits_for_migrated_key(&thread.server, &connection.client, request.command)
-        || !thread.server.scripting.try_take_token()
-    {
+    connection.awaited_thaw = transaction::awaited_thaw(&thread.server, &connection.client, request.command);
+    if connection.awaited_thaw.is_some() || !thread.server.scripting.try_take_token() {
         return Outcome::Contended;
     }
     let Some(leases) = lease_all_slots(thread, pass, &connection.client) else {
@@ -112,7 +111,8 @@ fn exec_with_all_slots<'p>(
         // The leases are in the order of the slots.
         transaction.keys.iter_mut().for_each(|key| key.lease = key.slot.into());
     }
-    if transaction::waits_for_migrated_key(&thread.server, &connection.client, request.command) {
+    connection.awaited_thaw = transaction::awaited_thaw(&thread.server, &connection.client, request.command);
+    if connection.awaited_thaw.is_some() {
         drop(leases);
         thread.server.scripting.release_token();
         return Outcome::Contended;

@@ -117,8 +117,9 @@ fn run_under_leases<'p>(
     }
     if leased.has_marked_slots | thread.moving.is_some() {
         if leased.has_marked_slots
-            && pins::must_wait_for_pins(&thread.server.keyspace, request, keys, &held, connection)
+            && let Some(wait) = pins::find_wait(&thread.server.keyspace, request, keys, &held, connection)
         {
+            connection.awaited_thaw = wait.awaited_thaw();
             return Outcome::Contended;
         }
         if let Err(error) = check_migrating_slot(thread, request, keys, &held, connection) {

@@ -25,27 +25,56 @@ const LARGE_COLLECTION_BYTES: usize = 64 << 10;
 /// The size in bytes above which a string takes long to copy.
 const LARGE_STRING_BYTES: usize = 512 << 10;
 
-/// Returns `true` if a request has to wait until values are no longer pinned, or until they are saved. At least one
-/// slot that it may write is marked.
+/// What a request waits for that may not change its keys yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PinWait {
+    /// The end of MIGRATE: the value of `PinnedSlots::thaws` before a key was found frozen.
+    Thaw(u64),
+    /// Large values that are pinned or not saved yet. Each is registered as wanted.
+    Values,
+}
+
+impl PinWait {
+    /// Returns the value of `PinnedSlots::thaws` that has to change first, if the request waits for the end of MIGRATE.
+    pub fn awaited_thaw(self) -> Option<u64> {
+        match self {
+            PinWait::Thaw(thaws) => Some(thaws),
+            PinWait::Values => None,
+        }
+    }
+}
+
+/// Returns what a request has to wait for: the end of a MIGRATE that sends one of its keys, or values that are pinned
+/// or not saved. At least one slot that it may write is marked.
 #[cold]
-pub fn must_wait_for_pins(
+pub fn find_wait(
     keyspace: &Keyspace,
     request: &Request<'_>,
     keys: &[PlannedKey],
     held: &HeldLeases<'_, '_>,
     connection: &Connection,
-) -> bool {
-    let args = request.args(&connection.input);
-    let mut changes = PlannedChanges::default();
-    changes.examine(keyspace, request.command.spec, (args, connection.client.db), keys, held);
-    changes.must_wait(keyspace, connection.client.flags.intersects(REPLAYING_CLIENTS))
+) -> Option<PinWait> {
+    let command = (
+        request.command.spec,
+        request.args(&connection.input),
+        connection.client.db,
+    );
+    let is_replay = connection.client.flags.intersects(REPLAYING_CLIENTS);
+    if !is_replay && let Some(thaws) = awaited_thaw(keyspace, command, keys) {
+        return Some(PinWait::Thaw(thaws));
+    }
+    let mut changes = PlannedChanges::new(is_replay);
+    changes.examine(keyspace, command, keys, held);
+    changes.must_wait(keyspace).then_some(PinWait::Values)
 }
 
-/// The changes of a command or a transaction, as far as they may have to wait.
-#[derive(Default)]
+/// The changes of a command or a transaction to large values in place.
+///
+/// A command that also waits for the end of MIGRATE is not examined: a reservation would only keep another MIGRATE from
+/// the slot. A replayed command does not wait for MIGRATE, which a client may delay for long: it copies the value, and
+/// MIGRATE fails.
 pub struct PlannedChanges {
-    /// `true` if a key is written that MIGRATE is sending.
-    writes_frozen_key: bool,
+    is_replay: bool,
     /// `true` if a large value that changes in place is pinned or not saved yet. It is registered as wanted.
     waits_for_value: bool,
     /// The slots and hashes of keys whose large values change in place and are not pinned.
@@ -53,21 +82,24 @@ pub struct PlannedChanges {
 }
 
 impl PlannedChanges {
+    /// No changes yet. `is_replay` is `true` if the commands are replayed.
+    pub fn new(is_replay: bool) -> PlannedChanges {
+        PlannedChanges {
+            is_replay,
+            waits_for_value: false,
+            free_values: Vec::new(),
+        }
+    }
+
     /// Adds the changes of a command. Every value that it has to wait for is registered as wanted, not only the first
     /// one: otherwise a command that changes several values might find another one in use each time.
     pub fn examine(
         &mut self,
         keyspace: &Keyspace,
-        spec: &CommandSpec,
-        (args, db): (Args<'_>, usize),
+        (spec, args, db): (&CommandSpec, Args<'_>, usize),
         keys: &[PlannedKey],
         held: &HeldLeases<'_, '_>,
     ) {
-        self.writes_frozen_key |= writes_frozen_key(keyspace, spec, args, keys, db);
-        if self.writes_frozen_key {
-            // MIGRATE has pinned the value. A reservation would only keep another MIGRATE from the slot.
-            return;
-        }
         if spec.group == Group::Generic {
             // These commands move, delete and expire values. They change none in place.
             return;
@@ -80,11 +112,12 @@ impl PlannedChanges {
             "the plan of a command has the keys that its specification names"
         );
         let in_place = |flags: &KeyFlags| !flags.is_overwrite() && !flags.is_removal();
-        for (key, _) in keys
-            .iter()
-            .zip(&flags)
-            .filter(|(key, flags)| key.is_write && in_place(flags))
-        {
+        let is_changed = |(key, flags): &(&PlannedKey, &KeyFlags)| key.is_write && in_place(flags);
+        for (key, _) in keys.iter().zip(&flags).filter(is_changed) {
+            let name = args.argument(key.argument as usize);
+            if self.is_replay && keyspace.pinned.is_frozen(key.slot, db, name) {
+                continue;
+            }
             if let Some(entry) = held.entry(key, db, args).filter(|entry| is_large(*entry)) {
                 self.examine_value(keyspace, key, args, entry, db);
             }
@@ -116,12 +149,8 @@ impl PlannedChanges {
         self.waits_for_value |= header.is_unsaved() && keyspace.before_images.must_save_first(db, named, entry);
     }
 
-    /// Returns `true` if the changes have to wait. If not, their values are no longer reserved. A replayed command does
-    /// not wait for the end of MIGRATE, which a client may delay for long: it copies the value, and MIGRATE fails.
-    pub fn must_wait(self, keyspace: &Keyspace, is_replay: bool) -> bool {
-        if self.writes_frozen_key {
-            return !is_replay;
-        }
+    /// Returns `true` if the changes have to wait. If not, their values are no longer reserved.
+    pub fn must_wait(self, keyspace: &Keyspace) -> bool {
         if self.waits_for_value {
             return true;
         }
@@ -132,14 +161,19 @@ impl PlannedChanges {
     }
 }
 
-/// Returns `true` if a command writes a key that MIGRATE is sending. The caller holds the slots of the keys.
+/// Returns the value of `PinnedSlots::thaws` that has to change before a command can write its keys, or `None` if
+/// MIGRATE is sending none of them. The caller holds the slots of the keys; otherwise the answer is a hint.
+pub fn awaited_thaw(keyspace: &Keyspace, command: (&CommandSpec, Args<'_>, usize), keys: &[PlannedKey]) -> Option<u64> {
+    // Read before the keys: MIGRATE may end at any time. If a key is found frozen, this value has yet to change.
+    let thaws = keyspace.pinned.thaws();
+    (keyspace.pinned.has_frozen_keys() && writes_frozen_key(keyspace, command, keys)).then_some(thaws)
+}
+
 #[cold]
-pub fn writes_frozen_key(
+fn writes_frozen_key(
     keyspace: &Keyspace,
-    spec: &CommandSpec,
-    args: Args<'_>,
+    (spec, args, db): (&CommandSpec, Args<'_>, usize),
     keys: &[PlannedKey],
-    db: usize,
 ) -> bool {
     // These commands access other databases.
     let anywhere = spec.group == Group::Generic && matches!(spec.name, "copy" | "move");

@@ -333,12 +333,9 @@ pub fn check_transaction(
     check_migrating_keys(thread, view, client, moving, held, keys)
 }
 
-/// Resets ASKING, which applies to the next command only. A command that was put off is still the same command.
-pub fn reset_asking(connection: &mut Connection, command: &Command<Binding>) {
+/// Marks ASKING, which applies to the next command only, if it ends with this command (`Connection::end_request`).
+pub fn mark_asked(connection: &mut Connection, command: &Command<Binding>) {
     let flags = &mut connection.client.flags;
-    if connection.lease_failures == 0 && flags.contains(ClientFlags::ASKED) {
-        flags.set(ClientFlags::ASKING.union(ClientFlags::ASKED), false);
-    }
     let stays = command.full_name == "asking"
         || command.full_name == "multi"
         || (connection.client.transaction.is_some() && command.full_name != "exec" && command.full_name != "discard");

@@ -86,6 +86,9 @@ pub struct ThreadState {
     pub prefetch_policy: PrefetchPolicy,
     /// The number of batches that have run.
     pub batches: u32,
+    /// The number of commands that have ended since they were last added to those of their client. Commands of scripts
+    /// and transactions count, too.
+    pub ended_commands: u64,
     /// The slot that the current transaction or script is counted for, if slot statistics are enabled.
     pub(super) slot: Option<u16>,
     /// Scratch memory: the slots to lease.
@@ -133,6 +136,7 @@ impl ThreadState {
             memory_limit: MemoryLimit::default(),
             prefetch_policy: PrefetchPolicy::default(),
             batches: 0,
+            ended_commands: 0,
             slot: None,
             order: Vec::new(),
             server,

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use weft_reactor::{Output, OutputMark};
 use weft_resp::{Args, Reply};
 
+use crate::clients_waiting::watch::Watches;
 use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, CommandPermission};
@@ -55,6 +56,8 @@ use super::admit::REPLAYING_CLIENTS;
 use super::execute::{apply_effects, reply_redirection};
 use super::expired_sources;
 use super::notifications::{self, Caller};
+use super::pins::{self, PinWait, PlannedChanges};
+use super::propagate;
 use super::queueing::{end_transaction, note_redirection};
 use super::record::{self, CommandLogThresholds};
 use super::redirect;
@@ -62,7 +65,6 @@ use super::request::{Outcome, Request};
 use super::slot_stats::{self, CommandCost};
 use super::thread::{LeasedCall, ThreadState};
 use super::watches::{has_expired_watch, planned_key_of_watch, remove_own_watches};
-use super::{pins, propagate};
 use super::{script, serve};
 
 /// Returns `true` if the EXEC of a client needs snapshots of all clients first.
@@ -119,16 +121,7 @@ fn exec_with_leases<'p>(
     let Some(transaction) = client.transaction.as_deref_mut() else {
         unreachable!("EXEC runs here only inside a transaction");
     };
-    debug_assert!(
-        transaction.command_key_count() <= transaction.keys.len(),
-        "the keys of a transaction begin with those of its commands"
-    );
-    transaction.keys.truncate(transaction.command_key_count());
-    if let Some(watches) = &client.watches {
-        transaction
-            .keys
-            .extend(watches.keys.iter().map(|watch| planned_key_of_watch(watch)));
-    }
+    add_watched_keys(transaction, client.watches.as_deref());
     let scripts = transaction.runs_script;
     if scripts {
         // Their writes in a slot are not known in advance, and a read lease cannot be upgraded.
@@ -138,7 +131,11 @@ fn exec_with_leases<'p>(
         }
     }
     let leased = match expired_sources::lease_transaction(thread, pass, transaction, lease_buffer, failures) {
-        Some(true) => !must_wait_for_pins(&thread.server, transaction, lease_buffer, client.flags),
+        Some(true) => {
+            let wait = find_wait(&thread.server, transaction, lease_buffer, client.flags);
+            connection.awaited_thaw = wait.and_then(PinWait::awaited_thaw);
+            wait.is_none()
+        }
         Some(false) => true,
         None => false,
     };
@@ -183,6 +180,19 @@ fn exec_with_leases<'p>(
     outcome
 }
 
+/// Appends the watched keys to those of the commands.
+fn add_watched_keys(transaction: &mut Transaction, watches: Option<&Watches>) {
+    debug_assert!(
+        transaction.command_key_count() <= transaction.keys.len(),
+        "the keys of a transaction begin with those of its commands"
+    );
+    transaction.keys.truncate(transaction.command_key_count());
+    if let Some(watches) = watches {
+        let keys = watches.keys.iter().map(|watch| planned_key_of_watch(watch));
+        transaction.keys.extend(keys);
+    }
+}
+
 /// Runs EXEC with exclusive access to the keyspace.
 pub fn exec_exclusive(
     thread: &mut ThreadState,
@@ -191,7 +201,10 @@ pub fn exec_exclusive(
     connection: &mut Connection,
 ) -> Outcome {
     let server = thread.server.clone();
-    if waits_for_migrated_key(&server, &connection.client, request.command) {
+    let metrics = &server.stats.metrics;
+    metrics.add(thread.thread_index, Counter::ExclusiveCommands, 1);
+    connection.awaited_thaw = awaited_thaw(&server, &connection.client, request.command);
+    if connection.awaited_thaw.is_some() {
         discard_client_snapshots(&mut connection.client);
         return Outcome::Contended;
     }
@@ -200,8 +213,6 @@ pub fn exec_exclusive(
         discard_client_snapshots(&mut connection.client);
         return Outcome::Contended;
     }
-    let metrics = &server.stats.metrics;
-    metrics.add(thread.thread_index, Counter::ExclusiveCommands, 1);
     let start = thread.ticks;
     let keep_back = |keeps_back| {
         if let Some(cluster) = &server.cluster {
@@ -215,46 +226,55 @@ pub fn exec_exclusive(
     outcome
 }
 
-/// Returns `true` if a command would change a large value that is pinned, or a key that MIGRATE is sending. Every value
-/// that EXEC waits for is registered before this returns, so that all of them become free.
+/// Returns what EXEC has to wait for: the end of a MIGRATE that sends one of its keys, or large values that are pinned
+/// or not saved. Every such value is registered before this returns, so that all of them become free.
 #[cold]
-pub(super) fn must_wait_for_pins(
+pub(super) fn find_wait(
     server: &Server,
     transaction: &Transaction,
     leases: &mut Vec<Lease<'_>>,
     flags: ClientFlags,
-) -> bool {
+) -> Option<PinWait> {
+    let is_replay = flags.intersects(REPLAYING_CLIENTS);
+    if !is_replay && let Some(thaws) = transaction_thaw(&server.keyspace, transaction) {
+        return Some(PinWait::Thaw(thaws));
+    }
     let held = HeldLeases::Many(leases);
     let commands = crate::commands::registry().commands();
-    let mut changes = pins::PlannedChanges::default();
+    let mut changes = PlannedChanges::new(is_replay);
     for queued in &transaction.commands {
-        let (args, keys) = (transaction.args(queued), transaction.keys_of(queued));
         if let Some(command) = commands.get(queued.command) {
-            changes.examine(&server.keyspace, command.spec, (args, queued.db), keys, &held);
+            let call = (command.spec, transaction.args(queued), queued.db);
+            changes.examine(&server.keyspace, call, transaction.keys_of(queued), &held);
         }
     }
-    changes.must_wait(&server.keyspace, flags.intersects(REPLAYING_CLIENTS))
+    changes.must_wait(&server.keyspace).then_some(PinWait::Values)
 }
 
-/// Returns `true` if a command is an EXEC that would write a key which MIGRATE is sending, so that it has to wait. The
-/// stream of a primary and a file that is loaded do not wait. Without leases of the keys the answer is only a hint.
-pub fn waits_for_migrated_key(server: &Server, client: &Client, command: &Command<Binding>) -> bool {
-    server.keyspace.pinned.has_frozen_keys() && writes_frozen_key(&server.keyspace, client, command)
-}
-
-#[cold]
-fn writes_frozen_key(keyspace: &Keyspace, client: &Client, command: &Command<Binding>) -> bool {
+/// Returns the value of `PinnedSlots::thaws` that has to change before EXEC can write its keys, if the command is EXEC
+/// and MIGRATE is sending one of them. The stream of a primary and a file that is loaded do not wait. Without leases of
+/// the keys the answer is only a hint.
+pub fn awaited_thaw(server: &Server, client: &Client, command: &Command<Binding>) -> Option<u64> {
+    if !server.keyspace.pinned.has_frozen_keys() {
+        return None;
+    }
     let may_wait = command.full_name == "exec" && !client.flags.intersects(REPLAYING_CLIENTS);
     if !may_wait || exec_refusal(client).is_some() {
-        return false;
+        return None;
+    }
+    let transaction = client.transaction.as_deref()?;
+    transaction_thaw(&server.keyspace, transaction)
+}
+
+fn transaction_thaw(keyspace: &Keyspace, transaction: &Transaction) -> Option<u64> {
+    if !keyspace.pinned.has_frozen_keys() {
+        return None;
     }
     let commands = crate::commands::registry().commands();
-    client.transaction.as_deref().is_some_and(|transaction| {
-        transaction.commands.iter().any(|queued| {
-            let (args, keys) = (transaction.args(queued), transaction.keys_of(queued));
-            let command = commands.get(queued.command);
-            command.is_some_and(|command| pins::writes_frozen_key(keyspace, command.spec, args, keys, queued.db))
-        })
+    transaction.commands.iter().find_map(|queued| {
+        let command = commands.get(queued.command)?;
+        let call = (command.spec, transaction.args(queued), queued.db);
+        pins::awaited_thaw(keyspace, call, transaction.keys_of(queued))
     })
 }
 

@@ -93,9 +93,14 @@ pub struct PinnedSlots {
     /// snapshot has not saved, need not lock the records to find that out. It is raised under leases of the slots of
     /// these keys.
     frozen: AtomicUsize,
-    /// The number of times that keys ceased to be frozen.
+    /// The number of times that keys ceased to be frozen. It changes while `records` is locked.
     thaws: AtomicU64,
+    /// What is to be done when keys cease to be frozen. It is locked after `records`.
+    after_thaw: Mutex<Vec<AfterThaw>>,
 }
+
+/// A function that lets a command continue, which waited until keys ceased to be frozen.
+type AfterThaw = Box<dyn FnOnce() + Send>;
 
 /// A pin on values of some slots. The holder drops its handles before this.
 pub struct Pin {
@@ -193,9 +198,22 @@ impl PinnedSlots {
         self.frozen.load(Ordering::Acquire) > 0
     }
 
-    /// Returns the number of times that keys ceased to be frozen. A script that waits for a key compares it.
+    /// Returns the number of times that keys ceased to be frozen. A command that waits for a key reads it before it
+    /// looks for frozen keys, and waits until it has changed.
     pub fn thaws(&self) -> u64 {
         self.thaws.load(Ordering::Acquire)
+    }
+
+    /// Calls a function as soon as the number of thaws is not `thaws` any more. The function must not pin or unpin
+    /// values.
+    pub fn run_after_thaw(&self, thaws: u64, run: impl FnOnce() + Send + 'static) {
+        let records = self.records.lock();
+        if self.thaws() == thaws {
+            self.after_thaw.lock().push(Box::new(run));
+            return;
+        }
+        drop(records);
+        run();
     }
 
     /// Returns `true` if a key may not be written at the moment. The caller has a lease of its slot.
@@ -289,11 +307,13 @@ impl Drop for Pin {
         if self.slot_numbers.is_empty() {
             return;
         }
+        let mut waiting = Vec::new();
         let mut records = self.pinned.records.lock();
-        self.pinned.frozen.fetch_sub(self.frozen.len(), Ordering::Release);
-        self.pinned
-            .thaws
-            .fetch_add(u64::from(!self.frozen.is_empty()), Ordering::Release);
+        if !self.frozen.is_empty() {
+            self.pinned.frozen.fetch_sub(self.frozen.len(), Ordering::Release);
+            self.pinned.thaws.fetch_add(1, Ordering::Release);
+            waiting = std::mem::take(&mut *self.pinned.after_thaw.lock());
+        }
         for (slot, key) in &self.frozen {
             if let Some(record) = records.get_mut(slot)
                 && let Some(at) = record.frozen.iter().position(|other| other == key)
@@ -306,6 +326,10 @@ impl Drop for Pin {
                 record.pins -= 1;
                 release_slot(&mut records, &self.slots, *number);
             }
+        }
+        drop(records);
+        for run in waiting {
+            run();
         }
     }
 }

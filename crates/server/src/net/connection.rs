@@ -63,8 +63,8 @@ pub struct Connection {
     pub missing_bytes: usize,
     /// The number of failed attempts to lease the slots of the request at `consumed`.
     pub lease_failures: u32,
-    /// Set if that request is a script which waits for a key that MIGRATE is sending: the value of `PinnedSlots::thaws`
-    /// at its last attempt. It is valid while `lease_failures` is not 0.
+    /// Set if that request waits for a key that MIGRATE is sending: the value of `PinnedSlots::thaws` that has to
+    /// change first.
     pub awaited_thaw: Option<u64>,
     /// `true` while the output waits until the propagation log has passed the client's writes.
     pub is_output_withheld: bool,
@@ -123,6 +123,19 @@ impl Connection {
             self.planned_to = self.consumed;
         }
         self.consumed_before_batch = self.consumed;
+    }
+
+    /// Ends the request that ends at `end` in the input: it was executed, refused, or goes on elsewhere. What is known
+    /// of its attempts does not apply to the next request.
+    pub fn end_request(&mut self, end: usize) {
+        self.consumed = end;
+        self.lease_failures = 0;
+        self.awaited_thaw = None;
+        if self.client.flags.contains(ClientFlags::ASKED) {
+            self.client
+                .flags
+                .set(ClientFlags::ASKING.union(ClientFlags::ASKED), false);
+        }
     }
 
     /// Removes executed bytes, and discards the plans of later requests: they are planned again.

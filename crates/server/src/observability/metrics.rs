@@ -61,9 +61,10 @@ pub enum Counter {
     PrefetchBatches,
     /// `io_threaded_total_prefetch_entries`
     PrefetchEntries,
-    /// The number of connections deferred because a slot was leased.
+    /// The number of times that a command was put off: a slot that it needs was leased, or it had to wait for the log,
+    /// for scripts, or for a key on its way to another server.
     Deferrals,
-    /// The number of commands that ran in exclusive mode.
+    /// The number of times that a command took exclusive mode.
     ExclusiveCommands,
     /// The number of commands that were moved from the worker to another thread.
     BackgroundCommands,

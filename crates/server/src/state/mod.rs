@@ -66,6 +66,8 @@ pub struct DetachedResult {
     pub log_sequence: LogSequence,
     /// The database that the client has selected.
     pub db: usize,
+    /// The number of commands of the client that have ended.
+    pub commands: u64,
 }
 
 /// A message to a worker.

@@ -154,13 +154,23 @@ impl JobQueue {
 
     /// Appends a job. Returns `false` if the threads have ended.
     pub fn send(&self, job: BackgroundJob) -> bool {
+        self.jobs.send(self.count(job)).is_ok()
+    }
+
+    /// Returns a function that appends a job. The job counts as waiting from now on.
+    pub fn send_later(&self, job: BackgroundJob) -> impl FnOnce() + Send + 'static {
+        let (jobs, counted) = (self.jobs.clone(), self.count(job));
+        // Sending fails only while the process ends.
+        move || drop(jobs.send(counted))
+    }
+
+    fn count(&self, job: BackgroundJob) -> BackgroundJob {
         let unfinished = self.unfinished.clone();
         unfinished.fetch_add(1, Ordering::Relaxed);
-        let counted = move |server: &Arc<Server>, seat: &mut Seat| {
+        Box::new(move |server: &Arc<Server>, seat: &mut Seat| {
             job(server, seat);
             unfinished.fetch_sub(1, Ordering::Relaxed);
-        };
-        self.jobs.send(Box::new(counted)).is_ok()
+        })
     }
 
     /// Returns the number of jobs that wait or run.

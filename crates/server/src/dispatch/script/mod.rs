@@ -94,7 +94,7 @@ pub fn run_leased<'p>(
         // A worker ensured this before it admitted the command; this may be much later.
         memory_limit::evict_to_limit(thread, pass);
     }
-    if connection.lease_failures > 0 && connection.awaited_thaw == Some(thread.server.keyspace.pinned.thaws()) {
+    if connection.awaited_thaw == Some(thread.server.keyspace.pinned.thaws()) {
         return Outcome::Contended;
     }
     connection.awaited_thaw = None;
@@ -132,10 +132,13 @@ pub fn run_leased<'p>(
             return reply_redirection(thread, (request, keys), connection, error);
         }
     }
-    let db = connection.client.db;
-    if has_marked_slots && pins::writes_frozen_key(&thread.server.keyspace, request.command.spec, args, keys, db) {
-        many.clear();
-        return Outcome::Contended;
+    if has_marked_slots {
+        let command = (request.command.spec, args, connection.client.db);
+        connection.awaited_thaw = pins::awaited_thaw(&thread.server.keyspace, command, keys);
+        if connection.awaited_thaw.is_some() {
+            many.clear();
+            return Outcome::Contended;
+        }
     }
     let impatient = connection.lease_failures >= ANNOUNCE_AFTER_FAILURES;
     let wants_token = impatient || (!prepared.is_read_only && prepared.program.profile().has_written());
@@ -177,7 +180,6 @@ fn run_under_leases<'p>(
         access: mut held,
         has_token,
         run,
-        command_count: commands,
         ..
     } = runner;
     connection.awaited_thaw = runner.awaited_thaw;
@@ -185,9 +187,6 @@ fn run_under_leases<'p>(
         has_token || !run.has_written(),
         "a script writes only while it has the token"
     );
-    if matches!(ended, ScriptOutcome::Done { .. }) {
-        client.commands += commands;
-    }
     if listed || run.is_overdue() {
         server.scripting.running.unlist(&run);
     }

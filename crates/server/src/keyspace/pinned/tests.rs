@@ -128,3 +128,30 @@ fn writers_take_no_lock_when_no_key_is_frozen() {
     drop(frozen);
     assert!(!pinned.is_frozen(7, 2, b"key"));
 }
+
+#[test]
+fn what_waits_for_a_thaw_runs_once_keys_cease_to_be_frozen_and_never_later() {
+    let keyspace = keyspace();
+    let pinned = Arc::new(PinnedSlots::default());
+    let freeze = |name: &[u8]| pinned.freeze(&keyspace.slots, vec![(7, (0, name.into()))]);
+    let ran = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = || {
+        let ran = ran.clone();
+        move || {
+            ran.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    };
+    let runs = || ran.load(std::sync::atomic::Ordering::SeqCst);
+    let before = pinned.thaws();
+    let pin = freeze(b"k").expect("nothing is frozen");
+    pinned.run_after_thaw(before, count());
+    drop(pinned.pin(&keyspace.slots, vec![7]));
+    assert_eq!(runs(), 0, "a pin that freezes no key has ended");
+    drop(pin);
+    assert_eq!(runs(), 1);
+    // The key was found frozen, and ceased to be frozen before the command could wait.
+    pinned.run_after_thaw(before, count());
+    assert_eq!(runs(), 2);
+    drop(freeze(b"k").expect("nothing is frozen"));
+    assert_eq!(runs(), 2, "each runs once");
+}

@@ -43,6 +43,8 @@ impl Worker {
             NextStep::QueryWorkers(make) => server.query_all_workers(make(origin)),
             NextStep::CollectClients => server.collect_clients(origin),
             NextStep::Background(work) => {
+                // The thread that ends the command does not have the client.
+                connection.client.commands += 1;
                 let is_sent = send_background_work(&server, *work, origin);
                 self.account_background_command(token, is_sent);
             }
@@ -179,6 +181,7 @@ impl Worker {
         if let Some(connection) = self.clients.connection(token) {
             let client = &mut connection.client;
             client.db = result.db;
+            client.commands = result.commands;
             client.reset_caching();
             if client.transaction.is_none() {
                 // The command may have been EXEC.
@@ -265,7 +268,6 @@ impl Worker {
         };
         connection.state = ConnectionState::Ready;
         connection.client.flags.set(ClientFlags::BLOCKED, false);
-        connection.client.commands += 1;
         let before = connection.output.mark();
         reply(&mut connection.output);
         connection.apply_reply_mode(before);

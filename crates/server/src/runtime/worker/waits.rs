@@ -503,6 +503,10 @@ impl Worker {
             ..
         } = &self.thread;
         record::record_blocked_command((server, *seat, tunables), blocked, cost, failed, is_served);
+        let token = self.clients.by_id.get(&blocked.waiter.client).copied();
+        if let Some(connection) = token.and_then(|token| self.clients.connection(token)) {
+            connection.client.commands += 1;
+        }
     }
 
     /// Accounts for the end of a blocked command whose client lost the permission.

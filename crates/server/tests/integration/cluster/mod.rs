@@ -154,6 +154,7 @@ fn a_slot_moves_key_by_key() {
     assert_eq!(there.call(&["ASKING"]), "OK");
     assert_eq!(there.call(&["GET", "{x}1"]), "{x}1");
     assert_eq!(there.call(&["GET", "{x}1"]), moved, "asking was for one command");
+    assert_asking_outlasts_a_pause(&mut there, &moved);
     assert_eq!(there.call(&["ASKING"]), "OK");
     assert_eq!(there.call(&["MGET", "{x}1", "{x}2"]), unstable);
     let refused = here.call(&["CLUSTER", "SETSLOT", SLOT, "NODE", &target]);
@@ -175,6 +176,20 @@ fn a_slot_moves_key_by_key() {
     }
     assert_eq!(there.call(&["MGET", "{x}1", "{x}2"]), "({x}1 {x}2)");
     assert_eq!(here.call(&["DBSIZE"]), "0");
+}
+
+/// A command that a pause puts off is still the one that ASKING is for.
+fn assert_asking_outlasts_a_pause(node: &mut Client, moved: &str) {
+    let address = node.0.get_ref().peer_addr().expect("is connected");
+    let mut admin = Client::connect(address.port());
+    assert_eq!(admin.call(&["CLIENT", "PAUSE", "100000", "WRITE"]), "OK");
+    assert_eq!(node.call(&["ASKING"]), "OK");
+    node.send(&["SET", "{x}1", "{x}1"]);
+    // Long enough that the command is put off before the pause ends.
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(admin.call(&["CLIENT", "UNPAUSE"]), "OK");
+    assert_eq!(node.answer(), "OK");
+    assert_eq!(node.call(&["GET", "{x}1"]), moved);
 }
 
 #[test]

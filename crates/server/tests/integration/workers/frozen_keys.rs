@@ -120,7 +120,80 @@ fn transactions_that_need_the_whole_keyspace_wait_for_a_migrating_key() {
             &["KEYS", "*"],
             &["EXEC"],
         ],
+        &[
+            &["SELECT", "1"],
+            &["MULTI"],
+            &["SET", "k", "new"],
+            &["CLIENT", "LIST"],
+            &["EXEC"],
+        ],
     ]);
+}
+
+/// Transactions that wait for a key on its way to another server: in exclusive mode, with a report on all clients, and
+/// on a script thread.
+const WAITING_TRANSACTIONS: [&[&[&str]]; 3] = [
+    &[&["SET", "k", "new"], &["SCAN", "0"]],
+    &[&["SET", "k", "new"], &["CLIENT", "LIST"]],
+    &[
+        &[
+            "EVAL",
+            "for i = 1, 10 do redis.call('SET', KEYS[1], 'new') end",
+            "1",
+            "k",
+        ],
+        &["SCAN", "0"],
+    ],
+];
+
+/// A transaction that waits for a key on its way to another server starts again many times. Meanwhile it takes no
+/// leases and stops no thread, and it counts as one command.
+#[test]
+fn a_transaction_that_waits_for_a_migrating_key_does_not_disturb_others() {
+    for workers in WORKERS {
+        for transaction in WAITING_TRANSACTIONS {
+            let server = Server::start(&["--io-threads", workers, "--io-threads-always-active", "yes"]);
+            let mut admin = Client::connect(server.port);
+            admin.call(&["SET", "k", "old"]);
+            let mut mover = Client::connect(server.port);
+            let link = begin_migration(&mut mover);
+            let mut waiting = Client::connect(server.port);
+            let id = waiting.call(&["CLIENT", "ID"]);
+            waiting.call(&["MULTI"]);
+            for words in transaction {
+                assert_eq!(waiting.call(words), "QUEUED");
+            }
+            waiting.send(&["EXEC"]);
+            assert_waits(&mut waiting, "the transaction does not wait");
+            let exclusive = admin.info("weft_exclusive_commands");
+            let deferrals = |admin: &mut Client| admin.info("weft_deferrals").parse::<u64>().expect("a number");
+            let deferrals_before = deferrals(&mut admin);
+            let mut others: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+            for round in 0..500 {
+                for (index, other) in others.iter_mut().enumerate() {
+                    other.send(&["INCR", &format!("n{index}:{round}")]);
+                }
+                for other in &mut others {
+                    assert_eq!(other.answer(), "1");
+                }
+            }
+            let context = format!("{workers} workers: {transaction:?}");
+            if transaction[0][0] == "EVAL" {
+                // The transaction waits on a script thread, so these are the deferrals of the others.
+                let count = deferrals(&mut admin) - deferrals_before;
+                assert!(count < 50, "{context}: {count}");
+            }
+            assert_eq!(admin.info("weft_exclusive_commands"), exclusive, "{context}");
+            drop(link);
+            assert!(mover.answer().starts_with("IOERR"));
+            assert!(waiting.answer().starts_with('('), "{context}");
+            assert_eq!(admin.call(&["GET", "k"]), "new", "{context}");
+            let list = admin.call(&["CLIENT", "LIST", "ID", &id]);
+            // CLIENT ID, MULTI, EXEC, what it executes, and the ten commands of the script.
+            let commands = 3 + transaction.len() + if transaction[0][0] == "EVAL" { 10 } else { 0 };
+            assert!(list.contains(&format!(" tot-cmds={commands}")), "{context}: {list}");
+        }
+    }
 }
 
 /// Starts a MIGRATE of the key `k` of database 0 to a target that does not answer, and returns once the target has the
@@ -134,10 +207,18 @@ fn begin_migration(mover: &mut Client) -> BufReader<TcpStream> {
     link
 }
 
-/// A script that waits for a key which it has not declared runs again when a MIGRATE has ended, not all the time.
+/// A script that waits for a key which it has not declared runs again when a MIGRATE has ended, not all the time. A
+/// long one waits on a script thread.
 #[test]
 fn a_script_that_waits_for_a_migrating_key_is_not_repeated_meanwhile() {
-    for workers in WORKERS {
+    const SCRIPTS: [&str; 2] = [
+        "redis.pcall('FLUSHALL') return redis.call('SET', 'k', 'new')",
+        "redis.pcall('FLUSHALL') for i = 1, 1000000 do end return redis.call('SET', 'k', 'new')",
+    ];
+    for (workers, script) in WORKERS
+        .into_iter()
+        .flat_map(|workers| SCRIPTS.map(|script| (workers, script)))
+    {
         let server = Server::start(&["--io-threads", workers, "--io-threads-always-active", "yes"]);
         let mut admin = Client::connect(server.port);
         admin.call(&["ACL", "SETUSER", "limited", "on", "nopass", "~*", "+@all", "-flushall"]);
@@ -145,8 +226,8 @@ fn a_script_that_waits_for_a_migrating_key_is_not_repeated_meanwhile() {
         let mut mover = Client::connect(server.port);
         let link = begin_migration(&mut mover);
         let mut waiting = Client::connect(server.port);
+        let id = waiting.call(&["CLIENT", "ID"]);
         assert_eq!(waiting.call(&["AUTH", "limited", "any"]), "OK");
-        let script = "redis.pcall('FLUSHALL') return redis.call('SET', 'k', 'new')";
         waiting.send(&["EVAL", script, "0"]);
         assert_waits(&mut waiting, "the script does not wait");
         drop(link);
@@ -155,6 +236,8 @@ fn a_script_that_waits_for_a_migrating_key_is_not_repeated_meanwhile() {
         // Each run is denied FLUSHALL once.
         let denials: u32 = admin.info("acl_access_denied_cmd").parse().expect("a number");
         assert!((1..=3).contains(&denials), "{workers} workers: {denials} runs");
+        let list = admin.call(&["CLIENT", "LIST", "ID", &id]);
+        assert!(list.contains(" tot-cmds=4"), "{workers} workers: {list}");
     }
 }
 
@@ -218,5 +301,57 @@ fn the_stream_of_a_primary_does_not_wait_for_a_migrating_key() {
         });
         assert_eq!(client.call(&["GET", "k"]), "12", "{workers} workers");
         drop(link);
+    }
+}
+
+/// A script that waits for a key on its way to another server may be refused meanwhile. The next script of its
+/// connection waits for nothing.
+#[test]
+fn the_request_after_a_refused_one_does_not_wait_for_a_migrating_key() {
+    for workers in WORKERS {
+        let server = Server::start(&["--io-threads", workers, "--io-threads-always-active", "yes"]);
+        let mut admin = Client::connect(server.port);
+        admin.call(&["ACL", "SETUSER", "limited", "on", "nopass", "~*", "+@all"]);
+        admin.call(&["SET", "k", "old"]);
+        let mut mover = Client::connect(server.port);
+        let link = begin_migration(&mut mover);
+        let mut waiting = Client::connect(server.port);
+        assert_eq!(waiting.call(&["AUTH", "limited", "any"]), "OK");
+        waiting.send(&["EVAL", "return redis.call('SET', 'k', 'new')", "0"]);
+        assert_waits(&mut waiting, "the script does not wait");
+        admin.call(&["ACL", "SETUSER", "limited", "-eval"]);
+        let refusal = waiting.answer();
+        assert!(refusal.contains("NOPERM"), "{workers} workers: {refusal}");
+        admin.call(&["ACL", "SETUSER", "limited", "+eval"]);
+        assert_eq!(waiting.call(&["EVAL", "return 1", "0"]), "1", "{workers} workers");
+        drop(link);
+    }
+}
+
+/// A long command that waits for a key on its way to another server keeps nobody from its other keys, however long it
+/// waits.
+#[test]
+fn a_long_command_that_waits_for_a_migrating_key_does_not_keep_others_from_its_keys() {
+    let absent: Vec<String> = (0..6000).map(|number| format!("n{number}")).collect();
+    for workers in WORKERS {
+        let server = Server::start(&["--io-threads", workers, "--io-threads-always-active", "yes"]);
+        let mut admin = Client::connect(server.port);
+        admin.call(&["MSET", "k", "old", "other", "1"]);
+        let mut mover = Client::connect(server.port);
+        let link = begin_migration(&mut mover);
+        let mut waiting = Client::connect(server.port);
+        let mut words = vec!["DEL", "other", "k"];
+        words.extend(absent.iter().map(String::as_str));
+        waiting.send(&words);
+        assert_waits(&mut waiting, "the command does not wait");
+        // A closed port: MIGRATE of the other key fails at once, and is not put off.
+        let closed = TcpListener::bind("127.0.0.1:0").expect("binds");
+        let port = closed.local_addr().expect("is bound").port().to_string();
+        drop(closed);
+        let reply = admin.call(&["MIGRATE", "127.0.0.1", &port, "other", "0", "1000"]);
+        assert!(reply.starts_with("IOERR"), "{workers} workers: {reply}");
+        drop(link);
+        assert!(mover.answer().starts_with("IOERR"));
+        assert_eq!(waiting.answer(), "2", "{workers} workers");
     }
 }

@@ -52,13 +52,12 @@ impl<'p> Runner<'_, '_, 'p> {
 
     /// Lets the script restart if its first write is to a key that MIGRATE is sending (rule 10).
     fn await_migrated_keys(&mut self, command: &'static Command<Binding>, args: Args<'_>) -> Option<()> {
-        let keyspace = &self.thread.server.keyspace;
-        let must_wait = self.may_restart
-            && keyspace.pinned.has_frozen_keys()
-            && pins::writes_frozen_key(keyspace, command.spec, args, &self.planned, self.client.db);
-        if must_wait {
-            // The key stays frozen while the lease of its slot is held.
-            self.awaited_thaw = Some(keyspace.pinned.thaws());
+        if !self.may_restart {
+            return Some(());
+        }
+        let command = (command.spec, args, self.client.db);
+        self.awaited_thaw = pins::awaited_thaw(&self.thread.server.keyspace, command, &self.planned);
+        if self.awaited_thaw.is_some() {
             self.run.stop(StopReason::Contended);
             return None;
         }

@@ -318,12 +318,14 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 server,
                 thread_index: seat,
                 tunables,
+                ended_commands,
                 ..
-            } = &*self.thread;
+            } = &mut *self.thread;
             let metrics = &server.stats.metrics;
             match (command, &end) {
                 (Some(command), ScriptCallOutcome::Done(nanoseconds) | ScriptCallOutcome::Failed(nanoseconds, _)) => {
                     let failed = matches!(end, ScriptCallOutcome::Failed(..));
+                    *ended_commands += 1;
                     metrics.record_execution(*seat, command.id as usize, *nanoseconds, failed);
                     if tunables.latency_tracking {
                         metrics.record_latency(*seat, command.id as usize, *nanoseconds);
