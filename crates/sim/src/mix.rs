@@ -232,8 +232,8 @@ impl OperationSource {
     }
 }
 
-/// Draws an operation on a key with an expiry. The effect of none of them depends on whether the key has expired, so the
-/// model knows the state even if the reply was lost.
+/// Draws an operation on a key with an expiry. The effect of none of them depends on whether the key has expired, so
+/// the model knows the state even if the reply was lost.
 fn draw_volatile(random: &mut Rng) -> Operation {
     let key = random.usize(..VOLATILE_KEYS);
     match random.u32(..8) {
