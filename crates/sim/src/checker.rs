@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::history::{ConnectionHistory, Event};
 use crate::model::{Effect, Model};
-use crate::reply::allow_all;
+use crate::reply::{SeenReply, allow_all};
 
 /// The number of places after which the search gives up. A run that is right needs a few thousand.
 const MAX_PLACES: usize = 3_000_000;
@@ -110,6 +110,7 @@ fn next_places(search: &Search<'_>, place: &Place) -> Vec<Place> {
         .filter_map(|event| event.answer.as_ref().map(|(_, step)| *step))
         .min()
         .unwrap_or(u64::MAX);
+    let earliest_answer_ns = remaining().map(|event| event.answer_ns).min().unwrap_or(u64::MAX);
     let sent = |(history, &done): (&ConnectionHistory, &usize)| {
         history.events[..done].iter().map(|event| event.sent_step).max()
     };
@@ -119,6 +120,10 @@ fn next_places(search: &Search<'_>, place: &Place) -> Vec<Place> {
         let Some(event) = history.events.get(place.done[connection]) else {
             continue;
         };
+        // Who waits for a list gives up at the end of its time, not before what was answered earlier.
+        if earliest_give_up_ns(event).is_some_and(|at_ns| at_ns > earliest_answer_ns) {
+            continue;
+        }
         if event.sent_step > earliest_answer || latest_sent > search.killed_steps[connection] {
             continue;
         }
@@ -130,6 +135,16 @@ fn next_places(search: &Search<'_>, place: &Place) -> Vec<Place> {
         }
     }
     found
+}
+
+/// Returns the simulated time before which a client did not give up waiting, if it gave up. The server rounds times to
+/// milliseconds.
+fn earliest_give_up_ns(event: &Event) -> Option<u64> {
+    const ROUNDING_NS: u64 = 1_000_000;
+    let timeout_ms = event.operation.timeout_ms()?;
+    let (replies, _) = event.answer.as_ref()?;
+    let end_ns = event.sent_ns.saturating_add(u64::from(timeout_ms) * 1_000_000);
+    (**replies == [SeenReply::Null]).then(|| end_ns.saturating_sub(ROUNDING_NS))
 }
 
 /// Applies an event. Returns `true` if the client saw what the model replies.

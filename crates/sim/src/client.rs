@@ -183,6 +183,8 @@ impl Client {
             self.history.events.push(Event {
                 operation,
                 sent_step: u64::MAX,
+                sent_ns: u64::MAX,
+                answer_ns: u64::MAX,
                 answer: None,
             });
         }
@@ -194,10 +196,11 @@ impl Client {
             } else {
                 self.random.usize(from + 1..=bytes.len().min(from + MAX_WRITE))
             };
-            let step = scheduler::figures().steps;
+            let now = scheduler::figures();
             for (index, end) in ends.iter().enumerate() {
                 if *end > from && *end <= to {
-                    self.history.events[first + index].sent_step = step;
+                    let event = &mut self.history.events[first + index];
+                    (event.sent_step, event.sent_ns) = (now.steps, now.now_ns);
                 }
             }
             from += self.write(&bytes[from..to])?;
@@ -233,7 +236,10 @@ impl Client {
                 }
             }
             // An error in place of a reply to MULTI and what follows still comes with all other replies.
-            self.history.events[index].answer = Some((replies, scheduler::figures().steps));
+            let now = scheduler::figures();
+            let event = &mut self.history.events[index];
+            event.answer_ns = now.now_ns;
+            event.answer = Some((replies, now.steps));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use weft_os::thread;
 
 use crate::client::{Client, ClientEnd};
-use crate::operation::Operation;
+use crate::operation::{KEYS_PER_TYPE, Operation};
 use crate::scenario::Disturbance;
 
 /// The number of times that connections may have been closed by a disturbance.
@@ -28,7 +28,7 @@ pub fn disturb(client: &mut Client, random: &mut Rng, disturbances: &[Disturbanc
         let requests: Vec<Operation> = match disturbance {
             Disturbance::Pause => {
                 client.run(vec![Operation::Pause])?;
-                client.run(vec![Operation::GetAll])?;
+                read_repeatedly(client, random)?;
                 thread::sleep(Duration::from_micros(random.u64(..5000)));
                 client.run(vec![Operation::GetAll])?;
                 vec![Operation::Unpause]
@@ -37,15 +37,19 @@ pub fn disturb(client: &mut Client, random: &mut Rng, disturbances: &[Disturbanc
             Disturbance::Rewrite => vec![Operation::Ignored(vec!["BGREWRITEAOF"])],
             Disturbance::KillClients => {
                 CLOSINGS.fetch_add(1, Ordering::SeqCst);
-                vec![Operation::KillOthers]
+                client.run(vec![Operation::KillOthers])?;
+                read_repeatedly(client, random)?;
+                vec![]
             }
             Disturbance::KillInTransaction => {
                 CLOSINGS.fetch_add(1, Ordering::SeqCst);
-                vec![Operation::Transaction(vec![
+                client.run(vec![Operation::Transaction(vec![
                     Operation::SetGet(0, random.u32(..)),
                     Operation::KillOthers,
                     Operation::GetAll,
-                ])]
+                ])])?;
+                read_repeatedly(client, random)?;
+                vec![]
             }
             Disturbance::Configure => vec![Operation::Ignored(vec!["CONFIG", "SET", "maxclients", "500"])],
             Disturbance::KillScript => vec![Operation::Ignored(vec!["SCRIPT", "KILL"])],
@@ -60,13 +64,22 @@ pub fn disturb(client: &mut Client, random: &mut Rng, disturbances: &[Disturbanc
                 // The clients that are blocked are disconnected.
                 CLOSINGS.fetch_add(1, Ordering::SeqCst);
                 client.run(vec![Operation::Demote])?;
-                client.run(vec![Operation::GetAll])?;
+                read_repeatedly(client, random)?;
                 thread::sleep(Duration::from_micros(random.u64(..3000)));
                 client.run(vec![Operation::GetAll])?;
                 vec![Operation::Promote]
             }
         };
         client.run(requests)?;
+    }
+    Ok(())
+}
+
+/// Reads the data a few times, at once: whatever changes between two of these reads was changed meanwhile.
+fn read_repeatedly(client: &mut Client, random: &mut Rng) -> Result<(), ClientEnd> {
+    for _ in 0..random.usize(1..6) {
+        let key = random.usize(..KEYS_PER_TYPE);
+        client.run(vec![Operation::GetAll, Operation::Range(key), Operation::Count(key)])?;
     }
     Ok(())
 }

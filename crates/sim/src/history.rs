@@ -10,6 +10,10 @@ pub struct Event {
     pub operation: Operation,
     /// The step before which the server cannot have seen the whole request.
     pub sent_step: u64,
+    /// The simulated time at which the whole request was sent, in nanoseconds.
+    pub sent_ns: u64,
+    /// The simulated time at which the replies had arrived, in nanoseconds.
+    pub answer_ns: u64,
     /// The replies, and the step after which they had arrived; `None` if the connection ended before. Such an operation
     /// may have taken effect or not.
     pub answer: Option<(Vec<SeenReply>, u64)>,

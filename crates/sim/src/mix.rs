@@ -10,7 +10,7 @@ use crate::operation::{KEYS_PER_TYPE, VOLATILE_KEYS};
 
 /// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OperationKind {
+pub enum OperationKind {
     String,
     List,
     Set,
@@ -20,6 +20,7 @@ enum OperationKind {
     ScriptSlowAppend,
     ScriptRead,
     ScriptUndeclared,
+    ScriptPush,
     Watch,
     BlockingPop,
     BlockingMove,
@@ -32,7 +33,7 @@ enum OperationKind {
 use OperationKind as Kind;
 
 /// The usual frequencies.
-const USUAL: [(OperationKind, u32); 16] = [
+const USUAL: [(OperationKind, u32); 17] = [
     (Kind::String, 32),
     (Kind::List, 21),
     (Kind::Set, 8),
@@ -42,6 +43,7 @@ const USUAL: [(OperationKind, u32); 16] = [
     (Kind::ScriptSlowAppend, 3),
     (Kind::ScriptRead, 3),
     (Kind::ScriptUndeclared, 2),
+    (Kind::ScriptPush, 2),
     (Kind::Watch, 3),
     (Kind::BlockingPop, 3),
     (Kind::BlockingMove, 3),
@@ -97,6 +99,13 @@ impl OperationMix {
             frequencies,
             keys: [KEYS_PER_TYPE, KEYS_PER_TYPE, 2, 1][random.usize(..4)],
         }
+    }
+
+    /// Draws a mix in which some kinds are most of the operations.
+    pub fn draw_focused(random: &mut Rng, kinds: &[OperationKind]) -> OperationMix {
+        let mut mix = OperationMix::draw(random);
+        mix.frequencies.extend(kinds.iter().map(|kind| (*kind, 60)));
+        mix
     }
 
     fn draw_kind(&self, random: &mut Rng, is_allowed: impl Fn(OperationKind) -> bool) -> OperationKind {
@@ -176,6 +185,7 @@ impl OperationMix {
             Kind::ScriptSwap => ScriptSwap(first, second, random.u32(..)),
             Kind::ScriptSlowAppend => ScriptSlowAppend(first, second),
             Kind::ScriptRead => ScriptRead(first, second),
+            Kind::ScriptPush => ScriptPush(first, random.u32(..)),
             _ => ScriptUndeclared(first, second, random.u32(..)),
         }
     }
@@ -205,9 +215,6 @@ impl OperationSource {
             Kind::Set => mix.draw_of_set(random),
             Kind::Volatile => draw_volatile(random),
             Kind::Transaction => Transaction((0..random.usize(1..4)).map(|_| mix.draw_simple(random)).collect()),
-            kind @ (Kind::ScriptSwap | Kind::ScriptSlowAppend | Kind::ScriptRead | Kind::ScriptUndeclared) => {
-                mix.draw_script(random, kind)
-            }
             Kind::Watch => Watch(mix.key_list(random)),
             Kind::BlockingPop => BlockingPop {
                 lists: mix.key_list(random),
@@ -228,6 +235,7 @@ impl OperationSource {
                 }
             }
             Kind::Ignored => Ignored(IGNORED[random.usize(..IGNORED.len())].to_vec()),
+            script => mix.draw_script(random, script),
         }
     }
 }

@@ -321,6 +321,10 @@ impl Model {
                 SeenReply::bulk(self.strings[*a].as_deref()),
                 SeenReply::bulk(self.strings[*b].as_deref()),
             ]),
+            Operation::ScriptPush(key, value) => {
+                self.lists[*key].push_back(value.to_string().into_bytes());
+                SeenReply::Integer(self.lists[*key].len() as i64)
+            }
             Operation::ScriptUndeclared(a, b, value) => {
                 self.set(*a, value.to_string().into_bytes());
                 self.set(*b, value.to_string().into_bytes());

@@ -53,6 +53,8 @@ pub enum Operation {
     ScriptRead(usize, usize),
     /// A script that finds its keys by itself: it declares none.
     ScriptUndeclared(usize, usize, u32),
+    /// A script that pushes an element to the right of a list.
+    ScriptPush(usize, u32),
     /// SET with GET of a key that expires after a number of milliseconds, or never.
     SetVolatile {
         key: usize,
@@ -110,6 +112,7 @@ const SLOW_APPEND: &str = "local v=redis.call('GET',KEYS[1]) or '' local n=0 for
                            redis.call('SET',KEYS[2],v..'x') return redis.call('GET',KEYS[1])";
 const READ: &str = "local a=redis.call('GET',KEYS[1]) local n=0 for i=1,2000 do n=n+i%7 end \
                     return {a,redis.call('GET',KEYS[2])}";
+const PUSH: &str = "return redis.call('RPUSH',KEYS[1],ARGV[1])";
 const UNDECLARED: &str = "redis.call('SET','s'..ARGV[1],ARGV[3]) local n=0 for i=1,500 do n=n+i%7 end \
                           redis.call('SET','s'..ARGV[2],ARGV[3]) return redis.call('GET','s'..ARGV[1])";
 
@@ -201,6 +204,7 @@ impl Operation {
                 &b.to_string(),
                 &value.to_string(),
             ]),
+            ScriptPush(key, value) => words(&["EVAL", PUSH, "1", &list(*key), &value.to_string()]),
             SetVolatile { key, value, ttl_ms } => {
                 let mut request = words(&["SET", &volatile(*key), &value.to_string(), "GET"]);
                 if let Some(ttl_ms) = ttl_ms {
@@ -261,7 +265,7 @@ impl Operation {
     pub fn is_script(&self) -> bool {
         matches!(
             self,
-            ScriptSwap(..) | ScriptSlowAppend(..) | ScriptRead(..) | ScriptUndeclared(..)
+            ScriptSwap(..) | ScriptSlowAppend(..) | ScriptRead(..) | ScriptUndeclared(..) | ScriptPush(..)
         )
     }
 
@@ -270,6 +274,14 @@ impl Operation {
         match self {
             Transaction(operations) => operations.iter().any(Operation::kills_others),
             other => *other == KillOthers,
+        }
+    }
+
+    /// Returns the time after which the operation gives up, in milliseconds, if it waits for another client.
+    pub fn timeout_ms(&self) -> Option<u32> {
+        match self {
+            BlockingPop { timeout_ms, .. } | BlockingMove { timeout_ms, .. } => Some(*timeout_ms),
+            _ => None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use fastrand::Rng;
 
-use crate::mix::OperationMix;
+use crate::mix::{OperationKind as Kind, OperationMix};
 
 /// The plan of a run.
 #[derive(Clone, Debug)]
@@ -56,6 +56,65 @@ pub enum Disturbance {
     Demote,
 }
 
+/// What the clients of a run do most of the time. What can go wrong in the smallest windows is what a combination is for.
+struct Focus {
+    kinds: &'static [Kind],
+    disturbances: &'static [Disturbance],
+    moves_connections: bool,
+}
+
+impl Focus {
+    const fn new(kinds: &'static [Kind], disturbances: &'static [Disturbance]) -> Focus {
+        Focus {
+            kinds,
+            disturbances,
+            moves_connections: false,
+        }
+    }
+
+    const fn with_moves(self) -> Focus {
+        Focus {
+            moves_connections: true,
+            ..self
+        }
+    }
+}
+
+const FOCUSES: [Focus; 10] = [
+    Focus::new(&[Kind::FlushAll, Kind::Transaction], &[Disturbance::Pause]),
+    Focus::new(
+        &[Kind::Set, Kind::SetRepeatedly],
+        &[Disturbance::Pause, Disturbance::Demote],
+    ),
+    Focus::new(
+        &[Kind::FlushAll, Kind::Set, Kind::SetRepeatedly],
+        &[Disturbance::Demote],
+    ),
+    Focus::new(
+        &[Kind::BlockingPop, Kind::BlockingMove, Kind::List],
+        &[Disturbance::Pause],
+    ),
+    Focus::new(
+        &[Kind::BlockingPop, Kind::BlockingMove, Kind::List, Kind::ScriptPush],
+        &[],
+    )
+    .with_moves(),
+    Focus::new(
+        &[Kind::String],
+        &[Disturbance::KillInTransaction, Disturbance::KillClients],
+    ),
+    Focus::new(
+        &[Kind::String, Kind::FlushAll],
+        &[Disturbance::Save, Disturbance::Rewrite],
+    ),
+    Focus::new(
+        &[Kind::ScriptSlowAppend, Kind::ScriptUndeclared, Kind::ScriptSwap],
+        &[Disturbance::KillScript],
+    ),
+    Focus::new(&[Kind::Volatile, Kind::Transaction], &[]),
+    Focus::new(&[Kind::Publish, Kind::String], &[]).with_moves(),
+];
+
 impl Disturbance {
     const ALL: [Disturbance; 10] = [
         Disturbance::Pause,
@@ -69,6 +128,12 @@ impl Disturbance {
         Disturbance::Reload,
         Disturbance::Demote,
     ];
+
+    /// Draws many disturbances of the given kinds.
+    fn draw_of(random: &mut Rng, kinds: &[Disturbance]) -> Vec<Disturbance> {
+        let count = if kinds.is_empty() { 0 } else { random.usize(4..16) };
+        (0..count).map(|_| kinds[random.usize(..kinds.len())]).collect()
+    }
 
     /// Draws the disturbances of a run: a few of all kinds, or many of one or two.
     fn draw_list(random: &mut Rng) -> Vec<Disturbance> {
@@ -86,18 +151,25 @@ impl Disturbance {
 impl RunPlan {
     /// Draws a scenario.
     pub fn draw(random: &mut Rng) -> RunPlan {
+        let focus = random.bool().then(|| &FOCUSES[random.usize(..FOCUSES.len())]);
         let appendfsync = [None, Some("always"), Some("everysec")][random.usize(..3)];
         RunPlan {
             workers: random.usize(1..5),
             clients: random.usize(2..8),
             pipelines: random.usize(2..9),
             appendfsync,
-            mix: OperationMix::draw(random),
-            disturbances: Disturbance::draw_list(random),
+            mix: match focus {
+                Some(focus) => OperationMix::draw_focused(random, focus.kinds),
+                None => OperationMix::draw(random),
+            },
+            disturbances: match focus {
+                Some(focus) => Disturbance::draw_of(random, focus.disturbances),
+                None => Disturbance::draw_list(random),
+            },
             has_replica: random.u32(..4) == 0,
             has_subscriber: random.u32(..3) == 0,
             has_tracker: random.u32(..3) == 0,
-            moves_connections: random.u32(..3) == 0,
+            moves_connections: focus.is_some_and(|focus| focus.moves_connections) || random.u32(..3) == 0,
         }
     }
 
