@@ -56,7 +56,8 @@ pub enum Disturbance {
     Demote,
 }
 
-/// What the clients of a run do most of the time. What can go wrong in the smallest windows is what a combination is for.
+/// What the clients of a run do most of the time. What can go wrong in the smallest windows is what a combination is
+/// for.
 struct Focus {
     kinds: &'static [Kind],
     disturbances: &'static [Disturbance],
