@@ -31,7 +31,6 @@ use super::memory_limit;
 use super::plan::{CommandPlan, Plans, RequestKind};
 use super::prefetch::Prefetcher;
 use super::queueing::{self, TransactionRole};
-use super::redirect;
 use super::request::{Outcome, Request};
 use super::script_flags;
 use super::slot_stats;
@@ -435,9 +434,6 @@ fn admit_plan(
     let RequestKind::Command(command, binding) = plan.kind else {
         return false;
     };
-    if thread.view.is_some() {
-        redirect::mark_asked(connection, command);
-    }
     let Connection { client, input, .. } = &mut *connection;
     let mut admission = admit(thread, client, command, (|| plan_args(plan, ranges, input), keys));
     if binding.mode == HandlerMode::Script {
@@ -449,7 +445,6 @@ fn admit_plan(
         Admission::Paused => {
             connection.state = ConnectionState::Paused;
             transaction::discard_client_snapshots(&mut connection.client);
-            connection.client.flags.set(ClientFlags::ASKED, false);
             connection.client.flags.set(ClientFlags::BLOCKED, true);
             connection.client.last_command = command.full_name;
             false
@@ -464,7 +459,7 @@ fn admit_plan(
             connection.client.last_command = command.full_name;
             queueing::note_redirection(thread, &mut connection.client, command);
             reply_error(thread, connection, &error);
-            connection.end_request(plan.end);
+            connection.end_request(plan.end, || plan.is_asking());
             false
         }
         Admission::Refused(error) => {
@@ -523,7 +518,7 @@ fn reject_command(
     connection.client.last_command = command.full_name;
     let error = queueing::note_refusal(thread, &mut connection.client, Some(command), error);
     reply_error(thread, connection, &error);
-    connection.end_request(plan.end);
+    connection.end_request(plan.end, || plan.is_asking());
 }
 
 fn plan_args<'a>(plan: &CommandPlan, ranges: &'a [weft_resp::ArgRange], input: &'a [u8]) -> Args<'a> {
@@ -578,7 +573,7 @@ fn reply_invalid_request(
             reply_error(thread, connection, &error);
         }
     }
-    connection.end_request(plan.end);
+    connection.end_request(plan.end, || plan.is_asking());
 }
 
 fn reply_error(thread: &ThreadState, connection: &mut Connection, error: &CommandError) {
@@ -608,11 +603,11 @@ fn apply_outcome(
             None
         }
         Outcome::Done => {
-            connection.end_request(plan.end);
+            connection.end_request(plan.end, || plan.is_asking());
             None
         }
         Outcome::After(after) => {
-            connection.end_request(plan.end);
+            connection.end_request(plan.end, || plan.is_asking());
             Some(after)
         }
     }

@@ -48,6 +48,13 @@ pub struct CommandPlan {
     pub kind: RequestKind,
 }
 
+impl CommandPlan {
+    /// Returns `true` if the request is ASKING.
+    pub fn is_asking(&self) -> bool {
+        matches!(self.kind, RequestKind::Command(command, _) if command.full_name == "asking")
+    }
+}
+
 /// Plans that will run together.
 #[derive(Default)]
 pub struct Plans {

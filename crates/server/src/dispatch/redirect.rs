@@ -14,7 +14,6 @@ use crate::keyspace::GatePassage;
 use crate::keyspace::access::{HeldLeases, Lease, is_expired};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
-use crate::net::connection::Connection;
 use crate::net::transaction::Transaction;
 use crate::state::Server;
 use weft_base::slots::{SLOTS, cluster_slot};
@@ -331,17 +330,6 @@ pub fn check_transaction(
         transaction.keys_of(queued).iter().map(move |key| (args, key))
     });
     check_migrating_keys(thread, view, client, moving, held, keys)
-}
-
-/// Marks ASKING, which applies to the next command only, if it ends with this command (`Connection::end_request`).
-pub fn mark_asked(connection: &mut Connection, command: &Command<Binding>) {
-    let flags = &mut connection.client.flags;
-    let stays = command.full_name == "asking"
-        || command.full_name == "multi"
-        || (connection.client.transaction.is_some() && command.full_name != "exec" && command.full_name != "discard");
-    if flags.contains(ClientFlags::ASKING) && !stays {
-        flags.set(ClientFlags::ASKED, true);
-    }
 }
 
 /// Returns the error text for a command that a script calls, if the command is refused: its keys belong to another

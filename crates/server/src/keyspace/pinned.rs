@@ -39,6 +39,10 @@ use weft_os::time::Instant;
 /// earlier, even on a busy machine. Only one whose client has gone away does not.
 const RESERVATION_TIME: Duration = Duration::from_millis(200);
 
+/// The time after which a command that waits for keys to cease to be frozen is admitted again, whether they have or
+/// not.
+const MAX_THAW_WAIT: Duration = Duration::from_secs(1);
+
 /// The state of a slot that has pinned values or is reserved.
 struct PinRecord {
     /// The number of pins that have not ended.
@@ -46,8 +50,8 @@ struct PinRecord {
     /// The number of queued commands that want to change a value of the slot.
     queued_writers: u32,
     reservation: Option<BriefReservation>,
-    /// Keys that may not be written, with their databases.
-    frozen: Vec<FrozenKey>,
+    /// The names of keys that may not be written, with their databases.
+    frozen: HashMap<Box<[u8]>, Vec<usize>>,
 }
 
 /// A reservation of a slot for a writer that was put off, and tries again soon.
@@ -66,7 +70,7 @@ impl PinRecord {
             pins: 0,
             queued_writers: 0,
             reservation: None,
-            frozen: Vec::new(),
+            frozen: HashMap::new(),
         }
     }
 
@@ -99,8 +103,11 @@ pub struct PinnedSlots {
     after_thaw: Mutex<Vec<AfterThaw>>,
 }
 
-/// A function that lets a command continue, which waited until keys ceased to be frozen.
-type AfterThaw = Box<dyn FnOnce() + Send>;
+/// A function that lets a command continue, which waits until keys cease to be frozen.
+struct AfterThaw {
+    since: Instant,
+    run: Box<dyn FnOnce() + Send>,
+}
 
 /// A pin on values of some slots. The holder drops its handles before this.
 pub struct Pin {
@@ -183,9 +190,9 @@ impl PinnedSlots {
         let mut pin = self.pin(slots, keys.iter().map(|(slot, _)| *slot).collect())?;
         let mut records = self.records.lock();
         self.frozen.fetch_add(keys.len(), Ordering::Release);
-        for (slot, key) in &keys {
+        for (slot, (db, name)) in &keys {
             if let Some(record) = records.get_mut(slot) {
-                record.frozen.push(key.clone());
+                record.frozen.entry(name.clone()).or_default().push(*db);
             }
         }
         drop(records);
@@ -198,41 +205,59 @@ impl PinnedSlots {
         self.frozen.load(Ordering::Acquire) > 0
     }
 
+    /// Returns `true` if a key of the slot may not be written at the moment.
+    pub fn has_frozen_keys_in(&self, slot: u16) -> bool {
+        let has_frozen = |record: &PinRecord| !record.frozen.is_empty();
+        self.has_frozen_keys() && self.records.lock().get(&slot).is_some_and(has_frozen)
+    }
+
     /// Returns the number of times that keys ceased to be frozen. A command that waits for a key reads it before it
     /// looks for frozen keys, and waits until it has changed.
     pub fn thaws(&self) -> u64 {
         self.thaws.load(Ordering::Acquire)
     }
 
-    /// Calls a function as soon as the number of thaws is not `thaws` any more. The function must not pin or unpin
-    /// values.
+    /// Calls a function as soon as the number of thaws is not `thaws` any more, or by
+    /// [`Self::run_long_waiting`]. The function must not pin or unpin values.
     pub fn run_after_thaw(&self, thaws: u64, run: impl FnOnce() + Send + 'static) {
         let records = self.records.lock();
         if self.thaws() == thaws {
-            self.after_thaw.lock().push(Box::new(run));
+            let (since, run) = (Instant::now(), Box::new(run));
+            self.after_thaw.lock().push(AfterThaw { since, run });
             return;
         }
         drop(records);
         run();
     }
 
+    /// Calls the functions that have waited for a thaw for [`MAX_THAW_WAIT`]. What they let continue is admitted again:
+    /// its client may have been killed, and the role of the server, the cluster and permissions may have changed.
+    pub fn run_long_waiting(&self) {
+        let now = Instant::now();
+        let is_long = |waiting: &mut AfterThaw| now >= waiting.since + MAX_THAW_WAIT;
+        let long: Vec<AfterThaw> = self.after_thaw.lock().extract_if(.., is_long).collect();
+        for waiting in long {
+            (waiting.run)();
+        }
+    }
+
     /// Returns `true` if a key may not be written at the moment. The caller has a lease of its slot.
     pub fn is_frozen(&self, slot: u16, db: usize, name: &[u8]) -> bool {
         // The thread that froze the key held a lease of the slot. Its release made the count visible to the caller's
         // lease.
-        self.has_frozen_keys() && self.is_among_frozen(slot, |key| key.0 == db && *key.1 == *name)
+        self.has_frozen_keys() && self.is_among_frozen(slot, name, |databases| databases.contains(&db))
     }
 
     /// Returns `true` if a key of this name may not be written in some database. The caller has a lease of its slot.
     pub fn is_frozen_in_any_database(&self, slot: u16, name: &[u8]) -> bool {
-        self.has_frozen_keys() && self.is_among_frozen(slot, |key| *key.1 == *name)
+        self.has_frozen_keys() && self.is_among_frozen(slot, name, |_| true)
     }
 
     #[cold]
-    fn is_among_frozen(&self, slot: u16, is_it: impl Fn(&FrozenKey) -> bool) -> bool {
+    fn is_among_frozen(&self, slot: u16, name: &[u8], is_it: impl Fn(&[usize]) -> bool) -> bool {
         let records = self.records.lock();
-        let frozen = records.get(&slot).map_or(&[][..], |record| &record.frozen);
-        frozen.iter().any(is_it)
+        let databases = records.get(&slot).and_then(|record| record.frozen.get(name));
+        databases.is_some_and(|databases| is_it(databases))
     }
 
     /// Reserves a slot with pins for a writer of a pinned value, which is put off. Returns `false` if the slot has no
@@ -314,11 +339,14 @@ impl Drop for Pin {
             self.pinned.thaws.fetch_add(1, Ordering::Release);
             waiting = std::mem::take(&mut *self.pinned.after_thaw.lock());
         }
-        for (slot, key) in &self.frozen {
+        for (slot, (db, name)) in &self.frozen {
             if let Some(record) = records.get_mut(slot)
-                && let Some(at) = record.frozen.iter().position(|other| other == key)
+                && let Some(databases) = record.frozen.get_mut(name)
             {
-                record.frozen.swap_remove(at);
+                databases.retain(|other| other != db);
+                if databases.is_empty() {
+                    record.frozen.remove(name);
+                }
             }
         }
         for number in &self.slot_numbers {
@@ -328,8 +356,8 @@ impl Drop for Pin {
             }
         }
         drop(records);
-        for run in waiting {
-            run();
+        for waiting in waiting {
+            (waiting.run)();
         }
     }
 }

@@ -55,8 +55,6 @@ bitflags::bitflags! {
         const READONLY = 1 << 16;
         /// The client was redirected to a slot that is being imported (ASKING).
         const ASKING = 1 << 17;
-        /// The command after ASKING has been executed.
-        const ASKED = 1 << 18;
         /// The client is the primary that this server replicates.
         const PRIMARY = 1 << 19;
         /// The client is a replica of this server.

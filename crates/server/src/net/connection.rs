@@ -125,16 +125,15 @@ impl Connection {
         self.consumed_before_batch = self.consumed;
     }
 
-    /// Ends the request that ends at `end` in the input: it was executed, refused, or goes on elsewhere. What is known
-    /// of its attempts does not apply to the next request.
-    pub fn end_request(&mut self, end: usize) {
+    /// Ends a request: it was executed, refused, or goes on elsewhere. `end` is its end in the input, and `is_asking`
+    /// returns `true` if it is ASKING, which applies to the next command, or to the transaction that this one begins.
+    /// What is known of the attempts of this request does not apply to the next one.
+    pub fn end_request(&mut self, end: usize, is_asking: impl FnOnce() -> bool) {
         self.consumed = end;
         self.lease_failures = 0;
         self.awaited_thaw = None;
-        if self.client.flags.contains(ClientFlags::ASKED) {
-            self.client
-                .flags
-                .set(ClientFlags::ASKING.union(ClientFlags::ASKED), false);
+        if self.client.flags.contains(ClientFlags::ASKING) && self.client.transaction.is_none() && !is_asking() {
+            self.client.flags.set(ClientFlags::ASKING, false);
         }
     }
 

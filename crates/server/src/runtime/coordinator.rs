@@ -271,6 +271,7 @@ impl Coordinator {
         self.reload_certificates_if_due();
         let server = &self.server;
         server.keyspace.pinned.end_expired_reservations(&server.keyspace.slots);
+        server.keyspace.pinned.run_long_waiting();
         if server.persistence.dumps.is_loading.load(Ordering::Relaxed) {
             // Only a part of the data is loaded, and it belongs to the loading thread.
             return;

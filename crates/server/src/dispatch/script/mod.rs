@@ -59,6 +59,7 @@ use weft_scripting as scripting;
 use weft_scripting::StopReason;
 
 use super::accounting::{CommandEnd, write_error};
+use super::admit::REPLAYING_CLIENTS;
 use super::background::DetachedCommand;
 use super::effects::free_removed_values;
 use super::execute::{check_migrating_slot, reply_redirection};
@@ -132,7 +133,7 @@ pub fn run_leased<'p>(
             return reply_redirection(thread, (request, keys), connection, error);
         }
     }
-    if has_marked_slots {
+    if has_marked_slots && !connection.client.flags.intersects(REPLAYING_CLIENTS) {
         let command = (request.command.spec, args, connection.client.db);
         connection.awaited_thaw = pins::awaited_thaw(&thread.server.keyspace, command, keys);
         if connection.awaited_thaw.is_some() {

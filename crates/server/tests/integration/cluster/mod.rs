@@ -155,6 +155,7 @@ fn a_slot_moves_key_by_key() {
     assert_eq!(there.call(&["GET", "{x}1"]), "{x}1");
     assert_eq!(there.call(&["GET", "{x}1"]), moved, "asking was for one command");
     assert_asking_outlasts_a_pause(&mut there, &moved);
+    assert_asking_ends_with_its_request(&mut there, &moved);
     assert_eq!(there.call(&["ASKING"]), "OK");
     assert_eq!(there.call(&["MGET", "{x}1", "{x}2"]), unstable);
     let refused = here.call(&["CLUSTER", "SETSLOT", SLOT, "NODE", &target]);
@@ -190,6 +191,28 @@ fn assert_asking_outlasts_a_pause(node: &mut Client, moved: &str) {
     assert_eq!(admin.call(&["CLIENT", "UNPAUSE"]), "OK");
     assert_eq!(node.answer(), "OK");
     assert_eq!(node.call(&["GET", "{x}1"]), moved);
+}
+
+/// ASKING is for the next request, whatever becomes of it, or for the transaction that it begins, until that ends.
+fn assert_asking_ends_with_its_request(node: &mut Client, moved: &str) {
+    const GET: &[&str] = &["GET", "{x}1"];
+    let sequences: [(&[&[&str]], &str); 9] = [
+        (&[&["ASKING"], &["NOSUCH"]], moved),
+        (&[&["ASKING"], &["GET"]], moved),
+        (&[&["ASKING"], &["CONFIG", "NOSUCH"]], moved),
+        (&[&["ASKING"], &["MULTI", "too", "many"]], moved),
+        (&[&["ASKING"], &["PING"]], moved),
+        (&[&["ASKING"], &["ASKING"]], "{x}1"),
+        (&[&["ASKING"], &["MULTI"], &["EXEC", "too many"], &["DISCARD"]], moved),
+        (&[&["ASKING"], &["MULTI"], GET, &["DISCARD", "too many"]], "QUEUED"),
+        (&[&["DISCARD"], &["MULTI"], &["ASKING"], &["EXEC"]], moved),
+    ];
+    for (requests, expected) in sequences {
+        for words in requests {
+            node.call(words);
+        }
+        assert_eq!(node.call(GET), expected, "after {requests:?}");
+    }
 }
 
 #[test]

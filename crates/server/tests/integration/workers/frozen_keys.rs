@@ -211,11 +211,19 @@ fn begin_migration(mover: &mut Client) -> BufReader<TcpStream> {
 /// long one waits on a script thread.
 #[test]
 fn a_script_that_waits_for_a_migrating_key_is_not_repeated_meanwhile() {
-    const SCRIPTS: [&str; 2] = [
-        "redis.pcall('FLUSHALL') return redis.call('SET', 'k', 'new')",
-        "redis.pcall('FLUSHALL') for i = 1, 1000000 do end return redis.call('SET', 'k', 'new')",
+    // Each with the number of commands that it calls in one run.
+    const SCRIPTS: [(&str, usize); 3] = [
+        ("redis.pcall('FLUSHALL') return redis.call('SET', 'k', 'new')", 1),
+        (
+            "redis.pcall('FLUSHALL') for i = 1, 1000000 do end return redis.call('SET', 'k', 'new')",
+            1,
+        ),
+        (
+            "redis.pcall('FLUSHALL') for i = 1, 5000 do redis.call('GET', 'x') end return redis.call('SET', 'k', 'new')",
+            5001,
+        ),
     ];
-    for (workers, script) in WORKERS
+    for (workers, (script, calls)) in WORKERS
         .into_iter()
         .flat_map(|workers| SCRIPTS.map(|script| (workers, script)))
     {
@@ -237,7 +245,12 @@ fn a_script_that_waits_for_a_migrating_key_is_not_repeated_meanwhile() {
         let denials: u32 = admin.info("acl_access_denied_cmd").parse().expect("a number");
         assert!((1..=3).contains(&denials), "{workers} workers: {denials} runs");
         let list = admin.call(&["CLIENT", "LIST", "ID", &id]);
-        assert!(list.contains(" tot-cmds=4"), "{workers} workers: {list}");
+        // CLIENT ID, AUTH, EVAL, and what it calls.
+        let commands = 3 + calls;
+        assert!(
+            list.contains(&format!(" tot-cmds={commands}")),
+            "{workers} workers: {list}"
+        );
     }
 }
 
@@ -353,5 +366,28 @@ fn a_long_command_that_waits_for_a_migrating_key_does_not_keep_others_from_its_k
         drop(link);
         assert!(mover.answer().starts_with("IOERR"));
         assert_eq!(waiting.answer(), "2", "{workers} workers");
+    }
+}
+
+/// A long command that waits for a key on its way to another server is admitted again meanwhile: here, the server
+/// becomes a replica.
+#[test]
+fn a_long_command_that_waits_for_a_migrating_key_learns_of_a_new_role() {
+    let absent: Vec<String> = (0..6000).map(|number| format!("n{number}")).collect();
+    for workers in WORKERS {
+        let server = Server::start(&["--io-threads", workers, "--io-threads-always-active", "yes"]);
+        let mut admin = Client::connect(server.port);
+        admin.call(&["SET", "k", "old"]);
+        let mut mover = Client::connect(server.port);
+        let link = begin_migration(&mut mover);
+        let mut waiting = Client::connect(server.port);
+        let mut words = vec!["DEL", "k"];
+        words.extend(absent.iter().map(String::as_str));
+        waiting.send(&words);
+        assert_waits(&mut waiting, "the command does not wait");
+        assert_eq!(admin.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+        let reply = waiting.answer();
+        assert!(reply.starts_with("READONLY"), "{workers} workers: {reply}");
+        drop(link);
     }
 }

@@ -18,6 +18,7 @@
 //! A change that does not wait (FLUSHALL, a later write of a script to a key that it has not declared) is detected at
 //! the end: a key that changed is sent again, and a key that was deleted is deleted on the target.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,10 +171,12 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_request(ctx)?;
     let mut migrated_keys: Vec<MigratedKey> = Vec::new();
     let mut names = Vec::new();
+    // MIGRATE may name many keys, and it may name a key twice.
+    let mut seen = HashSet::new();
     for index in 0..ctx.keys.len() {
         let (key, name) = (ctx.keys.planned[index], ctx.keys.name(index));
         let there = ctx.keys.peek(index).is_some();
-        if there && !migrated_keys.iter().any(|other| *other.name == *name) {
+        if there && seen.insert(name) {
             names.push((key.slot, (ctx.keys.db, name.into())));
             migrated_keys.push(MigratedKey {
                 name: name.into(),

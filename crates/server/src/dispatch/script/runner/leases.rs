@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_resp::Args;
 
 use crate::commands::context::{Binding, HandlerMode};
-use crate::dispatch::admit::WRITE_FLAGS;
+use crate::dispatch::admit::{REPLAYING_CLIENTS, WRITE_FLAGS};
 use crate::dispatch::pins;
 use crate::dispatch::plan::plan_write_keys;
 use crate::keyspace::access::Lease;
@@ -52,7 +52,7 @@ impl<'p> Runner<'_, '_, 'p> {
 
     /// Lets the script restart if its first write is to a key that MIGRATE is sending (rule 10).
     fn await_migrated_keys(&mut self, command: &'static Command<Binding>, args: Args<'_>) -> Option<()> {
-        if !self.may_restart {
+        if !self.may_restart || self.client.flags.intersects(REPLAYING_CLIENTS) {
             return Some(());
         }
         let command = (command.spec, args, self.client.db);

@@ -254,6 +254,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 is_error: failed,
             }) => {
                 self.flush_pending_records();
+                self.thread.ended_commands += self.command_count;
                 for code in errors {
                     self.count_error(&code, invented);
                 }
@@ -265,6 +266,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             }
             Err(text) => {
                 self.flush_pending_records();
+                self.thread.ended_commands += self.command_count;
                 reply.error_bytes(&text);
                 self.count_error(b"ERR", false);
                 ScriptOutcome::Done { failed: true }
@@ -318,14 +320,12 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 server,
                 thread_index: seat,
                 tunables,
-                ended_commands,
                 ..
-            } = &mut *self.thread;
+            } = &*self.thread;
             let metrics = &server.stats.metrics;
             match (command, &end) {
                 (Some(command), ScriptCallOutcome::Done(nanoseconds) | ScriptCallOutcome::Failed(nanoseconds, _)) => {
                     let failed = matches!(end, ScriptCallOutcome::Failed(..));
-                    *ended_commands += 1;
                     metrics.record_execution(*seat, command.id as usize, *nanoseconds, failed);
                     if tunables.latency_tracking {
                         metrics.record_latency(*seat, command.id as usize, *nanoseconds);
