@@ -15,8 +15,25 @@ pub struct Strategy {
     max_stall_ns: u64,
     /// The thread that is chosen rarely, as the index at its creation.
     slow_thread: Option<usize>,
+    /// The priorities of the threads, if the runnable thread of the highest one is chosen (Burckhardt and others, "A
+    /// randomized scheduler with probabilistic guarantees of finding bugs", 2010).
+    priorities: Option<Priorities>,
     /// The simulated time of one step, in nanoseconds.
     pub step_ns: u64,
+}
+
+/// Random priorities of all threads, which change from time to time: a thread that waits actively holds up no other one
+/// for ever.
+struct Priorities {
+    /// The mean number of decisions between two changes.
+    change_interval: u32,
+    salt: u64,
+}
+
+impl Priorities {
+    fn of_thread(&self, thread: usize) -> u64 {
+        Rng::with_seed(self.salt ^ thread as u64).u64(..)
+    }
 }
 
 impl Strategy {
@@ -28,8 +45,13 @@ impl Strategy {
         let max_stall_ns = [200_000, 2_000_000, 20_000_000][random.usize(..3)];
         let slow_thread = random.bool().then(|| random.usize(..16));
         let step_ns = [20, 100, 400][random.usize(..3)];
+        let priorities = (random.u32(..3) == 0).then(|| Priorities {
+            change_interval: [50, 300, 2000][random.usize(..3)],
+            salt: random.u64(..),
+        });
         Strategy {
             random,
+            priorities,
             mean_quantum,
             stall_interval,
             max_stall_ns,
@@ -45,6 +67,16 @@ impl Strategy {
 
     /// Chooses one of `runnable`, which is not empty.
     pub fn choose(&mut self, runnable: &[usize]) -> usize {
+        if let Some(priorities) = &mut self.priorities {
+            if self.random.u32(..priorities.change_interval) == 0 {
+                priorities.salt = self.random.u64(..);
+            }
+            let highest = runnable
+                .iter()
+                .copied()
+                .max_by_key(|thread| priorities.of_thread(*thread));
+            return highest.unwrap_or(runnable[0]);
+        }
         let first = runnable[self.random.usize(..runnable.len())];
         // A slow thread needs luck twice; it is never shut out.
         if self.slow_thread == Some(first) && self.random.u32(..8) > 0 {
