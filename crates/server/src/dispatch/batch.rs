@@ -182,7 +182,7 @@ fn run_admitted<'p>(
     let permissions = (thread.may_leave, thread.may_block);
     let outcome = match role {
         TransactionRole::RunNow => run_leased(thread, pass, request, keys, many, connection),
-        TransactionRole::Queued => queueing::queue_if_slot_is_stable(thread, pass, request, keys, connection),
+        TransactionRole::Queued => queueing::queue_unless_redirected(thread, request, keys, connection),
         TransactionRole::Exec { .. } => exec_detached::exec_leased(thread, pass, request, many, connection),
     };
     debug_assert_eq!(

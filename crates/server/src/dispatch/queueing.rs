@@ -9,7 +9,6 @@ use weft_resp::{ArgRange, Args, Reply};
 use crate::commands::context::{Binding, HandlerMode};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
-use crate::keyspace::GatePassage;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
@@ -88,23 +87,17 @@ pub fn note_redirection(thread: &mut ThreadState, client: &mut Client, command: 
     }
 }
 
-/// Queues an admitted command for EXEC, unless its keys are migrating to another node.
-pub fn queue_if_slot_is_stable(
+/// Queues an admitted command for EXEC, unless it belongs on the primary of its slot, which is migrating.
+pub fn queue_unless_redirected(
     thread: &mut ThreadState,
-    pass: &GatePassage<'_>,
     request: &Request<'_>,
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
     if thread.moving.is_some() {
-        let args = request.args(&connection.input);
-        match redirect::check_queued_command(thread, pass, args, keys, &connection.client) {
-            None => return Outcome::Contended,
-            Some(Err(error)) => {
-                note_redirection(thread, &mut connection.client, request.command);
-                return reply_redirection(thread, (request, keys), connection, error);
-            }
-            Some(Ok(())) => {}
+        if let Err(error) = redirect::check_queued_command(thread, &connection.client) {
+            note_redirection(thread, &mut connection.client, request.command);
+            return reply_redirection(thread, (request, keys), connection, error);
         }
     }
     queue_command(thread, request, keys, connection)

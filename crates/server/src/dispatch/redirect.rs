@@ -10,8 +10,7 @@ use weft_resp::Args;
 
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
-use crate::keyspace::GatePassage;
-use crate::keyspace::access::{HeldLeases, Lease, is_expired};
+use crate::keyspace::access::{HeldLeases, is_expired};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::transaction::Transaction;
@@ -285,30 +284,20 @@ pub fn check_migrating_keys<'k>(
     }
 }
 
-/// The second check for a command that is queued in a transaction. It takes a lease for a moment only, because the
-/// check is repeated at EXEC. Returns `None` if another thread holds the lease of the slot.
+/// The second check for a command that is queued in a transaction. EXEC looks for the keys
+/// ([`check_transaction`]); until then they may come or go.
+///
+/// # Errors
+/// The redirection to send.
 #[cold]
-pub fn check_queued_command(
-    thread: &ThreadState,
-    pass: &GatePassage<'_>,
-    args: Args<'_>,
-    planned: &[PlannedKey],
-    client: &Client,
-) -> Option<Result<(), CommandError>> {
-    let (Some(moving), Some(view), Some(first)) = (thread.moving, &thread.view, planned.first()) else {
-        return Some(Ok(()));
-    };
-    let mut lease = Lease::Read(pass.read_spinning(first.slot as usize)?);
-    let held = HeldLeases::One(&mut lease);
-    debug_assert!(held.covers(planned), "the keys of an admitted command have one slot");
-    Some(check_migrating_keys(
-        thread,
-        view,
-        client,
-        moving,
-        &held,
-        planned.iter().map(|key| (args, key)),
-    ))
+pub fn check_queued_command(thread: &ThreadState, client: &Client) -> Result<(), CommandError> {
+    match (thread.moving, &thread.view) {
+        (Some(SlotMigration::Out { slot, runs_here: false }), Some(view)) => {
+            let endpoint = EndpointType::configured(&thread.server.config);
+            Err(moved_error(view, client, slot, endpoint))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The second check for EXEC, with the keys of all queued commands.

@@ -147,8 +147,13 @@ fn a_slot_moves_key_by_key() {
         ask
     );
     assert_eq!(here.call(&["MULTI"]), "OK");
-    assert_eq!(here.call(&["GET", "{x}1"]), ask);
-    assert!(here.call(&["EXEC"]).starts_with("EXECABORT"));
+    assert_eq!(here.call(&["GET", "{x}1"]), "QUEUED", "EXEC looks for the keys");
+    assert_eq!(here.call(&["EXEC"]), ask);
+    assert_eq!(here.call(&["MULTI"]), "OK");
+    assert_eq!(here.call(&["GET", "{x}1"]), "QUEUED");
+    assert_eq!(here.call(&["GET", "{x}2"]), "QUEUED");
+    assert_eq!(here.call(&["EXEC"]), unstable);
+    assert_eq!(here.call(&["EXEC"]), "ERR EXEC without MULTI");
     let moved = format!("MOVED {SLOT} 127.0.0.1:{}", nodes[2].port);
     assert_eq!(there.call(&["GET", "{x}1"]), moved);
     assert_eq!(there.call(&["ASKING"]), "OK");
