@@ -94,11 +94,11 @@ pub fn queue_unless_redirected(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    if thread.moving.is_some() {
-        if let Err(error) = redirect::check_queued_command(thread, &connection.client) {
-            note_redirection(thread, &mut connection.client, request.command);
-            return reply_redirection(thread, (request, keys), connection, error);
-        }
+    if thread.moving.is_some()
+        && let Err(error) = redirect::check_queued_command(thread, &connection.client)
+    {
+        note_redirection(thread, &mut connection.client, request.command);
+        return reply_redirection(thread, (request, keys), connection, error);
     }
     queue_command(thread, request, keys, connection)
 }
