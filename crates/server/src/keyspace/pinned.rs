@@ -217,8 +217,8 @@ impl PinnedSlots {
         self.thaws.load(Ordering::Acquire)
     }
 
-    /// Calls a function as soon as the number of thaws is not `thaws` any more, or by
-    /// [`Self::run_long_waiting`]. The function must not pin or unpin values.
+    /// Calls a function as soon as the number of thaws is not `thaws` any more, or when it has waited for long
+    /// ([`Self::run_long_waiting`]). The function must not pin or unpin values.
     pub fn run_after_thaw(&self, thaws: u64, run: impl FnOnce() + Send + 'static) {
         let records = self.records.lock();
         if self.thaws() == thaws {
