@@ -11,7 +11,7 @@
 //! | [`descriptor`] | waiting for sockets |
 //!
 //! In an ordinary build all of these are re-exports of the standard library and of `parking_lot`, and cost nothing. A
-//! build with `RUSTFLAGS="--cfg weft_sim"` replaces them by the `simulation`: only one thread runs at a time, every
+//! build with the feature `simulated` replaces them by the `simulation`: only one thread runs at a time, every
 //! operation on a shared object is a point at which a seeded scheduler may run another thread instead, and the clocks
 //! show simulated time. The same seed then always gives the same run.
 //!
@@ -27,12 +27,12 @@ pub enum Interest {
     Output,
 }
 
-#[cfg(not(weft_sim))]
+#[cfg(not(feature = "simulated"))]
 mod real;
-#[cfg(not(weft_sim))]
+#[cfg(not(feature = "simulated"))]
 pub use real::*;
 
-#[cfg(weft_sim)]
+#[cfg(feature = "simulated")]
 mod simulated;
-#[cfg(weft_sim)]
+#[cfg(feature = "simulated")]
 pub use simulated::*;

@@ -45,9 +45,12 @@ impl StopReason {
 /// The state bit of a run that has written.
 const WROTE: u8 = 1 << 7;
 
-/// After a failed attempt to exclude runs, the time during which no new run may start. It is longer than the interval
-/// of the cluster bus, which tries once per tick.
-const EXCLUSION_NOTICE: Duration = Duration::from_millis(150);
+/// After a failed attempt to exclude runs, the time during which no new run may start. It is longer than the time
+/// after which workers and other threads try again, and short because the caller may be gone: its client may have
+/// closed the connection.
+const SHORT_NOTICE: Duration = Duration::from_millis(8);
+/// The same for the cluster bus, which tries once per tick of 100 ms.
+const TICK_NOTICE: Duration = Duration::from_millis(150);
 /// After an exclusive section has ended, the time during which delayed runs may start before the next exclusive
 /// section.
 const DELAYED_RUNS_TURN: Duration = Duration::from_millis(3);
@@ -217,6 +220,8 @@ pub struct RunRegistry {
     /// The time until which no run starts on a script thread, because another thread waits for exclusive use of the
     /// keyspace. In microseconds, see [`RunRegistry::now_us`].
     exclusion_announced_until_us: AtomicU64,
+    /// The same for the announcement of the cluster bus, which outlasts the exclusive sections of others.
+    tick_announced_until_us: AtomicU64,
     /// The time until which delayed runs may start all the same, in microseconds.
     delayed_runs_until_us: AtomicU64,
     /// Set if a run was delayed since the last exclusive use of the keyspace.
@@ -366,7 +371,7 @@ impl RunRegistry {
     pub fn try_begin_on_script_thread(&self) -> bool {
         let now_us = self.now_us();
         let is_turn_of_runs = now_us < self.delayed_runs_until_us.load(Ordering::Relaxed);
-        let is_announced = now_us < self.exclusion_announced_until_us.load(Ordering::Relaxed);
+        let is_announced = self.is_exclusion_announced();
         let add = |runs: i64| (runs >= 0).then_some(runs + 1);
         let may_begin = (is_turn_of_runs || !is_announced || self.has_overdue())
             && self
@@ -377,6 +382,13 @@ impl RunRegistry {
             self.was_run_delayed.store(true, Ordering::Relaxed);
         }
         may_begin
+    }
+
+    /// Returns `true` while a thread that could not exclude runs waits for its next attempt.
+    fn is_exclusion_announced(&self) -> bool {
+        let now_us = self.now_us();
+        let is_ahead = |until_us: &AtomicU64| now_us < until_us.load(Ordering::Relaxed);
+        is_ahead(&self.exclusion_announced_until_us) || is_ahead(&self.tick_announced_until_us)
     }
 
     /// Returns the number of runs on script threads.
@@ -392,10 +404,19 @@ impl RunRegistry {
     /// Excludes runs on script threads. Returns `false` if there is one: no thread may wait at the gate for as long as
     /// a script chooses to run. The caller ends the exclusion with [`Self::end_exclusion`].
     ///
-    /// A failed call announces the caller. For [`EXCLUSION_NOTICE`] no run starts, so a caller that tries again within
+    /// A failed call announces the caller. For [`SHORT_NOTICE`] no run starts, so a caller that tries again within
     /// that time succeeds once the present runs have ended. After an exclusion, delayed runs have [`DELAYED_RUNS_TURN`]
     /// to start.
     pub fn try_exclude_runs(&self) -> bool {
+        self.try_exclude(&self.exclusion_announced_until_us, SHORT_NOTICE)
+    }
+
+    /// Does the same for the cluster bus, which tries again at its next tick.
+    pub fn try_exclude_runs_per_tick(&self) -> bool {
+        self.try_exclude(&self.tick_announced_until_us, TICK_NOTICE)
+    }
+
+    fn try_exclude(&self, announced_until_us: &AtomicU64, notice: Duration) -> bool {
         let now_us = self.now_us();
         let is_turn_of_runs =
             self.was_run_delayed.load(Ordering::Relaxed) && now_us < self.delayed_runs_until_us.load(Ordering::Relaxed);
@@ -406,9 +427,10 @@ impl RunRegistry {
                 .is_ok();
         if is_excluded {
             self.was_run_delayed.store(false, Ordering::Relaxed);
+            announced_until_us.store(0, Ordering::Relaxed);
         } else {
-            let until_us = now_us + EXCLUSION_NOTICE.as_micros() as u64;
-            self.exclusion_announced_until_us.store(until_us, Ordering::Relaxed);
+            let until_us = now_us + notice.as_micros() as u64;
+            announced_until_us.store(until_us, Ordering::Relaxed);
         }
         is_excluded
     }

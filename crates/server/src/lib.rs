@@ -23,7 +23,7 @@ mod persistence;
 mod propagation;
 mod replication;
 mod runtime;
-#[cfg(weft_sim)]
+#[cfg(feature = "simulated")]
 pub mod simulation;
 mod start;
 mod state;

@@ -121,7 +121,7 @@ fn run_server(config: Config, is_configured: bool) -> Result<(), StartFailure> {
 }
 
 /// Runs a server in a simulation, without what belongs to the whole process. Returns `true` after an orderly end.
-#[cfg(weft_sim)]
+#[cfg(feature = "simulated")]
 pub(crate) fn run_simulated(arguments: &[OsString]) -> bool {
     let Ok(StartAction::RunServer(command_line)) = StartAction::parse(arguments) else {
         return false;

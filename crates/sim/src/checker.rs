@@ -14,7 +14,7 @@ use crate::model::{Effect, Model};
 use crate::reply::{SeenReply, allow_all};
 
 /// The number of places after which the search gives up. A run that is right needs a few thousand.
-const MAX_PLACES: usize = 3_000_000;
+const MAX_PLACES: usize = 200_000;
 
 /// The result of the check.
 #[derive(Debug)]

@@ -52,7 +52,12 @@ pub fn disturb(client: &mut Client, random: &mut Rng, disturbances: &[Disturbanc
                 vec![]
             }
             Disturbance::Configure => vec![Operation::Ignored(vec!["CONFIG", "SET", "maxclients", "500"])],
-            Disturbance::KillScript => vec![Operation::Ignored(vec!["SCRIPT", "KILL"])],
+            Disturbance::KillScript => {
+                for _ in 0..random.usize(..12) {
+                    client.run(vec![Operation::Ignored(vec!["SCRIPT", "KILL"])])?;
+                }
+                vec![]
+            }
             Disturbance::LoadFunctions => vec![Operation::Ignored(vec![
                 "FUNCTION",
                 "LOAD",

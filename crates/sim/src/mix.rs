@@ -11,6 +11,7 @@ use crate::operation::{KEYS_PER_TYPE, VOLATILE_KEYS};
 /// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
+    Read,
     String,
     List,
     Set,
@@ -33,7 +34,8 @@ pub enum OperationKind {
 use OperationKind as Kind;
 
 /// The usual frequencies.
-const USUAL: [(OperationKind, u32); 17] = [
+const USUAL: [(OperationKind, u32); 18] = [
+    (Kind::Read, 4),
     (Kind::String, 32),
     (Kind::List, 21),
     (Kind::Set, 8),
@@ -47,7 +49,7 @@ const USUAL: [(OperationKind, u32); 17] = [
     (Kind::Watch, 3),
     (Kind::BlockingPop, 3),
     (Kind::BlockingMove, 3),
-    (Kind::SetRepeatedly, 1),
+    (Kind::SetRepeatedly, 3),
     (Kind::FlushAll, 1),
     (Kind::Publish, 5),
     (Kind::Ignored, 1),
@@ -85,12 +87,8 @@ impl OperationMix {
     pub fn draw(random: &mut Rng) -> OperationMix {
         let mut frequencies = USUAL.to_vec();
         if random.bool() {
-            for (kind, frequency) in &mut frequencies {
+            for (_, frequency) in &mut frequencies {
                 *frequency *= [0, 0, 1, 1, 8][random.usize(..5)];
-                // A request that is as long as a thousand others.
-                if *kind == Kind::SetRepeatedly {
-                    *frequency = (*frequency).min(1);
-                }
             }
             // Something must be left.
             frequencies.push((Kind::String, 4));
@@ -210,6 +208,8 @@ impl OperationSource {
     fn draw(&mut self, random: &mut Rng) -> Operation {
         let mix = &self.mix;
         match mix.draw_kind(random, |_| true) {
+            Kind::Read if random.bool() => GetAll,
+            Kind::Read => Get(mix.key(random)),
             Kind::String => mix.draw_of_string(random),
             Kind::List => mix.draw_of_list(random),
             Kind::Set => mix.draw_of_set(random),

@@ -119,6 +119,11 @@ impl Model {
         match (self.is_replica, was_refused) {
             (false, false) => None,
             (true, false) if gave_up || may_fail => None,
+            // The commands of a transaction are refused when they arrive, which may be long before EXEC.
+            (false, true) if self.was_demoted && matches!(operation, Operation::Transaction(_)) => {
+                self.watches[connection] = Some(BTreeSet::new());
+                Some(Effect::AnyReply)
+            }
             // The requests after a lost reply come next, whatever became of this one.
             (true, _) if was_refused || observed.is_none() => {
                 if matches!(operation, Operation::Transaction(_)) {

@@ -5,7 +5,7 @@ pub const KEYS_PER_TYPE: usize = 4;
 /// The number of keys with an expiry.
 pub const VOLATILE_KEYS: usize = 2;
 /// The number of keys above which a command leaves its worker, and one more.
-const MANY_KEYS: usize = 5001;
+const MANY_KEYS: usize = 21;
 
 /// One operation. Keys are named by their type and number: strings `s0`, lists `l0`, sets `t0`, strings
 /// with an expiry `e0`.

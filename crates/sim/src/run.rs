@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use weft_os::scheduler;
 use weft_os::thread;
-use weft_server::simulation::start_server;
+use weft_server::simulation::{share_slots, start_server};
 
 use crate::checker::{self, Verdict};
 use crate::client::{Client, ClientEnd};
@@ -65,6 +65,9 @@ pub fn main() -> ExitCode {
 }
 
 fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String> {
+    if scenario.shares_slots {
+        share_slots();
+    }
     start_server("primary", scenario.primary_arguments(port));
     drop(connect(PRIMARY, 1)?);
     if scenario.has_replica {
@@ -76,14 +79,14 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     };
     let mut clients = Vec::new();
     for index in 0..scenario.clients {
-        let (seed, pipelines) = (random.u64(..), scenario.pipelines);
-        let source = OperationSource::new(scenario.mix.clone(), index as u64);
-        let run = move || run_client(seed, source, pipelines);
-        clients.push(spawn(&format!("client-{index}"), run));
+        let (seed, scenario) = (random.u64(..), scenario.clone());
+        clients.push(spawn(&format!("client-{index}"), move || {
+            run_client(seed, index, &scenario)
+        }));
     }
     let disturbances = scenario.disturbances.clone();
     let seed = random.u64(..);
-    let disturber = spawn("disturber", move || run_disturber(seed, &disturbances));
+    let disturber = spawn("disturber", move || Ok(vec![run_disturber(seed, &disturbances)?]));
     let seed = random.u64(..);
     let tracker = match scenario.has_tracker {
         true => Some(spawn("tracker", move || run_tracker(seed))),
@@ -92,11 +95,12 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     let mut histories = Vec::new();
     let mut longest = (0, String::new());
     for client in clients.into_iter().chain([disturber]) {
-        let (history, idle_wait) = client.join().map_err(|_| "a client panicked".to_owned())??;
-        if idle_wait.0 > longest.0 {
-            longest = idle_wait;
+        for connection in client.join().map_err(|_| "a client panicked".to_owned())?? {
+            if connection.idle_wait.0 > longest.0 {
+                longest = connection.idle_wait;
+            }
+            histories.push(connection.history);
         }
-        histories.push(history);
     }
     let mut admin = connect(PRIMARY, 1)?;
     if let Some(subscriber) = subscriber {
@@ -140,7 +144,7 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     }
 }
 
-fn run_disturber(seed: u64, disturbances: &[Disturbance]) -> ClientResult {
+fn run_disturber(seed: u64, disturbances: &[Disturbance]) -> ConnectionResult {
     let mut random = Rng::with_seed(seed);
     let mut client = connect(PRIMARY, random.u64(..))?;
     disturber::disturb(&mut client, &mut random, disturbances)
@@ -165,7 +169,14 @@ fn run_tracker(seed: u64) -> Result<Option<Tracker>, String> {
     }
 }
 
-type ClientResult = Result<(ConnectionHistory, (u64, String)), String>;
+/// What a client has seen on a connection that has ended.
+struct FinishedConnection {
+    history: ConnectionHistory,
+    /// See [`Client::longest_idle_wait`].
+    idle_wait: (u64, String),
+}
+
+type ConnectionResult = Result<FinishedConnection, String>;
 
 fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
     thread::Builder::new()
@@ -178,9 +189,21 @@ fn connect(path: &str, seed: u64) -> Result<Client, String> {
     Client::connect(Path::new(path), seed)
 }
 
-/// Sends pipelines of random operations, and ends in one of several ways.
-fn run_client(seed: u64, mut source: OperationSource, pipelines: usize) -> ClientResult {
+/// Runs a client with one connection after the other.
+fn run_client(seed: u64, index: usize, scenario: &RunPlan) -> Result<Vec<FinishedConnection>, String> {
     let mut random = Rng::with_seed(seed);
+    (0..scenario.connections_per_client)
+        .map(|connection| {
+            // Messages of different connections have no order, so each is a publisher of its own.
+            let publisher = (index * scenario.connections_per_client + connection) as u64;
+            let source = OperationSource::new(scenario.mix.clone(), publisher);
+            run_connection(random.fork(), source, scenario.pipelines)
+        })
+        .collect()
+}
+
+/// Sends pipelines of random operations, and ends in one of several ways.
+fn run_connection(mut random: Rng, mut source: OperationSource, pipelines: usize) -> ConnectionResult {
     let mut client = connect(PRIMARY, random.u64(..))?;
     for _ in 0..pipelines {
         let operations = source.draw_pipeline(&mut random);
@@ -204,17 +227,21 @@ fn run_client(seed: u64, mut source: OperationSource, pipelines: usize) -> Clien
             Err(ClientEnd::Failed(_)) => {}
         },
         1 => {
-            let idle = std::mem::take(&mut client.longest_idle_wait);
-            return Ok((client.run_and_close(last), idle));
+            return Ok(FinishedConnection {
+                idle_wait: std::mem::take(&mut client.longest_idle_wait),
+                history: client.run_and_close(last),
+            });
         }
         _ => {}
     }
     finish(client)
 }
 
-fn finish(mut client: Client) -> ClientResult {
-    let idle = std::mem::take(&mut client.longest_idle_wait);
-    Ok((client.into_history(), idle))
+fn finish(mut client: Client) -> ConnectionResult {
+    Ok(FinishedConnection {
+        idle_wait: std::mem::take(&mut client.longest_idle_wait),
+        history: client.into_history(),
+    })
 }
 
 /// Waits until the requests of closed connections have ended. Their clients must be gone then.

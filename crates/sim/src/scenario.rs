@@ -13,7 +13,9 @@ pub struct RunPlan {
     pub workers: usize,
     /// The number of clients.
     pub clients: usize,
-    /// The number of pipelines that each client sends.
+    /// The number of connections that each client makes, one after the other.
+    pub connections_per_client: usize,
+    /// The number of pipelines that a client sends on each connection.
     pub pipelines: usize,
     /// `appendfsync`, if the server has an append-only file.
     pub appendfsync: Option<&'static str>,
@@ -21,6 +23,8 @@ pub struct RunPlan {
     pub mix: OperationMix,
     /// The disturbances that a further client causes.
     pub disturbances: Vec<Disturbance>,
+    /// `true` if all keys are in two slots of the keyspace.
+    pub shares_slots: bool,
     /// `true` if a replica follows the server.
     pub has_replica: bool,
     /// `true` if a client subscribes to the messages of the others.
@@ -81,7 +85,7 @@ impl Focus {
     }
 }
 
-const FOCUSES: [Focus; 10] = [
+const FOCUSES: [Focus; 13] = [
     Focus::new(&[Kind::FlushAll, Kind::Transaction], &[Disturbance::Pause]),
     Focus::new(
         &[Kind::Set, Kind::SetRepeatedly],
@@ -113,6 +117,9 @@ const FOCUSES: [Focus; 10] = [
         &[Disturbance::KillScript],
     ),
     Focus::new(&[Kind::Volatile, Kind::Transaction], &[]),
+    Focus::new(&[Kind::Watch, Kind::Transaction, Kind::String], &[]),
+    Focus::new(&[Kind::Read], &[]),
+    Focus::new(&[Kind::BlockingPop, Kind::String], &[]),
     Focus::new(&[Kind::Publish, Kind::String], &[]).with_moves(),
 ];
 
@@ -154,10 +161,13 @@ impl RunPlan {
     pub fn draw(random: &mut Rng) -> RunPlan {
         let focus = random.bool().then(|| &FOCUSES[random.usize(..FOCUSES.len())]);
         let appendfsync = [None, Some("always"), Some("everysec")][random.usize(..3)];
+        // Connections that live shortly end more often.
+        let connections_per_client = [1, 1, 3][random.usize(..3)];
         RunPlan {
             workers: random.usize(1..5),
             clients: random.usize(2..8),
-            pipelines: random.usize(2..9),
+            connections_per_client,
+            pipelines: (random.usize(2..9) / connections_per_client).max(1),
             appendfsync,
             mix: match focus {
                 Some(focus) => OperationMix::draw_focused(random, focus.kinds),
@@ -167,6 +177,7 @@ impl RunPlan {
                 Some(focus) => Disturbance::draw_of(random, focus.disturbances),
                 None => Disturbance::draw_list(random),
             },
+            shares_slots: random.u32(..3) == 0,
             has_replica: random.u32(..4) == 0,
             has_subscriber: random.u32(..3) == 0,
             has_tracker: random.u32(..3) == 0,

@@ -11,25 +11,25 @@ pub(crate) use real::*;
 pub(crate) use model::*;
 
 /// Locks a mutex whose critical sections cannot leave it half changed, so that poison has no meaning.
-#[cfg(not(weft_sim))]
+#[cfg(not(feature = "simulated"))]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Sleeps on a condition variable, ignoring poison as [`lock`] does.
-#[cfg(not(weft_sim))]
+#[cfg(not(feature = "simulated"))]
 pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condition.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Locks a mutex of a simulation.
-#[cfg(weft_sim)]
+#[cfg(feature = "simulated")]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
 /// Sleeps on a condition variable of a simulation.
-#[cfg(weft_sim)]
+#[cfg(feature = "simulated")]
 pub(crate) fn wait<'a, T>(condition: &Condvar, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condition.wait(&mut guard);
     guard
@@ -37,11 +37,11 @@ pub(crate) fn wait<'a, T>(condition: &Condvar, mut guard: MutexGuard<'a, T>) -> 
 
 #[cfg(not(loom))]
 mod real {
-    #[cfg(not(weft_sim))]
+    #[cfg(not(feature = "simulated"))]
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use weft_os::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use weft_os::hint::spin_loop;
-    #[cfg(weft_sim)]
+    #[cfg(feature = "simulated")]
     pub(crate) use weft_os::sync::{Condvar, Mutex, MutexGuard};
 
     use std::marker::PhantomData;

@@ -30,7 +30,13 @@ use crate::loom::{AtomicBool, AtomicUsize, Mutex, UnsafeCell, lock};
 mod tests;
 
 /// Bytes of a chunk that holds more than one record.
-const CHUNK_BYTES: usize = if cfg!(loom) { 34 } else { 32 * 1024 };
+const CHUNK_BYTES: usize = if cfg!(loom) {
+    34
+} else if cfg!(feature = "simulated") {
+    256
+} else {
+    32 * 1024
+};
 /// The bytes of a record's length and sequence number.
 const HEADER_BYTES: usize = 16;
 

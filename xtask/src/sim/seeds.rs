@@ -1,6 +1,7 @@
 //! Runs the simulation once per seed, each in a process and a directory of its own.
 
 use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -12,8 +13,9 @@ use crate::workspace;
 
 /// The time after which a run counts as hanging: a thread waits in a way that the scheduler does not know.
 const RUN_TIMEOUT: Duration = Duration::from_secs(120);
-/// The loopback ports of a run: two for each process, from here.
-const FIRST_PORT: usize = 23_000;
+/// The loopback ports of runs. Each run uses two that follow one another, and all have five digits: the length of a
+/// number in a message may change the order of a run.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 /// Seeds to be tried.
 pub struct SeedRuns {
@@ -206,7 +208,7 @@ fn run_seed(program: &Path, seed: u64, job: usize) -> Result<Totals, String> {
     let file = File::create(&output).map_err(failed)?;
     let errors = file.try_clone().map_err(failed)?;
     let mut child = command(program, job)
-        .args([seed.to_string(), (FIRST_PORT + 2 * job).to_string()])
+        .args([seed.to_string(), free_ports(job)?.to_string()])
         .current_dir(&directory)
         .stdin(Stdio::null())
         .stdout(file)
@@ -235,6 +237,17 @@ fn run_seed(program: &Path, seed: u64, job: usize) -> Result<Totals, String> {
         });
     }
     Ok(totals)
+}
+
+/// Returns the first of two ports that nothing uses. Other simulations on this machine begin their search elsewhere.
+fn free_ports(job: usize) -> Result<u16, String> {
+    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    let pairs = (PORTS.end - PORTS.start) / 2;
+    let first = (std::process::id() as usize * 16 + job) % usize::from(pairs);
+    (0..pairs)
+        .map(|offset| PORTS.start + 2 * ((first as u16 + offset) % pairs))
+        .find(|port| is_free(*port) && is_free(*port + 1))
+        .ok_or_else(|| format!("no two free ports in {PORTS:?}"))
 }
 
 /// A directory in memory where there is one: the simulation decides about durability, not the disk.

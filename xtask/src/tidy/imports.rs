@@ -130,7 +130,7 @@ const SUBSYSTEMS: &[(&str, &[&str])] = &[
         "runtime::coordinator"]),
     ("fuzzing", &["observability", "keyspace", "persistence::aof_files", "persistence::rdb_file", "state",
         "replication", "runtime::background", "commands", "dispatch", "replication::replica", "start"]),
-    ("simulation", &["start"]),
+    ("simulation", &["start", "keyspace"]),
 ];
 
 /// Modules that start the program and therefore may import every module.

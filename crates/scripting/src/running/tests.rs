@@ -1,6 +1,7 @@
 //! Tests which runs can be killed, and the mutual exclusion of runs and exclusive sections.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::{KillError, RunParameters, RunRegistry, ScriptRun, StopReason};
 
@@ -62,6 +63,22 @@ fn exclusive_sections_and_runs_exclude_each_other() {
     assert!(!running.try_begin_on_script_thread());
     running.end_exclusion();
     assert!(running.try_begin_on_script_thread());
+}
+
+#[test]
+fn the_announcement_of_the_cluster_bus_outlasts_other_exclusive_sections() {
+    let running = RunRegistry::default();
+    assert!(running.try_begin_on_script_thread());
+    assert!(!running.try_exclude_runs_per_tick());
+    // However long the test is stopped.
+    running.tick_announced_until_us.store(u64::MAX, Ordering::Relaxed);
+    running.end_on_script_thread();
+    assert!(running.try_exclude_runs());
+    running.end_exclusion();
+    assert!(running.is_exclusion_announced());
+    assert!(running.try_exclude_runs_per_tick());
+    running.end_exclusion();
+    assert!(!running.is_exclusion_announced());
 }
 
 #[test]

@@ -264,7 +264,7 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
 /// script runs on a separate thread.
 pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool {
     let running = &server.scripting.running;
-    if !running.try_exclude_runs() {
+    if !running.try_exclude_runs_per_tick() {
         if cluster.lock(&server.config).me().is_replica() && !server.replication.is_replica() {
             // Anything written from now on would be lost.
             server

@@ -18,7 +18,7 @@ use super::thread::ThreadState;
 use super::{pins, script};
 
 /// The number of keys above which commands leave the worker. Leasing and looking up one key takes about 40 ns.
-const MAX_KEYS_ON_WORKER: usize = 5000;
+const MAX_KEYS_ON_WORKER: usize = if cfg!(feature = "simulated") { 20 } else { 5000 };
 
 /// Runs a plan under the leases of its keys.
 pub fn run_leased<'p>(

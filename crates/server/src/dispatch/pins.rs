@@ -21,7 +21,7 @@ use super::admit::REPLAYING_CLIENTS;
 use super::request::Request;
 
 /// The size in bytes above which a collection takes long to copy.
-const LARGE_COLLECTION_BYTES: usize = 64 << 10;
+const LARGE_COLLECTION_BYTES: usize = if cfg!(feature = "simulated") { 100 } else { 64 << 10 };
 /// The size in bytes above which a string takes long to copy.
 const LARGE_STRING_BYTES: usize = 512 << 10;
 

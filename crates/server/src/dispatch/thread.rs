@@ -99,10 +99,10 @@ impl ThreadState {
     /// Creates the state of a thread that counts in row `seat`.
     pub fn new(server: Arc<Server>, thread_index: usize) -> Self {
         let tunables = Tunables::from_server(&server);
-        #[cfg(not(weft_sim))]
+        #[cfg(not(feature = "simulated"))]
         let timer = quanta::Clock::new();
         // Durations of commands are all zero in a simulation.
-        #[cfg(weft_sim)]
+        #[cfg(feature = "simulated")]
         let (timer, _) = quanta::Clock::mock();
         let effects = Effects {
             log_writer: server.propagation.log_writer(),

@@ -47,9 +47,9 @@ use weft_os::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 
 /// The number of keys visited under one lease.
-const KEYS_PER_STEP: usize = 16;
+const KEYS_PER_STEP: usize = if cfg!(feature = "simulated") { 1 } else { 16 };
 /// The size above which a value is not written under a lease but through its handle, in bytes.
-pub const LARGE_BYTES: usize = 16 << 10;
+pub const LARGE_BYTES: usize = if cfg!(feature = "simulated") { 100 } else { 16 << 10 };
 /// The cursor when everything is saved, or when there is no snapshot.
 const END_OF_SNAPSHOT: u64 = u64::MAX;
 /// Marks a database that is not part of the snapshot.

@@ -10,6 +10,16 @@ use sha2::{Digest, Sha256};
 
 use weft_base::slots::{SLOT_BITS, cluster_slot};
 
+/// Is set if keys share two slots. It is read on every access to a key, which must not be a scheduling point.
+#[cfg(feature = "simulated")]
+static SHARED_SLOTS: std::sync::OnceLock<()> = std::sync::OnceLock::new();
+
+/// Puts all keys of servers that start later into two slots, so that the few keys of a simulation have neighbours.
+#[cfg(feature = "simulated")]
+pub fn share_slots() {
+    let _ = SHARED_SLOTS.set(());
+}
+
 /// Derives the secrets from `hash-seed`.
 pub fn secrets_from_seed(seed: &[u8]) -> [u64; 4] {
     let digest = Sha256::digest(seed);
@@ -74,6 +84,11 @@ impl KeyHasher {
         let hash = hasher.finish();
         if CLUSTERED {
             return hash << SLOT_BITS >> SLOT_BITS | u64::from(cluster_slot(key)) << (u64::BITS - SLOT_BITS);
+        }
+        #[cfg(feature = "simulated")]
+        if SHARED_SLOTS.get().is_some() {
+            // The slot is 0 or 1.
+            return hash & (u64::MAX >> (SLOT_BITS - 1));
         }
         hash
     }

@@ -84,7 +84,13 @@ const UNBIASED: u32 = 0;
 /// The bias is being revoked.
 const REVOKING: u32 = 1 << 31;
 /// The number of passages after which a seat tries to acquire the bias again.
-const PASSES_PER_BIAS_ATTEMPT: u32 = if cfg!(loom) { 1 } else { 64 };
+const PASSES_PER_BIAS_ATTEMPT: u32 = if cfg!(loom) {
+    1
+} else if cfg!(feature = "simulated") {
+    2
+} else {
+    64
+};
 
 /// The number of pauses in which a closer polls for the last seat's leaving before it sleeps: about 1 µs.
 const CLOSER_PAUSES: u32 = if cfg!(loom) { 1 } else { 16 };

@@ -341,7 +341,7 @@ impl ClusterBus {
         };
         let Some(last_sequence) = stop.last_sequence else {
             let running = &server.scripting.running;
-            if running.try_exclude_runs() {
+            if running.try_exclude_runs_per_tick() {
                 // In exclusive mode no thread writes.
                 let all = self.seat.exclusive();
                 stop.last_sequence = Some(server.propagation.last_sequence());

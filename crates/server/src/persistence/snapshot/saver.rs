@@ -31,7 +31,7 @@ const MAX_COPY_BYTES: usize = 256 << 20;
 /// The size of a string above which it is copied before it is compressed, in bytes.
 const LONG_STRING_BYTES: usize = 512 << 10;
 /// The number of keys visited in one passage of the gate.
-const KEYS_PER_PASS: u64 = 256;
+const KEYS_PER_PASS: u64 = if cfg!(feature = "simulated") { 1 } else { 256 };
 
 /// A message to the consumer.
 pub enum SnapshotChunk {

@@ -14,7 +14,7 @@ use weft_reactor::DetachedConnection;
 use weft_reactor::Socket;
 
 /// The number of messages taken from the mailbox at once.
-const MESSAGES_PER_READ: usize = 128;
+const MESSAGES_PER_READ: usize = if cfg!(feature = "simulated") { 2 } else { 128 };
 /// The time that a turn spends on mail.
 const MAIL_TIME_SLICE: Duration = Duration::from_micros(500);
 

@@ -48,9 +48,9 @@ mod tls;
 mod waits;
 
 /// The maximum number of connections handled in one turn.
-const MAX_CONNECTIONS_PER_TURN: usize = 128;
+const MAX_CONNECTIONS_PER_TURN: usize = if cfg!(feature = "simulated") { 2 } else { 128 };
 /// The maximum number of plans that run together; more would evict each other from the cache before they run.
-const MAX_PLANS_PER_BATCH: usize = 128;
+const MAX_PLANS_PER_BATCH: usize = if cfg!(feature = "simulated") { 4 } else { 128 };
 
 /// The number of turns with only refused leases after which a worker sleeps between attempts.
 const REFUSED_TURNS_BEFORE_SLEEP: u32 = 2;
