@@ -1,4 +1,5 @@
-//! `cargo xtask ci`: runs the steps in order and reports the time of each. The first failure ends the run.
+//! `cargo xtask ci`: runs the steps in order and reports the time of each. The first failure ends the run. Steps that
+//! mostly wait run beside the step before them.
 //!
 //! Each step runs in a process of its own (`cargo xtask ci --step NAME`), which is killed with everything that it
 //! started when its time limit has passed; see [`step_process`].
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::step_process::{self, StepEnd};
-use crate::{clients, diff, oracle, power_loss, test_report, tidy, workspace};
+use crate::{clients, diff, fuzz, oracle, power_loss, test_report, tidy, workspace};
 
 /// The result of a step that did not fail.
 enum StepOutcome {
@@ -25,7 +26,14 @@ struct CiStep {
     limit_minutes: u64,
     /// `true` if the step runs tests, whose output is shown only if they fail.
     is_cargo_test: bool,
+    /// `true` if the step runs at the same time as the one before it.
+    is_beside_previous: bool,
+    /// The minutes that the step needs, if it is left out where it would end after [`OPTIONAL_STEPS_END`].
+    needed_minutes: Option<u64>,
 }
+
+/// The time after the start at which all optional steps must have ended.
+const OPTIONAL_STEPS_END: Duration = Duration::from_secs(44 * 60);
 
 impl CiStep {
     const fn new(name: &'static str, about: &'static str, run: fn() -> Result<StepOutcome, String>) -> Self {
@@ -35,11 +43,35 @@ impl CiStep {
             run,
             limit_minutes: 10,
             is_cargo_test: false,
+            is_beside_previous: false,
+            needed_minutes: None,
         }
     }
 
     const fn minutes(self, limit_minutes: u64) -> Self {
         Self { limit_minutes, ..self }
+    }
+
+    /// Makes the step optional: it runs where there is time for so many minutes.
+    const fn if_time_for(self, needed_minutes: u64) -> Self {
+        Self {
+            needed_minutes: Some(needed_minutes),
+            ..self
+        }
+    }
+
+    /// Returns `true` if the step is optional and would end too late.
+    fn is_too_late(&self, start: Instant) -> bool {
+        let end = |minutes| start.elapsed() + Duration::from_secs(60 * minutes);
+        self.needed_minutes
+            .is_some_and(|minutes| end(minutes) > OPTIONAL_STEPS_END)
+    }
+
+    const fn beside_previous(self) -> Self {
+        Self {
+            is_beside_previous: true,
+            ..self
+        }
     }
 
     const fn cargo_test(self) -> Self {
@@ -65,14 +97,15 @@ const STEPS: &[CiStep] = &[
     CiStep::new("loom",           "weft-sync under every interleaving",                 loom).minutes(25).cargo_test(),
     CiStep::new("asan",           "weft-table under the address sanitizer",             address_sanitizer).minutes(15).cargo_test(),
     CiStep::new("release",        "release build",                                      release).minutes(25),
-    CiStep::new("diff-selfcheck", "the differential suite detects differences",         diff_self_check),
-    CiStep::new("diff",           "same replies as Valkey",                             differential),
+    CiStep::new("diff-selfcheck", "the differential suite detects differences",         diff_self_check).minutes(25).beside_previous(),
+    CiStep::new("diff",           "same replies as Valkey",                             differential).minutes(25).beside_previous(),
     CiStep::new("stress",         "invariants hold under many workers",                 stress),
     CiStep::new("failover",       "failovers lose nothing that was acknowledged",       failover),
     CiStep::new("power-loss",     "power losses and kills lose no acknowledged write",  power_loss),
     CiStep::new("disk-errors",    "disk errors have the same effects as in Valkey",     disk_errors),
     CiStep::new("sim",            "servers and clients under a seeded scheduler",       simulation).minutes(20),
     CiStep::new("clients",        "real client libraries work",                         clients).minutes(15),
+    CiStep::new("fuzz",           "what peers, clients and files send does no harm",    fuzz).minutes(20).if_time_for(9),
 ];
 
 /// Runs all steps, or those named by `--only`. `--list` prints them.
@@ -124,36 +157,78 @@ fn run_steps(steps: &[&CiStep]) -> Result<(), String> {
     let start = Instant::now();
     let mut passed = 0;
     let mut skipped = Vec::new();
-    for (index, step) in steps.iter().enumerate() {
-        println!("\n=== [{}/{}] {}: {}", index + 1, steps.len(), step.name, step.about);
-        let step_start = Instant::now();
-        let outcome = run_step(step);
-        let seconds = step_start.elapsed().as_secs_f64();
-        match outcome {
-            Ok(parts) => {
-                let is_skipped = parts.iter().any(|part| part.starts_with(&format!("{}: ", step.name)));
-                let verdict = if is_skipped { "skipped" } else { "passed" };
-                println!("=== {} {verdict} in {seconds:.1} s", step.name);
-                passed += usize::from(!is_skipped);
-                skipped.extend(parts);
+    let mut number = 0;
+    for batch in steps.chunk_by(|_, next| next.is_beside_previous) {
+        for step in batch {
+            number += 1;
+            println!("\n=== [{number}/{}] {}: {}", steps.len(), step.name, step.about);
+        }
+        if let [step] = batch
+            && steps.len() > 1
+            && step.is_too_late(start)
+        {
+            println!("=== {} left out: it might end too late", step.name);
+            skipped.push(format!(
+                "{}: there was no time; run `cargo xtask ci --only {}`",
+                step.name, step.name
+            ));
+            continue;
+        }
+        let mut failed = Vec::new();
+        for (step, outcome, seconds) in run_batch(batch) {
+            match outcome {
+                Ok(parts) => {
+                    let is_skipped = parts.iter().any(|part| part.starts_with(&format!("{}: ", step.name)));
+                    let verdict = if is_skipped { "skipped" } else { "passed" };
+                    println!("=== {} {verdict} in {seconds:.1} s", step.name);
+                    passed += usize::from(!is_skipped);
+                    skipped.extend(parts);
+                }
+                Err(message) => {
+                    println!("=== {} FAILED after {seconds:.1} s: {message}", step.name);
+                    failed.push(step.name);
+                }
             }
-            Err(message) => {
-                println!("=== {} FAILED after {seconds:.1} s: {message}", step.name);
-                report_end(start, passed, 1, &skipped);
-                return Err(format!("step {} failed", step.name));
-            }
+        }
+        if !failed.is_empty() {
+            report_end(start, passed, failed.len(), &skipped);
+            return Err(format!("step {} failed", failed.join(", ")));
         }
     }
     report_end(start, passed, 0, &skipped);
     Ok(())
 }
 
-/// Runs a step in its own process. Returns what it has left out.
-fn run_step(step: &CiStep) -> Result<Vec<String>, String> {
+/// What a step has left out, or the reason of its failure.
+type StepResult = Result<Vec<String>, String>;
+
+/// Runs steps at the same time. Returns the result and the duration in seconds of each. The output of a step that is
+/// not alone is shown when all have ended.
+fn run_batch<'s>(batch: &[&'s CiStep]) -> Vec<(&'s CiStep, StepResult, f64)> {
+    let is_alone = batch.len() == 1;
+    let timed = |step: &'s CiStep| {
+        let start = Instant::now();
+        let result = run_step(step, step.is_cargo_test || !is_alone);
+        (step, result, start.elapsed().as_secs_f64())
+    };
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = batch.iter().map(|step| scope.spawn(|| timed(step))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    assert_eq!(results.len(), batch.len(), "no thread that waits for a step panics");
+    for (step, ..) in results.iter().filter(|(step, ..)| !is_alone && !step.is_cargo_test) {
+        let output = fs::read(step_process::log_path(step.name)).unwrap_or_default();
+        println!("--- {}\n{}", step.name, String::from_utf8_lossy(&output));
+    }
+    results
+}
+
+/// Runs a step in its own process. With `captures`, its output goes to a file. Returns what it has left out.
+fn run_step(step: &CiStep, captures: bool) -> StepResult {
     let program = std::env::current_exe().map_err(|error| format!("the path of xtask: {error}"))?;
     let mut command = workspace::command(program, &["ci", "--step", step.name]);
     let limit = Duration::from_secs(60 * step.limit_minutes);
-    let end = step_process::run(step.name, &mut command, step.is_cargo_test, limit)?;
+    let end = step_process::run(step.name, &mut command, captures, limit)?;
     let mut skipped = step_process::recorded_skipped(step.name);
     let outcome = match end {
         StepEnd::Passed => Ok(()),
@@ -284,7 +359,9 @@ fn deny() -> Result<StepOutcome, String> {
             "--root",
             "target/tools",
         ];
-        if workspace::run(&mut workspace::command("cargo", &arguments)).is_err() {
+        let mut install = workspace::command("cargo", &arguments);
+        install.env("CARGO_PROFILE_DEV_DEBUG", "0");
+        if workspace::run(&mut install).is_err() {
             return Ok(StepOutcome::Skipped("cargo-deny cannot be installed"));
         }
     }
@@ -398,7 +475,10 @@ fn diff_self_check() -> Result<StepOutcome, String> {
 
 fn differential() -> Result<StepOutcome, String> {
     // A fixed seed generates the same sequences each time, so the result depends only on the change.
-    diff::run_all(&["--seed".to_string(), "1".to_string()]).map(StepOutcome::PassedExcept)
+    // The server is the one that the tests have built, while the release build runs beside this step.
+    let server = workspace::root().join("target/debug/weft-server");
+    let words = ["--seed", "1", "--weft", &server.to_string_lossy()].map(str::to_string);
+    diff::run_all(&words).map(StepOutcome::PassedExcept)
 }
 
 fn power_loss() -> Result<StepOutcome, String> {
@@ -409,6 +489,14 @@ fn power_loss() -> Result<StepOutcome, String> {
 fn disk_errors() -> Result<StepOutcome, String> {
     let words = ["--errors", "--stride", "6"].map(str::to_string);
     power_loss::main(&words).map(|()| StepOutcome::Passed)
+}
+
+fn fuzz() -> Result<StepOutcome, String> {
+    if let Some(reason) = fuzz::why_impossible() {
+        return Ok(StepOutcome::Skipped(reason));
+    }
+    // The seed is fixed, so that the mutations depend only on the change.
+    fuzz::main(&["--seed".to_string(), "1".to_string()]).map(|()| StepOutcome::Passed)
 }
 
 fn clients() -> Result<StepOutcome, String> {

@@ -1,10 +1,10 @@
 //! `cargo xtask fuzz`: builds all fuzz targets at once and runs each for some seconds, as many at a time as there are
 //! cores.
 //!
-//! It needs a nightly toolchain. `cargo-fuzz` is installed below `target/tools` if there is none. What a target finds
-//! lies in `fuzz/artifacts/TARGET`; what it learns, in `fuzz/corpus/TARGET`.
+//! It builds them as `cargo fuzz build -s none` does, with the toolchain of the project: the instrumentation of LLVM that
+//! libFuzzer needs is available in every compiler, and only the sanitizers need a nightly one. What a target finds lies
+//! in `fuzz/artifacts/TARGET`; what it learns, in `fuzz/corpus/TARGET`.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -12,9 +12,14 @@ use std::time::Instant;
 use crate::options::Options;
 use crate::workspace;
 
-/// The version of cargo-fuzz that is installed.
-const CARGO_FUZZ: &str = "0.13.2";
-/// The only platform on which the targets are built.
+/// The coverage instrumentation of libFuzzer: counters per edge, the table of their places, and comparisons. Edges must
+/// not be folded into each other before they are counted.
+const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+                               -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+                               -Cllvm-args=-sanitizer-coverage-pc-table \
+                               -Cllvm-args=-sanitizer-coverage-trace-compares \
+                               -Cllvm-args=-simplifycfg-branch-fold-threshold=0";
+/// The only platform on which the targets are built. Naming it keeps build scripts without instrumentation.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 /// The seconds that a target runs in CI.
 const DEFAULT_SECONDS: u64 = 30;
@@ -24,43 +29,53 @@ const MEMORY_MIB: u64 = 2048;
 const LONGEST_INPUT: &[(&str, u32)] = &[("cluster_bus", 9500), ("restore", 600)];
 const LONGEST_INPUT_ELSEWHERE: u32 = 4096;
 
-/// The outcome of a run.
-enum FuzzOutcome {
-    /// No target has found a fault.
-    Passed,
-    /// The targets cannot be built on this machine. Contains the reason.
-    Skipped(&'static str),
+/// How a target is run.
+struct RunLimits {
+    seconds: u64,
+    /// The seed of the mutations; 0 lets libFuzzer choose one.
+    seed: u64,
 }
 
-/// Runs the targets, or those named by `--only`, for `--seconds` each.
+/// Runs the targets, or those named by `--only`, for `--seconds` each; with `--seed` the mutations begin alike each time.
 ///
 /// # Errors
 /// Fails if a target finds a fault, or none can be built.
 pub fn main(words: &[String]) -> Result<(), String> {
-    let options = Options::parse(words, &["only", "seconds"], &[])?;
-    let seconds = options.number("seconds", DEFAULT_SECONDS)?;
-    match run(&options.list("only"), seconds)? {
-        FuzzOutcome::Passed => Ok(()),
-        FuzzOutcome::Skipped(why) => Err(why.to_owned()),
-    }
-}
-
-fn run(names: &[&str], seconds: u64) -> Result<FuzzOutcome, String> {
-    let targets = select_targets(names)?;
-    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-        return Ok(FuzzOutcome::Skipped("only on x86-64 Linux"));
-    }
-    if !workspace::succeeds("rustup", &["run", "nightly", "rustc", "-V"]) {
-        return Ok(FuzzOutcome::Skipped("no nightly toolchain"));
-    }
-    if !ensure_cargo_fuzz() {
-        return Ok(FuzzOutcome::Skipped("cargo-fuzz cannot be installed"));
+    let options = Options::parse(words, &["only", "seconds", "seed"], &[])?;
+    let limits = RunLimits {
+        seconds: options.number("seconds", DEFAULT_SECONDS)?,
+        seed: options.number("seed", 0)?,
+    };
+    let targets = select_targets(&options.list("only"))?;
+    if let Some(reason) = why_impossible() {
+        return Err(reason.to_owned());
     }
     let start = Instant::now();
-    workspace::run(&mut nightly(&["cargo", "fuzz", "build", "-s", "none"]))?;
+    build(&targets)?;
     println!("built in {:.0} s", start.elapsed().as_secs_f64());
-    run_targets(&targets, seconds)?;
-    Ok(FuzzOutcome::Passed)
+    run_targets(&targets, &limits)
+}
+
+/// Returns the reason if this machine cannot build the targets.
+pub fn why_impossible() -> Option<&'static str> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Some("only on x86-64 Linux");
+    }
+    let has_compiler = workspace::succeeds("c++", &["--version"]);
+    (!has_compiler).then_some("libFuzzer needs a C++ compiler (package g++)")
+}
+
+fn build(targets: &[String]) -> Result<(), String> {
+    let folder = workspace::root().join("fuzz");
+    let mut command = workspace::command("cargo", &["build", "--quiet", "--target", PLATFORM]);
+    for target in targets {
+        command.args(["--bin", target]);
+    }
+    command
+        .current_dir(&folder)
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env("RUSTFLAGS", INSTRUMENTATION);
+    workspace::run(&mut command)
 }
 
 fn select_targets(names: &[&str]) -> Result<Vec<String>, String> {
@@ -78,42 +93,8 @@ fn select_targets(names: &[&str]) -> Result<Vec<String>, String> {
     Ok(targets)
 }
 
-fn tools() -> PathBuf {
-    workspace::root().join("target/tools/bin")
-}
-
-fn ensure_cargo_fuzz() -> bool {
-    let is_installed = tools().join("cargo-fuzz").exists() || workspace::succeeds("cargo", &["fuzz", "--version"]);
-    let arguments = [
-        "install",
-        "cargo-fuzz",
-        "--version",
-        CARGO_FUZZ,
-        "--locked",
-        "--root",
-        "target/tools",
-    ];
-    is_installed || workspace::run(&mut workspace::command("cargo", &arguments)).is_ok()
-}
-
-/// Creates a command of the nightly toolchain that finds cargo-fuzz.
-fn nightly(arguments: &[&str]) -> Command {
-    let mut command = workspace::command("rustup", &[&["run", "nightly"], arguments].concat());
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let paths = std::iter::once(tools()).chain(std::env::split_paths(&path));
-    if let Ok(paths) = std::env::join_paths(paths) {
-        command.env("PATH", paths);
-    }
-    command
-        // `cargo xtask` runs under the stable toolchain and sets it in the environment.
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .env_remove("CARGO")
-        .env_remove("RUSTC");
-    command
-}
-
 /// Runs the targets, as many at a time as there are cores.
-fn run_targets(targets: &[String], seconds: u64) -> Result<(), String> {
+fn run_targets(targets: &[String], limits: &RunLimits) -> Result<(), String> {
     let (queue, failed) = (Mutex::new(targets.iter()), Mutex::new(Vec::new()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -124,7 +105,7 @@ fn run_targets(targets: &[String], seconds: u64) -> Result<(), String> {
                     let Some(target) = next else {
                         return;
                     };
-                    if let Err(error) = run_target(target, seconds)
+                    if let Err(error) = run_target(target, limits)
                         && let Ok(mut failed) = failed.lock()
                     {
                         failed.push(error);
@@ -141,7 +122,7 @@ fn run_targets(targets: &[String], seconds: u64) -> Result<(), String> {
 }
 
 /// Runs one target. Its report is shown if it fails; otherwise its last line.
-fn run_target(target: &str, seconds: u64) -> Result<(), String> {
+fn run_target(target: &str, limits: &RunLimits) -> Result<(), String> {
     let root = workspace::root();
     let folder = |kind: &str| root.join("fuzz").join(kind).join(target);
     let (corpus, artifacts) = (folder("corpus"), folder("artifacts"));
@@ -154,9 +135,10 @@ fn run_target(target: &str, seconds: u64) -> Result<(), String> {
         .iter()
         .find(|(name, _)| *name == target)
         .map_or(LONGEST_INPUT_ELSEWHERE, |(_, bytes)| *bytes);
-    let output = Command::new(root.join("fuzz/target").join(PLATFORM).join("release").join(target))
+    let output = Command::new(root.join("fuzz/target").join(PLATFORM).join("debug").join(target))
         .args([&corpus, &folder("seeds")])
-        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-max_total_time={}", limits.seconds))
+        .arg(format!("-seed={}", limits.seed))
         .arg(format!("-max_len={longest}"))
         .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
         .arg("-timeout=30")
