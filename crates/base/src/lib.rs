@@ -2,16 +2,19 @@
 //!
 //! - [`clock`]: the monotonic clock and the wall clock.
 //! - [`slots`]: the slots of the keyspace, and the slot of a key in a cluster.
+//! - [`ClientId`]: the id of a client.
 //! - [`LogSequence`]: a position in the propagation log.
 //! - [`ReplicationOffset`]: a position in the stream for replicas.
 //! - [`files`]: replacing a file atomically, and the error texts of system calls.
 #![forbid(unsafe_code)]
 
+mod client_id;
 pub mod clock;
 pub mod files;
 mod log_sequence;
 mod replication_offset;
 pub mod slots;
 
+pub use client_id::ClientId;
 pub use log_sequence::LogSequence;
 pub use replication_offset::ReplicationOffset;

@@ -13,7 +13,7 @@ use crate::keyspace::GatePassage;
 use crate::keyspace::access::{KeyUse, Keys, SnapshotAttempt};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::Client;
-use crate::state::{BackgroundJob, Server};
+use crate::state::{BackgroundJob, QueryOrigin, Server};
 use weft_command_table::keys::walk_keys;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::{CommandFlags, Group, KeyFlags};
@@ -377,7 +377,7 @@ pub const MIN_SHARED_REPLY_BYTES: usize = 16 * 1024;
 
 /// Has `work` done on a background thread, which sends the reply to the client's worker. `origin` is the worker, the
 /// client's id and the id under which its connection is parked. Returns `false` if the threads have ended.
-pub fn send_background_work(server: &Server, work: BackgroundWork, origin: (usize, u64, u64)) -> bool {
+pub fn send_background_work(server: &Server, work: BackgroundWork, origin: QueryOrigin) -> bool {
     let threads = match work.waits_for_server {
         true => &server.background.exchanges,
         false => &server.background.long_commands,
@@ -385,7 +385,7 @@ pub fn send_background_work(server: &Server, work: BackgroundWork, origin: (usiz
     threads.send(background_job(work.run, origin))
 }
 
-fn background_job(run: BackgroundReply, origin: (usize, u64, u64)) -> BackgroundJob {
+fn background_job(run: BackgroundReply, origin: QueryOrigin) -> BackgroundJob {
     Box::new(move |server, seat| {
         let bytes = run(server, seat);
         let (worker, client, ticket) = origin;

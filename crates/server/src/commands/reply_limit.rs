@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::net::client::{Client, ClientFlags};
 use crate::state::Server;
+use weft_base::ClientId;
 use weft_config::ClientClass;
 
 /// The output size up to which the limit is not checked, in bytes. The worker, too, checks only longer outputs.
@@ -17,7 +18,7 @@ pub const ELEMENTS_PER_CHECK: usize = 1024;
 /// The limit of a reply. Above it, the connection is closed and the client gets no part of the reply.
 pub struct ReplyLimit {
     server: Arc<Server>,
-    client: u64,
+    client: ClientId,
     bytes: usize,
 }
 
@@ -36,7 +37,7 @@ impl ReplyLimit {
         let hard_bytes = server.config.output_buffer_limits()[class as usize].hard_bytes;
         ReplyLimit {
             server: server.clone(),
-            client: if is_client { client.id } else { 0 },
+            client: if is_client { client.id } else { ClientId::NONE },
             bytes: match usize::try_from(hard_bytes) {
                 Ok(bytes) if is_client && bytes > 0 => bytes.max(UNCHECKED_OUTPUT_BYTES),
                 _ => usize::MAX,
@@ -48,7 +49,7 @@ impl ReplyLimit {
     /// server shuts down.
     pub fn is_exceeded(&self, bytes: usize) -> bool {
         bytes > self.bytes
-            || (self.client != 0 && self.server.clients.directory.worker_of(self.client).is_none())
+            || (self.client != ClientId::NONE && self.server.clients.directory.worker_of(self.client).is_none())
             || self.server.scripting.running.is_shutting_down()
     }
 }

@@ -56,6 +56,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ClientId;
 use weft_resp::ArgRange;
 
 use crate::commands::context::{Binding, CommandResult, Context, HandlerMode, NextStep};
@@ -692,7 +693,7 @@ pub(super) fn finish_batch(thread: &mut ThreadState, seat: &mut Seat) {
     if !thread.effects.expired.is_empty() {
         let thread_index = thread.thread_index;
         let notify = &mut |effects: &mut Effects| {
-            NotificationSender::new(&server, effects, thread_index).send_recorded_effects(0)
+            NotificationSender::new(&server, effects, thread_index).send_recorded_effects(ClientId::NONE)
         };
         let may_delete = || server.may_delete_expired(thread.now_ms);
         expiry::delete_keys_found_expired(

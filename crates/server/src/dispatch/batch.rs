@@ -1,5 +1,6 @@
 //! Runs the plans of many connections together, so that their cache misses overlap.
 
+use weft_base::ClientId;
 use weft_resp::Args;
 
 use crate::commands::context::{Binding, HandlerMode, NextStep};
@@ -206,8 +207,9 @@ fn run_admitted<'p>(
 fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     let server = &thread.server;
     let thread_index = thread.thread_index;
-    let notify =
-        &mut |effects: &mut Effects| NotificationSender::new(server, effects, thread_index).send_recorded_effects(0);
+    let notify = &mut |effects: &mut Effects| {
+        NotificationSender::new(server, effects, thread_index).send_recorded_effects(ClientId::NONE)
+    };
     if thread.replication_state.expiry_is_remote() || server.clients.pause.are_writes_paused(thread.now_ms) {
         discard_keys_found_expired(&mut thread.effects, notify);
     }

@@ -17,6 +17,7 @@
 
 use std::time::Duration;
 
+use weft_base::ClientId;
 use weft_table::{Removed, ValueRef};
 use weft_values::Value;
 
@@ -182,7 +183,7 @@ fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionP
         is_lazy: thread.tunables.lazy_eviction,
     };
     let notify = &mut |effects: &mut Effects| {
-        NotificationSender::new(server, effects, thread.thread_index).send_recorded_effects(0)
+        NotificationSender::new(server, effects, thread.thread_index).send_recorded_effects(ClientId::NONE)
     };
     debug_assert!(
         thread.effects.removed.is_empty(),

@@ -5,6 +5,7 @@
 use std::io::Read;
 use std::sync::Arc;
 
+use weft_base::ClientId;
 use weft_base::clock::unix_ms;
 
 use crate::commands::context::{Binding, HandlerMode};
@@ -107,7 +108,7 @@ impl ReplayClient {
     fn new(server: &Arc<Server>, thread_index: usize) -> Self {
         let mut thread = ThreadState::new(server.clone(), thread_index);
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
-        let mut client = Client::new(u64::MAX, unix_ms(), 0);
+        let mut client = Client::new(ClientId::new(u64::MAX), unix_ms(), 0);
         client.login = Login::for_replication(&server.acl);
         client.flags.set(ClientFlags::REPLAY, true);
         ReplayClient {

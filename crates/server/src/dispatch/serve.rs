@@ -18,8 +18,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
+use weft_base::{ClientId, LogSequence};
 use weft_resp::{Args, Protocol, Reply};
 
 use crate::clients_waiting::blocking::{ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter};
@@ -438,7 +438,8 @@ fn attempt_unserved(
         "the keys that serving makes ready are served, or put off with the others"
     );
     propagate::commit_unit(&mut thread.effects);
-    NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_recorded_effects(0);
+    NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index)
+        .send_recorded_effects(ClientId::NONE);
     left
 }
 

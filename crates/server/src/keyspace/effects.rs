@@ -1,5 +1,6 @@
 //! The effects of a command on the keyspace, recorded while it runs and processed before its leases end.
 
+use weft_base::ClientId;
 use weft_table::{Garbage, Removed};
 use weft_values::Value;
 
@@ -117,7 +118,7 @@ pub enum ClientNotification {
     /// A line for monitors.
     MonitorLine(Arc<[u8]>),
     /// Bytes for one client, regardless of its CLIENT REPLY mode.
-    Push(Box<(u64, Vec<u8>)>),
+    Push(Box<(ClientId, Vec<u8>)>),
 }
 
 /// A key that a reader found expired. Only a writer may delete it.
@@ -169,7 +170,7 @@ pub struct Effects {
     /// All changes, while a hook needs them.
     pub changes: Vec<Change>,
     /// Changed keys that may have to be broadcast at the end of the batch, and the clients that changed them.
-    pub broadcast: BTreeMap<Box<[u8]>, u64>,
+    pub broadcast: BTreeMap<Box<[u8]>, ClientId>,
     /// Deliveries to this worker's own clients, made after the reply of the command.
     pub outbox: Vec<ClientNotification>,
     /// Workers that have mail and are woken once the leases have ended.

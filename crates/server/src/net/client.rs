@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use weft_base::LogSequence;
+use weft_base::{ClientId, LogSequence};
 use weft_resp::Protocol;
 
 use super::client_snapshot::TransactionFigures;
@@ -138,7 +138,7 @@ pub struct ReplicaHandshake {
     /// `true` if this connection is such a second connection.
     pub is_rdb_channel: bool,
     /// The id of the client that is the second connection of this replica.
-    pub rdb_channel_client: Option<u64>,
+    pub rdb_channel_client: Option<ClientId>,
 }
 
 impl ReplicaHandshake {
@@ -160,7 +160,7 @@ impl ReplicaHandshake {
 /// The state of one client.
 pub struct Client {
     /// The unique id; ids ascend.
-    pub id: u64,
+    pub id: ClientId,
     /// The selected database.
     pub db: usize,
     /// The position of the client's last write in the propagation log; 0 for none.
@@ -238,7 +238,7 @@ pub struct BufferFigures {
 
 impl Client {
     /// Creates a client in database 0.
-    pub fn new(id: u64, now_ms: u64, worker: usize) -> Self {
+    pub fn new(id: ClientId, now_ms: u64, worker: usize) -> Self {
         Client {
             id,
             db: 0,
@@ -440,7 +440,9 @@ impl Client {
 
     /// Returns the id of the client that gets the invalidation messages: 0 for this client itself, -1 without tracking.
     pub fn redirect(&self) -> i64 {
-        self.tracking.as_ref().map_or(-1, |tracking| tracking.redirect as i64)
+        self.tracking
+            .as_ref()
+            .map_or(-1, |tracking| tracking.redirect.get() as i64)
     }
 
     /// Returns the kind by which CLIENT LIST and CLIENT KILL select the client with `TYPE`.

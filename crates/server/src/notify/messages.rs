@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weft_base::ClientId;
 use weft_resp::{Protocol, Reply};
 
 use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, Hooks};
@@ -133,8 +134,8 @@ impl<'a> NotificationSender<'a> {
         }
     }
 
-    /// Invalidates a key for the clients that have cached it. `changed_by` is the client that changed it; 0 for none.
-    fn invalidate_key(&mut self, name: Box<[u8]>, changed_by: u64) {
+    /// Invalidates a key for the clients that have cached it. `changed_by` is the client that changed it, if any.
+    fn invalidate_key(&mut self, name: Box<[u8]>, changed_by: ClientId) {
         let table = &self.server.clients.tracking;
         let clients = table.remove(&name);
         if !clients.is_empty() && table.key_count() == 0 {
@@ -147,8 +148,8 @@ impl<'a> NotificationSender<'a> {
         self.send_invalidations(clients, &InvalidKeys::Key((name, changed_by)));
     }
 
-    fn send_invalidations(&mut self, clients: impl IntoIterator<Item = u64>, invalid: &InvalidKeys) {
-        let mut by_worker: BTreeMap<WorkerId, Vec<u64>> = BTreeMap::new();
+    fn send_invalidations(&mut self, clients: impl IntoIterator<Item = ClientId>, invalid: &InvalidKeys) {
+        let mut by_worker: BTreeMap<WorkerId, Vec<ClientId>> = BTreeMap::new();
         for client in clients {
             if let Some(worker) = self.server.clients.directory.worker_of(client) {
                 by_worker.entry(worker).or_default().push(client);
@@ -166,14 +167,14 @@ impl<'a> NotificationSender<'a> {
     /// Sends the messages recorded for a command by client `changed_by`, or for a change without a client. The caller
     /// holds the leases under which the change happened.
     #[inline]
-    pub fn send_recorded_effects(&mut self, changed_by: u64) {
+    pub fn send_recorded_effects(&mut self, changed_by: ClientId) {
         if !self.effects.changes.is_empty() {
             self.send_changes(changed_by);
         }
     }
 
     #[cold]
-    fn send_changes(&mut self, changed_by: u64) {
+    fn send_changes(&mut self, changed_by: ClientId) {
         let classes = self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
         let mut changes = std::mem::take(&mut self.effects.changes);
         for Change { db, name, kind: what } in changes.drain(..) {
@@ -217,7 +218,7 @@ impl<'a> NotificationSender<'a> {
             let Some((name, clients)) = table.remove_any() else {
                 return false;
             };
-            self.send_invalidations(clients, &InvalidKeys::Key((name, 0)));
+            self.send_invalidations(clients, &InvalidKeys::Key((name, ClientId::NONE)));
         }
         table.key_count() > limit
     }
@@ -231,7 +232,7 @@ impl<'a> NotificationSender<'a> {
     }
 
     /// Sends bytes that are not a reply to one of this thread's own clients.
-    pub fn push_to_own_client(&mut self, client: u64, bytes: Vec<u8>) {
+    pub fn push_to_own_client(&mut self, client: ClientId, bytes: Vec<u8>) {
         self.effects
             .outbox
             .push(ClientNotification::Push(Box::new((client, bytes))));

@@ -1,5 +1,6 @@
 //! MONITOR: the clients in monitor mode, and the lines that they receive.
 
+use weft_base::ClientId;
 use weft_resp::quote::append_quoted;
 
 use crate::observability::commandlog::REDACTED;
@@ -7,11 +8,11 @@ use weft_os::sync::Mutex;
 
 /// The clients in monitor mode, with their workers.
 #[derive(Default)]
-pub struct Monitors(Mutex<Vec<(u64, usize)>>);
+pub struct Monitors(Mutex<Vec<(ClientId, usize)>>);
 
 impl Monitors {
     /// Adds a client. Calls `first` if it is the only one.
-    pub fn add_monitor(&self, client: u64, worker: usize, first: impl FnOnce()) {
+    pub fn add_monitor(&self, client: ClientId, worker: usize, first: impl FnOnce()) {
         let mut monitors = self.0.lock();
         monitors.push((client, worker));
         if monitors.len() == 1 {
@@ -20,7 +21,7 @@ impl Monitors {
     }
 
     /// Removes a client. Calls `last` if none is left.
-    pub fn remove_monitor(&self, client: u64, last: impl FnOnce()) {
+    pub fn remove_monitor(&self, client: ClientId, last: impl FnOnce()) {
         let mut monitors = self.0.lock();
         monitors.retain(|(monitor, _)| *monitor != client);
         if monitors.is_empty() {
@@ -38,7 +39,7 @@ impl Monitors {
     }
 
     /// Returns the monitors of one worker.
-    pub fn worker_monitors(&self, worker: usize) -> Vec<u64> {
+    pub fn worker_monitors(&self, worker: usize) -> Vec<ClientId> {
         let monitors = self.0.lock();
         let of_worker = monitors.iter().filter(|(_, owner)| *owner == worker);
         of_worker.map(|(client, _)| *client).collect()

@@ -22,6 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use weft_base::ClientId;
 use weft_os::atomic::{AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
 
@@ -35,7 +36,7 @@ pub const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrackingOptions {
     /// The client that gets the invalidations; 0 for this client itself.
-    pub redirect: u64,
+    pub redirect: ClientId,
     /// `true` to get invalidations for all keys with the prefixes instead of those that were read (BCAST).
     pub is_broadcast: bool,
     /// `true` to track only the keys of commands after CLIENT CACHING YES (OPTIN).
@@ -65,8 +66,8 @@ impl TrackingOptions {
     }
 }
 
-/// A key that has changed, and the client that has changed it; 0 for none.
-pub type ChangedKey = (Box<[u8]>, u64);
+/// A key that has changed, and the client that has changed it; [`ClientId::NONE`] for none.
+pub type ChangedKey = (Box<[u8]>, ClientId);
 
 /// The keys that have become invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +84,7 @@ pub enum InvalidKeys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedirectedInvalidation {
     /// The client that receives it.
-    pub client: u64,
+    pub client: ClientId,
     /// The keys; `None` for all keys.
     pub keys: Option<Vec<Box<[u8]>>>,
 }
@@ -92,14 +93,14 @@ pub struct RedirectedInvalidation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalidation {
     /// The clients that hold copies, all on one worker.
-    pub clients: Vec<u64>,
+    pub clients: Vec<ClientId>,
     /// The keys that have become invalid.
     pub invalid: InvalidKeys,
 }
 
 impl InvalidKeys {
     /// Returns the keys for which a client gets an invalidation: `None` for all keys, an empty list if it gets none.
-    pub fn keys_for(&self, client: u64, tracking: &TrackingOptions) -> Option<Vec<&[u8]>> {
+    pub fn keys_for(&self, client: ClientId, tracking: &TrackingOptions) -> Option<Vec<&[u8]>> {
         let concerns = |(_, by): &&ChangedKey| !tracking.is_no_loop || *by != client;
         match self {
             InvalidKeys::Everything => None,
@@ -117,7 +118,7 @@ impl InvalidKeys {
     }
 }
 
-type TrackingShard = HashMap<Box<[u8]>, BTreeSet<u64>, ahash::RandomState>;
+type TrackingShard = HashMap<Box<[u8]>, BTreeSet<ClientId>, ahash::RandomState>;
 
 /// The table of the keys that clients have read, and the clients that track keys.
 pub struct TrackingTable {
@@ -125,9 +126,9 @@ pub struct TrackingTable {
     hasher: ahash::RandomState,
     keys: AtomicUsize,
     pair_count: AtomicUsize,
-    prefixes: Mutex<BTreeMap<Box<[u8]>, BTreeSet<u64>>>,
+    prefixes: Mutex<BTreeMap<Box<[u8]>, BTreeSet<ClientId>>>,
     prefix_count: AtomicUsize,
-    clients: Mutex<BTreeSet<u64>>,
+    clients: Mutex<BTreeSet<ClientId>>,
 }
 
 impl Default for TrackingTable {
@@ -146,7 +147,7 @@ impl Default for TrackingTable {
 
 impl TrackingTable {
     /// Records that a client has read a key.
-    pub fn add_reader(&self, name: &[u8], client: u64) {
+    pub fn add_reader(&self, name: &[u8], client: ClientId) {
         let mut shard = self.shard(name).lock();
         let added = match shard.get_mut(name) {
             Some(clients) => clients.insert(client),
@@ -160,14 +161,14 @@ impl TrackingTable {
     }
 
     /// Removes a key that has changed. Returns the clients that have read it.
-    pub fn remove(&self, name: &[u8]) -> BTreeSet<u64> {
+    pub fn remove(&self, name: &[u8]) -> BTreeSet<ClientId> {
         let clients = self.shard(name).lock().remove(name);
         self.count_removed(clients.as_ref());
         clients.unwrap_or_default()
     }
 
     /// Removes an arbitrary key. Returns it and the clients that have read it.
-    pub fn remove_any(&self) -> Option<(Box<[u8]>, BTreeSet<u64>)> {
+    pub fn remove_any(&self) -> Option<(Box<[u8]>, BTreeSet<ClientId>)> {
         let first = fastrand::usize(..SHARD_COUNT);
         for index in (first..SHARD_COUNT).chain(0..first) {
             let mut shard = self.shards[index].lock();
@@ -180,7 +181,7 @@ impl TrackingTable {
         None
     }
 
-    fn count_removed(&self, clients: Option<&BTreeSet<u64>>) {
+    fn count_removed(&self, clients: Option<&BTreeSet<ClientId>>) {
         if let Some(clients) = clients {
             self.keys.fetch_sub(1, Ordering::Relaxed);
             self.pair_count.fetch_sub(clients.len(), Ordering::Relaxed);
@@ -199,7 +200,13 @@ impl TrackingTable {
 
     /// Enables tracking for a client, or changes its options from `before` to `after`. Calls `first` if it is the first
     /// client.
-    pub fn enable(&self, client: u64, before: Option<&TrackingOptions>, after: &TrackingOptions, first: impl FnOnce()) {
+    pub fn enable(
+        &self,
+        client: ClientId,
+        before: Option<&TrackingOptions>,
+        after: &TrackingOptions,
+        first: impl FnOnce(),
+    ) {
         let mut clients = self.clients.lock();
         let mut prefixes = self.prefixes.lock();
         let none = BTreeSet::new();
@@ -217,7 +224,7 @@ impl TrackingTable {
 
     /// Disables tracking for a client. The keys that it has read stay in the table, since the client may enable
     /// tracking again. Calls `idle` if no client tracks keys and the table is empty.
-    pub fn disable(&self, client: u64, tracking: &TrackingOptions, idle: impl FnOnce()) {
+    pub fn disable(&self, client: ClientId, tracking: &TrackingOptions, idle: impl FnOnce()) {
         let mut clients = self.clients.lock();
         {
             let mut prefixes = self.prefixes.lock();
@@ -247,7 +254,7 @@ impl TrackingTable {
 
     /// Returns, for each prefix that matches some of the changed keys, those keys and the clients that track the
     /// prefix. The keys are sorted and unique.
-    pub fn match_prefixes(&self, keys: &BTreeMap<Box<[u8]>, u64>) -> Vec<(Arc<Vec<ChangedKey>>, Vec<u64>)> {
+    pub fn match_prefixes(&self, keys: &BTreeMap<Box<[u8]>, ClientId>) -> Vec<(Arc<Vec<ChangedKey>>, Vec<ClientId>)> {
         let prefixes = self.prefixes.lock();
         let matching = |prefix: &[u8]| -> Vec<ChangedKey> {
             let from_prefix = keys.range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
@@ -268,7 +275,7 @@ impl TrackingTable {
     }
 
     /// Returns all clients that track keys.
-    pub fn clients(&self) -> Vec<u64> {
+    pub fn clients(&self) -> Vec<ClientId> {
         self.clients.lock().iter().copied().collect()
     }
 

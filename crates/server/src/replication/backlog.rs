@@ -12,7 +12,7 @@
 //! milestones map log sequence numbers to replication offsets.
 
 use std::collections::{BTreeMap, VecDeque};
-use weft_base::{LogSequence, ReplicationOffset};
+use weft_base::{ClientId, LogSequence, ReplicationOffset};
 
 /// The size of a block in bytes.
 const BLOCK_BYTES: usize = 16 * 1024;
@@ -24,7 +24,7 @@ const MILESTONES: usize = 4096;
 pub struct ReplicationBacklog {
     backlog: Option<BacklogBlocks>,
     /// The replication offsets of the connected replicas, by reader id.
-    reader_offsets: BTreeMap<u64, ReplicationOffset>,
+    reader_offsets: BTreeMap<ClientId, ReplicationOffset>,
     /// Pairs of a log sequence number and the replication offset after it, in ascending order.
     milestones_by_sequence: VecDeque<(LogSequence, ReplicationOffset)>,
     /// The number of bytes kept even if no replica needs them (`replication-backlog-size`).
@@ -174,7 +174,7 @@ impl ReplicationBacklog {
     ///
     /// # Panics
     /// If the reader would go back, or ahead of the backlog.
-    pub fn pin(&mut self, reader: u64, offset: ReplicationOffset) {
+    pub fn pin(&mut self, reader: ClientId, offset: ReplicationOffset) {
         let before = self.reader_offsets.insert(reader, offset);
         assert!(
             before.is_none_or(|before| before <= offset),
@@ -187,18 +187,18 @@ impl ReplicationBacklog {
     }
 
     /// Removes a reader.
-    pub fn unpin(&mut self, reader: u64) {
+    pub fn unpin(&mut self, reader: ClientId) {
         self.reader_offsets.remove(&reader);
         self.trim();
     }
 
     /// Returns the id and the offset of every reader.
-    pub fn reader_offsets(&self) -> impl Iterator<Item = (u64, ReplicationOffset)> {
+    pub fn reader_offsets(&self) -> impl Iterator<Item = (ClientId, ReplicationOffset)> {
         self.reader_offsets.iter().map(|(reader, offset)| (*reader, *offset))
     }
 
     /// Returns the offset of a reader.
-    pub fn reader_offset(&self, reader: u64) -> Option<ReplicationOffset> {
+    pub fn reader_offset(&self, reader: ClientId) -> Option<ReplicationOffset> {
         self.reader_offsets.get(&reader).copied()
     }
 

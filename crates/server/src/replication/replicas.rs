@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::backlog::ReplicationBacklog;
 
-use weft_base::{LogSequence, ReplicationOffset};
+use weft_base::{ClientId, LogSequence, ReplicationOffset};
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 
@@ -53,7 +53,7 @@ pub enum ReplicaChannel {
 #[derive(Clone, Debug)]
 pub struct ReplicaInfo {
     /// The id of its client.
-    pub id: u64,
+    pub id: ClientId,
     /// Its host name or IP address.
     pub host: String,
     /// The port that it listens on.
@@ -93,7 +93,7 @@ pub struct ReplicaWait {
     /// The index of its worker.
     pub worker: usize,
     /// The id of the client.
-    pub client: u64,
+    pub client: ClientId,
     /// The id under which its connection is parked.
     pub park_id: u64,
     /// The log sequence number of its last write.
@@ -114,7 +114,7 @@ pub struct Replicas {
     waits: Mutex<Vec<ReplicaWait>>,
     /// The ids of the clients that receive or received only a dump, and whose main connection has not requested the
     /// stream yet.
-    awaited_dumps: Mutex<BTreeSet<u64>>,
+    awaited_dumps: Mutex<BTreeSet<ClientId>>,
     /// The time for which the stream after such a dump is kept once its connection is gone, in seconds.
     pub grace_s: AtomicU64,
     /// Set when all replicas have to be asked for their offsets.
@@ -173,7 +173,7 @@ impl Replicas {
 
     /// Locks the set of dumps whose streams have not been requested yet, given by the ids of their clients. The lock
     /// must be held only briefly.
-    pub fn awaited_dumps(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+    pub fn awaited_dumps(&self) -> MutexGuard<'_, BTreeSet<ClientId>> {
         self.awaited_dumps.lock()
     }
 

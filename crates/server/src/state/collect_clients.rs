@@ -24,6 +24,7 @@ use super::moving_connections::AllWorkersQuery;
 use super::{ClientVisitor, Message, QueryOrigin, Server};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
+use weft_base::ClientId;
 use weft_os::atomic::{AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
 
@@ -50,7 +51,7 @@ impl Server {
 
 impl ClientCollection {
     /// Returns the id of the client whose snapshot is left out: the one that runs the transaction.
-    pub fn requesting_client(&self) -> u64 {
+    pub fn requesting_client(&self) -> ClientId {
         self.origin.1
     }
 
@@ -118,7 +119,7 @@ impl ClientVisitor for ClientVisitorHost<'_> {
         self.server.visit_linked(visit);
     }
 
-    fn unblock_client(&mut self, id: u64, with_error: bool) -> bool {
+    fn unblock_client(&mut self, id: ClientId, with_error: bool) -> bool {
         let client_snapshots = &mut *self.client_snapshots;
         let Some(client_snapshot) = client_snapshots
             .iter_mut()

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use super::WorkerId;
 use crate::net::client::Client;
 
+use weft_base::ClientId;
 use weft_os::atomic::{AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
 
@@ -29,7 +30,7 @@ struct DirectoryEntry {
 
 /// The worker of each client.
 pub struct ClientDirectory {
-    shards: [Mutex<HashMap<u64, DirectoryEntry>>; SHARD_COUNT],
+    shards: [Mutex<HashMap<ClientId, DirectoryEntry>>; SHARD_COUNT],
     /// The number of clients that are killed and not closed yet. It is nearly always zero.
     killed: AtomicUsize,
 }
@@ -45,7 +46,7 @@ impl Default for ClientDirectory {
 
 impl ClientDirectory {
     /// Records the worker of a new client.
-    pub fn add(&self, client: u64, worker: WorkerId) {
+    pub fn add(&self, client: ClientId, worker: WorkerId) {
         let is_killed = false;
         self.shard(client)
             .lock()
@@ -54,7 +55,7 @@ impl ClientDirectory {
 
     /// Calls `send`, which mails the connection of a client to another worker, and records that worker. The new worker
     /// can neither move nor remove the client before that is recorded, so no entry outlives its client.
-    pub fn move_client(&self, client: u64, worker: WorkerId, send: impl FnOnce()) {
+    pub fn move_client(&self, client: ClientId, worker: WorkerId, send: impl FnOnce()) {
         let mut shard = self.shard(client).lock();
         send();
         let entry = shard.get_mut(&client);
@@ -65,7 +66,7 @@ impl ClientDirectory {
     }
 
     /// Removes a client that has disconnected.
-    pub fn remove(&self, client: u64) {
+    pub fn remove(&self, client: ClientId) {
         let entry = self.shard(client).lock().remove(&client);
         if entry.is_some_and(|entry| entry.is_killed) {
             self.killed.fetch_sub(1, Ordering::AcqRel);
@@ -75,7 +76,7 @@ impl ClientDirectory {
     /// Records that a transaction kills a client. The caller holds exclusive mode, so that every command of the client
     /// has run before the transaction or finds the client killed. Returns the client's worker, which must close it;
     /// `None` if the client has disconnected.
-    pub fn mark_killed(&self, client: u64) -> Option<WorkerId> {
+    pub fn mark_killed(&self, client: ClientId) -> Option<WorkerId> {
         let mut shard = self.shard(client).lock();
         let entry = shard.get_mut(&client)?;
         if !entry.is_killed {
@@ -94,7 +95,7 @@ impl ClientDirectory {
 
     /// Returns `true` if a transaction has killed a client.
     #[inline]
-    pub fn is_killed(&self, client: u64) -> bool {
+    pub fn is_killed(&self, client: ClientId) -> bool {
         self.has_killed_clients() && self.is_listed_as_killed(client)
     }
 
@@ -105,7 +106,7 @@ impl ClientDirectory {
     }
 
     #[cold]
-    fn is_listed_as_killed(&self, client: u64) -> bool {
+    fn is_listed_as_killed(&self, client: ClientId) -> bool {
         self.shard(client)
             .lock()
             .get(&client)
@@ -113,12 +114,12 @@ impl ClientDirectory {
     }
 
     /// Returns the worker of a client, or `None` if the client has disconnected.
-    pub fn worker_of(&self, client: u64) -> Option<WorkerId> {
+    pub fn worker_of(&self, client: ClientId) -> Option<WorkerId> {
         self.shard(client).lock().get(&client).map(|entry| entry.worker)
     }
 
-    fn shard(&self, client: u64) -> &Mutex<HashMap<u64, DirectoryEntry>> {
-        &self.shards[client as usize % SHARD_COUNT]
+    fn shard(&self, client: ClientId) -> &Mutex<HashMap<ClientId, DirectoryEntry>> {
+        &self.shards[client.get() as usize % SHARD_COUNT]
     }
 }
 

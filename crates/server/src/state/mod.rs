@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_os::sync::OnceLock;
 
-use weft_base::LogSequence;
+use weft_base::{ClientId, LogSequence};
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
@@ -86,7 +86,7 @@ pub enum Message {
     /// The reply of a command that ran elsewhere.
     Reply {
         /// The client that waits.
-        client: u64,
+        client: ClientId,
         /// The park id under which the connection waits.
         park_id: u64,
         /// The reply.
@@ -97,7 +97,7 @@ pub enum Message {
     /// The reply of a command that ran on a background thread.
     CommandDone {
         /// The client that waits.
-        client: u64,
+        client: ClientId,
         /// The park id under which the connection waits.
         park_id: u64,
         /// The result of the command.
@@ -118,18 +118,18 @@ pub enum Message {
     /// The client snapshots that a transaction waits for.
     ClientsCollected {
         /// The client that waits.
-        client: u64,
+        client: ClientId,
         /// The park id under which the connection waits.
         park_id: u64,
         /// The other clients.
         client_snapshots: Vec<ClientSnapshot>,
     },
     /// A transaction has closed this client's connection.
-    CloseClient(u64),
+    CloseClient(ClientId),
     /// A transaction has ended a client's wait. A wait for keys is claimed already.
     EndWait {
         /// The client that waits.
-        client: u64,
+        client: ClientId,
         /// The event that the client waits for.
         wait_state: WaitState,
         /// `true` if the client gets an error.
@@ -259,7 +259,7 @@ pub trait ClientVisitor {
     /// Calls `visit` for each client with its buffer figures.
     fn visit_clients(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures));
     /// Ends a client's wait. Returns `true` if it was waiting.
-    fn unblock_client(&mut self, id: u64, with_error: bool) -> bool;
+    fn unblock_client(&mut self, id: ClientId, with_error: bool) -> bool;
     /// Returns the number of clients that have disconnected but are not closed yet.
     fn closing_count(&self) -> u64 {
         0
@@ -267,7 +267,7 @@ pub trait ClientVisitor {
 }
 
 /// The origin of a query: worker, client id, park id.
-pub type QueryOrigin = (WorkerId, u64, u64);
+pub type QueryOrigin = (WorkerId, ClientId, u64);
 
 /// The step that follows after the handler has returned and its leases have ended.
 #[derive(Default)]
@@ -431,16 +431,16 @@ pub enum PrimaryThreadCommand {
     /// A dump for these replicas has ended; some of them have it.
     DumpEnded {
         /// The replicas for which it was made.
-        replicas: Vec<u64>,
+        replicas: Vec<ClientId>,
         /// The ids of the replicas that have the dump.
-        synced_replicas: Vec<u64>,
+        synced_replicas: Vec<ClientId>,
         /// `true` if the dump ended with an EOF mark; then a replica reports when it is ready for the stream.
         has_eof_mark: bool,
     },
     /// Disconnect all replicas.
     DisconnectAll,
     /// Disconnect the replica with this client id.
-    Disconnect(u64),
+    Disconnect(ClientId),
     /// A state that matters to replicas has changed: check them.
     CheckReplicas,
 }

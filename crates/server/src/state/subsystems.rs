@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
+use weft_base::ClientId;
 use weft_reactor::Waker;
 
 use super::{
@@ -47,15 +48,14 @@ pub struct Clients {
     /// The connections that move between two workers.
     pub moving: MovingConnections,
     /// The primary and the replicas as clients, by ID, for commands that report on all clients.
-    pub linked: Mutex<BTreeMap<u64, (Client, BufferFigures)>>,
+    pub linked: Mutex<BTreeMap<ClientId, (Client, BufferFigures)>>,
     /// The pause of clients.
     pub pause: Pause,
     /// The memory of the clients, counted while `maxmemory-clients` sets a limit.
     pub memory: ClientMemory,
     /// The number of connections.
     pub connections: AtomicUsize,
-    /// The next client ID.
-    pub next_id: AtomicU64,
+    next_client_id: AtomicU64,
     next_park_id: AtomicU64,
 }
 
@@ -75,9 +75,14 @@ impl Clients {
             // Without workers no client is counted.
             memory: ClientMemory::new(workers.max(1)),
             connections: AtomicUsize::new(0),
-            next_id: AtomicU64::new(1),
+            next_client_id: AtomicU64::new(1),
             next_park_id: AtomicU64::new(1),
         }
+    }
+
+    /// Returns the id of a new client.
+    pub fn next_client_id(&self) -> ClientId {
+        ClientId::new(self.next_client_id.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Returns a new ID for a connection that parks.

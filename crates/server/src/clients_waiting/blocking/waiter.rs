@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weft_base::LogSequence;
+use weft_base::{ClientId, LogSequence};
 use weft_resp::Protocol;
 use weft_sync::Claim;
 
@@ -53,7 +53,7 @@ pub struct Waiter {
     served: OnceLock<ServeResult>,
     worker: AtomicUsize,
     /// The client.
-    pub client: u64,
+    pub client: ClientId,
     /// The park id of its connection; also its order in every queue.
     pub park_id: u64,
     /// The client's database.
@@ -76,7 +76,7 @@ pub struct Waiter {
 /// The arguments of a new [`Waiter`].
 pub struct WaiterParameters {
     /// The client.
-    pub client: u64,
+    pub client: ClientId,
     /// The worker that has its connection.
     pub worker: usize,
     /// The park id.

@@ -19,8 +19,8 @@ mod links;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
+use weft_base::{ClientId, LogSequence};
 use weft_reactor::{Event, Reactor};
 
 use crate::cluster_node::topology;
@@ -412,7 +412,7 @@ impl ClusterBus {
                     slot_drop::take_all_keys(keyspace, thread_index, number, lease.parts_mut(), &mut effects);
                 slot_drop::log_deletions(&mut effects, &tables, &databases);
                 effects.log_writer.commit();
-                NotificationSender::new(&server, &mut effects, thread_index).send_recorded_effects(0);
+                NotificationSender::new(&server, &mut effects, thread_index).send_recorded_effects(ClientId::NONE);
                 if keys > 0 {
                     log::notice!("Deleted {keys} keys in slot {number}, which another node owns now");
                 }

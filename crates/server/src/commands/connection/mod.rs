@@ -223,7 +223,7 @@ fn reply_with_server_properties(ctx: &mut Context<'_, '_>) {
     reply.bulk(b"proto");
     reply.integer(protocol);
     reply.bulk(b"id");
-    reply.integer(ctx.client.id as i64);
+    reply.integer(ctx.client.id.get() as i64);
     reply.bulk(b"mode");
     reply.bulk(mode.as_bytes());
     reply.bulk(b"role");

@@ -1,5 +1,6 @@
 //! ROLE, REPLICAOF, FAILOVER, and the replication commands that servers send to each other.
 
+use weft_base::ClientId;
 use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, exclusive, leased};
@@ -266,7 +267,7 @@ fn record_option(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8
             let id = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?;
             // While tests stop the links, requests for the replication stream wait, too.
             server.replication.sleep_if_requested();
-            let client = u64::try_from(id).ok();
+            let client = u64::try_from(id).ok().map(ClientId::new);
             let client = client.filter(|client| server.replication.replicas.awaited_dumps().contains(client));
             handshake.rdb_channel_client =
                 Some(client.ok_or_else(|| CommandError::from_text(format!("ERR Unrecognized RDB client id {id}")))?);

@@ -27,6 +27,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use weft_base::ClientId;
 use weft_os::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use weft_resp::glob;
@@ -88,14 +89,14 @@ pub enum SubscriptionKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscriber {
     /// The client's id.
-    pub client: u64,
+    pub client: ClientId,
     /// The worker's index.
     pub worker: usize,
 }
 
 /// The subscribers of one name: clients with their stamps, by worker.
 #[derive(Debug, Default)]
-struct NameSubscribers(Vec<(usize, BTreeMap<u64, u64>)>);
+struct NameSubscribers(Vec<(usize, BTreeMap<ClientId, u64>)>);
 
 impl NameSubscribers {
     fn count(&self) -> usize {
@@ -121,7 +122,7 @@ impl NameSubscribers {
     }
 
     /// Returns the clients of a worker whose stamp is at most `stamp`.
-    fn clients_of_worker(&self, worker: usize, stamp: u64) -> impl Iterator<Item = u64> {
+    fn clients_of_worker(&self, worker: usize, stamp: u64) -> impl Iterator<Item = ClientId> {
         let of_worker = self.0.iter().filter(move |(owner, _)| *owner == worker);
         let clients = of_worker.flat_map(|(_, clients)| clients.iter());
         clients.filter(move |(_, at)| **at <= stamp).map(|(client, _)| *client)

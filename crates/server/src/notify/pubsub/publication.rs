@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use weft_base::ClientId;
 use weft_reactor::Output;
 use weft_resp::{Protocol, Reply};
 
@@ -38,7 +39,7 @@ pub struct PublishedMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipient {
     /// The client's id.
-    pub client: u64,
+    pub client: ClientId,
     /// The matching pattern, as an index into the message's patterns; `None` for the channel itself.
     pub pattern: Option<usize>,
 }

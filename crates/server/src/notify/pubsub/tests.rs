@@ -5,14 +5,17 @@ use weft_reactor::Output;
 use weft_resp::Protocol;
 
 fn subscriber_on(worker: usize, client: u64) -> Subscriber {
-    Subscriber { client, worker }
+    Subscriber {
+        client: ClientId::new(client),
+        worker,
+    }
 }
 
 /// Returns the ids of the clients on `worker` that receive a message, for the channel or for patterns.
 fn receivers(registry: &PubSubRegistry, worker: usize, publication: &PublishedMessage) -> Vec<u64> {
     let mut recipients = Vec::new();
     registry.recipients(worker, publication, &mut recipients);
-    recipients.iter().map(|recipient| recipient.client).collect()
+    recipients.iter().map(|recipient| recipient.client.get()).collect()
 }
 
 #[test]

@@ -2,15 +2,15 @@
 
 use super::*;
 
-fn ids(clients: &[u64]) -> BTreeSet<u64> {
-    clients.iter().copied().collect()
+fn ids(clients: &[u64]) -> BTreeSet<ClientId> {
+    clients.iter().copied().map(ClientId::new).collect()
 }
 
 #[test]
 fn a_key_is_removed_with_all_clients_that_read_it() {
     let table = TrackingTable::default();
     for (name, client) in [(b"a", 7), (b"a", 9), (b"a", 7), (b"b", 7)] {
-        table.add_reader(name, client);
+        table.add_reader(name, ClientId::new(client));
     }
     assert_eq!((table.key_count(), table.pair_count()), (2, 3));
     assert_eq!(table.remove(b"a"), ids(&[7, 9]));
@@ -25,11 +25,11 @@ fn a_key_is_removed_with_all_clients_that_read_it() {
 fn the_table_is_idle_without_tracking_clients_and_keys() {
     let table = TrackingTable::default();
     let (tracking, mut first, mut idle) = (TrackingOptions::default(), 0, 0);
-    table.enable(1, None, &tracking, || first += 1);
-    table.enable(2, None, &tracking, || first += 1);
-    table.add_reader(b"k", 1);
-    table.disable(1, &tracking, || idle += 1);
-    table.disable(2, &tracking, || idle += 1);
+    table.enable(ClientId::new(1), None, &tracking, || first += 1);
+    table.enable(ClientId::new(2), None, &tracking, || first += 1);
+    table.add_reader(b"k", ClientId::new(1));
+    table.disable(ClientId::new(1), &tracking, || idle += 1);
+    table.disable(ClientId::new(2), &tracking, || idle += 1);
     assert_eq!((first, idle), (1, 0), "a key is still remembered");
     table.remove(b"k");
     table.check_idle(|| idle += 1);
@@ -45,28 +45,31 @@ fn broadcasts_go_to_clients_with_a_matching_prefix() {
         ..TrackingOptions::default()
     };
     let (one, two) = (with(&[b"user:", b"cart:"]), with(&[b""]));
-    table.enable(1, None, &one, || {});
-    table.enable(2, None, &two, || {});
+    table.enable(ClientId::new(1), None, &one, || {});
+    table.enable(ClientId::new(2), None, &two, || {});
     assert_eq!(table.prefix_count(), 3);
     let changed = BTreeMap::from([
-        (b"user:1".as_slice().into(), 5),
-        (b"user:2".as_slice().into(), 0),
-        (b"vase".as_slice().into(), 5),
+        (b"user:1".as_slice().into(), ClientId::new(5)),
+        (b"user:2".as_slice().into(), ClientId::NONE),
+        (b"vase".as_slice().into(), ClientId::new(5)),
     ]);
     let broadcasts = table.match_prefixes(&changed);
-    let sizes: Vec<(usize, &[u64])> = broadcasts
+    let sizes: Vec<(usize, Vec<u64>)> = broadcasts
         .iter()
-        .map(|(keys, who)| (keys.len(), who.as_slice()))
+        .map(|(keys, who)| (keys.len(), who.iter().map(|client| client.get()).collect()))
         .collect();
-    assert_eq!(sizes, [(3, &[2][..]), (2, &[1][..])]);
-    table.disable(1, &one, || {});
+    assert_eq!(sizes, [(3, vec![2]), (2, vec![1])]);
+    table.disable(ClientId::new(1), &one, || {});
     assert_eq!(table.prefix_count(), 1);
 }
 
 #[test]
 fn invalidations_contain_the_keys_for_each_client() {
-    let key = |by| InvalidKeys::Key((b"k".as_slice().into(), by));
-    let prefixed = InvalidKeys::Prefixed(Arc::new(vec![(b"a".as_slice().into(), 7), (b"b".as_slice().into(), 8)]));
+    let key = |by| InvalidKeys::Key((b"k".as_slice().into(), ClientId::new(by)));
+    let prefixed = InvalidKeys::Prefixed(Arc::new(vec![
+        (b"a".as_slice().into(), ClientId::new(7)),
+        (b"b".as_slice().into(), ClientId::new(8)),
+    ]));
     let plain = TrackingOptions::default();
     let no_loop = TrackingOptions {
         is_no_loop: true,
@@ -88,7 +91,7 @@ fn invalidations_contain_the_keys_for_each_client() {
     ];
     for (invalid, tracking, wanted) in cases {
         assert_eq!(
-            invalid.keys_for(7, tracking).as_deref(),
+            invalid.keys_for(ClientId::new(7), tracking).as_deref(),
             wanted,
             "{invalid:?} {tracking:?}"
         );

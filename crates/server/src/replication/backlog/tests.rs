@@ -1,5 +1,7 @@
 //! Tests of the backlog's contents.
 
+use weft_base::ClientId;
+
 use super::{BLOCK_BYTES, BacklogRange, LogSequence, ReplicationBacklog, ReplicationOffset};
 
 /// Shortens the tests.
@@ -36,12 +38,12 @@ fn the_backlog_keeps_its_size_and_what_readers_need() {
     let mut backlog = ReplicationBacklog::default();
     backlog.open(at(0));
     backlog.append(&bytes(0, 10), BLOCK_BYTES as i64);
-    backlog.pin(7, at(10));
+    backlog.pin(ClientId::new(7), at(10));
     for round in 0..40 {
         backlog.append(&bytes(round, BLOCK_BYTES), BLOCK_BYTES as i64);
     }
     assert!(backlog.contains(at(10)), "a replica is there");
-    backlog.unpin(7);
+    backlog.unpin(ClientId::new(7));
     let end = 10 + 41 * BLOCK_BYTES as i64;
     backlog.append(&bytes(0, BLOCK_BYTES), BLOCK_BYTES as i64);
     let extent = backlog.range().expect("there is a backlog");
@@ -77,8 +79,8 @@ fn a_reader_does_not_go_back() {
     let mut backlog = ReplicationBacklog::default();
     backlog.open(at(0));
     backlog.append(b"12345", 1 << 20);
-    backlog.pin(7, at(4));
-    backlog.pin(7, at(3));
+    backlog.pin(ClientId::new(7), at(4));
+    backlog.pin(ClientId::new(7), at(3));
 }
 
 #[test]
@@ -86,5 +88,5 @@ fn a_reader_does_not_go_back() {
 fn a_reader_is_not_ahead_of_the_backlog() {
     let mut backlog = ReplicationBacklog::default();
     backlog.open(at(0));
-    backlog.pin(7, at(1));
+    backlog.pin(ClientId::new(7), at(1));
 }

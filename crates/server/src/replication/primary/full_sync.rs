@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use weft_base::ClientId;
 use weft_base::clock::unix_ms;
 use weft_reactor::{Socket, thread_id};
 
@@ -113,7 +114,7 @@ impl OffsetAnnouncement {
 /// A replica that receives a dump.
 pub struct DumpReceiver {
     /// The id of its client.
-    pub id: u64,
+    pub id: ClientId,
     name: String,
     handle: ReplicaSocket,
     /// Its TLS layer. While the dump is sent, no other thread encrypts data for the replica.
@@ -139,7 +140,7 @@ impl DumpReceiver {
 
     /// Creates the target for the replica whose client has this id.
     pub fn new(
-        id: u64,
+        id: ClientId,
         name: String,
         socket: SocketHandle,
         tls: Option<TlsLayer>,
@@ -197,7 +198,7 @@ struct DumpReceivers {
     list: Vec<DumpReceiver>,
     /// `true` if the dump is useful without the replicas.
     is_useful_without_replicas: bool,
-    served: Arc<Mutex<Vec<u64>>>,
+    served: Arc<Mutex<Vec<ClientId>>>,
 }
 
 impl DumpReceivers {
@@ -376,8 +377,8 @@ pub fn begin(
         excludes_keys: without_data,
     }: DumpRequirements,
 ) -> Result<(), BeginDumpError> {
-    let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
-    let served: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let ids: Vec<ClientId> = targets.iter().map(|target| target.id).collect();
+    let served: Arc<Mutex<Vec<ClientId>>> = Arc::default();
     let targets = DumpReceivers {
         server: server.clone(),
         list: targets,
@@ -461,7 +462,7 @@ fn log_start(thread: i32, with_mark: bool, alone: bool) {
 /// Pins the offsets of the replicas at the moment of the snapshot, and sends that position to `told`.
 fn pin_replica_offsets(
     moment: &SnapshotMoment<'_>,
-    replicas: Vec<u64>,
+    replicas: Vec<ClientId>,
     alone: bool,
     told: mpsc::Sender<HistoryPosition>,
 ) -> AuxFields {
@@ -547,7 +548,7 @@ fn send_functions(
     server: &Arc<Server>,
     mut targets: DumpReceivers,
     format: RdbFormat,
-    (replicas, served): (Vec<u64>, Arc<Mutex<Vec<u64>>>),
+    (replicas, served): (Vec<ClientId>, Arc<Mutex<Vec<ClientId>>>),
 ) -> Result<(), BeginDumpError> {
     let server = server.clone();
     let send = move || {

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{LogSequence, ReplicationOffset};
+use weft_base::{ClientId, LogSequence, ReplicationOffset};
 use weft_reactor::{Event, Output, Reactor, ReceiveOutcome, SendOutcome};
 
 use crate::keyspace::Seat;
@@ -111,7 +111,7 @@ struct Replica {
 }
 
 impl Replica {
-    fn id(&self) -> u64 {
+    fn id(&self) -> ClientId {
         self.connection.client.id
     }
 
@@ -205,7 +205,7 @@ impl PrimaryThread {
         }
     }
 
-    fn token_of(&self, id: u64) -> Option<usize> {
+    fn token_of(&self, id: ClientId) -> Option<usize> {
         let found = self.replicas.iter().find(|(_, replica)| replica.id() == id);
         found.map(|(token, _)| *token)
     }
@@ -379,9 +379,9 @@ impl PrimaryThread {
     fn publish_clients(&self) {
         let backlog = self.server.replication.replicas.backlog();
         let end = backlog.range().map_or(ReplicationOffset::ZERO, |extent| extent.end);
-        let places: HashMap<u64, ReplicationOffset> = backlog.reader_offsets().collect();
+        let places: HashMap<ClientId, ReplicationOffset> = backlog.reader_offsets().collect();
         drop(backlog);
-        let place_of = |id: u64| places.get(&id);
+        let place_of = |id: ClientId| places.get(&id);
         let mut shown = self.server.clients.linked.lock();
         for (token, replica) in &self.replicas {
             let client = &replica.connection.client;

@@ -14,8 +14,8 @@
 
 use std::time::Duration;
 
-use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
+use weft_base::{ClientId, ReplicationOffset};
 
 use super::PrimaryThread;
 use crate::observability::log;
@@ -28,7 +28,7 @@ use weft_os::time::Instant;
 /// A dump whose connection is closed and whose stream no main channel has requested yet.
 pub(crate) struct AwaitedMainChannel {
     /// The id of the closed client.
-    client: u64,
+    client: ClientId,
     /// The description of the client for the server log.
     description: Vec<u8>,
     since: Instant,
@@ -68,7 +68,7 @@ impl PendingLimits {
 impl PrimaryThread {
     /// Passes the bytes kept for the dump with the client id `dump` to a main channel. Returns `true` if there were
     /// any.
-    pub(crate) fn take_over_dump(&mut self, dump: u64, name: &str) -> bool {
+    pub(crate) fn take_over_dump(&mut self, dump: ClientId, name: &str) -> bool {
         let replicas = &self.server.replication.replicas;
         if !replicas.awaited_dumps().remove(&dump) {
             return false;
@@ -105,7 +105,7 @@ impl PrimaryThread {
     }
 
     /// Starts the grace period of an awaited dump whose connection is closed.
-    pub(crate) fn start_grace_period(&mut self, client: u64, name: &str, shown: Vec<u8>) {
+    pub(crate) fn start_grace_period(&mut self, client: ClientId, name: &str, shown: Vec<u8>) {
         if self.grace_periods.iter().any(|grace| grace.client == client) {
             return;
         }
@@ -124,7 +124,7 @@ impl PrimaryThread {
     }
 
     /// Releases the part of the stream that is kept for a dump.
-    pub(crate) fn release_awaited_dump(&mut self, client: u64) {
+    pub(crate) fn release_awaited_dump(&mut self, client: ClientId) {
         let replicas = &self.server.replication.replicas;
         replicas.awaited_dumps().remove(&client);
         replicas.backlog().unpin(client);

@@ -9,6 +9,7 @@ use crate::observability::log;
 use crate::persistence::rdb_file::RdbFormat;
 use crate::replication::ReplicaSyncState;
 use crate::replication::backlog_writer;
+use weft_base::ClientId;
 use weft_config::id;
 
 /// The properties of the dump that a replica needs. Replicas with equal properties share one dump.
@@ -25,7 +26,7 @@ struct DumpFilters {
 /// A dump under way.
 pub(crate) struct DumpInProgress {
     /// The ids of the clients that receive it.
-    pub(crate) replicas: Vec<u64>,
+    pub(crate) replicas: Vec<ClientId>,
     pub(crate) is_streamed: bool,
 }
 
@@ -94,7 +95,7 @@ impl PrimaryThread {
                 Some(Err(_)) | None => self.close_replica(*token),
             }
         }
-        let ids: Vec<u64> = targets.iter().map(|target| target.id).collect();
+        let ids: Vec<ClientId> = targets.iter().map(|target| target.id).collect();
         let kind = if with_mark { "replicas sockets" } else { "disk" };
         let using = if filters.is_dump_channel {
             "dual-channel"
@@ -151,7 +152,7 @@ impl PrimaryThread {
         opened.map_err(|error| log::warning!("Replicas cannot be served: {error}"))
     }
 
-    pub(crate) fn end_dump(&mut self, replicas: &[u64], served: &[u64], with_mark: bool) {
+    pub(crate) fn end_dump(&mut self, replicas: &[ClientId], served: &[ClientId], with_mark: bool) {
         let ended = self.dump.take();
         assert!(
             ended.is_some_and(|dump| dump.replicas == replicas),

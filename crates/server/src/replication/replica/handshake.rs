@@ -6,7 +6,7 @@
 //!                                                +FULLRESYNC id offset ◀─┘
 //! ```
 
-use weft_base::ReplicationOffset;
+use weft_base::{ClientId, ReplicationOffset};
 use weft_resp::number::parse_i64;
 
 use super::link::{LinkFailure, PrimaryLink};
@@ -36,7 +36,7 @@ pub struct DumpPosition {
     /// The replication offset of the dump.
     pub offset: ReplicationOffset,
     /// The id of that connection's client at the primary.
-    client: u64,
+    client: ClientId,
 }
 
 fn lossy(line: &[u8]) -> String {
@@ -152,7 +152,7 @@ fn parse_endoff(line: &[u8]) -> Option<DumpPosition> {
     Some(DumpPosition {
         id: is_replication_id(id).then(|| lossy(id))?,
         offset: parse_i64(offset).and_then(ReplicationOffset::from_stated)?,
-        client: u64::try_from(parse_i64(client)?).ok()?,
+        client: ClientId::new(u64::try_from(parse_i64(client)?).ok()?),
     })
 }
 

@@ -447,7 +447,7 @@ impl ReplicaThread {
 
     /// Creates the client that represents the primary.
     fn client(&self, link: &PrimaryLink) -> Client {
-        let id = self.server.clients.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.server.clients.next_client_id();
         let mut client = Client::new(id, unix_ms(), 0);
         client.address = link.peer();
         client.local_address = link.local();

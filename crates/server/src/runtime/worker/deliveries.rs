@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use weft_base::ClientId;
 use weft_reactor::Output;
 use weft_resp::{Protocol, Reply};
 
@@ -74,7 +75,7 @@ impl ClientTable {
 
     /// Appends a message that is not a reply to a client's output. While a reply is being produced on another thread,
     /// the message is appended after that reply.
-    fn append_message(&mut self, client: u64, write: impl FnOnce(&Client, &mut Output)) {
+    fn append_message(&mut self, client: ClientId, write: impl FnOnce(&Client, &mut Output)) {
         let Some(token) = self.by_id.get(&client).copied() else {
             return;
         };
@@ -97,12 +98,12 @@ impl ClientTable {
     }
 
     /// Appends bytes that are not a reply to a client's output.
-    pub(crate) fn append_bytes(&mut self, client: u64, bytes: &[u8]) {
+    pub(crate) fn append_bytes(&mut self, client: ClientId, bytes: &[u8]) {
         self.append_message(client, |_, output| output.bytes.extend_from_slice(bytes));
     }
 
     /// Sends an invalidation to a tracking client, or to the client that it redirects to.
-    fn deliver_invalidation(&mut self, server: &Server, id: u64, invalid: &InvalidKeys) {
+    fn deliver_invalidation(&mut self, server: &Server, id: ClientId, invalid: &InvalidKeys) {
         let token = self.by_id.get(&id).copied();
         let Some(connection) = token.and_then(|token| self.connection(token)) else {
             forward_invalidation(server, id, invalid);
@@ -116,7 +117,7 @@ impl ClientTable {
         if keys.as_ref().is_some_and(Vec::is_empty) {
             return;
         }
-        if tracking.redirect == 0 {
+        if tracking.redirect == ClientId::NONE {
             if protocol == Protocol::Resp3 {
                 self.append_invalidation(id, keys.as_deref());
             }
@@ -141,7 +142,7 @@ impl ClientTable {
                         let mut reply = Reply::new(&mut output.bytes, protocol);
                         reply.push(2);
                         reply.bulk(b"tracking-redir-broken");
-                        reply.integer(target as i64);
+                        reply.integer(target.get() as i64);
                     });
                 }
             }
@@ -150,7 +151,7 @@ impl ClientTable {
 
     /// Sends a client the names of invalid keys, `None` for all: in RESP3 as a push, in RESP2 as a message, which only
     /// a subscriber understands.
-    fn append_invalidation(&mut self, client: u64, keys: Option<&[&[u8]]>) {
+    fn append_invalidation(&mut self, client: ClientId, keys: Option<&[&[u8]]>) {
         self.append_message(client, |client, output| {
             let mut reply = Reply::new(&mut output.bytes, client.protocol);
             match client.protocol {
@@ -190,7 +191,7 @@ impl ClientTable {
 }
 
 /// The client has moved while mail for it was under way.
-fn forward_invalidation(server: &Server, client: u64, invalid: &InvalidKeys) {
+fn forward_invalidation(server: &Server, client: ClientId, invalid: &InvalidKeys) {
     if let Some(worker) = server.clients.directory.worker_of(client) {
         let invalidation = crate::notify::tracking::Invalidation {
             clients: vec![client],

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use weft_base::ClientId;
 use weft_resp::Reply;
 
 use super::Worker;
@@ -32,7 +33,7 @@ impl Worker {
         }
     }
 
-    pub(crate) fn redirect_blocked_client(&mut self, client: u64, view: &ClusterView) {
+    pub(crate) fn redirect_blocked_client(&mut self, client: ClientId, view: &ClusterView) {
         let Some(ClientWait::Keys(blocked)) = self.waits.client_wait(client) else {
             return;
         };

@@ -14,6 +14,7 @@ use crate::state::Message;
 use std::sync::Arc;
 use std::time::Duration;
 use weft_acl::AclAccount;
+use weft_base::ClientId;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
@@ -66,7 +67,9 @@ impl Worker {
             &mut self.seat,
             thread.now_ms,
             &mut thread.effects,
-            &mut |effects| NotificationSender::new(&server, effects, thread_index).send_recorded_effects(0),
+            &mut |effects| {
+                NotificationSender::new(&server, effects, thread_index).send_recorded_effects(ClientId::NONE)
+            },
         );
         free_removed_values(&mut thread.effects, &server);
         thread.effects.log_writer.wake();
@@ -92,7 +95,9 @@ impl Worker {
             &mut self.seat,
             &slice,
             &mut thread.effects,
-            &mut |effects| NotificationSender::new(&server, effects, thread_index).send_recorded_effects(0),
+            &mut |effects| {
+                NotificationSender::new(&server, effects, thread_index).send_recorded_effects(ClientId::NONE)
+            },
         );
         free_removed_values(&mut thread.effects, &server);
         thread.effects.log_writer.wake();
@@ -168,7 +173,7 @@ impl Worker {
     }
 
     /// Closes the connection of a client, or requests that from its new worker if it has moved.
-    pub(crate) fn close_client(&mut self, client: u64) {
+    pub(crate) fn close_client(&mut self, client: ClientId) {
         if let Some(token) = self.clients.by_id.get(&client).copied() {
             return self.close(token);
         }

@@ -124,7 +124,7 @@ impl Worker {
         };
         let socket = accepted.socket;
         let server = self.server().clone();
-        let id = server.clients.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = server.clients.next_client_id();
         let mut client = Client::new(id, self.thread.now_ms, self.id);
         client.login = server.acl.new_login();
         client.address = socket.peer_name();

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ClientId;
 use weft_base::clock::unix_ms;
 use weft_reactor::{AlternateStack, Event, Reactor};
 
@@ -70,7 +71,7 @@ struct ClientTable {
     /// Tokens of connections that were removed in this turn. They are reused from the next turn on, because events of
     /// this turn may still belong to the removed connections.
     tokens_freed_this_turn: Vec<usize>,
-    by_id: HashMap<u64, usize>,
+    by_id: HashMap<ClientId, usize>,
     next_steps: Vec<(usize, NextStep)>,
     /// Connections with output that is not a reply.
     tokens_with_messages: Vec<usize>,
@@ -135,7 +136,7 @@ pub struct Worker {
     clients: ClientTable,
     waits: Waits,
     /// Transactions whose replies are not complete yet, by client.
-    partial_replies: HashMap<u64, PartialReplies>,
+    partial_replies: HashMap<ClientId, PartialReplies>,
     plans: Plans,
     /// Connections with work for the next turn.
     ready_tokens: Vec<usize>,
@@ -427,7 +428,8 @@ impl Worker {
             &|| thread.server.may_delete_expired(thread.now_ms),
             &mut thread.effects,
             &mut |effects| {
-                NotificationSender::new(&thread.server, effects, thread.thread_index).send_recorded_effects(0)
+                NotificationSender::new(&thread.server, effects, thread.thread_index)
+                    .send_recorded_effects(ClientId::NONE)
             },
         );
         free_removed_values(&mut thread.effects, &thread.server);
@@ -475,7 +477,7 @@ impl ClientVisitor for Worker {
         }
     }
 
-    fn unblock_client(&mut self, id: u64, with_error: bool) -> bool {
+    fn unblock_client(&mut self, id: ClientId, with_error: bool) -> bool {
         let can_be_unblocked = self.waits.client_wait(id).is_some_and(ClientWait::can_be_unblocked);
         can_be_unblocked && self.end_wait_without_event(id, with_error)
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ClientId;
 use weft_base::clock::unix_ms;
 use weft_reactor::Output;
 
@@ -93,18 +94,18 @@ impl ClientWait {
 /// they are.
 struct WithheldReply {
     unserved: UnservedKeys,
-    reply: Option<(u64, u64, Output)>,
+    reply: Option<(ClientId, u64, Output)>,
 }
 
 /// The waiting clients of a worker.
 #[derive(Default)]
 pub struct Waits {
-    by_client: HashMap<u64, ClientWait>,
-    timers: TimerQueue<u64>,
+    by_client: HashMap<ClientId, ClientWait>,
+    timers: TimerQueue<ClientId>,
     /// Waiters whose wait has ended and that are still in queues.
     ended_waiters: Vec<Arc<Waiter>>,
     /// Clients that wait for the log.
-    clients_awaiting_log: Vec<u64>,
+    clients_awaiting_log: Vec<ClientId>,
     unserved_waiters: Vec<WithheldReply>,
 }
 
@@ -126,17 +127,17 @@ impl Waits {
     }
 
     /// Returns the clients that wait.
-    pub fn waiting_clients(&self) -> Vec<u64> {
+    pub fn waiting_clients(&self) -> Vec<ClientId> {
         self.by_client.keys().copied().collect()
     }
 
     /// Returns the event that a client waits for.
-    pub fn client_wait(&self, client: u64) -> Option<&ClientWait> {
+    pub fn client_wait(&self, client: ClientId) -> Option<&ClientWait> {
         self.by_client.get(&client)
     }
 
     /// Returns `true` if a client waits for keys; then its connection may move to another worker.
-    pub fn is_waiting_for_keys(&self, client: u64) -> bool {
+    pub fn is_waiting_for_keys(&self, client: ClientId) -> bool {
         matches!(self.by_client.get(&client), Some(ClientWait::Keys(_)))
     }
 }
@@ -154,7 +155,7 @@ fn log_reply(server: &Server, wait: LogWait) -> (Vec<u8>, bool) {
 
 impl Worker {
     /// Returns snapshots of all clients but one.
-    pub(crate) fn collect_client_snapshots(&mut self, excluded_client: u64) -> Vec<ClientSnapshot> {
+    pub(crate) fn collect_client_snapshots(&mut self, excluded_client: ClientId) -> Vec<ClientSnapshot> {
         let mut client_snapshots = Vec::with_capacity(self.clients.len());
         for token in 0..self.clients.slots.len() {
             let in_flight = self.in_flight_bytes(token);
@@ -256,7 +257,7 @@ impl Worker {
     }
 
     /// Removes the wait of a client, whatever ended it.
-    fn end_wait(&mut self, client: u64) -> Option<ClientWait> {
+    fn end_wait(&mut self, client: ClientId) -> Option<ClientWait> {
         let wait = self.waits.by_client.remove(&client)?;
         if let Some(at_ms) = wait.end_ms() {
             self.waits.timers.remove(at_ms, wait.park_id());
@@ -299,12 +300,12 @@ impl Worker {
 
     /// Ends a client's wait without the event: by timeout or by CLIENT UNBLOCK, with an error or without. Returns
     /// `true` if the client was waiting.
-    pub(crate) fn end_wait_without_event(&mut self, client: u64, with_error: bool) -> bool {
+    pub(crate) fn end_wait_without_event(&mut self, client: ClientId, with_error: bool) -> bool {
         self.end_wait_with_error(client, with_error.then_some(UNBLOCKED_REPLY))
     }
 
     /// Ends a wait. A wait for keys must have been claimed already; any other wait ends if its park id matches.
-    pub(crate) fn end_claimed_wait(&mut self, client: u64, waiting: WaitState, with_error: bool) {
+    pub(crate) fn end_claimed_wait(&mut self, client: ClientId, waiting: WaitState, with_error: bool) {
         let error = with_error.then_some(UNBLOCKED_REPLY);
         match waiting {
             WaitState::Other(park_id) => {
@@ -334,7 +335,7 @@ impl Worker {
         }
     }
 
-    fn end_wait_with_error(&mut self, client: u64, error: Option<&[u8]>) -> bool {
+    fn end_wait_with_error(&mut self, client: ClientId, error: Option<&[u8]>) -> bool {
         match self.waits.by_client.get(&client) {
             None => return false,
             // The client is being served at this moment; the reply arrives by mail.
@@ -345,7 +346,7 @@ impl Worker {
     }
 
     /// Ends a wait that only this worker can end. Returns `true` if there was one.
-    fn end_wait_with_null(&mut self, client: u64, error: Option<&[u8]>) -> bool {
+    fn end_wait_with_null(&mut self, client: ClientId, error: Option<&[u8]>) -> bool {
         let Some(wait) = self.end_wait(client) else {
             return false;
         };
@@ -382,7 +383,7 @@ impl Worker {
     }
 
     /// Ends a client's wait for keys with an error, unless it is being served at this moment.
-    pub(crate) fn reply_error_to_waiter(&mut self, client: u64, error: &CommandError) {
+    pub(crate) fn reply_error_to_waiter(&mut self, client: ClientId, error: &CommandError) {
         match self.waits.by_client.get(&client) {
             Some(ClientWait::Keys(blocked)) if blocked.waiter.try_claim() => {}
             _ => return,
@@ -411,7 +412,7 @@ impl Worker {
     }
 
     /// Ends the wait of a client, which is disconnected then, because this server has become a replica.
-    fn end_wait_of_demoted(&mut self, client: u64) {
+    fn end_wait_of_demoted(&mut self, client: ClientId) {
         let token = self.clients.by_id.get(&client).copied();
         if self.end_wait_with_error(client, Some(DEMOTED_REPLY))
             && let Some(connection) = token.and_then(|token| self.clients.connection(token))
@@ -426,7 +427,7 @@ impl Worker {
     /// Replies to the clients that wait for a shutdown which was aborted.
     pub(crate) fn reply_to_aborted_shutdowns(&mut self) {
         let waits = |wait: &ClientWait| matches!(wait, ClientWait::Time { at_ms: u64::MAX, .. });
-        let clients: Vec<u64> = self
+        let clients: Vec<ClientId> = self
             .waits
             .by_client
             .iter()
@@ -468,7 +469,7 @@ impl Worker {
     }
 
     /// Delivers the reply to a client that waited for replicas.
-    pub(crate) fn end_wait_for_replicas(&mut self, client: u64, park_id: u64) {
+    pub(crate) fn end_wait_for_replicas(&mut self, client: ClientId, park_id: u64) {
         let waits = |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.park_id == park_id);
         if self.waits.by_client.get(&client).is_some_and(waits) {
             self.end_wait(client);
@@ -476,7 +477,7 @@ impl Worker {
     }
 
     /// Ends the wait of a client that has disconnected, so that it is no longer served.
-    pub(crate) fn abandon_wait(&mut self, client: u64) {
+    pub(crate) fn abandon_wait(&mut self, client: ClientId) {
         match self.end_wait(client) {
             Some(ClientWait::Keys(blocked)) => self.abandon_waiter(blocked.waiter),
             Some(ClientWait::Replicas { wait, .. }) => {
@@ -578,7 +579,7 @@ impl Worker {
     // ---- serving ----------------------------------------------------------------------------------
 
     /// Withholds a reply until waiters have been served.
-    pub(crate) fn withhold_reply(&mut self, unserved: UnservedKeys, reply: Option<(u64, u64, Output)>) {
+    pub(crate) fn withhold_reply(&mut self, unserved: UnservedKeys, reply: Option<(ClientId, u64, Output)>) {
         self.waits.unserved_waiters.push(WithheldReply { unserved, reply });
     }
 

@@ -3,36 +3,48 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ClientId;
+
 use super::ClientDirectory;
 
 #[test]
 fn a_client_that_ends_on_its_new_worker_leaves_no_entry() {
     let directory = Arc::new(ClientDirectory::default());
-    directory.add(1, 0);
+    directory.add(ClientId::new(1), 0);
     let mut ending = None;
-    directory.move_client(1, 2, || {
+    directory.move_client(ClientId::new(1), 2, || {
         // The new worker has the connection from here on, and may end it at once.
         let directory = directory.clone();
-        ending = Some(std::thread::spawn(move || directory.remove(1)));
+        ending = Some(std::thread::spawn(move || directory.remove(ClientId::new(1))));
         std::thread::sleep(Duration::from_millis(50));
     });
     ending.expect("has begun").join().expect("ends");
-    assert_eq!(directory.worker_of(1), None);
+    assert_eq!(directory.worker_of(ClientId::new(1)), None);
 }
 
 #[test]
 fn clients_that_were_killed_are_counted_until_they_are_removed() {
     let directory = ClientDirectory::default();
-    directory.add(1, 0);
-    directory.add(2, 3);
+    directory.add(ClientId::new(1), 0);
+    directory.add(ClientId::new(2), 3);
     assert!(!directory.has_killed_clients());
-    assert_eq!((directory.mark_killed(1), directory.mark_killed(1)), (Some(0), Some(0)));
-    assert_eq!(directory.mark_killed(9), None);
-    directory.move_client(1, 4, || ());
-    assert!(directory.is_killed(1) && !directory.is_killed(2) && !directory.is_killed(9));
-    directory.remove(2);
+    assert_eq!(
+        (
+            directory.mark_killed(ClientId::new(1)),
+            directory.mark_killed(ClientId::new(1))
+        ),
+        (Some(0), Some(0))
+    );
+    assert_eq!(directory.mark_killed(ClientId::new(9)), None);
+    directory.move_client(ClientId::new(1), 4, || ());
+    assert!(
+        directory.is_killed(ClientId::new(1))
+            && !directory.is_killed(ClientId::new(2))
+            && !directory.is_killed(ClientId::new(9))
+    );
+    directory.remove(ClientId::new(2));
     assert!(directory.has_killed_clients());
-    directory.remove(1);
-    directory.remove(1);
-    assert!(!directory.has_killed_clients() && !directory.is_killed(1));
+    directory.remove(ClientId::new(1));
+    directory.remove(ClientId::new(1));
+    assert!(!directory.has_killed_clients() && !directory.is_killed(ClientId::new(1)));
 }

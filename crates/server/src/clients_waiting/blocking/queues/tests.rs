@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weft_base::ClientId;
 use weft_resp::Protocol;
 use weft_values::list::ListEnd;
 
@@ -14,7 +15,7 @@ use weft_acl::Login;
 
 fn waiter(park_id: u64, db: usize, operation: BlockingOperation) -> Arc<Waiter> {
     Arc::new(Waiter::new(WaiterParameters {
-        client: park_id,
+        client: ClientId::new(park_id),
         worker: 0,
         park_id,
         db,

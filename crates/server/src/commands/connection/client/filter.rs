@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use weft_base::ClientId;
 use weft_resp::Args;
 use weft_resp::number::parse_i64;
 
@@ -29,9 +30,9 @@ pub struct FilterContext<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientFilter {
     /// `ID`: one of these.
-    ids: Option<HashSet<u64>>,
+    ids: Option<HashSet<ClientId>>,
     /// `NOT-ID`: none of these.
-    not_ids: Option<HashSet<u64>>,
+    not_ids: Option<HashSet<ClientId>>,
     /// `ADDR`, as CLIENT LIST shows it.
     address: Option<Vec<u8>>,
     /// `SKIPME`: not the caller.
@@ -65,7 +66,7 @@ pub struct ClientFilter {
 
 impl ClientFilter {
     /// Creates a filter for the client with that ID.
-    pub fn with_id(id: u64) -> ClientFilter {
+    pub fn with_id(id: ClientId) -> ClientFilter {
         ClientFilter {
             ids: Some(HashSet::from([id])),
             ..ClientFilter::default()
@@ -146,7 +147,7 @@ impl ClientFilter {
     }
 
     /// Returns `true` if a client passes the filter; `caller` is the id of the client that runs the command.
-    pub fn matches(&self, client: &Client, caller: u64, now_ms: u64) -> bool {
+    pub fn matches(&self, client: &Client, caller: ClientId, now_ms: u64) -> bool {
         !(self.skip_caller && client.id == caller)
             && self.matches_numbers(client, now_ms)
             && self.matches_addresses(client)
@@ -215,13 +216,13 @@ fn matches_optional_condition(value: &[u8], wanted: &Option<Vec<u8>>, unwanted: 
 }
 
 /// Adds the numbers from argument `index` on; returns the index after the last one.
-fn parse_ids(args: Args<'_>, mut index: usize, ids: &mut Option<HashSet<u64>>) -> Result<usize, CommandError> {
+fn parse_ids(args: Args<'_>, mut index: usize, ids: &mut Option<HashSet<ClientId>>) -> Result<usize, CommandError> {
     let ids = ids.get_or_insert_default();
     while index < args.len()
         && let Some(id) = parse_i64(args.argument(index))
     {
         match u64::try_from(id) {
-            Ok(id) if id > 0 => ids.insert(id),
+            Ok(id) if id > 0 => ids.insert(ClientId::new(id)),
             _ => {
                 return Err(CommandError::constant("ERR client-id should be greater than 0"));
             }

@@ -3,6 +3,7 @@
 //! A client belongs to the worker that serves its connection. A command that concerns only the caller runs in place. A
 //! command about other clients is a query to all workers, and the caller waits for their answers.
 
+use weft_base::ClientId;
 use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, exclusive, leased};
@@ -41,7 +42,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 fn id(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.integer(ctx.client.id as i64);
+    ctx.reply.integer(ctx.client.id.get() as i64);
     Ok(())
 }
 
@@ -102,7 +103,7 @@ fn unpause(ctx: &mut Context<'_, '_>) -> CommandResult {
 /// Parks the caller and queries all workers. `query` gets the caller's ID; `combine` turns the parts into the reply.
 fn query_all_workers(
     ctx: &mut Context<'_, '_>,
-    query: impl Fn(u64, &mut dyn ClientVisitor) -> WorkerAnswer + Send + Sync + 'static,
+    query: impl Fn(ClientId, &mut dyn ClientVisitor) -> WorkerAnswer + Send + Sync + 'static,
     combine: impl Fn(Vec<WorkerAnswer>) -> Vec<u8> + Send + Sync + 'static,
 ) {
     ctx.next_step = NextStep::QueryWorkers(Box::new(Box::new(move |origin| {
@@ -143,7 +144,7 @@ fn reply_with_client_lines(ctx: &mut Context<'_, '_>, filter: ClientFilter) {
     let now_ms = ctx.now_ms;
     let protocol = ctx.client.protocol;
     let argument_bytes = (0..ctx.argc()).map(|index| ctx.arg(index).len()).sum();
-    let ask = move |caller: u64, clients: &mut dyn ClientVisitor| {
+    let ask = move |caller: ClientId, clients: &mut dyn ClientVisitor| {
         let mut lines = Vec::new();
         clients.visit_clients(&mut |client: &mut Client, mut buffers: BufferFigures| {
             if !filter.matches(client, caller, now_ms) {
@@ -203,7 +204,7 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
             client.kill();
         }
     });
-    let ask = move |caller: u64, clients: &mut dyn ClientVisitor| {
+    let ask = move |caller: ClientId, clients: &mut dyn ClientVisitor| {
         let mut killed: u64 = 0;
         clients.visit_clients(&mut |client: &mut Client, _: BufferFigures| {
             let is_link = client
@@ -243,12 +244,12 @@ fn unblock(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => false,
     };
     let id = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
-    let Ok(id) = u64::try_from(id) else {
+    let Ok(id) = u64::try_from(id).map(ClientId::new) else {
         ctx.reply.integer(0);
         return Ok(());
     };
     let protocol = ctx.client.protocol;
-    let ask = move |_: u64, clients: &mut dyn ClientVisitor| {
+    let ask = move |_: ClientId, clients: &mut dyn ClientVisitor| {
         let unblocked = u64::from(clients.unblock_client(id, with_error));
         unblocked.to_le_bytes().to_vec()
     };

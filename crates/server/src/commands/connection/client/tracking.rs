@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use weft_base::ClientId;
 use weft_resp::number::parse_i64;
 
 use crate::commands::context::{CommandResult, Context};
@@ -62,8 +63,8 @@ fn parse_tracking_options<'a>(ctx: &Context<'a, '_>) -> Result<RequestedTracking
 }
 
 /// Returns the client that an argument names, which must be connected.
-fn parse_redirect(ctx: &Context<'_, '_>, current: u64, word: &[u8]) -> Result<u64, CommandError> {
-    if current != 0 {
+fn parse_redirect(ctx: &Context<'_, '_>, current: ClientId, word: &[u8]) -> Result<ClientId, CommandError> {
+    if current != ClientId::NONE {
         return Err(CommandError::constant(
             "ERR A client can only redirect to a single other client",
         ));
@@ -71,6 +72,7 @@ fn parse_redirect(ctx: &Context<'_, '_>, current: u64, word: &[u8]) -> Result<u6
     let id = parse_i64(word).ok_or(CommandError::NOT_AN_INTEGER)?;
     u64::try_from(id)
         .ok()
+        .map(ClientId::new)
         .filter(|id| ctx.server.clients.directory.worker_of(*id).is_some())
         .ok_or(CommandError::constant(
             "ERR The client ID you want redirect to does not exist",

@@ -22,6 +22,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ClientId;
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
@@ -520,7 +521,7 @@ fn delete_accepted_key(
         effects.log_also(options.from_db, &[b"DEL", &migrated_key.name]);
     }
     effects.log_writer.commit();
-    NotificationSender::new(server, &mut effects, thread_index).send_recorded_effects(0);
+    NotificationSender::new(server, &mut effects, thread_index).send_recorded_effects(ClientId::NONE);
     drop(lease);
     let outcome = match changed {
         Some((expire_at_ms, value)) => {

@@ -34,11 +34,11 @@ fn words(text: &str) -> Vec<&[u8]> {
 
 /// Returns three clients, of which the first is the caller, 100.9 s after it connected.
 fn clients() -> [Client; 3] {
-    let mut caller = Client::new(1, 1_000_900, 0);
+    let mut caller = Client::new(ClientId::new(1), 1_000_900, 0);
     caller.address = "127.0.0.1:50001".to_owned();
     caller.local_address = "127.0.0.1:6379".to_owned();
     caller.last_interaction_ms = 1_101_800;
-    let mut named = Client::new(2, 1_050_000, 1);
+    let mut named = Client::new(ClientId::new(2), 1_050_000, 1);
     named.address = "[::1]:50002".to_owned();
     named.local_address = "[::1]:6379".to_owned();
     named.name = b"worker".to_vec();
@@ -48,7 +48,7 @@ fn clients() -> [Client; 3] {
     named
         .flags
         .set(ClientFlags::NO_TOUCH.union(ClientFlags::NO_EVICT), true);
-    let mut local = Client::new(7, 1_101_000, 0);
+    let mut local = Client::new(ClientId::new(7), 1_101_000, 0);
     local.address = "/run/weft.sock:0".to_owned();
     local.local_address = "/run/weft.sock:0".to_owned();
     local
@@ -63,8 +63,8 @@ fn matching_clients(text: &str) -> Vec<u64> {
     let filter = parse(&words(text), false).unwrap_or_else(|error| panic!("{text}: {error}"));
     clients()
         .iter()
-        .filter(|client| filter.matches(client, 1, NOW_MS))
-        .map(|client| client.id)
+        .filter(|client| filter.matches(client, ClientId::new(1), NOW_MS))
+        .map(|client| client.id.get())
         .collect()
 }
 
@@ -124,7 +124,7 @@ fn a_missing_name_is_equal_to_no_name() {
         let filter = parse(&[option.as_bytes(), b""], false).expect("an empty value is a value");
         let count = clients()
             .iter()
-            .filter(|client| filter.matches(client, 1, NOW_MS))
+            .filter(|client| filter.matches(client, ClientId::new(1), NOW_MS))
             .count();
         assert_eq!(count, expected, "{option}");
     }
@@ -135,7 +135,7 @@ fn only_kill_skips_the_caller_by_default() {
     let filter = parse(&words("TYPE normal"), true).expect("a filter");
     let passing: Vec<bool> = clients()
         .iter()
-        .map(|client| filter.matches(client, 1, NOW_MS))
+        .map(|client| filter.matches(client, ClientId::new(1), NOW_MS))
         .collect();
     assert_eq!(passing, [false, true, true]);
 }
