@@ -5,6 +5,7 @@
 //! - [`ClientId`]: the id of a client.
 //! - [`LogSequence`]: a position in the propagation log.
 //! - [`ReplicationOffset`]: a position in the stream for replicas.
+//! - [`ParkId`]: the number of a parked connection.
 //! - [`files`]: replacing a file atomically, and the error texts of system calls.
 #![forbid(unsafe_code)]
 
@@ -12,9 +13,11 @@ mod client_id;
 pub mod clock;
 pub mod files;
 mod log_sequence;
+mod park_id;
 mod replication_offset;
 pub mod slots;
 
 pub use client_id::ClientId;
 pub use log_sequence::LogSequence;
+pub use park_id::ParkId;
 pub use replication_offset::ReplicationOffset;

@@ -388,10 +388,10 @@ pub fn send_background_work(server: &Server, work: BackgroundWork, origin: Query
 fn background_job(run: BackgroundReply, origin: QueryOrigin) -> BackgroundJob {
     Box::new(move |server, seat| {
         let bytes = run(server, seat);
-        let (worker, client, ticket) = origin;
+        let (worker, client, park_id) = origin;
         server.workers[worker].send(crate::state::Message::Reply {
             client,
-            park_id: ticket,
+            park_id,
             bytes,
             // As in Valkey, everything in the propagation log so far counts as written by this client.
             log_sequence: server.propagation.last_sequence(),

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{LogSequence, ReplicationOffset};
+use weft_base::{LogSequence, ParkId, ReplicationOffset};
 
 use crate::commands::context::NextStep;
 use crate::keyspace::Seat;
@@ -186,7 +186,7 @@ impl BatchConnections for SingleConnection<'_> {
 
     fn start_next_step(&mut self, _: usize, after: NextStep) {
         // Later commands wait until that is done.
-        self.connection.connection.state = ConnectionState::Parked(0);
+        self.connection.connection.state = ConnectionState::Parked(ParkId::NONE);
         self.connection.next_step = Some(after);
     }
 

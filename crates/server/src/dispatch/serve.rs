@@ -19,7 +19,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, LogSequence};
+use weft_base::{ClientId, LogSequence, ParkId};
 use weft_resp::{Args, Protocol, Reply};
 
 use crate::clients_waiting::blocking::{ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter};
@@ -179,7 +179,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
 
     /// Serves one queue of a key in the order of arrival, as long as the key has data for the first client.
     fn serve_queue(&mut self, key: &ReadyKey, line: &WaitQueueKind) -> Result<(), RefusedSlots> {
-        let mut behind = 0;
+        let mut behind = ParkId::NONE;
         loop {
             let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
             if !line.matches_kind(kind) {

@@ -31,7 +31,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ParkId};
 use weft_reactor::{Output, OutputMark};
 use weft_resp::{Args, Reply};
 
@@ -523,7 +523,7 @@ fn run_queued_command<'p>(
     }
     let next_step = match next_step {
         NextStep::QueryWorkers(make) => {
-            let query = make((client.worker, client.id, 0));
+            let query = make((client.worker, client.id, ParkId::NONE));
             output.truncate(before);
             let reply = match thread.for_script {
                 true => query_workers(thread, query, (client.id, client.db)),

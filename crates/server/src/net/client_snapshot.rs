@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use weft_base::ParkId;
+
 use super::client::{BufferFigures, Client};
 use crate::clients_waiting::blocking::Waiter;
 
@@ -10,7 +12,7 @@ pub enum WaitState {
     /// Keys.
     Keys(Arc<Waiter>),
     /// Another event, with this id of the parked connection.
-    Other(u64),
+    Other(ParkId),
 }
 
 /// The state of a client at one moment.

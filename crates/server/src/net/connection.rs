@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use weft_base::ParkId;
 use weft_reactor::{DetachedConnection, Output, OutputMark};
 use weft_resp::Parser;
 
@@ -21,7 +22,7 @@ pub enum ConnectionState {
     /// Requests wait in the input for a later turn, since a slot was leased or the turn was full.
     Deferred,
     /// The reply of the current command arrives as a message, with this id.
-    Parked(u64),
+    Parked(ParkId),
     /// CLIENT PAUSE delays the next command.
     Paused,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::backlog::ReplicationBacklog;
 
-use weft_base::{ClientId, LogSequence, ReplicationOffset};
+use weft_base::{ClientId, LogSequence, ParkId, ReplicationOffset};
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 
@@ -95,7 +95,7 @@ pub struct ReplicaWait {
     /// The id of the client.
     pub client: ClientId,
     /// The id under which its connection is parked.
-    pub park_id: u64,
+    pub park_id: ParkId,
     /// The log sequence number of its last write.
     pub log_sequence: LogSequence,
     /// The number of replicas to wait for.

@@ -68,10 +68,10 @@ impl ClientCollection {
         // A connection that moved between two workers may have been seen by both.
         let mut seen = HashSet::new();
         client_snapshots.retain(|client_snapshot| seen.insert(client_snapshot.client.id));
-        let (worker, client, ticket) = self.origin;
+        let (worker, client, park_id) = self.origin;
         server.workers[worker].send(Message::ClientsCollected {
             client,
-            park_id: ticket,
+            park_id,
             client_snapshots,
         });
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_os::sync::OnceLock;
 
-use weft_base::{ClientId, LogSequence};
+use weft_base::{ClientId, LogSequence, ParkId};
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
@@ -88,7 +88,7 @@ pub enum Message {
         /// The client that waits.
         client: ClientId,
         /// The park id under which the connection waits.
-        park_id: u64,
+        park_id: ParkId,
         /// The reply.
         bytes: Vec<u8>,
         /// The position in the log that counts as its last write from now on.
@@ -99,7 +99,7 @@ pub enum Message {
         /// The client that waits.
         client: ClientId,
         /// The park id under which the connection waits.
-        park_id: u64,
+        park_id: ParkId,
         /// The result of the command.
         result: Box<DetachedResult>,
     },
@@ -120,7 +120,7 @@ pub enum Message {
         /// The client that waits.
         client: ClientId,
         /// The park id under which the connection waits.
-        park_id: u64,
+        park_id: ParkId,
         /// The other clients.
         client_snapshots: Vec<ClientSnapshot>,
     },
@@ -267,7 +267,7 @@ pub trait ClientVisitor {
 }
 
 /// The origin of a query: worker, client id, park id.
-pub type QueryOrigin = (WorkerId, ClientId, u64);
+pub type QueryOrigin = (WorkerId, ClientId, ParkId);
 
 /// The step that follows after the handler has returned and its leases have ended.
 #[derive(Default)]

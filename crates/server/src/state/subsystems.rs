@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ParkId};
 use weft_reactor::Waker;
 
 use super::{
@@ -86,8 +86,8 @@ impl Clients {
     }
 
     /// Returns a new ID for a connection that parks.
-    pub fn next_park_id(&self) -> u64 {
-        self.next_park_id.fetch_add(1, Ordering::Relaxed)
+    pub fn next_park_id(&self) -> ParkId {
+        ParkId::new(self.next_park_id.fetch_add(1, Ordering::Relaxed))
     }
 }
 

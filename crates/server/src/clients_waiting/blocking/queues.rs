@@ -1,11 +1,13 @@
 //! The waiters of one slot: for each key, queues of waiters in the order of their park ids.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::operation::{WaitQueueKind, WaitedKind};
 use super::waiter::{WaitKey, Waiter};
 
+use weft_base::ParkId;
 use weft_os::atomic::{AtomicUsize, Ordering};
 
 /// The numbers of keys with waiters and of timeouts, in the whole process.
@@ -44,7 +46,7 @@ impl WaitCounts {
 }
 
 /// Waiters by park id, which is the order of their arrival.
-type WaitQueue = BTreeMap<u64, Arc<Waiter>>;
+type WaitQueue = BTreeMap<ParkId, Arc<Waiter>>;
 
 /// The queues of one key of one database.
 #[derive(Default)]
@@ -108,10 +110,13 @@ impl SlotWaiters {
         db: usize,
         name: &[u8],
         line: &WaitQueueKind,
-        after_park_id: u64,
+        after_park_id: ParkId,
     ) -> Option<&Arc<Waiter>> {
         let queue = self.key_queues(db, name)?.queues.get(line)?;
-        queue.range(after_park_id + 1..).next().map(|(_, waiter)| waiter)
+        queue
+            .range((Bound::Excluded(after_park_id), Bound::Unbounded))
+            .next()
+            .map(|(_, waiter)| waiter)
     }
 
     /// Returns the names of a database's keys with waiters.

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use weft_base::ParkId;
+
 /// Values with an end time, ordered by time and then by park id.
 pub struct TimerQueue<T> {
-    by_time: BTreeMap<(u64, u64), T>,
+    by_time: BTreeMap<(u64, ParkId), T>,
 }
 
 impl<T> Default for TimerQueue<T> {
@@ -17,13 +19,13 @@ impl<T> Default for TimerQueue<T> {
 
 impl<T> TimerQueue<T> {
     /// Adds a value that ends after the millisecond `at_ms` (since the Unix epoch), under a park id.
-    pub fn add(&mut self, at_ms: u64, ticket: u64, value: T) {
-        self.by_time.insert((at_ms, ticket), value);
+    pub fn add(&mut self, at_ms: u64, park_id: ParkId, value: T) {
+        self.by_time.insert((at_ms, park_id), value);
     }
 
     /// Removes a value that was added with this time and park id.
-    pub fn remove(&mut self, at_ms: u64, ticket: u64) -> Option<T> {
-        self.by_time.remove(&(at_ms, ticket))
+    pub fn remove(&mut self, at_ms: u64, park_id: ParkId) -> Option<T> {
+        self.by_time.remove(&(at_ms, park_id))
     }
 
     /// Removes and returns the earliest value that has ended at `now_ms`. A wait lasts through its last millisecond: it

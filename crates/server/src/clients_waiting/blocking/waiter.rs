@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weft_base::{ClientId, LogSequence};
+use weft_base::{ClientId, LogSequence, ParkId};
 use weft_resp::Protocol;
 use weft_sync::Claim;
 
@@ -55,7 +55,7 @@ pub struct Waiter {
     /// The client.
     pub client: ClientId,
     /// The park id of its connection; also its order in every queue.
-    pub park_id: u64,
+    pub park_id: ParkId,
     /// The client's database.
     pub db: usize,
     /// The protocol of its reply.
@@ -80,7 +80,7 @@ pub struct WaiterParameters {
     /// The worker that has its connection.
     pub worker: usize,
     /// The park id.
-    pub park_id: u64,
+    pub park_id: ParkId,
     /// The database.
     pub db: usize,
     /// The protocol of the reply.

@@ -267,7 +267,7 @@ fn refusal_bytes(refusal: &ChangeRefusal) -> Vec<u8> {
 fn send_delayed_reply(
     server: &Server,
     seat: &Seat,
-    ((worker, client, ticket), command): (QueryOrigin, usize),
+    ((worker, client, park_id), command): (QueryOrigin, usize),
     bytes: Vec<u8>,
 ) {
     if let Some(error) = bytes.strip_prefix(b"-") {
@@ -278,7 +278,7 @@ fn send_delayed_reply(
     }
     server.workers[worker].send(Message::Reply {
         client,
-        park_id: ticket,
+        park_id,
         bytes,
         log_sequence: LogSequence::NONE,
     });

@@ -4,6 +4,7 @@
 //! must wait is parked; the thread that serves replicas replies when enough of them have that offset
 //! (`replication::primary`).
 
+use weft_base::ParkId;
 use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased};
@@ -64,7 +65,7 @@ fn await_replicas(ctx: &mut Context<'_, '_>, deadline_ms: u64, replicas: i64, re
     let wait = ReplicaWait {
         worker: 0,
         client: ctx.client.id,
-        park_id: 0,
+        park_id: ParkId::NONE,
         log_sequence: ctx.client.last_write_sequence,
         replicas,
         local_disks: required_local_fsyncs,

@@ -57,14 +57,14 @@ impl Worker {
             } => self.move_connections(to, keep),
             Message::Reply {
                 client,
-                park_id: ticket,
+                park_id,
                 bytes,
                 log_sequence,
             } => {
-                if let Some(token) = self.find_parked(client, ticket) {
+                if let Some(token) = self.find_parked(client, park_id) {
                     self.record_log_sequence(token, log_sequence);
                 }
-                self.deliver_parked_reply(client, ticket, bytes);
+                self.deliver_parked_reply(client, park_id, bytes);
             }
             Message::CommandDone {
                 client,
@@ -95,9 +95,9 @@ impl Worker {
             }
             Message::ClientsCollected {
                 client,
-                park_id: ticket,
+                park_id,
                 client_snapshots,
-            } => self.resume_with_client_snapshots(client, ticket, client_snapshots),
+            } => self.resume_with_client_snapshots(client, park_id, client_snapshots),
             Message::CloseClient(client) => self.close_client(client),
             Message::EndWait {
                 client,

@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::ClientId;
 use weft_base::clock::unix_ms;
+use weft_base::{ClientId, ParkId};
 use weft_reactor::{AlternateStack, Event, Reactor};
 
 use crate::commands::context::NextStep;
@@ -117,7 +117,7 @@ impl BatchConnections for ClientTable {
     fn start_next_step(&mut self, token: usize, after: NextStep) {
         // Parked immediately: its later plans in this batch must not run.
         if let Some(connection) = self.connection(token) {
-            connection.state = ConnectionState::Parked(0);
+            connection.state = ConnectionState::Parked(ParkId::NONE);
         }
         self.next_steps.push((token, after));
     }

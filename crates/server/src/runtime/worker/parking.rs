@@ -13,7 +13,7 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::remove_all_registrations;
 use crate::observability::metrics::Counter;
 use crate::state::{DetachedResult, PrimaryThreadCommand};
-use weft_base::ClientId;
+use weft_base::{ClientId, ParkId};
 use weft_os::atomic::Ordering;
 use weft_reactor::Output;
 
@@ -141,7 +141,7 @@ impl Worker {
     }
 
     /// Delivers the reply of a parked connection, which then continues.
-    pub(crate) fn deliver_parked_reply(&mut self, client: ClientId, park_id: u64, bytes: Vec<u8>) {
+    pub(crate) fn deliver_parked_reply(&mut self, client: ClientId, park_id: ParkId, bytes: Vec<u8>) {
         self.end_wait_for_replicas(client, park_id);
         if let Some(token) = self.find_parked(client, park_id) {
             let mut reply = Output::new();
@@ -154,7 +154,7 @@ impl Worker {
     pub(crate) fn resume_with_client_snapshots(
         &mut self,
         client: ClientId,
-        park_id: u64,
+        park_id: ParkId,
         client_snapshots: Vec<ClientSnapshot>,
     ) {
         let Some(token) = self.find_parked(client, park_id) else {
@@ -174,7 +174,7 @@ impl Worker {
 
     /// Delivers the result of a command that left this worker. The connection continues, or waits for the command's
     /// next step.
-    pub(crate) fn deliver_command_result(&mut self, (client, park_id): (ClientId, u64), mut result: DetachedResult) {
+    pub(crate) fn deliver_command_result(&mut self, (client, park_id): (ClientId, ParkId), mut result: DetachedResult) {
         let Some(token) = self.find_parked(client, park_id) else {
             return self.run_next_step_without_client(result.next_step);
         };
@@ -206,7 +206,7 @@ impl Worker {
     }
 
     /// Returns the connection of a client, if it is parked under this id.
-    pub(crate) fn find_parked(&mut self, client: ClientId, park_id: u64) -> Option<usize> {
+    pub(crate) fn find_parked(&mut self, client: ClientId, park_id: ParkId) -> Option<usize> {
         let token = self.clients.by_id.get(&client).copied()?;
         let connection = self.clients.connection(token)?;
         (connection.state == ConnectionState::Parked(park_id)).then_some(token)

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::ClientId;
 use weft_base::clock::unix_ms;
+use weft_base::{ClientId, ParkId};
 use weft_reactor::Output;
 
 use super::Worker;
@@ -43,7 +43,7 @@ pub enum ClientWait {
     /// The log: the client's writes must reach the disk.
     Log {
         /// The park id of its connection.
-        park_id: u64,
+        park_id: ParkId,
         /// The sequence number, the replicas, and the time limit.
         wait: LogWait,
     },
@@ -52,7 +52,7 @@ pub enum ClientWait {
         /// That time, in milliseconds since the Unix epoch.
         at_ms: u64,
         /// The park id of its connection.
-        park_id: u64,
+        park_id: ParkId,
         /// The reply.
         reply: Vec<u8>,
     },
@@ -66,7 +66,7 @@ pub enum ClientWait {
 }
 
 impl ClientWait {
-    fn park_id(&self) -> u64 {
+    fn park_id(&self) -> ParkId {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.park_id,
             ClientWait::Time { park_id, .. } | ClientWait::Log { park_id, .. } => *park_id,
@@ -94,7 +94,7 @@ impl ClientWait {
 /// they are.
 struct WithheldReply {
     unserved: UnservedKeys,
-    reply: Option<(ClientId, u64, Output)>,
+    reply: Option<(ClientId, ParkId, Output)>,
 }
 
 /// The waiting clients of a worker.
@@ -469,7 +469,7 @@ impl Worker {
     }
 
     /// Delivers the reply to a client that waited for replicas.
-    pub(crate) fn end_wait_for_replicas(&mut self, client: ClientId, park_id: u64) {
+    pub(crate) fn end_wait_for_replicas(&mut self, client: ClientId, park_id: ParkId) {
         let waits = |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.park_id == park_id);
         if self.waits.by_client.get(&client).is_some_and(waits) {
             self.end_wait(client);
@@ -579,7 +579,7 @@ impl Worker {
     // ---- serving ----------------------------------------------------------------------------------
 
     /// Withholds a reply until waiters have been served.
-    pub(crate) fn withhold_reply(&mut self, unserved: UnservedKeys, reply: Option<(ClientId, u64, Output)>) {
+    pub(crate) fn withhold_reply(&mut self, unserved: UnservedKeys, reply: Option<(ClientId, ParkId, Output)>) {
         self.waits.unserved_waiters.push(WithheldReply { unserved, reply });
     }
 

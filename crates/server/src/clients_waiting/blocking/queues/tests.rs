@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ParkId};
 use weft_resp::Protocol;
 use weft_values::list::ListEnd;
 
@@ -17,7 +17,7 @@ fn waiter(park_id: u64, db: usize, operation: BlockingOperation) -> Arc<Waiter> 
     Arc::new(Waiter::new(WaiterParameters {
         client: ClientId::new(park_id),
         worker: 0,
-        park_id,
+        park_id: ParkId::new(park_id),
         db,
         protocol: Protocol::Resp2,
         keys: Box::new([]),
@@ -61,11 +61,11 @@ fn operations() -> [BlockingOperation; 3] {
 
 /// Returns the park ids of a queue in the order in which they are served.
 fn park_ids(waiting: &SlotWaiters, db: usize, name: &[u8], line: &WaitQueueKind) -> Vec<u64> {
-    let mut tickets = Vec::new();
-    while let Some(waiter) = waiting.next_waiter(db, name, line, tickets.last().copied().unwrap_or(0)) {
-        tickets.push(waiter.park_id);
+    let mut found: Vec<ParkId> = Vec::new();
+    while let Some(waiter) = waiting.next_waiter(db, name, line, found.last().copied().unwrap_or(ParkId::NONE)) {
+        found.push(waiter.park_id);
     }
-    tickets
+    found.into_iter().map(ParkId::get).collect()
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn random_operations_agree_with_a_plain_list() {
         assert_eq!(waiting.is_empty(), model.is_empty());
     }
     for ((name, db, line), waiters) in &model {
-        let expected: Vec<u64> = waiters.iter().map(|waiter| waiter.park_id).collect();
+        let expected: Vec<u64> = waiters.iter().map(|waiter| waiter.park_id.get()).collect();
         assert_eq!(park_ids(&waiting, *db, &[*name], line), expected);
         let kind = if *line == WaitQueueKind::List {
             WaitedKind::List
