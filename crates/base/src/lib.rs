@@ -6,6 +6,7 @@
 //! - [`LogSequence`]: a position in the propagation log.
 //! - [`ReplicationOffset`]: a position in the stream for replicas.
 //! - [`ParkId`]: the number of a parked connection.
+//! - [`RoleEpoch`]: the number of a change of the primary to follow.
 //! - [`files`]: replacing a file atomically, and the error texts of system calls.
 #![forbid(unsafe_code)]
 
@@ -15,9 +16,11 @@ pub mod files;
 mod log_sequence;
 mod park_id;
 mod replication_offset;
+mod role_epoch;
 pub mod slots;
 
 pub use client_id::ClientId;
 pub use log_sequence::LogSequence;
 pub use park_id::ParkId;
 pub use replication_offset::ReplicationOffset;
+pub use role_epoch::RoleEpoch;

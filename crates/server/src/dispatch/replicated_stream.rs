@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{LogSequence, ParkId, ReplicationOffset};
+use weft_base::{LogSequence, ParkId, ReplicationOffset, RoleEpoch};
 
 use crate::commands::context::NextStep;
 use crate::keyspace::Seat;
@@ -77,7 +77,7 @@ pub struct ReplicatedStream {
 /// The stream's only connection, as a batch sees it.
 struct PrimaryConnection {
     connection: Connection,
-    role_epoch: u64,
+    role_epoch: RoleEpoch,
     /// Bytes of the stream before those in the input.
     discarded_bytes: u64,
     /// Bytes of the stream up to the last position that counts as reached.
@@ -206,7 +206,7 @@ impl BatchConnections for SingleConnection<'_> {
 impl ReplicatedStream {
     /// Creates the stream of a link that was made for the role epoch `role_epoch` and has selected database `db`.
     /// `client` represents the primary.
-    pub fn new(server: &Arc<Server>, seat: &Seat, role_epoch: u64, mut client: Client, db: usize) -> Self {
+    pub fn new(server: &Arc<Server>, seat: &Seat, role_epoch: RoleEpoch, mut client: Client, db: usize) -> Self {
         let mut thread = ThreadState::new(server.clone(), seat.index());
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         client.login = server.acl.superuser_login();

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::observability::log;
-use weft_base::ReplicationOffset;
+use weft_base::{ReplicationOffset, RoleEpoch};
 use weft_config::{Config, id};
 use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::{Condvar, Mutex, MutexGuard};
@@ -347,8 +347,8 @@ impl Replication {
 
     /// Returns the current role epoch: the number of the last change of role.
     #[inline]
-    pub fn role_epoch(&self) -> u64 {
-        self.role_epoch.load(Ordering::Acquire)
+    pub fn role_epoch(&self) -> RoleEpoch {
+        RoleEpoch::new(self.role_epoch.load(Ordering::Acquire))
     }
 
     /// Returns the number of times this server, being a primary, has become a replica. Changes in exclusive mode.
@@ -466,7 +466,7 @@ impl Replication {
     }
 
     /// Waits until there is a primary to follow. Returns its address and the role epoch.
-    pub fn wait_for_primary(&self) -> (Endpoint, u64) {
+    pub fn wait_for_primary(&self) -> (Endpoint, RoleEpoch) {
         let mut state = self.state();
         loop {
             if let Some(primary) = &state.primary {
@@ -477,14 +477,14 @@ impl Replication {
     }
 
     /// Sleeps for `duration`, or until the role epoch `term` is over.
-    pub fn sleep_in_role_epoch(&self, role_epoch: u64, duration: Duration) {
+    pub fn sleep_in_role_epoch(&self, role_epoch: RoleEpoch, duration: Duration) {
         let mut state = self.state();
         let is_current = |_: &mut RoleState| self.role_epoch() == role_epoch;
         self.changed.wait_while_for(&mut state, is_current, duration);
     }
 
     /// Changes the state on behalf of the role epoch `term`. Returns `None` if that epoch is over.
-    pub fn in_role_epoch<R>(&self, role_epoch: u64, change: impl FnOnce(&mut RoleState) -> R) -> Option<R> {
+    pub fn in_role_epoch<R>(&self, role_epoch: RoleEpoch, change: impl FnOnce(&mut RoleState) -> R) -> Option<R> {
         let mut state = self.state();
         let epoch = self.role_epoch();
         assert!(
@@ -499,13 +499,13 @@ impl Replication {
     }
 
     /// Keeps a socket of the link, so that another thread can shut it down. Returns `false` if the role epoch is over.
-    pub fn register_socket(&self, role_epoch: u64, socket: TcpStream) -> bool {
+    pub fn register_socket(&self, role_epoch: RoleEpoch, socket: TcpStream) -> bool {
         self.in_role_epoch(role_epoch, |state| state.sockets.push(socket))
             .is_some()
     }
 
     /// Shuts down the separate connection of the dump, because the dump is complete or no longer needed.
-    pub fn drop_dump_socket(&self, role_epoch: u64) {
+    pub fn drop_dump_socket(&self, role_epoch: RoleEpoch) {
         // In a newer role epoch the sockets are not those of this link.
         let _ = self.in_role_epoch(role_epoch, |state| {
             assert!(state.sockets.len() <= 2, "a link has at most two connections");
@@ -517,7 +517,7 @@ impl Replication {
     }
 
     /// Drops the sockets of the link after the link has ended.
-    pub fn drop_sockets(&self, role_epoch: u64) {
+    pub fn drop_sockets(&self, role_epoch: RoleEpoch) {
         // As above.
         let _ = self.in_role_epoch(role_epoch, |state| state.sockets.clear());
     }

@@ -1,5 +1,7 @@
 //! Tests of changes of the replication role.
 
+use weft_base::RoleEpoch;
+
 use super::{Endpoint, LinkState, Replication, ReplicationOffset, ReplicationState, zero_replication_id};
 
 fn endpoint(port: u16) -> Endpoint {
@@ -54,7 +56,7 @@ fn changes_on_behalf_of_an_old_role_epoch_have_no_effect() {
 fn no_work_is_done_for_a_role_epoch_to_come() {
     let replication = Replication::default();
     replication.start_following(endpoint(1), false);
-    let _ = replication.in_role_epoch(2, |_| ());
+    let _ = replication.in_role_epoch(RoleEpoch::new(2), |_| ());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect as begin, socket};
 
+use weft_base::RoleEpoch;
 use weft_reactor::new_multipath_socket;
 
 use super::link::LinkFailure;
@@ -27,7 +28,7 @@ const EPOCH_CHECK_INTERVAL_MS: u16 = 100;
 ///
 /// # Errors
 /// When the connection fails, takes longer than `repl-timeout`, or the role epoch is over.
-pub fn connect(server: &Server, primary: &Endpoint, role_epoch: u64) -> Result<TcpStream, LinkFailure> {
+pub fn connect(server: &Server, primary: &Endpoint, role_epoch: RoleEpoch) -> Result<TcpStream, LinkFailure> {
     let unable = |error: &io::Error| LinkFailure::Other(format!("Unable to connect to PRIMARY: {}", error_text(error)));
     let addresses = (&*primary.host, primary.port)
         .to_socket_addrs()
@@ -54,7 +55,7 @@ pub fn connect(server: &Server, primary: &Endpoint, role_epoch: u64) -> Result<T
 fn connect_to_address(
     server: &Server,
     address: SocketAddr,
-    role_epoch: u64,
+    role_epoch: RoleEpoch,
     deadline: Instant,
 ) -> io::Result<Option<TcpStream>> {
     let descriptor = new_socket(server, address)?;
@@ -105,7 +106,12 @@ fn source_address(config: &Config, to: &SocketAddr) -> Option<SocketAddr> {
 }
 
 /// Waits for the connection attempt. Returns `true` if the connection was made or refused in time.
-fn wait_until_connected(server: &Server, descriptor: &OwnedFd, role_epoch: u64, deadline: Instant) -> io::Result<bool> {
+fn wait_until_connected(
+    server: &Server,
+    descriptor: &OwnedFd,
+    role_epoch: RoleEpoch,
+    deadline: Instant,
+) -> io::Result<bool> {
     while server.replication.role_epoch() == role_epoch && Instant::now() < deadline {
         let interval = Duration::from_millis(EPOCH_CHECK_INTERVAL_MS.into());
         let left = descriptor::before_wait(descriptor, Interest::Output, Some(interval));

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::observability::log;
 use crate::state::Server;
+use weft_base::RoleEpoch;
 use weft_base::files::error_text;
 use weft_config::id;
 use weft_os::atomic::Ordering;
@@ -68,7 +69,7 @@ fn connection_failure(reason: impl Display) -> LinkFailure {
 pub struct PrimaryLink {
     wire: BlockingConnection,
     server: Arc<Server>,
-    role_epoch: u64,
+    role_epoch: RoleEpoch,
     /// Received bytes that have not been processed.
     pub unread: Vec<u8>,
     /// Set if the primary is sent keepalive newlines over this connection while a dump is loaded.
@@ -83,7 +84,7 @@ impl PrimaryLink {
     pub fn new(
         socket: TcpStream,
         server: Arc<Server>,
-        role_epoch: u64,
+        role_epoch: RoleEpoch,
         host: &str,
     ) -> Result<PrimaryLink, LinkFailure> {
         let setup = |error: std::io::Error| LinkFailure::from_io_error("Setting up the link to the PRIMARY", &error);
@@ -134,7 +135,7 @@ impl PrimaryLink {
     }
 
     /// Returns the role epoch of this link.
-    pub fn role_epoch(&self) -> u64 {
+    pub fn role_epoch(&self) -> RoleEpoch {
         self.role_epoch
     }
 

@@ -25,8 +25,8 @@ mod transfer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
+use weft_base::{ReplicationOffset, RoleEpoch};
 
 use crate::dispatch::replicated_stream::{ReplicatedStream, StreamError};
 use crate::keyspace::Seat;
@@ -139,7 +139,7 @@ impl ReplicaThread {
     }
 
     /// Follows a primary until the link breaks. Returns `true` if a stream was established.
-    fn follow_until_broken(&mut self, primary: &Endpoint, role_epoch: u64) -> bool {
+    fn follow_until_broken(&mut self, primary: &Endpoint, role_epoch: RoleEpoch) -> bool {
         let mut link = match self.establish_link(primary, role_epoch) {
             Ok(link) => link,
             Err(failure) => {
@@ -175,7 +175,7 @@ impl ReplicaThread {
         true
     }
 
-    fn establish_link(&self, primary: &Endpoint, role_epoch: u64) -> Result<PrimaryLink, LinkFailure> {
+    fn establish_link(&self, primary: &Endpoint, role_epoch: RoleEpoch) -> Result<PrimaryLink, LinkFailure> {
         let server = &self.server;
         let repl = &server.replication;
         log::notice!("PRIMARY <-> REPLICA sync started");
@@ -263,7 +263,7 @@ impl ReplicaThread {
     }
 
     /// Marks the link as up, so that clients may rely on the data. Returns `None` if the role epoch is over.
-    fn mark_link_up(&self, role_epoch: u64) -> Option<()> {
+    fn mark_link_up(&self, role_epoch: RoleEpoch) -> Option<()> {
         let repl = &self.server.replication;
         repl.last_heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
         repl.in_role_epoch(role_epoch, |state| {
@@ -279,7 +279,7 @@ impl ReplicaThread {
     }
 
     /// Marks the link as down.
-    fn mark_link_down(&self, role_epoch: u64) {
+    fn mark_link_down(&self, role_epoch: RoleEpoch) {
         let repl = &self.server.replication;
         // In a newer role epoch this state is no longer ours to change.
         let _ = repl.in_role_epoch(role_epoch, |state| {
@@ -290,7 +290,7 @@ impl ReplicaThread {
     }
 
     /// Executes the buffered stream and the stream from the link until the link breaks. Returns the reason.
-    fn stream(&mut self, link: &mut PrimaryLink, role_epoch: u64, held: Option<BufferedStream>) -> LinkFailure {
+    fn stream(&mut self, link: &mut PrimaryLink, role_epoch: RoleEpoch, held: Option<BufferedStream>) -> LinkFailure {
         let server = self.server.clone();
         let repl = &server.replication;
         let base = repl.offset();

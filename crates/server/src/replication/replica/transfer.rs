@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
+use weft_base::{ReplicationOffset, RoleEpoch};
 
 use super::link::{LinkFailure, PrimaryLink};
 use crate::dispatch::thread::ThreadState;
@@ -542,7 +542,7 @@ fn load_failure(path: &Path, offset: u64, fault: RdbFault) -> LinkFailure {
 fn run_exclusive<R>(
     server: &Arc<Server>,
     seat: &mut Seat,
-    role_epoch: u64,
+    role_epoch: RoleEpoch,
     change: impl FnOnce(&mut Exclusive<'_>, usize) -> R,
 ) -> Result<R, LinkFailure> {
     let thread_index = seat.index();
@@ -556,7 +556,7 @@ fn run_exclusive<R>(
 fn begin_loading(
     server: &Arc<Server>,
     seat: &mut Seat,
-    role_epoch: u64,
+    role_epoch: RoleEpoch,
     plan: LoadPlan,
 ) -> Result<LoadingState, LinkFailure> {
     let repl = &server.replication;
@@ -638,7 +638,7 @@ fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut ThreadS
 fn install(
     server: &Arc<Server>,
     seat: &mut Seat,
-    role_epoch: u64,
+    role_epoch: RoleEpoch,
     (brought, loading): (LoadedDump, LoadingState),
     id: &str,
     offset: ReplicationOffset,
