@@ -7,6 +7,7 @@
 //! - [`ReplicationOffset`]: a position in the stream for replicas.
 //! - [`ParkId`]: the number of a parked connection.
 //! - [`RoleEpoch`]: the number of a change of the primary to follow.
+//! - [`ThreadIndex`]: the index of a worker or another thread.
 //! - [`files`]: replacing a file atomically, and the error texts of system calls.
 #![forbid(unsafe_code)]
 
@@ -18,9 +19,11 @@ mod park_id;
 mod replication_offset;
 mod role_epoch;
 pub mod slots;
+mod thread_index;
 
 pub use client_id::ClientId;
 pub use log_sequence::LogSequence;
 pub use park_id::ParkId;
 pub use replication_offset::ReplicationOffset;
 pub use role_epoch::RoleEpoch;
+pub use thread_index::ThreadIndex;

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ThreadIndex;
 use weft_reactor::{AlternateStack, Reactor, SignalReceiver};
 
 use crate::check;
@@ -363,7 +364,7 @@ fn load_exclusively(server: &Arc<Server>, has_exclusive_mode: &mpsc::SyncSender<
         log::warning!("Fatal error loading the DB: no seat is left at the keyspace");
         return Err(StartFailure);
     };
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let mut all = seat.exclusive();
     // The start waits for this.
     let _ = has_exclusive_mode.send(());
@@ -376,7 +377,7 @@ fn load_exclusively(server: &Arc<Server>, has_exclusive_mode: &mpsc::SyncSender<
 }
 
 /// Loads the data files: the append-only file if it is enabled, otherwise the dump.
-fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: usize) -> Result<(), StartFailure> {
+fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: ThreadIndex) -> Result<(), StartFailure> {
     if !server.config.boolean(id::APPENDONLY) {
         return crate::persistence::save::load_at_start(server, all, thread_index)
             .map_err(|crate::persistence::save::SaveFailed| StartFailure);
@@ -501,7 +502,7 @@ pub(crate) fn create_server(
 
 fn create_workers(server: &Arc<Server>) -> Result<Vec<Worker>, StartFailure> {
     (0..server.workers.len())
-        .map(|id| Worker::new(server.clone(), id).map_err(log_fatal("cannot make a worker")))
+        .map(|id| Worker::new(server.clone(), ThreadIndex::new(id)).map_err(log_fatal("cannot make a worker")))
         .collect()
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{LogSequence, ReplicationOffset};
+use weft_base::{LogSequence, ReplicationOffset, ThreadIndex};
 
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::{Effects, Hooks};
@@ -88,7 +88,7 @@ pub fn change_state<R>(
     while !running.try_exclude_runs() {
         weft_os::thread::sleep(RETRY);
     }
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let mut all = seat.exclusive();
     let (result, emptied) = {
         let keys = SlotKeyCounts {
@@ -325,7 +325,7 @@ fn adopt_role(server: &Arc<Server>, view: &ClusterView, resync: bool) {
 }
 
 /// Deletes all keys and propagates FLUSHALL.
-fn flush_all(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: usize) -> DetachedTables {
+fn flush_all(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: ThreadIndex) -> DetachedTables {
     let keyspace = &server.keyspace;
     let mut effects = Effects {
         log_writer: server.propagation.log_writer(),

@@ -389,7 +389,7 @@ fn background_job(run: BackgroundReply, origin: QueryOrigin) -> BackgroundJob {
     Box::new(move |server, seat| {
         let bytes = run(server, seat);
         let (worker, client, park_id) = origin;
-        server.workers[worker].send(crate::state::Message::Reply {
+        server.worker(worker).send(crate::state::Message::Reply {
             client,
             park_id,
             bytes,

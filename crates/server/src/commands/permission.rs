@@ -3,6 +3,7 @@
 //! A command must pass [`check`] before it is queued or runs, and again when EXEC runs it. A blocked client must pass
 //! [`check_waiter`] before it is served. See the essay of [`weft_acl`].
 
+use weft_base::ThreadIndex;
 use weft_os::sync::OnceLock;
 
 use weft_resp::number::parse_i64;
@@ -357,7 +358,7 @@ pub fn dry_run_reply(reason: DenialReason, user: &[u8], command: &Command<Bindin
 
 /// Records that a client's command was denied, and returns the error.
 pub fn record_denial<Args: CommandArguments + ?Sized>(
-    (server, seat, now_ms): (&Server, usize, u64),
+    (server, seat, now_ms): (&Server, ThreadIndex, u64),
     (client, buffers): (&Client, BufferFigures),
     (command, args): (&Command<Binding>, &Args),
     denial: Denial,
@@ -409,7 +410,7 @@ pub fn denial_context(client: &Client) -> DenialContext {
 }
 
 /// Counts a denial and adds it to the ACL log.
-pub fn log_denial((server, seat, now_ms): (&Server, usize, u64), refusal: DeniedAccess, client: Vec<u8>) {
+pub fn log_denial((server, seat, now_ms): (&Server, ThreadIndex, u64), refusal: DeniedAccess, client: Vec<u8>) {
     let counter = match refusal.reason {
         DenialReason::Command => Counter::DeniedCommand,
         DenialReason::Database => Counter::DeniedDatabase,

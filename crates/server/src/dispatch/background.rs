@@ -56,7 +56,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ThreadIndex};
 use weft_resp::ArgRange;
 
 use crate::commands::context::{Binding, CommandResult, Context, HandlerMode, NextStep};
@@ -75,7 +75,7 @@ use crate::net::connection::Connection;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::propagation::RewrittenCommands;
 use crate::replication::ReplicationState;
-use crate::state::{BackgroundJob, DetachedResult, Message, QueryOrigin, Server, WorkerId};
+use crate::state::{BackgroundJob, DetachedResult, Message, QueryOrigin, Server};
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::Command;
 use weft_os::time::Instant;
@@ -209,10 +209,10 @@ impl DetachedCommand {
         })
     }
 
-    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> JobOutcome {
+    fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: ThreadIndex) -> JobOutcome {
         let running = &server.scripting.running;
         let run_leased = self.run_leased;
-        let mut thread = ThreadState::new(server.clone(), seat.index());
+        let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
         thread.for_script = true;
         self.run_attempts(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
             if !running.try_begin_on_script_thread() {
@@ -241,8 +241,8 @@ impl DetachedCommand {
         })
     }
 
-    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: WorkerId) -> JobOutcome {
-        let thread = ThreadState::new(server.clone(), seat.index());
+    fn run(self, server: &Arc<Server>, seat: &mut Seat, worker: ThreadIndex) -> JobOutcome {
+        let thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
         let run_leased = self.run_leased;
         self.run_attempts(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
             attempt_under_leases(run_leased, thread, seat, request, keys, connection)
@@ -253,13 +253,13 @@ impl DetachedCommand {
         mut self,
         mut thread: ThreadState,
         seat: &mut Seat,
-        worker: WorkerId,
+        worker: ThreadIndex,
         attempt: &mut CommandAttempt<'_>,
     ) -> JobOutcome {
         let server = thread.server.clone();
         assert_eq!(
             thread.thread_index,
-            seat.index(),
+            ThreadIndex::new(seat.index()),
             "a thread counts in the row of its seat"
         );
         thread.may_leave = false;
@@ -295,7 +295,7 @@ impl DetachedCommand {
             "every op of a command has a sequence number when its leases have ended"
         );
         for unserved in thread.unserved.drain(..) {
-            server.workers[worker].send(Message::ServeWaiters(unserved));
+            server.worker(worker).send(Message::ServeWaiters(unserved));
         }
         NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
         wake_workers(&server, &mut thread.effects);
@@ -307,7 +307,7 @@ impl DetachedCommand {
             removed_watches.extend(watches.keys);
         }
         if !removed_watches.is_empty() {
-            server.workers[worker].send(Message::RemoveWatches(removed_watches));
+            server.worker(worker).send(Message::RemoveWatches(removed_watches));
         }
         let Some(next_step) = ended else {
             let awaited_thaw = connection.awaited_thaw;
@@ -358,7 +358,7 @@ fn reserve_slots(
 
 /// Sends the result of a command to the worker of its client.
 fn send_result(server: &Server, (worker, client, park_id): QueryOrigin, result: Box<DetachedResult>) {
-    server.workers[worker].send(Message::CommandDone {
+    server.worker(worker).send(Message::CommandDone {
         client,
         park_id,
         result,
@@ -481,7 +481,7 @@ fn compute_on_snapshot(
         pass: None,
     };
     let mut context = thread.split_frame().0.context(call, client, output);
-    (context.keys.context.counts, context.keys.context.thread_index) = (counts, 0);
+    (context.keys.context.counts, context.keys.context.thread_index) = (counts, ThreadIndex::FIRST);
     let result = (request.binding.handler)(&mut context);
     let next_step = std::mem::take(&mut context.next_step);
     drop(context);

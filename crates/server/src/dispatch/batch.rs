@@ -283,7 +283,7 @@ fn run_plan_exclusively(
         apply_outcome(thread, plan, connection, outcome);
         return;
     }
-    debug_assert_eq!(thread.thread_index, seat.index(), "the seat is this thread's");
+    debug_assert_eq!(thread.thread_index.get(), seat.index(), "the seat is this thread's");
     let mut all = seat.exclusive();
     let must_admit_again = begins_changed_passage(thread);
     // The connection to a primary that is no longer followed is closed as well.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use weft_base::ThreadIndex;
 use weft_resp::Args;
 
 use crate::commands::context::{BackgroundWork, Binding};
@@ -178,7 +179,7 @@ const WAIT_END_ALLOWANCE_NS: u64 = 100_000;
 /// time that serving took, and `reply_bytes` the size of the reply. `is_served` is `true` if the reply is what the
 /// client waited for.
 pub fn record_blocked_command(
-    (server, row, tunables): (&Server, usize, &Tunables),
+    (server, row, tunables): (&Server, ThreadIndex, &Tunables),
     blocked: &mut BlockedCommand,
     (nanoseconds, reply_bytes): (u64, usize),
     failed: bool,
@@ -230,7 +231,7 @@ pub fn with_command_accounting(
         let bytes = run(server, seat);
         let nanoseconds = start.elapsed().as_nanos() as u64;
         let failed = bytes.first() == Some(&b'-');
-        let thread_index = seat.index();
+        let thread_index = ThreadIndex::new(seat.index());
         // Read now, so that a CONFIG SET of a threshold is measured by the new threshold.
         let tunables = Tunables::from_server(server);
         server

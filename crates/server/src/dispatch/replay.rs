@@ -5,8 +5,8 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use weft_base::ClientId;
 use weft_base::clock::unix_ms;
+use weft_base::{ClientId, ThreadIndex};
 
 use crate::commands::context::{Binding, HandlerMode};
 use crate::keyspace::Exclusive;
@@ -41,7 +41,7 @@ const COMMANDS_PER_CLOCK_READ: u64 = 1024;
 pub fn replay_commands<Input: Read>(
     server: &Arc<Server>,
     all: &mut Exclusive<'_>,
-    thread_index: usize,
+    thread_index: ThreadIndex,
     commands: &mut AofReader<Input>,
 ) -> ReplayOutcome {
     let mut player = ReplayClient::new(server, thread_index);
@@ -105,10 +105,10 @@ struct ReplayClient {
 }
 
 impl ReplayClient {
-    fn new(server: &Arc<Server>, thread_index: usize) -> Self {
+    fn new(server: &Arc<Server>, thread_index: ThreadIndex) -> Self {
         let mut thread = ThreadState::new(server.clone(), thread_index);
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
-        let mut client = Client::new(ClientId::new(u64::MAX), unix_ms(), 0);
+        let mut client = Client::new(ClientId::new(u64::MAX), unix_ms(), ThreadIndex::FIRST);
         client.login = Login::for_replication(&server.acl);
         client.flags.set(ClientFlags::REPLAY, true);
         ReplayClient {

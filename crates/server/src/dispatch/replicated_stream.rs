@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{LogSequence, ParkId, ReplicationOffset, RoleEpoch};
+use weft_base::{LogSequence, ParkId, ReplicationOffset, RoleEpoch, ThreadIndex};
 
 use crate::commands::context::NextStep;
 use crate::keyspace::Seat;
@@ -207,7 +207,7 @@ impl ReplicatedStream {
     /// Creates the stream of a link that was made for the role epoch `role_epoch` and has selected database `db`.
     /// `client` represents the primary.
     pub fn new(server: &Arc<Server>, seat: &Seat, role_epoch: RoleEpoch, mut client: Client, db: usize) -> Self {
-        let mut thread = ThreadState::new(server.clone(), seat.index());
+        let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         client.login = server.acl.superuser_login();
         client.flags.set(ClientFlags::PRIMARY, true);
@@ -401,7 +401,7 @@ impl ReplicatedStream {
         // Includes keys whose waiters could not be served immediately.
         thread.collect_ready_keys();
         for unserved in thread.unserved.drain(..) {
-            server.workers[0].send(Message::ServeWaiters(unserved));
+            server.worker(ThreadIndex::FIRST).send(Message::ServeWaiters(unserved));
         }
         NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
         wake_workers(&server, &mut thread.effects);
@@ -436,7 +436,9 @@ impl ReplicatedStream {
                     .bytes
                     .extend_from_slice(&(work.run)(&server, seat));
             }
-            NextStep::AwaitServing(withheld) => server.workers[0].send(Message::ServeWaiters(withheld.0)),
+            NextStep::AwaitServing(withheld) => server
+                .worker(ThreadIndex::FIRST)
+                .send(Message::ServeWaiters(withheld.0)),
             NextStep::TransactionParts(parts) => {
                 for (after, _) in parts.1 {
                     self.run_next_step(seat, after);

@@ -386,7 +386,7 @@ pub fn notify_served_clients(thread: &mut ThreadState) {
         if worker == thread.thread_index {
             thread.served_here.push(waiter);
         } else {
-            thread.server.workers[worker].send(Message::WaiterServed(waiter));
+            thread.server.worker(worker).send(Message::WaiterServed(waiter));
         }
     }
 }

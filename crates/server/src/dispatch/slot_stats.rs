@@ -15,6 +15,7 @@
 //!
 //! Nothing here runs while the parameter is off.
 
+use weft_base::ThreadIndex;
 use weft_resp::Args;
 
 use crate::commands::context::Binding;
@@ -175,7 +176,7 @@ pub fn count_command(
 
 /// Adds a command's time to its slot. Slots count whole microseconds, so the time that the command's own counter
 /// already has is corrected to agree.
-fn count_time(server: &Server, thread_index: usize, slot: u16, command: usize, nanoseconds: u64) {
+fn count_time(server: &Server, thread_index: ThreadIndex, slot: u16, command: usize, nanoseconds: u64) {
     let counted = server.stats.slots.add_time(thread_index, slot, nanoseconds);
     let correction = (counted as i64).wrapping_sub(nanoseconds as i64);
     server.stats.metrics.correct_time(thread_index, command, correction);
@@ -227,7 +228,7 @@ pub fn count_request(
 #[cold]
 pub fn count_blocked_command(
     server: &Server,
-    thread_index: usize,
+    thread_index: ThreadIndex,
     blocked: &BlockedCommand,
     nanoseconds: u64,
     reply_bytes: Option<usize>,
@@ -247,7 +248,7 @@ pub fn count_blocked_command(
 #[cold]
 pub fn count_background_command(
     server: &Server,
-    (seat, command): (usize, usize),
+    (seat, command): (ThreadIndex, usize),
     slot: u16,
     (nanoseconds, request_bytes, reply_bytes): (u64, usize, usize),
 ) {

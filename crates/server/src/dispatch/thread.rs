@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ThreadIndex;
 use weft_reactor::Output;
 use weft_resp::{Args, Reply};
 
@@ -32,7 +33,7 @@ pub struct ThreadState {
     /// The server.
     pub server: Arc<Server>,
     /// The index of this thread's row of counters.
-    pub thread_index: usize,
+    pub thread_index: ThreadIndex,
     /// The effects of the running command.
     pub effects: Effects,
     /// Milliseconds since the Unix epoch, at the start of the batch.
@@ -97,7 +98,7 @@ pub struct ThreadState {
 
 impl ThreadState {
     /// Creates the state of a thread that counts in row `seat`.
-    pub fn new(server: Arc<Server>, thread_index: usize) -> Self {
+    pub fn new(server: Arc<Server>, thread_index: ThreadIndex) -> Self {
         let tunables = Tunables::from_server(&server);
         #[cfg(not(feature = "simulated"))]
         let timer = quanta::Clock::new();
@@ -271,7 +272,7 @@ pub(super) struct ThreadFrame<'a> {
     effects: &'a mut Effects,
     now_ms: u64,
     expiry_ms: u64,
-    thread_index: usize,
+    thread_index: ThreadIndex,
     may_leave: bool,
     may_block: bool,
 }

@@ -17,6 +17,7 @@ use crate::persistence::aof_files::manifest::Manifest;
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
 use crate::persistence::rdb_file::{LoadDestination, RdbInput, RdbLoadError, RdbLoader};
 use crate::state::{ReplayOutcome, Server};
+use weft_base::ThreadIndex;
 use weft_command_table::registry::Lookup;
 use weft_command_table::spec::CommandFlags;
 use weft_config::Config;
@@ -73,7 +74,7 @@ fn load_file(input: impl Read, config: &Config) -> LoadedKeys {
         .slots
         .join()
         .unwrap_or_else(|| unreachable!("no thread has joined"));
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let mut all = seat.exclusive();
     let loaded = match RdbInput::open(input, config) {
         Err(fault) => Err((0, fault)),
@@ -203,7 +204,7 @@ struct ReplayFixture {
 impl ReplayFixture {
     /// Replays commands into an empty keyspace. Returns the outcome, and the keys afterwards.
     fn replay(&mut self, input: impl Read) -> (String, Vec<ListedKey>) {
-        let thread_index = self.seat.index();
+        let thread_index = ThreadIndex::new(self.seat.index());
         let mut all = self.seat.exclusive();
         let databases = 0..self.server.keyspace.counts.databases();
         drop(take_databases(

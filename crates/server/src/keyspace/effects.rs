@@ -1,6 +1,6 @@
 //! The effects of a command on the keyspace, recorded while it runs and processed before its leases end.
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ThreadIndex};
 use weft_table::{Garbage, Removed};
 use weft_values::Value;
 
@@ -174,9 +174,9 @@ pub struct Effects {
     /// Deliveries to this worker's own clients, made after the reply of the command.
     pub outbox: Vec<ClientNotification>,
     /// Workers that have mail and are woken once the leases have ended.
-    pub wakes: Vec<usize>,
+    pub wakes: Vec<ThreadIndex>,
     /// A worker that was sent more mail than it can read at the moment.
-    pub full_mailbox: Option<usize>,
+    pub full_mailbox: Option<ThreadIndex>,
     /// Keys whose blocked clients may be served now.
     pub ready: Vec<ReadyKey>,
     /// Keys that readers found expired.
@@ -314,7 +314,7 @@ impl Effects {
     }
 
     /// Adds the counts of this record to the thread's row of the metrics.
-    pub fn add_to_metrics(&mut self, keyspace: &Keyspace, metrics: &Metrics, thread_index: usize) {
+    pub fn add_to_metrics(&mut self, keyspace: &Keyspace, metrics: &Metrics, thread_index: ThreadIndex) {
         metrics.add(thread_index, Counter::KeyspaceHits, std::mem::take(&mut self.hits));
         metrics.add(thread_index, Counter::KeyspaceMisses, std::mem::take(&mut self.misses));
         metrics.add(

@@ -15,6 +15,7 @@
 //! Slots that a running snapshot has not saved yet are skipped as long as other slots have keys: the before-image of a
 //! key deleted there would have to be kept, which frees no memory. Keys that MIGRATE is moving stay.
 
+use weft_base::ThreadIndex;
 use weft_table::EntryRef;
 use weft_values::Value;
 
@@ -119,7 +120,7 @@ pub struct EvictionContext<'a, 'p> {
     /// The passage through the gate. The thread holds no lease.
     pub pass: &'a GatePassage<'p>,
     /// The thread's row of the counters.
-    pub thread_index: usize,
+    pub thread_index: ThreadIndex,
     /// The access clock.
     pub clock: AccessClock,
     /// The number of keys to compare.

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use weft_base::ThreadIndex;
 use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
@@ -104,7 +105,7 @@ fn expire_slot(
     effects: &mut Effects,
     notify: OnExpired<'_>,
 ) -> Option<bool> {
-    let (thread_index, now_ms) = (seat.index(), slice.now_ms);
+    let (thread_index, now_ms) = (ThreadIndex::new(seat.index()), slice.now_ms);
     let mut removed: Vec<Removed<Value>> = Vec::new();
     let pass = seat.enter();
     if !(slice.may_delete)() {
@@ -301,7 +302,13 @@ pub(super) fn queue_blocked_clients_of_slot(keyspace: &Keyspace, data: &Slot, sl
     }
 }
 
-fn count_change(counts: &KeyCounts, thread_index: usize, db: usize, before: (usize, usize), after: (usize, usize)) {
+fn count_change(
+    counts: &KeyCounts,
+    thread_index: ThreadIndex,
+    db: usize,
+    before: (usize, usize),
+    after: (usize, usize),
+) {
     counts.add(
         thread_index,
         db,
@@ -320,7 +327,7 @@ pub fn delete_keys_found_expired(
     effects: &mut Effects,
     notify: OnExpired<'_>,
 ) {
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let pass = seat.enter();
     if may_delete() {
         delete_keys_found_expired_in_pass(keyspace, &pass, thread_index, now_ms, effects, notify);
@@ -346,7 +353,7 @@ pub fn discard_keys_found_expired(effects: &mut Effects, notify: OnExpired<'_>) 
 pub fn delete_keys_found_expired_in_pass(
     keyspace: &Keyspace,
     pass: &GatePassage<'_>,
-    thread_index: usize,
+    thread_index: ThreadIndex,
     now_ms: u64,
     effects: &mut Effects,
     notify: OnExpired<'_>,

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
 
 use super::access::{WholeKeyspace, is_expired};
@@ -59,7 +60,7 @@ pub fn take_databases(
     all: &mut WholeKeyspace<'_, '_>,
     databases: Range<usize>,
     keyspace: &Keyspace,
-    thread_index: usize,
+    thread_index: ThreadIndex,
 ) -> DetachedTables {
     let Keyspace {
         counts, before_images, ..

@@ -4,6 +4,7 @@
 //! Large values are taken as handles under the leases of their slots and copied afterwards. A command that wants to
 //! change such a value is deferred only until it is copied ([`super::pinned`]).
 
+use weft_base::ThreadIndex;
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
 use weft_values::Value;
 
@@ -94,7 +95,7 @@ impl CopiedKeys {
     }
 
     /// Stores copies of all keys in another keyspace, which the caller holds in exclusive mode.
-    pub fn put(mut self, keyspace: &Keyspace, all: &mut Exclusive<'_>, thread_index: usize) {
+    pub fn put(mut self, keyspace: &Keyspace, all: &mut Exclusive<'_>, thread_index: ThreadIndex) {
         for key in self.keys.drain(..) {
             key.put(keyspace, all, thread_index);
         }
@@ -121,7 +122,7 @@ impl CopiedKey {
         }
     }
 
-    fn put(self, keyspace: &Keyspace, all: &mut Exclusive<'_>, thread_index: usize) {
+    fn put(self, keyspace: &Keyspace, all: &mut Exclusive<'_>, thread_index: ThreadIndex) {
         let (header, slot) = all.parts_mut(KeyHasher::slot(self.hash));
         let value = match &self.value {
             CopiedValue::Int(number) => NewValue::Int(*number),

@@ -1,5 +1,6 @@
 //! Deletion of all keys of one slot at once, after the slot moved to another node or for FLUSHSLOT.
 
+use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
 
 use super::access::value_due_ms;
@@ -13,7 +14,7 @@ use crate::notify::keyspace_event::KeyspaceEvent;
 /// the tables, their databases and the number of keys. The caller frees the tables.
 pub fn take_all_keys(
     keyspace: &Keyspace,
-    thread_index: usize,
+    thread_index: ThreadIndex,
     number: u16,
     (header, slot): (&SlotHeader, &mut Slot),
     effects: &mut Effects,

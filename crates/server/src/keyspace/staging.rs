@@ -6,6 +6,7 @@
 use super::access::KeyCounts;
 use super::flush::{DetachedTables, touch_watchers_before_replacement};
 use super::{Exclusive, Slot, SlotTable, publish_due_time, publish_header};
+use weft_base::ThreadIndex;
 use weft_base::slots::SLOTS;
 
 /// The numbers of keys, keys with an expiry and volatile values of a database.
@@ -44,7 +45,7 @@ impl StagedDatabases {
         mut self,
         all: &mut Exclusive<'_>,
         counts: &KeyCounts,
-        thread_index: usize,
+        thread_index: ThreadIndex,
         now_ms: u64,
     ) -> DetachedTables {
         let mut tables = Vec::new();

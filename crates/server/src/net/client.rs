@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use weft_base::{ClientId, LogSequence};
+use weft_base::{ClientId, LogSequence, ThreadIndex};
 use weft_resp::Protocol;
 
 use super::client_snapshot::TransactionFigures;
@@ -198,7 +198,7 @@ pub struct Client {
     /// The largest output of one turn so far, in bytes.
     pub largest_output: usize,
     /// The index of the worker that owns the client.
-    pub worker: usize,
+    pub worker: ThreadIndex,
     /// The commands queued for EXEC; `Some` while [`ClientFlags::MULTI`] is set.
     pub transaction: Option<Box<Transaction>>,
     /// The watched keys.
@@ -238,7 +238,7 @@ pub struct BufferFigures {
 
 impl Client {
     /// Creates a client in database 0.
-    pub fn new(id: ClientId, now_ms: u64, worker: usize) -> Self {
+    pub fn new(id: ClientId, now_ms: u64, worker: ThreadIndex) -> Self {
         Client {
             id,
             db: 0,

@@ -4,6 +4,7 @@
 //! bucket holds clients of about the same size; each bucket covers twice the size of the one before. A reader adds up
 //! the rows.
 
+use weft_base::ThreadIndex;
 use weft_sync::StripedCounters;
 
 /// The binary digits of the client sizes of the first and of the last bucket. Smaller clients are in the first bucket,
@@ -51,8 +52,8 @@ impl ClientMemory {
     }
 
     /// Replaces the entry of a client of the calling worker.
-    pub fn update(&self, worker: usize, before: ClientUsage, after: ClientUsage) {
-        let add = |index: usize, delta: i64| self.rows.add_as_only_writer(worker, index, delta);
+    pub fn update(&self, worker: ThreadIndex, before: ClientUsage, after: ClientUsage) {
+        let add = |index: usize, delta: i64| self.rows.add_as_only_writer(worker.get(), index, delta);
         add(0, after.bytes as i64 - before.bytes as i64);
         if before.bucket != after.bucket {
             if let Some(bucket) = before.bucket {
@@ -78,8 +79,10 @@ impl ClientMemory {
     }
 
     /// Returns the workers that have clients in a bucket.
-    pub fn workers_in(&self, bucket: u8) -> impl Iterator<Item = usize> {
-        (0..self.rows.stripes()).filter(move |worker| self.rows.of_stripe(*worker, 1 + usize::from(bucket)) > 0)
+    pub fn workers_in(&self, bucket: u8) -> impl Iterator<Item = ThreadIndex> {
+        (0..self.rows.stripes())
+            .filter(move |worker| self.rows.of_stripe(*worker, 1 + usize::from(bucket)) > 0)
+            .map(ThreadIndex::new)
     }
 }
 
@@ -106,16 +109,16 @@ mod tests {
             ClientUsage::new(1 << 20, true),
             ClientUsage::new(1 << 25, false),
         );
-        memory.update(0, ClientUsage::default(), small);
-        memory.update(1, ClientUsage::default(), kept);
-        memory.update(2, ClientUsage::default(), large);
+        memory.update(ThreadIndex::new(0), ClientUsage::default(), small);
+        memory.update(ThreadIndex::new(1), ClientUsage::default(), kept);
+        memory.update(ThreadIndex::new(2), ClientUsage::default(), large);
         assert_eq!(memory.bytes(), 100 + (1 << 20) + (1 << 25));
         let bucket = memory.largest_bucket().expect("one may be evicted");
         assert!(large.is_in(bucket) && !small.is_in(bucket) && !kept.is_in(bucket));
-        assert_eq!(memory.workers_in(bucket).collect::<Vec<_>>(), [2]);
-        memory.update(2, large, ClientUsage::default());
+        assert_eq!(memory.workers_in(bucket).collect::<Vec<_>>(), [ThreadIndex::new(2)]);
+        memory.update(ThreadIndex::new(2), large, ClientUsage::default());
         assert!(memory.largest_bucket().is_some_and(|bucket| small.is_in(bucket)));
-        memory.update(0, small, ClientUsage::default());
+        memory.update(ThreadIndex::new(0), small, ClientUsage::default());
         assert_eq!((memory.bytes(), memory.largest_bucket()), (1 << 25, None));
     }
 }

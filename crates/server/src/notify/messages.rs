@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ThreadIndex};
 use weft_resp::{Protocol, Reply};
 
 use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, Hooks};
@@ -18,7 +18,7 @@ use crate::notify::keyspace_event::{EventClass, KeyspaceEvent};
 use crate::notify::pubsub::{ChannelNamespace, Subscriber};
 use crate::notify::tracking::{InvalidKeys, Invalidation};
 use crate::observability::slot_stats::SlotFigure;
-use crate::state::{Server, WorkerId};
+use crate::state::Server;
 use weft_base::slots::cluster_slot;
 use weft_config::{id, keyspace_events};
 
@@ -30,16 +30,16 @@ pub struct NotificationSender<'a> {
     server: &'a Server,
     effects: &'a mut Effects,
     /// The row of this thread.
-    counter_row: usize,
+    counter_row: ThreadIndex,
     /// The index of this worker; `None` for a thread that is not a worker.
-    own_worker: Option<WorkerId>,
+    own_worker: Option<ThreadIndex>,
 }
 
 impl<'a> NotificationSender<'a> {
     /// Creates the sender of the thread whose counters are in this row.
-    pub fn new(server: &'a Server, effects: &'a mut Effects, counter_row: usize) -> Self {
+    pub fn new(server: &'a Server, effects: &'a mut Effects, counter_row: ThreadIndex) -> Self {
         // Workers have the first thread indexes.
-        let own = Some(counter_row).filter(|seat| *seat < server.workers.len());
+        let own = Some(counter_row).filter(|index| index.get() < server.workers.len());
         NotificationSender {
             server,
             effects,
@@ -49,16 +49,16 @@ impl<'a> NotificationSender<'a> {
     }
 
     /// Returns `true` if the thread delivers to its own clients directly.
-    fn can_deliver_directly(&self, worker: WorkerId) -> bool {
-        self.own_worker == Some(worker) && self.server.workers[worker].mailbox.is_empty_hint()
+    fn can_deliver_directly(&self, worker: ThreadIndex) -> bool {
+        self.own_worker == Some(worker) && self.server.worker(worker).mailbox.is_empty_hint()
     }
 
-    fn send_notification(&mut self, worker: WorkerId, notification: ClientNotification) {
+    fn send_notification(&mut self, worker: ThreadIndex, notification: ClientNotification) {
         if self.can_deliver_directly(worker) {
             self.effects.outbox.push(notification);
             return;
         }
-        let link = &self.server.workers[worker];
+        let link = self.server.worker(worker);
         if link.post_notification(notification) {
             self.effects.wakes.push(worker);
         }
@@ -149,7 +149,7 @@ impl<'a> NotificationSender<'a> {
     }
 
     fn send_invalidations(&mut self, clients: impl IntoIterator<Item = ClientId>, invalid: &InvalidKeys) {
-        let mut by_worker: BTreeMap<WorkerId, Vec<ClientId>> = BTreeMap::new();
+        let mut by_worker: BTreeMap<ThreadIndex, Vec<ClientId>> = BTreeMap::new();
         for client in clients {
             if let Some(worker) = self.server.clients.directory.worker_of(client) {
                 by_worker.entry(worker).or_default().push(client);
@@ -242,7 +242,7 @@ impl<'a> NotificationSender<'a> {
 /// Invalidates all keys for all tracking clients, because the whole keyspace is emptied or replaced. `row` is the row
 /// of counters of this thread, which is not a worker. The caller must hold exclusive mode, so that the invalidations
 /// are in the mail before any client reads the new data.
-pub fn invalidate_replaced_data(server: &Server, thread_index: usize) {
+pub fn invalidate_replaced_data(server: &Server, thread_index: ThreadIndex) {
     let mut effects = Effects::default();
     NotificationSender::new(server, &mut effects, thread_index).invalidate_all_keys();
     wake_workers(server, &mut effects);
@@ -251,7 +251,7 @@ pub fn invalidate_replaced_data(server: &Server, thread_index: usize) {
 /// Wakes the workers that got mail. The leases must have ended, because this calls the kernel.
 pub fn wake_workers(server: &Server, effects: &mut Effects) {
     for worker in effects.wakes.drain(..) {
-        server.workers[worker].wake();
+        server.worker(worker).wake();
     }
 }
 

@@ -1,6 +1,6 @@
 //! MONITOR: the clients in monitor mode, and the lines that they receive.
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ThreadIndex};
 use weft_resp::quote::append_quoted;
 
 use crate::observability::commandlog::REDACTED;
@@ -8,11 +8,11 @@ use weft_os::sync::Mutex;
 
 /// The clients in monitor mode, with their workers.
 #[derive(Default)]
-pub struct Monitors(Mutex<Vec<(ClientId, usize)>>);
+pub struct Monitors(Mutex<Vec<(ClientId, ThreadIndex)>>);
 
 impl Monitors {
     /// Adds a client. Calls `first` if it is the only one.
-    pub fn add_monitor(&self, client: ClientId, worker: usize, first: impl FnOnce()) {
+    pub fn add_monitor(&self, client: ClientId, worker: ThreadIndex, first: impl FnOnce()) {
         let mut monitors = self.0.lock();
         monitors.push((client, worker));
         if monitors.len() == 1 {
@@ -30,16 +30,16 @@ impl Monitors {
     }
 
     /// Returns the workers that have monitors, each once.
-    pub fn workers(&self) -> Vec<usize> {
+    pub fn workers(&self) -> Vec<ThreadIndex> {
         let monitors = self.0.lock();
-        let mut workers: Vec<usize> = monitors.iter().map(|(_, worker)| *worker).collect();
+        let mut workers: Vec<ThreadIndex> = monitors.iter().map(|(_, worker)| *worker).collect();
         workers.sort_unstable();
         workers.dedup();
         workers
     }
 
     /// Returns the monitors of one worker.
-    pub fn worker_monitors(&self, worker: usize) -> Vec<ClientId> {
+    pub fn worker_monitors(&self, worker: ThreadIndex) -> Vec<ClientId> {
         let monitors = self.0.lock();
         let of_worker = monitors.iter().filter(|(_, owner)| *owner == worker);
         of_worker.map(|(client, _)| *client).collect()

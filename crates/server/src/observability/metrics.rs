@@ -1,5 +1,6 @@
 //! Counters of the server and of its commands. Each thread adds to its own row; readers sum up the rows.
 
+use weft_base::ThreadIndex;
 use weft_os::sync::OnceLock;
 
 use weft_os::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -110,8 +111,9 @@ pub struct CommandFigures {
 
 /// All counters.
 pub struct Metrics {
-    /// The row of the coordinator, which has no thread index.
-    pub coordinator_row: usize,
+    /// The index under which the coordinator counts. It has no seat at the keyspace, so the index is behind those of
+    /// all threads that have one.
+    pub coordinator_row: ThreadIndex,
     rows: StripedCounters,
     maxima: [AtomicU64; MAXIMA],
     commands: StripedCounters,
@@ -123,7 +125,7 @@ impl Metrics {
     /// Creates zeroed counters for `seats` threads and `command_count` commands.
     pub fn new(seats: usize, command_count: usize) -> Self {
         Metrics {
-            coordinator_row: seats,
+            coordinator_row: ThreadIndex::new(seats),
             rows: StripedCounters::new(seats + 1, COUNTERS),
             maxima: [const { AtomicU64::new(0) }; MAXIMA],
             commands: StripedCounters::new(seats, command_count * PER_COMMAND),
@@ -132,12 +134,12 @@ impl Metrics {
         }
     }
 
-    /// Adds to a counter in the row of thread `seat`. Only that thread may call this.
+    /// Adds to a counter in the row of a thread. Only that thread may call this.
     #[inline]
-    pub fn add(&self, thread_index: usize, counter: Counter, delta: u64) {
+    pub fn add(&self, thread_index: ThreadIndex, counter: Counter, delta: u64) {
         if delta != 0 {
             self.rows
-                .add_as_only_writer(thread_index, counter as usize, delta as i64);
+                .add_as_only_writer(thread_index.get(), counter as usize, delta as i64);
         }
     }
 
@@ -171,32 +173,32 @@ impl Metrics {
     }
 
     /// Returns a counter of one thread.
-    pub fn thread_sum(&self, thread_index: usize, counter: Counter) -> u64 {
-        self.rows.of_stripe(thread_index, counter as usize).max(0) as u64
+    pub fn thread_sum(&self, thread_index: ThreadIndex, counter: Counter) -> u64 {
+        self.rows.of_stripe(thread_index.get(), counter as usize).max(0) as u64
     }
 
     /// Records one execution of a command.
     #[inline]
-    pub fn record_execution(&self, thread_index: usize, command: usize, nanoseconds: u64, failed: bool) {
+    pub fn record_execution(&self, thread_index: ThreadIndex, command: usize, nanoseconds: u64, failed: bool) {
         let base = command * PER_COMMAND;
-        self.commands.add_as_only_writer(thread_index, base, 1);
+        self.commands.add_as_only_writer(thread_index.get(), base, 1);
         self.commands
-            .add_as_only_writer(thread_index, base + 1, nanoseconds as i64);
+            .add_as_only_writer(thread_index.get(), base + 1, nanoseconds as i64);
         if failed {
-            self.commands.add_as_only_writer(thread_index, base + 3, 1);
+            self.commands.add_as_only_writer(thread_index.get(), base + 3, 1);
         }
     }
 
     /// Adds to the time of a command whose execution was recorded, or subtracts from it.
-    pub fn correct_time(&self, thread_index: usize, command: usize, nanoseconds: i64) {
+    pub fn correct_time(&self, thread_index: ThreadIndex, command: usize, nanoseconds: i64) {
         self.commands
-            .add_as_only_writer(thread_index, command * PER_COMMAND + 1, nanoseconds);
+            .add_as_only_writer(thread_index.get(), command * PER_COMMAND + 1, nanoseconds);
     }
 
     /// Records the latency of one execution.
     #[inline]
-    pub fn record_latency(&self, thread_index: usize, command: usize, nanoseconds: u64) {
-        if let Some(cell) = self.histograms.get(thread_index * self.command_count + command) {
+    pub fn record_latency(&self, thread_index: ThreadIndex, command: usize, nanoseconds: u64) {
+        if let Some(cell) = self.histograms.get(thread_index.get() * self.command_count + command) {
             let buckets = cell.get_or_init(|| (0..BUCKETS).map(|_| AtomicU32::new(0)).collect());
             let bucket = &buckets[bucket_of(nanoseconds)];
             // Single writer: only this thread adds to its row.
@@ -205,15 +207,15 @@ impl Metrics {
     }
 
     /// Records that a command was rejected.
-    pub fn record_rejection(&self, thread_index: usize, command: usize) {
+    pub fn record_rejection(&self, thread_index: ThreadIndex, command: usize) {
         self.commands
-            .add_as_only_writer(thread_index, command * PER_COMMAND + 2, 1);
+            .add_as_only_writer(thread_index.get(), command * PER_COMMAND + 2, 1);
     }
 
     /// Records the failure of a command whose execution was recorded as a success.
-    pub fn record_failure(&self, thread_index: usize, command: usize) {
+    pub fn record_failure(&self, thread_index: ThreadIndex, command: usize) {
         self.commands
-            .add_as_only_writer(thread_index, command * PER_COMMAND + 3, 1);
+            .add_as_only_writer(thread_index.get(), command * PER_COMMAND + 3, 1);
     }
 
     /// Returns the figures of one command over all threads.
@@ -371,10 +373,10 @@ mod tests {
         let metrics = Metrics::new(2, 3);
         for seat in 0..2 {
             for _ in 0..50 {
-                metrics.record_latency(seat, 1, 900);
+                metrics.record_latency(ThreadIndex::new(seat), 1, 900);
             }
         }
-        metrics.record_latency(0, 1, 900_000);
+        metrics.record_latency(ThreadIndex::new(0), 1, 900_000);
         let histogram = metrics.histogram(1).expect("it ran");
         assert_eq!(histogram.total, 101);
         assert!(histogram.percentile_ns(50.0) < 1000);

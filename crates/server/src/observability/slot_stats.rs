@@ -4,6 +4,7 @@
 //! counts for the first time, so a server that does not count has none. Rows are never reset: a reset stores the
 //! present sums as baselines, so that an addition in progress cannot undo it.
 
+use weft_base::ThreadIndex;
 use weft_os::sync::OnceLock;
 
 use weft_os::atomic::AtomicU64;
@@ -52,17 +53,17 @@ impl SlotStats {
         }
     }
 
-    /// Returns the row of thread `seat`, to which no other thread adds.
-    fn row(&self, thread_index: usize) -> Option<&ThreadRow> {
-        let thread_index = self.rows.get(thread_index)?;
-        Some(thread_index.get_or_init(|| ThreadRow {
+    /// Returns the row of a thread, to which no other thread adds.
+    fn row(&self, thread_index: ThreadIndex) -> Option<&ThreadRow> {
+        let row = self.rows.get(thread_index.get())?;
+        Some(row.get_or_init(|| ThreadRow {
             figures: zeroes(self.slots * FIGURES),
             rest_ns: AtomicU64::new(0),
         }))
     }
 
-    /// Adds to a figure, in the row of thread `seat`. Only that thread may call this.
-    pub fn add(&self, thread_index: usize, slot: u16, figure: SlotFigure, delta: u64) {
+    /// Adds to a figure, in the row of a thread. Only that thread may call this.
+    pub fn add(&self, thread_index: ThreadIndex, slot: u16, figure: SlotFigure, delta: u64) {
         if delta == 0 {
             return;
         }
@@ -76,7 +77,7 @@ impl SlotStats {
 
     /// Adds a time to `cpu-usec`. Returns the counted part, in nanoseconds: whole microseconds. The rest is counted
     /// with the thread's next time, so no time is lost however short commands are.
-    pub fn add_time(&self, thread_index: usize, slot: u16, nanoseconds: u64) -> u64 {
+    pub fn add_time(&self, thread_index: ThreadIndex, slot: u16, nanoseconds: u64) -> u64 {
         let Some(row) = self.row(thread_index) else {
             return nanoseconds;
         };

@@ -24,6 +24,7 @@
 //!    the end of a turn, when its own cell is exact. It does not calibrate while the freeing thread is active, unless
 //!    that takes long.
 
+use weft_base::ThreadIndex;
 use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use weft_os::time::Instant;
 use weft_sync::StripedCounters;
@@ -81,10 +82,10 @@ impl UsedMemory {
 
     /// Returns the cell of the calling thread, worker `worker`; `None` if it is not a worker. Counting starts from the
     /// present balance.
-    pub fn cell(&self, worker: usize) -> Option<ThreadBalance> {
-        let is_worker = worker + NON_WORKER_CELLS < self.cells.stripes();
+    pub fn cell(&self, worker: ThreadIndex) -> Option<ThreadBalance> {
+        let is_worker = worker.get() + NON_WORKER_CELLS < self.cells.stripes();
         is_worker.then(|| ThreadBalance {
-            number: worker,
+            number: worker.get(),
             last: memory::thread_balance(),
         })
     }
@@ -126,8 +127,8 @@ impl UsedMemory {
     }
 
     /// Records that the calling worker keeps this many more bytes than before.
-    pub fn add_reusable(&self, worker: usize, bytes: i64) {
-        self.kept.add_as_only_writer(worker, 0, bytes);
+    pub fn add_reusable(&self, worker: ThreadIndex, bytes: i64) {
+        self.kept.add_as_only_writer(worker.get(), 0, bytes);
     }
 
     /// Sets the base from the allocator's count, and returns that count; `None` if the allocator has none.

@@ -37,7 +37,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::observability::used_memory::UsedMemory;
-use weft_base::LogSequence;
+use weft_base::{LogSequence, ThreadIndex};
 use weft_os::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use weft_os::sync::Mutex;
 use weft_os::thread::Thread;
@@ -215,17 +215,17 @@ impl PropagationLog {
     }
 
     /// Requests one notification of a worker when any milestone moves. The worker checks the milestone after this call.
-    pub fn request_milestone_notice(&self, worker: usize) {
-        if let Some(origin) = self.notify_workers.get(worker) {
+    pub fn request_milestone_notice(&self, worker: ThreadIndex) {
+        if let Some(origin) = self.notify_workers.get(worker.get()) {
             origin.store(true, Ordering::SeqCst);
         }
     }
 
     /// Calls `tell` with each worker that requested a notification, and clears the requests.
-    pub fn take_notice_requests(&self, mut tell: impl FnMut(usize)) {
+    pub fn take_notice_requests(&self, mut tell: impl FnMut(ThreadIndex)) {
         for (worker, origin) in self.notify_workers.iter().enumerate() {
             if origin.load(Ordering::SeqCst) && origin.swap(false, Ordering::SeqCst) {
-                tell(worker);
+                tell(ThreadIndex::new(worker));
             }
         }
     }

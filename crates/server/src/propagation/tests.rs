@@ -4,6 +4,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weft_base::ThreadIndex;
+
 use super::*;
 
 /// Records its stream.
@@ -131,7 +133,7 @@ fn a_notification_is_delivered_once() {
     assert!(
         propagation.must_withhold_reply(LogSequence::new(5)) && !propagation.must_withhold_reply(LogSequence::new(0))
     );
-    propagation.request_milestone_notice(1);
+    propagation.request_milestone_notice(ThreadIndex::new(1));
     propagation.advance_milestone(LogMilestone::Synced, LogSequence::new(5));
     propagation.advance_milestone(LogMilestone::Synced, LogSequence::new(3));
     let mut told = Vec::new();
@@ -139,7 +141,7 @@ fn a_notification_is_delivered_once() {
     propagation.take_notice_requests(|worker| told.push(worker));
     assert_eq!(
         (told, propagation.milestone_sequence(LogMilestone::Synced).get()),
-        (vec![1], 5)
+        (vec![ThreadIndex::new(1)], 5)
     );
     assert!(
         !propagation.must_withhold_reply(LogSequence::new(5)) && propagation.must_withhold_reply(LogSequence::new(6))

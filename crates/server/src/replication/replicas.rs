@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::backlog::ReplicationBacklog;
 
-use weft_base::{ClientId, LogSequence, ParkId, ReplicationOffset};
+use weft_base::{ClientId, LogSequence, ParkId, ReplicationOffset, ThreadIndex};
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 
@@ -91,7 +91,7 @@ pub const WAITAOF_DISABLED_REPLY: &[u8] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaWait {
     /// The index of its worker.
-    pub worker: usize,
+    pub worker: ThreadIndex,
     /// The id of the client.
     pub client: ClientId,
     /// The id under which its connection is parked.

@@ -236,16 +236,15 @@ impl Coordinator {
             }
         }
         let active = server.lifecycle.active_workers.load(Ordering::Relaxed).max(1);
-        let Some((worker, _)) = server.workers[..active.min(server.workers.len())]
+        let Some(link) = server.workers[..active.min(server.workers.len())]
             .iter()
-            .enumerate()
-            .min_by_key(|(_, link)| link.connections.load(Ordering::Relaxed))
+            .min_by_key(|link| link.connections.load(Ordering::Relaxed))
         else {
             return;
         };
         server.clients.connections.fetch_add(1, Ordering::Relaxed);
-        server.workers[worker].connections.fetch_add(1, Ordering::Relaxed);
-        server.workers[worker].send(Message::NewConnection(AcceptedConnection {
+        link.connections.fetch_add(1, Ordering::Relaxed);
+        link.send(Message::NewConnection(AcceptedConnection {
             socket,
             is_tls,
             refusal,

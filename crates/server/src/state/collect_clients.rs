@@ -69,7 +69,7 @@ impl ClientCollection {
         let mut seen = HashSet::new();
         client_snapshots.retain(|client_snapshot| seen.insert(client_snapshot.client.id));
         let (worker, client, park_id) = self.origin;
-        server.workers[worker].send(Message::ClientsCollected {
+        server.worker(worker).send(Message::ClientsCollected {
             client,
             park_id,
             client_snapshots,
@@ -85,7 +85,7 @@ pub fn close_killed_clients(server: &Server, client_snapshots: &[ClientSnapshot]
         .filter(|client_snapshot| ClientVisitorHost::is_gone(client_snapshot));
     for ClientSnapshot { client, .. } in killed {
         if let Some(worker) = server.clients.directory.mark_killed(client.id) {
-            server.workers[worker].send(Message::CloseClient(client.id));
+            server.worker(worker).send(Message::CloseClient(client.id));
         }
     }
 }
@@ -137,7 +137,7 @@ impl ClientVisitor for ClientVisitorHost<'_> {
             WaitState::Other(_) => client_snapshot.client.worker,
         };
         client_snapshot.client.flags.set(ClientFlags::BLOCKED, false);
-        self.server.workers[worker].send(Message::EndWait {
+        self.server.worker(worker).send(Message::EndWait {
             client: id,
             wait_state: waiting,
             with_error,

@@ -13,17 +13,16 @@
 
 use std::collections::HashMap;
 
-use super::WorkerId;
 use crate::net::client::Client;
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ThreadIndex};
 use weft_os::atomic::{AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
 
 const SHARD_COUNT: usize = 64;
 
 struct DirectoryEntry {
-    worker: WorkerId,
+    worker: ThreadIndex,
     /// `true` if a transaction has killed the client, and its worker has not closed it yet.
     is_killed: bool,
 }
@@ -46,7 +45,7 @@ impl Default for ClientDirectory {
 
 impl ClientDirectory {
     /// Records the worker of a new client.
-    pub fn add(&self, client: ClientId, worker: WorkerId) {
+    pub fn add(&self, client: ClientId, worker: ThreadIndex) {
         let is_killed = false;
         self.shard(client)
             .lock()
@@ -55,7 +54,7 @@ impl ClientDirectory {
 
     /// Calls `send`, which mails the connection of a client to another worker, and records that worker. The new worker
     /// can neither move nor remove the client before that is recorded, so no entry outlives its client.
-    pub fn move_client(&self, client: ClientId, worker: WorkerId, send: impl FnOnce()) {
+    pub fn move_client(&self, client: ClientId, worker: ThreadIndex, send: impl FnOnce()) {
         let mut shard = self.shard(client).lock();
         send();
         let entry = shard.get_mut(&client);
@@ -76,7 +75,7 @@ impl ClientDirectory {
     /// Records that a transaction kills a client. The caller holds exclusive mode, so that every command of the client
     /// has run before the transaction or finds the client killed. Returns the client's worker, which must close it;
     /// `None` if the client has disconnected.
-    pub fn mark_killed(&self, client: ClientId) -> Option<WorkerId> {
+    pub fn mark_killed(&self, client: ClientId) -> Option<ThreadIndex> {
         let mut shard = self.shard(client).lock();
         let entry = shard.get_mut(&client)?;
         if !entry.is_killed {
@@ -114,7 +113,7 @@ impl ClientDirectory {
     }
 
     /// Returns the worker of a client, or `None` if the client has disconnected.
-    pub fn worker_of(&self, client: ClientId) -> Option<WorkerId> {
+    pub fn worker_of(&self, client: ClientId) -> Option<ThreadIndex> {
         self.shard(client).lock().get(&client).map(|entry| entry.worker)
     }
 

@@ -9,7 +9,7 @@ impl Server {
     /// Wakes the workers that wait for the log to advance.
     pub fn wake_log_waiters(&self) {
         self.propagation
-            .take_notice_requests(|worker| self.workers[worker].send(Message::LogAdvanced));
+            .take_notice_requests(|worker| self.worker(worker).send(Message::LogAdvanced));
     }
 
     /// Returns `true` if everything up to this sequence number of the log is on this server's disk.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_os::sync::OnceLock;
 
-use weft_base::{ClientId, LogSequence, ParkId};
+use weft_base::{ClientId, LogSequence, ParkId, ThreadIndex};
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
@@ -53,9 +53,6 @@ pub use parts::ServerParts;
 pub use pause::{Pause, PauseReason};
 pub use subsystems::{Background, Clients, Lifecycle, Persistence, Stats};
 
-/// The index of a worker.
-pub type WorkerId = usize;
-
 /// The result of a command that ran outside its client's worker.
 pub struct DetachedResult {
     /// The reply.
@@ -79,7 +76,7 @@ pub enum Message {
     /// Move connections to the workers `target_workers` in turn, until `kept_connections` are left.
     MoveConnections {
         /// The workers that get the connections.
-        target_workers: Range<WorkerId>,
+        target_workers: Range<usize>,
         /// The number of connections that stay.
         kept_connections: usize,
     },
@@ -267,7 +264,7 @@ pub trait ClientVisitor {
 }
 
 /// The origin of a query: worker, client id, park id.
-pub type QueryOrigin = (WorkerId, ClientId, ParkId);
+pub type QueryOrigin = (ThreadIndex, ClientId, ParkId);
 
 /// The step that follows after the handler has returned and its leases have ended.
 #[derive(Default)]
@@ -402,7 +399,7 @@ pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + 
 pub type BackgroundJob = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
 /// Runs the commands of a file with exclusive access to the keyspace; the number is the thread's row of counters.
-pub type ReplayFn = fn(&Arc<Server>, &mut Exclusive<'_>, usize, &mut AofReader<File>) -> ReplayOutcome;
+pub type ReplayFn = fn(&Arc<Server>, &mut Exclusive<'_>, ThreadIndex, &mut AofReader<File>) -> ReplayOutcome;
 
 /// The outcome of replaying the commands of a file.
 pub enum ReplayOutcome {
@@ -504,6 +501,15 @@ impl Server {
         !self.replication.state_bits().expiry_is_remote() && !self.clients.pause.are_writes_paused(now_ms)
     }
 
+    /// Returns the link to a worker.
+    ///
+    /// # Panics
+    /// If the thread is not a worker.
+    #[inline]
+    pub fn worker(&self, index: ThreadIndex) -> &WorkerLink {
+        &self.workers[index.get()]
+    }
+
     /// Ends the process once shutdown is prepared. Returns `false` if the shutdown was aborted.
     pub fn request_shutdown(&self, shutdown: ShutdownOptions) -> bool {
         let counts = self.lifecycle.shutdown.try_complete(shutdown);
@@ -569,7 +575,7 @@ impl WorkerQuery {
             return;
         }
         let (worker, client, park_id) = self.origin;
-        server.workers[worker].send(Message::Reply {
+        server.worker(worker).send(Message::Reply {
             client,
             park_id,
             bytes: (self.combine)(parts),

@@ -14,8 +14,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{ClientCollection, Message, Server, WorkerId, WorkerQuery};
+use super::{ClientCollection, Message, Server, WorkerQuery};
 
+use weft_base::ThreadIndex;
 use weft_os::sync::Mutex;
 
 /// A query to all workers.
@@ -37,7 +38,7 @@ struct InTransit {
     /// Queries that wait for the last arrival.
     waiting_queries: Vec<AllWorkersQuery>,
     /// Refused orders to move connections: the worker, the target workers, and the number of connections that it keeps.
-    refused_moves: Vec<(WorkerId, Range<WorkerId>, usize)>,
+    refused_moves: Vec<(ThreadIndex, Range<usize>, usize)>,
 }
 
 impl InTransit {
@@ -55,7 +56,7 @@ impl MovingConnections {
     }
 
     /// Returns `true` if a connection may leave a worker now. Otherwise the worker gets the order again later.
-    pub fn begin_move(&self, worker: WorkerId, to: &Range<WorkerId>, kept_connections: usize) -> bool {
+    pub fn begin_move(&self, worker: ThreadIndex, to: &Range<usize>, kept_connections: usize) -> bool {
         let mut now = self.0.lock();
         if now.try_begin_move() {
             return true;
@@ -116,7 +117,7 @@ impl Server {
             std::mem::take(&mut now.refused_moves)
         };
         for (worker, to, keep) in refused {
-            self.workers[worker].send(Message::MoveConnections {
+            self.worker(worker).send(Message::MoveConnections {
                 target_workers: to,
                 kept_connections: keep,
             });

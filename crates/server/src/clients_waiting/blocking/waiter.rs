@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weft_base::{ClientId, LogSequence, ParkId};
+use weft_base::{ClientId, LogSequence, ParkId, ThreadIndex};
 use weft_resp::Protocol;
 use weft_sync::Claim;
 
@@ -78,7 +78,7 @@ pub struct WaiterParameters {
     /// The client.
     pub client: ClientId,
     /// The worker that has its connection.
-    pub worker: usize,
+    pub worker: ThreadIndex,
     /// The park id.
     pub park_id: ParkId,
     /// The database.
@@ -103,7 +103,7 @@ impl Waiter {
         Waiter {
             claim: Claim::new(),
             served: OnceLock::new(),
-            worker: AtomicUsize::new(wait.worker),
+            worker: AtomicUsize::new(wait.worker.get()),
             client: wait.client,
             park_id: wait.park_id,
             db: wait.db,
@@ -139,12 +139,12 @@ impl Waiter {
     }
 
     /// Returns the worker that has the connection, or is about to get it by mail.
-    pub fn worker(&self) -> usize {
-        self.worker.load(Ordering::Acquire)
+    pub fn worker(&self) -> ThreadIndex {
+        ThreadIndex::new(self.worker.load(Ordering::Acquire))
     }
 
     /// Records that the connection was mailed to another worker, which gets its mail from now on.
-    pub fn move_to(&self, worker: usize) {
-        self.worker.store(worker, Ordering::Release);
+    pub fn move_to(&self, worker: ThreadIndex) {
+        self.worker.store(worker.get(), Ordering::Release);
     }
 }

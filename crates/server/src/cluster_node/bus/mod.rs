@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, LogSequence};
+use weft_base::{ClientId, LogSequence, ThreadIndex};
 use weft_reactor::{Event, Reactor};
 
 use crate::cluster_node::topology;
@@ -303,7 +303,8 @@ impl ClusterBus {
         } else {
             ChannelNamespace::Channels
         };
-        NotificationSender::new(&self.server, &mut effects, self.seat.index()).publish_message(space, channel, payload);
+        NotificationSender::new(&self.server, &mut effects, ThreadIndex::new(self.seat.index()))
+            .publish_message(space, channel, payload);
         wake_workers(&self.server, &mut effects);
     }
 
@@ -398,7 +399,7 @@ impl ClusterBus {
     }
 
     fn drop_keys_of_slot(&mut self, number: u16) {
-        let (server, thread_index) = (self.server.clone(), self.seat.index());
+        let (server, thread_index) = (self.server.clone(), ThreadIndex::new(self.seat.index()));
         let keyspace = &server.keyspace;
         let mut effects = Effects {
             log_writer: server.propagation.log_writer(),
@@ -424,7 +425,9 @@ impl ClusterBus {
         };
         if !effects.ready.is_empty() {
             let ready = std::mem::take(&mut effects.ready).into();
-            server.workers[0].send(Message::ServeWaiters(UnservedKeys::new(ready)));
+            server
+                .worker(ThreadIndex::FIRST)
+                .send(Message::ServeWaiters(UnservedKeys::new(ready)));
         }
         let objects = tables.iter().map(|table| table.len() as u64).sum();
         server.background.lazyfree.free(objects, 0, Box::new(tables));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::LogSequence;
+use weft_base::{LogSequence, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
@@ -272,11 +272,17 @@ fn send_delayed_reply(
 ) {
     if let Some(error) = bytes.strip_prefix(b"-") {
         let code = error.split(|byte| matches!(byte, b' ' | b'\r')).next();
-        server.stats.metrics.record_failure(seat.index(), command);
-        server.stats.metrics.add(seat.index(), Counter::ErrorReplies, 1);
+        server
+            .stats
+            .metrics
+            .record_failure(ThreadIndex::new(seat.index()), command);
+        server
+            .stats
+            .metrics
+            .add(ThreadIndex::new(seat.index()), Counter::ErrorReplies, 1);
         server.stats.errors.count(code.unwrap_or_default());
     }
-    server.workers[worker].send(Message::Reply {
+    server.worker(worker).send(Message::Reply {
         client,
         park_id,
         bytes,

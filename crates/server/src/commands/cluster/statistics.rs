@@ -52,15 +52,15 @@ pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let mut rows = Vec::with_capacity(slots.len());
     for slot in slots {
-        let mut thread_index = Vec::with_capacity(shown.len());
+        let mut figures = Vec::with_capacity(shown.len());
         for (name, metric) in shown {
             let Some(figure) = slot_metric(ctx, slot, *metric) else {
                 ctx.next_step = NextStep::Defer;
                 return Ok(());
             };
-            thread_index.push((*name, figure));
+            figures.push((*name, figure));
         }
-        rows.push((slot, thread_index));
+        rows.push((slot, figures));
     }
     let reply = &mut ctx.reply;
     reply.array(rows.len());

@@ -4,7 +4,7 @@
 //! must wait is parked; the thread that serves replicas replies when enough of them have that offset
 //! (`replication::primary`).
 
-use weft_base::ParkId;
+use weft_base::{ParkId, ThreadIndex};
 use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased};
@@ -63,7 +63,7 @@ fn acknowledged_counts(server: &Server, wait: &ReplicaWait) -> (i64, i64) {
 
 fn await_replicas(ctx: &mut Context<'_, '_>, deadline_ms: u64, replicas: i64, required_local_fsyncs: Option<i64>) {
     let wait = ReplicaWait {
-        worker: 0,
+        worker: ThreadIndex::FIRST,
         client: ctx.client.id,
         park_id: ParkId::NONE,
         log_sequence: ctx.client.last_write_sequence,

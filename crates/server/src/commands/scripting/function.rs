@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
+use weft_base::{LogSequence, ThreadIndex};
 use weft_resp::{Protocol, Reply, glob};
 
 use super::script::{BUSY_SCRIPT, is_asynchronous, kill_running};
@@ -59,7 +59,7 @@ fn change_libraries<P: 'static>(
         let words: Vec<Vec<u8>> = ctx.args.iter().map(<[u8]>::to_vec).collect();
         let db = ctx.keys.db;
         ctx.reply_from_background(move |server, seat| {
-            let thread_index = seat.index();
+            let thread_index = ThreadIndex::new(seat.index());
             let change = |prepared| loop {
                 while server.clients.pause.are_writes_paused(unix_ms()) {
                     weft_os::thread::sleep(LOG_POLL_INTERVAL);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use weft_base::ThreadIndex;
 use weft_resp::number::parse_i64;
 use weft_table::NewValue;
 
@@ -67,7 +68,7 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Creates the keys that do not exist, under one lease each, and leaves the gate at intervals.
 fn evict_until_below(server: &Server, seat: &mut Seat, options: &PopulateOptions) {
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let mut next = 0;
     while next < options.count {
         let pass = seat.enter();
@@ -110,7 +111,7 @@ impl PopulatedKey {
 /// as a change.
 fn create_key(
     server: &Server,
-    thread_index: usize,
+    thread_index: ThreadIndex,
     options: &PopulateOptions,
     PopulatedKey { number, name, hash }: &PopulatedKey,
     (header, slot): (&SlotHeader, &mut Slot),

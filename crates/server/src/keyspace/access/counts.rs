@@ -1,5 +1,6 @@
 //! The number of keys, with a separate counter for each thread.
 
+use weft_base::ThreadIndex;
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_sync::StripedCounters;
 
@@ -25,25 +26,25 @@ impl KeyCounts {
         }
     }
 
-    /// Adds to the counts of database `db` in the row of thread `seat`.
+    /// Adds to the counts of database `db` in the row of a thread.
     #[inline]
-    pub fn add(&self, thread_index: usize, db: usize, keys: i64, with_expiry: i64) {
+    pub fn add(&self, thread_index: ThreadIndex, db: usize, keys: i64, with_expiry: i64) {
         if keys != 0 {
             self.rows
-                .add_as_only_writer(thread_index, db * COUNTERS_PER_DATABASE, keys);
+                .add_as_only_writer(thread_index.get(), db * COUNTERS_PER_DATABASE, keys);
         }
         if with_expiry != 0 {
             self.rows
-                .add_as_only_writer(thread_index, db * COUNTERS_PER_DATABASE + 1, with_expiry);
+                .add_as_only_writer(thread_index.get(), db * COUNTERS_PER_DATABASE + 1, with_expiry);
         }
     }
 
-    /// Adds to the count of volatile values in database `db` in the row of thread `seat`.
+    /// Adds to the count of volatile values in database `db` in the row of a thread.
     #[inline]
-    pub fn add_volatile(&self, thread_index: usize, db: usize, values: i64) {
+    pub fn add_volatile(&self, thread_index: ThreadIndex, db: usize, values: i64) {
         if values != 0 {
             self.rows
-                .add_as_only_writer(thread_index, db * COUNTERS_PER_DATABASE + 2, values);
+                .add_as_only_writer(thread_index.get(), db * COUNTERS_PER_DATABASE + 2, values);
         }
     }
 

@@ -17,6 +17,7 @@ pub use snapshot::{KeySnapshot, KeyUse, PrivateSlot, SnapshotAttempt, has_writte
 pub use undeclared::{Contended, FurtherLeases};
 pub use write::{ExpiryUpdate, KeyWrite};
 
+use weft_base::ThreadIndex;
 use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -197,7 +198,7 @@ pub struct AccessContext<'a> {
     /// The key counts to update.
     pub counts: &'a KeyCounts,
     /// The row of `counts` that belongs to this thread.
-    pub thread_index: usize,
+    pub thread_index: ThreadIndex,
     /// `true` if a read advances the entry's access clock (unset by CLIENT NO-TOUCH).
     pub should_touch: bool,
     /// `true` if expired keys are still visible (CLIENT IMPORT-SOURCE).

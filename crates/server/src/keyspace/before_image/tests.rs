@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use weft_base::ThreadIndex;
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::list::{List, ListEnd};
@@ -86,7 +87,7 @@ impl Fixture {
             now_ms: 1000,
             clock: &clock,
             counts: &self.keyspace.counts,
-            thread_index: 0,
+            thread_index: ThreadIndex::new(0),
             should_touch: true,
             sees_expired: false,
         };
@@ -148,7 +149,7 @@ impl Fixture {
     }
 
     fn empty(&mut self, db: usize) {
-        let thread_index = self.seat.index();
+        let thread_index = ThreadIndex::new(self.seat.index());
         let taken = take_databases(
             &mut WholeKeyspace::Exclusive(&mut self.seat.exclusive()),
             db..db + 1,

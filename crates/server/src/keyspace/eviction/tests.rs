@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use weft_base::ThreadIndex;
 use weft_table::NewValue;
 
 use super::*;
@@ -84,7 +85,7 @@ impl Fixture {
     }
 }
 
-const ROW: usize = 0;
+const ROW: ThreadIndex = ThreadIndex::FIRST;
 
 fn policy(name: &str) -> EvictionPolicy {
     EvictionPolicy::from_name(name).expect("a policy that evicts")

@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 use std::cell::Cell;
 use std::time::Duration;
 
+use weft_base::ThreadIndex;
 use weft_table::NewValue;
 
 use super::{ExpirySlice, delete_keys_found_expired, queue_due, run_slice};
@@ -51,7 +52,7 @@ impl Fixture {
             now_ms: 1,
             clock: &clock,
             counts: &self.keyspace.counts,
-            thread_index: 0,
+            thread_index: ThreadIndex::new(0),
             should_touch: true,
             sees_expired: false,
         };

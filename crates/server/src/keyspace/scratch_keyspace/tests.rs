@@ -1,5 +1,6 @@
 //! Tests of copying keys into a scratch keyspace.
 
+use weft_base::ThreadIndex;
 use weft_table::{NewValue, Shared, ValueRef};
 use weft_values::Value;
 
@@ -42,7 +43,7 @@ fn copies_are_independent_values_in_all_databases() {
             .expect("values can be copied");
         assert!(keyspace.slots.header(number).has_pinned_values(), "until it is copied");
         drop(lease);
-        copies.put(&beside, &mut all, 0);
+        copies.put(&beside, &mut all, ThreadIndex::new(0));
         assert!(!keyspace.slots.header(number).has_pinned_values());
     }
     let slot = all.cell(KeyHasher::slot(hash));
@@ -88,7 +89,7 @@ fn all_keys_of_a_slot_are_taken_but_for_known_ones() {
             .take_all(&keyspace, (number as u16, &lease), known)
             .expect("nothing is large");
         drop(lease);
-        copies.put(&beside, &mut all, 0);
+        copies.put(&beside, &mut all, ThreadIndex::new(0));
     }
     assert_eq!(beside.counts.keys(0), 1800);
     let found = |name: &[u8]| {

@@ -1,5 +1,6 @@
 //! Tests of staging data that replaces the contents of a keyspace.
 
+use weft_base::ThreadIndex;
 use weft_table::NewValue;
 
 use super::StagedDatabases;
@@ -9,7 +10,7 @@ use crate::keyspace::{Keyspace, Seat, publish_header};
 
 fn put(keyspace: &Keyspace, seat: &mut Seat, db: usize, name: &str) {
     let hash = keyspace.hasher.hash(name.as_bytes());
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let mut all = seat.exclusive();
     let (header, slot) = all.parts_mut(KeyHasher::slot(hash));
     drop(
@@ -54,7 +55,7 @@ fn staged_data_replaces_all_databases_and_the_old_data_is_returned() {
     let mut apart = StagedDatabases::new(4);
     stage(&keyspace, &mut apart, 0, "b", None);
     stage(&keyspace, &mut apart, 3, "e", Some(99));
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let taken = apart.install(&mut seat.exclusive(), &keyspace.counts, thread_index, 1000);
     assert_eq!((taken.keys, taken.tables.len()), (4, 4));
     let found: Vec<Vec<String>> = (0..4).map(|db| names(&mut seat, db)).collect();

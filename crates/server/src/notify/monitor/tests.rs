@@ -23,12 +23,12 @@ fn secrets_are_not_shown() {
 fn the_first_and_the_last_monitor_trigger_the_callbacks() {
     let monitors = Monitors::default();
     let mut on = false;
-    monitors.add_monitor(ClientId::new(7), 1, || on = true);
-    monitors.add_monitor(ClientId::new(8), 1, || panic!("not the first"));
-    monitors.add_monitor(ClientId::new(9), 2, || panic!("not the first"));
+    monitors.add_monitor(ClientId::new(7), ThreadIndex::new(1), || on = true);
+    monitors.add_monitor(ClientId::new(8), ThreadIndex::new(1), || panic!("not the first"));
+    monitors.add_monitor(ClientId::new(9), ThreadIndex::new(2), || panic!("not the first"));
     assert!(on);
-    assert_eq!(monitors.workers(), [1, 2]);
-    assert_eq!(monitors.worker_monitors(1), [7, 8].map(ClientId::new));
+    assert_eq!(monitors.workers(), [1, 2].map(ThreadIndex::new));
+    assert_eq!(monitors.worker_monitors(ThreadIndex::new(1)), [7, 8].map(ClientId::new));
     monitors.remove_monitor(ClientId::new(7), || panic!("not the last"));
     monitors.remove_monitor(ClientId::new(8), || panic!("not the last"));
     monitors.remove_monitor(ClientId::new(9), || on = false);

@@ -27,7 +27,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ThreadIndex};
 use weft_os::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use weft_resp::glob;
@@ -91,12 +91,12 @@ pub struct Subscriber {
     /// The client's id.
     pub client: ClientId,
     /// The worker's index.
-    pub worker: usize,
+    pub worker: ThreadIndex,
 }
 
 /// The subscribers of one name: clients with their stamps, by worker.
 #[derive(Debug, Default)]
-struct NameSubscribers(Vec<(usize, BTreeMap<ClientId, u64>)>);
+struct NameSubscribers(Vec<(ThreadIndex, BTreeMap<ClientId, u64>)>);
 
 impl NameSubscribers {
     fn count(&self) -> usize {
@@ -122,13 +122,13 @@ impl NameSubscribers {
     }
 
     /// Returns the clients of a worker whose stamp is at most `stamp`.
-    fn clients_of_worker(&self, worker: usize, stamp: u64) -> impl Iterator<Item = ClientId> {
+    fn clients_of_worker(&self, worker: ThreadIndex, stamp: u64) -> impl Iterator<Item = ClientId> {
         let of_worker = self.0.iter().filter(move |(owner, _)| *owner == worker);
         let clients = of_worker.flat_map(|(_, clients)| clients.iter());
         clients.filter(move |(_, at)| **at <= stamp).map(|(client, _)| *client)
     }
 
-    fn workers(&self) -> impl Iterator<Item = usize> {
+    fn workers(&self) -> impl Iterator<Item = ThreadIndex> {
         self.0.iter().map(|(worker, _)| *worker)
     }
 }
@@ -176,7 +176,7 @@ pub struct RoutedMessage {
     /// The number of receivers.
     pub receivers: usize,
     /// The workers that own the receivers, each once.
-    pub workers: Vec<usize>,
+    pub workers: Vec<ThreadIndex>,
     /// The message.
     pub publication: PublishedMessage,
 }
@@ -338,7 +338,7 @@ impl PubSubRegistry {
     }
 
     /// Appends the clients of a worker that receive a message: those of the channel, then those of each pattern.
-    pub fn recipients(&self, worker: usize, publication: &PublishedMessage, out: &mut Vec<Recipient>) {
+    pub fn recipients(&self, worker: ThreadIndex, publication: &PublishedMessage, out: &mut Vec<Recipient>) {
         let add = |listeners: &NameSubscribers, pattern: Option<usize>, stamp: u64, out: &mut Vec<Recipient>| {
             let clients = listeners.clients_of_worker(worker, stamp);
             out.extend(clients.map(|client| Recipient { client, pattern }));
@@ -403,7 +403,7 @@ impl SubscriptionKind {
     }
 }
 
-fn add_missing(workers: &mut Vec<usize>, more: impl Iterator<Item = usize>) {
+fn add_missing(workers: &mut Vec<ThreadIndex>, more: impl Iterator<Item = ThreadIndex>) {
     for worker in more {
         if !workers.contains(&worker) {
             workers.push(worker);

@@ -1,10 +1,11 @@
 //! Tests subscriptions, the receivers of messages, and the bytes of messages.
 
 use super::*;
+use weft_base::ThreadIndex;
 use weft_reactor::Output;
 use weft_resp::Protocol;
 
-fn subscriber_on(worker: usize, client: u64) -> Subscriber {
+fn subscriber_on(worker: ThreadIndex, client: u64) -> Subscriber {
     Subscriber {
         client: ClientId::new(client),
         worker,
@@ -12,7 +13,7 @@ fn subscriber_on(worker: usize, client: u64) -> Subscriber {
 }
 
 /// Returns the ids of the clients on `worker` that receive a message, for the channel or for patterns.
-fn receivers(registry: &PubSubRegistry, worker: usize, publication: &PublishedMessage) -> Vec<u64> {
+fn receivers(registry: &PubSubRegistry, worker: ThreadIndex, publication: &PublishedMessage) -> Vec<u64> {
     let mut recipients = Vec::new();
     registry.recipients(worker, publication, &mut recipients);
     recipients.iter().map(|recipient| recipient.client.get()).collect()
@@ -22,26 +23,54 @@ fn receivers(registry: &PubSubRegistry, worker: usize, publication: &PublishedMe
 fn a_message_reaches_channel_and_patterns_and_each_worker_once() {
     let registry = PubSubRegistry::default();
     let (mut seven, mut nine) = (Subscriptions::default(), Subscriptions::default());
-    assert!(registry.subscribe(&mut seven, SubscriptionKind::Channel, b"news", subscriber_on(1, 7)));
+    assert!(registry.subscribe(
+        &mut seven,
+        SubscriptionKind::Channel,
+        b"news",
+        subscriber_on(ThreadIndex::new(1), 7)
+    ));
     assert!(
-        !registry.subscribe(&mut seven, SubscriptionKind::Channel, b"news", subscriber_on(1, 7)),
+        !registry.subscribe(
+            &mut seven,
+            SubscriptionKind::Channel,
+            b"news",
+            subscriber_on(ThreadIndex::new(1), 7)
+        ),
         "twice"
     );
-    registry.subscribe(&mut seven, SubscriptionKind::Pattern, b"n*", subscriber_on(1, 7));
-    registry.subscribe(&mut nine, SubscriptionKind::Pattern, b"n*", subscriber_on(2, 9));
-    registry.subscribe(&mut nine, SubscriptionKind::ShardChannel, b"news", subscriber_on(2, 9));
+    registry.subscribe(
+        &mut seven,
+        SubscriptionKind::Pattern,
+        b"n*",
+        subscriber_on(ThreadIndex::new(1), 7),
+    );
+    registry.subscribe(
+        &mut nine,
+        SubscriptionKind::Pattern,
+        b"n*",
+        subscriber_on(ThreadIndex::new(2), 9),
+    );
+    registry.subscribe(
+        &mut nine,
+        SubscriptionKind::ShardChannel,
+        b"news",
+        subscriber_on(ThreadIndex::new(2), 9),
+    );
     let prepared = registry
         .prepare(ChannelNamespace::Channels, b"news", b"x")
         .expect("somebody listens");
-    assert_eq!((prepared.receivers, prepared.workers.as_slice()), (3, &[1, 2][..]));
-    assert_eq!(receivers(&registry, 1, &prepared.publication), [7, 7]);
-    assert_eq!(receivers(&registry, 2, &prepared.publication), [9]);
+    assert_eq!(
+        (prepared.receivers, prepared.workers.as_slice()),
+        (3, &[1, 2].map(ThreadIndex::new)[..])
+    );
+    assert_eq!(receivers(&registry, ThreadIndex::new(1), &prepared.publication), [7, 7]);
+    assert_eq!(receivers(&registry, ThreadIndex::new(2), &prepared.publication), [9]);
     let sharded = registry
         .prepare(ChannelNamespace::ShardChannels, b"news", b"x")
         .expect("somebody listens");
     assert_eq!(
         (sharded.receivers, sharded.workers.as_slice()),
-        (1, &[2][..]),
+        (1, &[ThreadIndex::new(2)][..]),
         "no patterns"
     );
     assert!(registry.prepare(ChannelNamespace::Channels, b"weather", b"x").is_none());
@@ -51,18 +80,46 @@ fn a_message_reaches_channel_and_patterns_and_each_worker_once() {
 fn a_client_that_subscribes_after_counting_does_not_get_the_message() {
     let registry = PubSubRegistry::default();
     let (mut early, mut late) = (Subscriptions::default(), Subscriptions::default());
-    registry.subscribe(&mut early, SubscriptionKind::Channel, b"c", subscriber_on(0, 1));
-    registry.subscribe(&mut early, SubscriptionKind::Pattern, b"*", subscriber_on(0, 1));
+    registry.subscribe(
+        &mut early,
+        SubscriptionKind::Channel,
+        b"c",
+        subscriber_on(ThreadIndex::new(0), 1),
+    );
+    registry.subscribe(
+        &mut early,
+        SubscriptionKind::Pattern,
+        b"*",
+        subscriber_on(ThreadIndex::new(0), 1),
+    );
     let prepared = registry
         .prepare(ChannelNamespace::Channels, b"c", b"x")
         .expect("somebody listens");
-    registry.subscribe(&mut late, SubscriptionKind::Channel, b"c", subscriber_on(0, 2));
-    registry.subscribe(&mut late, SubscriptionKind::Pattern, b"*", subscriber_on(0, 2));
-    assert_eq!(receivers(&registry, 0, &prepared.publication), [1, 1]);
+    registry.subscribe(
+        &mut late,
+        SubscriptionKind::Channel,
+        b"c",
+        subscriber_on(ThreadIndex::new(0), 2),
+    );
+    registry.subscribe(
+        &mut late,
+        SubscriptionKind::Pattern,
+        b"*",
+        subscriber_on(ThreadIndex::new(0), 2),
+    );
+    assert_eq!(receivers(&registry, ThreadIndex::new(0), &prepared.publication), [1, 1]);
     // A client that subscribes again is as late as a new one.
-    registry.unsubscribe_all(&mut early, subscriber_on(0, 1));
-    registry.subscribe(&mut early, SubscriptionKind::Channel, b"c", subscriber_on(0, 1));
-    assert_eq!(receivers(&registry, 0, &prepared.publication), [] as [u64; 0]);
+    registry.unsubscribe_all(&mut early, subscriber_on(ThreadIndex::new(0), 1));
+    registry.subscribe(
+        &mut early,
+        SubscriptionKind::Channel,
+        b"c",
+        subscriber_on(ThreadIndex::new(0), 1),
+    );
+    assert_eq!(
+        receivers(&registry, ThreadIndex::new(0), &prepared.publication),
+        [] as [u64; 0]
+    );
 }
 
 #[test]
@@ -79,7 +136,7 @@ fn nothing_is_left_of_clients_that_unsubscribed() {
             SubscriptionKind::ShardChannel,
         ][rng.usize(..3)];
         let name = [b'a' + rng.u8(..5)];
-        let who = subscriber_on(id % 3, id as u64);
+        let who = subscriber_on(ThreadIndex::new(id % 3), id as u64);
         let subscribed = clients[id].names(kind).contains(&name[..]);
         if rng.bool() {
             assert_eq!(registry.subscribe(&mut clients[id], kind, &name, who), !subscribed);
@@ -95,7 +152,7 @@ fn nothing_is_left_of_clients_that_unsubscribed() {
         assert_eq!(registry.clients.load(Ordering::Relaxed), listening);
     }
     for (id, client) in clients.iter_mut().enumerate() {
-        registry.unsubscribe_all(client, subscriber_on(id % 3, id as u64));
+        registry.unsubscribe_all(client, subscriber_on(ThreadIndex::new(id % 3), id as u64));
     }
     let left = registry.channel_count(ChannelNamespace::Channels)
         + registry.channel_count(ChannelNamespace::ShardChannels)

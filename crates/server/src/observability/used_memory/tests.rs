@@ -1,12 +1,14 @@
 //! Tests that the allocations of threads are visible at once and add up.
 
+use weft_base::ThreadIndex;
+
 use super::*;
 
 #[test]
 fn a_thread_sees_its_own_allocations_at_once() {
     let used = UsedMemory::new(2);
-    let mut cell = used.cell(1).expect("a worker");
-    assert!(used.cell(2).is_none(), "only workers have cells");
+    let mut cell = used.cell(ThreadIndex::new(1)).expect("a worker");
+    assert!(used.cell(ThreadIndex::new(2)).is_none(), "only workers have cells");
     let before = used.used_bytes() as i64;
     let bytes = vec![1u8; 1 << 20];
     used.store_balance(&mut cell);
@@ -22,7 +24,7 @@ fn a_thread_sees_its_own_allocations_at_once() {
 fn memory_queued_for_freeing_counts_as_free_once() {
     let used = UsedMemory::new(1);
     used.base.store(10 << 20, Ordering::Relaxed);
-    let mut worker = used.cell(0).expect("a worker");
+    let mut worker = used.cell(ThreadIndex::new(0)).expect("a worker");
     let bytes = vec![1u8; 1 << 20];
     used.store_balance(&mut worker);
     let before = used.used_bytes();
@@ -71,7 +73,7 @@ fn the_time_above_the_limit_adds_up() {
 fn entries_are_counted_one_by_one_in_any_slab_run() {
     const KEYS: u64 = 10_000;
     let used = UsedMemory::new(1);
-    let mut cell = used.cell(0).expect("a worker");
+    let mut cell = used.cell(ThreadIndex::new(0)).expect("a worker");
     let mut table = weft_table::Table::<u8>::new();
     let hash = |number: u64| (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let before = used.used_bytes();
@@ -119,8 +121,8 @@ fn memory_kept_for_reuse_is_not_used() {
     let used = UsedMemory::new(2);
     used.base.store(10 << 20, Ordering::Relaxed);
     let before = used.used_bytes();
-    used.add_reusable(0, 1 << 20);
-    used.add_reusable(1, 3 << 20);
-    used.add_reusable(1, -(1 << 20));
+    used.add_reusable(ThreadIndex::new(0), 1 << 20);
+    used.add_reusable(ThreadIndex::new(1), 3 << 20);
+    used.add_reusable(ThreadIndex::new(1), -(1 << 20));
     assert_eq!((used.reusable_bytes(), before - used.used_bytes()), (3 << 20, 3 << 20));
 }

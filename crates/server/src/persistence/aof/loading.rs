@@ -19,6 +19,7 @@ use crate::persistence::save;
 use crate::persistence::save::ReloadError;
 use crate::replication::ReplicationState;
 use crate::state::{ReplayOutcome, Server};
+use weft_base::ThreadIndex;
 use weft_base::files::error_text;
 use weft_config::id;
 use weft_os::atomic::Ordering;
@@ -28,7 +29,11 @@ use weft_os::time::Instant;
 ///
 /// # Errors
 /// If it cannot be loaded. The reason has been logged.
-pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: usize) -> Result<(), AofFailed> {
+pub fn load_at_start(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+) -> Result<(), AofFailed> {
     let place = AofLocation::from_config(&server.config);
     let mut manifest = read_manifest(&place)?;
     let start = Instant::now();
@@ -106,7 +111,7 @@ fn load_files(
     server: &Arc<Server>,
     place: &AofLocation,
     manifest: &mut Manifest,
-    (all, thread_index): (&mut Exclusive<'_>, usize),
+    (all, thread_index): (&mut Exclusive<'_>, ThreadIndex),
 ) -> Result<bool, AofFailed> {
     migrate_single_file(place, manifest)?;
     if manifest.is_empty() {
@@ -136,7 +141,7 @@ fn load_parts(
     server: &Arc<Server>,
     place: &AofLocation,
     (manifest, sizes): (&Manifest, &[u64]),
-    (all, thread_index): (&mut Exclusive<'_>, usize),
+    (all, thread_index): (&mut Exclusive<'_>, ThreadIndex),
 ) -> Result<(), AofFailed> {
     assert_eq!(
         sizes.len(),
@@ -165,7 +170,7 @@ fn load_part(
     server: &Arc<Server>,
     place: &AofLocation,
     name: &str,
-    (all, thread_index): (&mut Exclusive<'_>, usize),
+    (all, thread_index): (&mut Exclusive<'_>, ThreadIndex),
 ) -> Result<bool, AofFailed> {
     let path = place.path(name);
     let mut file = File::open(&path).map_err(|error| {
@@ -280,7 +285,7 @@ pub fn reload(server: &Arc<Server>, seat: &mut Seat) -> Result<(), ReloadError> 
 }
 
 fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(), ReloadError> {
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let mut all = seat.exclusive();
     if server.is_loading() {
         return Err(ReloadError::Loading);

@@ -186,7 +186,7 @@ fn appender_links(server: &Arc<Server>) -> AppenderLinks {
     AppenderLinks {
         propagation: server.propagation.clone(),
         status: server.persistence.aof.clone(),
-        notify_worker: Arc::new(move |worker| tells.workers[worker].send(Message::LogAdvanced)),
+        notify_worker: Arc::new(move |worker| tells.worker(worker).send(Message::LogAdvanced)),
         record_latency: Arc::new(move |event, time| note_latency(&notes, event, time)),
         changed: Arc::new(move || changes.config.invalidate_caches()),
     }

@@ -27,8 +27,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::LogSequence;
 use weft_base::clock::unix_ms;
+use weft_base::{LogSequence, ThreadIndex};
 
 use super::{AofFault, AofStatus, FsyncPolicy};
 use crate::observability::log;
@@ -56,7 +56,7 @@ pub struct AppenderLinks {
     /// Parameters and figures of the append-only file.
     pub status: Arc<AofStatus>,
     /// Notifies a worker that a milestone has advanced.
-    pub notify_worker: Arc<dyn Fn(usize) + Send + Sync>,
+    pub notify_worker: Arc<dyn Fn(ThreadIndex) + Send + Sync>,
     /// Records a duration, for LATENCY.
     pub record_latency: Arc<dyn Fn(&'static str, Duration) + Send + Sync>,
     /// Called when writing starts or ceases to fail.

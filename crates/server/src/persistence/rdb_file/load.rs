@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use weft_base::ThreadIndex;
 use weft_values::Value;
 
 use super::error::{RdbFault, RdbLoadError, on_one_line};
@@ -57,7 +58,7 @@ pub struct RdbLoader<'l, 'p> {
     /// The before-images of a running snapshot, for keys that the file replaces.
     pub before_images: &'l BeforeImages,
     /// The row of `counts` that belongs to this thread.
-    pub thread_index: usize,
+    pub thread_index: ThreadIndex,
     /// The parameters of the server.
     pub config: &'l Config,
     /// Sets the access clock of new entries.

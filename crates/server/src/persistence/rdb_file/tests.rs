@@ -10,6 +10,7 @@ use crate::commands::server::digest;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::walk::{Cursor, WalkAccess, walk};
 use crate::keyspace::{Keyspace, Seat};
+use weft_base::ThreadIndex;
 use weft_config::{Config, SetPermissions};
 use weft_rdb::dump_payload::CRC;
 
@@ -42,7 +43,7 @@ impl Fixture {
 
     /// Runs `run` on a loader.
     fn with_loader<R>(&mut self, replace: bool, run: impl FnOnce(&mut RdbLoader<'_, '_>) -> R) -> R {
-        let thread_index = self.seat.index();
+        let thread_index = ThreadIndex::new(self.seat.index());
         run(&mut RdbLoader {
             destination: LoadDestination::Keyspace(&mut self.seat.exclusive()),
             hasher: &self.keyspace.hasher,

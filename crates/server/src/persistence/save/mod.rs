@@ -19,8 +19,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
+use weft_base::{ReplicationOffset, ThreadIndex};
 
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
@@ -117,7 +117,11 @@ pub fn save_after_flush(server: &Server, seat: &mut Seat) -> Result<(), SaveFail
 ///
 /// # Errors
 /// If the file cannot be loaded completely.
-pub fn load_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: usize) -> Result<(), SaveFailed> {
+pub fn load_at_start(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+) -> Result<(), SaveFailed> {
     let started = Instant::now();
     if let Ok(metadata) = std::fs::metadata(rdb_path(&server.config)) {
         reset_load_progress(server, metadata.len());
@@ -239,7 +243,7 @@ fn log_load_error(error: &RdbLoadError) {
 pub fn load_rdb_preamble(
     server: &Server,
     all: &mut Exclusive<'_>,
-    thread_index: usize,
+    thread_index: ThreadIndex,
     path: &Path,
 ) -> Result<u64, SaveFailed> {
     let loaded = load_file(server, path, all, thread_index, LoadMode::keep_expired()).map_err(|error| {
@@ -280,7 +284,7 @@ impl LoadMode<'_> {
 fn load(
     server: &Server,
     all: &mut Exclusive<'_>,
-    thread_index: usize,
+    thread_index: ThreadIndex,
     how: LoadMode<'_>,
 ) -> Result<LoadedFile, RdbLoadError> {
     let was_loading = server.persistence.dumps.is_loading.swap(true, Ordering::Relaxed);
@@ -295,7 +299,7 @@ fn load_file(
     server: &Server,
     path: &Path,
     all: &mut Exclusive<'_>,
-    thread_index: usize,
+    thread_index: ThreadIndex,
     mode: LoadMode<'_>,
 ) -> Result<LoadedFile, RdbLoadError> {
     let replace = mode.should_replace;
@@ -402,7 +406,7 @@ pub fn reload(server: &Server, seat: &mut Seat, how: ReloadOptions) -> Result<()
 }
 
 fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let mut all = seat.exclusive();
     if server.is_loading() {
         return Err(ReloadError::Loading);

@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use weft_base::ThreadIndex;
 use weft_table::{Blob, NewValue};
 
 use super::*;
@@ -38,7 +39,7 @@ fn name(number: usize) -> Vec<u8> {
 
 fn put(keyspace: &Keyspace, seat: &mut Seat, name: &[u8], value: &[u8]) {
     let hash = keyspace.hasher.hash(name);
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let pass = seat.enter();
     let mut lease = pass
         .try_write(KeyHasher::slot(hash))
@@ -162,7 +163,7 @@ fn a_consumer_gets_a_complete_rdb_file() {
     std::fs::write(&path, &bytes).expect("writes");
     let other = Keyspace::new(16, 2);
     let mut seat = other.slots.join().expect("a seat");
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let loaded = load(
         &path,
         &mut RdbLoader {

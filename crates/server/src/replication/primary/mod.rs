@@ -365,7 +365,7 @@ impl PrimaryThread {
             let Some(bytes) = bytes else {
                 return true;
             };
-            server.workers[wait.worker].send(Message::Reply {
+            server.worker(wait.worker).send(Message::Reply {
                 client: wait.client,
                 park_id: wait.park_id,
                 bytes,

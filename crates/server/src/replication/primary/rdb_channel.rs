@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, ReplicationOffset};
+use weft_base::{ClientId, ReplicationOffset, ThreadIndex};
 
 use super::PrimaryThread;
 use crate::observability::log;
@@ -159,7 +159,11 @@ impl PrimaryThread {
                     String::from_utf8_lossy(&grace.description)
                 );
                 let metrics = &self.server.stats.metrics;
-                metrics.add(self.seat.index(), Counter::OutputBufferDisconnections, 1);
+                metrics.add(
+                    ThreadIndex::new(self.seat.index()),
+                    Counter::OutputBufferDisconnections,
+                    1,
+                );
                 ended.push(grace.client);
             }
         }
@@ -192,7 +196,11 @@ impl PrimaryThread {
                     String::from_utf8_lossy(&replica.description())
                 );
                 let metrics = &self.server.stats.metrics;
-                metrics.add(self.seat.index(), Counter::OutputBufferDisconnections, 1);
+                metrics.add(
+                    ThreadIndex::new(self.seat.index()),
+                    Counter::OutputBufferDisconnections,
+                    1,
+                );
                 self.release_awaited_dump(id);
             }
             self.close_replica(token);

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ReplicationOffset, RoleEpoch};
+use weft_base::{ReplicationOffset, RoleEpoch, ThreadIndex};
 
 use crate::dispatch::replicated_stream::{ReplicatedStream, StreamError};
 use crate::keyspace::Seat;
@@ -448,7 +448,7 @@ impl ReplicaThread {
     /// Creates the client that represents the primary.
     fn client(&self, link: &PrimaryLink) -> Client {
         let id = self.server.clients.next_client_id();
-        let mut client = Client::new(id, unix_ms(), 0);
+        let mut client = Client::new(id, unix_ms(), ThreadIndex::FIRST);
         client.address = link.peer();
         client.local_address = link.local();
         client.fd = link.fd();

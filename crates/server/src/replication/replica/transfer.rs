@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ReplicationOffset, RoleEpoch};
+use weft_base::{ReplicationOffset, RoleEpoch, ThreadIndex};
 
 use super::link::{LinkFailure, PrimaryLink};
 use crate::dispatch::thread::ThreadState;
@@ -493,7 +493,7 @@ fn load_into_staging<R: Read>(
         hasher: &server.keyspace.hasher,
         counts,
         before_images: &server.keyspace.before_images,
-        thread_index: seat.index(),
+        thread_index: ThreadIndex::new(seat.index()),
         config: &server.config,
         clock: access_clock(&server.config, unix_ms() / 1000),
         // The primary deletes expired keys.
@@ -543,9 +543,9 @@ fn run_exclusive<R>(
     server: &Arc<Server>,
     seat: &mut Seat,
     role_epoch: RoleEpoch,
-    change: impl FnOnce(&mut Exclusive<'_>, usize) -> R,
+    change: impl FnOnce(&mut Exclusive<'_>, ThreadIndex) -> R,
 ) -> Result<R, LinkFailure> {
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     let in_term =
         |all: &mut Exclusive<'_>| (server.replication.role_epoch() == role_epoch).then(|| change(all, thread_index));
     server.run_exclusive(seat, in_term).ok_or(LinkFailure::EpochOver)
@@ -648,7 +648,7 @@ fn install(
         loaded,
         libraries,
     } = brought;
-    let mut thread = ThreadState::new(server.clone(), seat.index());
+    let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
     let counts = &server.keyspace.counts;
     let repl = &server.replication;
     let placed = run_exclusive(server, seat, role_epoch, |all, row| {
@@ -690,7 +690,7 @@ fn install(
         .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
     thread.collect_ready_keys();
     for unserved in thread.unserved.drain(..) {
-        server.workers[0].send(Message::ServeWaiters(unserved));
+        server.worker(ThreadIndex::FIRST).send(Message::ServeWaiters(unserved));
     }
     server.persistence.dumps.record_load(&loaded);
     free_old_data(server, taken);

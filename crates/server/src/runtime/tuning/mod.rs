@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use crate::observability::metrics::Counter;
 use crate::state::{Message, Server, WorkerLink};
+use weft_base::ThreadIndex;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
@@ -275,7 +276,10 @@ impl Tuner {
         let mut busy_share = 0.0;
         for (index, last) in self.last_busy_ns.iter_mut().enumerate() {
             // Workers joined the keyspace first, so a worker's thread index is its worker index.
-            let finished_ns = server.stats.metrics.thread_sum(index, Counter::BusyNs);
+            let finished_ns = server
+                .stats
+                .metrics
+                .thread_sum(ThreadIndex::new(index), Counter::BusyNs);
             let busy = busy_ns(&server.workers[index], finished_ns, now_ns);
             if index < active {
                 // The two parts are not read at the same moment, so a turn that ends in between may count twice.

@@ -104,7 +104,7 @@ impl Worker {
                         .workers_in(bucket)
                         .filter(|owner| *owner != self.id)
                     {
-                        server.workers[owner].send(Message::RecountClients);
+                        server.worker(owner).send(Message::RecountClients);
                     }
                     return;
                 }

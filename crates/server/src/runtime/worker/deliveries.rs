@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ThreadIndex};
 use weft_reactor::Output;
 use weft_resp::{Protocol, Reply};
 
@@ -15,7 +15,7 @@ use crate::notify::messages;
 use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::{PublishedMessage, Recipient};
 use crate::notify::tracking::{INVALIDATION_CHANNEL, InvalidKeys, RedirectedInvalidation};
-use crate::state::{Message, Server, WorkerId};
+use crate::state::{Message, Server};
 use weft_os::time::Instant;
 
 /// The longest time in a turn for which a worker lets other workers read their mail.
@@ -25,7 +25,7 @@ const BACKPRESSURE_POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 impl ClientTable {
     /// Delivers a notification to the clients that it concerns.
-    pub(crate) fn notify(&mut self, server: &Server, own_worker: WorkerId, notice: &ClientNotification) {
+    pub(crate) fn notify(&mut self, server: &Server, own_worker: ThreadIndex, notice: &ClientNotification) {
         match notice {
             ClientNotification::Published(publication) => self.deliver_publication(server, own_worker, publication),
             ClientNotification::PublishedTo(received) => self.append_to_recipients(&received.0, &received.1),
@@ -40,7 +40,7 @@ impl ClientTable {
                 if self.by_id.contains_key(&redirected.client) {
                     self.append_invalidation(redirected.client, keys.as_deref());
                 } else if let Some(worker) = server.clients.directory.worker_of(redirected.client) {
-                    server.workers[worker].send(Message::Notify(notice.clone()));
+                    server.worker(worker).send(Message::Notify(notice.clone()));
                 }
             }
             ClientNotification::MonitorLine(line) => {
@@ -54,7 +54,7 @@ impl ClientTable {
         }
     }
 
-    fn deliver_publication(&mut self, server: &Server, own_worker: WorkerId, publication: &PublishedMessage) {
+    fn deliver_publication(&mut self, server: &Server, own_worker: ThreadIndex, publication: &PublishedMessage) {
         let mut recipients = std::mem::take(&mut self.recipients);
         server
             .clients
@@ -134,7 +134,9 @@ impl ClientTable {
                     client: target,
                     keys: keys.map(|keys| keys.into_iter().map(Into::into).collect()),
                 };
-                server.workers[worker].send(Message::Notify(ClientNotification::Redirected(redirected.into())));
+                server
+                    .worker(worker)
+                    .send(Message::Notify(ClientNotification::Redirected(redirected.into())));
             }
             None => {
                 if protocol == Protocol::Resp3 {
@@ -197,7 +199,9 @@ fn forward_invalidation(server: &Server, client: ClientId, invalid: &InvalidKeys
             clients: vec![client],
             invalid: invalid.clone(),
         };
-        server.workers[worker].send(Message::Notify(ClientNotification::Invalidated(invalidation.into())));
+        server
+            .worker(worker)
+            .send(Message::Notify(ClientNotification::Invalidated(invalidation.into())));
     }
 }
 
@@ -240,9 +244,9 @@ impl Worker {
     /// Waits for another worker to read its mail, which slows down a worker that sends more than others can read. The
     /// time is limited, because the other worker may be waiting for this one.
     #[cold]
-    fn wait_for_mailbox(&self, worker: WorkerId) {
+    fn wait_for_mailbox(&self, worker: ThreadIndex) {
         let start = Instant::now();
-        while self.thread.server.workers[worker].is_mailbox_full() && start.elapsed() < MAX_BACKPRESSURE_WAIT {
+        while self.thread.server.worker(worker).is_mailbox_full() && start.elapsed() < MAX_BACKPRESSURE_WAIT {
             weft_os::thread::sleep(BACKPRESSURE_POLL_INTERVAL);
         }
     }

@@ -179,7 +179,7 @@ impl Worker {
         }
         let server = self.server();
         if let Some(worker) = server.clients.directory.worker_of(client) {
-            server.workers[worker].send(Message::CloseClient(client));
+            server.worker(worker).send(Message::CloseClient(client));
         }
     }
 
@@ -228,7 +228,7 @@ impl Worker {
     pub(crate) fn uncount_connection(&self) {
         let server = self.server();
         server.clients.connections.fetch_sub(1, Ordering::Relaxed);
-        server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
+        server.worker(self.id).connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

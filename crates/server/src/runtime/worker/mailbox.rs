@@ -20,7 +20,7 @@ const MAIL_TIME_SLICE: Duration = Duration::from_micros(500);
 
 impl Worker {
     pub(crate) fn read_mail(&mut self) {
-        if self.server().workers[self.id].mailbox.is_empty_hint() {
+        if self.server().worker(self.id).mailbox.is_empty_hint() {
             return;
         }
         let start = Instant::now();
@@ -30,7 +30,7 @@ impl Worker {
     /// Reads all mail that has been sent, with requests planned that have not run. Their connections neither move nor
     /// close before the batch has run.
     pub(crate) fn read_mail_sent_before_now(&mut self) {
-        let mut left = self.server().workers[self.id].mailbox.len();
+        let mut left = self.server().worker(self.id).mailbox.len();
         while left > 0 {
             left -= self.handle_messages(left.min(MESSAGES_PER_READ));
         }
@@ -39,7 +39,7 @@ impl Worker {
     /// Handles up to this number of messages and returns how many there were.
     fn handle_messages(&mut self, at_most: usize) -> usize {
         let mut mail = std::mem::take(&mut self.mail);
-        let count = self.thread.server.workers[self.id].mailbox.drain(&mut mail, at_most);
+        let count = self.thread.server.worker(self.id).mailbox.drain(&mut mail, at_most);
         for message in mail.drain(..) {
             self.handle_message(message);
         }
@@ -77,7 +77,7 @@ impl Worker {
             Message::Notify(notice) => {
                 let server = &self.thread.server;
                 if let ClientNotification::Published(publication) = &notice {
-                    let link = &server.workers[self.id];
+                    let link = server.worker(self.id);
                     link.published_bytes.fetch_sub(publication.bytes(), Ordering::Relaxed);
                 }
                 self.clients.notify(server, self.id, &notice);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, ParkId};
+use weft_base::{ClientId, ParkId, ThreadIndex};
 use weft_reactor::{AlternateStack, Event, Reactor};
 
 use crate::commands::context::NextStep;
@@ -30,7 +30,7 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
-use crate::state::{ClientVisitor, Message, Server, WorkerId};
+use crate::state::{ClientVisitor, Message, Server};
 use parking::PartialReplies;
 use waits::{ClientWait, Waits};
 use weft_os::atomic::Ordering;
@@ -129,7 +129,7 @@ impl BatchConnections for ClientTable {
 
 /// One worker.
 pub struct Worker {
-    id: WorkerId,
+    id: ThreadIndex,
     thread: ThreadState,
     seat: Seat,
     reactor: Reactor,
@@ -175,20 +175,20 @@ impl Worker {
     ///
     /// # Errors
     /// When the reactor cannot be created or no thread index is free.
-    pub fn new(server: Arc<Server>, id: WorkerId) -> std::io::Result<Self> {
+    pub fn new(server: Arc<Server>, id: ThreadIndex) -> std::io::Result<Self> {
         let reactor = Reactor::new()?;
         let seat = server
             .keyspace
             .slots
             .join()
             .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
-        let link = &server.workers[id];
+        let link = server.worker(id);
         if link.waker.set(reactor.waker()).is_err() {
             return Err(std::io::Error::other("this worker runs already"));
         }
         Ok(Worker {
             id,
-            thread: ThreadState::new(server, seat.index()),
+            thread: ThreadState::new(server, ThreadIndex::new(seat.index())),
             seat,
             reactor,
             clients: ClientTable::default(),
@@ -229,13 +229,14 @@ impl Worker {
             let start = Instant::now();
             let server = &self.thread.server;
             let began_ns = start.duration_since(server.lifecycle.started).as_nanos() as u64;
-            server.workers[self.id]
+            server
+                .worker(self.id)
                 .turn_started_ns
                 .store(began_ns, Ordering::Relaxed);
             self.run_turn();
             let busy_ns = start.elapsed().as_nanos() as u64;
             let server = &self.thread.server;
-            server.workers[self.id].turn_started_ns.store(0, Ordering::Relaxed);
+            server.worker(self.id).turn_started_ns.store(0, Ordering::Relaxed);
             let metrics = &server.stats.metrics;
             metrics.add(self.thread.thread_index, Counter::BusyNs, busy_ns);
             metrics.raise(Maximum::LongestTurnNs, busy_ns);
@@ -312,7 +313,7 @@ impl Worker {
         {
             return Some(Duration::ZERO);
         }
-        if !self.server().workers[self.id].mailbox.is_empty_hint() {
+        if !self.server().worker(self.id).mailbox.is_empty_hint() {
             return Some(Duration::ZERO);
         }
         let sweep = self.must_sweep().then_some(self.next_sweep_ms);
@@ -389,7 +390,8 @@ impl Worker {
         self.catch_up_with_others();
         let executed = self.plans.plans.len() as u64;
         batch::run_plans(&mut self.thread, &mut self.seat, &mut self.plans, &mut self.clients);
-        self.server().workers[self.id]
+        self.server()
+            .worker(self.id)
             .executed_commands
             .fetch_add(executed, Ordering::Relaxed);
         self.deliver_notifications();
@@ -472,7 +474,7 @@ impl ClientVisitor for Worker {
                 visit(&mut connection.client, buffers);
             }
         }
-        if self.id == 0 {
+        if self.id == ThreadIndex::FIRST {
             self.server().visit_linked(visit);
         }
     }

@@ -4,6 +4,7 @@
 //! each worker hand random connections to random other workers all the time.
 
 use std::ops::Range;
+use weft_base::ThreadIndex;
 use weft_os::atomic::Ordering;
 
 use super::Worker;
@@ -12,7 +13,7 @@ use crate::dispatch::batch::BatchConnections as _;
 use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::observability::metrics::Counter;
-use crate::state::{BlockedCommand, WorkerId};
+use crate::state::BlockedCommand;
 
 /// Clients whose messages would be out of order if the connection moved.
 const NEVER_MOVED: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
@@ -48,14 +49,14 @@ impl Worker {
     }
 
     /// Gives connections that are between requests, or wait for keys, to the workers `to`.
-    pub(crate) fn move_connections(&mut self, to: Range<WorkerId>, kept_connections: usize) {
+    pub(crate) fn move_connections(&mut self, to: Range<usize>, kept_connections: usize) {
         // The order may have waited, see `MovingConnections`.
         let active = self.server().lifecycle.active_workers.load(Ordering::Relaxed);
-        if to.end > active || (kept_connections == 0 && self.id < active) {
+        if to.end > active || (kept_connections == 0 && self.id.get() < active) {
             return;
         }
         // Each worker starts with a different target, so that a few connections do not all go to the first.
-        let first = self.id % to.len().max(1);
+        let first = self.id.get() % to.len().max(1);
         let mut takers = to.clone().cycle().skip(first);
         let mut surplus = self.clients.len().saturating_sub(kept_connections);
         for token in 0..self.clients.slots.len() {
@@ -69,7 +70,7 @@ impl Worker {
                 return;
             }
             let taker = takers.next().unwrap_or(to.start);
-            if self.hand_over(token, taker) {
+            if self.hand_over(token, ThreadIndex::new(taker)) {
                 surplus -= 1;
             }
         }
@@ -89,7 +90,7 @@ impl Worker {
         }
         self.next_random_move_ms = self.thread.now_ms + interval_ms;
         let active = self.server().lifecycle.active_workers.load(Ordering::Relaxed);
-        let others = active - usize::from(self.id < active);
+        let others = active - usize::from(self.id.get() < active);
         if others == 0 {
             return;
         }
@@ -101,7 +102,8 @@ impl Worker {
                 return;
             }
             let other = fastrand::usize(..others);
-            self.hand_over(token, other + usize::from(other >= self.id));
+            let taker = ThreadIndex::new(other + usize::from(other >= self.id.get()));
+            self.hand_over(token, taker);
         }
     }
 
@@ -116,7 +118,7 @@ impl Worker {
     }
 
     /// Mails a connection, whose move has begun, to the worker `taker`. Returns `false` if it is gone.
-    fn hand_over(&mut self, token: usize, taker: WorkerId) -> bool {
+    fn hand_over(&mut self, token: usize, taker: ThreadIndex) -> bool {
         let Some(registered) = self.reactor.deregister(token) else {
             self.server().end_move();
             return false;

@@ -136,7 +136,7 @@ impl Worker {
         connection.state = ConnectionState::Ready;
         connection.is_in_batch = false;
         connection.in_transit = Some(registered);
-        server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
+        server.worker(self.id).connections.fetch_sub(1, Ordering::Relaxed);
         Some(connection)
     }
 

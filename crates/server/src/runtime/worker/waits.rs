@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, ParkId};
+use weft_base::{ClientId, ParkId, ThreadIndex};
 use weft_reactor::Output;
 
 use super::Worker;
@@ -276,7 +276,7 @@ impl Worker {
         let Some(token) = self.find_parked(waiter.client, waiter.park_id) else {
             let worker = waiter.worker();
             if worker != self.id {
-                self.server().workers[worker].send(Message::WaiterServed(waiter.clone()));
+                self.server().worker(worker).send(Message::WaiterServed(waiter.clone()));
             }
             return;
         };
@@ -325,7 +325,7 @@ impl Worker {
                     && let Some(worker) = self.server().clients.directory.worker_of(client)
                 {
                     let waiting = WaitState::Keys(waiter);
-                    self.server().workers[worker].send(Message::EndWait {
+                    self.server().worker(worker).send(Message::EndWait {
                         client,
                         wait_state: waiting,
                         with_error,
@@ -556,18 +556,18 @@ impl Worker {
     // ---- moving -----------------------------------------------------------------------------------
 
     /// Sends a connection to another worker by mail. If it waits, messages for it are forwarded.
-    pub(crate) fn send_connection(&mut self, to: usize, connection: Box<Connection>) {
+    pub(crate) fn send_connection(&mut self, to: ThreadIndex, connection: Box<Connection>) {
         let wait = match self.end_wait(connection.client.id) {
             Some(ClientWait::Keys(blocked)) => Some(blocked),
             Some(ClientWait::Time { .. } | ClientWait::Log { .. } | ClientWait::Replicas { .. }) | None => None,
         };
         let waiter = wait.as_ref().map(|blocked| blocked.waiter.clone());
         let server = self.server();
-        server.workers[self.id].connections.fetch_sub(1, Ordering::Relaxed);
-        server.workers[to].connections.fetch_add(1, Ordering::Relaxed);
+        server.worker(self.id).connections.fetch_sub(1, Ordering::Relaxed);
+        server.worker(to).connections.fetch_add(1, Ordering::Relaxed);
         let client = connection.client.id;
         server.clients.directory.move_client(client, to, || {
-            server.workers[to].send(Message::AdoptConnection(connection, wait));
+            server.worker(to).send(Message::AdoptConnection(connection, wait));
             // Only now: a thread that reads the new worker sends its mail after the connection. A thread that has read
             // the old worker sends its mail there, and that worker forwards it.
             if let Some(waiter) = waiter {

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ThreadIndex};
 
 use super::ClientDirectory;
 
 #[test]
 fn a_client_that_ends_on_its_new_worker_leaves_no_entry() {
     let directory = Arc::new(ClientDirectory::default());
-    directory.add(ClientId::new(1), 0);
+    directory.add(ClientId::new(1), ThreadIndex::new(0));
     let mut ending = None;
-    directory.move_client(ClientId::new(1), 2, || {
+    directory.move_client(ClientId::new(1), ThreadIndex::new(2), || {
         // The new worker has the connection from here on, and may end it at once.
         let directory = directory.clone();
         ending = Some(std::thread::spawn(move || directory.remove(ClientId::new(1))));
@@ -25,18 +25,18 @@ fn a_client_that_ends_on_its_new_worker_leaves_no_entry() {
 #[test]
 fn clients_that_were_killed_are_counted_until_they_are_removed() {
     let directory = ClientDirectory::default();
-    directory.add(ClientId::new(1), 0);
-    directory.add(ClientId::new(2), 3);
+    directory.add(ClientId::new(1), ThreadIndex::new(0));
+    directory.add(ClientId::new(2), ThreadIndex::new(3));
     assert!(!directory.has_killed_clients());
     assert_eq!(
         (
             directory.mark_killed(ClientId::new(1)),
             directory.mark_killed(ClientId::new(1))
         ),
-        (Some(0), Some(0))
+        (Some(ThreadIndex::FIRST), Some(ThreadIndex::FIRST))
     );
     assert_eq!(directory.mark_killed(ClientId::new(9)), None);
-    directory.move_client(ClientId::new(1), 4, || ());
+    directory.move_client(ClientId::new(1), ThreadIndex::new(4), || ());
     assert!(
         directory.is_killed(ClientId::new(1))
             && !directory.is_killed(ClientId::new(2))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weft_base::{ClientId, ParkId};
+use weft_base::{ClientId, ParkId, ThreadIndex};
 use weft_resp::Protocol;
 use weft_values::list::ListEnd;
 
@@ -16,7 +16,7 @@ use weft_acl::Login;
 fn waiter(park_id: u64, db: usize, operation: BlockingOperation) -> Arc<Waiter> {
     Arc::new(Waiter::new(WaiterParameters {
         client: ClientId::new(park_id),
-        worker: 0,
+        worker: ThreadIndex::FIRST,
         park_id: ParkId::new(park_id),
         db,
         protocol: Protocol::Resp2,

@@ -22,7 +22,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::ClientId;
+use weft_base::{ClientId, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
@@ -436,7 +436,7 @@ fn delete_accepted_keys(
         missing_names: Vec::new(),
         outcome: Ok(()),
     };
-    let thread_index = seat.index();
+    let thread_index = ThreadIndex::new(seat.index());
     for (mut key, _) in migrated_keys.into_iter().zip(accepted).filter(|(_, taken)| **taken) {
         loop {
             let pass = seat.enter();
@@ -474,7 +474,7 @@ fn delete_accepted_keys(
 fn delete_accepted_key(
     server: &Arc<Server>,
     pass: &GatePassage<'_>,
-    thread_index: usize,
+    thread_index: ThreadIndex,
     options: &MigrateRequest,
     migrated_key: &mut MigratedKey,
 ) -> Option<LocalDeletionOutcome> {
@@ -539,7 +539,7 @@ fn delete_accepted_key(
 }
 
 /// Records the effects of a key.
-fn apply_effects(server: &Arc<Server>, thread_index: usize, mut effects: Effects) {
+fn apply_effects(server: &Arc<Server>, thread_index: ThreadIndex, mut effects: Effects) {
     use crate::observability::metrics::Counter;
     let metrics = &server.stats.metrics;
     metrics.add(thread_index, Counter::Dirty, std::mem::take(&mut effects.dirty));
@@ -550,7 +550,9 @@ fn apply_effects(server: &Arc<Server>, thread_index: usize, mut effects: Effects
     );
     if !effects.ready.is_empty() {
         let ready = std::mem::take(&mut effects.ready).into();
-        server.workers[0].send(Message::ServeWaiters(UnservedKeys::new(ready)));
+        server
+            .worker(ThreadIndex::FIRST)
+            .send(Message::ServeWaiters(UnservedKeys::new(ready)));
     }
     NotificationSender::new(server, &mut effects, thread_index).send_broadcasts();
     wake_workers(server, &mut effects);

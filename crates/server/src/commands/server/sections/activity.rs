@@ -1,5 +1,6 @@
 //! The sections of INFO about the server's activity: persistence, statistics, CPU time, commands, errors, latencies.
 
+use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
 
 use crate::commands::registry;
@@ -368,7 +369,7 @@ pub(super) fn weft_lines(server: &Server, lines: &mut InfoLines) {
                 "connections={},requests={},busy_ms={}",
                 worker.connections.load(Ordering::Relaxed),
                 worker.executed_commands.load(Ordering::Relaxed),
-                metrics.thread_sum(index, Counter::BusyNs) / 1_000_000
+                metrics.thread_sum(ThreadIndex::new(index), Counter::BusyNs) / 1_000_000
             ),
         );
     }

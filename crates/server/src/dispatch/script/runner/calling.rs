@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use weft_base::ParkId;
+use weft_base::{ParkId, ThreadIndex};
 use weft_resp::{Args, Reply};
 
 use crate::commands::context::{Binding, HandlerMode, NextStep};
@@ -289,7 +289,7 @@ impl Runner<'_, '_, '_> {
         match next_step {
             NextStep::Reply => None,
             NextStep::QueryWorkers(make) => {
-                let query = make((0, self.client.id, ParkId::NONE));
+                let query = make((ThreadIndex::FIRST, self.client.id, ParkId::NONE));
                 self.output.clear();
                 self.output.bytes = match self.thread.for_script {
                     true => {

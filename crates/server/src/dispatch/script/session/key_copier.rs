@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::ThreadIndex;
 use weft_resp::Args;
 
 use crate::dispatch::leases::lease_slots;
@@ -21,7 +22,7 @@ use weft_base::slots::SLOTS;
 /// The pause after a refused slot.
 const RETRY_PAUSE: Duration = Duration::from_micros(100);
 /// The row of counters that the session's thread uses in the scratch keyspace.
-const COUNTER_ROW: usize = 0;
+const COUNTER_ROW: ThreadIndex = ThreadIndex::FIRST;
 
 /// Copies keys from the keyspace into a session's scratch keyspace.
 pub struct KeyCopier {

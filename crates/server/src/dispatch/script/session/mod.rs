@@ -28,6 +28,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
 use weft_reactor::Output;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
@@ -184,7 +185,7 @@ impl DebuggerSession {
             }
             weft_os::thread::sleep(RETRY_PAUSE);
         }
-        let mut thread = ThreadState::new(server.clone(), seat.index());
+        let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
         let mut client = self.client.handler_view();
         let mut reply = Vec::new();
         let mut all = seat.exclusive();
@@ -251,7 +252,7 @@ impl DebuggerSession {
         let Some(mut seat) = scratch.keyspace.slots.join() else {
             unreachable!("it has a seat, and nobody else knows of it");
         };
-        let mut thread = ThreadState::new(scratch.clone(), seat.index());
+        let mut thread = ThreadState::new(scratch.clone(), ThreadIndex::new(seat.index()));
         // Reads the current permissions, topology and replication state.
         thread.begin_batch(unix_ms());
         let server = &self.server;

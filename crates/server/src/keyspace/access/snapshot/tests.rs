@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use weft_base::ThreadIndex;
 use weft_resp::Args;
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
@@ -112,7 +113,7 @@ impl Fixture {
             db: 0,
             context: AccessContext {
                 counts,
-                thread_index: 0,
+                thread_index: ThreadIndex::new(0),
                 ..access
             },
             effects: &mut effects,
@@ -128,7 +129,7 @@ fn access<'a>(clock: &'a AccessClock, keyspace: &'a Keyspace, now_ms: u64) -> Ac
         now_ms,
         clock,
         counts: &keyspace.counts,
-        thread_index: 1,
+        thread_index: ThreadIndex::new(1),
         should_touch: true,
         sees_expired: false,
     }

@@ -1,5 +1,6 @@
 //! Tests of the filters: the clients that they accept, and the arguments that they reject.
 
+use weft_base::ThreadIndex;
 use weft_resp::{ArgRange, ParseOutcome, Parser, RequestLimits};
 
 use super::*;
@@ -34,11 +35,11 @@ fn words(text: &str) -> Vec<&[u8]> {
 
 /// Returns three clients, of which the first is the caller, 100.9 s after it connected.
 fn clients() -> [Client; 3] {
-    let mut caller = Client::new(ClientId::new(1), 1_000_900, 0);
+    let mut caller = Client::new(ClientId::new(1), 1_000_900, ThreadIndex::new(0));
     caller.address = "127.0.0.1:50001".to_owned();
     caller.local_address = "127.0.0.1:6379".to_owned();
     caller.last_interaction_ms = 1_101_800;
-    let mut named = Client::new(ClientId::new(2), 1_050_000, 1);
+    let mut named = Client::new(ClientId::new(2), 1_050_000, ThreadIndex::new(1));
     named.address = "[::1]:50002".to_owned();
     named.local_address = "[::1]:6379".to_owned();
     named.name = b"worker".to_vec();
@@ -48,7 +49,7 @@ fn clients() -> [Client; 3] {
     named
         .flags
         .set(ClientFlags::NO_TOUCH.union(ClientFlags::NO_EVICT), true);
-    let mut local = Client::new(ClientId::new(7), 1_101_000, 0);
+    let mut local = Client::new(ClientId::new(7), 1_101_000, ThreadIndex::new(0));
     local.address = "/run/weft.sock:0".to_owned();
     local.local_address = "/run/weft.sock:0".to_owned();
     local
