@@ -1,5 +1,7 @@
 //! The permissions that a command requires, and the reasons for denial.
 
+use weft_base::DbIndex;
+
 bitflags::bitflags! {
     /// The kinds of access to a key.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub trait AccessRequest {
     fn needs_all_databases(&self) -> bool;
     /// Calls `visit` for each database used, with the index of the argument that names it; 0 for the client's own
     /// database.
-    fn each_database(&self, visit: &mut dyn FnMut(usize, usize));
+    fn each_database(&self, visit: &mut dyn FnMut(usize, DbIndex));
     /// Calls `visit` for each key.
     fn each_key(&self, visit: &mut dyn FnMut(usize, KeyAccess, &[u8]));
     /// Calls `visit` for each channel that the command subscribes to or publishes to.

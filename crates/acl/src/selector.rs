@@ -309,7 +309,7 @@ impl Selector {
         };
         let mut denied = permission.needs_all_databases().then_some(0);
         permission.each_database(&mut |argument, database| {
-            let is_allowed = u32::try_from(database).is_ok_and(|database| allowed.contains(&database));
+            let is_allowed = u32::try_from(database.get()).is_ok_and(|database| allowed.contains(&database));
             if denied.is_none() && !is_allowed {
                 denied = Some(argument);
             }

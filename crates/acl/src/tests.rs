@@ -1,5 +1,7 @@
 //! Tests of users and rules: descriptions that recreate the same user, changes that reach all clients, files, the log.
 
+use weft_base::DbIndex;
+
 use super::file::parse_file;
 use super::password::PasswordHash;
 use super::rules::{RuleError, merge_selectors};
@@ -69,9 +71,9 @@ impl AccessRequest for TestPermissions<'_> {
         false
     }
 
-    fn each_database(&self, visit: &mut dyn FnMut(usize, usize)) {
+    fn each_database(&self, visit: &mut dyn FnMut(usize, DbIndex)) {
         for (argument, database) in self.databases.iter().enumerate() {
-            visit(argument, *database);
+            visit(argument, DbIndex::new(*database));
         }
     }
 

@@ -8,11 +8,13 @@
 //! - [`ParkId`]: the number of a parked connection.
 //! - [`RoleEpoch`]: the number of a change of the primary to follow.
 //! - [`ThreadIndex`]: the index of a worker or another thread.
+//! - [`DbIndex`]: the index of a database.
 //! - [`files`]: replacing a file atomically, and the error texts of system calls.
 #![forbid(unsafe_code)]
 
 mod client_id;
 pub mod clock;
+mod db_index;
 pub mod files;
 mod log_sequence;
 mod park_id;
@@ -22,6 +24,7 @@ pub mod slots;
 mod thread_index;
 
 pub use client_id::ClientId;
+pub use db_index::DbIndex;
 pub use log_sequence::LogSequence;
 pub use park_id::ParkId;
 pub use replication_offset::ReplicationOffset;

@@ -19,6 +19,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use weft_base::DbIndex;
 use weft_os::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The number of watched keys in the whole process.
@@ -46,7 +47,7 @@ pub enum KeyPresence {
 /// One client's watch of one key.
 pub struct Watch {
     /// The key's database.
-    pub db: usize,
+    pub db: DbIndex,
     /// The hash of its name.
     pub hash: u64,
     /// The slot.
@@ -102,14 +103,14 @@ impl Watches {
     }
 
     /// Returns `true` if the key is watched.
-    pub fn contains(&self, db: usize, hash: u64, name: &[u8]) -> bool {
+    pub fn contains(&self, db: DbIndex, hash: u64, name: &[u8]) -> bool {
         let same = |watch: &Arc<Watch>| watch.hash == hash && watch.db == db && *watch.name == *name;
         self.keys.iter().any(same)
     }
 
     /// Adds a key and returns its watch, which must be added to the key's slot. `expired` is `true` if the key
     /// exists but has expired.
-    pub fn add(&mut self, db: usize, name: &[u8], hash_and_slot: (u64, u16), id: u64, expired: bool) -> Arc<Watch> {
+    pub fn add(&mut self, db: DbIndex, name: &[u8], hash_and_slot: (u64, u16), id: u64, expired: bool) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             db,
             hash: hash_and_slot.0,
@@ -125,7 +126,7 @@ impl Watches {
 }
 
 /// The watches of one key, by database and id.
-type WatchesByDatabase = BTreeMap<usize, BTreeMap<u64, Arc<Watch>>>;
+type WatchesByDatabase = BTreeMap<DbIndex, BTreeMap<u64, Arc<Watch>>>;
 
 /// The watches of one slot. Changed under its write lease.
 #[derive(Default)]
@@ -181,14 +182,14 @@ impl SlotWatches {
     }
 
     /// Marks the watches of a key that has changed; `exists` is `true` if the key exists now.
-    pub fn mark_key(&self, db: usize, name: &[u8], exists: bool) {
+    pub fn mark_key(&self, db: DbIndex, name: &[u8], exists: bool) {
         let watches = self.keys.get(name).and_then(|databases| databases.get(&db));
         for watch in watches.into_iter().flat_map(BTreeMap::values) {
             watch.mark_changed(exists);
         }
     }
 
-    fn database_watches(&self, db: usize) -> impl Iterator<Item = &Arc<Watch>> {
+    fn database_watches(&self, db: DbIndex) -> impl Iterator<Item = &Arc<Watch>> {
         self.keys
             .values()
             .filter_map(move |databases| databases.get(&db))
@@ -197,7 +198,7 @@ impl SlotWatches {
 
     /// Marks the watches of a database's keys before the whole database changes. `presences` returns the state before
     /// and after for the hash and the name of a key.
-    pub fn mark_database(&self, db: usize, presences: impl Fn(u64, &[u8]) -> (KeyPresence, KeyPresence)) {
+    pub fn mark_database(&self, db: DbIndex, presences: impl Fn(u64, &[u8]) -> (KeyPresence, KeyPresence)) {
         for watch in self.database_watches(db) {
             let (before, after) = presences(watch.hash, &watch.name);
             watch.mark_replaced(before, after);

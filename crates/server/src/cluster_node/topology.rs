@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{LogSequence, ReplicationOffset, ThreadIndex};
+use weft_base::{DbIndex, LogSequence, ReplicationOffset, ThreadIndex};
 
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::{Effects, Hooks};
@@ -120,7 +120,7 @@ fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]])
         let _all = seat.exclusive();
         let mut log_writer = server.propagation.log_writer();
         if server.keyspace.hooks.current().intersects(Hooks::LOG_REPLICAS) {
-            log_writer.propagate_before(LogTarget::REPLICAS, 0, words);
+            log_writer.propagate_before(LogTarget::REPLICAS, DbIndex::FIRST, words);
             log_writer.commit();
         }
         log_writer.last_sequence()
@@ -332,10 +332,10 @@ fn flush_all(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: Thread
         ..Effects::for_keyspace(keyspace)
     };
     effects.hooks = keyspace.hooks.current();
-    let databases = 0..keyspace.counts.databases();
+    let databases = DbIndex::all(keyspace.counts.databases());
     let taken = take_databases(&mut WholeKeyspace::Exclusive(all), databases, keyspace, thread_index);
     if effects.is_logging() {
-        effects.log_also(0, &[b"FLUSHALL"]);
+        effects.log_also(DbIndex::FIRST, &[b"FLUSHALL"]);
         effects.log_writer.commit();
     }
     NotificationSender::new(server, &mut effects, thread_index).invalidate_all_keys();

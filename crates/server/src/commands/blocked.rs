@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use weft_base::DbIndex;
 use weft_resp::number::LongDouble;
 
 use super::context::{Context, NextStep};
@@ -20,7 +21,7 @@ use weft_config::Config;
 pub trait WaiterKeyAccess {
     /// Returns a key of database `db` for writing. The thread must hold the key's slot, which is that of the ready key
     /// or that of the operation's destination.
-    fn open_for_write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k>;
+    fn open_for_write<'k>(&'k mut self, db: DbIndex, key: &'k WaitKey) -> KeyWrite<'k>;
     /// Returns `true` if the thread holds a key's slot. Other slots are not accessed, because their keys are not the
     /// ready ones.
     fn is_leased(&mut self, key: &WaitKey) -> bool;

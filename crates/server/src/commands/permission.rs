@@ -3,7 +3,7 @@
 //! A command must pass [`check`] before it is queued or runs, and again when EXEC runs it. A blocked client must pass
 //! [`check_waiter`] before it is served. See the essay of [`weft_acl`].
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_os::sync::OnceLock;
 
 use weft_resp::number::parse_i64;
@@ -47,22 +47,21 @@ pub struct CommandPermission<'a, Args: CommandArguments + ?Sized> {
     /// The arguments; the first is the command's name.
     pub args: &'a Args,
     /// The client's database.
-    pub db: usize,
+    pub db: DbIndex,
     /// The number of databases.
     pub databases: usize,
 }
 
 impl<Args: CommandArguments + ?Sized> CommandPermission<'_, Args> {
     /// Returns `index` and the number of the database that the argument at `index` names, if it names one.
-    fn database_argument(&self, index: usize) -> Option<(usize, usize)> {
+    fn database_argument(&self, index: usize) -> Option<(usize, DbIndex)> {
         let number = parse_i64(self.args.arg(index))?;
-        let number = usize::try_from(number).ok().filter(|number| *number < self.databases)?;
-        Some((index, number))
+        Some((index, DbIndex::parse(number, self.databases)?))
     }
 
     /// Returns the destination databases of COPY (the last one counts), each with the index of its argument. Returns
     /// `None` if an option is invalid.
-    fn copy_destinations(&self) -> Option<Vec<(usize, usize)>> {
+    fn copy_destinations(&self) -> Option<Vec<(usize, DbIndex)>> {
         let is = |index: usize, word: &[u8]| self.args.arg(index).eq_ignore_ascii_case(word);
         let mut destinations = Vec::new();
         let mut index = 3;
@@ -81,7 +80,7 @@ impl<Args: CommandArguments + ?Sized> CommandPermission<'_, Args> {
 
     /// Returns the databases that the arguments name, each with the index of its argument. The list is empty if one of
     /// them is invalid.
-    fn named_databases(&self) -> Vec<(usize, usize)> {
+    fn named_databases(&self) -> Vec<(usize, DbIndex)> {
         let at = |indexes: &[usize]| indexes.iter().map(|index| self.database_argument(*index)).collect();
         let named = match self.command.full_name {
             "select" => at(&[1]),
@@ -121,7 +120,7 @@ impl<Args: CommandArguments + ?Sized> AccessRequest for CommandPermission<'_, Ar
         self.command.spec.flags.contains(CommandFlags::ALL_DBS)
     }
 
-    fn each_database(&self, visit: &mut dyn FnMut(usize, usize)) {
+    fn each_database(&self, visit: &mut dyn FnMut(usize, DbIndex)) {
         for (argument, database) in self.named_databases() {
             visit(argument, database);
         }
@@ -251,7 +250,7 @@ impl AccessRequest for WaiterAccessRequest<'_> {
         false
     }
 
-    fn each_database(&self, visit: &mut dyn FnMut(usize, usize)) {
+    fn each_database(&self, visit: &mut dyn FnMut(usize, DbIndex)) {
         visit(0, self.waiter.db);
     }
 

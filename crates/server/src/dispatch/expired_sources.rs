@@ -18,6 +18,7 @@
 //! 3. Keys that are not in the plan are only read. SORT logs the stored result if one of them had expired.
 //! 4. A replica deletes no key by itself.
 
+use weft_base::DbIndex;
 use weft_resp::Args;
 
 use crate::commands::context::Binding;
@@ -51,7 +52,7 @@ pub(super) fn must_delete_expired(thread: &ThreadState, command: &Command<Bindin
 pub(super) fn lease_command<'p>(
     thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
-    (command, args, db): (&Command<Binding>, Args<'_>, usize),
+    (command, args, db): (&Command<Binding>, Args<'_>, DbIndex),
     keys: &mut [PlannedKey],
     many: &mut Vec<Lease<'p>>,
     failures: u32,
@@ -103,7 +104,7 @@ pub(super) fn lease_transaction<'p>(
 }
 
 /// Returns `true` if a key that is only read exists and has expired.
-fn has_expired(held: &HeldLeases<'_, '_>, key: &PlannedKey, (args, db): (Args<'_>, usize), now_ms: u64) -> bool {
+fn has_expired(held: &HeldLeases<'_, '_>, key: &PlannedKey, (args, db): (Args<'_>, DbIndex), now_ms: u64) -> bool {
     if key.is_write {
         return false;
     }

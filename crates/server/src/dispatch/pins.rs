@@ -5,6 +5,7 @@
 //! Otherwise these functions determine which keys the command changes in place. Changing a small value costs a cheap
 //! copy. For a large value the command is put off, as if another thread held the slot's lease.
 
+use weft_base::DbIndex;
 use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -96,7 +97,7 @@ impl PlannedChanges {
     pub fn examine(
         &mut self,
         keyspace: &Keyspace,
-        (spec, args, db): (&CommandSpec, Args<'_>, usize),
+        (spec, args, db): (&CommandSpec, Args<'_>, DbIndex),
         keys: &[PlannedKey],
         held: &HeldLeases<'_, '_>,
     ) {
@@ -131,7 +132,7 @@ impl PlannedChanges {
         key: &PlannedKey,
         args: Args<'_>,
         entry: EntryRef<'_, Value>,
-        db: usize,
+        db: DbIndex,
     ) {
         let header = keyspace.slots.header(usize::from(key.slot));
         if header.has_pinned_values() {
@@ -163,7 +164,11 @@ impl PlannedChanges {
 
 /// Returns the value of `PinnedSlots::thaws` that has to change before a command can write its keys, or `None` if
 /// MIGRATE is sending none of them. The caller holds the slots of the keys; otherwise the answer is a hint.
-pub fn awaited_thaw(keyspace: &Keyspace, command: (&CommandSpec, Args<'_>, usize), keys: &[PlannedKey]) -> Option<u64> {
+pub fn awaited_thaw(
+    keyspace: &Keyspace,
+    command: (&CommandSpec, Args<'_>, DbIndex),
+    keys: &[PlannedKey],
+) -> Option<u64> {
     // Read before the keys: MIGRATE may end at any time. If a key is found frozen, this value has yet to change.
     let thaws = keyspace.pinned.thaws();
     (keyspace.pinned.has_frozen_keys() && writes_frozen_key(keyspace, command, keys)).then_some(thaws)
@@ -172,7 +177,7 @@ pub fn awaited_thaw(keyspace: &Keyspace, command: (&CommandSpec, Args<'_>, usize
 #[cold]
 fn writes_frozen_key(
     keyspace: &Keyspace,
-    (spec, args, db): (&CommandSpec, Args<'_>, usize),
+    (spec, args, db): (&CommandSpec, Args<'_>, DbIndex),
     keys: &[PlannedKey],
 ) -> bool {
     // These commands access other databases.

@@ -240,7 +240,7 @@ impl Planner<'_> {
                 plans.probes.push(PrefetchProbe {
                     hash: key.hash,
                     slot: key.slot,
-                    db: connection.client.db as u32,
+                    db: connection.client.db.get() as u32,
                     member,
                 });
             }

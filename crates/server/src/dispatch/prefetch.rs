@@ -26,6 +26,7 @@
 //! addresses, of every step, under leases. Then it prefetches all of them with nothing in between, so that as many page
 //! walks as possible overlap.
 
+use weft_base::DbIndex;
 use weft_table::PrefetchTarget;
 use weft_values::list::ListEnd;
 use weft_values::{Value, records};
@@ -260,7 +261,10 @@ fn find_targets(
     }
     let mut found = 0;
     for (lease, probe) in leases.iter().zip(block) {
-        if let Some(table) = lease.as_ref().and_then(|lease| lease.table(probe.db as usize)) {
+        if let Some(table) = lease
+            .as_ref()
+            .and_then(|lease| lease.table(DbIndex::new(probe.db as usize)))
+        {
             targets[found] = find(table, probe);
             found += 1;
         }
@@ -304,7 +308,7 @@ fn find_member_targets(
         };
         let key = Some((*lease, probe.db, probe.hash));
         if last_key != key {
-            let Some(table) = lease_held.table(probe.db as usize) else {
+            let Some(table) = lease_held.table(DbIndex::new(probe.db as usize)) else {
                 continue;
             };
             (last_key, last_value) = (key, table.object_near(probe.hash));

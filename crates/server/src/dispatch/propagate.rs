@@ -4,7 +4,7 @@ use crate::keyspace::access::Keys;
 use crate::keyspace::effects::Effects;
 use crate::propagation::LogTarget;
 use crate::state::NextStep;
-use weft_base::LogSequence;
+use weft_base::{DbIndex, LogSequence};
 
 /// Ends a call. The log repeats the call if the dirty count has grown since it was `dirty`, either verbatim or in the
 /// form that the handler chose.
@@ -42,7 +42,7 @@ pub(super) fn commit_unit(effects: &mut Effects) -> LogSequence {
 }
 
 /// Ends the operation of a served client. It is a separate unit, after the command that served the client.
-pub(super) fn propagate_served(effects: &mut Effects, db: usize, dirty: u64) {
+pub(super) fn propagate_served(effects: &mut Effects, db: DbIndex, dirty: u64) {
     if !effects.is_logging() {
         return;
     }

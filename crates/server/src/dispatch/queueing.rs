@@ -3,6 +3,7 @@
 //! A command is admitted as if it ran. A refusal makes EXEC fail. What EXEC has to know about the commands is collected
 //! while they are queued ([`Transaction`]).
 
+use weft_base::DbIndex;
 use weft_resp::number::parse_i64;
 use weft_resp::{ArgRange, Args, Reply};
 
@@ -141,7 +142,7 @@ pub fn queue_command(
         transaction.may_write |= flags.intersects(WRITE_FLAGS);
         transaction.is_denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
         let databases = permission::database_count(&thread.server);
-        let changed = database_after(request, &input[plan.start..plan.end], ranges).filter(|db| *db < databases);
+        let changed = database_after(request, &input[plan.start..plan.end], ranges).filter(|db| db.get() < databases);
         transaction.db = changed.unwrap_or(transaction.db);
         let binding = request.binding;
         transaction.reports_clients |= binding.queries_workers;
@@ -198,11 +199,12 @@ fn must_stay_on_worker(command: &Command<Binding>, binding: Binding) -> bool {
 }
 
 /// Returns the database of the commands that follow a queued one, if that changes it.
-fn database_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> Option<usize> {
+fn database_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> Option<DbIndex> {
     if request.command.full_name != "select" {
         return None;
     }
-    usize::try_from(parse_i64(Args::new(input, ranges).argument(1))?).ok()
+    let number = parse_i64(Args::new(input, ranges).argument(1))?;
+    usize::try_from(number).ok().map(DbIndex::new)
 }
 
 /// Replies to a command, EXEC for example, with an error that ends the client's transaction.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{LogSequence, ParkId, ReplicationOffset, RoleEpoch, ThreadIndex};
+use weft_base::{DbIndex, LogSequence, ParkId, ReplicationOffset, RoleEpoch, ThreadIndex};
 
 use crate::commands::context::NextStep;
 use crate::keyspace::Seat;
@@ -136,7 +136,7 @@ impl PrimaryConnection {
             end.is_none_or(|end| end == offset),
             "the backlog ends at {end:?}, and the data of this replica has the offset {offset}"
         );
-        repl.stream_db.store(self.connection.client.db, Ordering::Relaxed);
+        repl.stream_db.store(self.connection.client.db.get(), Ordering::Relaxed);
         repl.set_offset(offset);
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
             server.background.wake_primary_thread();
@@ -206,13 +206,13 @@ impl BatchConnections for SingleConnection<'_> {
 impl ReplicatedStream {
     /// Creates the stream of a link that was made for the role epoch `role_epoch` and has selected database `db`.
     /// `client` represents the primary.
-    pub fn new(server: &Arc<Server>, seat: &Seat, role_epoch: RoleEpoch, mut client: Client, db: usize) -> Self {
+    pub fn new(server: &Arc<Server>, seat: &Seat, role_epoch: RoleEpoch, mut client: Client, db: DbIndex) -> Self {
         let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
         (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
         client.login = server.acl.superuser_login();
         client.flags.set(ClientFlags::PRIMARY, true);
         let first_sequence = server.propagation.last_sequence();
-        client.db = db.min(key_counts(server).databases() - 1);
+        client.db = db.min(DbIndex::new(key_counts(server).databases() - 1));
         ReplicatedStream {
             thread,
             connection: PrimaryConnection {
@@ -288,7 +288,7 @@ impl ReplicatedStream {
     }
 
     /// Returns the database that the stream has selected.
-    pub fn db(&self) -> usize {
+    pub fn db(&self) -> DbIndex {
         self.connection.connection.client.db
     }
 

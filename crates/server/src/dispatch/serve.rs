@@ -19,7 +19,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, LogSequence, ParkId};
+use weft_base::{ClientId, DbIndex, LogSequence, ParkId};
 use weft_resp::{Args, Protocol, Reply};
 
 use crate::clients_waiting::blocking::{ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter};
@@ -164,7 +164,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         Ok(())
     }
 
-    fn value_kind(&mut self, db: usize, slot: u16, hash: u64, name: &[u8]) -> WaitedKind {
+    fn value_kind(&mut self, db: DbIndex, slot: u16, hash: u64, name: &[u8]) -> WaitedKind {
         let now_ms = self.context.access.now_ms;
         let table = self.slot_mut(slot).and_then(|(_, slot)| slot.table(db));
         let entry = table.and_then(|table| table.find(hash, name));
@@ -330,7 +330,7 @@ fn find_held_slot<'l>(
 }
 
 impl WaiterKeyAccess for WaiterService<'_, '_, '_, '_> {
-    fn open_for_write<'k>(&'k mut self, db: usize, key: &'k WaitKey) -> KeyWrite<'k> {
+    fn open_for_write<'k>(&'k mut self, db: DbIndex, key: &'k WaitKey) -> KeyWrite<'k> {
         let ServingContext {
             held,
             access,

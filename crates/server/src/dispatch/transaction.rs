@@ -31,7 +31,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weft_base::{ClientId, ParkId};
+use weft_base::{ClientId, DbIndex, ParkId};
 use weft_reactor::{Output, OutputMark};
 use weft_resp::{Args, Reply};
 
@@ -581,7 +581,7 @@ fn into_exec_step(next_step: NextStep, command: &Command<Binding>) -> NextStep {
 
 /// Queries all workers on a script thread, which can wait for them. The client's worker learns first which database the
 /// transaction has selected.
-fn query_workers(thread: &ThreadState, mut query: WorkerQuery, (client, db): (ClientId, usize)) -> Vec<u8> {
+fn query_workers(thread: &ThreadState, mut query: WorkerQuery, (client, db): (ClientId, DbIndex)) -> Vec<u8> {
     let server = &thread.server;
     let task = query.task;
     query.task = Box::new(move |clients| {

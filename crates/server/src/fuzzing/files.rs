@@ -17,7 +17,7 @@ use crate::persistence::aof_files::manifest::Manifest;
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
 use crate::persistence::rdb_file::{LoadDestination, RdbInput, RdbLoadError, RdbLoader};
 use crate::state::{ReplayOutcome, Server};
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_command_table::registry::Lookup;
 use weft_command_table::spec::CommandFlags;
 use weft_config::Config;
@@ -42,7 +42,7 @@ impl Read for InPieces<'_> {
 /// counted.
 fn list_keys(keyspace: &Keyspace, all: &Exclusive<'_>) -> Vec<ListedKey> {
     let mut keys = Vec::new();
-    for db in 0..keyspace.counts.databases() {
+    for db in DbIndex::all(keyspace.counts.databases()) {
         let before = keys.len();
         walk(
             &WalkAccess::Exclusive(all),
@@ -66,7 +66,7 @@ fn is_one_line(text: &str) -> bool {
 }
 
 /// The keys that were loaded, and the result as text.
-type LoadedKeys = (Vec<(usize, Vec<u8>, String, Option<u64>)>, String);
+type LoadedKeys = (Vec<(DbIndex, Vec<u8>, String, Option<u64>)>, String);
 
 fn load_file(input: impl Read, config: &Config) -> LoadedKeys {
     let keyspace = Keyspace::with_slots(DATABASES, 1, KeyHasher::from_os(false));
@@ -193,7 +193,7 @@ fn may_replay(words: &[Vec<u8>]) -> bool {
 }
 
 /// The database of a key, its name, its value as text, and the time at which it expires.
-type ListedKey = (usize, Vec<u8>, String, Option<u64>);
+type ListedKey = (DbIndex, Vec<u8>, String, Option<u64>);
 
 /// A server whose data a replay changes.
 struct ReplayFixture {
@@ -206,7 +206,7 @@ impl ReplayFixture {
     fn replay(&mut self, input: impl Read) -> (String, Vec<ListedKey>) {
         let thread_index = ThreadIndex::new(self.seat.index());
         let mut all = self.seat.exclusive();
-        let databases = 0..self.server.keyspace.counts.databases();
+        let databases = DbIndex::all(self.server.keyspace.counts.databases());
         drop(take_databases(
             &mut WholeKeyspace::Exclusive(&mut all),
             databases,

@@ -35,6 +35,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
+use weft_base::DbIndex;
 use weft_table::{EntryRef, NewValue, ValueRef, scan_position};
 use weft_values::Value;
 
@@ -209,7 +210,11 @@ pub struct BeforeImages {
 impl BeforeImages {
     /// Creates an empty store for `databases` databases.
     pub fn new(databases: usize) -> Self {
-        let none = || (0..databases).map(|_| AtomicU32::new(NOT_IN_SNAPSHOT)).collect();
+        let none = || {
+            DbIndex::all(databases)
+                .map(|_| AtomicU32::new(NOT_IN_SNAPSHOT))
+                .collect()
+        };
         BeforeImages {
             cursor: AtomicU64::new(END_OF_SNAPSHOT),
             origins: none(),
@@ -226,7 +231,7 @@ impl BeforeImages {
     /// Stores the before-image of a key in a marked slot, if the key is not saved yet. The caller holds the slot's
     /// write lease and has not changed the key yet.
     #[cold]
-    pub fn keep_before_image(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
+    pub fn keep_before_image(&self, db: DbIndex, key: NamedKey<'_>, table: &SlotTable) {
         let Some(database) = self.unsaved_database(db, key.slot.into(), key.hash) else {
             return;
         };
@@ -268,7 +273,7 @@ impl BeforeImages {
     /// Returns `true` if a large value in a marked slot must be saved before it may be changed in place. It is queued
     /// for saving then.
     #[cold]
-    pub fn must_save_first(&self, db: usize, key: NamedKey<'_>, entry: EntryRef<'_, Value>) -> bool {
+    pub fn must_save_first(&self, db: DbIndex, key: NamedKey<'_>, entry: EntryRef<'_, Value>) -> bool {
         let Some(database) = self.unsaved_database(db, key.slot.into(), key.hash) else {
             return false;
         };
@@ -296,7 +301,7 @@ impl BeforeImages {
 
     /// Takes over the table of a slot of database `db`, which is being emptied. Returns the table if it is saved
     /// already or is not part of a snapshot.
-    pub fn take_over(&self, db: usize, slot: usize, table: SlotTable) -> Option<SlotTable> {
+    pub fn take_over(&self, db: DbIndex, slot: usize, table: SlotTable) -> Option<SlotTable> {
         // The cursor may be in the middle of the slot.
         let Some(database) = self.unsaved_database_of_slot(db, slot) else {
             return Some(table);
@@ -313,28 +318,29 @@ impl BeforeImages {
 
     /// Records that database `db` was emptied and its tables were taken over. Keys added from now on are not part of a
     /// snapshot.
-    pub fn record_emptied(&self, db: usize) {
-        let database = self.origins[db].swap(NOT_IN_SNAPSHOT, Ordering::Relaxed);
+    pub fn record_emptied(&self, db: DbIndex) {
+        let database = self.origins[db.get()].swap(NOT_IN_SNAPSHOT, Ordering::Relaxed);
         if let Some(place) = self.current_numbers.get(database as usize) {
             let current = place.swap(NOT_IN_SNAPSHOT, Ordering::Relaxed);
             assert_eq!(
-                current, db as u32,
+                current,
+                db.get() as u32,
                 "database {db} is database {database} of the snapshot, and the snapshot knows it by its number"
             );
         }
     }
 
     /// Records that two databases were swapped.
-    pub fn record_swapped(&self, one: usize, other: usize) {
-        let database = self.origins[one].load(Ordering::Relaxed);
-        let database = self.origins[other].swap(database, Ordering::Relaxed);
-        self.origins[one].store(database, Ordering::Relaxed);
+    pub fn record_swapped(&self, one: DbIndex, other: DbIndex) {
+        let database = self.origins[one.get()].load(Ordering::Relaxed);
+        let database = self.origins[other.get()].swap(database, Ordering::Relaxed);
+        self.origins[one.get()].store(database, Ordering::Relaxed);
         for db in [one, other] {
-            let database = self.origins[db].load(Ordering::Relaxed);
+            let database = self.origins[db.get()].load(Ordering::Relaxed);
             if let Some(place) = self.current_numbers.get(database as usize) {
-                let before = place.swap(db as u32, Ordering::Relaxed);
+                let before = place.swap(db.get() as u32, Ordering::Relaxed);
                 assert!(
-                    [one, other].contains(&(before as usize)),
+                    [one, other].contains(&DbIndex::new(before as usize)),
                     "a database of the snapshot was one of those that are swapped"
                 );
             }
@@ -347,15 +353,15 @@ impl BeforeImages {
     }
 
     /// The number that a database had at the snapshot's moment, if this key of it is not saved.
-    fn unsaved_database(&self, db: usize, slot: usize, hash: u64) -> Option<u32> {
-        let database = self.origins[db].load(Ordering::Relaxed);
+    fn unsaved_database(&self, db: DbIndex, slot: usize, hash: u64) -> Option<u32> {
+        let database = self.origins[db.get()].load(Ordering::Relaxed);
         let is_unsaved = save_position(database, slot, scan_position(hash)) >= self.cursor.load(Ordering::Acquire);
         (database != NOT_IN_SNAPSHOT && is_unsaved).then_some(database)
     }
 
     /// Like [`Self::unsaved_database`], for any key of the slot.
-    fn unsaved_database_of_slot(&self, db: usize, slot: usize) -> Option<u32> {
-        let database = self.origins[db].load(Ordering::Relaxed);
+    fn unsaved_database_of_slot(&self, db: DbIndex, slot: usize) -> Option<u32> {
+        let database = self.origins[db.get()].load(Ordering::Relaxed);
         let is_unsaved = save_position(database, slot + 1, 0) > self.cursor.load(Ordering::Acquire);
         (database != NOT_IN_SNAPSHOT && is_unsaved).then_some(database)
     }
@@ -379,7 +385,7 @@ impl BeforeImages {
     }
 
     /// Starts the snapshot. From this moment on, the state of everything in these databases is kept until it is saved.
-    pub fn begin(&self, _alone: &Exclusive<'_>, databases: &[usize]) {
+    pub fn begin(&self, _alone: &Exclusive<'_>, databases: &[DbIndex]) {
         assert_eq!(
             self.cursor.load(Ordering::Acquire),
             END_OF_SNAPSHOT,
@@ -397,8 +403,8 @@ impl BeforeImages {
             number.store(NOT_IN_SNAPSHOT, Ordering::Relaxed);
         }
         for db in databases {
-            self.origins[*db].store(*db as u32, Ordering::Relaxed);
-            self.current_numbers[*db].store(*db as u32, Ordering::Relaxed);
+            self.origins[db.get()].store(db.get() as u32, Ordering::Relaxed);
+            self.current_numbers[db.get()].store(db.get() as u32, Ordering::Relaxed);
         }
         self.kept_bytes.store(0, Ordering::Relaxed);
         self.cursor.store(0, Ordering::Release);
@@ -486,7 +492,7 @@ impl BeforeImages {
     fn current_table<'s>(&self, database: u32, slot: &'s super::Slot) -> Option<&'s SlotTable> {
         match self.current_numbers[database as usize].load(Ordering::Relaxed) {
             NOT_IN_SNAPSHOT => None,
-            db => slot.table(db as usize),
+            db => slot.table(DbIndex::new(db as usize)),
         }
     }
 }
@@ -534,11 +540,11 @@ pub struct RemainingImages {
 
 impl<'w> SnapshotWalker<'w> {
     /// Creates a walker at the start of a database.
-    pub fn new(before_images: &'w BeforeImages, hasher: &'w KeyHasher, database: usize, is_last: bool) -> Self {
+    pub fn new(before_images: &'w BeforeImages, hasher: &'w KeyHasher, database: DbIndex, is_last: bool) -> Self {
         SnapshotWalker {
             before_images,
             hasher,
-            database: database as u32,
+            database: database.get() as u32,
             slot: 0,
             position: 0,
             is_last,

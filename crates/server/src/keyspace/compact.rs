@@ -1,5 +1,6 @@
 //! Compaction of the tables' arrays, so that the holes that growing tables leave in the heap become whole free pages.
 
+use weft_base::DbIndex;
 use weft_table::{OldArrays, Table};
 
 use super::{GatePassage, Seat, Slot, publish_header};
@@ -35,7 +36,7 @@ fn compact_slot(pass: &GatePassage<'_>, index: usize, old: &mut Vec<OldArrays>) 
         return;
     };
     let (header, slot): (_, &mut Slot) = lease.parts_mut();
-    for db in 0..slot.databases() {
+    for db in DbIndex::all(slot.databases()) {
         // One step: a table larger than that has outgrown the sizes that leave many holes.
         let _ = Table::relocate(slot.table_mut(db), 0, old);
     }

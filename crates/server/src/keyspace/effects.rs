@@ -1,6 +1,6 @@
 //! The effects of a command on the keyspace, recorded while it runs and processed before its leases end.
 
-use weft_base::{ClientId, ThreadIndex};
+use weft_base::{ClientId, DbIndex, ThreadIndex};
 use weft_table::{Garbage, Removed};
 use weft_values::Value;
 
@@ -88,7 +88,7 @@ impl SharedHooks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The key's database.
-    pub db: usize,
+    pub db: DbIndex,
     /// The key's name.
     pub name: Box<[u8]>,
     /// The kind of change.
@@ -124,7 +124,7 @@ pub enum ClientNotification {
 /// A key that a reader found expired. Only a writer may delete it.
 pub struct ExpiredKey {
     /// The key's database.
-    pub db: usize,
+    pub db: DbIndex,
     /// The key's slot.
     pub slot: u16,
     /// The key's hash.
@@ -204,7 +204,7 @@ impl Effects {
 
     /// Stores the before-image of a key in a slot that a snapshot has not saved yet, before the key changes.
     #[cold]
-    pub fn keep_before_image(&self, db: usize, key: NamedKey<'_>, table: &SlotTable) {
+    pub fn keep_before_image(&self, db: DbIndex, key: NamedKey<'_>, table: &SlotTable) {
         match &self.before_images {
             Some(before_images) => before_images.keep_before_image(db, key, table),
             None => unreachable!("a thread that writes keys of the keyspace has a store of before-images"),
@@ -227,7 +227,7 @@ impl Effects {
     /// Queues a key for deletion by a writer. `is_miss_published` is `true` if the reader's miss of the key is an
     /// event.
     #[cold]
-    pub fn queue_expired(&mut self, db: usize, key: &PlannedKey, name: &[u8], is_miss_published: bool) {
+    pub fn queue_expired(&mut self, db: DbIndex, key: &PlannedKey, name: &[u8], is_miss_published: bool) {
         self.expired.push(ExpiredKey {
             db,
             slot: key.slot,
@@ -276,7 +276,7 @@ impl Effects {
     }
 
     /// Logs this command before the command that runs.
-    pub fn log_also(&mut self, db: usize, words: &[&[u8]]) {
+    pub fn log_also(&mut self, db: DbIndex, words: &[&[u8]]) {
         if self.is_logging() {
             self.log_writer.propagate_before(self.hooks.log_target(), db, words);
         }
@@ -284,7 +284,7 @@ impl Effects {
 
     /// Propagates the expiry of a key.
     #[cold]
-    pub fn log_expired(&mut self, db: usize, name: &[u8]) {
+    pub fn log_expired(&mut self, db: DbIndex, name: &[u8]) {
         if self.hooks.intersects(Hooks::ON_SNAPSHOT) {
             // This deletes a copy of the key. The deletion of the real key is logged when it happens.
             return;
@@ -295,7 +295,7 @@ impl Effects {
 
     /// Records an event of a key.
     #[cold]
-    pub fn record_event(&mut self, db: usize, name: &[u8], event: KeyspaceEvent) {
+    pub fn record_event(&mut self, db: DbIndex, name: &[u8], event: KeyspaceEvent) {
         self.changes.push(Change {
             db,
             name: name.into(),
@@ -305,7 +305,7 @@ impl Effects {
 
     /// Records that cached copies of a key are invalid.
     #[cold]
-    pub fn record_invalidation(&mut self, db: usize, name: &[u8]) {
+    pub fn record_invalidation(&mut self, db: DbIndex, name: &[u8]) {
         self.changes.push(Change {
             db,
             name: name.into(),

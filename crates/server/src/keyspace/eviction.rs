@@ -15,7 +15,7 @@
 //! Slots that a running snapshot has not saved yet are skipped as long as other slots have keys: the before-image of a
 //! key deleted there would have to be kept, which frees no memory. Keys that MIGRATE is moving stay.
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_table::EntryRef;
 use weft_values::Value;
 
@@ -87,7 +87,7 @@ impl EvictionPolicy {
 #[derive(Debug)]
 struct EvictionCandidate {
     score: u64,
-    db: usize,
+    db: DbIndex,
     slot: u16,
     hash: u64,
     name: Box<[u8]>,
@@ -188,7 +188,7 @@ impl EvictionPool {
             let databases = lease.databases();
             self.next_db = (self.next_db + 1) % databases;
             for turn in 0..databases {
-                let db = (self.next_db + turn) % databases;
+                let db = DbIndex::new((self.next_db + turn) % databases);
                 if let Some(table) = lease.table(db) {
                     found += self.sample_table(table, (db, slot), wanted, context);
                 }
@@ -206,7 +206,7 @@ impl EvictionPool {
     fn sample_table(
         &mut self,
         table: &SlotTable,
-        (db, slot): (usize, usize),
+        (db, slot): (DbIndex, usize),
         wanted: usize,
         context: &EvictionContext<'_, '_>,
     ) -> usize {
@@ -238,7 +238,7 @@ impl EvictionPool {
 /// Returns `true` if any key may be evicted.
 fn has_candidates(policy: EvictionPolicy, keyspace: &Keyspace) -> bool {
     let counts = &keyspace.counts;
-    (0..counts.databases()).any(|db| match policy.is_volatile_only {
+    DbIndex::all(counts.databases()).any(|db| match policy.is_volatile_only {
         true => counts.with_expiry(db) > 0,
         false => counts.keys(db) > 0,
     })
@@ -265,7 +265,7 @@ fn evict_candidate(
     if header.has_pinned_values() && keyspace.pinned.is_frozen(slot, db, name) {
         return false;
     }
-    if db >= data.databases() {
+    if db.get() >= data.databases() {
         return false;
     }
     let table = data.table_mut(db);
@@ -300,7 +300,7 @@ fn evict_candidate(
         watching.mark_key(db, name, false);
     }
     queue_blocked_clients_of_slot(keyspace, data, slot, effects);
-    if db > 0 && after.0 == 0 {
+    if db != DbIndex::FIRST && after.0 == 0 {
         // With few keys per slot, the empty tables take more memory than the key itself.
         data.shrink_tables();
     }
@@ -311,7 +311,7 @@ fn evict_candidate(
 
 /// Records the deletion for the log and for the hooks that are on.
 #[cold]
-fn record_eviction(effects: &mut Effects, db: usize, name: &[u8], lazy: bool) {
+fn record_eviction(effects: &mut Effects, db: DbIndex, name: &[u8], lazy: bool) {
     if effects.is_logging() {
         let word: &[u8] = if lazy { b"UNLINK" } else { b"DEL" };
         effects.log_also(db, &[word, name]);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
@@ -123,7 +123,7 @@ fn expire_slot(
         return Some(false);
     }
     let mut fields = FieldExpiry::new(now_ms, effects.hooks);
-    for db in 0..data.databases() {
+    for db in DbIndex::all(data.databases()) {
         let table = data.table_mut(db);
         let before = (table.len(), table.with_expiry());
         let from = removed.len();
@@ -169,7 +169,7 @@ fn expire_slot(
 
 /// Records deletions for the hooks that are set: keys, and hashes that lost fields.
 #[cold]
-fn record_expired(effects: &mut Effects, db: usize, removed: &[Removed<Value>], hashes: &mut Vec<ExpiredFields>) {
+fn record_expired(effects: &mut Effects, db: DbIndex, removed: &[Removed<Value>], hashes: &mut Vec<ExpiredFields>) {
     let (events, tracking) = (
         effects.hooks.intersects(Hooks::EVENTS),
         effects.hooks.intersects(Hooks::TRACKING),
@@ -219,7 +219,7 @@ struct ExpiredFields {
 }
 
 /// Propagates the expiry of fields.
-pub fn log_expired_fields(effects: &mut Effects, db: usize, name: &[u8], fields: &[Box<[u8]>]) {
+pub fn log_expired_fields(effects: &mut Effects, db: DbIndex, name: &[u8], fields: &[Box<[u8]>]) {
     if effects.is_logging() && !fields.is_empty() {
         let mut words: Vec<&[u8]> = vec![b"HDEL", name];
         words.extend(fields.iter().map(|field| &**field));
@@ -297,7 +297,7 @@ pub(super) fn queue_blocked_clients_of_slot(keyspace: &Keyspace, data: &Slot, sl
     if data.blocked().is_none() {
         return;
     }
-    for db in 0..data.databases() {
+    for db in DbIndex::all(data.databases()) {
         ready_keys::add_ready_keys_of_slot(data, db, slot, |name| keyspace.hasher.hash(name), &mut effects.ready);
     }
 }
@@ -305,7 +305,7 @@ pub(super) fn queue_blocked_clients_of_slot(keyspace: &Keyspace, data: &Slot, sl
 fn count_change(
     counts: &KeyCounts,
     thread_index: ThreadIndex,
-    db: usize,
+    db: DbIndex,
     before: (usize, usize),
     after: (usize, usize),
 ) {

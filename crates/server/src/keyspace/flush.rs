@@ -1,10 +1,8 @@
 //! Emptying databases. Their tables are only moved out of the slots, which takes microseconds regardless of the number
 //! of keys. The caller frees the tables.
 
-use std::ops::Range;
-
-use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
+use weft_base::{DbIndex, ThreadIndex};
 
 use super::access::{WholeKeyspace, is_expired};
 use super::{Keyspace, Slot, SlotTable, publish_due_time, publish_header};
@@ -12,11 +10,11 @@ use crate::clients_waiting::watch::KeyPresence;
 use weft_base::slots::SLOTS;
 
 /// Marks the watches of database `db`, which is about to become empty or to get the contents of database `by`.
-pub fn touch_watchers_before_swap(slot: &Slot, db: usize, by: Option<usize>, now_ms: u64) {
+pub fn touch_watchers_before_swap(slot: &Slot, db: DbIndex, by: Option<DbIndex>, now_ms: u64) {
     let Some(watching) = slot.watching() else {
         return;
     };
-    let presence = |db: usize, hash: u64, name: &[u8]| {
+    let presence = |db: DbIndex, hash: u64, name: &[u8]| {
         let entry = slot.table(db).and_then(|table| table.find(hash, name));
         match entry {
             None => KeyPresence::Missing,
@@ -31,7 +29,7 @@ pub fn touch_watchers_before_swap(slot: &Slot, db: usize, by: Option<usize>, now
 }
 
 /// Marks the watches of database `db`, whose contents are about to be replaced by a table.
-pub fn touch_watchers_before_replacement(slot: &Slot, db: usize, by: Option<&SlotTable>, now_ms: u64) {
+pub fn touch_watchers_before_replacement(slot: &Slot, db: DbIndex, by: Option<&SlotTable>, now_ms: u64) {
     let Some(watching) = slot.watching() else {
         return;
     };
@@ -58,7 +56,7 @@ pub struct DetachedTables {
 /// the tables that it has not saved.
 pub fn take_databases(
     all: &mut WholeKeyspace<'_, '_>,
-    databases: Range<usize>,
+    databases: impl ExactSizeIterator<Item = DbIndex> + Clone,
     keyspace: &Keyspace,
     thread_index: ThreadIndex,
 ) -> DetachedTables {
@@ -76,10 +74,9 @@ pub fn take_databases(
         for db in databases.clone() {
             touch_watchers_before_swap(slot, db, None, now_ms);
         }
-        for db in databases.start..databases.end.min(slot.databases()) {
+        for (db, figure) in databases.clone().zip(&mut figures) {
             let table = slot.take_database(db);
             if !table.is_empty() {
-                let figure = &mut figures[db - databases.start];
                 figure.0 += table.len() as i64;
                 figure.1 += table.with_expiry() as i64;
                 let kept = header.is_unsaved();

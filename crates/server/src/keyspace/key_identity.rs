@@ -1,5 +1,7 @@
 //! The identities of keys: of a key in a plan, of one that is written, and of one that a replica expires by itself.
 
+use weft_base::DbIndex;
+
 use super::hash::KeyHasher;
 
 /// A key of a plan: the index of its argument, its hash, and the index of its slot's lease.
@@ -57,7 +59,7 @@ pub struct NamedKey<'k> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalExpiry {
     /// The key's database.
-    pub db: usize,
+    pub db: DbIndex,
     /// The key's slot.
     pub slot: u16,
     /// The key's hash.

@@ -28,6 +28,7 @@ pub mod writable_replica_keys;
 
 use std::sync::Arc;
 
+use weft_base::DbIndex;
 use weft_base::slots::SLOTS;
 use weft_sync::Domain;
 use weft_table::{Hint, Table};
@@ -71,7 +72,7 @@ impl SlotHeader {
 
     /// Returns `true` if database `db` may have keys here. `false` is certain.
     #[inline]
-    pub fn may_hold(&self, db: usize) -> bool {
+    pub fn may_hold(&self, db: DbIndex) -> bool {
         self.hint.marks.load(Ordering::Acquire) & database_bit(db) != 0
     }
 
@@ -83,7 +84,7 @@ impl SlotHeader {
 
     /// Records whether database `db` has keys here. The caller holds the slot's write lease.
     #[inline]
-    pub fn mark_database(&self, db: usize, occupied: bool) {
+    pub fn mark_database(&self, db: DbIndex, occupied: bool) {
         let bit = database_bit(db);
         // Other databases may share the last bit. `publish` recomputes it.
         if occupied || bit != LAST_BIT {
@@ -148,8 +149,9 @@ const UNSAVED: u16 = 1 << 14;
 const PINNED: u16 = 1 << 15;
 
 #[inline]
-const fn database_bit(db: usize) -> u16 {
-    if db < 13 { 1 << db } else { LAST_BIT }
+const fn database_bit(db: DbIndex) -> u16 {
+    let index = db.get();
+    if index < 13 { 1 << index } else { LAST_BIT }
 }
 
 /// The data of one slot: the table of database 0, and boxed data that few slots have.
@@ -205,27 +207,27 @@ impl Slot {
 
     /// The table of database `db`; `None` if that database was never written to in this slot.
     #[inline]
-    pub fn table(&self, db: usize) -> Option<&SlotTable> {
-        match db {
+    pub fn table(&self, db: DbIndex) -> Option<&SlotTable> {
+        match db.get() {
             0 => Some(&self.first),
-            _ => self.extra.as_ref()?.further_tables.get(db - 1),
+            index => self.extra.as_ref()?.further_tables.get(index - 1),
         }
     }
 
     /// The table of database `db`, created if it is missing.
     #[inline]
-    pub fn table_mut(&mut self, db: usize) -> &mut SlotTable {
-        if db == 0 {
+    pub fn table_mut(&mut self, db: DbIndex) -> &mut SlotTable {
+        if db == DbIndex::FIRST {
             return &mut self.first;
         }
-        &mut self.further_tables_mut(db)[db - 1]
+        &mut self.further_tables_mut(db)[db.get() - 1]
     }
 
     /// The tables of the databases above 0, extended to include database `db`.
-    fn further_tables_mut(&mut self, db: usize) -> &mut Vec<SlotTable> {
+    fn further_tables_mut(&mut self, db: DbIndex) -> &mut Vec<SlotTable> {
         let others = &mut self.extra.get_or_insert_default().further_tables;
-        if others.len() < db {
-            others.resize_with(db, Table::new);
+        if others.len() < db.get() {
+            others.resize_with(db.get(), Table::new);
         }
         others
     }
@@ -235,18 +237,18 @@ impl Slot {
     #[inline]
     pub fn table_and_interested_clients(
         &mut self,
-        db: usize,
+        db: DbIndex,
         hash: u64,
     ) -> (&mut SlotTable, Option<&InterestedClients>) {
-        if db > 0 {
+        if db != DbIndex::FIRST {
             self.further_tables_mut(db);
         }
         let Some(extra) = self.extra.as_deref_mut() else {
             return (&mut self.first, None);
         };
-        let table = match db {
+        let table = match db.get() {
             0 => &mut self.first,
-            _ => &mut extra.further_tables[db - 1],
+            index => &mut extra.further_tables[index - 1],
         };
         (
             table,
@@ -295,12 +297,12 @@ impl Slot {
 
     /// Returns `true` if no database has keys here.
     pub fn is_empty(&self) -> bool {
-        (0..self.databases()).all(|db| self.table(db).is_none_or(Table::is_empty))
+        DbIndex::all(self.databases()).all(|db| self.table(db).is_none_or(Table::is_empty))
     }
 
     /// The earliest time at which a key of any database may expire (a lower bound).
     pub fn next_due_ms(&self) -> Option<u64> {
-        (0..self.databases())
+        DbIndex::all(self.databases())
             .filter_map(|db| self.table(db).and_then(Table::next_due_ms))
             .min()
     }
@@ -322,15 +324,15 @@ impl Slot {
     }
 
     /// Removes and returns every key of database `db` in the slot.
-    pub fn take_database(&mut self, db: usize) -> SlotTable {
-        if db >= self.databases() {
+    pub fn take_database(&mut self, db: DbIndex) -> SlotTable {
+        if db.get() >= self.databases() {
             return Table::new();
         }
         self.table_mut(db).take()
     }
 
     /// Swaps the contents of two databases.
-    pub fn swap_databases(&mut self, one: usize, other: usize) {
+    pub fn swap_databases(&mut self, one: DbIndex, other: DbIndex) {
         if one == other {
             return;
         }
@@ -344,7 +346,7 @@ impl Slot {
 #[inline]
 pub fn publish_header(header: &SlotHeader, slot: &Slot) {
     slot.first.publish(&header.hint);
-    let occupied = (0..slot.databases())
+    let occupied = DbIndex::all(slot.databases())
         .filter(|db| slot.table(*db).is_some_and(|table| !table.is_empty()))
         .fold(0, |bits, db| bits | database_bit(db));
     header.set_occupied(occupied, OCCUPIED);

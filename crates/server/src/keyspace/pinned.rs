@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use super::Slots;
 
+use weft_base::DbIndex;
 use weft_os::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 use weft_os::time::Instant;
@@ -51,7 +52,7 @@ struct PinRecord {
     queued_writers: u32,
     reservation: Option<BriefReservation>,
     /// The names of keys that may not be written, with their databases.
-    frozen: HashMap<Box<[u8]>, Vec<usize>>,
+    frozen: HashMap<Box<[u8]>, Vec<DbIndex>>,
 }
 
 /// A reservation of a slot for a writer that was put off, and tries again soon.
@@ -62,7 +63,7 @@ struct BriefReservation {
 }
 
 /// A key that may not be written: its database and its name.
-pub type FrozenKey = (usize, Box<[u8]>);
+pub type FrozenKey = (DbIndex, Box<[u8]>);
 
 impl PinRecord {
     fn new() -> Self {
@@ -242,7 +243,7 @@ impl PinnedSlots {
     }
 
     /// Returns `true` if a key may not be written at the moment. The caller has a lease of its slot.
-    pub fn is_frozen(&self, slot: u16, db: usize, name: &[u8]) -> bool {
+    pub fn is_frozen(&self, slot: u16, db: DbIndex, name: &[u8]) -> bool {
         // The thread that froze the key held a lease of the slot. Its release made the count visible to the caller's
         // lease.
         self.has_frozen_keys() && self.is_among_frozen(slot, name, |databases| databases.contains(&db))
@@ -254,7 +255,7 @@ impl PinnedSlots {
     }
 
     #[cold]
-    fn is_among_frozen(&self, slot: u16, name: &[u8], is_it: impl Fn(&[usize]) -> bool) -> bool {
+    fn is_among_frozen(&self, slot: u16, name: &[u8], is_it: impl Fn(&[DbIndex]) -> bool) -> bool {
         let records = self.records.lock();
         let databases = records.get(&slot).and_then(|record| record.frozen.get(name));
         databases.is_some_and(|databases| is_it(databases))

@@ -4,6 +4,7 @@
 //! module documentation of [`crate::clients_waiting::blocking`]. An entry is a hint: the thread that serves it checks
 //! the key again.
 
+use weft_base::DbIndex;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 use weft_values::packed::PackedKind;
@@ -15,7 +16,7 @@ use crate::clients_waiting::blocking::WaitedKind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyKey {
     /// The key's database.
-    pub db: usize,
+    pub db: DbIndex,
     /// The key's slot.
     pub slot: u16,
     /// The key's hash.
@@ -26,7 +27,7 @@ pub struct ReadyKey {
 
 impl ReadyKey {
     /// Creates the entry for a key.
-    pub fn new(db: usize, slot: u16, hash: u64, name: &[u8]) -> Self {
+    pub fn new(db: DbIndex, slot: u16, hash: u64, name: &[u8]) -> Self {
         ReadyKey {
             db,
             slot,
@@ -65,7 +66,7 @@ pub fn add_ready_key(ready: &mut Vec<ReadyKey>, key: ReadyKey) {
 /// the number of the slot. `hash` returns the hash of a name.
 pub fn add_ready_keys_of_slot(
     data: &Slot,
-    db: usize,
+    db: DbIndex,
     slot: u16,
     hash: impl Fn(&[u8]) -> u64,
     ready: &mut Vec<ReadyKey>,

@@ -4,7 +4,7 @@
 //! Large values are taken as handles under the leases of their slots and copied afterwards. A command that wants to
 //! change such a value is deferred only until it is copied ([`super::pinned`]).
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
 use weft_values::Value;
 
@@ -31,7 +31,7 @@ enum CopiedValue {
 
 /// A key as it was read.
 struct CopiedKey {
-    db: usize,
+    db: DbIndex,
     name: Box<[u8]>,
     hash: u64,
     value: CopiedValue,
@@ -51,7 +51,7 @@ impl CopiedKeys {
     /// the moment.
     pub fn take(&mut self, keyspace: &Keyspace, slot: &Slot, hash: u64, name: &[u8]) -> Option<()> {
         let before = self.keys.len();
-        for db in 0..slot.databases() {
+        for db in DbIndex::all(slot.databases()) {
             let entry = slot.table(db).and_then(|table| table.find(hash, name));
             self.keys
                 .extend(entry.map(|entry| CopiedKey::from_entry(db, hash, entry)));
@@ -68,7 +68,7 @@ impl CopiedKeys {
         is_known: impl Fn(&[u8]) -> bool,
     ) -> Option<()> {
         let before = self.keys.len();
-        for db in 0..slot.databases() {
+        for db in DbIndex::all(slot.databases()) {
             let entries = slot.table(db).into_iter().flat_map(|table| table.iter());
             let unknown = entries.filter(|entry| !is_known(entry.key()));
             self.keys
@@ -103,7 +103,7 @@ impl CopiedKeys {
 }
 
 impl CopiedKey {
-    fn from_entry(db: usize, hash: u64, entry: EntryRef<'_, Value>) -> Self {
+    fn from_entry(db: DbIndex, hash: u64, entry: EntryRef<'_, Value>) -> Self {
         let value = match (entry.value(), entry.share()) {
             (_, Some(object)) => CopiedValue::Object(object),
             (ValueRef::Int(number), _) => CopiedValue::Int(number),

@@ -1,7 +1,7 @@
 //! Deletion of all keys of one slot at once, after the slot moved to another node or for FLUSHSLOT.
 
-use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
+use weft_base::{DbIndex, ThreadIndex};
 
 use super::access::value_due_ms;
 use super::effects::{Effects, Hooks};
@@ -18,10 +18,10 @@ pub fn take_all_keys(
     number: u16,
     (header, slot): (&SlotHeader, &mut Slot),
     effects: &mut Effects,
-) -> (Vec<SlotTable>, Vec<usize>, u64) {
+) -> (Vec<SlotTable>, Vec<DbIndex>, u64) {
     let now_ms = unix_ms();
     let (mut tables, mut databases, mut keys) = (Vec::new(), Vec::new(), 0);
-    for db in 0..slot.databases() {
+    for db in DbIndex::all(slot.databases()) {
         touch_watchers_before_swap(slot, db, None, now_ms);
         if header.is_unsaved() {
             keep_before_images(keyspace, db, number, slot);
@@ -50,7 +50,7 @@ pub fn take_all_keys(
     publish_header(header, slot);
     publish_due_time(header, slot);
     if slot.blocked().is_some() {
-        for db in 0..slot.databases() {
+        for db in DbIndex::all(slot.databases()) {
             ready_keys::add_ready_keys_of_slot(slot, db, number, |name| keyspace.hasher.hash(name), &mut effects.ready);
         }
     }
@@ -59,7 +59,7 @@ pub fn take_all_keys(
 
 /// Stores the before-images of all keys of a database for a snapshot that has not saved them.
 #[cold]
-fn keep_before_images(keyspace: &Keyspace, db: usize, number: u16, slot: &Slot) {
+fn keep_before_images(keyspace: &Keyspace, db: DbIndex, number: u16, slot: &Slot) {
     let Some(table) = slot.table(db) else {
         return;
     };
@@ -74,7 +74,7 @@ fn keep_before_images(keyspace: &Keyspace, db: usize, number: u16, slot: &Slot) 
 }
 
 /// Logs the deletion of each key of these tables. `databases` holds the database of each table.
-pub fn log_deletions(effects: &mut Effects, tables: &[SlotTable], databases: &[usize]) {
+pub fn log_deletions(effects: &mut Effects, tables: &[SlotTable], databases: &[DbIndex]) {
     if !effects.is_logging() {
         return;
     }
@@ -86,7 +86,7 @@ pub fn log_deletions(effects: &mut Effects, tables: &[SlotTable], databases: &[u
 }
 
 /// Records an event for each deleted key.
-fn record_deletions(effects: &mut Effects, db: usize, table: &SlotTable) {
+fn record_deletions(effects: &mut Effects, db: DbIndex, table: &SlotTable) {
     let (noted, tracked) = (
         effects.hooks.intersects(Hooks::RECORDS_EVENTS),
         effects.hooks.intersects(Hooks::TRACKING),
@@ -106,7 +106,7 @@ fn record_deletions(effects: &mut Effects, db: usize, table: &SlotTable) {
 
 /// The number of keys of a slot in all databases.
 pub fn count_keys_of_slot(slot: &Slot) -> usize {
-    (0..slot.databases())
+    DbIndex::all(slot.databases())
         .filter_map(|db| slot.table(db))
         .map(SlotTable::len)
         .sum()

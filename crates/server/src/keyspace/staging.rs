@@ -6,8 +6,8 @@
 use super::access::KeyCounts;
 use super::flush::{DetachedTables, touch_watchers_before_replacement};
 use super::{Exclusive, Slot, SlotTable, publish_due_time, publish_header};
-use weft_base::ThreadIndex;
 use weft_base::slots::SLOTS;
+use weft_base::{DbIndex, ThreadIndex};
 
 /// The numbers of keys, keys with an expiry and volatile values of a database.
 type KeyCountChanges = [i64; 3];
@@ -28,13 +28,13 @@ impl StagedDatabases {
     }
 
     /// The table of a slot and database.
-    pub fn table_mut(&mut self, slot: usize, db: usize) -> &mut SlotTable {
+    pub fn table_mut(&mut self, slot: usize, db: DbIndex) -> &mut SlotTable {
         self.slots[slot].table_mut(db)
     }
 
     /// Adds to the counts of a database.
-    pub fn add_counts(&mut self, db: usize, figures: KeyCountChanges) {
-        for (sum, figure) in self.counts[db].iter_mut().zip(figures) {
+    pub fn add_counts(&mut self, db: DbIndex, figures: KeyCountChanges) {
+        for (sum, figure) in self.counts[db.get()].iter_mut().zip(figures) {
             *sum += figure;
         }
     }
@@ -56,7 +56,7 @@ impl StagedDatabases {
             if new.is_empty() && !header.may_hold_any() {
                 continue;
             }
-            for (db, figures) in before.iter_mut().enumerate().take(databases) {
+            for (db, figures) in DbIndex::all(databases).zip(&mut before) {
                 touch_watchers_before_replacement(slot, db, new.table(db), now_ms);
                 let old = std::mem::replace(slot.table_mut(db), new.take_database(db));
                 if !old.is_empty() {
@@ -68,7 +68,7 @@ impl StagedDatabases {
             publish_header(header, slot);
             publish_due_time(header, slot);
         }
-        for (db, (new, old)) in self.counts.iter().zip(&before).enumerate() {
+        for (db, (new, old)) in DbIndex::all(self.counts.len()).zip(self.counts.iter().zip(&before)) {
             counts.add(thread_index, db, new[0] - old[0], new[1] - old[1]);
             counts.add_volatile(thread_index, db, new[2] - counts.volatile_values(db) as i64);
         }

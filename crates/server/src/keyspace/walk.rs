@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use weft_base::DbIndex;
 use weft_table::EntryRef;
 use weft_values::Value;
 
@@ -138,7 +139,7 @@ pub enum WalkEnd {
 /// Visits keys of database `db` starting at `from`, until at least `at_least` keys were visited.
 pub fn walk(
     reach: &WalkAccess<'_, '_>,
-    db: usize,
+    db: DbIndex,
     from: Cursor,
     at_least: usize,
     visit: &mut dyn FnMut(u16, EntryRef<'_, Value>),
@@ -173,7 +174,7 @@ pub fn walk(
 /// Visits keys of one slot only, starting at `from`.
 pub fn walk_slot(
     reach: &WalkAccess<'_, '_>,
-    db: usize,
+    db: DbIndex,
     only: u16,
     from: Cursor,
     at_least: usize,
@@ -212,7 +213,7 @@ fn cursor_or_end(slot: usize) -> WalkEnd {
 pub fn walk_blocking(
     seat: &mut Seat,
     should_give_up: &dyn Fn(u16) -> bool,
-    db: usize,
+    db: DbIndex,
     from: Cursor,
     at_least: usize,
     visit: &mut dyn FnMut(u16, EntryRef<'_, Value>),

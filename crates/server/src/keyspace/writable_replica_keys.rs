@@ -12,6 +12,7 @@ use super::expiry::{OnExpired, delete_keys_found_expired};
 use super::key_identity::LocalExpiry;
 use super::{Keyspace, Seat};
 
+use weft_base::DbIndex;
 use weft_os::atomic::{AtomicU64, Ordering};
 use weft_os::sync::Mutex;
 
@@ -29,14 +30,14 @@ pub struct LocalExpiries {
 }
 
 /// A database and the name of a key in it.
-type DatabaseKey = (usize, Box<[u8]>);
+type DatabaseKey = (DbIndex, Box<[u8]>);
 /// A key's expiry, hash and slot.
 type ExpiringKey = (u64, u64, u16);
 
 #[derive(Default)]
 struct LocalExpiryIndex {
     by_name: HashMap<DatabaseKey, ExpiringKey>,
-    by_time: BTreeSet<(u64, usize, Box<[u8]>)>,
+    by_time: BTreeSet<(u64, DbIndex, Box<[u8]>)>,
 }
 
 impl LocalExpiries {

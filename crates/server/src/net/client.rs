@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use weft_base::{ClientId, LogSequence, ThreadIndex};
+use weft_base::{ClientId, DbIndex, LogSequence, ThreadIndex};
 use weft_resp::Protocol;
 
 use super::client_snapshot::TransactionFigures;
@@ -162,7 +162,7 @@ pub struct Client {
     /// The unique id; ids ascend.
     pub id: ClientId,
     /// The selected database.
-    pub db: usize,
+    pub db: DbIndex,
     /// The position of the client's last write in the propagation log; 0 for none.
     pub last_write_sequence: LogSequence,
     /// The protocol: RESP2 until HELLO 3.
@@ -241,7 +241,7 @@ impl Client {
     pub fn new(id: ClientId, now_ms: u64, worker: ThreadIndex) -> Self {
         Client {
             id,
-            db: 0,
+            db: DbIndex::FIRST,
             last_write_sequence: LogSequence::NONE,
             protocol: Protocol::Resp2,
             login: Login::unauthenticated(),
@@ -370,7 +370,7 @@ impl Client {
 
     /// Resets the client to its state after connecting (RESET), except for the connection itself.
     pub fn reset(&mut self, login: Login) {
-        self.db = 0;
+        self.db = DbIndex::FIRST;
         self.protocol = Protocol::Resp2;
         self.login = login;
         self.name.clear();

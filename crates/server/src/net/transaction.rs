@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use weft_base::DbIndex;
 use weft_resp::{ArgRange, Args};
 
 use super::client_snapshot::ClientSnapshot;
@@ -16,7 +17,7 @@ pub struct QueuedCommand {
     /// The index in the command registry.
     pub command: usize,
     /// The database in which the command runs.
-    pub db: usize,
+    pub db: DbIndex,
     request: (usize, usize),
     args: (usize, usize),
     keys: (usize, usize),
@@ -44,7 +45,7 @@ pub struct Transaction {
     /// The commands.
     pub commands: Vec<QueuedCommand>,
     /// The database in which the next command will run.
-    pub db: usize,
+    pub db: DbIndex,
     /// Set if a command was refused, so EXEC will fail.
     pub is_refused: bool,
     /// Set if a command may change data, or must be propagated for another reason.
@@ -71,7 +72,7 @@ pub struct Transaction {
 
 impl Transaction {
     /// Creates an empty transaction that starts in this database.
-    pub fn new(db: usize) -> Self {
+    pub fn new(db: DbIndex) -> Self {
         Transaction {
             db,
             ..Transaction::default()

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weft_base::{ClientId, ThreadIndex};
+use weft_base::{ClientId, DbIndex, ThreadIndex};
 use weft_resp::{Protocol, Reply};
 
 use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, Hooks};
@@ -113,7 +113,7 @@ impl<'a> NotificationSender<'a> {
     }
 
     /// Publishes an event, to the channel of its key and to that of its name.
-    fn publish_event(&mut self, classes: i64, db: usize, name: &[u8], event: KeyspaceEvent) {
+    fn publish_event(&mut self, classes: i64, db: DbIndex, name: &[u8], event: KeyspaceEvent) {
         if classes & class_flag(event.class) == 0
             || !self
                 .server

@@ -1,6 +1,6 @@
 //! MONITOR: the clients in monitor mode, and the lines that they receive.
 
-use weft_base::{ClientId, ThreadIndex};
+use weft_base::{ClientId, DbIndex, ThreadIndex};
 use weft_resp::quote::append_quoted;
 
 use crate::observability::commandlog::REDACTED;
@@ -50,7 +50,7 @@ impl Monitors {
 /// arguments that must not be shown.
 pub fn monitor_line<'a>(
     unix_us: u128,
-    db: usize,
+    db: DbIndex,
     address: &str,
     arguments: impl Iterator<Item = &'a [u8]>,
     is_secret: impl Fn(usize) -> bool,

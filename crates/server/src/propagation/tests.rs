@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn wait_for(heard: &Mutex<(Vec<u8>, u64)>, ticket: u64) -> String {
     String::from_utf8_lossy(&heard.lock().0).replace("\r\n", " ")
 }
 
-fn end_call(log_writer: &mut LogWriter, db: usize, words: &[&[u8]]) {
+fn end_call(log_writer: &mut LogWriter, db: DbIndex, words: &[&[u8]]) {
     log_writer.end_call(LogTarget::all(), db, true, words.iter().copied());
 }
 
@@ -55,21 +55,21 @@ fn units_of_several_ops_are_transactions_and_databases_are_selected() {
     let file = listen(&propagation, "file", LogTarget::FILE);
     let replicas = listen(&propagation, "replicas", LogTarget::REPLICAS);
     let mut log_writer = propagation.log_writer();
-    end_call(&mut log_writer, 0, &[b"SET", b"k", b"v"]);
+    end_call(&mut log_writer, DbIndex::FIRST, &[b"SET", b"k", b"v"]);
     log_writer.commit();
-    end_call(&mut log_writer, 3, &[b"A"]);
-    end_call(&mut log_writer, 0, &[b"B"]);
+    end_call(&mut log_writer, DbIndex::new(3), &[b"A"]);
+    end_call(&mut log_writer, DbIndex::FIRST, &[b"B"]);
     log_writer.end_unit();
-    end_call(&mut log_writer, 0, &[b"C"]);
+    end_call(&mut log_writer, DbIndex::FIRST, &[b"C"]);
     log_writer.commit();
-    log_writer.propagate_before(LogTarget::all(), 0, &[b"DEL", b"old"]);
+    log_writer.propagate_before(LogTarget::all(), DbIndex::FIRST, &[b"DEL", b"old"]);
     log_writer.propagate_instead(&[b"OTHER"]);
-    end_call(&mut log_writer, 0, &[b"D"]);
+    end_call(&mut log_writer, DbIndex::FIRST, &[b"D"]);
     log_writer.commit();
     log_writer.force_propagation(LogTarget::REPLICAS);
-    log_writer.end_call(LogTarget::all(), 0, false, [&b"PUBLISH"[..]].into_iter());
+    log_writer.end_call(LogTarget::all(), DbIndex::FIRST, false, [&b"PUBLISH"[..]].into_iter());
     log_writer.commit();
-    log_writer.end_call(LogTarget::all(), 0, false, [&b"GET"[..]].into_iter());
+    log_writer.end_call(LogTarget::all(), DbIndex::FIRST, false, [&b"GET"[..]].into_iter());
     log_writer.commit();
     log_writer.wake();
     assert_eq!(log_writer.last_sequence().get(), 4, "nothing to say, no number");
@@ -95,7 +95,7 @@ fn writes_of_many_threads_are_totally_ordered_and_marks_run_in_order() {
                     let mut number = slot.lock();
                     *number += 1;
                     let word = number.to_string();
-                    end_call(&mut log_writer, 0, &[word.as_bytes()]);
+                    end_call(&mut log_writer, DbIndex::FIRST, &[word.as_bytes()]);
                     log_writer.commit();
                     drop(number);
                     log_writer.wake();
@@ -110,7 +110,7 @@ fn writes_of_many_threads_are_totally_ordered_and_marks_run_in_order() {
     let at = marked.clone();
     propagation.schedule_mark(move |consumers| *at.lock() = consumers.passed_sequence().get());
     let mut log_writer = propagation.log_writer();
-    end_call(&mut log_writer, 0, &[b"end"]);
+    end_call(&mut log_writer, DbIndex::FIRST, &[b"end"]);
     log_writer.commit();
     log_writer.wake();
     let text = wait_for(&heard, 16_001);
@@ -125,7 +125,7 @@ fn a_notification_is_delivered_once() {
     let propagation = Arc::new(PropagationLog::new(2, Arc::new(UsedMemory::new(2))));
     let mut log_writer = propagation.log_writer();
     for _ in 0..7 {
-        end_call(&mut log_writer, 0, &[b"SET", b"k", b"v"]);
+        end_call(&mut log_writer, DbIndex::FIRST, &[b"SET", b"k", b"v"]);
         log_writer.commit();
     }
     propagation.advance_milestone(LogMilestone::Written, LogSequence::new(5));
@@ -170,7 +170,7 @@ fn a_milestone_is_not_ahead_of_the_log() {
 fn the_disk_is_not_ahead_of_the_writes() {
     let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
     let mut log_writer = propagation.log_writer();
-    end_call(&mut log_writer, 0, &[b"SET", b"k", b"v"]);
+    end_call(&mut log_writer, DbIndex::FIRST, &[b"SET", b"k", b"v"]);
     log_writer.commit();
     propagation.advance_milestone(LogMilestone::Synced, LogSequence::new(1));
 }

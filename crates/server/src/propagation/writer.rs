@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use weft_base::LogSequence;
+use weft_base::{DbIndex, LogSequence};
 use weft_resp::command::write_command;
 use weft_sync::{RingWriter, note_unlogged_changes};
 
@@ -96,7 +96,7 @@ impl LogWriter {
 
     /// Propagates this command in addition to the current call, before it.
     #[cold]
-    pub fn propagate_before(&mut self, target: LogTarget, db: usize, words: &[&[u8]]) {
+    pub fn propagate_before(&mut self, target: LogTarget, db: DbIndex, words: &[&[u8]]) {
         let start = self.begin_op(target, db);
         write_command(words.iter().copied(), &mut self.ops);
         self.end_op(start);
@@ -180,7 +180,7 @@ impl LogWriter {
     pub fn end_call<'w>(
         &mut self,
         consumers: LogTarget,
-        db: usize,
+        db: DbIndex,
         changed: bool,
         words: impl ExactSizeIterator<Item = &'w [u8]>,
     ) {
@@ -206,10 +206,10 @@ impl LogWriter {
         self.discard_call();
     }
 
-    fn begin_op(&mut self, target: LogTarget, db: usize) -> usize {
+    fn begin_op(&mut self, target: LogTarget, db: DbIndex) -> usize {
         let start = self.ops.len();
         self.ops.push(target.bits());
-        self.ops.extend_from_slice(&(db as u32).to_le_bytes());
+        self.ops.extend_from_slice(&(db.get() as u32).to_le_bytes());
         self.ops.extend_from_slice(&[0; 8]);
         start
     }

@@ -19,7 +19,7 @@ use crate::observability::log;
 use crate::propagation::{self, ConsumerStreams, LogConsumer, LogTarget};
 use crate::replication::{REPLICATION_ID_DIGITS, ReplicationHistory, ReplicationId};
 use crate::state::Server;
-use weft_base::{LogSequence, ReplicationOffset};
+use weft_base::{DbIndex, LogSequence, ReplicationOffset};
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::sync::mpsc;
@@ -135,7 +135,7 @@ pub struct HistoryPosition {
     /// The replication offset.
     pub offset: ReplicationOffset,
     /// The database that the stream has selected there.
-    pub db: usize,
+    pub db: DbIndex,
 }
 
 impl HistoryPosition {
@@ -186,7 +186,7 @@ pub fn position_then(
     };
     assert_eq!(id.len(), REPLICATION_ID_DIGITS, "a history has a replication ID");
     let (told, place) = mpsc::sync_channel(1);
-    let notify = move |consumers: &mut ConsumerStreams, db: usize| {
+    let notify = move |consumers: &mut ConsumerStreams, db: DbIndex| {
         let place = HistoryPosition {
             id,
             offset: myself.replication.offset(),
@@ -207,12 +207,12 @@ pub fn position_then(
         // On a replica the stream's offset is exactly that of the data (see `dispatch/replicated_stream.rs`).
         notify(
             &mut ConsumerStreams::default(),
-            server.replication.stream_db.load(Ordering::Relaxed),
+            DbIndex::new(server.replication.stream_db.load(Ordering::Relaxed)),
         );
     } else {
         server.propagation.schedule_mark(move |consumers| {
             let db = consumers.selected_database(CONSUMER_NAME).unwrap_or(0);
-            notify(consumers, db as usize);
+            notify(consumers, DbIndex::new(db as usize));
         });
     }
     PendingPosition(Some(place))
@@ -259,7 +259,7 @@ pub fn resume_as_replica(server: &Server, place: &HistoryPosition) {
     repl.state().history.id.clone_from(&place.id);
     repl.set_offset(place.offset);
     repl.set_received_offset(place.offset);
-    repl.stream_db.store(place.db, Ordering::Relaxed);
+    repl.stream_db.store(place.db.get(), Ordering::Relaxed);
 }
 
 /// Attaches the backlog to the propagation log from the current log position on.

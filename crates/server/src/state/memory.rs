@@ -1,6 +1,7 @@
 //! The memory that counts as used, and the actions when it exceeds the limit.
 
 use super::{Message, Server};
+use weft_base::DbIndex;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 
@@ -26,7 +27,7 @@ impl Server {
     /// Returns the approximate size of `keys` keys that have just been removed from the keyspace, in bytes.
     pub fn estimated_bytes_of_keys(&self, keys: u64) -> usize {
         let counts = &self.keyspace.counts;
-        let left: u64 = (0..counts.databases()).map(|db| counts.keys(db)).sum();
+        let left: u64 = DbIndex::all(counts.databases()).map(|db| counts.keys(db)).sum();
         let startup = self.stats.history.startup_memory.load(Ordering::Relaxed);
         let data = self.memory.used_bytes().saturating_sub(startup);
         (data as f64 * keys as f64 / (keys + left).max(1) as f64) as usize

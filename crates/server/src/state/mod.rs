@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_os::sync::OnceLock;
 
-use weft_base::{ClientId, LogSequence, ParkId, ThreadIndex};
+use weft_base::{ClientId, DbIndex, LogSequence, ParkId, ThreadIndex};
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
@@ -62,7 +62,7 @@ pub struct DetachedResult {
     /// The log sequence number of the client's last write.
     pub log_sequence: LogSequence,
     /// The database that the client has selected.
-    pub db: usize,
+    pub db: DbIndex,
     /// The number of commands of the client that have ended.
     pub commands: u64,
 }

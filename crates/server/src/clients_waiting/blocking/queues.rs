@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::operation::{WaitQueueKind, WaitedKind};
 use super::waiter::{WaitKey, Waiter};
 
-use weft_base::ParkId;
+use weft_base::{DbIndex, ParkId};
 use weft_os::atomic::{AtomicUsize, Ordering};
 
 /// The numbers of keys with waiters and of timeouts, in the whole process.
@@ -59,7 +59,7 @@ struct KeyQueues {
 struct AwaitedName {
     hash: u64,
     /// The queues, by database.
-    queues_by_db: BTreeMap<usize, KeyQueues>,
+    queues_by_db: BTreeMap<DbIndex, KeyQueues>,
 }
 
 /// The waiters of one slot. Changed under its write lease.
@@ -87,13 +87,13 @@ impl SlotWaiters {
     }
 
     /// Returns `true` if a client waits for the key to become of this kind.
-    pub fn has_waiter_for(&self, db: usize, name: &[u8], kind: WaitedKind) -> bool {
+    pub fn has_waiter_for(&self, db: DbIndex, name: &[u8], kind: WaitedKind) -> bool {
         self.key_queues(db, name)
             .is_some_and(|lines| lines.queues.keys().any(|line| line.matches_kind(kind)))
     }
 
     /// Returns the queues of a key that a value of this kind affects.
-    pub fn affected_queues(&self, db: usize, name: &[u8], kind: WaitedKind) -> Vec<WaitQueueKind> {
+    pub fn affected_queues(&self, db: DbIndex, name: &[u8], kind: WaitedKind) -> Vec<WaitQueueKind> {
         self.key_queues(db, name).map_or(Vec::new(), |lines| {
             lines
                 .queues
@@ -107,7 +107,7 @@ impl SlotWaiters {
     /// Returns the first waiter of a queue after this park id.
     pub fn next_waiter(
         &self,
-        db: usize,
+        db: DbIndex,
         name: &[u8],
         line: &WaitQueueKind,
         after_park_id: ParkId,
@@ -120,7 +120,7 @@ impl SlotWaiters {
     }
 
     /// Returns the names of a database's keys with waiters.
-    pub fn names(&self, db: usize) -> impl Iterator<Item = &[u8]> {
+    pub fn names(&self, db: DbIndex) -> impl Iterator<Item = &[u8]> {
         self.keys
             .iter()
             .filter(move |(_, awaited)| awaited.queues_by_db.contains_key(&db))
@@ -187,7 +187,7 @@ impl SlotWaiters {
         true
     }
 
-    fn key_queues(&self, db: usize, name: &[u8]) -> Option<&KeyQueues> {
+    fn key_queues(&self, db: DbIndex, name: &[u8]) -> Option<&KeyQueues> {
         self.keys.get(name)?.queues_by_db.get(&db)
     }
 }

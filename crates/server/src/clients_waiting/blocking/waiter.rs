@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weft_base::{ClientId, LogSequence, ParkId, ThreadIndex};
+use weft_base::{ClientId, DbIndex, LogSequence, ParkId, ThreadIndex};
 use weft_resp::Protocol;
 use weft_sync::Claim;
 
@@ -57,7 +57,7 @@ pub struct Waiter {
     /// The park id of its connection; also its order in every queue.
     pub park_id: ParkId,
     /// The client's database.
-    pub db: usize,
+    pub db: DbIndex,
     /// The protocol of its reply.
     pub protocol: Protocol,
     /// The keys it waits for, in the order in which it named them.
@@ -82,7 +82,7 @@ pub struct WaiterParameters {
     /// The park id.
     pub park_id: ParkId,
     /// The database.
-    pub db: usize,
+    pub db: DbIndex,
     /// The protocol of the reply.
     pub protocol: Protocol,
     /// The keys it waits for.

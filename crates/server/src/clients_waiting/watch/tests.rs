@@ -1,5 +1,7 @@
 //! Tests of the watches of one slot: which watches a change marks, and that no memory stays allocated.
 
+use weft_base::DbIndex;
+
 use super::*;
 
 const HASH_AND_SLOT: (u64, u16) = (7, 7);
@@ -8,12 +10,12 @@ const HASH_AND_SLOT: (u64, u16) = (7, 7);
 fn a_change_marks_the_watches_of_the_key_in_that_database() {
     let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
     let (mut one, mut other) = (Watches::default(), Watches::default());
-    slot.add(one.add(0, b"k", HASH_AND_SLOT, 1, false), &counts);
-    slot.add(other.add(1, b"k", HASH_AND_SLOT, 2, false), &counts);
+    slot.add(one.add(DbIndex::FIRST, b"k", HASH_AND_SLOT, 1, false), &counts);
+    slot.add(other.add(DbIndex::new(1), b"k", HASH_AND_SLOT, 2, false), &counts);
     assert_eq!(counts.watched_keys(), 2);
-    slot.mark_key(0, b"other", true);
+    slot.mark_key(DbIndex::FIRST, b"other", true);
     assert!(!one.is_dirty());
-    slot.mark_key(0, b"k", true);
+    slot.mark_key(DbIndex::FIRST, b"k", true);
     assert!(one.is_dirty() && !other.is_dirty());
 }
 
@@ -21,10 +23,10 @@ fn a_change_marks_the_watches_of_the_key_in_that_database() {
 fn deleting_an_already_expired_key_is_no_change_but_later_writes_are() {
     let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
     let mut watches = Watches::default();
-    slot.add(watches.add(0, b"k", HASH_AND_SLOT, 1, true), &counts);
-    slot.mark_key(0, b"k", false);
+    slot.add(watches.add(DbIndex::FIRST, b"k", HASH_AND_SLOT, 1, true), &counts);
+    slot.mark_key(DbIndex::FIRST, b"k", false);
     assert!(!watches.is_dirty());
-    slot.mark_key(0, b"k", true);
+    slot.mark_key(DbIndex::FIRST, b"k", true);
     assert!(watches.is_dirty());
 }
 
@@ -32,11 +34,11 @@ fn deleting_an_already_expired_key_is_no_change_but_later_writes_are() {
 fn removed_watches_leave_no_entries() {
     let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
     let (mut one, mut other) = (Watches::default(), Watches::default());
-    slot.add(one.add(0, b"k", HASH_AND_SLOT, 1, false), &counts);
-    slot.add(other.add(0, b"k", HASH_AND_SLOT, 2, false), &counts);
+    slot.add(one.add(DbIndex::FIRST, b"k", HASH_AND_SLOT, 1, false), &counts);
+    slot.add(other.add(DbIndex::FIRST, b"k", HASH_AND_SLOT, 2, false), &counts);
     assert_eq!(counts.watched_keys(), 1);
     slot.remove(&one.keys[0], &counts);
-    slot.mark_key(0, b"k", true);
+    slot.mark_key(DbIndex::FIRST, b"k", true);
     assert!(other.is_dirty() && !one.is_dirty());
     slot.remove(&one.keys[0], &counts);
     slot.remove(&other.keys[0], &counts);
@@ -59,10 +61,13 @@ fn replacing_a_database_marks_watches_unless_the_key_stays_absent() {
     ] {
         let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
         let mut watches = Watches::default();
-        slot.add(watches.add(0, b"k", HASH_AND_SLOT, 1, began_expired), &counts);
-        slot.mark_database(1, |_, _| (Live, Missing));
+        slot.add(
+            watches.add(DbIndex::FIRST, b"k", HASH_AND_SLOT, 1, began_expired),
+            &counts,
+        );
+        slot.mark_database(DbIndex::new(1), |_, _| (Live, Missing));
         assert!(!watches.is_dirty(), "another database changed");
-        slot.mark_database(0, |_, _| (before, after));
+        slot.mark_database(DbIndex::FIRST, |_, _| (before, after));
         assert_eq!(watches.is_dirty(), dirty, "{began_expired} {before:?} {after:?}");
     }
 }

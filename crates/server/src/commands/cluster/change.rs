@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{LogSequence, ThreadIndex};
+use weft_base::{DbIndex, LogSequence, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
@@ -138,7 +138,7 @@ pub(super) fn flush_slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     require_cluster(ctx)?;
     let counts = ctx.server.clone();
     change_cluster(ctx, move |state, _| {
-        if counts.keyspace.counts.keys(0) > 0 {
+        if counts.keyspace.counts.keys(DbIndex::FIRST) > 0 {
             return Err(ChangeRefusal::FlushSlotsWithKeys);
         }
         let myself = state.myself;
@@ -420,7 +420,7 @@ pub(super) fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (server, word) = (ctx.server.clone(), ctx.arg(2).to_vec());
     change_cluster(ctx, move |state, _| {
         let counts = &server.keyspace.counts;
-        let has_keys = (0..counts.databases()).any(|db| counts.keys(db) > 0);
+        let has_keys = DbIndex::all(counts.databases()).any(|db| counts.keys(db) > 0);
         Ok(state.replicate(&word, has_keys, now_ms)?)
     })
 }

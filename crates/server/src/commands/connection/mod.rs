@@ -1,6 +1,7 @@
 //! The connection commands: authentication, protocol, database, and closing the connection.
 
 pub mod client;
+use weft_base::DbIndex;
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
@@ -83,10 +84,8 @@ fn select(ctx: &mut Context<'_, '_>) -> CommandResult {
     let index = i32::try_from(index).map_err(|_| {
         CommandError::constant("ERR value is out of range, value must between -2147483648 and 2147483647")
     })?;
-    if index < 0 || index as usize >= ctx.server.config.databases() {
-        return Err(CommandError::constant("ERR DB index is out of range"));
-    }
-    ctx.client.db = index as usize;
+    ctx.client.db = DbIndex::parse(index.into(), ctx.server.config.databases())
+        .ok_or(CommandError::constant("ERR DB index is out of range"))?;
     ctx.server.keyspace.counts.mark_used(ctx.client.db);
     ctx.reply.ok();
     Ok(())

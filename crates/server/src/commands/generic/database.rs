@@ -4,9 +4,9 @@
 //! regardless of the number of keys. Then the tables are freed outside: by the lazyfree thread (ASYNC), or on a
 //! background thread while only the client that requested SYNC waits for the reply.
 
-use std::ops::Range;
 use std::sync::Arc;
 
+use weft_base::DbIndex;
 use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased};
@@ -35,7 +35,7 @@ const DATABASE_OUT_OF_RANGE: CommandError = CommandError::constant("ERR DB index
 ///
 /// # Errors
 /// If it is not a number, or not the index of a database.
-pub fn parse_database_index(ctx: &Context<'_, '_>, argument: &[u8]) -> Result<usize, CommandError> {
+pub fn parse_database_index(ctx: &Context<'_, '_>, argument: &[u8]) -> Result<DbIndex, CommandError> {
     let number = parse_i64(argument).ok_or(CommandError::NOT_AN_INTEGER)?;
     if i32::try_from(number).is_err() {
         return Err(CommandError::constant(
@@ -45,12 +45,9 @@ pub fn parse_database_index(ctx: &Context<'_, '_>, argument: &[u8]) -> Result<us
     check_database_index(ctx, number)
 }
 
-fn check_database_index(ctx: &Context<'_, '_>, number: i64) -> Result<usize, CommandError> {
+fn check_database_index(ctx: &Context<'_, '_>, number: i64) -> Result<DbIndex, CommandError> {
     let counts = &ctx.server.keyspace.counts;
-    let db = usize::try_from(number)
-        .ok()
-        .filter(|db| *db < counts.databases())
-        .ok_or(DATABASE_OUT_OF_RANGE)?;
+    let db = DbIndex::parse(number, counts.databases()).ok_or(DATABASE_OUT_OF_RANGE)?;
     counts.mark_used(db);
     Ok(db)
 }
@@ -63,7 +60,7 @@ fn dbsize(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn flushall(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
-    let databases = 0..ctx.server.keyspace.counts.databases();
+    let databases = DbIndex::all(ctx.server.keyspace.counts.databases());
     save::cancel_for_flush(ctx.server);
     let DetachedTables { tables, keys } = empty_databases(ctx, databases);
     if ctx.server.config.save_points().is_empty() {
@@ -100,7 +97,7 @@ fn free_and_save(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
 fn flushdb(ctx: &mut Context<'_, '_>) -> CommandResult {
     let asynchronous = is_asynchronous(ctx)?;
     let db = ctx.keys.db;
-    let DetachedTables { tables, keys } = empty_databases(ctx, db..db + 1);
+    let DetachedTables { tables, keys } = empty_databases(ctx, std::iter::once(db));
     free_and_reply(ctx, tables, keys, asynchronous);
     Ok(())
 }
@@ -116,7 +113,10 @@ fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
 }
 
 /// Empties databases, marks watches and queues waiters.
-fn empty_databases(ctx: &mut Context<'_, '_>, databases: Range<usize>) -> DetachedTables {
+fn empty_databases(
+    ctx: &mut Context<'_, '_>,
+    databases: impl ExactSizeIterator<Item = DbIndex> + Clone,
+) -> DetachedTables {
     let detached = take_databases(
         &mut whole_keyspace(&mut ctx.keys.held),
         databases.clone(),
@@ -182,7 +182,7 @@ fn swapdb(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Queues the waiters for keys of databases that changed as a whole.
-fn queue_ready_waiters(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = usize> + Clone) {
+fn queue_ready_waiters(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item = DbIndex> + Clone) {
     if ctx.server.clients.blocked.keys() == 0 {
         return;
     }
@@ -196,7 +196,7 @@ fn queue_ready_waiters(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item 
     }
 }
 
-fn swap_databases(all: &mut WholeKeyspace<'_, '_>, first: usize, second: usize, access: &AccessContext<'_>) {
+fn swap_databases(all: &mut WholeKeyspace<'_, '_>, first: DbIndex, second: DbIndex, access: &AccessContext<'_>) {
     for index in 0..SLOTS {
         let header = all.header(index);
         if header.may_hold(first) || header.may_hold(second) {

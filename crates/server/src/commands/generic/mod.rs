@@ -11,6 +11,7 @@ pub mod scan;
 pub mod scan_options;
 pub mod sort;
 pub mod wait;
+use weft_base::DbIndex;
 use weft_table::{EntryRef, NewValue, OwnedValue, Shared, ValueRef};
 use weft_values::Value;
 use weft_values::hash::Hash;
@@ -154,12 +155,12 @@ fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Returns `true` if a key that the command writes exists in database `db`.
-fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: usize) -> bool {
+fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: DbIndex) -> bool {
     ctx.keys.write_in(index, db).use_entry().is_some()
 }
 
 /// A database and the index of a key in the plan.
-type DatabaseKey = (usize, usize);
+type DatabaseKey = (usize, DbIndex);
 
 /// Moves an entry, with its value and expiry, to another key, where it counts as new. This is one change, whose events
 /// come in Valkey's order: `new`, then the two of the command.
@@ -200,7 +201,7 @@ fn preserve_raw_encoding(target: &mut KeyWrite<'_>, was_raw: bool) {
 }
 
 /// Parses the options of COPY: the database of the copy, and `true` if it may replace a key.
-fn parse_copy_options(ctx: &Context<'_, '_>) -> Result<(usize, bool), CommandError> {
+fn parse_copy_options(ctx: &Context<'_, '_>) -> Result<(DbIndex, bool), CommandError> {
     let (mut db, mut replace) = (ctx.keys.db, false);
     let mut index = 3;
     while index < ctx.argc() {

@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use weft_base::DbIndex;
 use weft_table::EntryRef;
 use weft_values::Value;
 
@@ -53,7 +54,7 @@ fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 struct RandomKeySearch<'r, 'p> {
     access: WalkAccess<'r, 'p>,
-    db: usize,
+    db: DbIndex,
     /// The approximate number of keys in the database.
     keys: u64,
     alive_at_ms: Option<u64>,

@@ -1,5 +1,6 @@
 //! The commands on lists that wait for an element: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH, BLMPOP.
 
+use weft_base::DbIndex;
 use weft_resp::Reply;
 use weft_values::list::ListEnd;
 
@@ -175,7 +176,7 @@ fn end_word(end: ListEnd) -> &'static [u8] {
 /// The keys of a BLMOVE that has waited.
 struct BlockedMove<'w> {
     keys: &'w mut dyn WaiterKeyAccess,
-    db: usize,
+    db: DbIndex,
     source: &'w WaitKey,
     destination: &'w WaitKey,
 }

@@ -1,5 +1,7 @@
 //! Tests of the permissions that commands need.
 
+use weft_base::DbIndex;
+
 use super::*;
 use crate::commands::registry;
 
@@ -10,7 +12,7 @@ fn permission<'a>(words: &'a [&'a [u8]]) -> CommandPermission<'a, [&'a [u8]]> {
     CommandPermission {
         command,
         args: words,
-        db: 7,
+        db: DbIndex::new(7),
         databases: 16,
     }
 }
@@ -66,7 +68,7 @@ fn the_selected_database_and_those_named_by_arguments_are_checked() {
     ];
     for (line, expected) in cases {
         let mut databases = Vec::new();
-        permission(&words(line)).each_database(&mut |argument, database| databases.push((argument, database)));
+        permission(&words(line)).each_database(&mut |argument, database| databases.push((argument, database.get())));
         assert_eq!(databases, expected, "{line}");
     }
 }

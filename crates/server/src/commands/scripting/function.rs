@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{LogSequence, ThreadIndex};
+use weft_base::{DbIndex, LogSequence, ThreadIndex};
 use weft_resp::{Protocol, Reply, glob};
 
 use super::script::{BUSY_SCRIPT, is_asynchronous, kill_running};
@@ -100,7 +100,7 @@ fn change_libraries<P: 'static>(
 }
 
 /// Propagates a command that changed libraries, within a passage of the gate; returns its sequence number.
-fn propagate_change(server: &Server, db: usize, words: &[Vec<u8>]) -> LogSequence {
+fn propagate_change(server: &Server, db: DbIndex, words: &[Vec<u8>]) -> LogSequence {
     let target = server.keyspace.hooks.current().log_target();
     if target.is_empty() {
         return LogSequence::NONE;

@@ -6,6 +6,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
 use weft_base::files::errno_text;
 use weft_resp::number::{parse_f64, parse_i64, parse_memory};
@@ -471,7 +472,7 @@ fn value_digests(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn table_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     let number = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let databases = ctx.server.keyspace.counts.databases();
-    let Some(db) = usize::try_from(number).ok().filter(|db| *db < databases) else {
+    let Some(db) = DbIndex::parse(number, databases) else {
         return Err(CommandError::constant("ERR Out of range database"));
     };
     let protocol = ctx.client.protocol;
@@ -489,7 +490,7 @@ fn table_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Describes the tables of one database, one per slot. Their sums are shown in the format that Valkey has for its
 /// single table.
-fn table_statistics_text(server: &Server, db: usize, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> String {
+fn table_statistics_text(server: &Server, db: DbIndex, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> String {
     /// The number of entries that fit into a bucket, and its size in bytes.
     const BUCKET: (usize, usize) = (7, 64);
     let (mut bytes, mut slots, mut longest) = (0, 0, 0);

@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 
 use sha1::{Digest as _, Sha1};
+use weft_base::DbIndex;
 use weft_resp::number::format_f64_shortest;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -157,16 +158,16 @@ pub fn digest_value(entry: EntryRef<'_, Value>, now_ms: u64) -> DataDigest {
 }
 
 /// Calls a function with each key of a database.
-pub type DatabaseWalk<'a> = dyn FnMut(usize, &mut dyn FnMut(u16, EntryRef<'_, Value>)) + 'a;
+pub type DatabaseWalk<'a> = dyn FnMut(DbIndex, &mut dyn FnMut(u16, EntryRef<'_, Value>)) + 'a;
 
 /// Returns the digest of all databases.
 pub fn digest_all(counts: &KeyCounts, now_ms: u64, walk: &mut DatabaseWalk<'_>) -> DataDigest {
     let mut all = DataDigest::default();
-    for db in 0..counts.databases() {
+    for db in DbIndex::all(counts.databases()) {
         if counts.keys(db) == 0 {
             continue;
         }
-        all.add_ordered(&(db as u32).to_be_bytes());
+        all.add_ordered(&(db.get() as u32).to_be_bytes());
         walk(db, &mut |_, entry| {
             if !is_expired(entry.expire_at_ms(), now_ms) {
                 let mut key = DataDigest::default();

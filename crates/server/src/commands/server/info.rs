@@ -5,6 +5,7 @@ use crate::keyspace::GatePassage;
 use crate::net::client::ClientFlags;
 use crate::observability::memory;
 use crate::state::{ClientVisitor, Server, WorkerAnswer, WorkerQuery};
+use weft_base::DbIndex;
 use weft_base::slots::SLOTS;
 
 use super::sections::{self, ClientFigures, InfoSection};
@@ -163,7 +164,7 @@ const SAMPLE_SIZE: (usize, usize) = (16, 32);
 /// Returns the estimated mean time to live of the keys with an expiry, in milliseconds by database.
 fn mean_ttls_ms(ctx: &Context<'_, '_>) -> Vec<u64> {
     let counts = &ctx.server.keyspace.counts;
-    (0..counts.databases())
+    DbIndex::all(counts.databases())
         .map(|db| match ctx.pass {
             Some(pass) if counts.with_expiry(db) > 0 => mean_ttl_ms(pass, db, ctx.now_ms),
             _ => 0,
@@ -173,7 +174,7 @@ fn mean_ttls_ms(ctx: &Context<'_, '_>) -> Vec<u64> {
 
 /// Returns the mean time to live of some keys, in milliseconds. It samples keys of a few slots that begin at a random
 /// one, and skips slots that are leased by a writer.
-fn mean_ttl_ms(pass: &GatePassage<'_>, db: usize, now_ms: u64) -> u64 {
+fn mean_ttl_ms(pass: &GatePassage<'_>, db: DbIndex, now_ms: u64) -> u64 {
     let first = fastrand::usize(..SLOTS);
     let (mut slots, mut keys, mut sum_ms) = (0, 0, 0);
     for slot in (first..SLOTS).chain(0..first) {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use weft_base::DbIndex;
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
 use weft_table::{EntryRef, ValueRef};
@@ -78,17 +79,17 @@ fn allocator_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Returns the number of bytes of the tables of each database that was ever used. `walk` must visit all slots.
-fn table_bytes(server: &Server, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> Vec<(usize, u64)> {
+fn table_bytes(server: &Server, walk: impl FnOnce(&mut dyn FnMut(&Slot))) -> Vec<(DbIndex, u64)> {
     let counts = &server.keyspace.counts;
     let mut bytes = vec![0u64; counts.databases()];
     walk(&mut |slot| {
-        for (db, sum) in bytes.iter_mut().enumerate().take(slot.databases()) {
+        for (db, sum) in DbIndex::all(slot.databases()).zip(&mut bytes) {
             *sum += slot.table(db).map_or(0, |table| table.memory_bytes() as u64);
         }
     });
-    (0..counts.databases())
+    DbIndex::all(counts.databases())
         .filter(|db| counts.was_used(*db))
-        .map(|db| (db, bytes[db]))
+        .map(|db| (db, bytes[db.get()]))
         .collect()
 }
 
@@ -107,7 +108,7 @@ fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn reply_statistics(server: &Server, tables: &[(usize, u64)], reply: &mut Reply<'_>) {
+fn reply_statistics(server: &Server, tables: &[(DbIndex, u64)], reply: &mut Reply<'_>) {
     let allocator = allocator_figures(server);
     let connections = server.clients.connections.load(Ordering::Relaxed) as u64;
     let client_bytes = connections * std::mem::size_of::<crate::net::connection::Connection>() as u64;
@@ -122,7 +123,7 @@ enum MemoryStatValue {
     Share(f64),
 }
 
-fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes: u64, tables: &[(usize, u64)]) {
+fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes: u64, tables: &[(DbIndex, u64)]) {
     use MemoryStatValue::{Count, Difference, Share};
     let allocator = figures.allocator;
     let resident = figures.resident_bytes;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_resp::number::parse_i64;
 use weft_table::NewValue;
 
@@ -18,7 +18,7 @@ const LEASE_RETRY_PAUSE: Duration = Duration::from_micros(50);
 
 /// The arguments of DEBUG POPULATE.
 struct PopulateOptions {
-    db: usize,
+    db: DbIndex,
     count: u64,
     prefix: Vec<u8>,
     /// The length of the values in bytes; 0 for the length of their text.

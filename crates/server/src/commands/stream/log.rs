@@ -1,6 +1,7 @@
 //! The commands that the propagation log holds for streams: entries, and changes to groups. Every part that depends on
 //! the time or on the order of execution is explicit in them.
 
+use weft_base::DbIndex;
 use weft_values::stream::{ConsumerGroup, PendingEntry, Stream, StreamId, TrimTarget};
 
 use crate::commands::stream::arguments::format_id;
@@ -78,7 +79,7 @@ impl GroupPropagation {
     }
 
     /// Propagates the recorded changes instead of the current command.
-    pub fn propagate(self, effects: &mut Effects, db: usize, key: &[u8], group: &[u8]) {
+    pub fn propagate(self, effects: &mut Effects, db: DbIndex, key: &[u8], group: &[u8]) {
         if !self.is_enabled {
             return;
         }

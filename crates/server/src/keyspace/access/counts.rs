@@ -1,6 +1,6 @@
 //! The number of keys, with a separate counter for each thread.
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_sync::StripedCounters;
 
@@ -21,60 +21,66 @@ impl KeyCounts {
     pub fn new(threads: usize, databases: usize) -> Self {
         KeyCounts {
             rows: StripedCounters::new(threads, databases * COUNTERS_PER_DATABASE),
-            was_used: (0..databases).map(|db| AtomicBool::new(db == 0)).collect(),
+            was_used: DbIndex::all(databases)
+                .map(|db| AtomicBool::new(db == DbIndex::FIRST))
+                .collect(),
             databases,
         }
     }
 
     /// Adds to the counts of database `db` in the row of a thread.
     #[inline]
-    pub fn add(&self, thread_index: ThreadIndex, db: usize, keys: i64, with_expiry: i64) {
+    pub fn add(&self, thread_index: ThreadIndex, db: DbIndex, keys: i64, with_expiry: i64) {
         if keys != 0 {
             self.rows
-                .add_as_only_writer(thread_index.get(), db * COUNTERS_PER_DATABASE, keys);
+                .add_as_only_writer(thread_index.get(), db.get() * COUNTERS_PER_DATABASE, keys);
         }
         if with_expiry != 0 {
             self.rows
-                .add_as_only_writer(thread_index.get(), db * COUNTERS_PER_DATABASE + 1, with_expiry);
+                .add_as_only_writer(thread_index.get(), db.get() * COUNTERS_PER_DATABASE + 1, with_expiry);
         }
     }
 
     /// Adds to the count of volatile values in database `db` in the row of a thread.
     #[inline]
-    pub fn add_volatile(&self, thread_index: ThreadIndex, db: usize, values: i64) {
+    pub fn add_volatile(&self, thread_index: ThreadIndex, db: DbIndex, values: i64) {
         if values != 0 {
             self.rows
-                .add_as_only_writer(thread_index.get(), db * COUNTERS_PER_DATABASE + 2, values);
+                .add_as_only_writer(thread_index.get(), db.get() * COUNTERS_PER_DATABASE + 2, values);
         }
     }
 
     /// Marks database `db` as used. MEMORY STATS lists it from then on.
-    pub fn mark_used(&self, db: usize) {
-        if let Some(opened) = self.was_used.get(db).filter(|opened| !opened.load(Ordering::Relaxed)) {
+    pub fn mark_used(&self, db: DbIndex) {
+        if let Some(opened) = self
+            .was_used
+            .get(db.get())
+            .filter(|opened| !opened.load(Ordering::Relaxed))
+        {
             opened.store(true, Ordering::Relaxed);
         }
     }
 
     /// Returns `true` if database `db` was ever used.
-    pub fn was_used(&self, db: usize) -> bool {
+    pub fn was_used(&self, db: DbIndex) -> bool {
         self.was_used
-            .get(db)
+            .get(db.get())
             .is_some_and(|opened| opened.load(Ordering::Relaxed))
     }
 
     /// The number of keys in database `db`.
-    pub fn keys(&self, db: usize) -> u64 {
-        self.rows.sum(db * COUNTERS_PER_DATABASE).max(0) as u64
+    pub fn keys(&self, db: DbIndex) -> u64 {
+        self.rows.sum(db.get() * COUNTERS_PER_DATABASE).max(0) as u64
     }
 
     /// The number of keys with an expiry in database `db`.
-    pub fn with_expiry(&self, db: usize) -> u64 {
-        self.rows.sum(db * COUNTERS_PER_DATABASE + 1).max(0) as u64
+    pub fn with_expiry(&self, db: DbIndex) -> u64 {
+        self.rows.sum(db.get() * COUNTERS_PER_DATABASE + 1).max(0) as u64
     }
 
     /// The number of keys in database `db` with a volatile value, of which parts expire (fields of a hash).
-    pub fn volatile_values(&self, db: usize) -> u64 {
-        self.rows.sum(db * COUNTERS_PER_DATABASE + 2).max(0) as u64
+    pub fn volatile_values(&self, db: DbIndex) -> u64 {
+        self.rows.sum(db.get() * COUNTERS_PER_DATABASE + 2).max(0) as u64
     }
 
     /// The number of databases counted.
@@ -84,6 +90,6 @@ impl KeyCounts {
 
     /// Returns `true` if any key in any database, or a part of its value, has an expiry.
     pub fn has_any_expiry(&self) -> bool {
-        (0..self.databases).any(|db| self.with_expiry(db) > 0 || self.volatile_values(db) > 0)
+        DbIndex::all(self.databases).any(|db| self.with_expiry(db) > 0 || self.volatile_values(db) > 0)
     }
 }

@@ -17,7 +17,7 @@ pub use snapshot::{KeySnapshot, KeyUse, PrivateSlot, SnapshotAttempt, has_writte
 pub use undeclared::{Contended, FurtherLeases};
 pub use write::{ExpiryUpdate, KeyWrite};
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -214,7 +214,7 @@ pub struct Keys<'a, 'p> {
     /// The leases that are held.
     pub held: HeldLeases<'a, 'p>,
     /// The client's database.
-    pub db: usize,
+    pub db: DbIndex,
     /// The time, the access clock and the counters.
     pub context: AccessContext<'a>,
     /// The record of the command's effects.
@@ -264,7 +264,7 @@ impl<'a> Keys<'a, '_> {
 
     /// The n-th key's entry in database `db` for reading.
     #[inline]
-    pub fn read_with(&mut self, index: usize, db: usize, touch: LookupStatistics) -> Option<EntryRef<'_, Value>> {
+    pub fn read_with(&mut self, index: usize, db: DbIndex, touch: LookupStatistics) -> Option<EntryRef<'_, Value>> {
         let key = self.planned.get(index)?;
         let name = self.args.argument(key.argument as usize);
         let found = self
@@ -327,7 +327,7 @@ impl<'a> Keys<'a, '_> {
 
     /// The n-th key of database `db` for writing. An expired entry is deleted first.
     #[inline]
-    pub fn write_in(&mut self, index: usize, db: usize) -> KeyWrite<'_> {
+    pub fn write_in(&mut self, index: usize, db: DbIndex) -> KeyWrite<'_> {
         let key = &self.planned[index];
         let named = NamedKey {
             name: self.args.argument(key.argument as usize),
@@ -382,7 +382,7 @@ fn visible_entry<'e>(
     access: &AccessContext<'_>,
     effects: &mut Effects,
     touch: LookupStatistics,
-    (db, key, name): (usize, &PlannedKey, &[u8]),
+    (db, key, name): (DbIndex, &PlannedKey, &[u8]),
 ) -> Option<EntryRef<'e, Value>> {
     let Some(entry) = found else {
         effects.misses += 1;

@@ -16,6 +16,7 @@
 //! 4. An unchanged value is recognized by the identity of its object. While a handle to an object exists, the object
 //!    neither changes nor is freed, so no other object can have its address.
 
+use weft_base::DbIndex;
 use weft_resp::Args;
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
 use weft_values::Value;
@@ -287,7 +288,7 @@ impl KeySnapshot {
 
 impl HeldLeases<'_, '_> {
     /// The entry of a key, expired or not, for decisions that are made before a command runs.
-    pub fn entry(&self, key: &PlannedKey, db: usize, args: Args<'_>) -> Option<EntryRef<'_, Value>> {
+    pub fn entry(&self, key: &PlannedKey, db: DbIndex, args: Args<'_>) -> Option<EntryRef<'_, Value>> {
         let name = args.argument(key.argument as usize);
         self.slot(key)?.table(db)?.find(key.hash, name)
     }

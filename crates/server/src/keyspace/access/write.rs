@@ -1,5 +1,6 @@
 //! One key under a write lease, from opening the write to recording its result.
 
+use weft_base::DbIndex;
 use weft_table::{EntryMut, EntryRef, NewValue, Removed};
 use weft_values::Value;
 use weft_values::hash::Hash;
@@ -34,7 +35,7 @@ pub struct KeyWrite<'k> {
     name: &'k [u8],
     hash: u64,
     slot: u16,
-    db: usize,
+    db: DbIndex,
     access: &'k AccessContext<'k>,
     effects: &'k mut Effects,
     keys_before: usize,
@@ -57,7 +58,7 @@ impl<'k> KeyWrite<'k> {
     pub fn new(
         (header, slot): (&'k SlotHeader, &'k mut Slot),
         key: NamedKey<'k>,
-        db: usize,
+        db: DbIndex,
         access: &'k AccessContext<'k>,
         effects: &'k mut Effects,
     ) -> Self {
@@ -78,7 +79,7 @@ impl<'k> KeyWrite<'k> {
     fn open_without_expired(
         open: OpenSlot<'k>,
         key: NamedKey<'k>,
-        db: usize,
+        db: DbIndex,
         access: &'k AccessContext<'k>,
         effects: &'k mut Effects,
     ) -> Self {
@@ -92,7 +93,7 @@ impl<'k> KeyWrite<'k> {
     fn from_parts(
         (table, interested, header): OpenSlot<'k>,
         key: NamedKey<'k>,
-        db: usize,
+        db: DbIndex,
         access: &'k AccessContext<'k>,
         effects: &'k mut Effects,
     ) -> Self {
@@ -123,7 +124,7 @@ type OpenSlot<'k> = (&'k mut SlotTable, Option<&'k InterestedClients>, &'k SlotH
 pub(super) fn has_expired_in(
     (_, slot): &(&SlotHeader, &mut Slot),
     key: &NamedKey<'_>,
-    db: usize,
+    db: DbIndex,
     access: &AccessContext<'_>,
 ) -> bool {
     let table = slot.table(db).filter(|table| table.with_expiry() > 0);
@@ -505,7 +506,7 @@ impl KeyWrite<'_> {
         if occupied != (self.keys_before > 0) {
             self.header.mark_database(self.db, occupied);
         }
-        if self.db == 0 {
+        if self.db == DbIndex::FIRST {
             self.table.publish(&self.header.hint);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::list::{List, ListEnd};
@@ -18,7 +18,7 @@ use crate::notify::keyspace_event::KeyspaceEvent;
 const DATABASES: usize = 4;
 
 /// The keys of all databases with their values as text.
-type Contents = BTreeMap<(usize, Vec<u8>), String>;
+type Contents = BTreeMap<(DbIndex, Vec<u8>), String>;
 
 struct Fixture {
     keyspace: Keyspace,
@@ -29,7 +29,7 @@ struct Fixture {
 
 /// Collects the visited keys.
 struct ContentsCollector<'s> {
-    database: usize,
+    database: DbIndex,
     contents: &'s mut Contents,
 }
 
@@ -78,7 +78,7 @@ impl Fixture {
         format!("key:{}", self.random.u32(..600)).into_bytes()
     }
 
-    fn write<R>(&mut self, db: usize, name: &[u8], change: impl FnOnce(&mut KeyWrite<'_>) -> R) -> R {
+    fn write<R>(&mut self, db: DbIndex, name: &[u8], change: impl FnOnce(&mut KeyWrite<'_>) -> R) -> R {
         let hash = self.keyspace.hasher.hash(name);
         // Few slots are used, so that they have many keys.
         let slot = (KeyHasher::slot(hash) % 8) * 2048;
@@ -109,7 +109,7 @@ impl Fixture {
 
     /// Performs a random change on one key or on a whole database.
     fn change(&mut self) {
-        let (db, name) = (self.random.usize(..DATABASES), self.name());
+        let (db, name) = (DbIndex::new(self.random.usize(..DATABASES)), self.name());
         let number = self.random.i64(..1_000_000);
         match self.random.u32(..1000) {
             0..300 => self.write(db, &name, |key| key.set(NewValue::Int(number), ExpiryUpdate::Remove)),
@@ -144,22 +144,22 @@ impl Fixture {
                 self.write(db, &name, |key| key.delete());
             }
             990..994 => self.empty(db),
-            _ => self.swap(db, (db + 1) % DATABASES),
+            _ => self.swap(db, DbIndex::new((db.get() + 1) % DATABASES)),
         }
     }
 
-    fn empty(&mut self, db: usize) {
+    fn empty(&mut self, db: DbIndex) {
         let thread_index = ThreadIndex::new(self.seat.index());
         let taken = take_databases(
             &mut WholeKeyspace::Exclusive(&mut self.seat.exclusive()),
-            db..db + 1,
+            std::iter::once(db),
             &self.keyspace,
             thread_index,
         );
         drop(taken);
     }
 
-    fn swap(&mut self, one: usize, other: usize) {
+    fn swap(&mut self, one: DbIndex, other: DbIndex) {
         let mut all = self.seat.exclusive();
         for index in 0..SLOTS {
             let (header, slot) = all.parts_mut(index);
@@ -173,7 +173,7 @@ impl Fixture {
         let all = self.seat.exclusive();
         let mut contents = Contents::new();
         for slot in all.iter() {
-            for db in 0..slot.databases() {
+            for db in DbIndex::all(slot.databases()) {
                 let entries = slot.table(db).into_iter().flat_map(|table| table.iter());
                 contents.extend(entries.map(|entry| ((db, entry.key().to_vec()), text(entry))));
             }
@@ -183,7 +183,7 @@ impl Fixture {
 
     /// Requests an in-place change of a large value, so that it is saved out of turn. The contents of its record are
     /// checked like the rest.
-    fn request_change(&mut self, db: usize, name: &[u8]) {
+    fn request_change(&mut self, db: DbIndex, name: &[u8]) {
         let hash = self.keyspace.hasher.hash(name);
         let slot = (KeyHasher::slot(hash) % 8) * 2048;
         let key = NamedKey {
@@ -222,7 +222,7 @@ impl Fixture {
 /// Takes a snapshot with up to `changes` changes between two steps.
 fn snapshot(scene: &mut Fixture, changes: usize) -> (Contents, Contents) {
     let expected = scene.contents();
-    let databases: Vec<usize> = (0..DATABASES)
+    let databases: Vec<DbIndex> = DbIndex::all(DATABASES)
         .filter(|db| expected.keys().any(|key| key.0 == *db))
         .collect();
     scene.keyspace.before_images.prepare(&scene.keyspace.slots);
@@ -234,7 +234,7 @@ fn snapshot(scene: &mut Fixture, changes: usize) -> (Contents, Contents) {
         loop {
             for _ in 0..scene.random.usize(..=changes) {
                 scene.change();
-                let (db, name) = (scene.random.usize(..DATABASES), scene.name());
+                let (db, name) = (DbIndex::new(scene.random.usize(..DATABASES)), scene.name());
                 scene.request_change(db, &name);
             }
             let keyspace = &scene.keyspace;
@@ -317,7 +317,7 @@ fn a_cancelled_snapshot_keeps_no_more_images() {
     }
     let before_images = scene.keyspace.before_images.clone();
     before_images.prepare(&scene.keyspace.slots);
-    before_images.begin(&scene.seat.exclusive(), &[0, 1, 2, 3]);
+    before_images.begin(&scene.seat.exclusive(), &DbIndex::all(4).collect::<Vec<_>>());
     before_images.cancel();
     for _ in 0..200 {
         scene.change();
@@ -326,11 +326,11 @@ fn a_cancelled_snapshot_keeps_no_more_images() {
     let mut contents = Contents::new();
     let keyspace = &scene.keyspace;
     let mut seen = ContentsCollector {
-        database: 0,
+        database: DbIndex::FIRST,
         contents: &mut contents,
     };
     let lend = |slot| keyspace.pinned.pin_for_snapshot(&keyspace.slots, slot);
-    let mut walker = SnapshotWalker::new(&before_images, &keyspace.hasher, 0, true);
+    let mut walker = SnapshotWalker::new(&before_images, &keyspace.hasher, DbIndex::FIRST, true);
     let _ = walker.step(&scene.seat.enter(), &lend, &mut seen);
     assert_eq!(
         before_images.cursor.load(Ordering::Relaxed),

@@ -1,5 +1,6 @@
 //! Tests that compaction preserves contents and headers.
 
+use weft_base::DbIndex;
 use weft_table::{Hint, NewValue};
 
 use super::*;
@@ -8,12 +9,12 @@ use crate::keyspace::{GatePassage, Keyspace};
 
 const DATABASES: usize = 3;
 
-fn name(db: usize, number: u32) -> String {
+fn name(db: DbIndex, number: u32) -> String {
     format!("{db}:{number}")
 }
 
 fn fill(keyspace: &Keyspace, pass: &GatePassage<'_>, keys: u32) {
-    for db in 0..DATABASES {
+    for db in DbIndex::all(DATABASES) {
         for number in 0..keys {
             let name = name(db, number);
             let hash = keyspace.hasher.hash(name.as_bytes());
@@ -39,7 +40,9 @@ fn array_of(hint: &Hint) -> String {
 fn assert_published(pass: &GatePassage<'_>) {
     for index in 0..SLOTS {
         let lease = pass.try_read(index).expect("nobody writes");
-        let table = lease.table(0).expect("database 0 has a table in every slot");
+        let table = lease
+            .table(DbIndex::FIRST)
+            .expect("database 0 has a table in every slot");
         let (published, actual) = (
             array_of(&pass.domain().header(index).hint),
             array_of(&table.prefetch_hint()),
@@ -50,7 +53,7 @@ fn assert_published(pass: &GatePassage<'_>) {
 
 /// Fails unless all keys exist with their value, expiry and clock.
 fn assert_filled(keyspace: &Keyspace, pass: &GatePassage<'_>, keys: u32) {
-    for db in 0..DATABASES {
+    for db in DbIndex::all(DATABASES) {
         for number in 0..keys {
             let name = name(db, number);
             let hash = keyspace.hasher.hash(name.as_bytes());
@@ -87,12 +90,18 @@ fn leased_slots_are_skipped_without_waiting() {
     let mut other = keyspace.slots.join().expect("a second seat is free");
     fill(&keyspace, &seat.enter(), 1000);
     let pass = other.enter();
-    let hash = keyspace.hasher.hash(name(0, 7).as_bytes());
+    let hash = keyspace.hasher.hash(name(DbIndex::FIRST, 7).as_bytes());
     let held = pass.try_read(KeyHasher::slot(hash)).expect("nobody else is here");
-    let entry = held.table(0).and_then(|table| table.find(hash, name(0, 7).as_bytes()));
+    let entry = held
+        .table(DbIndex::FIRST)
+        .and_then(|table| table.find(hash, name(DbIndex::FIRST, 7).as_bytes()));
     let entry = entry.expect("the key was put there");
     compact(&mut seat);
-    assert_eq!(entry.key(), name(0, 7).as_bytes(), "a reader's view does not move");
+    assert_eq!(
+        entry.key(),
+        name(DbIndex::FIRST, 7).as_bytes(),
+        "a reader's view does not move"
+    );
     drop(held);
     drop(pass);
     compact(&mut seat);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_table::NewValue;
 
 use super::*;
@@ -38,7 +38,7 @@ impl Fixture {
         }
     }
 
-    fn put(&mut self, db: usize, name: &str, expire_at_ms: Option<u64>, clock: u32) {
+    fn put(&mut self, db: DbIndex, name: &str, expire_at_ms: Option<u64>, clock: u32) {
         let hash = self.keyspace.hasher.hash(name.as_bytes());
         let pass = self.seat.enter();
         let mut lease = pass.try_write(KeyHasher::slot(hash)).expect("nobody else is here");
@@ -106,11 +106,11 @@ fn every_key_is_evicted_and_subtracted_from_the_counts() {
     for name in ["allkeys-lru", "allkeys-lfu", "allkeys-random"] {
         let mut scene = Fixture::new();
         for number in 0..300 {
-            scene.put(number % 3, &format!("key:{number}"), None, 0);
+            scene.put(DbIndex::new(number % 3), &format!("key:{number}"), None, 0);
         }
         let gone: BTreeSet<String> = scene.evict_all(policy(name)).into_iter().collect();
         assert_eq!(gone.len(), 300, "{name}");
-        assert!((0..4).all(|db| scene.keyspace.counts.keys(db) == 0));
+        assert!((0..4).all(|db| scene.keyspace.counts.keys(DbIndex::new(db)) == 0));
         assert!((0..SLOTS).all(|slot| !scene.keyspace.slots.header(slot).may_hold_any()));
     }
 }
@@ -121,12 +121,12 @@ fn volatile_policies_evict_no_keys_without_an_expiry() {
         let mut scene = Fixture::new();
         for number in 0..200u64 {
             let expires = number.is_multiple_of(10).then_some(NOW_S * 1000 + number);
-            scene.put(0, &format!("key:{number}"), expires, 0);
+            scene.put(DbIndex::FIRST, &format!("key:{number}"), expires, 0);
         }
         let gone = scene.evict_all(policy(name));
         assert_eq!(gone.len(), 20, "{name}");
         assert!(gone.iter().all(|key| key.ends_with('0')), "{name}: {gone:?}");
-        assert_eq!(scene.keyspace.counts.keys(0), 180);
+        assert_eq!(scene.keyspace.counts.keys(DbIndex::FIRST), 180);
     }
 }
 
@@ -150,7 +150,7 @@ fn the_best_candidates_are_evicted_early() {
         scene.clock.is_lfu = name == "allkeys-lfu";
         for number in 0..1000 {
             let (expires, clock) = of(number);
-            scene.put(0, &format!("{number}"), expires, clock);
+            scene.put(DbIndex::FIRST, &format!("{number}"), expires, clock);
         }
         let (mut chooser, mut sum) = (EvictionPool::default(), 0u64);
         for _ in 0..100 {
@@ -166,7 +166,7 @@ fn the_best_candidates_are_evicted_early() {
 #[test]
 fn slots_in_use_are_skipped() {
     let mut scene = Fixture::new();
-    scene.put(0, "only", None, 0);
+    scene.put(DbIndex::FIRST, "only", None, 0);
     let slot = KeyHasher::slot(scene.keyspace.hasher.hash(b"only"));
     let mut other = scene.keyspace.slots.join().expect("a seat is free");
     let pass = other.enter();

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::cell::Cell;
 use std::time::Duration;
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_table::NewValue;
 
 use super::{ExpirySlice, delete_keys_found_expired, queue_due, run_slice};
@@ -63,7 +63,7 @@ impl Fixture {
         };
         let pass = self.seat.enter();
         let mut lease = pass.try_write(usize::from(key.slot)).expect("nobody else is here");
-        let mut write = KeyWrite::new(lease.parts_mut(), named, 0, &access, &mut self.effects);
+        let mut write = KeyWrite::new(lease.parts_mut(), named, DbIndex::FIRST, &access, &mut self.effects);
         write.set(NewValue::Int(1), ExpiryUpdate::SetTo(EXPIRES_MS));
         write.changed(KeyspaceEvent::NO_EVENT);
     }
@@ -83,7 +83,7 @@ impl Fixture {
 fn key(number: u64) -> ExpiredKey {
     let slot = number as u16 * 7;
     ExpiredKey {
-        db: 0,
+        db: DbIndex::FIRST,
         slot,
         hash: u64::from(slot) << 50 | number,
         name: format!("key-{number}").into_bytes(),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use weft_base::DbIndex;
+
 use super::{PinnedSlots, RESERVATION_TIME};
 use crate::keyspace::{Keyspace, SlotHeader};
 
@@ -96,19 +98,19 @@ fn databases_are_added_and_removed_in_a_slot_with_pinned_values() {
     let keyspace = keyspace();
     let pinned = Arc::new(PinnedSlots::default());
     let header = header(&keyspace, 7);
-    header.mark_database(0, true);
+    header.mark_database(DbIndex::FIRST, true);
     let pin = pinned.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
-    header.mark_database(3, true);
-    header.mark_database(0, false);
-    assert!(header.has_pinned_values() && header.may_hold(3) && !header.may_hold(0));
-    header.mark_database(3, false);
+    header.mark_database(DbIndex::new(3), true);
+    header.mark_database(DbIndex::FIRST, false);
+    assert!(header.has_pinned_values() && header.may_hold(DbIndex::new(3)) && !header.may_hold(DbIndex::FIRST));
+    header.mark_database(DbIndex::new(3), false);
     assert!(
         header.has_pinned_values() && !header.may_hold_any(),
         "the mark of a pin does not count as a key"
     );
-    header.mark_database(500, true);
+    header.mark_database(DbIndex::new(500), true);
     drop(pin);
-    assert!(!header.has_pinned_values() && header.may_hold(400) && !header.may_hold(12));
+    assert!(!header.has_pinned_values() && header.may_hold(DbIndex::new(400)) && !header.may_hold(DbIndex::new(12)));
 }
 
 #[test]
@@ -118,22 +120,22 @@ fn writers_take_no_lock_when_no_key_is_frozen() {
     let pin = pinned.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
     let records = pinned.records.lock();
     // This would deadlock if it locked the records.
-    assert!(!pinned.is_frozen(7, 0, b"key"));
+    assert!(!pinned.is_frozen(7, DbIndex::FIRST, b"key"));
     drop(records);
     drop(pin);
-    let frozen = pinned.freeze(&keyspace.slots, vec![(7, (2, b"key"[..].into()))]);
-    assert!(pinned.is_frozen(7, 2, b"key"));
-    assert!(!pinned.is_frozen(7, 0, b"key") && pinned.is_frozen_in_any_database(7, b"key"));
+    let frozen = pinned.freeze(&keyspace.slots, vec![(7, (DbIndex::new(2), b"key"[..].into()))]);
+    assert!(pinned.is_frozen(7, DbIndex::new(2), b"key"));
+    assert!(!pinned.is_frozen(7, DbIndex::FIRST, b"key") && pinned.is_frozen_in_any_database(7, b"key"));
     assert!(!pinned.is_frozen_in_any_database(7, b"other") && !pinned.is_frozen_in_any_database(8, b"key"));
     drop(frozen);
-    assert!(!pinned.is_frozen(7, 2, b"key"));
+    assert!(!pinned.is_frozen(7, DbIndex::new(2), b"key"));
 }
 
 #[test]
 fn what_waits_for_a_thaw_runs_once_keys_cease_to_be_frozen_and_never_later() {
     let keyspace = keyspace();
     let pinned = Arc::new(PinnedSlots::default());
-    let freeze = |name: &[u8]| pinned.freeze(&keyspace.slots, vec![(7, (0, name.into()))]);
+    let freeze = |name: &[u8]| pinned.freeze(&keyspace.slots, vec![(7, (DbIndex::FIRST, name.into()))]);
     let ran = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = || {
         let ran = ran.clone();

@@ -1,6 +1,6 @@
 //! Tests of copying keys into a scratch keyspace.
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_table::{NewValue, Shared, ValueRef};
 use weft_values::Value;
 
@@ -8,7 +8,7 @@ use super::CopiedKeys;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::{Keyspace, publish_header};
 
-fn put(keyspace: &Keyspace, db: usize, name: &[u8], value: NewValue<'_, Value>, expire_at_ms: Option<u64>) -> u64 {
+fn put(keyspace: &Keyspace, db: DbIndex, name: &[u8], value: NewValue<'_, Value>, expire_at_ms: Option<u64>) -> u64 {
     let mut seat = keyspace.slots.join().expect("a seat");
     let mut all = seat.exclusive();
     let hash = keyspace.hasher.hash(name);
@@ -25,9 +25,15 @@ fn list() -> Value {
 #[test]
 fn copies_are_independent_values_in_all_databases() {
     let keyspace = Keyspace::new(3, 2);
-    let hash = put(&keyspace, 0, b"key", NewValue::Bytes(b"one"), Some(5_000));
-    put(&keyspace, 2, b"key", NewValue::Shared(Shared::new(list())), None);
-    put(&keyspace, 0, b"other", NewValue::Int(3), None);
+    let hash = put(&keyspace, DbIndex::FIRST, b"key", NewValue::Bytes(b"one"), Some(5_000));
+    put(
+        &keyspace,
+        DbIndex::new(2),
+        b"key",
+        NewValue::Shared(Shared::new(list())),
+        None,
+    );
+    put(&keyspace, DbIndex::FIRST, b"other", NewValue::Int(3), None);
     let beside = keyspace.new_scratch_keyspace();
     assert_eq!(beside.hasher.hash(b"key"), hash);
     let mut seat = beside.slots.join().expect("a seat");
@@ -48,22 +54,22 @@ fn copies_are_independent_values_in_all_databases() {
     }
     let slot = all.cell(KeyHasher::slot(hash));
     let first = slot
-        .table(0)
+        .table(DbIndex::FIRST)
         .and_then(|table| table.find(hash, b"key"))
         .expect("a copy");
     assert!(matches!(first.value(), ValueRef::Bytes(b"one")));
     assert_eq!((first.expire_at_ms(), first.clock()), (Some(5_000), 7));
     let third = slot
-        .table(2)
+        .table(DbIndex::new(2))
         .and_then(|table| table.find(hash, b"key"))
         .expect("a copy");
     assert!(matches!(third.value(), ValueRef::Object(Value::List(_))));
     assert!(!third.is_shared(), "the copy is not shared");
     assert_eq!(
         (
-            beside.counts.keys(0),
-            beside.counts.with_expiry(0),
-            beside.counts.keys(2)
+            beside.counts.keys(DbIndex::FIRST),
+            beside.counts.with_expiry(DbIndex::FIRST),
+            beside.counts.keys(DbIndex::new(2))
         ),
         (1, 1, 1)
     );
@@ -74,7 +80,7 @@ fn all_keys_of_a_slot_are_taken_but_for_known_ones() {
     let keyspace = Keyspace::new(1, 2);
     let names: Vec<Vec<u8>> = (0..2000).map(|number| format!("key:{number}").into_bytes()).collect();
     for name in &names {
-        put(&keyspace, 0, name, NewValue::Int(1), None);
+        put(&keyspace, DbIndex::FIRST, name, NewValue::Int(1), None);
     }
     let beside = keyspace.new_scratch_keyspace();
     let mut seat = beside.slots.join().expect("a seat");
@@ -91,10 +97,10 @@ fn all_keys_of_a_slot_are_taken_but_for_known_ones() {
         drop(lease);
         copies.put(&beside, &mut all, ThreadIndex::new(0));
     }
-    assert_eq!(beside.counts.keys(0), 1800);
+    assert_eq!(beside.counts.keys(DbIndex::FIRST), 1800);
     let found = |name: &[u8]| {
         let hash = beside.hasher.hash(name);
-        let table = all.cell(KeyHasher::slot(hash)).table(0);
+        let table = all.cell(KeyHasher::slot(hash)).table(DbIndex::FIRST);
         table.is_some_and(|table| table.find(hash, name).is_some())
     };
     assert!(found(b"key:1") && !found(b"key:10"));

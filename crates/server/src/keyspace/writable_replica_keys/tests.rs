@@ -1,11 +1,13 @@
 //! Tests of which keys are remembered and when they are due.
 
+use weft_base::DbIndex;
+
 use super::LocalExpiries;
 use crate::keyspace::key_identity::LocalExpiry;
 
 fn key(name: &str, at_ms: u64) -> LocalExpiry {
     LocalExpiry {
-        db: 3,
+        db: DbIndex::new(3),
         slot: 7,
         hash: 1,
         name: name.as_bytes().into(),

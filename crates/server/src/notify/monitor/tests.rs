@@ -1,13 +1,19 @@
 //! Tests the format of monitor lines, and the set of monitors.
 
+use weft_base::DbIndex;
+
 use super::*;
 
 #[test]
 fn a_line_has_time_database_address_and_quoted_arguments() {
     let arguments: [&[u8]; 3] = [b"SET", b"k\n\x00", b"a \"b\""];
-    let line = monitor_line(1_700_000_000_000_042, 3, "127.0.0.1:5", arguments.into_iter(), |_| {
-        false
-    });
+    let line = monitor_line(
+        1_700_000_000_000_042,
+        DbIndex::new(3),
+        "127.0.0.1:5",
+        arguments.into_iter(),
+        |_| false,
+    );
     let wanted = "+1700000000.000042 [3 127.0.0.1:5] \"SET\" \"k\\n\\x00\" \"a \\\"b\\\"\"\r\n";
     assert_eq!(String::from_utf8_lossy(&line), wanted);
 }
@@ -15,7 +21,7 @@ fn a_line_has_time_database_address_and_quoted_arguments() {
 #[test]
 fn secrets_are_not_shown() {
     let arguments: [&[u8]; 3] = [b"HELLO", b"3", b"secret"];
-    let line = monitor_line(0, 0, "x", arguments.into_iter(), |index| index == 2);
+    let line = monitor_line(0, DbIndex::FIRST, "x", arguments.into_iter(), |index| index == 2);
     assert!(line.ends_with(b"\"HELLO\" \"3\" \"(redacted)\"\r\n"));
 }
 

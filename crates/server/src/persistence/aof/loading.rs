@@ -19,8 +19,8 @@ use crate::persistence::save;
 use crate::persistence::save::ReloadError;
 use crate::replication::ReplicationState;
 use crate::state::{ReplayOutcome, Server};
-use weft_base::ThreadIndex;
 use weft_base::files::error_text;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
@@ -295,7 +295,7 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
     let logged = hooks.current().intersection(Hooks::LOG);
     // The loaded commands were logged before.
     hooks.set(Hooks::LOG, false);
-    let databases = 0..server.keyspace.counts.databases();
+    let databases = DbIndex::all(server.keyspace.counts.databases());
     drop(take_databases(
         &mut WholeKeyspace::Exclusive(&mut all),
         databases,

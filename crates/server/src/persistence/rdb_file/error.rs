@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::path::PathBuf;
 
+use weft_base::DbIndex;
 use weft_base::files::error_text;
 
 /// The reason why an RDB file was not loaded.
@@ -45,7 +46,7 @@ pub enum RdbFault {
     /// The file has data of a module. Contains the name of the module.
     Module(String),
     /// A key occurs twice. Contains the number of its database.
-    Duplicate(usize),
+    Duplicate(DbIndex),
     /// The checksum does not match. Contains that of the contents, and that in the file.
     Checksum(u64, u64),
     /// The file is invalid in another way. Contains the error text.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_values::Value;
 
 use super::error::{RdbFault, RdbLoadError, on_one_line};
@@ -45,7 +45,7 @@ pub enum LoadDestination<'l, 'p> {
 }
 
 /// A callback for dropped keys, with their databases and names.
-pub type OnKeyDropped<'l> = &'l mut dyn FnMut(usize, &[u8]);
+pub type OnKeyDropped<'l> = &'l mut dyn FnMut(DbIndex, &[u8]);
 
 /// The context of a load.
 pub struct RdbLoader<'l, 'p> {
@@ -111,7 +111,7 @@ pub struct StoredReplicationPosition {
     /// The replication offset.
     pub offset: Option<i64>,
     /// The database that was selected in the stream.
-    pub db: Option<usize>,
+    pub db: Option<DbIndex>,
     /// The states of cluster slots that were being migrated; empty if the file has none.
     pub open_slots: Vec<u8>,
 }
@@ -184,7 +184,7 @@ impl RdbLoader<'_, '_> {
 
     fn read_body<R: Read>(&mut self, source: &mut RdbSource<R>, version: u32) -> Result<LoadedFile, RdbFault> {
         let mut loaded = LoadedFile::default();
-        let (mut db, mut about) = (0, KeyAttributes::default());
+        let (mut db, mut about) = (DbIndex::FIRST, KeyAttributes::default());
         let mut reported = 0;
         loop {
             self.report_progress(source.offset(), &mut reported);
@@ -265,20 +265,21 @@ impl RdbLoader<'_, '_> {
         }
     }
 
-    fn select_database(&self, number: usize) -> Result<usize, RdbFault> {
+    fn select_database(&self, number: usize) -> Result<DbIndex, RdbFault> {
         let databases = self.counts.databases();
         if number >= databases {
             return Err(RdbFault::Database(databases));
         }
-        self.counts.mark_used(number);
-        Ok(number)
+        let db = DbIndex::new(number);
+        self.counts.mark_used(db);
+        Ok(db)
     }
 
     fn load_key<R: Read>(
         &mut self,
         source: &mut RdbSource<R>,
         kind: u8,
-        db: usize,
+        db: DbIndex,
         about: KeyAttributes,
         loaded: &mut LoadedFile,
     ) -> Result<(), RdbFault> {
@@ -315,7 +316,7 @@ impl RdbLoader<'_, '_> {
         Ok(())
     }
 
-    fn notify_dropped(&mut self, db: usize, name: &[u8]) {
+    fn notify_dropped(&mut self, db: DbIndex, name: &[u8]) {
         if let Some(tell) = &mut self.on_dropped_key {
             tell(db, name);
         }
@@ -323,7 +324,7 @@ impl RdbLoader<'_, '_> {
 
     fn insert_key(
         &mut self,
-        db: usize,
+        db: DbIndex,
         name: &[u8],
         value: RestoredValue<'_>,
         about: KeyAttributes,
@@ -407,7 +408,7 @@ impl RdbLoader<'_, '_> {
 }
 
 impl LoadDestination<'_, '_> {
-    fn table_mut(&mut self, slot: usize, db: usize) -> &mut SlotTable {
+    fn table_mut(&mut self, slot: usize, db: DbIndex) -> &mut SlotTable {
         match self {
             LoadDestination::Keyspace(all) => all.cell_mut(slot).table_mut(db),
             LoadDestination::Staging(apart) => apart.table_mut(slot, db),
@@ -496,7 +497,7 @@ fn handle_aux_field(name: &[u8], text: &[u8], position: &mut StoredReplicationPo
         b"slot-info" if shown.split(',').filter(|part| part.parse::<u64>().is_ok()).count() < 3 => {
             return Err(RdbFault::Truncated);
         }
-        b"repl-stream-db" => position.db = usize::try_from(number()).ok(),
+        b"repl-stream-db" => position.db = usize::try_from(number()).ok().map(DbIndex::new),
         b"repl-id" if text.len() == REPLICATION_ID_BYTES => position.id = text.to_vec(),
         b"repl-offset" => position.offset = Some(number()),
         b"cluster-slot-states" => position.open_slots = text.to_vec(),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use weft_base::DbIndex;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
@@ -120,9 +121,9 @@ impl RdbHeader<'_> {
 
 /// Appends the records before the keys of a database: its number, the number of keys, and the number of those with an
 /// expiry.
-pub fn write_database(out: &mut Vec<u8>, db: usize, keys: u64, with_expiry: u64) {
+pub fn write_database(out: &mut Vec<u8>, db: DbIndex, keys: u64, with_expiry: u64) {
     out.push(opcode::DATABASE);
-    write_length(out, db);
+    write_length(out, db.get());
     out.push(opcode::DATABASE_SIZE);
     write_length(out, keys as usize);
     write_length(out, with_expiry as usize);
@@ -239,7 +240,7 @@ pub(crate) fn write_file(
     let style = KeyEncodingOptions::from_config(config, contents.clock);
     let mut gathering = BufferedWriter::new(config.boolean(id::RDBCHECKSUM));
     contents.head.write(&mut gathering.bytes, style.should_compress);
-    for db in 0..contents.counts.databases() {
+    for db in DbIndex::all(contents.counts.databases()) {
         contents.write_keys(&mut gathering, &mut file, db, &style)?;
     }
     file.write(&gathering.finish())?;
@@ -252,7 +253,7 @@ impl SaveContents<'_> {
         &self,
         gathering: &mut BufferedWriter,
         file: &mut RdbFile,
-        db: usize,
+        db: DbIndex,
         style: &KeyEncodingOptions,
     ) -> Result<(), RdbSaveError> {
         let (keys, with_expiry) = (self.counts.keys(db), self.counts.with_expiry(db));

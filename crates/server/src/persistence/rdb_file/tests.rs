@@ -10,7 +10,7 @@ use crate::commands::server::digest;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::walk::{Cursor, WalkAccess, walk};
 use crate::keyspace::{Keyspace, Seat};
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_config::{Config, SetPermissions};
 use weft_rdb::dump_payload::CRC;
 
@@ -85,7 +85,7 @@ impl Fixture {
     fn keys(&mut self) -> Vec<String> {
         let mut keys = Vec::new();
         let all = self.seat.exclusive();
-        for db in 0..16 {
+        for db in DbIndex::all(16) {
             let counted = self.keyspace.counts.keys(db);
             let before = keys.len();
             walk(
@@ -153,7 +153,7 @@ fn a_file_of_valkey_is_loaded_and_saved_and_loaded_again() {
     assert_eq!((loaded.keys, loaded.functions.len()), (KEYS.lines().count() as u64, 1));
     assert_eq!(place.keys(), expected());
     assert_eq!(
-        place.keyspace.counts.volatile_values(0),
+        place.keyspace.counts.volatile_values(DbIndex::FIRST),
         1,
         "a hash with a field that expires"
     );
@@ -203,13 +203,16 @@ fn damaged_files_are_refused_by_their_checksum_at_the_latest() {
 fn an_existing_key_is_replaced_only_if_requested() {
     let mut place = Fixture::new();
     place.read(VALKEY, false).expect("is loaded");
-    assert!(matches!(place.read(VALKEY, false), Err(RdbFault::Duplicate(0))));
+    assert!(matches!(
+        place.read(VALKEY, false),
+        Err(RdbFault::Duplicate(DbIndex::FIRST))
+    ));
     place.read(VALKEY, true).expect("is loaded");
     assert_eq!(
-        place.keyspace.counts.keys(0) + place.keyspace.counts.keys(5),
+        place.keyspace.counts.keys(DbIndex::FIRST) + place.keyspace.counts.keys(DbIndex::new(5)),
         KEYS.lines().count() as u64
     );
-    assert_eq!(place.keyspace.counts.volatile_values(0), 1);
+    assert_eq!(place.keyspace.counts.volatile_values(DbIndex::FIRST), 1);
 }
 
 /// Returns a file of this version with these records, without a checksum.

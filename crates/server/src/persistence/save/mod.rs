@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ReplicationOffset, ThreadIndex};
+use weft_base::{DbIndex, ReplicationOffset, ThreadIndex};
 
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
@@ -129,7 +129,7 @@ pub fn load_at_start(
     let is_replica_of_cluster = server.cluster.as_ref().is_some_and(|cluster| cluster.view().is_replica);
     let is_primary = server.config.primary().is_none() && !is_replica_of_cluster;
     let mut deletions = ExpiredDeletions::default();
-    let mut delete = |db: usize, name: &[u8]| deletions.append_deletion(server, db, name);
+    let mut delete = |db: DbIndex, name: &[u8]| deletions.append_deletion(server, db, name);
     let how = match is_primary {
         true => {
             backlog_writer::open_for_load(server);
@@ -161,11 +161,11 @@ pub fn load_at_start(
 /// The deletions to propagate for keys that a dump does not bring back.
 #[derive(Default)]
 struct ExpiredDeletions {
-    selected_db: Option<usize>,
+    selected_db: Option<DbIndex>,
 }
 
 impl ExpiredDeletions {
-    fn append_deletion(&mut self, server: &Server, db: usize, name: &[u8]) {
+    fn append_deletion(&mut self, server: &Server, db: DbIndex, name: &[u8]) {
         let config = &server.config;
         let mut bytes = Vec::new();
         if self.selected_db != Some(db) {
@@ -415,7 +415,7 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
         write(server, &mut all).map_err(|SaveFailed| ReloadError::Save)?;
     }
     let keyspace = &server.keyspace;
-    let databases = 0..keyspace.counts.databases();
+    let databases = DbIndex::all(keyspace.counts.databases());
     let taken = how.should_flush.then(|| {
         take_databases(
             &mut WholeKeyspace::Exclusive(&mut all),

@@ -35,6 +35,7 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
+use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
 use weft_reactor::{lower_priority, parse_cpu_list, pin_to_cpus, thread_id};
 
@@ -276,7 +277,7 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
     let taken = {
         let alone = seat.exclusive();
         let counts = &keyspace.counts;
-        let databases: Vec<Database> = (0..counts.databases())
+        let databases: Vec<Database> = DbIndex::all(counts.databases())
             .map(|number| Database {
                 number,
                 keys: counts.keys(number),
@@ -284,7 +285,7 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
             })
             .filter(|database| database.keys > 0)
             .collect();
-        let numbers: Vec<usize> = databases.iter().map(|database| database.number).collect();
+        let numbers: Vec<DbIndex> = databases.iter().map(|database| database.number).collect();
         keyspace.before_images.begin(&alone, &numbers);
         let changes = server.stats.metrics.sum(Counter::Dirty);
         let functions = server.scripting.libraries.codes();

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::DbIndex;
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
 use weft_values::Value;
 
@@ -44,7 +45,7 @@ pub enum SnapshotChunk {
 /// A database at the snapshot's moment.
 pub struct Database {
     /// The number of the database.
-    pub number: usize,
+    pub number: DbIndex,
     /// The number of its keys.
     pub keys: u64,
     /// The number of its keys with an expiry.

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_table::{Blob, NewValue};
 
 use super::*;
@@ -46,9 +46,9 @@ fn put(keyspace: &Keyspace, seat: &mut Seat, name: &[u8], value: &[u8]) {
         .expect("no other thread holds a lease");
     let (header, slot) = lease.parts_mut();
     let value = NewValue::Blob(Blob::from_slice(value));
-    drop(slot.table_mut(0).insert(hash, name, value, None, 0));
+    drop(slot.table_mut(DbIndex::FIRST).insert(hash, name, value, None, 0));
     publish_header(header, slot);
-    keyspace.counts.add(thread_index, 0, 1, 0);
+    keyspace.counts.add(thread_index, DbIndex::FIRST, 1, 0);
 }
 
 /// An event that a consumer reports.
@@ -250,10 +250,11 @@ fn a_waiting_consumer_does_not_block_writers() {
         let must_wait = |seat: &mut Seat| {
             let pass = seat.enter();
             let Some(lease) = pass.try_write(slot) else { return true };
-            let entry = lease.table(0).and_then(|table| table.find(hash, &name));
+            let entry = lease.table(DbIndex::FIRST).and_then(|table| table.find(hash, &name));
             let entry = entry.expect("it is there");
             let (header, before_images) = (lease.header(), &server.keyspace.before_images);
-            (header.has_pinned_values() && entry.is_shared()) || before_images.must_save_first(0, key, entry)
+            (header.has_pinned_values() && entry.is_shared())
+                || before_images.must_save_first(DbIndex::FIRST, key, entry)
         };
         while must_wait(&mut seat) {
             assert!(started.elapsed() < TIMEOUT, "key {number} waits for the consumer");

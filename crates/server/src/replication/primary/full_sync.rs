@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use weft_base::ClientId;
 use weft_base::clock::unix_ms;
+use weft_base::{ClientId, DbIndex};
 use weft_reactor::{Socket, thread_id};
 
 use crate::observability::log;
@@ -562,7 +562,11 @@ fn send_functions(
             }
             offset
         };
-        let place = HistoryPosition { id, offset, db: 0 };
+        let place = HistoryPosition {
+            id,
+            offset,
+            db: DbIndex::FIRST,
+        };
         let functions = server.scripting.libraries.codes();
         let head = RdbHeader {
             format,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ReplicationOffset, RoleEpoch, ThreadIndex};
+use weft_base::{DbIndex, ReplicationOffset, RoleEpoch, ThreadIndex};
 
 use crate::dispatch::replicated_stream::{ReplicatedStream, StreamError};
 use crate::keyspace::Seat;
@@ -77,7 +77,14 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
     let spawned = weft_os::thread::Builder::new()
         .name("weft-replica".into())
         .stack_size(weft_scripting::SCRIPT_STACK_BYTES);
-    spawned.spawn(move || ReplicaThread { server, seat, db: 0 }.run())?;
+    spawned.spawn(move || {
+        ReplicaThread {
+            server,
+            seat,
+            db: DbIndex::FIRST,
+        }
+        .run()
+    })?;
     Ok(())
 }
 
@@ -89,7 +96,11 @@ impl Follower {
     pub fn new(server: &Arc<Server>) -> Option<Follower> {
         let seat = server.keyspace.slots.join()?;
         let server = server.clone();
-        Some(Follower(ReplicaThread { server, seat, db: 0 }))
+        Some(Follower(ReplicaThread {
+            server,
+            seat,
+            db: DbIndex::FIRST,
+        }))
     }
 
     /// Follows the configured primary until the link breaks. Returns `true` if a stream was established.
@@ -115,7 +126,7 @@ struct ReplicaThread {
     server: Arc<Server>,
     seat: Seat,
     /// The database that the stream has selected. A resumed link continues with it.
-    db: usize,
+    db: DbIndex,
 }
 
 impl ReplicaThread {
@@ -123,7 +134,7 @@ impl ReplicaThread {
         loop {
             let (primary, role_epoch) = self.server.replication.wait_for_primary();
             // A dump loaded after this thread was started may have recorded the selected database.
-            self.db = self.server.replication.stream_db.load(Ordering::Relaxed);
+            self.db = DbIndex::new(self.server.replication.stream_db.load(Ordering::Relaxed));
             let was_up = self.follow_until_broken(&primary, role_epoch);
             let repl = &self.server.replication;
             repl.drop_sockets(role_epoch);

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
 
 use super::handshake::{self, DumpPosition};
@@ -121,7 +122,7 @@ pub fn receive(
     seat: &mut Seat,
     link: &mut PrimaryLink,
     primary: &Endpoint,
-) -> Result<(usize, BufferedStream), LinkFailure> {
+) -> Result<(DbIndex, BufferedStream), LinkFailure> {
     let role_epoch = link.role_epoch();
     log::notice!("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
     let socket = connect::connect(server, primary, role_epoch)?;
@@ -153,7 +154,7 @@ fn receive_dump_and_stream(
     link: &mut PrimaryLink,
     dump: &mut PrimaryLink,
     place: &DumpPosition,
-) -> Result<(usize, BufferedStream), LinkFailure> {
+) -> Result<(DbIndex, BufferedStream), LinkFailure> {
     let loaded = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let keep = || {

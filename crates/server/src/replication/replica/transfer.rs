@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ReplicationOffset, RoleEpoch, ThreadIndex};
+use weft_base::{DbIndex, ReplicationOffset, RoleEpoch, ThreadIndex};
 
 use super::link::{LinkFailure, PrimaryLink};
 use crate::dispatch::thread::ThreadState;
@@ -90,7 +90,7 @@ pub fn receive(
     link: &mut PrimaryLink,
     id: &str,
     offset: ReplicationOffset,
-) -> Result<usize, LinkFailure> {
+) -> Result<DbIndex, LinkFailure> {
     let begin = |state: &mut crate::replication::RoleState| {
         state.phase = LinkState::Transfer;
         state.transfer = TransferProgress {
@@ -115,7 +115,7 @@ pub fn receive_in_transfer_phase(
     link: &mut PrimaryLink,
     id: &str,
     offset: ReplicationOffset,
-) -> Result<usize, LinkFailure> {
+) -> Result<DbIndex, LinkFailure> {
     let extent = read_dump_end(link)?;
     let plan = load_plan(server, id);
     let total_bytes = i64::try_from(extent.bytes().unwrap_or(0)).unwrap_or(i64::MAX);
@@ -136,8 +136,8 @@ pub fn receive_in_transfer_phase(
         true => load_from_file(server, seat, link, extent, plan)?,
         false => load_from_link(server, seat, link, extent, plan)?,
     };
-    let db = dump.loaded.position.db.unwrap_or(0);
-    server.replication.stream_db.store(db, Ordering::Relaxed);
+    let db = dump.loaded.position.db.unwrap_or(DbIndex::FIRST);
+    server.replication.stream_db.store(db.get(), Ordering::Relaxed);
     let open_slots = std::mem::take(&mut dump.loaded.position.open_slots);
     install(server, seat, link.role_epoch(), (dump, loading), id, offset)?;
     if let Some(cluster) = &server.cluster {
@@ -147,7 +147,7 @@ pub fn receive_in_transfer_phase(
 }
 
 fn load_plan(server: &Server, id: &str) -> LoadPlan {
-    let is_empty = || (0..server.keyspace.counts.databases()).all(|db| server.keyspace.counts.keys(db) == 0);
+    let is_empty = || DbIndex::all(server.keyspace.counts.databases()).all(|db| server.keyspace.counts.keys(db) == 0);
     let mode = server.config.choice(weft_config::id::REPL_DISKLESS_LOAD);
     let same_history = || {
         let state = server.replication.state();
@@ -582,7 +582,7 @@ fn begin_loading(
         let taken = (!plan.keeps_old_until_loaded).then(|| {
             repl.awaits_full_sync.store(true, Ordering::Release);
             server.scripting.libraries.flush();
-            let databases = 0..server.keyspace.counts.databases();
+            let databases = DbIndex::all(server.keyspace.counts.databases());
             let taken = take_databases(&mut WholeKeyspace::Exclusive(all), databases, &server.keyspace, row);
             invalidate_replaced_data(server, row);
             taken
@@ -627,7 +627,7 @@ fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut ThreadS
     }
     let hash = |name: &[u8]| server.keyspace.hasher.hash(name);
     for slot in 0..SLOTS {
-        for db in 0..server.keyspace.counts.databases() {
+        for db in DbIndex::all(server.keyspace.counts.databases()) {
             let cell = all.cell(slot);
             ready_keys::add_ready_keys_of_slot(cell, db, slot as u16, hash, &mut thread.effects.ready);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weft_base::{ClientId, ParkId, ThreadIndex};
+use weft_base::{ClientId, DbIndex, ParkId, ThreadIndex};
 use weft_resp::Protocol;
 use weft_values::list::ListEnd;
 
@@ -13,7 +13,7 @@ use super::super::{
 use super::{SlotWaiters, WaitCounts};
 use weft_acl::Login;
 
-fn waiter(park_id: u64, db: usize, operation: BlockingOperation) -> Arc<Waiter> {
+fn waiter(park_id: u64, db: DbIndex, operation: BlockingOperation) -> Arc<Waiter> {
     Arc::new(Waiter::new(WaiterParameters {
         client: ClientId::new(park_id),
         worker: ThreadIndex::FIRST,
@@ -60,7 +60,7 @@ fn operations() -> [BlockingOperation; 3] {
 }
 
 /// Returns the park ids of a queue in the order in which they are served.
-fn park_ids(waiting: &SlotWaiters, db: usize, name: &[u8], line: &WaitQueueKind) -> Vec<u64> {
+fn park_ids(waiting: &SlotWaiters, db: DbIndex, name: &[u8], line: &WaitQueueKind) -> Vec<u64> {
     let mut found: Vec<ParkId> = Vec::new();
     while let Some(waiter) = waiting.next_waiter(db, name, line, found.last().copied().unwrap_or(ParkId::NONE)) {
         found.push(waiter.park_id);
@@ -73,13 +73,16 @@ fn a_queue_is_served_in_the_order_of_park_ids() {
     let (mut waiting, counts) = (SlotWaiters::default(), WaitCounts::default());
     let [pop, shift, score] = operations();
     for (park_id, operation) in [(7, &pop), (9, &shift), (8, &score), (12, &pop)] {
-        waiting.add_waiter(&key(b"k"), &waiter(park_id, 0, operation.clone()), &counts);
+        waiting.add_waiter(&key(b"k"), &waiter(park_id, DbIndex::FIRST, operation.clone()), &counts);
     }
-    assert_eq!(park_ids(&waiting, 0, b"k", &WaitQueueKind::List), [7, 9, 12]);
-    assert_eq!(park_ids(&waiting, 0, b"k", &WaitQueueKind::SortedSet), [8]);
-    assert_eq!(park_ids(&waiting, 1, b"k", &WaitQueueKind::List), []);
-    assert_eq!(park_ids(&waiting, 0, b"other", &WaitQueueKind::List), []);
-    let claimed = |kind| waiting.affected_queues(0, b"k", kind);
+    assert_eq!(
+        park_ids(&waiting, DbIndex::FIRST, b"k", &WaitQueueKind::List),
+        [7, 9, 12]
+    );
+    assert_eq!(park_ids(&waiting, DbIndex::FIRST, b"k", &WaitQueueKind::SortedSet), [8]);
+    assert_eq!(park_ids(&waiting, DbIndex::new(1), b"k", &WaitQueueKind::List), []);
+    assert_eq!(park_ids(&waiting, DbIndex::FIRST, b"other", &WaitQueueKind::List), []);
+    let claimed = |kind| waiting.affected_queues(DbIndex::FIRST, b"k", kind);
     assert_eq!(claimed(WaitedKind::List), [WaitQueueKind::List]);
     assert_eq!(claimed(WaitedKind::SortedSet), [WaitQueueKind::SortedSet]);
     assert_eq!(
@@ -92,7 +95,7 @@ fn a_queue_is_served_in_the_order_of_park_ids() {
 fn a_key_given_twice_counts_once() {
     let (mut waiting, counts) = (SlotWaiters::default(), WaitCounts::default());
     let [pop, ..] = operations();
-    let waiter = waiter(1, 0, pop);
+    let waiter = waiter(1, DbIndex::FIRST, pop);
     waiting.add_waiter(&key(b"k"), &waiter, &counts);
     waiting.add_waiter(&key(b"k"), &waiter, &counts);
     assert_eq!(counts.keys(), 1);
@@ -138,10 +141,10 @@ fn random_operations_agree_with_a_plain_list() {
     let (mut waiting, counts) = (SlotWaiters::default(), WaitCounts::default());
     let operations = operations();
     // The waiters by name, database and queue.
-    let mut model: BTreeMap<(u8, usize, WaitQueueKind), Vec<Arc<Waiter>>> = BTreeMap::new();
+    let mut model: BTreeMap<(u8, DbIndex, WaitQueueKind), Vec<Arc<Waiter>>> = BTreeMap::new();
     for park_id in 1..5000 {
         let name = random.u8(b'a'..b'f');
-        let db = random.usize(0..3);
+        let db = DbIndex::new(random.usize(0..3));
         let operation = operations[random.usize(0..operations.len())].clone();
         let place = (name, db, operation.queue_kind());
         if random.bool() {
@@ -156,7 +159,7 @@ fn random_operations_agree_with_a_plain_list() {
             }
             assert!(waiting.remove_waiter(&[name], &waiter, &counts));
         }
-        let mut keys: Vec<(u8, usize)> = model.keys().map(|(name, db, _)| (*name, *db)).collect();
+        let mut keys: Vec<(u8, DbIndex)> = model.keys().map(|(name, db, _)| (*name, *db)).collect();
         keys.dedup();
         assert_eq!(counts.keys(), keys.len());
         assert_eq!(waiting.is_empty(), model.is_empty());

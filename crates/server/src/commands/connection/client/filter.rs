@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use weft_base::ClientId;
+use weft_base::{ClientId, DbIndex};
 use weft_resp::Args;
 use weft_resp::number::parse_i64;
 
@@ -60,8 +60,8 @@ pub struct ClientFilter {
     not_flags: Option<Vec<u8>>,
     capabilities: Option<Vec<u8>>,
     not_capabilities: Option<Vec<u8>>,
-    db: Option<usize>,
-    not_db: Option<usize>,
+    db: Option<DbIndex>,
+    not_db: Option<DbIndex>,
 }
 
 impl ClientFilter {
@@ -252,7 +252,7 @@ fn parse_letters(value: &[u8], known: &[u8], what: &str, filter: &str) -> Result
     Err(CommandError::with_word(&text, value, ""))
 }
 
-fn parse_database(value: &[u8], option: &str, databases: i64) -> Result<usize, CommandError> {
+fn parse_database(value: &[u8], option: &str, databases: i64) -> Result<DbIndex, CommandError> {
     let not_an_integer = || CommandError::from_text(format!("ERR {option} is not an integer or out of range"));
     let number = parse_i64(value).ok_or_else(not_an_integer)?;
     if !(0..databases).contains(&number) {
@@ -261,7 +261,7 @@ fn parse_database(value: &[u8], option: &str, databases: i64) -> Result<usize, C
             "ERR {option} number should be between 0 and {highest}"
         )));
     }
-    Ok(number as usize)
+    Ok(DbIndex::new(number as usize))
 }
 
 fn parse_seconds(value: &[u8], option: &str) -> Result<u64, CommandError> {

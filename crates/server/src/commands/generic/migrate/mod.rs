@@ -22,7 +22,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{ClientId, ThreadIndex};
+use weft_base::{ClientId, DbIndex, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
@@ -68,7 +68,7 @@ struct MigrateRequest {
     /// The password, or user and password.
     auth: Vec<Vec<u8>>,
     /// The source database.
-    from_db: usize,
+    from_db: DbIndex,
     should_compress: bool,
     needs_asking: bool,
 }

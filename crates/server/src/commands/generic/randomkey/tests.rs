@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use weft_base::DbIndex;
 use weft_table::NewValue;
 
 use super::*;
@@ -20,7 +21,7 @@ fn keyspace_of(keys: usize, expired: usize) -> Keyspace {
         let (header, slot) = lease.parts_mut();
         let expiry = (index < expired).then_some(1000);
         drop(
-            slot.table_mut(0)
+            slot.table_mut(DbIndex::FIRST)
                 .insert(hash, name.as_bytes(), NewValue::Int(1), expiry, 0),
         );
         publish_header(header, slot);
@@ -35,7 +36,7 @@ fn count_draws(keyspace: &Keyspace, keys: usize, count: usize) -> HashMap<usize,
     let pass = seat.enter();
     let search = RandomKeySearch {
         access: WalkAccess::Pass(&pass),
-        db: 0,
+        db: DbIndex::FIRST,
         keys: keys as u64,
         alive_at_ms: Some(2000),
         expired: RefCell::default(),
@@ -97,7 +98,7 @@ fn expired_keys_found_by_a_search_are_reported_once() {
     let pass = seat.enter();
     let search = RandomKeySearch {
         access: WalkAccess::Pass(&pass),
-        db: 0,
+        db: DbIndex::FIRST,
         keys: 2,
         alive_at_ms: Some(2000),
         expired: RefCell::default(),

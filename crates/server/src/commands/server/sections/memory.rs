@@ -2,6 +2,7 @@
 
 use crate::observability::{memory, process};
 use crate::state::Server;
+use weft_base::DbIndex;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_scripting::ScriptKind;
@@ -64,7 +65,7 @@ impl MemoryFigures {
         let backlog_bytes = (within, held - within);
         let aof_bytes = server.persistence.aof.buffered_bytes.load(Ordering::Relaxed);
         let counts = &server.keyspace.counts;
-        let keys = (0..counts.databases()).map(|db| counts.keys(db)).sum();
+        let keys = DbIndex::all(counts.databases()).map(|db| counts.keys(db)).sum();
         let startup_bytes = server.stats.history.startup_memory.load(Ordering::Relaxed);
         let script_bytes = server.scripting.cache.bytes();
         let library_bytes = server.scripting.libraries.bytes();

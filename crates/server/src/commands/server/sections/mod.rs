@@ -19,6 +19,7 @@ pub use lines::{ClientFigures, format_bytes};
 pub use memory::{MemoryFigures, allocator_figures, ratio};
 use memory::{SCRIPT_ENGINE, engine_lines, memory_lines};
 pub use section::InfoSection;
+use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
 use weft_config::id;
 use weft_os::atomic::Ordering;
@@ -212,10 +213,10 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut InfoLines)
 
 fn keyspace_lines(server: &Server, ttls_ms: &[u64], lines: &mut InfoLines) {
     let counts = &server.keyspace.counts;
-    for db in 0..counts.databases() {
+    for db in DbIndex::all(counts.databases()) {
         let (keys, expires) = (counts.keys(db), counts.with_expiry(db));
         if keys > 0 {
-            let ttl_ms = ttls_ms.get(db).copied().unwrap_or(0);
+            let ttl_ms = ttls_ms.get(db.get()).copied().unwrap_or(0);
             let volatile = counts.volatile_values(db);
             lines.push_field(
                 &format!("db{db}"),

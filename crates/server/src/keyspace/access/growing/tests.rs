@@ -3,6 +3,7 @@
 use super::{ScriptLeases, WholeKeyspace};
 use crate::keyspace::access::{HeldLeases, Lease};
 use crate::keyspace::{GatePassage, Keyspace};
+use weft_base::DbIndex;
 use weft_base::slots::SLOTS;
 
 fn take_write_lease<'p>(pass: &'p GatePassage<'p>, slot: usize) -> Lease<'p> {
@@ -48,7 +49,7 @@ fn leases_of_all_slots_give_the_whole_keyspace() {
             whole
                 .parts_mut(slot)
                 .1
-                .table(0)
+                .table(DbIndex::FIRST)
                 .is_some_and(weft_table::Table::is_empty)
         );
     }

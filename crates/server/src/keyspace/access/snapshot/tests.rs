@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_resp::Args;
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
@@ -58,7 +58,7 @@ impl Fixture {
             args: Args::new(REQUEST, &RANGES),
             planned: &self.planned,
             held: HeldLeases::Exclusive(&mut all),
-            db: 0,
+            db: DbIndex::FIRST,
             context: access(&clock, &self.keyspace, now_ms),
             effects: &mut self.effects,
             prefetch_policy: None,
@@ -110,7 +110,7 @@ impl Fixture {
             args: Args::new(REQUEST, &RANGES),
             planned: &self.planned,
             held,
-            db: 0,
+            db: DbIndex::FIRST,
             context: AccessContext {
                 counts,
                 thread_index: ThreadIndex::new(0),
@@ -282,7 +282,7 @@ fn handlers_read_the_snapshot_and_write_into_it_only() {
     scene.set(1, NewValue::Int(7), ExpiryUpdate::SetTo(NOW_MS + 5000));
     let mut snapshot = scene.snapshot();
     scene.delete(0);
-    let keys_before = scene.keyspace.counts.keys(0);
+    let keys_before = scene.keyspace.counts.keys(DbIndex::FIRST);
     let record = scene.run_on_snapshot(&mut snapshot, |keys| {
         assert_eq!(members(keys.read(0).map(|entry| entry.value())), Some(100));
         let mut key = keys.write(1);
@@ -292,7 +292,7 @@ fn handlers_read_the_snapshot_and_write_into_it_only() {
     });
     assert_eq!((record.changes.len(), record.dirty), (1, 5));
     assert_eq!(
-        scene.keyspace.counts.keys(0),
+        scene.keyspace.counts.keys(DbIndex::FIRST),
         keys_before,
         "private keys are not counted"
     );
@@ -320,7 +320,10 @@ fn changes_of_a_snapshot_are_applied_to_the_keys() {
     });
     assert_eq!(stored, Some((Some(30), None)));
     assert_eq!(
-        (scene.keyspace.counts.keys(0), scene.keyspace.counts.with_expiry(0)),
+        (
+            scene.keyspace.counts.keys(DbIndex::FIRST),
+            scene.keyspace.counts.with_expiry(DbIndex::FIRST)
+        ),
         (2, 0)
     );
 
@@ -332,7 +335,7 @@ fn changes_of_a_snapshot_are_applied_to_the_keys() {
         key.changed(KeyspaceEvent::generic("del"));
     });
     scene.run_now(|keys, _| snapshot.apply_changes(keys, &record.changes, record.dirty));
-    assert_eq!(scene.keyspace.counts.keys(0), 1);
+    assert_eq!(scene.keyspace.counts.keys(DbIndex::FIRST), 1);
 }
 
 #[test]

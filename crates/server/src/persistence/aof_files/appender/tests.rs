@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::OpenOptionsExt;
 
+use weft_base::DbIndex;
+
 use super::*;
 use crate::observability::used_memory::UsedMemory;
 
@@ -9,7 +11,7 @@ use crate::observability::used_memory::UsedMemory;
 fn links() -> AppenderLinks {
     let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
     let mut log_writer = propagation.log_writer();
-    log_writer.propagate_before(LogTarget::FILE, 0, &[b"SET", b"k", b"v"]);
+    log_writer.propagate_before(LogTarget::FILE, DbIndex::FIRST, &[b"SET", b"k", b"v"]);
     log_writer.commit();
     propagation.advance_milestone(LogMilestone::Written, LogSequence::new(1));
     AppenderLinks {

@@ -1,6 +1,6 @@
 //! Tests of the filters: the clients that they accept, and the arguments that they reject.
 
-use weft_base::ThreadIndex;
+use weft_base::{DbIndex, ThreadIndex};
 use weft_resp::{ArgRange, ParseOutcome, Parser, RequestLimits};
 
 use super::*;
@@ -45,7 +45,7 @@ fn clients() -> [Client; 3] {
     named.name = b"worker".to_vec();
     named.lib_name = b"lib".to_vec();
     named.lib_version = b"1.0".to_vec();
-    named.db = 3;
+    named.db = DbIndex::new(3);
     named
         .flags
         .set(ClientFlags::NO_TOUCH.union(ClientFlags::NO_EVICT), true);
