@@ -9,6 +9,7 @@
 //! - [`RoleEpoch`]: the number of a change of the primary to follow.
 //! - [`ThreadIndex`]: the index of a worker or another thread.
 //! - [`DbIndex`]: the index of a database.
+//! - [`SlotIndex`]: the number of a slot.
 //! - [`files`]: replacing a file atomically, and the error texts of system calls.
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ mod log_sequence;
 mod park_id;
 mod replication_offset;
 mod role_epoch;
+mod slot_index;
 pub mod slots;
 mod thread_index;
 
@@ -29,4 +31,5 @@ pub use log_sequence::LogSequence;
 pub use park_id::ParkId;
 pub use replication_offset::ReplicationOffset;
 pub use role_epoch::RoleEpoch;
+pub use slot_index::SlotIndex;
 pub use thread_index::ThreadIndex;

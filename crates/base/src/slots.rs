@@ -1,5 +1,7 @@
 //! The slots of the keyspace, and the slot of a key in a cluster (see Valkey's cluster specification).
 
+use crate::SlotIndex;
+
 use crc::{CRC_16_XMODEM, Crc, Table};
 
 /// The number of slots in the keyspace, in cluster mode and outside it.
@@ -13,9 +15,9 @@ const CRC16: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_XMODEM);
 
 /// The slot of a key on all nodes of a cluster. If the key has a hash tag, that is, a non-empty part between the first
 /// `{` and the next `}`, only the tag determines the slot.
-pub fn cluster_slot(key: &[u8]) -> u16 {
+pub fn cluster_slot(key: &[u8]) -> SlotIndex {
     static TABLES: Crc<u16, Table<16>> = CRC16;
-    TABLES.checksum(hash_tag(key)) & (SLOTS as u16 - 1)
+    SlotIndex::from_index(usize::from(TABLES.checksum(hash_tag(key))) % SLOTS)
 }
 
 /// The part of a key that determines its slot in a cluster.
@@ -32,7 +34,7 @@ fn hash_tag(key: &[u8]) -> &[u8] {
 
 /// The slot of all keys that match a glob pattern; `None` if they may have different slots. A slot is known if the
 /// pattern has no special character before the end of its hash tag, or none at all if it has no hash tag.
-pub fn slot_of_pattern(pattern: &[u8]) -> Option<u16> {
+pub fn slot_of_pattern(pattern: &[u8]) -> Option<SlotIndex> {
     let mut open = None;
     for (index, byte) in pattern.iter().enumerate() {
         match (byte, open) {
@@ -62,7 +64,7 @@ mod tests {
             (b"l{x}{y}", 16287),
             (b"{a}b{c}", 15495),
         ] {
-            assert_eq!(cluster_slot(key), slot, "{key:?}");
+            assert_eq!(cluster_slot(key).get(), slot, "{key:?}");
         }
         assert_ne!(cluster_slot(b"{}a"), cluster_slot(b"a"), "an empty tag is none");
         assert_eq!(hash_tag(b"{a"), b"{a");
@@ -78,13 +80,13 @@ mod tests {
             (b"{x*}", None),
             (b"{}*", None),
             (b"l?{x}", None),
-            (b"{x", Some(cluster_slot(b"{x"))),
+            (b"{x", Some(cluster_slot(b"{x").get())),
             (b"l{x}", Some(16287)),
             (b"a", Some(15495)),
             (b"", Some(0)),
             (b"a\\{x}", None),
         ] {
-            assert_eq!(slot_of_pattern(pattern), slot, "{pattern:?}");
+            assert_eq!(slot_of_pattern(pattern).map(SlotIndex::get), slot, "{pattern:?}");
         }
     }
 }

@@ -4,6 +4,7 @@ use super::node::{Node, NodeFlags, NodeId};
 use super::refusal::ClusterRefusal;
 use super::slot_set::SlotSet;
 use super::state::ClusterState;
+use weft_base::SlotIndex;
 use weft_base::clock::unix_ms;
 
 /// The change that CLUSTER SETSLOT makes.
@@ -33,9 +34,9 @@ impl ClusterState {
     ///
     /// # Errors
     /// When a slot is busy, unassigned, or specified twice. Nothing has changed then.
-    pub fn change_slots(&mut self, ranges: &[(u16, u16)], delete: bool) -> Result<(), ClusterRefusal> {
+    pub fn change_slots(&mut self, ranges: &[(SlotIndex, SlotIndex)], delete: bool) -> Result<(), ClusterRefusal> {
         let mut named = SlotSet::default();
-        for slot in ranges.iter().flat_map(|(first, last)| *first..=*last) {
+        for slot in ranges.iter().flat_map(|(first, last)| first.to(*last)) {
             match (delete, self.owner(slot)) {
                 (true, None) => return Err(ClusterRefusal::SlotUnassigned(slot)),
                 (false, Some(_)) => return Err(ClusterRefusal::SlotBusy(slot)),
@@ -61,7 +62,7 @@ impl ClusterState {
     ///
     /// # Errors
     /// When the node or the slot does not permit the change.
-    pub fn change_slot(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
+    pub fn change_slot(&mut self, slot: SlotIndex, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
         self.check_slot_change(slot, change, keys)?;
         self.apply_slot_change(slot, change, keys)
     }
@@ -72,14 +73,14 @@ impl ClusterState {
     /// When a node is unknown here.
     pub fn apply_propagated_slot_change(
         &mut self,
-        slot: u16,
+        slot: SlotIndex,
         change: &SlotChange,
         keys: usize,
     ) -> Result<(), ClusterRefusal> {
         self.apply_slot_change(slot, change, keys)
     }
 
-    fn apply_slot_change(&mut self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
+    fn apply_slot_change(&mut self, slot: SlotIndex, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
         match change {
             SlotChange::Stable => {
                 log::info!("Marking slot {slot} stable");
@@ -109,7 +110,7 @@ impl ClusterState {
     ///
     /// # Errors
     /// The reason for refusal.
-    pub fn check_slot_change(&self, slot: u16, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
+    pub fn check_slot_change(&self, slot: SlotIndex, change: &SlotChange, keys: usize) -> Result<(), ClusterRefusal> {
         if self.me().is_replica() {
             return Err(ClusterRefusal::SetSlotOnReplica);
         }
@@ -147,7 +148,7 @@ impl ClusterState {
         Ok(node.id)
     }
 
-    fn assign_slot(&mut self, slot: u16, node: NodeId, keys: usize) {
+    fn assign_slot(&mut self, slot: SlotIndex, node: NodeId, keys: usize) {
         log::info!(
             "Assigning slot {slot} to node {} in shard {}",
             self.nodes[&node].log_name(),

@@ -17,6 +17,8 @@
 //! 5. A replica without the data of its primary, because a full synchronisation has begun and not ended, is no
 //!    candidate unless an operator forces it (FORCE, TAKEOVER).
 
+use weft_base::SlotIndex;
+
 use super::message::{BusMessage, Header, switch};
 use super::node::{Node, NodeFlags, NodeId};
 use super::state::ClusterState;
@@ -252,7 +254,7 @@ impl ClusterState {
         let myself = self.myself;
         log::info!("Setting myself to primary after failover; my old primary is {old}");
         self.make_primary(myself);
-        let slots: Vec<u16> = match self.nodes.get(&old) {
+        let slots: Vec<SlotIndex> = match self.nodes.get(&old) {
             Some(node) => node.slots.iter().collect(),
             None => Vec::new(),
         };

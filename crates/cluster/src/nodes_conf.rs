@@ -8,13 +8,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use weft_base::SlotIndex;
+
 use nix::fcntl::{Flock, FlockArg};
 
 use super::message::truncate_address;
 use super::node::{Node, NodeFlags, NodeId};
 use super::settings::ClusterSettings;
 use super::state::ClusterState;
-use weft_base::slots::SLOTS;
 
 /// The locked cluster configuration file of a running node.
 pub struct NodesFile {
@@ -385,7 +386,7 @@ impl NodesFileParser {
 
     /// Parses `5`, `5-9`, `[5->-node]` or `[5-<-node]`.
     fn slots(&mut self, state: &mut ClusterState, owner: NodeId, word: &str) -> Option<()> {
-        let number = |word: &str| word.parse::<u16>().ok().filter(|slot| usize::from(*slot) < SLOTS);
+        let number = |word: &str| word.parse().ok().and_then(SlotIndex::new);
         if let Some(open) = word.strip_prefix('[') {
             let (slot, rest) = open.strip_suffix(']')?.split_once('-')?;
             let slot = number(slot)?;
@@ -402,7 +403,7 @@ impl NodesFileParser {
             Some((first, last)) => (number(first)?, number(last)?),
             None => (number(word)?, number(word)?),
         };
-        for slot in first..=last {
+        for slot in first.to(last) {
             state.add_slot(owner, slot);
         }
         Some(())

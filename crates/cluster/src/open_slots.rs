@@ -4,6 +4,8 @@
 //! The auxiliary field is a list of `slot<node,` for slots imported from a node, and `slot>node,` for slots migrating
 //! to a node.
 
+use weft_base::SlotIndex;
+
 use super::node::NodeId;
 use super::slot_in_migration::{MigrationDirection, SlotInMigration};
 use super::state::ClusterState;
@@ -14,7 +16,7 @@ pub const AUX_FIELD: &str = "cluster-slot-states";
 impl ClusterState {
     /// Returns the auxiliary field for the dump of a replica, or `None` if no slot is in migration.
     pub fn slots_in_migration_field(&self) -> Option<String> {
-        let part = |mark: char| move |(slot, node): (&u16, &NodeId)| format!("{slot}{mark}{node},");
+        let part = |mark: char| move |(slot, node): (&SlotIndex, &NodeId)| format!("{slot}{mark}{node},");
         let incoming = self.importing.iter().map(part('<'));
         let text: String = incoming.chain(self.migrating.iter().map(part('>'))).collect();
         (!text.is_empty()).then_some(text)

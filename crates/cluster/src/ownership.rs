@@ -5,14 +5,14 @@ use super::message::Header;
 use super::node::{NodeFlags, NodeId};
 use super::slot_set::SlotSet;
 use super::state::{BusAction, ClusterState};
-use weft_base::slots::SLOTS;
+use weft_base::SlotIndex;
 
 /// The slots that a node has taken by claiming them.
 struct ClaimedSlots {
     /// The primary of this node's shard.
     from: NodeId,
     /// The slots that this node owned.
-    from_myself: Vec<u16>,
+    from_myself: Vec<SlotIndex>,
     /// `true` if any of the slots belonged to that primary.
     any_from_primary: bool,
 }
@@ -86,7 +86,7 @@ impl ClusterState {
             return;
         }
         self.make_primary(to);
-        let slots: Vec<u16> = match self.nodes.get(&id) {
+        let slots: Vec<SlotIndex> = match self.nodes.get(&id) {
             Some(node) => node.slots.iter().collect(),
             None => Vec::new(),
         };
@@ -154,7 +154,7 @@ impl ClusterState {
             from_myself: Vec::new(),
             any_from_primary: false,
         };
-        for slot in 0..SLOTS as u16 {
+        for slot in SlotIndex::all() {
             match slots.contains(slot) {
                 true => self.process_claimed_slot(id, epoch, slot, &mut taken),
                 false => self.process_unclaimed_slot(id, epoch, slot),
@@ -185,7 +185,7 @@ impl ClusterState {
     }
 
     /// Processes a slot that a node claims.
-    fn process_claimed_slot(&mut self, id: NodeId, epoch: u64, slot: u16, taken: &mut ClaimedSlots) {
+    fn process_claimed_slot(&mut self, id: NodeId, epoch: u64, slot: SlotIndex, taken: &mut ClaimedSlots) {
         let owner = self.owner(slot);
         if owner == Some(id) {
             self.unclaimed.set(slot, false);
@@ -218,7 +218,7 @@ impl ClusterState {
     }
 
     /// Processes a slot that a node does not claim.
-    fn process_unclaimed_slot(&mut self, id: NodeId, epoch: u64, slot: u16) {
+    fn process_unclaimed_slot(&mut self, id: NodeId, epoch: u64, slot: SlotIndex) {
         if self.owner(slot) == Some(id) {
             // The node stays the owner until another node claims the slot. An additional redirect does less harm than
             // no owner.

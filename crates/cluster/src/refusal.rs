@@ -1,29 +1,31 @@
 //! The reasons for which a change of the cluster state is refused, in Valkey's words without the error code.
 
+use weft_base::SlotIndex;
+
 /// The reason for which a change was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterRefusal {
     /// A slot to delete has no owner.
     #[error("Slot {0} is already unassigned")]
-    SlotUnassigned(u16),
+    SlotUnassigned(SlotIndex),
     /// A slot to add has an owner.
     #[error("Slot {0} is already busy")]
-    SlotBusy(u16),
+    SlotBusy(SlotIndex),
     /// A slot is named twice.
     #[error("Slot {0} specified multiple times")]
-    SlotRepeated(u16),
+    SlotRepeated(SlotIndex),
     /// This node is a replica.
     #[error("Please use SETSLOT only with masters.")]
     SetSlotOnReplica,
     /// A slot that shall leave this node belongs to another one.
     #[error("I'm not the owner of hash slot {0}")]
-    SlotNotMine(u16),
+    SlotNotMine(SlotIndex),
     /// A slot that shall come to this node is here.
     #[error("I'm already the owner of hash slot {0}")]
-    SlotMine(u16),
+    SlotMine(SlotIndex),
     /// This node still has keys of the slot.
     #[error("Can't assign hashslot {0} to a different node while I still hold keys for this hash slot.")]
-    SlotHasKeys(u16),
+    SlotHasKeys(SlotIndex),
     /// The other node of a migration is not known here.
     #[error("I don't know about node {0}")]
     TargetNotKnown(String),

@@ -1,6 +1,6 @@
 //! One entry of a replica's dump about a slot in migration.
 
-use weft_base::slots::SLOTS;
+use weft_base::SlotIndex;
 
 use super::node::NodeId;
 
@@ -14,7 +14,7 @@ pub(super) enum MigrationDirection {
 /// A slot in migration from or to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotInMigration {
-    pub(super) slot: u16,
+    pub(super) slot: SlotIndex,
     pub(super) way: MigrationDirection,
     pub(super) node: NodeId,
 }
@@ -26,7 +26,7 @@ impl SlotInMigration {
         let (slot, rest) = text.split_at(at);
         let (mark, node) = rest.split_at(1);
         Some(SlotInMigration {
-            slot: slot.parse().ok().filter(|slot| usize::from(*slot) < SLOTS)?,
+            slot: slot.parse().ok().and_then(SlotIndex::new)?,
             way: if mark == "<" {
                 MigrationDirection::Importing
             } else {

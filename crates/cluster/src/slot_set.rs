@@ -1,5 +1,6 @@
 //! A set of slots, stored as the bitmap that nodes send each other.
 
+use weft_base::SlotIndex;
 use weft_base::slots::SLOTS;
 
 /// The size of the bitmap in bytes.
@@ -43,17 +44,17 @@ impl SlotSet {
     }
 
     /// Returns `true` if the slot is in the set.
-    pub fn contains(&self, slot: u16) -> bool {
-        let slot = usize::from(slot);
+    pub fn contains(&self, slot: SlotIndex) -> bool {
+        let slot = slot.index();
         self.bits.get(slot / 8).is_some_and(|byte| byte >> (slot % 8) & 1 == 1)
     }
 
     /// Adds or removes a slot. Returns `true` if the set has changed.
-    pub fn set(&mut self, slot: u16, on: bool) -> bool {
+    pub fn set(&mut self, slot: SlotIndex, on: bool) -> bool {
         if self.contains(slot) == on {
             return false;
         }
-        let slot = usize::from(slot);
+        let slot = slot.index();
         self.bits[slot / 8] ^= 1 << (slot % 8);
         if on {
             self.count += 1;
@@ -74,16 +75,16 @@ impl SlotSet {
     }
 
     /// Returns the slots in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
-        (0..SLOTS as u16).filter(|slot| self.contains(*slot))
+    pub fn iter(&self) -> impl Iterator<Item = SlotIndex> + '_ {
+        SlotIndex::all().filter(|slot| self.contains(*slot))
     }
 
     /// Returns the slots as ranges, with the first and the last slot of each.
-    pub fn ranges(&self) -> Vec<(u16, u16)> {
-        let mut ranges: Vec<(u16, u16)> = Vec::new();
+    pub fn ranges(&self) -> Vec<(SlotIndex, SlotIndex)> {
+        let mut ranges: Vec<(SlotIndex, SlotIndex)> = Vec::new();
         for slot in self.iter() {
             match ranges.last_mut() {
-                Some((_, last)) if *last + 1 == slot => *last = slot,
+                Some((_, last)) if last.is_before(slot) => *last = slot,
                 _ => ranges.push((slot, slot)),
             }
         }
@@ -102,16 +103,17 @@ mod tests {
         let mut set = SlotSet::default();
         assert!(set.is_empty() && set.ranges().is_empty());
         for slot in [0, 1, 2, 9, 16382, 16383] {
-            assert!(set.set(slot, true));
-            assert!(!set.set(slot, true), "it is there already");
+            assert!(set.set(SlotIndex::from_index(slot), true));
+            assert!(!set.set(SlotIndex::from_index(slot), true), "it is there already");
         }
         assert_eq!(set.len(), 6);
-        assert_eq!(set.ranges(), [(0, 2), (9, 9), (16382, 16383)]);
+        let ranges = set.ranges().into_iter().map(|(first, last)| (first.get(), last.get()));
+        assert_eq!(ranges.collect::<Vec<_>>(), [(0, 2), (9, 9), (16382, 16383)]);
         assert_eq!(set.bitmap()[0], 0b111);
         let copy = SlotSet::from_bitmap(set.bitmap()).expect("a whole bitmap");
         assert!(copy == set && copy.len() == 6);
-        assert!(set.set(1, false) && !set.contains(1));
+        assert!(set.set(SlotIndex::from_index(1), false) && !set.contains(SlotIndex::from_index(1)));
         assert!(SlotSet::from_bitmap(&[0; 7]).is_none());
-        assert!(!set.contains(u16::MAX), "there is no such slot");
+        assert_eq!(SlotIndex::new(u16::MAX), None, "there is no such slot");
     }
 }

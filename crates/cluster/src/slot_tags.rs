@@ -2,16 +2,17 @@
 
 use std::sync::OnceLock;
 
+use weft_base::SlotIndex;
 use weft_base::slots::SLOTS;
 use weft_base::slots::cluster_slot;
 
 const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Returns the shortest string of letters and digits whose slot is `slot`.
-pub fn tag_for_slot(slot: u16) -> &'static str {
+pub fn tag_for_slot(slot: SlotIndex) -> &'static str {
     static TAGS: OnceLock<Vec<String>> = OnceLock::new();
     let tags = TAGS.get_or_init(make_tags);
-    tags.get(usize::from(slot)).map_or("", String::as_str)
+    tags.get(slot.index()).map_or("", String::as_str)
 }
 
 fn make_tags() -> Vec<String> {
@@ -20,7 +21,7 @@ fn make_tags() -> Vec<String> {
         let mut digits = vec![0; length];
         'words: loop {
             let word: String = digits.iter().map(|digit| char::from(LETTERS[*digit])).collect();
-            let tag = &mut tags[usize::from(cluster_slot(word.as_bytes()))];
+            let tag = &mut tags[cluster_slot(word.as_bytes()).index()];
             if tag.is_empty() {
                 *tag = word;
             }
@@ -45,11 +46,11 @@ mod tests {
 
     #[test]
     fn every_tag_leads_to_its_slot() {
-        for slot in 0..SLOTS as u16 {
+        for slot in SlotIndex::all() {
             assert_eq!(cluster_slot(tag_for_slot(slot).as_bytes()), slot);
         }
         assert_eq!(
-            [tag_for_slot(0), tag_for_slot(15495), tag_for_slot(16287)],
+            [0, 15495, 16287].map(|slot| tag_for_slot(SlotIndex::from_index(slot))),
             ["06S", "a", "x"]
         );
     }

@@ -10,6 +10,7 @@ use super::manual_failover::ManualFailover;
 use super::node::{LinkId, Node, NodeFlags, NodeId};
 use super::settings::ClusterSettings;
 use super::slot_in_migration::SlotInMigration;
+use weft_base::SlotIndex;
 use weft_base::slots::SLOTS;
 
 /// The time after the start for which a primary accepts no commands, in milliseconds, because it may have been
@@ -50,7 +51,7 @@ pub enum BusAction {
     /// Resume writes.
     ResumeWrites,
     /// Delete the keys of these slots, which this node has lost to another node.
-    DropKeys(Vec<u16>),
+    DropKeys(Vec<SlotIndex>),
     /// Deliver a published message to the subscribers on this node.
     Publish {
         /// `true` if the channel is a shard channel.
@@ -130,9 +131,9 @@ pub struct ClusterState {
     /// The owner of each slot.
     pub owners: Vec<Option<NodeId>>,
     /// The slots migrating to other nodes.
-    pub migrating: BTreeMap<u16, NodeId>,
+    pub migrating: BTreeMap<SlotIndex, NodeId>,
     /// The slots importing from other nodes.
-    pub importing: BTreeMap<u16, NodeId>,
+    pub importing: BTreeMap<SlotIndex, NodeId>,
     /// The migrations recorded in the dump of this node's primary whose nodes are not known yet.
     pub unapplied_migrations: Vec<SlotInMigration>,
     /// The slots that their owner has stopped claiming. They are not announced as its slots.
@@ -258,8 +259,8 @@ impl ClusterState {
     }
 
     /// Returns the owner of a slot.
-    pub fn owner(&self, slot: u16) -> Option<NodeId> {
-        self.owners.get(usize::from(slot)).copied().flatten()
+    pub fn owner(&self, slot: SlotIndex) -> Option<NodeId> {
+        self.owners.get(slot.index()).copied().flatten()
     }
 
     /// Returns the replicas of a node.
@@ -327,7 +328,7 @@ impl ClusterState {
     // ---- slots ------------------------------------------------------------------------------------------------------
     /// Assigns an unassigned slot to a node. Returns `true` if it was unassigned and the node is known. A node in
     /// handshake gets no slots, because it is not in the cluster configuration file.
-    pub fn add_slot(&mut self, to: NodeId, slot: u16) -> bool {
+    pub fn add_slot(&mut self, to: NodeId, slot: SlotIndex) -> bool {
         if self.owner(slot).is_some() {
             return false;
         }
@@ -346,21 +347,21 @@ impl ClusterState {
         } else {
             node.slots.set(slot, true);
         }
-        self.owners[usize::from(slot)] = Some(to);
+        self.owners[slot.index()] = Some(to);
         self.unclaimed.set(slot, false);
         self.todo.publish = true;
         true
     }
 
     /// Unassigns a slot. Returns `true` if it had an owner.
-    pub fn delete_slot(&mut self, slot: u16) -> bool {
+    pub fn delete_slot(&mut self, slot: SlotIndex) -> bool {
         let Some(owner) = self.owner(slot) else {
             return false;
         };
         if let Some(node) = self.nodes.get_mut(&owner) {
             node.slots.set(slot, false);
         }
-        self.owners[usize::from(slot)] = None;
+        self.owners[slot.index()] = None;
         self.unclaimed.set(slot, false);
         self.todo.publish = true;
         true
@@ -368,7 +369,7 @@ impl ClusterState {
 
     /// Unassigns all slots of a node. Returns their number.
     pub fn delete_slots_of(&mut self, node: NodeId) -> usize {
-        let slots: Vec<u16> = match self.nodes.get(&node) {
+        let slots: Vec<SlotIndex> = match self.nodes.get(&node) {
             Some(node) => node.slots.iter().collect(),
             None => Vec::new(),
         };
@@ -379,7 +380,7 @@ impl ClusterState {
     }
 
     /// Marks a slot as migrating to a node, or clears the mark.
-    pub fn set_migrating(&mut self, slot: u16, to: Option<NodeId>) {
+    pub fn set_migrating(&mut self, slot: SlotIndex, to: Option<NodeId>) {
         match to {
             Some(node) => self.migrating.insert(slot, node),
             None => self.migrating.remove(&slot),
@@ -388,7 +389,7 @@ impl ClusterState {
     }
 
     /// Marks a slot as importing from a node, or clears the mark.
-    pub fn set_importing(&mut self, slot: u16, from: Option<NodeId>) {
+    pub fn set_importing(&mut self, slot: SlotIndex, from: Option<NodeId>) {
         match from {
             Some(node) => self.importing.insert(slot, node),
             None => self.importing.remove(&slot),
@@ -510,7 +511,7 @@ impl ClusterState {
         self.end_manual_failover();
         self.election = Election::default();
         self.needs_full_sync = false;
-        for slot in 0..SLOTS as u16 {
+        for slot in SlotIndex::all() {
             self.delete_slot(slot);
         }
         let others: Vec<NodeId> = self.nodes.keys().copied().filter(|id| *id != me).collect();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::node::{Node, NodeId};
 use super::settings::EndpointType;
 use super::state::ClusterState;
-use weft_base::slots::SLOTS;
+use weft_base::SlotIndex;
 
 /// The slot has no owner.
 const UNASSIGNED: u16 = 0;
@@ -119,8 +119,8 @@ pub struct ClusterView {
     /// For each slot [`UNASSIGNED`], [`MYSELF`], or an index of `places` plus 2.
     owners: Box<[u16]>,
     places: Vec<ClientEndpoint>,
-    migrating: BTreeMap<u16, ClientEndpoint>,
-    importing: BTreeMap<u16, NodeId>,
+    migrating: BTreeMap<SlotIndex, ClientEndpoint>,
+    importing: BTreeMap<SlotIndex, NodeId>,
 }
 
 impl ClusterView {
@@ -172,8 +172,8 @@ impl ClusterView {
 
     /// Returns the owner of a slot.
     #[inline]
-    pub fn owner(&self, slot: u16) -> SlotOwner<'_> {
-        match self.owners.get(usize::from(slot)).copied().unwrap_or(UNASSIGNED) {
+    pub fn owner(&self, slot: SlotIndex) -> SlotOwner<'_> {
+        match self.owners.get(slot.index()).copied().unwrap_or(UNASSIGNED) {
             UNASSIGNED => SlotOwner::Unassigned,
             MYSELF => SlotOwner::Myself,
             other => match self.places.get(usize::from(other) - 2) {
@@ -185,12 +185,12 @@ impl ClusterView {
 
     /// Returns `true` if this node owns the slot.
     #[inline]
-    pub fn is_mine(&self, slot: u16) -> bool {
-        self.owners.get(usize::from(slot)) == Some(&MYSELF)
+    pub fn is_mine(&self, slot: SlotIndex) -> bool {
+        self.owners.get(slot.index()) == Some(&MYSELF)
     }
 
     /// Returns `true` if this node or its primary owns the slot.
-    pub fn is_of_my_shard(&self, slot: u16) -> bool {
+    pub fn is_of_my_shard(&self, slot: SlotIndex) -> bool {
         match self.owner(slot) {
             SlotOwner::Unassigned => false,
             SlotOwner::Myself => true,
@@ -199,7 +199,7 @@ impl ClusterView {
     }
 
     /// Returns the node that a slot is migrating to.
-    pub fn migrating(&self, slot: u16) -> Option<&ClientEndpoint> {
+    pub fn migrating(&self, slot: SlotIndex) -> Option<&ClientEndpoint> {
         if self.migrating.is_empty() {
             return None;
         }
@@ -207,21 +207,21 @@ impl ClusterView {
     }
 
     /// Returns `true` if the slot is being imported by this node.
-    pub fn is_importing(&self, slot: u16) -> bool {
+    pub fn is_importing(&self, slot: SlotIndex) -> bool {
         !self.importing.is_empty() && self.importing.contains_key(&slot)
     }
 
     /// Returns the slots whose owner differs from the one in an older view.
-    pub fn moved_since<'v>(&'v self, older: &'v ClusterView) -> impl Iterator<Item = u16> + 'v {
-        let same = |slot: u16| match (self.owner(slot), older.owner(slot)) {
+    pub fn moved_since<'v>(&'v self, older: &'v ClusterView) -> impl Iterator<Item = SlotIndex> + 'v {
+        let same = |slot: SlotIndex| match (self.owner(slot), older.owner(slot)) {
             (SlotOwner::Other(now), SlotOwner::Other(before)) => now.id == before.id,
             (now, before) => now == before,
         };
-        (0..SLOTS as u16).filter(move |slot| !same(*slot))
+        SlotIndex::all().filter(move |slot| !same(*slot))
     }
 
     /// Returns the slots that belonged to this node's shard in an older view and no longer do.
-    pub fn lost_since<'v>(&'v self, older: &'v ClusterView) -> impl Iterator<Item = u16> + 'v {
-        (0..SLOTS as u16).filter(|slot| older.is_of_my_shard(*slot) && !self.is_of_my_shard(*slot))
+    pub fn lost_since<'v>(&'v self, older: &'v ClusterView) -> impl Iterator<Item = SlotIndex> + 'v {
+        SlotIndex::all().filter(|slot| older.is_of_my_shard(*slot) && !self.is_of_my_shard(*slot))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use weft_base::SlotIndex;
+
 use super::*;
 use crate::receive::tests::SimulatedCluster;
 
@@ -192,7 +194,7 @@ fn no_slot_has_two_primaries_in_one_epoch() {
     for seed in 0..6 {
         fastrand::seed(seed);
         let mut net = SimulatedCluster::with_replicas(3, &[0, 0, 1, 2]);
-        let mut claims: BTreeMap<(u64, u16), NodeId> = BTreeMap::new();
+        let mut claims: BTreeMap<(u64, SlotIndex), NodeId> = BTreeMap::new();
         for _ in 0..60 {
             net.lost_per_thousand = fastrand::u64(..200);
             match fastrand::u8(..4) {
@@ -248,7 +250,7 @@ fn the_replicas_of_a_primary_that_lost_its_slots_follow_it() {
     use crate::changes::SlotChange;
     let mut net = SimulatedCluster::with_replicas(2, &[0]);
     let (from, to) = (net.nodes[0].myself, net.nodes[1].myself);
-    let slots: Vec<u16> = net.nodes[0].me().slots.iter().collect();
+    let slots: Vec<SlotIndex> = net.nodes[0].me().slots.iter().collect();
     let name = to.as_bytes().to_vec();
     for slot in slots {
         net.nodes[1].set_importing(slot, Some(from));

@@ -1,10 +1,12 @@
 //! Tests that messages are decoded as they were encoded, and that damage is detected.
 
+use weft_base::SlotIndex;
+
 use super::*;
 
 fn header() -> Header {
     let mut slots = SlotSet::default();
-    slots.set(7, true);
+    slots.set(SlotIndex::from_index(7), true);
     Header {
         sender: NodeId::random(),
         current_epoch: 5,

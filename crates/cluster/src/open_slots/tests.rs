@@ -1,5 +1,7 @@
 //! Tests that migrations are passed from a primary to its replica.
 
+use weft_base::SlotIndex;
+
 use crate::receive::tests::SimulatedCluster;
 
 #[test]
@@ -8,9 +10,9 @@ fn slots_in_migration_are_passed_to_the_replica() {
     let [source, target, replica] = [0, 1, 2].map(|index: usize| net.nodes[index].myself);
     let known = net.nodes[1].nodes[&target].clone();
     net.nodes[0].nodes.insert(target, known.clone());
-    net.nodes[0].set_migrating(7, Some(target));
-    net.nodes[0].set_migrating(13, Some(target));
-    net.nodes[0].set_importing(609, Some(target));
+    net.nodes[0].set_migrating(SlotIndex::from_index(7), Some(target));
+    net.nodes[0].set_migrating(SlotIndex::from_index(13), Some(target));
+    net.nodes[0].set_importing(SlotIndex::from_index(609), Some(target));
     let note = net.nodes[0].slots_in_migration_field().expect("slots are on their way");
     assert_eq!(note, format!("609<{target},7>{target},13>{target},"));
 

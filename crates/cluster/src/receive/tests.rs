@@ -7,6 +7,7 @@ use crate::message::MessageType;
 use crate::message::{decode, encode};
 use crate::nodes_conf;
 use crate::settings::ClusterSettings;
+use weft_base::SlotIndex;
 use weft_base::slots::SLOTS;
 
 /// A simulated network of nodes. A link `(node, link)` at one end is `(node, link)` at the other.
@@ -187,7 +188,13 @@ impl SimulatedCluster {
             );
             if index < primaries {
                 self.nodes[usize::from(index)]
-                    .change_slots(&[(first as u16, last as u16 - 1)], false)
+                    .change_slots(
+                        &[(
+                            SlotIndex::from_index(first as usize),
+                            SlotIndex::from_index(last as usize - 1),
+                        )],
+                        false,
+                    )
                     .expect("they are free");
             }
             if index > 0 {
@@ -241,18 +248,18 @@ fn a_slot_that_changes_hands_is_known_to_all() {
     let (from, to) = (net.nodes[0].myself, net.nodes[1].myself);
     let name = |id: NodeId| id.as_bytes().to_vec();
     net.nodes[0]
-        .change_slot(5, &SlotChange::Migrating(name(to)), 0)
+        .change_slot(SlotIndex::from_index(5), &SlotChange::Migrating(name(to)), 0)
         .expect("it is mine");
     net.nodes[1]
-        .change_slot(5, &SlotChange::Importing(name(from)), 0)
+        .change_slot(SlotIndex::from_index(5), &SlotChange::Importing(name(from)), 0)
         .expect("it is not mine");
     net.nodes[1]
-        .change_slot(5, &SlotChange::Node(name(to)), 0)
+        .change_slot(SlotIndex::from_index(5), &SlotChange::Node(name(to)), 0)
         .expect("it comes");
     net.settle();
     net.rounds(30);
     for state in &net.nodes {
-        assert_eq!(state.owner(5), Some(to));
+        assert_eq!(state.owner(SlotIndex::from_index(5)), Some(to));
         assert!(state.migrating.is_empty() && state.importing.is_empty());
     }
 }

@@ -1,10 +1,16 @@
 //! Tests of slots, epochs and health without a network.
 
+use weft_base::SlotIndex;
+
 use super::*;
 use crate::changes::SlotChange;
 use crate::links::LinkAddresses;
 use crate::message::{BusMessage, Header, MessageType};
 use crate::refusal::ClusterRefusal;
+
+fn slot(number: u16) -> SlotIndex {
+    SlotIndex::new(number).expect("there is such a slot")
+}
 
 fn single_node_state() -> ClusterState {
     let settings = ClusterSettings {
@@ -26,14 +32,17 @@ fn two_node_state() -> (ClusterState, NodeId) {
 #[test]
 fn slots_are_added_and_deleted_all_or_none() {
     let mut state = single_node_state();
-    assert_eq!(state.change_slots(&[(0, 5), (9, 9)], false), Ok(()));
-    assert_eq!(state.me().slots.ranges(), [(0, 5), (9, 9)]);
-    let busy = state.change_slots(&[(100, 101), (5, 5)], false);
-    assert_eq!(busy, Err(ClusterRefusal::SlotBusy(5)));
-    assert_eq!(state.owner(100), None, "nothing has changed");
-    let twice = state.change_slots(&[(0, 1), (1, 2)], true);
-    assert_eq!(twice, Err(ClusterRefusal::SlotRepeated(1)));
-    assert_eq!(state.change_slots(&[(0, 1)], true), Ok(()));
+    assert_eq!(
+        state.change_slots(&[(slot(0), slot(5)), (slot(9), slot(9))], false),
+        Ok(())
+    );
+    assert_eq!(state.me().slots.ranges(), [(slot(0), slot(5)), (slot(9), slot(9))]);
+    let busy = state.change_slots(&[(slot(100), slot(101)), (slot(5), slot(5))], false);
+    assert_eq!(busy, Err(ClusterRefusal::SlotBusy(slot(5))));
+    assert_eq!(state.owner(slot(100)), None, "nothing has changed");
+    let twice = state.change_slots(&[(slot(0), slot(1)), (slot(1), slot(2))], true);
+    assert_eq!(twice, Err(ClusterRefusal::SlotRepeated(slot(1))));
+    assert_eq!(state.change_slots(&[(slot(0), slot(1))], true), Ok(()));
     assert_eq!(state.me().slots.len(), 5);
 }
 
@@ -41,25 +50,27 @@ fn slots_are_added_and_deleted_all_or_none() {
 fn a_slot_migrates_in_steps() {
     let (mut state, other) = two_node_state();
     let name = other.as_bytes().to_vec();
-    state.change_slots(&[(0, 9)], false).expect("they are free");
+    state.change_slots(&[(slot(0), slot(9))], false).expect("they are free");
     state
-        .change_slot(3, &SlotChange::Migrating(name.clone()), 2)
+        .change_slot(slot(3), &SlotChange::Migrating(name.clone()), 2)
         .expect("it is mine");
-    assert_eq!(state.migrating.get(&3), Some(&other));
+    assert_eq!(state.migrating.get(&slot(3)), Some(&other));
     assert!(
-        state.change_slot(3, &SlotChange::Node(name.clone()), 2).is_err(),
+        state.change_slot(slot(3), &SlotChange::Node(name.clone()), 2).is_err(),
         "keys are left"
     );
     state
-        .change_slot(3, &SlotChange::Node(name.clone()), 0)
+        .change_slot(slot(3), &SlotChange::Node(name.clone()), 0)
         .expect("none is left");
-    assert_eq!((state.owner(3), state.migrating.len()), (Some(other), 0));
+    assert_eq!((state.owner(slot(3)), state.migrating.len()), (Some(other), 0));
     state
-        .change_slot(3, &SlotChange::Importing(name), 0)
+        .change_slot(slot(3), &SlotChange::Importing(name), 0)
         .expect("it is another's");
     let mine = state.myself.as_bytes().to_vec();
-    state.change_slot(3, &SlotChange::Node(mine), 0).expect("it comes back");
-    assert_eq!((state.owner(3), state.importing.len()), (Some(state.myself), 0));
+    state
+        .change_slot(slot(3), &SlotChange::Node(mine), 0)
+        .expect("it comes back");
+    assert_eq!((state.owner(slot(3)), state.importing.len()), (Some(state.myself), 0));
     assert_eq!(
         state.me().config_epoch,
         1,
@@ -82,12 +93,14 @@ fn epochs_rise_only_when_necessary() {
 fn a_cluster_is_up_when_all_slots_are_served_for_a_while() {
     let mut state = single_node_state();
     state.update_health(1000);
-    state.change_slots(&[(0, 16383)], false).expect("they are free");
+    state
+        .change_slots(&[(slot(0), slot(16383))], false)
+        .expect("they are free");
     state.update_health(1001);
     assert!(!state.is_up, "it has just been started");
     state.update_health(9000);
     assert!(state.is_up);
-    state.change_slots(&[(7, 7)], true).expect("it is mine");
+    state.change_slots(&[(slot(7), slot(7))], true).expect("it is mine");
     state.update_health(9001);
     assert!(!state.is_up);
     state.settings.requires_full_coverage = false;
@@ -98,9 +111,11 @@ fn a_cluster_is_up_when_all_slots_are_served_for_a_while() {
 #[test]
 fn a_minority_accepts_no_commands() {
     let (mut state, other) = two_node_state();
-    state.change_slots(&[(0, 8191)], false).expect("they are free");
+    state
+        .change_slots(&[(slot(0), slot(8191))], false)
+        .expect("they are free");
     for slot in 8192..16384 {
-        state.add_slot(other, slot as u16);
+        state.add_slot(other, SlotIndex::from_index(slot));
     }
     state.update_health(1);
     state.update_health(9000);
@@ -118,9 +133,9 @@ fn a_minority_accepts_no_commands() {
 #[test]
 fn a_forgotten_node_stays_away_for_a_while() {
     let (mut state, other) = two_node_state();
-    state.add_slot(other, 5);
+    state.add_slot(other, slot(5));
     assert_eq!(state.forget_node(other.as_bytes(), 1000), Ok(()));
-    assert_eq!(state.owner(5), None);
+    assert_eq!(state.owner(slot(5)), None);
     assert!(state.is_forgotten(&other, 60_999) && !state.is_forgotten(&other, 61_000));
     let mine = *state.myself.as_bytes();
     assert!(state.forget_node(&mine, 1000).is_err());
@@ -142,13 +157,13 @@ fn state_with_handshake() -> (ClusterState, NodeId) {
 fn a_node_in_handshake_gets_no_slots_and_no_replicas_from_commands() {
     let (mut state, other) = state_with_handshake();
     let name = other.as_bytes();
-    state.change_slots(&[(0, 0)], false).expect("it is free");
+    state.change_slots(&[(slot(0), slot(0))], false).expect("it is free");
     for change in [SlotChange::Node(name.to_vec()), SlotChange::Migrating(name.to_vec())] {
-        assert!(state.change_slot(0, &change, 0).is_err(), "{change:?}");
+        assert!(state.change_slot(slot(0), &change, 0).is_err(), "{change:?}");
     }
-    assert!(!state.add_slot(other, 1));
-    assert_eq!((state.owner(0), state.owner(1)), (Some(state.myself), None));
-    state.change_slots(&[(0, 0)], true).expect("it is mine");
+    assert!(!state.add_slot(other, slot(1)));
+    assert_eq!((state.owner(slot(0)), state.owner(slot(1))), (Some(state.myself), None));
+    state.change_slots(&[(slot(0), slot(0))], true).expect("it is mine");
     assert_eq!(
         state.replicate(name, false, 1),
         Err(ClusterRefusal::UnknownNode(other.to_string()))
@@ -161,7 +176,7 @@ fn a_node_in_handshake_gets_no_slots_from_messages() {
     let (mut state, other) = state_with_handshake();
     let mut header: Header = state.header();
     (header.sender, header.config_epoch) = (other, 9);
-    header.slots.set(7, true);
+    header.slots.set(slot(7), true);
     let update = BusMessage::Update {
         header: header.clone(),
         id: other,
@@ -182,7 +197,7 @@ fn a_node_in_handshake_gets_no_slots_from_messages() {
     ] {
         state.on_link_made(1, None, 1);
         state.receive(1, message, &LinkAddresses::default(), 1);
-        assert_eq!(state.owner(7), None);
+        assert_eq!(state.owner(slot(7)), None);
         assert!(state.nodes[&other].slots.is_empty());
     }
 }

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_os::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The number of watched keys in the whole process.
@@ -51,7 +51,7 @@ pub struct Watch {
     /// The hash of its name.
     pub hash: u64,
     /// The slot.
-    pub slot: u16,
+    pub slot: SlotIndex,
     /// The name.
     pub name: Box<[u8]>,
     /// Distinguishes the watches of a key.
@@ -110,7 +110,14 @@ impl Watches {
 
     /// Adds a key and returns its watch, which must be added to the key's slot. `expired` is `true` if the key
     /// exists but has expired.
-    pub fn add(&mut self, db: DbIndex, name: &[u8], hash_and_slot: (u64, u16), id: u64, expired: bool) -> Arc<Watch> {
+    pub fn add(
+        &mut self,
+        db: DbIndex,
+        name: &[u8],
+        hash_and_slot: (u64, SlotIndex),
+        id: u64,
+        expired: bool,
+    ) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             db,
             hash: hash_and_slot.0,

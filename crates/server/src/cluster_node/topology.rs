@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{DbIndex, LogSequence, ReplicationOffset, ThreadIndex};
+use weft_base::{DbIndex, LogSequence, ReplicationOffset, SlotIndex, ThreadIndex};
 
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::{Effects, Hooks};
@@ -43,8 +43,8 @@ pub struct SlotKeyCounts<'a, 'p> {
 
 impl SlotKeyCounts<'_, '_> {
     /// Returns the number of keys of a slot, in all databases.
-    pub fn count_in_slot(&self, slot: u16) -> usize {
-        slot_drop::count_keys_of_slot(self.all.cell(usize::from(slot)))
+    pub fn count_in_slot(&self, slot: SlotIndex) -> usize {
+        slot_drop::count_keys_of_slot(self.all.cell(slot.index()))
     }
 
     /// Requests the deletion of all keys once the change is in place.

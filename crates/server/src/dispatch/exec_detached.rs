@@ -21,6 +21,7 @@ use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::Client;
 use crate::net::connection::Connection;
+use weft_base::SlotIndex;
 use weft_base::slots::SLOTS;
 
 use super::background::DetachedCommand;
@@ -109,7 +110,10 @@ fn exec_with_all_slots<'p>(
     };
     if let Some(transaction) = &mut connection.client.transaction {
         // The leases are in the order of the slots.
-        transaction.keys.iter_mut().for_each(|key| key.lease = key.slot.into());
+        transaction
+            .keys
+            .iter_mut()
+            .for_each(|key| key.lease = key.slot.get().into());
     }
     connection.awaited_thaw = transaction::awaited_thaw(&thread.server, &connection.client, request.command);
     if connection.awaited_thaw.is_some() {
@@ -142,7 +146,11 @@ fn lease_all_slots<'p>(thread: &ThreadState, pass: &'p GatePassage<'p>, client: 
             if let Some(lease) = pass.write_spinning(slot) {
                 break lease;
             }
-            let is_held_by_busy_script = || running.overdue_holder(Some(slot as u16)).is_some();
+            let is_held_by_busy_script = || {
+                running
+                    .overdue_holder(Some(SlotIndex::from_index(slot).get()))
+                    .is_some()
+            };
             let is_killed = directory.was_killed(client);
             if running.is_shutting_down() || is_killed || (running.has_overdue() && is_held_by_busy_script()) {
                 return None;

@@ -53,7 +53,7 @@ fn attempt_leased<'p>(
 ) -> Outcome {
     let outcome = match keys {
         [key] => {
-            let mut lease = lease_slot(pass, key.slot as usize, key.is_write, connection.lease_failures);
+            let mut lease = lease_slot(pass, key.slot.index(), key.is_write, connection.lease_failures);
             // Borrowed in place, not moved: see `HeldLeases::One`.
             let Some(lease) = &mut lease else {
                 return Outcome::Contended;

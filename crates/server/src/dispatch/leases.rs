@@ -1,5 +1,7 @@
 //! Leases the slots of a command's keys: all, or none.
 
+use weft_base::SlotIndex;
+
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{HeldLeases, Lease};
 use crate::keyspace::key_identity::PlannedKey;
@@ -15,7 +17,7 @@ const IGNORE_ANNOUNCEMENT_AFTER_FAILURES: u32 = 12;
 pub(super) fn lease_slots<'p>(
     pass: &'p GatePassage<'p>,
     keys: &mut [PlannedKey],
-    order: &mut Vec<(u16, bool, u32)>,
+    order: &mut Vec<(SlotIndex, bool, u32)>,
     many: &mut Vec<Lease<'p>>,
     failures: u32,
 ) -> Option<bool> {
@@ -34,7 +36,7 @@ pub(super) fn lease_slots<'p>(
     let slots = pass.domain();
     for (slot, _, index) in order.iter() {
         slots
-            .header(*slot as usize)
+            .header(slot.index())
             .hint
             .prefetch_bucket(keys[*index as usize].hash);
     }
@@ -46,7 +48,7 @@ pub(super) fn lease_slots<'p>(
             end += 1;
         }
         let write = order[end - 1].1;
-        let Some(held) = lease_slot(pass, slot as usize, write, failures) else {
+        let Some(held) = lease_slot(pass, slot.index(), write, failures) else {
             many.clear();
             return None;
         };

@@ -5,7 +5,7 @@
 //! Otherwise these functions determine which keys the command changes in place. Changing a small value costs a cheap
 //! copy. For a large value the command is put off, as if another thread held the slot's lease.
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -79,7 +79,7 @@ pub struct PlannedChanges {
     /// `true` if a large value that changes in place is pinned or not saved yet. It is registered as wanted.
     waits_for_value: bool,
     /// The slots and hashes of keys whose large values change in place and are not pinned.
-    free_values: Vec<(u16, u64)>,
+    free_values: Vec<(SlotIndex, u64)>,
 }
 
 impl PlannedChanges {
@@ -134,7 +134,7 @@ impl PlannedChanges {
         entry: EntryRef<'_, Value>,
         db: DbIndex,
     ) {
-        let header = keyspace.slots.header(usize::from(key.slot));
+        let header = keyspace.slots.header(key.slot.index());
         if header.has_pinned_values() {
             if entry.is_shared() && keyspace.pinned.reserve_briefly(key.slot, key.hash) {
                 self.waits_for_value = true;

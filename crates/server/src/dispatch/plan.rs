@@ -236,7 +236,7 @@ impl Planner<'_> {
         if self.is_prefetch_enabled && new_keys <= PREFETCH_WINDOW_KEYS {
             let member = member_to_prefetch(&kind, &args);
             for key in &plans.keys[first_key..] {
-                self.keyspace.slots.prefetch(key.slot as usize);
+                self.keyspace.slots.prefetch(key.slot.index());
                 plans.probes.push(PrefetchProbe {
                     hash: key.hash,
                     slot: key.slot,

@@ -26,7 +26,7 @@
 //! addresses, of every step, under leases. Then it prefetches all of them with nothing in between, so that as many page
 //! walks as possible overlap.
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_table::PrefetchTarget;
 use weft_values::list::ListEnd;
 use weft_values::{Value, records};
@@ -43,7 +43,7 @@ pub struct PrefetchProbe {
     /// The key's hash.
     pub hash: u64,
     /// The key's slot.
-    pub slot: u16,
+    pub slot: SlotIndex,
     /// The client's database when the request was planned.
     pub db: u32,
     /// The member that the command looks for in the value.
@@ -200,7 +200,7 @@ impl Prefetcher {
     fn run_turn(&mut self, pass: &GatePassage<'_>, probes: &[PrefetchProbe]) {
         let slots = pass.domain();
         for probe in self.block(probes, 0) {
-            slots.header(probe.slot as usize).hint.prefetch_bucket(probe.hash);
+            slots.header(probe.slot.index()).hint.prefetch_bucket(probe.hash);
         }
         let mut found = 0;
         for (number, step) in self.steps.iter().enumerate().skip(1) {
@@ -255,7 +255,7 @@ fn find_targets(
     let mut last_hash = None;
     for (lease, probe) in leases.iter_mut().zip(block) {
         if last_hash != Some(probe.hash) {
-            *lease = pass.try_read(probe.slot as usize);
+            *lease = pass.try_read(probe.slot.index());
             last_hash = Some(probe.hash);
         }
     }
@@ -292,7 +292,7 @@ fn find_member_targets(
             continue;
         }
         if last_slot != Some(probe.slot) {
-            leases[lease_count] = pass.try_read(probe.slot as usize);
+            leases[lease_count] = pass.try_read(probe.slot.index());
             lease_count += 1;
             last_slot = Some(probe.slot);
         }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use weft_base::ThreadIndex;
+use weft_base::{SlotIndex, ThreadIndex};
 use weft_resp::Args;
 
 use crate::commands::context::{BackgroundWork, Binding};
@@ -221,7 +221,7 @@ pub fn with_command_accounting(
     (command, args): (&'static Command<Binding>, Args<'_>),
     client: &Client,
     request_bytes: usize,
-    slot: Option<u16>,
+    slot: Option<SlotIndex>,
     work: BackgroundWork,
 ) -> BackgroundWork {
     let subject = logged_command(command, args, client);

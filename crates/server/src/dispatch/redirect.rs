@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use weft_base::SlotIndex;
 use weft_resp::Args;
 
 use crate::commands::context::Binding;
@@ -29,7 +30,7 @@ use super::thread::{SlotMigration, ThreadState};
 /// A command's requirements on the cluster.
 struct ClusterRequirement {
     /// The slot of its keys.
-    slot: u16,
+    slot: SlotIndex,
     /// `true` if the command has several different keys.
     many: bool,
     /// `true` if the command is about shard channels.
@@ -62,7 +63,7 @@ impl<'a> SlotCollector<'a> {
         }
     }
 
-    fn add(&mut self, view: &ClusterView, slot: u16, name: &'a [u8]) {
+    fn add(&mut self, view: &ClusterView, slot: SlotIndex, name: &'a [u8]) {
         if self.is_cross_slot {
             return;
         }
@@ -199,7 +200,7 @@ fn check_slot_owner(
     endpoint: EndpointType,
 ) -> Result<Option<SlotMigration>, CommandError> {
     let slot = requirement.slot;
-    debug_assert!(usize::from(slot) < SLOTS, "a key has one of the slots");
+    debug_assert!(slot.index() < SLOTS, "a key has one of the slots");
     let mine = view.is_mine(slot);
     let reads = client.flags.contains(ClientFlags::READONLY);
     // A replica knows the migrations of its primary, so a client that reads from it is redirected as the primary would
@@ -228,7 +229,7 @@ fn check_slot_owner(
 }
 
 /// Returns the error that redirects a client to the owner of a slot.
-fn moved_error(view: &ClusterView, client: &Client, slot: u16, endpoint: EndpointType) -> CommandError {
+fn moved_error(view: &ClusterView, client: &Client, slot: SlotIndex, endpoint: EndpointType) -> CommandError {
     match view.owner(slot) {
         SlotOwner::Other(place) => {
             let endpoint_text = place.text(endpoint, requester_info(client));
@@ -330,7 +331,7 @@ pub fn script_routing_error(
     client: &Client,
     command: &'static Command<Binding>,
     args: Args<'_>,
-    required_slot: Option<&mut Option<u16>>,
+    required_slot: Option<&mut Option<SlotIndex>>,
 ) -> Option<&'static str> {
     let mut collector = SlotCollector::new();
     let mut planned = Vec::new();

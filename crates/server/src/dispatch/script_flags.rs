@@ -1,5 +1,6 @@
 //! The properties of a script that matter before it runs: its flags, and the queries of workers that it makes.
 
+use weft_base::SlotIndex;
 use weft_resp::Args;
 
 use crate::commands::context::Binding;
@@ -92,12 +93,14 @@ pub fn is_declared_read_only(server: &Server, command: &Command<Binding>, args: 
 /// Returns the error for a client that was refused a slot, if an overdue script holds one of these slots, or any slot
 /// if `all`.
 #[cold]
-pub fn busy_error(server: &Server, slots: impl Iterator<Item = u16>, all: bool) -> Option<CommandError> {
+pub fn busy_error(server: &Server, slots: impl Iterator<Item = SlotIndex>, all: bool) -> Option<CommandError> {
     let running = &server.scripting.running;
     let any = || running.overdue_holder(None);
     let holder = match all {
         true => any(),
-        false => slots.into_iter().find_map(|slot| running.overdue_holder(Some(slot))),
+        false => slots
+            .into_iter()
+            .find_map(|slot| running.overdue_holder(Some(slot.get()))),
     };
     holder.map(|run| busy_error_of_run(&run))
 }

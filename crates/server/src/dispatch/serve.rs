@@ -19,7 +19,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, DbIndex, LogSequence, ParkId};
+use weft_base::{ClientId, DbIndex, LogSequence, ParkId, SlotIndex};
 use weft_resp::{Args, Protocol, Reply};
 
 use crate::clients_waiting::blocking::{ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter};
@@ -67,7 +67,7 @@ struct ServingContext<'s, 'h, 'p> {
 }
 
 /// The slots that could not be leased.
-struct RefusedSlots(Vec<u16>);
+struct RefusedSlots(Vec<SlotIndex>);
 
 struct WaiterService<'w, 's, 'h, 'p> {
     context: &'w mut ServingContext<'s, 'h, 'p>,
@@ -126,25 +126,25 @@ fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingContext<'_, '_
 }
 
 impl<'p> WaiterService<'_, '_, '_, 'p> {
-    fn slot_mut(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
+    fn slot_mut(&mut self, slot: SlotIndex) -> Option<(&SlotHeader, &mut Slot)> {
         let ServingContext {
             held, further_leases, ..
         } = &mut *self.context;
         find_held_slot(held, further_leases, slot)
     }
 
-    fn holds_slot(&mut self, slot: u16) -> bool {
+    fn holds_slot(&mut self, slot: SlotIndex) -> bool {
         self.slot_mut(slot).is_some()
     }
 
     /// Ensures that a slot is leased. The lease of `kept_slot` is kept.
-    fn ensure_leased(&mut self, slot: u16, kept_slot: u16) -> Result<(), RefusedSlots> {
+    fn ensure_leased(&mut self, slot: SlotIndex, kept_slot: SlotIndex) -> Result<(), RefusedSlots> {
         if self.holds_slot(slot) {
             return Ok(());
         }
         let is_full = self.context.further_leases.len() >= MAX_FURTHER_SLOTS;
         let pass = self.context.pass.filter(|_| !is_full);
-        match pass.and_then(|pass| pass.write_spinning(slot as usize)) {
+        match pass.and_then(|pass| pass.write_spinning(slot.index())) {
             Some(lease) => {
                 self.context.further_leases.push(lease);
                 debug_assert!(self.holds_slot(slot), "a further slot is held");
@@ -164,7 +164,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         Ok(())
     }
 
-    fn value_kind(&mut self, db: DbIndex, slot: u16, hash: u64, name: &[u8]) -> WaitedKind {
+    fn value_kind(&mut self, db: DbIndex, slot: SlotIndex, hash: u64, name: &[u8]) -> WaitedKind {
         let now_ms = self.context.access.now_ms;
         let table = self.slot_mut(slot).and_then(|(_, slot)| slot.table(db));
         let entry = table.and_then(|table| table.find(hash, name));
@@ -319,13 +319,13 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
 fn find_held_slot<'l>(
     held: &'l mut HeldLeases<'_, '_>,
     further: &'l mut [WriteLease<'_>],
-    slot: u16,
+    slot: SlotIndex,
 ) -> Option<(&'l SlotHeader, &'l mut Slot)> {
     // The lookup is repeated because the borrow checker extends a returned borrow to the end of the function.
     if held.writable_slot(slot).is_some() {
         return held.writable_slot(slot);
     }
-    let lease = further.iter_mut().find(|lease| lease.cell() == slot as usize)?;
+    let lease = further.iter_mut().find(|lease| lease.cell() == slot.index())?;
     Some(lease.parts_mut())
 }
 
@@ -444,16 +444,20 @@ fn attempt_unserved(
 }
 
 /// Leases slots for writing: all, or none.
-fn lease_for_writing<'p>(pass: &'p GatePassage<'p>, slots: &mut Vec<u16>, failures: u32) -> Option<Vec<Lease<'p>>> {
+fn lease_for_writing<'p>(
+    pass: &'p GatePassage<'p>,
+    slots: &mut Vec<SlotIndex>,
+    failures: u32,
+) -> Option<Vec<Lease<'p>>> {
     slots.sort_unstable();
     slots.dedup();
     let mut leases = Vec::with_capacity(slots.len());
     for slot in slots.iter() {
-        match pass.write_spinning(*slot as usize) {
+        match pass.write_spinning(slot.index()) {
             Some(lease) => leases.push(Lease::Write(lease)),
             None => {
                 if failures >= ANNOUNCE_AFTER_FAILURES {
-                    pass.announce_writer(*slot as usize);
+                    pass.announce_writer(slot.index());
                 }
                 return None;
             }
@@ -467,13 +471,13 @@ fn lease_for_writing<'p>(pass: &'p GatePassage<'p>, slots: &mut Vec<u16>, failur
 pub fn remove_ended_waiters(seat: &mut Seat, server: &Server, ended_waiters: &mut Vec<Arc<Waiter>>) {
     let pass = seat.enter();
     // Thousands of clients may wait for keys of a slot that a script holds. One attempt per slot is enough.
-    let mut refused: HashSet<u16> = HashSet::new();
+    let mut refused: HashSet<SlotIndex> = HashSet::new();
     ended_waiters.retain(|waiter| {
         let left = waiter.keys.iter().filter(|key| {
             if refused.contains(&key.slot) {
                 return true;
             }
-            let Some(mut lease) = pass.write_spinning(key.slot as usize) else {
+            let Some(mut lease) = pass.write_spinning(key.slot.index()) else {
                 refused.insert(key.slot);
                 return true;
             };

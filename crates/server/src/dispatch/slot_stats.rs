@@ -15,7 +15,7 @@
 //!
 //! Nothing here runs while the parameter is off.
 
-use weft_base::ThreadIndex;
+use weft_base::{SlotIndex, ThreadIndex};
 use weft_resp::Args;
 
 use crate::commands::context::Binding;
@@ -37,7 +37,7 @@ use super::thread::ThreadState;
 const MULTI_BYTES: usize = b"*1\r\n$5\r\nmulti\r\n".len();
 
 /// Returns the slot of the keys or channels that a command names, if they have exactly one.
-pub fn command_slot(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey]) -> Option<u16> {
+pub fn command_slot(command: &Command<Binding>, args: Args<'_>, planned: &[PlannedKey]) -> Option<SlotIndex> {
     if let Some((first, others)) = planned.split_first() {
         return others
             .iter()
@@ -58,7 +58,7 @@ pub fn command_slot(command: &Command<Binding>, args: Args<'_>, planned: &[Plann
 
 /// Returns the slot of a transaction: the slot of its last command that has one. The commands of a client are all of
 /// one slot; those of a primary need not be.
-pub fn transaction_slot(transaction: &Transaction) -> Option<u16> {
+pub fn transaction_slot(transaction: &Transaction) -> Option<SlotIndex> {
     let commands = crate::commands::registry().commands();
     transaction.commands.iter().rev().find_map(|queued| {
         let command = commands.get(queued.command)?;
@@ -119,7 +119,7 @@ pub fn accounting_slot(
     command: &Command<Binding>,
     args: Args<'_>,
     planned: &[PlannedKey],
-) -> Option<u16> {
+) -> Option<SlotIndex> {
     match thread.tunables.slot_stats {
         true => command_slot(command, args, planned),
         false => None,
@@ -146,7 +146,7 @@ pub fn count_command(
     thread: &ThreadState,
     client: &Client,
     command: &Command<Binding>,
-    slot: Option<u16>,
+    slot: Option<SlotIndex>,
     cost: CommandCost,
 ) {
     let Some(slot) = slot.filter(|_| is_charged_to_slots(client)) else {
@@ -176,7 +176,7 @@ pub fn count_command(
 
 /// Adds a command's time to its slot. Slots count whole microseconds, so the time that the command's own counter
 /// already has is corrected to agree.
-fn count_time(server: &Server, thread_index: ThreadIndex, slot: u16, command: usize, nanoseconds: u64) {
+fn count_time(server: &Server, thread_index: ThreadIndex, slot: SlotIndex, command: usize, nanoseconds: u64) {
     let counted = server.stats.slots.add_time(thread_index, slot, nanoseconds);
     let correction = (counted as i64).wrapping_sub(nanoseconds as i64);
     server.stats.metrics.correct_time(thread_index, command, correction);
@@ -249,7 +249,7 @@ pub fn count_blocked_command(
 pub fn count_background_command(
     server: &Server,
     (seat, command): (ThreadIndex, usize),
-    slot: u16,
+    slot: SlotIndex,
     (nanoseconds, request_bytes, reply_bytes): (u64, usize, usize),
 ) {
     count_time(server, seat, slot, command, nanoseconds);

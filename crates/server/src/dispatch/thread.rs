@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::ThreadIndex;
+use weft_base::{SlotIndex, ThreadIndex};
 use weft_reactor::Output;
 use weft_resp::{Args, Reply};
 
@@ -91,9 +91,9 @@ pub struct ThreadState {
     /// and transactions count, too.
     pub ended_commands: u64,
     /// The slot that the current transaction or script is counted for, if slot statistics are enabled.
-    pub(super) slot: Option<u16>,
+    pub(super) slot: Option<SlotIndex>,
     /// Scratch memory: the slots to lease.
-    pub(super) order: Vec<(u16, bool, u32)>,
+    pub(super) order: Vec<(SlotIndex, bool, u32)>,
 }
 
 impl ThreadState {
@@ -235,7 +235,7 @@ pub enum SlotMigration {
     /// The slot is migrating away from this node, or from the primary of this replica.
     Out {
         /// The slot.
-        slot: u16,
+        slot: SlotIndex,
         /// `true` if the command may run on this node: it owns the slot, or the command does not write.
         runs_here: bool,
     },

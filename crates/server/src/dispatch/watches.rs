@@ -12,7 +12,7 @@ use crate::state::Server;
 pub fn remove_watches(seat: &mut Seat, server: &Server, ended_watches: &mut Vec<Arc<Watch>>) {
     let pass = seat.enter();
     ended_watches.retain(|watch| {
-        let Some(mut held) = pass.write_spinning(watch.slot as usize) else {
+        let Some(mut held) = pass.write_spinning(watch.slot.index()) else {
             return true;
         };
         held.change_watching(watch.hash, |watching| watching.remove(watch, &server.clients.watched));

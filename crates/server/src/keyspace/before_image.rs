@@ -35,7 +35,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_table::{EntryRef, NewValue, ValueRef, scan_position};
 use weft_values::Value;
 
@@ -186,7 +186,7 @@ impl BeforeImagesOfSlot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwaitedKey {
     database: u32,
-    slot: u16,
+    slot: SlotIndex,
     hash: u64,
     name: Box<[u8]>,
 }
@@ -232,12 +232,12 @@ impl BeforeImages {
     /// write lease and has not changed the key yet.
     #[cold]
     pub fn keep_before_image(&self, db: DbIndex, key: NamedKey<'_>, table: &SlotTable) {
-        let Some(database) = self.unsaved_database(db, key.slot.into(), key.hash) else {
+        let Some(database) = self.unsaved_database(db, key.slot.index(), key.hash) else {
             return;
         };
-        let mut images = self.lock(key.slot.into());
+        let mut images = self.lock(key.slot.index());
         // The check is repeated because the end of a snapshot takes this lock, too.
-        if self.unsaved_database(db, key.slot.into(), key.hash).is_none() {
+        if self.unsaved_database(db, key.slot.index(), key.hash).is_none() {
             return;
         }
         let images = images.of_mut(database);
@@ -274,10 +274,10 @@ impl BeforeImages {
     /// for saving then.
     #[cold]
     pub fn must_save_first(&self, db: DbIndex, key: NamedKey<'_>, entry: EntryRef<'_, Value>) -> bool {
-        let Some(database) = self.unsaved_database(db, key.slot.into(), key.hash) else {
+        let Some(database) = self.unsaved_database(db, key.slot.index(), key.hash) else {
             return false;
         };
-        if let Some(images) = self.lock(key.slot.into()).of(database) {
+        if let Some(images) = self.lock(key.slot.index()).of(database) {
             let is_settled = images.done.find(key.hash, key.name).is_some();
             // The value may have been replaced since its image was stored. Then no handle shares it.
             let is_free = images.before.find(key.hash, key.name).is_some() && !entry.is_shared();
@@ -443,7 +443,7 @@ impl BeforeImages {
         &self,
         pass: &GatePassage<'_>,
         wanted: &AwaitedKey,
-        share: impl FnOnce(u16, EntryRef<'_, Value>) -> Option<R>,
+        share: impl FnOnce(SlotIndex, EntryRef<'_, Value>) -> Option<R>,
     ) -> Option<Option<R>> {
         let AwaitedKey {
             database,
@@ -451,12 +451,12 @@ impl BeforeImages {
             hash,
             name,
         } = wanted;
-        let lease = pass.read_spinning(usize::from(*slot))?;
-        let place_now = save_position(*database, usize::from(*slot), scan_position(*hash));
+        let lease = pass.read_spinning(slot.index())?;
+        let place_now = save_position(*database, slot.index(), scan_position(*hash));
         if place_now < self.cursor.load(Ordering::Acquire) {
             return Some(None);
         }
-        let mut guard = self.lock(usize::from(*slot));
+        let mut guard = self.lock(slot.index());
         let images = guard.of_mut(*database);
         if images.done.find(*hash, name).is_some() {
             return Some(None);
@@ -479,7 +479,7 @@ impl BeforeImages {
 
     /// Adds the record of a wanted key, which is written together with its slot.
     pub fn add_record(&self, wanted: &AwaitedKey, record: Vec<u8>) {
-        let mut images = self.lock(usize::from(wanted.slot));
+        let mut images = self.lock(wanted.slot.index());
         let images = images.of_mut(wanted.database);
         assert!(
             images.done.find(wanted.hash, &wanted.name).is_some(),
@@ -500,7 +500,7 @@ impl BeforeImages {
 /// The callbacks of a walker. Those under a lease must return quickly.
 pub trait SnapshotVisitor {
     /// Receives a key, under a lease of its slot or when no other thread can reach it.
-    fn visit_key(&mut self, slot: u16, entry: EntryRef<'_, Value>);
+    fn visit_key(&mut self, slot: SlotIndex, entry: EntryRef<'_, Value>);
     /// Receives the record of a key that was saved out of turn.
     fn visit_record(&mut self, record: &[u8]);
 }
@@ -530,7 +530,7 @@ pub struct SnapshotWalker<'w> {
 
 /// The images of a slot that was passed. No other thread can reach them.
 pub struct RemainingImages {
-    slot: u16,
+    slot: SlotIndex,
     images: DatabaseImages,
     /// The walker's position when the rest of the table was taken over.
     position: u32,
@@ -555,7 +555,7 @@ impl<'w> SnapshotWalker<'w> {
     pub fn step(
         &mut self,
         pass: &GatePassage<'_>,
-        pin: &dyn Fn(u16) -> Pin,
+        pin: &dyn Fn(SlotIndex) -> Pin,
         visit: &mut dyn SnapshotVisitor,
     ) -> WalkerStep {
         let mut visited = 0;
@@ -575,7 +575,7 @@ impl<'w> SnapshotWalker<'w> {
     fn step_in_slot(
         &mut self,
         pass: &GatePassage<'_>,
-        lend: &dyn Fn(u16) -> Pin,
+        lend: &dyn Fn(SlotIndex) -> Pin,
         visit: &mut dyn SnapshotVisitor,
         visited: &mut usize,
     ) -> Option<Option<Box<RemainingImages>>> {
@@ -595,7 +595,7 @@ impl<'w> SnapshotWalker<'w> {
             table.scan(self.position, KEYS_PER_STEP, &mut |entry| {
                 *visited += 1;
                 if images.is_none_or(|images| !images.contains(self.hasher.hash(entry.key()), entry.key())) {
-                    visit.visit_key(slot as u16, entry);
+                    visit.visit_key(SlotIndex::from_index(slot), entry);
                 }
             })
         });
@@ -611,8 +611,8 @@ impl<'w> SnapshotWalker<'w> {
         let left = all.take(self.database).map(|images| {
             let any_large = images.before.iter().any(|image| is_large(image.value()));
             Box::new(RemainingImages {
-                _pin: any_large.then(|| lend(slot as u16)),
-                slot: slot as u16,
+                _pin: any_large.then(|| lend(SlotIndex::from_index(slot))),
+                slot: SlotIndex::from_index(slot),
                 images,
                 position: self.position,
             })

@@ -1,6 +1,6 @@
 //! The effects of a command on the keyspace, recorded while it runs and processed before its leases end.
 
-use weft_base::{ClientId, DbIndex, ThreadIndex};
+use weft_base::{ClientId, DbIndex, SlotIndex, ThreadIndex};
 use weft_table::{Garbage, Removed};
 use weft_values::Value;
 
@@ -126,7 +126,7 @@ pub struct ExpiredKey {
     /// The key's database.
     pub db: DbIndex,
     /// The key's slot.
-    pub slot: u16,
+    pub slot: SlotIndex,
     /// The key's hash.
     pub hash: u64,
     /// The key's name.

@@ -15,7 +15,7 @@
 //! Slots that a running snapshot has not saved yet are skipped as long as other slots have keys: the before-image of a
 //! key deleted there would have to be kept, which frees no memory. Keys that MIGRATE is moving stay.
 
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::EntryRef;
 use weft_values::Value;
 
@@ -88,7 +88,7 @@ impl EvictionPolicy {
 struct EvictionCandidate {
     score: u64,
     db: DbIndex,
-    slot: u16,
+    slot: SlotIndex,
     hash: u64,
     name: Box<[u8]>,
 }
@@ -216,7 +216,7 @@ impl EvictionPool {
             self.add_candidate(score, || EvictionCandidate {
                 score,
                 db,
-                slot: slot as u16,
+                slot: SlotIndex::from_index(slot),
                 hash: context.keyspace.hasher.hash(entry.key()),
                 name: entry.key().into(),
             });
@@ -257,7 +257,7 @@ fn evict_candidate(
     } = candidate;
     let (db, slot, hash) = (*db, *slot, *hash);
     let keyspace = context.keyspace;
-    let Some(mut lease) = context.pass.try_write(slot.into()) else {
+    let Some(mut lease) = context.pass.try_write(slot.index()) else {
         return false;
     };
     effects.hooks = keyspace.hooks.current();

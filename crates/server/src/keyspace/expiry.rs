@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
@@ -27,14 +27,14 @@ const KEYS_PER_LEASE: usize = 64;
 const FIELDS_PER_LEASE: usize = 256;
 
 /// Queues the slots whose next key is due. Returns the number of queued slots.
-pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<u16>>, now_ms: u64) -> usize {
+pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<SlotIndex>>, now_ms: u64) -> usize {
     let mut queue = queue.lock();
     if !queue.is_empty() {
         return queue.len();
     }
     for slot in 0..SLOTS {
         if slots.header(slot).hint.due_ms().is_some_and(|due_ms| due_ms < now_ms) {
-            queue.push(slot as u16);
+            queue.push(SlotIndex::from_index(slot));
         }
     }
     queue.len()
@@ -46,7 +46,7 @@ pub type OnExpired<'a> = &'a mut dyn FnMut(&mut Effects);
 /// One slice of active expiry.
 pub struct ExpirySlice<'a> {
     /// The slots that are due.
-    pub queue: &'a Mutex<Vec<u16>>,
+    pub queue: &'a Mutex<Vec<SlotIndex>>,
     /// Milliseconds since the Unix epoch.
     pub now_ms: u64,
     /// The time limit.
@@ -66,7 +66,7 @@ pub fn run_slice(
 ) -> bool {
     let start = Instant::now();
     let queue = slice.queue;
-    let mut due: Vec<u16> = Vec::with_capacity(SLOTS_PER_TAKE);
+    let mut due: Vec<SlotIndex> = Vec::with_capacity(SLOTS_PER_TAKE);
     loop {
         {
             let mut queue = queue.lock();
@@ -100,7 +100,7 @@ pub fn run_slice(
 fn expire_slot(
     keyspace: &Keyspace,
     seat: &mut Seat,
-    slot: u16,
+    slot: SlotIndex,
     slice: &ExpirySlice<'_>,
     effects: &mut Effects,
     notify: OnExpired<'_>,
@@ -111,7 +111,7 @@ fn expire_slot(
     if !(slice.may_delete)() {
         return None;
     }
-    let Some(mut lease) = pass.write_spinning(slot as usize) else {
+    let Some(mut lease) = pass.write_spinning(slot.index()) else {
         return Some(false);
     };
     let mut more = false;
@@ -293,7 +293,7 @@ impl FieldExpiry {
 }
 
 /// Queues the waiters that end when keys are deleted. They are served after the lease.
-pub(super) fn queue_blocked_clients_of_slot(keyspace: &Keyspace, data: &Slot, slot: u16, effects: &mut Effects) {
+pub(super) fn queue_blocked_clients_of_slot(keyspace: &Keyspace, data: &Slot, slot: SlotIndex, effects: &mut Effects) {
     if data.blocked().is_none() {
         return;
     }
@@ -367,7 +367,7 @@ pub fn delete_keys_found_expired_in_pass(
             should_publish_miss: missed,
         } = key;
         // A leased slot is left to the expiry cycle. The key is invisible already.
-        let Some(mut lease) = pass.try_write(slot as usize) else {
+        let Some(mut lease) = pass.try_write(slot.index()) else {
             if missed {
                 effects.record_event(db, &name, KeyspaceEvent::MISSED);
                 notify(effects);

@@ -83,7 +83,7 @@ impl KeyHasher {
         hasher.write(key);
         let hash = hasher.finish();
         if CLUSTERED {
-            return hash << SLOT_BITS >> SLOT_BITS | u64::from(cluster_slot(key)) << (u64::BITS - SLOT_BITS);
+            return hash << SLOT_BITS >> SLOT_BITS | u64::from(cluster_slot(key).get()) << (u64::BITS - SLOT_BITS);
         }
         #[cfg(feature = "simulated")]
         if SHARED_SLOTS.get().is_some() {
@@ -111,7 +111,7 @@ mod tests {
         let hasher = KeyHasher::from_os(true);
         for number in 0..1000 {
             let key = format!("key:{number}").into_bytes();
-            assert_eq!(KeyHasher::slot(hasher.hash(&key)), usize::from(cluster_slot(&key)));
+            assert_eq!(KeyHasher::slot(hasher.hash(&key)), cluster_slot(&key).index());
         }
     }
 }

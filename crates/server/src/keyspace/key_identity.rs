@@ -1,6 +1,6 @@
 //! The identities of keys: of a key in a plan, of one that is written, and of one that a replica expires by itself.
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 
 use super::hash::KeyHasher;
 
@@ -12,7 +12,7 @@ pub struct PlannedKey {
     /// The index of the argument that names the key.
     pub argument: u32,
     /// The slot of the key.
-    pub slot: u16,
+    pub slot: SlotIndex,
     /// `true` if the command may write the key.
     pub is_write: bool,
     /// The index into the held leases. Valid once the leases are held.
@@ -26,7 +26,7 @@ impl PlannedKey {
         PlannedKey {
             hash,
             argument: argument as u32,
-            slot: KeyHasher::slot(hash) as u16,
+            slot: SlotIndex::from_index(KeyHasher::slot(hash)),
             is_write: write,
             lease: 0,
         }
@@ -37,7 +37,7 @@ impl PlannedKey {
         PlannedKey {
             hash,
             argument: u32::MAX,
-            slot: KeyHasher::slot(hash) as u16,
+            slot: SlotIndex::from_index(KeyHasher::slot(hash)),
             is_write: false,
             lease: 0,
         }
@@ -52,7 +52,7 @@ pub struct NamedKey<'k> {
     /// The hash of its name.
     pub hash: u64,
     /// The slot of the key.
-    pub slot: u16,
+    pub slot: SlotIndex,
 }
 
 /// A key and the time at which it expires.
@@ -61,7 +61,7 @@ pub struct LocalExpiry {
     /// The key's database.
     pub db: DbIndex,
     /// The key's slot.
-    pub slot: u16,
+    pub slot: SlotIndex,
     /// The key's hash.
     pub hash: u64,
     /// The key's name.

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use super::Slots;
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_os::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 use weft_os::time::Instant;
@@ -93,7 +93,7 @@ impl PinRecord {
 /// The slots that have pinned values or are reserved.
 #[derive(Default)]
 pub struct PinnedSlots {
-    records: Mutex<HashMap<u16, PinRecord>>,
+    records: Mutex<HashMap<SlotIndex, PinRecord>>,
     /// The number of frozen keys. It is nearly always zero, so writers in slots that have pinned values, or that a
     /// snapshot has not saved, need not lock the records to find that out. It is raised under leases of the slots of
     /// these keys.
@@ -114,20 +114,20 @@ struct AfterThaw {
 pub struct Pin {
     pinned: Arc<PinnedSlots>,
     slots: Arc<Slots>,
-    slot_numbers: Vec<u16>,
-    frozen: Vec<(u16, FrozenKey)>,
+    slot_numbers: Vec<SlotIndex>,
+    frozen: Vec<(SlotIndex, FrozenKey)>,
 }
 
 /// Slots that grant no new pins to commands until a queued command has changed them.
 pub struct SlotReservation {
     pinned: Arc<PinnedSlots>,
-    numbers: Vec<u16>,
+    numbers: Vec<SlotIndex>,
 }
 
 impl PinnedSlots {
     /// Reserves slots for a queued command that wants to change their values. A reservation holds nothing that another
     /// command waits for: existing pins continue, and a command that is refused a new pin holds none.
-    pub fn reserve(self: &Arc<Self>, mut numbers: Vec<u16>) -> SlotReservation {
+    pub fn reserve(self: &Arc<Self>, mut numbers: Vec<SlotIndex>) -> SlotReservation {
         numbers.sort_unstable();
         numbers.dedup();
         let mut records = self.records.lock();
@@ -141,7 +141,7 @@ impl PinnedSlots {
     }
 
     /// Pins values of these slots. The caller has a lease of each. Returns `None` if one of them is reserved.
-    pub fn pin(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<u16>) -> Option<Pin> {
+    pub fn pin(self: &Arc<Self>, slots: &Arc<Slots>, mut numbers: Vec<SlotIndex>) -> Option<Pin> {
         numbers.sort_unstable();
         numbers.dedup();
         let records = self.records.lock();
@@ -159,20 +159,20 @@ impl PinnedSlots {
 
     /// Pins values of a slot that the caller has a lease of, even if it is reserved. The saving snapshot has to read
     /// these values at some time, and a command that wants to change them waits for that.
-    pub fn pin_for_snapshot(self: &Arc<Self>, slots: &Arc<Slots>, number: u16) -> Pin {
+    pub fn pin_for_snapshot(self: &Arc<Self>, slots: &Arc<Slots>, number: SlotIndex) -> Pin {
         self.add_pin(self.records.lock(), slots, vec![number])
     }
 
     fn add_pin(
         self: &Arc<Self>,
-        mut records: MutexGuard<'_, HashMap<u16, PinRecord>>,
+        mut records: MutexGuard<'_, HashMap<SlotIndex, PinRecord>>,
         slots: &Arc<Slots>,
-        numbers: Vec<u16>,
+        numbers: Vec<SlotIndex>,
     ) -> Pin {
         for number in &numbers {
             let record = records.entry(*number).or_insert_with(PinRecord::new);
             record.pins += 1;
-            slots.header(usize::from(*number)).set_pinned(true);
+            slots.header(number.index()).set_pinned(true);
         }
         Pin {
             pinned: self.clone(),
@@ -184,7 +184,7 @@ impl PinnedSlots {
 
     /// Pins the values of these keys and forbids writing the keys until the pin ends. Returns `None` if a slot is
     /// reserved or a key is frozen already. The caller has leases of all their slots.
-    pub fn freeze(self: &Arc<Self>, slots: &Arc<Slots>, keys: Vec<(u16, FrozenKey)>) -> Option<Pin> {
+    pub fn freeze(self: &Arc<Self>, slots: &Arc<Slots>, keys: Vec<(SlotIndex, FrozenKey)>) -> Option<Pin> {
         if keys.iter().any(|(slot, (db, name))| self.is_frozen(*slot, *db, name)) {
             return None;
         }
@@ -207,7 +207,7 @@ impl PinnedSlots {
     }
 
     /// Returns `true` if a key of the slot may not be written at the moment.
-    pub fn has_frozen_keys_in(&self, slot: u16) -> bool {
+    pub fn has_frozen_keys_in(&self, slot: SlotIndex) -> bool {
         let has_frozen = |record: &PinRecord| !record.frozen.is_empty();
         self.has_frozen_keys() && self.records.lock().get(&slot).is_some_and(has_frozen)
     }
@@ -243,19 +243,19 @@ impl PinnedSlots {
     }
 
     /// Returns `true` if a key may not be written at the moment. The caller has a lease of its slot.
-    pub fn is_frozen(&self, slot: u16, db: DbIndex, name: &[u8]) -> bool {
+    pub fn is_frozen(&self, slot: SlotIndex, db: DbIndex, name: &[u8]) -> bool {
         // The thread that froze the key held a lease of the slot. Its release made the count visible to the caller's
         // lease.
         self.has_frozen_keys() && self.is_among_frozen(slot, name, |databases| databases.contains(&db))
     }
 
     /// Returns `true` if a key of this name may not be written in some database. The caller has a lease of its slot.
-    pub fn is_frozen_in_any_database(&self, slot: u16, name: &[u8]) -> bool {
+    pub fn is_frozen_in_any_database(&self, slot: SlotIndex, name: &[u8]) -> bool {
         self.has_frozen_keys() && self.is_among_frozen(slot, name, |_| true)
     }
 
     #[cold]
-    fn is_among_frozen(&self, slot: u16, name: &[u8], is_it: impl Fn(&[DbIndex]) -> bool) -> bool {
+    fn is_among_frozen(&self, slot: SlotIndex, name: &[u8], is_it: impl Fn(&[DbIndex]) -> bool) -> bool {
         let records = self.records.lock();
         let databases = records.get(&slot).and_then(|record| record.frozen.get(name));
         databases.is_some_and(|databases| is_it(databases))
@@ -263,7 +263,7 @@ impl PinnedSlots {
 
     /// Reserves a slot with pins for a writer of a pinned value, which is put off. Returns `false` if the slot has no
     /// pins: then the writer need not wait.
-    pub fn reserve_briefly(&self, slot: u16, key_hash: u64) -> bool {
+    pub fn reserve_briefly(&self, slot: SlotIndex, key_hash: u64) -> bool {
         let mut records = self.records.lock();
         let pinned = records.get_mut(&slot).filter(|record| record.pins > 0);
         let is_pinned = pinned.is_some();
@@ -276,7 +276,7 @@ impl PinnedSlots {
 
     /// Ends the brief reservation of a slot, because a writer of the key has its turn. The caller has the slot's write
     /// lease.
-    pub fn end_brief_reservation(&self, slots: &Slots, slot: u16, key_hash: u64) {
+    pub fn end_brief_reservation(&self, slots: &Slots, slot: SlotIndex, key_hash: u64) {
         let mut records = self.records.lock();
         let Some(record) = records.get_mut(&slot) else {
             return;
@@ -291,7 +291,7 @@ impl PinnedSlots {
         let mut records = self.records.lock();
         let now = Instant::now();
         let is_expired = |brief: &mut BriefReservation| brief.until <= now;
-        let ended: Vec<u16> = records
+        let ended: Vec<SlotIndex> = records
             .iter_mut()
             .filter_map(|(slot, record)| record.reservation.take_if(is_expired).map(|_| *slot))
             .collect();
@@ -302,12 +302,12 @@ impl PinnedSlots {
 }
 
 /// Removes the mark of a slot, and its record, as soon as they are not needed.
-fn release_slot(records: &mut HashMap<u16, PinRecord>, slots: &Slots, slot: u16) {
+fn release_slot(records: &mut HashMap<SlotIndex, PinRecord>, slots: &Slots, slot: SlotIndex) {
     let Some(record) = records.get(&slot) else {
         return;
     };
     if !record.is_marked() {
-        slots.header(usize::from(slot)).set_pinned(false);
+        slots.header(slot.index()).set_pinned(false);
     }
     if !record.is_needed() {
         records.remove(&slot);

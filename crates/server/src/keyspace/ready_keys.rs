@@ -4,7 +4,7 @@
 //! module documentation of [`crate::clients_waiting::blocking`]. An entry is a hint: the thread that serves it checks
 //! the key again.
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 use weft_values::packed::PackedKind;
@@ -18,7 +18,7 @@ pub struct ReadyKey {
     /// The key's database.
     pub db: DbIndex,
     /// The key's slot.
-    pub slot: u16,
+    pub slot: SlotIndex,
     /// The key's hash.
     pub hash: u64,
     /// The key's name.
@@ -27,7 +27,7 @@ pub struct ReadyKey {
 
 impl ReadyKey {
     /// Creates the entry for a key.
-    pub fn new(db: DbIndex, slot: u16, hash: u64, name: &[u8]) -> Self {
+    pub fn new(db: DbIndex, slot: SlotIndex, hash: u64, name: &[u8]) -> Self {
         ReadyKey {
             db,
             slot,
@@ -67,7 +67,7 @@ pub fn add_ready_key(ready: &mut Vec<ReadyKey>, key: ReadyKey) {
 pub fn add_ready_keys_of_slot(
     data: &Slot,
     db: DbIndex,
-    slot: u16,
+    slot: SlotIndex,
     hash: impl Fn(&[u8]) -> u64,
     ready: &mut Vec<ReadyKey>,
 ) {

@@ -4,7 +4,7 @@
 //! Large values are taken as handles under the leases of their slots and copied afterwards. A command that wants to
 //! change such a value is deferred only until it is copied ([`super::pinned`]).
 
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::{Blob, EntryRef, NewValue, Shared, ValueRef};
 use weft_values::Value;
 
@@ -56,7 +56,7 @@ impl CopiedKeys {
             self.keys
                 .extend(entry.map(|entry| CopiedKey::from_entry(db, hash, entry)));
         }
-        self.pin_large_values(keyspace, KeyHasher::slot(hash) as u16, before)
+        self.pin_large_values(keyspace, SlotIndex::from_index(KeyHasher::slot(hash)), before)
     }
 
     /// Takes all keys of a slot that is held except those for which `is_known` returns `true`. Returns `None` if values
@@ -64,7 +64,7 @@ impl CopiedKeys {
     pub fn take_all(
         &mut self,
         keyspace: &Keyspace,
-        (number, slot): (u16, &Slot),
+        (number, slot): (SlotIndex, &Slot),
         is_known: impl Fn(&[u8]) -> bool,
     ) -> Option<()> {
         let before = self.keys.len();
@@ -79,7 +79,7 @@ impl CopiedKeys {
 
     /// Pins the slot if one of its taken values is large. A command that wants to change a large value waits until it
     /// has been copied.
-    fn pin_large_values(&mut self, keyspace: &Keyspace, number: u16, from: usize) -> Option<()> {
+    fn pin_large_values(&mut self, keyspace: &Keyspace, number: SlotIndex, from: usize) -> Option<()> {
         let any_large = self.keys[from..]
             .iter()
             .any(|key| matches!(key.value, CopiedValue::Blob(_) | CopiedValue::Object(_)));

@@ -1,7 +1,7 @@
 //! Deletion of all keys of one slot at once, after the slot moved to another node or for FLUSHSLOT.
 
 use weft_base::clock::unix_ms;
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 
 use super::access::value_due_ms;
 use super::effects::{Effects, Hooks};
@@ -15,7 +15,7 @@ use crate::notify::keyspace_event::KeyspaceEvent;
 pub fn take_all_keys(
     keyspace: &Keyspace,
     thread_index: ThreadIndex,
-    number: u16,
+    number: SlotIndex,
     (header, slot): (&SlotHeader, &mut Slot),
     effects: &mut Effects,
 ) -> (Vec<SlotTable>, Vec<DbIndex>, u64) {
@@ -59,7 +59,7 @@ pub fn take_all_keys(
 
 /// Stores the before-images of all keys of a database for a snapshot that has not saved them.
 #[cold]
-fn keep_before_images(keyspace: &Keyspace, db: DbIndex, number: u16, slot: &Slot) {
+fn keep_before_images(keyspace: &Keyspace, db: DbIndex, number: SlotIndex, slot: &Slot) {
     let Some(table) = slot.table(db) else {
         return;
     };

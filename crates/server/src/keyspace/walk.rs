@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_table::EntryRef;
 use weft_values::Value;
 
@@ -41,8 +41,8 @@ impl Cursor {
     }
 
     /// The slot of the cursor.
-    pub const fn slot(self) -> u16 {
-        self.slot as u16
+    pub const fn slot(self) -> SlotIndex {
+        SlotIndex::from_index(self.slot as usize)
     }
 
     /// The position after the last key of the slot.
@@ -142,7 +142,7 @@ pub fn walk(
     db: DbIndex,
     from: Cursor,
     at_least: usize,
-    visit: &mut dyn FnMut(u16, EntryRef<'_, Value>),
+    visit: &mut dyn FnMut(SlotIndex, EntryRef<'_, Value>),
 ) -> WalkEnd {
     let mut position = from.position;
     let mut visited = 0;
@@ -152,7 +152,7 @@ pub fn walk(
             let scanned = reach.read_slot(slot, |data| {
                 data.table(db)?.scan(position, rest, &mut |entry| {
                     visited += 1;
-                    visit(slot as u16, entry);
+                    visit(SlotIndex::from_index(slot), entry);
                 })
             });
             let here = Cursor {
@@ -175,21 +175,21 @@ pub fn walk(
 pub fn walk_slot(
     reach: &WalkAccess<'_, '_>,
     db: DbIndex,
-    only: u16,
+    only: SlotIndex,
     from: Cursor,
     at_least: usize,
-    visit: &mut dyn FnMut(u16, EntryRef<'_, Value>),
+    visit: &mut dyn FnMut(SlotIndex, EntryRef<'_, Value>),
 ) -> WalkEnd {
-    let slot = u32::from(only);
+    let slot = u32::from(only.get());
     let position = match slot.cmp(&from.slot) {
         std::cmp::Ordering::Less => return WalkEnd::End,
         std::cmp::Ordering::Equal => from.position,
         std::cmp::Ordering::Greater => 0,
     };
-    if !reach.header(usize::from(only)).may_hold(db) {
+    if !reach.header(only.index()).may_hold(db) {
         return WalkEnd::End;
     }
-    let scanned = reach.read_slot(usize::from(only), |data| {
+    let scanned = reach.read_slot(only.index(), |data| {
         data.table(db)?
             .scan(position, at_least, &mut |entry| visit(only, entry))
     });
@@ -212,11 +212,11 @@ fn cursor_or_end(slot: usize) -> WalkEnd {
 /// and leaves the gate for threads that want exclusive mode.
 pub fn walk_blocking(
     seat: &mut Seat,
-    should_give_up: &dyn Fn(u16) -> bool,
+    should_give_up: &dyn Fn(SlotIndex) -> bool,
     db: DbIndex,
     from: Cursor,
     at_least: usize,
-    visit: &mut dyn FnMut(u16, EntryRef<'_, Value>),
+    visit: &mut dyn FnMut(SlotIndex, EntryRef<'_, Value>),
 ) -> WalkEnd {
     let mut cursor = from;
     let mut rest = at_least;
@@ -243,7 +243,7 @@ pub fn walk_blocking(
             }
         };
         drop(pass);
-        if contended && should_give_up(cursor.slot as u16) {
+        if contended && should_give_up(cursor.slot()) {
             return WalkEnd::Contended(cursor);
         }
         if contended {

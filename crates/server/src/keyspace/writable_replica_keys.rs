@@ -12,7 +12,7 @@ use super::expiry::{OnExpired, delete_keys_found_expired};
 use super::key_identity::LocalExpiry;
 use super::{Keyspace, Seat};
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_os::atomic::{AtomicU64, Ordering};
 use weft_os::sync::Mutex;
 
@@ -32,7 +32,7 @@ pub struct LocalExpiries {
 /// A database and the name of a key in it.
 type DatabaseKey = (DbIndex, Box<[u8]>);
 /// A key's expiry, hash and slot.
-type ExpiringKey = (u64, u64, u16);
+type ExpiringKey = (u64, u64, SlotIndex);
 
 #[derive(Default)]
 struct LocalExpiryIndex {
@@ -111,7 +111,7 @@ pub fn expire(keyspace: &Keyspace, seat: &mut Seat, now_ms: u64, effects: &mut E
     for mut key in keyspace.local_expiry.take_due(now_ms) {
         let expiry = {
             let pass = seat.enter();
-            let lease = pass.try_read(key.slot as usize);
+            let lease = pass.try_read(key.slot.index());
             lease.map(|lease| {
                 let entry = lease.table(key.db).and_then(|table| table.find(key.hash, &key.name));
                 entry.and_then(|entry| entry.expire_at_ms())

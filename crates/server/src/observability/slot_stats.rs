@@ -4,7 +4,7 @@
 //! counts for the first time, so a server that does not count has none. Rows are never reset: a reset stores the
 //! present sums as baselines, so that an addition in progress cannot undo it.
 
-use weft_base::ThreadIndex;
+use weft_base::{SlotIndex, ThreadIndex};
 use weft_os::sync::OnceLock;
 
 use weft_os::atomic::AtomicU64;
@@ -63,7 +63,7 @@ impl SlotStats {
     }
 
     /// Adds to a figure, in the row of a thread. Only that thread may call this.
-    pub fn add(&self, thread_index: ThreadIndex, slot: u16, figure: SlotFigure, delta: u64) {
+    pub fn add(&self, thread_index: ThreadIndex, slot: SlotIndex, figure: SlotFigure, delta: u64) {
         if delta == 0 {
             return;
         }
@@ -77,7 +77,7 @@ impl SlotStats {
 
     /// Adds a time to `cpu-usec`. Returns the counted part, in nanoseconds: whole microseconds. The rest is counted
     /// with the thread's next time, so no time is lost however short commands are.
-    pub fn add_time(&self, thread_index: ThreadIndex, slot: u16, nanoseconds: u64) -> u64 {
+    pub fn add_time(&self, thread_index: ThreadIndex, slot: SlotIndex, nanoseconds: u64) -> u64 {
         let Some(row) = self.row(thread_index) else {
             return nanoseconds;
         };
@@ -94,7 +94,7 @@ impl SlotStats {
     }
 
     /// Returns a figure since its last reset.
-    pub fn sum(&self, slot: u16, figure: SlotFigure) -> u64 {
+    pub fn sum(&self, slot: SlotIndex, figure: SlotFigure) -> u64 {
         let index = index_of(slot, figure);
         let baseline = self.baselines.get().and_then(|all| all.get(index));
         self.total(index)
@@ -102,7 +102,7 @@ impl SlotStats {
     }
 
     /// Resets the figures of these slots.
-    pub fn reset(&self, slots: impl Iterator<Item = u16>) {
+    pub fn reset(&self, slots: impl Iterator<Item = SlotIndex>) {
         if self.rows.iter().all(|row| row.get().is_none()) {
             return;
         }
@@ -119,12 +119,12 @@ impl SlotStats {
 
     /// Resets the figures of all slots.
     pub fn reset_all(&self) {
-        self.reset(0..self.slots as u16);
+        self.reset(SlotIndex::all().take(self.slots));
     }
 }
 
-fn index_of(slot: u16, figure: SlotFigure) -> usize {
-    usize::from(slot) * FIGURES + figure as usize
+fn index_of(slot: SlotIndex, figure: SlotFigure) -> usize {
+    slot.index() * FIGURES + figure as usize
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_os::sync::OnceLock;
 
-use weft_base::{ClientId, DbIndex, LogSequence, ParkId, ThreadIndex};
+use weft_base::{ClientId, DbIndex, LogSequence, ParkId, SlotIndex, ThreadIndex};
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
@@ -359,7 +359,7 @@ pub struct BlockedCommand {
     /// The form in which logs show the command, if a log may need it.
     pub logged_command: Option<LoggedCommand>,
     /// The slot of its keys, if slot statistics are counted.
-    pub slot: Option<u16>,
+    pub slot: Option<SlotIndex>,
 }
 
 impl UnservedKeys {
@@ -379,7 +379,7 @@ pub struct UnservedKeys {
     /// The keys, in the order in which they became ready.
     pub ready: VecDeque<ReadyKey>,
     /// The slots that the first of them needs.
-    pub slots: Vec<u16>,
+    pub slots: Vec<SlotIndex>,
     /// Failed attempts to lease them.
     pub failures: u32,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
-use weft_base::{ClientId, ParkId};
+use weft_base::{ClientId, ParkId, SlotIndex};
 use weft_reactor::Waker;
 
 use super::{
@@ -134,7 +134,7 @@ pub struct Background {
     /// Frees large values.
     pub lazyfree: LazyFree,
     /// The slots with due keys, in the order in which they were found.
-    pub due_slots: Mutex<Vec<u16>>,
+    pub due_slots: Mutex<Vec<SlotIndex>>,
     /// Set while keys expire without being accessed (`DEBUG SET-ACTIVE-EXPIRE`).
     pub active_expire: AtomicBool,
     /// Commands that wait for the acknowledgement of replicas.

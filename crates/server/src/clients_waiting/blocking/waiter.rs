@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use weft_base::{ClientId, DbIndex, LogSequence, ParkId, ThreadIndex};
+use weft_base::{ClientId, DbIndex, LogSequence, ParkId, SlotIndex, ThreadIndex};
 use weft_resp::Protocol;
 use weft_sync::Claim;
 
@@ -16,7 +16,7 @@ pub struct WaitKey {
     /// The hash of its name.
     pub hash: u64,
     /// The slot.
-    pub slot: u16,
+    pub slot: SlotIndex,
     /// The name.
     pub name: Box<[u8]>,
 }

@@ -1,10 +1,10 @@
 //! Tests of the watches of one slot: which watches a change marks, and that no memory stays allocated.
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 
 use super::*;
 
-const HASH_AND_SLOT: (u64, u16) = (7, 7);
+const HASH_AND_SLOT: (u64, SlotIndex) = (7, SlotIndex::from_index(7));
 
 #[test]
 fn a_change_marks_the_watches_of_the_key_in_that_database() {

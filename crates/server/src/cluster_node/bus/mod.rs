@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, LogSequence, ThreadIndex};
+use weft_base::{ClientId, LogSequence, SlotIndex, ThreadIndex};
 use weft_reactor::{Event, Reactor};
 
 use crate::cluster_node::topology;
@@ -31,7 +31,6 @@ use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::log;
 use crate::state::{Message, PauseReason, Server, UnservedKeys};
 use links::BusLinks;
-use weft_base::slots::SLOTS;
 use weft_cluster::state::BusAction;
 use weft_cluster::{Cluster, LockedState};
 use weft_config::id;
@@ -56,7 +55,7 @@ pub struct ClusterBus {
     links: BusLinks,
     next_round: Instant,
     /// The slots whose keys have to be deleted because another node owns them.
-    dropping: Vec<u16>,
+    dropping: Vec<SlotIndex>,
     /// Set while something must be checked again very soon.
     is_urgent: bool,
     /// The progress of stopping writes for a replica that takes over.
@@ -391,14 +390,14 @@ impl ClusterBus {
                 if state.owner(slot) != Some(state.myself) {
                     waiting.push(slot);
                 }
-            } else if self.server.keyspace.slots.header(usize::from(slot)).may_hold_any() {
+            } else if self.server.keyspace.slots.header(slot.index()).may_hold_any() {
                 self.drop_keys_of_slot(slot);
             }
         }
         self.dropping = waiting;
     }
 
-    fn drop_keys_of_slot(&mut self, number: u16) {
+    fn drop_keys_of_slot(&mut self, number: SlotIndex) {
         let (server, thread_index) = (self.server.clone(), ThreadIndex::new(self.seat.index()));
         let keyspace = &server.keyspace;
         let mut effects = Effects {
@@ -407,7 +406,7 @@ impl ClusterBus {
         };
         let tables = loop {
             let pass = self.seat.enter();
-            if let Some(mut lease) = pass.write_spinning(usize::from(number)) {
+            if let Some(mut lease) = pass.write_spinning(number.index()) {
                 effects.hooks = keyspace.hooks.current();
                 let (tables, databases, keys) =
                     slot_drop::take_all_keys(keyspace, thread_index, number, lease.parts_mut(), &mut effects);
@@ -419,7 +418,7 @@ impl ClusterBus {
                 }
                 break tables;
             }
-            pass.announce_writer(usize::from(number));
+            pass.announce_writer(number.index());
             drop(pass);
             weft_os::thread::sleep(LEASE_RETRY_INTERVAL);
         };
@@ -437,8 +436,8 @@ impl ClusterBus {
 
     /// Assigns unowned slots that have keys to this node, and deletes the keys of slots that other nodes own.
     fn reconcile_slots_with_keys(&mut self, cluster: &Cluster) {
-        let occupied: Vec<u16> = (0..SLOTS as u16)
-            .filter(|slot| self.server.keyspace.slots.header(usize::from(*slot)).may_hold_any())
+        let occupied: Vec<SlotIndex> = SlotIndex::all()
+            .filter(|slot| self.server.keyspace.slots.header(slot.index()).may_hold_any())
             .collect();
         let mut state = self.lock(cluster);
         if state.me().is_replica() {

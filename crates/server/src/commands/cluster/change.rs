@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{DbIndex, LogSequence, ThreadIndex};
+use weft_base::{DbIndex, LogSequence, SlotIndex, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
@@ -84,11 +84,11 @@ fn change_cluster_with_reply(
 
 // ---- slots ------------------------------------------------------------------------------------------------
 
-fn change_slots(ctx: &mut Context<'_, '_>, ranges: Vec<(u16, u16)>, delete: bool) -> CommandResult {
+fn change_slots(ctx: &mut Context<'_, '_>, ranges: Vec<(SlotIndex, SlotIndex)>, delete: bool) -> CommandResult {
     change_cluster(ctx, move |state, _| Ok(state.change_slots(&ranges, delete)?))
 }
 
-fn parse_slots(ctx: &Context<'_, '_>) -> Result<Vec<(u16, u16)>, CommandError> {
+fn parse_slots(ctx: &Context<'_, '_>) -> Result<Vec<(SlotIndex, SlotIndex)>, CommandError> {
     require_cluster(ctx)?;
     (2..ctx.argc())
         .map(|index| parse_slot(ctx.arg(index)).map(|slot| (slot, slot)))
@@ -210,7 +210,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// A CLUSTER SETSLOT in progress: it is checked, then sent to the replicas, and then applied on this node.
 struct SetSlotRequest {
-    slot: u16,
+    slot: SlotIndex,
     change: SlotChange,
     /// The words that the client sent.
     arguments: Vec<Vec<u8>>,

@@ -1,6 +1,7 @@
 //! The subcommands of atomic slot migration, which this server does not support: the arguments are checked, and the
 //! command is refused.
 
+use weft_base::SlotIndex;
 use weft_resp::number::parse_i64;
 
 use super::{parse_slot, require_cluster, with_state};
@@ -63,13 +64,13 @@ fn check_request(ctx: &Context<'_, '_>, state: &ClusterState) -> Result<(), Comm
     Ok(())
 }
 
-fn check_range(state: &ClusterState, first: u16, last: u16) -> Result<(), CommandError> {
+fn check_range(state: &ClusterState, first: SlotIndex, last: SlotIndex) -> Result<(), CommandError> {
     if first > last {
         return Err(CommandError::from_text(format!(
             "ERR Start slot number {first} is greater than end slot number {last}."
         )));
     }
-    for slot in first..=last {
+    for slot in first.to(last) {
         match state.owner(slot) {
             None => return Err(CommandError::from_text(format!("ERR Slot {slot} has no node served."))),
             Some(owner) if owner != state.myself => {

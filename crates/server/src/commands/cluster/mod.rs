@@ -1,13 +1,13 @@
 //! CLUSTER, READONLY, READWRITE and ASKING. The cluster's logic is in [`weft_cluster`]. Changes are made on a
 //! background thread, because the configuration file is written before the reply.
 
+use weft_base::SlotIndex;
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
 
 use super::context::{Binding, CommandResult, Context, NextStep, leased};
 use super::error::CommandError;
 use crate::net::client::{Client, ClientFlags};
-use weft_base::slots::SLOTS;
 use weft_base::slots::cluster_slot;
 use weft_cluster::Cluster;
 use weft_cluster::node::{Node, NodeFlags};
@@ -86,10 +86,9 @@ fn with_state<R>(ctx: &Context<'_, '_>, read: impl FnOnce(&ClusterState) -> R) -
 }
 
 /// Parses the number of a slot.
-fn parse_slot(word: &[u8]) -> Result<u16, CommandError> {
+fn parse_slot(word: &[u8]) -> Result<SlotIndex, CommandError> {
     parse_i64(word)
-        .and_then(|slot| u16::try_from(slot).ok())
-        .filter(|slot| usize::from(*slot) < SLOTS)
+        .and_then(SlotIndex::parse)
         .ok_or(CommandError::constant("ERR Invalid or out of range slot"))
 }
 
@@ -161,7 +160,7 @@ fn my_shard_id(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Clients that only compute slots may use any server, so this is the only subcommand that works without a cluster.
 fn key_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
-    ctx.reply.integer(cluster_slot(ctx.arg(2)).into());
+    ctx.reply.integer(cluster_slot(ctx.arg(2)).get().into());
     Ok(())
 }
 
@@ -206,9 +205,13 @@ fn count_failure_reports(ctx: &mut Context<'_, '_>) -> CommandResult {
 // ---- keys of a slot ---------------------------------------------------------------------------------------
 
 /// Passes a slot to `visit`. Returns `None` if another thread is writing it; the command is then put off.
-fn read_slot<R>(ctx: &mut Context<'_, '_>, slot: u16, visit: impl FnOnce(&crate::keyspace::Slot) -> R) -> Option<R> {
+fn read_slot<R>(
+    ctx: &mut Context<'_, '_>,
+    slot: SlotIndex,
+    visit: impl FnOnce(&crate::keyspace::Slot) -> R,
+) -> Option<R> {
     let access = crate::keyspace::walk::WalkAccess::for_command(&ctx.keys.held, ctx.pass);
-    let seen = access.read_slot(usize::from(slot), visit);
+    let seen = access.read_slot(slot.index(), visit);
     if seen.is_none() {
         ctx.next_step = NextStep::Defer;
     }
@@ -218,10 +221,7 @@ fn read_slot<R>(ctx: &mut Context<'_, '_>, slot: u16, visit: impl FnOnce(&crate:
 fn count_keys_in_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     require_cluster(ctx)?;
     let slot = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
-    let slot = u16::try_from(slot)
-        .ok()
-        .filter(|slot| usize::from(*slot) < SLOTS)
-        .ok_or(CommandError::constant("ERR Invalid slot"))?;
+    let slot = SlotIndex::parse(slot).ok_or(CommandError::constant("ERR Invalid slot"))?;
     let db = ctx.keys.db;
     let count = |slot: &crate::keyspace::Slot| slot.table(db).map_or(0, |table| table.len());
     if let Some(keys) = read_slot(ctx, slot, count) {
@@ -235,10 +235,7 @@ fn keys_in_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     let slot = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let count = parse_i64(ctx.arg(3)).ok_or(CommandError::NOT_AN_INTEGER)?;
     let invalid = CommandError::constant("ERR Invalid slot or number of keys");
-    let slot = u16::try_from(slot)
-        .ok()
-        .filter(|slot| usize::from(*slot) < SLOTS)
-        .ok_or(invalid.clone())?;
+    let slot = SlotIndex::parse(slot).ok_or(invalid.clone())?;
     let count = usize::try_from(count).map_err(|_| invalid)?;
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
     let found = read_slot(ctx, slot, |slot| {

@@ -1,6 +1,7 @@
 //! CLUSTERSCAN: the keys of the whole cluster. The cursor carries a hash tag of the slot where it continues, so that a
 //! client's own routing leads to the right node: `fingerprint-{tag}-position`.
 
+use weft_base::SlotIndex;
 use weft_resp::number::{parse_i64, parse_u64};
 
 use super::{parse_slot, require_cluster};
@@ -8,14 +9,13 @@ use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::generic::scan::{BulkNameList, DEFAULT_COUNT, FilterResult, ScanFilter, parse_type_name};
 use crate::keyspace::walk::WalkAccess;
-use weft_base::slots::SLOTS;
 use weft_base::slots::cluster_slot;
 use weft_base::slots::slot_of_pattern;
 use weft_cluster::slot_tags::tag_for_slot;
 
 /// The position of a scan.
 struct ClusterScanPosition {
-    slot: u16,
+    slot: SlotIndex,
     position: u32,
 }
 
@@ -23,7 +23,7 @@ struct ClusterScanPosition {
 struct ClusterScanArguments<'a> {
     start: Option<ClusterScanPosition>,
     /// The only slot to scan.
-    only_slot: Option<u16>,
+    only_slot: Option<SlotIndex>,
     count: usize,
     filter: ScanFilter<&'a [u8]>,
 }
@@ -91,7 +91,7 @@ pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
         // The first step only returns the start, since the client may have contacted any node.
         return reply_with_names(
             ctx,
-            Some((only.unwrap_or(0), 0)),
+            Some((only.unwrap_or(SlotIndex::FIRST), 0)),
             &BulkNameList::new(ctx.reply.protocol),
         );
     };
@@ -104,9 +104,9 @@ pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (mut slot, mut position, mut visited) = (from.slot, from.position, 0);
     let db = ctx.keys.db;
     let next = loop {
-        if access.header(usize::from(slot)).may_hold(db) {
+        if access.header(slot.index()).may_hold(db) {
             let rest = arguments.count.saturating_sub(visited);
-            let scanned = access.read_slot(usize::from(slot), |data| {
+            let scanned = access.read_slot(slot.index(), |data| {
                 data.table(db)?.scan(position, rest, &mut |entry| {
                     visited += 1;
                     if arguments.filter.evaluate(entry) == FilterResult::Included {
@@ -125,10 +125,10 @@ pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
             }
         }
         position = 0;
-        if only.is_some() || usize::from(slot) + 1 == SLOTS {
+        if only.is_some() || slot == SlotIndex::LAST {
             break None;
         }
-        slot += 1;
+        slot = SlotIndex::from_index(slot.index() + 1);
         if visited >= arguments.count || !view.is_of_my_shard(slot) {
             break Some((slot, 0));
         }
@@ -136,7 +136,7 @@ pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply_with_names(ctx, next, &found)
 }
 
-fn reply_with_names(ctx: &mut Context<'_, '_>, next: Option<(u16, u32)>, found: &BulkNameList) -> CommandResult {
+fn reply_with_names(ctx: &mut Context<'_, '_>, next: Option<(SlotIndex, u32)>, found: &BulkNameList) -> CommandResult {
     ctx.reply.array(2);
     match next {
         None => ctx.reply.bulk(b"0"),

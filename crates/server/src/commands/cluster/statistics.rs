@@ -1,5 +1,6 @@
 //! CLUSTER SLOT-STATS: the number of keys in the slots of this node's shard, and the resources they used.
 
+use weft_base::SlotIndex;
 use weft_resp::number::parse_i64;
 
 use super::{parse_slot, require_cluster, wrong_argument_count};
@@ -30,7 +31,7 @@ const METRICS: [(&str, SlotMetric); 4] = [
 /// The slots that are shown, and their order.
 enum SlotStatsQuery {
     /// The slots in this range.
-    Range(u16, u16),
+    Range(SlotIndex, SlotIndex),
     /// This number of slots with the highest or lowest value of a metric.
     Ordered {
         by: SlotMetric,
@@ -66,7 +67,7 @@ pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply.array(rows.len());
     for (slot, row) in rows {
         reply.array(2);
-        reply.integer(slot.into());
+        reply.integer(slot.get().into());
         reply.map(row.len());
         for (name, figure) in row {
             reply.bulk(name.as_bytes());
@@ -77,15 +78,15 @@ pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Returns a metric of a slot, or `None` if another thread is writing the slot.
-fn slot_metric(ctx: &Context<'_, '_>, slot: u16, metric: SlotMetric) -> Option<u64> {
+fn slot_metric(ctx: &Context<'_, '_>, slot: SlotIndex, metric: SlotMetric) -> Option<u64> {
     match metric {
         SlotMetric::Cost(figure) => Some(ctx.server.stats.slots.sum(slot, figure)),
         SlotMetric::Keys => {
             let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
-            match access.header(usize::from(slot)).may_hold_any() {
+            match access.header(slot.index()).may_hold_any() {
                 false => Some(0),
                 true => access
-                    .read_slot(usize::from(slot), slot_drop::count_keys_of_slot)
+                    .read_slot(slot.index(), slot_drop::count_keys_of_slot)
                     .map(|keys| keys as u64),
             }
         }
@@ -93,13 +94,13 @@ fn slot_metric(ctx: &Context<'_, '_>, slot: u16, metric: SlotMetric) -> Option<u
 }
 
 /// Returns the slots that are shown, in order, or `None` if another thread is writing one of them.
-fn select_slots(ctx: &Context<'_, '_>, view: &ClusterView, query: &SlotStatsQuery) -> Option<Vec<u16>> {
-    let of_shard = |slot: &u16| view.is_of_my_shard(*slot);
+fn select_slots(ctx: &Context<'_, '_>, view: &ClusterView, query: &SlotStatsQuery) -> Option<Vec<SlotIndex>> {
+    let of_shard = |slot: &SlotIndex| view.is_of_my_shard(*slot);
     match *query {
-        SlotStatsQuery::Range(first, last) => Some((first..=last).filter(of_shard).collect()),
+        SlotStatsQuery::Range(first, last) => Some(first.to(last).filter(of_shard).collect()),
         SlotStatsQuery::Ordered { by, limit, descending } => {
-            let slots = (0..SLOTS as u16).filter(of_shard);
-            let figures: Option<Vec<(u64, u16)>> =
+            let slots = SlotIndex::all().filter(of_shard);
+            let figures: Option<Vec<(u64, SlotIndex)>> =
                 slots.map(|slot| Some((slot_metric(ctx, slot, by)?, slot))).collect();
             let mut figures = figures?;
             figures.sort_by_key(|(figure, slot)| (if descending { u64::MAX - figure } else { *figure }, *slot));

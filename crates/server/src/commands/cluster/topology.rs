@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use weft_base::SlotIndex;
 use weft_resp::Reply;
 
 use super::{requester_info, require_cluster};
@@ -24,8 +25,8 @@ pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
             .filter(|node| !node.has_failed() && state.announced_offset(node) != 0)
             .collect();
         reply.array(3 + replicas.len());
-        reply.integer(first.into());
-        reply.integer(last.into());
+        reply.integer(first.get().into());
+        reply.integer(last.get().into());
         for node in std::iter::once(owner).chain(replicas) {
             reply_slot_node(reply, &state, node, origin);
         }
@@ -33,15 +34,15 @@ pub(super) fn slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn owned_ranges(state: &ClusterState) -> Vec<(u16, u16, &Node)> {
-    let mut ranges: Vec<(u16, u16, &Node)> = Vec::new();
+fn owned_ranges(state: &ClusterState) -> Vec<(SlotIndex, SlotIndex, &Node)> {
+    let mut ranges: Vec<(SlotIndex, SlotIndex, &Node)> = Vec::new();
     for (slot, owner) in state.owners.iter().enumerate() {
         let Some(owner) = owner else {
             continue;
         };
-        let slot = slot as u16;
+        let slot = SlotIndex::from_index(slot);
         match ranges.last_mut() {
-            Some((_, last, node)) if node.id == *owner && *last + 1 == slot => *last = slot,
+            Some((_, last, node)) if node.id == *owner && last.is_before(slot) => *last = slot,
             _ => ranges.extend(state.nodes.get(owner).map(|node| (slot, slot, node))),
         }
     }
@@ -97,8 +98,8 @@ pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
         let ranges = with_slots.map(|node| node.slots.ranges()).unwrap_or_default();
         reply.array(ranges.len() * 2);
         for (first, last) in ranges {
-            reply.integer(first.into());
-            reply.integer(last.into());
+            reply.integer(first.get().into());
+            reply.integer(last.get().into());
         }
         reply.bulk(b"nodes");
         reply.array(nodes.len());

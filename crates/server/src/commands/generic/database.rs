@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased};
@@ -191,7 +191,13 @@ fn queue_ready_waiters(ctx: &mut Context<'_, '_>, databases: impl Iterator<Item 
     for index in 0..SLOTS {
         for db in databases.clone() {
             let hash = |name: &[u8]| hasher.hash(name);
-            ready_keys::add_ready_keys_of_slot(all.cell(index), db, index as u16, hash, &mut ctx.keys.effects.ready);
+            ready_keys::add_ready_keys_of_slot(
+                all.cell(index),
+                db,
+                SlotIndex::from_index(index),
+                hash,
+                &mut ctx.keys.effects.ready,
+            );
         }
     }
 }

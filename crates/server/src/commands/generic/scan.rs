@@ -3,6 +3,7 @@
 //! Both walk from slot to slot with one read lease at a time ([`crate::keyspace::walk`]), so no other command is
 //! stopped. Long work runs on a background thread: KEYS on more than a few keys, and SCAN with a COUNT beyond that.
 
+use weft_base::SlotIndex;
 use weft_resp::number::{parse_i64, parse_u64};
 use weft_resp::{Protocol, Reply, glob};
 use weft_table::EntryRef;
@@ -182,12 +183,12 @@ fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Returns the cluster slot that contains all matching keys, if the pattern determines one.
-fn only_slot(ctx: &Context<'_, '_>, filter: &ScanFilter<&[u8]>) -> Option<u16> {
+fn only_slot(ctx: &Context<'_, '_>, filter: &ScanFilter<&[u8]>) -> Option<SlotIndex> {
     ctx.server.cluster.as_ref()?;
     slot_of_pattern(filter.pattern?)
 }
 
-fn scan_slot(ctx: &mut Context<'_, '_>, slot: u16, from: Cursor, count: usize, filter: &ScanFilter<&[u8]>) {
+fn scan_slot(ctx: &mut Context<'_, '_>, slot: SlotIndex, from: Cursor, count: usize, filter: &ScanFilter<&[u8]>) {
     let mut found = BulkNameList::new(ctx.reply.protocol);
     let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     let stop = walk_slot(&access, ctx.keys.db, slot, from, count, &mut |_, entry| {
@@ -262,7 +263,7 @@ fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: u16, filter: &ScanFilter<&[u8]>) {
+fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: SlotIndex, filter: &ScanFilter<&[u8]>) {
     let mut found = BulkNameList::new(ctx.reply.protocol);
     let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     let stop = walk_slot(
@@ -317,8 +318,8 @@ fn keys_in_background(ctx: &mut Context<'_, '_>, filter: ScanFilter<Vec<u8>>) {
 }
 
 /// Returns `true` if an overdue script holds a slot.
-fn is_held_by_overdue_script(server: &Server, slot: u16) -> bool {
-    server.scripting.running.overdue_holder(Some(slot)).is_some()
+fn is_held_by_overdue_script(server: &Server, slot: SlotIndex) -> bool {
+    server.scripting.running.overdue_holder(Some(slot.get())).is_some()
 }
 
 /// Returns the error if a walk gave up because an overdue script holds the next slot.
@@ -326,6 +327,6 @@ fn busy_error_of_walk(server: &Server, stop: WalkEnd) -> Option<CommandError> {
     let WalkEnd::Contended(here) = stop else {
         return None;
     };
-    let holder = server.scripting.running.overdue_holder(Some(here.slot()));
+    let holder = server.scripting.running.overdue_holder(Some(here.slot().get()));
     Some(holder.map_or(BUSY_SCRIPT, |run| busy_error_of_run(&run)))
 }

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use sha1::{Digest as _, Sha1};
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_resp::number::format_f64_shortest;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -158,7 +158,7 @@ pub fn digest_value(entry: EntryRef<'_, Value>, now_ms: u64) -> DataDigest {
 }
 
 /// Calls a function with each key of a database.
-pub type DatabaseWalk<'a> = dyn FnMut(DbIndex, &mut dyn FnMut(u16, EntryRef<'_, Value>)) + 'a;
+pub type DatabaseWalk<'a> = dyn FnMut(DbIndex, &mut dyn FnMut(SlotIndex, EntryRef<'_, Value>)) + 'a;
 
 /// Returns the digest of all databases.
 pub fn digest_all(counts: &KeyCounts, now_ms: u64, walk: &mut DatabaseWalk<'_>) -> DataDigest {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_resp::number::parse_i64;
 use weft_table::NewValue;
 
@@ -125,7 +125,7 @@ fn create_key(
         let key = NamedKey {
             name,
             hash,
-            slot: KeyHasher::slot(hash) as u16,
+            slot: SlotIndex::from_index(KeyHasher::slot(hash)),
         };
         keyspace.before_images.keep_before_image(options.db, key, table);
     }

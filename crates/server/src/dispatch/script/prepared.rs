@@ -1,5 +1,6 @@
 //! The script that a command runs, found or compiled, and the rules that its flags set.
 
+use weft_base::SlotIndex;
 use weft_resp::Args;
 use weft_resp::number::parse_i64;
 
@@ -26,7 +27,7 @@ pub(super) struct PreparedScript {
 }
 
 /// Returns the slot of a script's first declared key.
-pub(super) fn first_slot(prepared: &PreparedScript, args: Args<'_>) -> Option<u16> {
+pub(super) fn first_slot(prepared: &PreparedScript, args: Args<'_>) -> Option<SlotIndex> {
     (prepared.must_use_one_slot && prepared.key_count > 0).then(|| cluster_slot(args.argument(3)))
 }
 

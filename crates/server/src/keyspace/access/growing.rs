@@ -10,6 +10,7 @@
 
 use super::Lease;
 use crate::keyspace::{Exclusive, Slot, SlotHeader};
+use weft_base::SlotIndex;
 use weft_base::slots::SLOTS;
 
 /// The leases that are held until a script ends. More can be added.
@@ -17,15 +18,15 @@ use weft_base::slots::SLOTS;
 pub struct ScriptLeases<'p> {
     leases: Vec<Lease<'p>>,
     /// The slot and the index of each lease, sorted by slot.
-    index_by_slot: Vec<(u16, u32)>,
+    index_by_slot: Vec<(SlotIndex, u32)>,
 }
 
 impl<'p> ScriptLeases<'p> {
     /// Starts with leases that are sorted by slot. Their indices stay the same.
     pub fn new(leases: Vec<Lease<'p>>) -> Self {
-        let order: Vec<(u16, u32)> = (0u32..)
+        let order: Vec<(SlotIndex, u32)> = (0u32..)
             .zip(&leases)
-            .map(|(index, lease)| (lease.cell() as u16, index))
+            .map(|(index, lease)| (SlotIndex::from_index(lease.cell()), index))
             .collect();
         debug_assert!(
             order.is_sorted(),
@@ -39,14 +40,14 @@ impl<'p> ScriptLeases<'p> {
 
     /// The index of the lease of a slot, if it is held.
     #[inline]
-    pub fn index_of(&self, slot: u16) -> Option<u32> {
+    pub fn index_of(&self, slot: SlotIndex) -> Option<u32> {
         let at = self.index_by_slot.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
         Some(self.index_by_slot[at].1)
     }
 
     /// Adds the lease of a slot that is not held yet. Returns its index.
     pub fn add(&mut self, lease: Lease<'p>) -> u32 {
-        let (slot, index) = (lease.cell() as u16, self.leases.len() as u32);
+        let (slot, index) = (SlotIndex::from_index(lease.cell()), self.leases.len() as u32);
         let at = self.index_by_slot.partition_point(|(other, _)| *other < slot);
         debug_assert!(
             self.index_by_slot.get(at).is_none_or(|(other, _)| *other != slot),
@@ -63,7 +64,7 @@ impl<'p> ScriptLeases<'p> {
     }
 
     /// The slots that are held, in ascending order.
-    pub fn slots(&self) -> impl Iterator<Item = u16> {
+    pub fn slots(&self) -> impl Iterator<Item = SlotIndex> {
         self.index_by_slot.iter().map(|(slot, _)| *slot)
     }
 
@@ -80,7 +81,7 @@ impl<'p> ScriptLeases<'p> {
         }
     }
 
-    pub(super) fn writable_slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
+    pub(super) fn writable_slot(&mut self, slot: SlotIndex) -> Option<(&SlotHeader, &mut Slot)> {
         let index = self.index_of(slot)?;
         self.writable_slot_at(index)
     }
@@ -90,7 +91,10 @@ impl<'p> ScriptLeases<'p> {
     /// # Panics
     /// If the slot is not held.
     pub fn header(&self, slot: usize) -> &SlotHeader {
-        match self.index_of(slot as u16).and_then(|index| self.lease_at(index)) {
+        match self
+            .index_of(SlotIndex::from_index(slot))
+            .and_then(|index| self.lease_at(index))
+        {
             Some(Lease::Read(lease)) => lease.header(),
             Some(Lease::Write(lease)) => lease.header(),
             None => panic!("slot {slot} is not held"),
@@ -99,7 +103,7 @@ impl<'p> ScriptLeases<'p> {
 
     /// The data of a slot; `None` if it is not held.
     pub fn cell(&self, slot: usize) -> Option<&Slot> {
-        self.index_of(slot as u16)
+        self.index_of(SlotIndex::from_index(slot))
             .and_then(|index| self.lease_at(index))
             .map(Lease::slot)
     }
@@ -140,7 +144,7 @@ impl WholeKeyspace<'_, '_> {
         match self {
             WholeKeyspace::Exclusive(all) => all.parts_mut(slot),
             WholeKeyspace::Leased(leases) => {
-                let Some(parts) = leases.writable_slot(slot as u16) else {
+                let Some(parts) = leases.writable_slot(SlotIndex::from_index(slot)) else {
                     unreachable!("all slots are held for writing");
                 };
                 parts

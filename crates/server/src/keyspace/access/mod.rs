@@ -17,7 +17,7 @@ pub use snapshot::{KeySnapshot, KeyUse, PrivateSlot, SnapshotAttempt, has_writte
 pub use undeclared::{Contended, FurtherLeases};
 pub use write::{ExpiryUpdate, KeyWrite};
 
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -94,7 +94,7 @@ impl HeldLeases<'_, '_> {
             HeldLeases::One(lease) => Some(lease.slot()),
             HeldLeases::Many(leases) => leases.get(key.lease as usize).map(Lease::slot),
             HeldLeases::Script(leases) => leases.lease_at(key.lease).map(Lease::slot),
-            HeldLeases::Exclusive(all) => Some(all.cell(key.slot as usize)),
+            HeldLeases::Exclusive(all) => Some(all.cell(key.slot.index())),
             HeldLeases::Private(private) => Some(private.slot()),
             HeldLeases::Nothing => None,
         }
@@ -109,15 +109,15 @@ impl HeldLeases<'_, '_> {
                 _ => None,
             },
             HeldLeases::Script(leases) => leases.writable_slot_at(key.lease),
-            HeldLeases::Exclusive(all) => Some(all.parts_mut(key.slot as usize)),
+            HeldLeases::Exclusive(all) => Some(all.parts_mut(key.slot.index())),
             HeldLeases::Private(private) => Some(private.parts_mut()),
             HeldLeases::One(Lease::Read(_)) | HeldLeases::Nothing => None,
         }
     }
 
     /// The slot if its write lease is held, even if no key of the command lies in it.
-    pub fn writable_slot(&mut self, slot: u16) -> Option<(&SlotHeader, &mut Slot)> {
-        let number = slot as usize;
+    pub fn writable_slot(&mut self, slot: SlotIndex) -> Option<(&SlotHeader, &mut Slot)> {
+        let number = slot.index();
         match self {
             HeldLeases::One(Lease::Write(lease)) if lease.cell() == number => Some(lease.parts_mut()),
             HeldLeases::Many(leases) => {
@@ -135,9 +135,8 @@ impl HeldLeases<'_, '_> {
 
     /// Returns `true` if the leases are those of the slots of these keys. A command without leases accesses no key.
     pub fn covers(&self, keys: &[PlannedKey]) -> bool {
-        let is_lease_of = |lease: Option<&Lease<'_>>, key: &PlannedKey| {
-            lease.is_some_and(|lease| lease.cell() == usize::from(key.slot))
-        };
+        let is_lease_of =
+            |lease: Option<&Lease<'_>>, key: &PlannedKey| lease.is_some_and(|lease| lease.cell() == key.slot.index());
         match self {
             HeldLeases::One(lease) => keys.iter().all(|key| is_lease_of(Some(lease), key)),
             HeldLeases::Many(leases) => keys.iter().all(|key| is_lease_of(leases.get(key.lease as usize), key)),

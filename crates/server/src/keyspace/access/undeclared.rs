@@ -21,6 +21,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 
+use weft_base::SlotIndex;
 use weft_table::EntryRef;
 use weft_values::Value;
 
@@ -35,7 +36,7 @@ const REFUSALS_PER_ABANDONED_ANNOUNCEMENT: u32 = 16;
 /// The leases that a command took while it ran.
 pub struct FurtherLeases<'a, 'p> {
     pass: Option<&'a GatePassage<'p>>,
-    leases: HashMap<u16, ReadLease<'a>, ahash::RandomState>,
+    leases: HashMap<SlotIndex, ReadLease<'a>, ahash::RandomState>,
     /// `true` once a key that was read has expired and still exists.
     has_met_expired: Cell<bool>,
 }
@@ -61,13 +62,13 @@ impl<'a, 'p> FurtherLeases<'a, 'p> {
     }
 
     /// Takes the lease of a slot if it is not held yet.
-    fn take_lease(&mut self, slot: u16) -> Result<(), Contended> {
+    fn take_lease(&mut self, slot: SlotIndex) -> Result<(), Contended> {
         use std::collections::hash_map::Entry;
         if let Entry::Vacant(free) = self.leases.entry(slot) {
             let pass = self.pass.ok_or(Contended)?;
-            let Some(lease) = pass.read_spinning(usize::from(slot)) else {
+            let Some(lease) = pass.read_spinning(slot.index()) else {
                 if fastrand::u32(..REFUSALS_PER_ABANDONED_ANNOUNCEMENT) == 0 {
-                    pass.end_announcement(usize::from(slot));
+                    pass.end_announcement(slot.index());
                 }
                 return Err(Contended);
             };
@@ -119,13 +120,13 @@ impl Keys<'_, '_> {
     }
 
     /// The index of the lease of a slot if it is held already; `u32::MAX` if it is not.
-    fn lease_index(&self, slot: u16) -> u32 {
+    fn lease_index(&self, slot: SlotIndex) -> u32 {
         match &self.held {
             // A transaction holds more than the command's own slots.
             HeldLeases::Many(leases) => leases
-                .binary_search_by_key(&usize::from(slot), super::Lease::cell)
+                .binary_search_by_key(&slot.index(), super::Lease::cell)
                 .map_or(u32::MAX, |index| index as u32),
-            HeldLeases::One(lease) if lease.cell() == usize::from(slot) => 0,
+            HeldLeases::One(lease) if lease.cell() == slot.index() => 0,
             HeldLeases::Script(leases) => leases.index_of(slot).unwrap_or(u32::MAX),
             HeldLeases::One(_) | HeldLeases::Nothing | HeldLeases::Exclusive(_) | HeldLeases::Private(_) => u32::MAX,
         }

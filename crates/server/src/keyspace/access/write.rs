@@ -1,6 +1,6 @@
 //! One key under a write lease, from opening the write to recording its result.
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_table::{EntryMut, EntryRef, NewValue, Removed};
 use weft_values::Value;
 use weft_values::hash::Hash;
@@ -34,7 +34,7 @@ pub struct KeyWrite<'k> {
     interested: Option<&'k InterestedClients>,
     name: &'k [u8],
     hash: u64,
-    slot: u16,
+    slot: SlotIndex,
     db: DbIndex,
     access: &'k AccessContext<'k>,
     effects: &'k mut Effects,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::{NewValue, ValueRef};
 use weft_values::Value;
 use weft_values::list::{List, ListEnd};
@@ -34,7 +34,7 @@ struct ContentsCollector<'s> {
 }
 
 impl SnapshotVisitor for ContentsCollector<'_> {
-    fn visit_key(&mut self, _slot: u16, entry: EntryRef<'_, Value>) {
+    fn visit_key(&mut self, _slot: SlotIndex, entry: EntryRef<'_, Value>) {
         let key = (self.database, entry.key().to_vec());
         let before = self.contents.insert(key, text(entry));
         assert!(before.is_none(), "a key is visited once");
@@ -94,7 +94,7 @@ impl Fixture {
         let key = NamedKey {
             name,
             hash,
-            slot: slot as u16,
+            slot: SlotIndex::from_index(slot),
         };
         let pass = self.seat.enter();
         let mut lease = pass.try_write(slot).expect("nobody else is here");
@@ -189,7 +189,7 @@ impl Fixture {
         let key = NamedKey {
             name,
             hash,
-            slot: slot as u16,
+            slot: SlotIndex::from_index(slot),
         };
         let pass = self.seat.enter();
         let before_images = &self.keyspace.before_images;

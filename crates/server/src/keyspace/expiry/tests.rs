@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::cell::Cell;
 use std::time::Duration;
 
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::NewValue;
 
 use super::{ExpirySlice, delete_keys_found_expired, queue_due, run_slice};
@@ -25,7 +25,7 @@ struct Fixture {
     keyspace: Keyspace,
     seat: Seat,
     effects: Effects,
-    queue: Mutex<Vec<u16>>,
+    queue: Mutex<Vec<SlotIndex>>,
 }
 
 impl Fixture {
@@ -62,7 +62,7 @@ impl Fixture {
             slot: key.slot,
         };
         let pass = self.seat.enter();
-        let mut lease = pass.try_write(usize::from(key.slot)).expect("nobody else is here");
+        let mut lease = pass.try_write(key.slot.index()).expect("nobody else is here");
         let mut write = KeyWrite::new(lease.parts_mut(), named, DbIndex::FIRST, &access, &mut self.effects);
         write.set(NewValue::Int(1), ExpiryUpdate::SetTo(EXPIRES_MS));
         write.changed(KeyspaceEvent::NO_EVENT);
@@ -81,11 +81,11 @@ impl Fixture {
 }
 
 fn key(number: u64) -> ExpiredKey {
-    let slot = number as u16 * 7;
+    let slot = SlotIndex::from_index(number as usize * 7);
     ExpiredKey {
         db: DbIndex::FIRST,
         slot,
-        hash: u64::from(slot) << 50 | number,
+        hash: u64::from(slot.get()) << 50 | number,
         name: format!("key-{number}").into_bytes(),
         should_publish_miss: false,
     }
@@ -97,7 +97,7 @@ fn a_leased_slot_does_not_delay_the_expiry_of_other_slots() {
     let mut other = scene.keyspace.slots.join().expect("has a seat");
     {
         let pass = other.enter();
-        let _held = pass.try_write(usize::from(key(3).slot)).expect("nobody else is here");
+        let _held = pass.try_write(key(3).slot.index()).expect("nobody else is here");
         assert!(!scene.run(&|| true), "no work is left that can be done");
         assert_eq!(scene.effects.expired_keys, KEYS - 1);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 
 use super::{PinnedSlots, RESERVATION_TIME};
 use crate::keyspace::{Keyspace, SlotHeader};
@@ -11,8 +11,8 @@ fn keyspace() -> Keyspace {
     Keyspace::new(1, 1)
 }
 
-fn header(keyspace: &Keyspace, slot: u16) -> &SlotHeader {
-    keyspace.slots.header(usize::from(slot))
+fn header(keyspace: &Keyspace, slot: SlotIndex) -> &SlotHeader {
+    keyspace.slots.header(slot.index())
 }
 
 #[test]
@@ -20,61 +20,87 @@ fn a_slot_is_marked_from_the_first_pin_to_the_end_of_the_last() {
     let keyspace = keyspace();
     let pinned = Arc::new(PinnedSlots::default());
     let marked = |slot| header(&keyspace, slot).has_pinned_values();
-    let first = pinned.pin(&keyspace.slots, vec![7, 9, 7]).expect("nobody wants it");
-    let second = pinned.pin(&keyspace.slots, vec![9]).expect("nobody wants it");
-    assert!(marked(7) && marked(9) && !marked(8));
+    let first = pinned
+        .pin(&keyspace.slots, [7, 9, 7].map(SlotIndex::from_index).to_vec())
+        .expect("nobody wants it");
+    let second = pinned
+        .pin(&keyspace.slots, vec![SlotIndex::from_index(9)])
+        .expect("nobody wants it");
+    assert!(marked(SlotIndex::from_index(7)) && marked(SlotIndex::from_index(9)) && !marked(SlotIndex::from_index(8)));
     drop(first);
-    assert!(!marked(7) && marked(9));
+    assert!(!marked(SlotIndex::from_index(7)) && marked(SlotIndex::from_index(9)));
     drop(second);
-    assert!(!marked(9));
+    assert!(!marked(SlotIndex::from_index(9)));
 }
 
 #[test]
 fn a_reserved_slot_grants_no_pins_for_a_while() {
     let keyspace = keyspace();
     let pinned = Arc::new(PinnedSlots::default());
-    let pin = pinned.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
-    assert!(pinned.reserve_briefly(7, 1));
-    assert!(!pinned.reserve_briefly(8, 1), "a slot without pins");
-    assert!(pinned.pin(&keyspace.slots, vec![7, 9]).is_none());
+    let pin = pinned
+        .pin(&keyspace.slots, vec![SlotIndex::from_index(7)])
+        .expect("nobody wants it");
+    assert!(pinned.reserve_briefly(SlotIndex::from_index(7), 1));
     assert!(
-        !header(&keyspace, 9).has_pinned_values(),
+        !pinned.reserve_briefly(SlotIndex::from_index(8), 1),
+        "a slot without pins"
+    );
+    assert!(
+        pinned
+            .pin(&keyspace.slots, [7, 9].map(SlotIndex::from_index).to_vec())
+            .is_none()
+    );
+    assert!(
+        !header(&keyspace, SlotIndex::from_index(9)).has_pinned_values(),
         "a refused pin leaves no mark behind"
     );
     assert!(
-        pinned.pin(&keyspace.slots, vec![8]).is_some(),
+        pinned.pin(&keyspace.slots, vec![SlotIndex::from_index(8)]).is_some(),
         "a slot without pins is not reserved"
     );
     drop(pin);
     assert!(
-        header(&keyspace, 7).has_pinned_values(),
+        header(&keyspace, SlotIndex::from_index(7)).has_pinned_values(),
         "the mark leads the waiting writer to the record"
     );
     assert!(
-        pinned.pin(&keyspace.slots, vec![7]).is_none(),
+        pinned.pin(&keyspace.slots, vec![SlotIndex::from_index(7)]).is_none(),
         "after the pin the slot is reserved for the waiting writer"
     );
     std::thread::sleep(RESERVATION_TIME);
-    assert!(pinned.pin(&keyspace.slots, vec![7]).is_some());
+    assert!(pinned.pin(&keyspace.slots, vec![SlotIndex::from_index(7)]).is_some());
 }
 
 #[test]
 fn a_slot_is_no_longer_reserved_when_a_writer_has_its_turn() {
     let keyspace = keyspace();
     let pinned = Arc::new(PinnedSlots::default());
-    let (slots, marked) = (&keyspace.slots, || header(&keyspace, 7).has_pinned_values());
-    let pin = pinned.pin(slots, vec![7]).expect("nothing is reserved");
-    assert!(pinned.reserve_briefly(7, 1));
-    pinned.end_brief_reservation(slots, 7, 1);
-    let other = pinned.pin(slots, vec![7]).expect("the reservation has ended");
-    assert!(pinned.reserve_briefly(7, 1));
+    let (slots, marked) = (&keyspace.slots, || {
+        header(&keyspace, SlotIndex::from_index(7)).has_pinned_values()
+    });
+    let pin = pinned
+        .pin(slots, vec![SlotIndex::from_index(7)])
+        .expect("nothing is reserved");
+    assert!(pinned.reserve_briefly(SlotIndex::from_index(7), 1));
+    pinned.end_brief_reservation(slots, SlotIndex::from_index(7), 1);
+    let other = pinned
+        .pin(slots, vec![SlotIndex::from_index(7)])
+        .expect("the reservation has ended");
+    assert!(pinned.reserve_briefly(SlotIndex::from_index(7), 1));
     drop((pin, other));
-    assert!(!pinned.reserve_briefly(7, 1), "the slot has no pins any more");
-    pinned.end_brief_reservation(slots, 7, 2);
+    assert!(
+        !pinned.reserve_briefly(SlotIndex::from_index(7), 1),
+        "the slot has no pins any more"
+    );
+    pinned.end_brief_reservation(slots, SlotIndex::from_index(7), 2);
     assert!(marked(), "the writer of another key ends no reservation");
-    pinned.end_brief_reservation(slots, 7, 1);
+    pinned.end_brief_reservation(slots, SlotIndex::from_index(7), 1);
     assert!(!marked() && pinned.records.lock().is_empty());
-    drop(pinned.pin(slots, vec![7]).expect("the reservation has ended"));
+    drop(
+        pinned
+            .pin(slots, vec![SlotIndex::from_index(7)])
+            .expect("the reservation has ended"),
+    );
     assert!(!marked() && pinned.records.lock().is_empty());
 }
 
@@ -82,9 +108,13 @@ fn a_slot_is_no_longer_reserved_when_a_writer_has_its_turn() {
 fn the_reservation_of_a_writer_that_does_not_come_back_ends() {
     let keyspace = keyspace();
     let pinned = Arc::new(PinnedSlots::default());
-    let (slots, marked) = (&keyspace.slots, || header(&keyspace, 7).has_pinned_values());
-    let pin = pinned.pin(slots, vec![7]).expect("nothing is reserved");
-    assert!(pinned.reserve_briefly(7, 1));
+    let (slots, marked) = (&keyspace.slots, || {
+        header(&keyspace, SlotIndex::from_index(7)).has_pinned_values()
+    });
+    let pin = pinned
+        .pin(slots, vec![SlotIndex::from_index(7)])
+        .expect("nothing is reserved");
+    assert!(pinned.reserve_briefly(SlotIndex::from_index(7), 1));
     drop(pin);
     pinned.end_expired_reservations(slots);
     assert!(marked(), "the writer may still come");
@@ -97,9 +127,11 @@ fn the_reservation_of_a_writer_that_does_not_come_back_ends() {
 fn databases_are_added_and_removed_in_a_slot_with_pinned_values() {
     let keyspace = keyspace();
     let pinned = Arc::new(PinnedSlots::default());
-    let header = header(&keyspace, 7);
+    let header = header(&keyspace, SlotIndex::from_index(7));
     header.mark_database(DbIndex::FIRST, true);
-    let pin = pinned.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
+    let pin = pinned
+        .pin(&keyspace.slots, vec![SlotIndex::from_index(7)])
+        .expect("nobody wants it");
     header.mark_database(DbIndex::new(3), true);
     header.mark_database(DbIndex::FIRST, false);
     assert!(header.has_pinned_values() && header.may_hold(DbIndex::new(3)) && !header.may_hold(DbIndex::FIRST));
@@ -117,25 +149,41 @@ fn databases_are_added_and_removed_in_a_slot_with_pinned_values() {
 fn writers_take_no_lock_when_no_key_is_frozen() {
     let keyspace = keyspace();
     let pinned = Arc::new(PinnedSlots::default());
-    let pin = pinned.pin(&keyspace.slots, vec![7]).expect("nobody wants it");
+    let pin = pinned
+        .pin(&keyspace.slots, vec![SlotIndex::from_index(7)])
+        .expect("nobody wants it");
     let records = pinned.records.lock();
     // This would deadlock if it locked the records.
-    assert!(!pinned.is_frozen(7, DbIndex::FIRST, b"key"));
+    assert!(!pinned.is_frozen(SlotIndex::from_index(7), DbIndex::FIRST, b"key"));
     drop(records);
     drop(pin);
-    let frozen = pinned.freeze(&keyspace.slots, vec![(7, (DbIndex::new(2), b"key"[..].into()))]);
-    assert!(pinned.is_frozen(7, DbIndex::new(2), b"key"));
-    assert!(!pinned.is_frozen(7, DbIndex::FIRST, b"key") && pinned.is_frozen_in_any_database(7, b"key"));
-    assert!(!pinned.is_frozen_in_any_database(7, b"other") && !pinned.is_frozen_in_any_database(8, b"key"));
+    let frozen = pinned.freeze(
+        &keyspace.slots,
+        vec![(SlotIndex::from_index(7), (DbIndex::new(2), b"key"[..].into()))],
+    );
+    assert!(pinned.is_frozen(SlotIndex::from_index(7), DbIndex::new(2), b"key"));
+    assert!(
+        !pinned.is_frozen(SlotIndex::from_index(7), DbIndex::FIRST, b"key")
+            && pinned.is_frozen_in_any_database(SlotIndex::from_index(7), b"key")
+    );
+    assert!(
+        !pinned.is_frozen_in_any_database(SlotIndex::from_index(7), b"other")
+            && !pinned.is_frozen_in_any_database(SlotIndex::from_index(8), b"key")
+    );
     drop(frozen);
-    assert!(!pinned.is_frozen(7, DbIndex::new(2), b"key"));
+    assert!(!pinned.is_frozen(SlotIndex::from_index(7), DbIndex::new(2), b"key"));
 }
 
 #[test]
 fn what_waits_for_a_thaw_runs_once_keys_cease_to_be_frozen_and_never_later() {
     let keyspace = keyspace();
     let pinned = Arc::new(PinnedSlots::default());
-    let freeze = |name: &[u8]| pinned.freeze(&keyspace.slots, vec![(7, (DbIndex::FIRST, name.into()))]);
+    let freeze = |name: &[u8]| {
+        pinned.freeze(
+            &keyspace.slots,
+            vec![(SlotIndex::from_index(7), (DbIndex::FIRST, name.into()))],
+        )
+    };
     let ran = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = || {
         let ran = ran.clone();
@@ -147,7 +195,7 @@ fn what_waits_for_a_thaw_runs_once_keys_cease_to_be_frozen_and_never_later() {
     let before = pinned.thaws();
     let pin = freeze(b"k").expect("nothing is frozen");
     pinned.run_after_thaw(before, count());
-    drop(pinned.pin(&keyspace.slots, vec![7]));
+    drop(pinned.pin(&keyspace.slots, vec![SlotIndex::from_index(7)]));
     assert_eq!(runs(), 0, "a pin that freezes no key has ended");
     drop(pin);
     assert_eq!(runs(), 1);

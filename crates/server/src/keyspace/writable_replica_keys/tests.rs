@@ -1,6 +1,6 @@
 //! Tests of which keys are remembered and when they are due.
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 
 use super::LocalExpiries;
 use crate::keyspace::key_identity::LocalExpiry;
@@ -8,7 +8,7 @@ use crate::keyspace::key_identity::LocalExpiry;
 fn key(name: &str, at_ms: u64) -> LocalExpiry {
     LocalExpiry {
         db: DbIndex::new(3),
-        slot: 7,
+        slot: SlotIndex::from_index(7),
         hash: 1,
         name: name.as_bytes().into(),
         at_ms,

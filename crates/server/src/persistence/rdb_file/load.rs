@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_values::Value;
 
 use super::error::{RdbFault, RdbLoadError, on_one_line};
@@ -334,7 +334,7 @@ impl RdbLoader<'_, '_> {
         if let LoadDestination::Keyspace(all) = &mut self.destination {
             let (header, slot) = all.parts_mut(number);
             if header.is_unsaved() {
-                let slot_number = number as u16;
+                let slot_number = SlotIndex::from_index(number);
                 let key = NamedKey {
                     name,
                     hash,

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
 use weft_values::Value;
 
@@ -72,7 +72,7 @@ enum ValueHandle {
 
 impl LargeValue {
     /// Takes a handle of an entry's value if it is large and can be shared.
-    fn from_entry(keyspace: &Keyspace, slot: u16, entry: EntryRef<'_, Value>) -> Option<LargeValue> {
+    fn from_entry(keyspace: &Keyspace, slot: SlotIndex, entry: EntryRef<'_, Value>) -> Option<LargeValue> {
         let is_large = match entry.value() {
             ValueRef::Object(object) => object.allocated_bytes() > LARGE_BYTES,
             ValueRef::Blob(blob) => blob.len() > LARGE_BYTES,
@@ -83,7 +83,7 @@ impl LargeValue {
         }
         let pin = keyspace.pinned.pin_for_snapshot(&keyspace.slots, slot);
         debug_assert!(
-            keyspace.slots.header(usize::from(slot)).has_pinned_values(),
+            keyspace.slots.header(slot.index()).has_pinned_values(),
             "the slot of a pinned value is marked"
         );
         let value = match entry.value() {
@@ -148,7 +148,7 @@ struct PendingEntries<'s> {
 }
 
 impl SnapshotVisitor for PendingEntries<'_> {
-    fn visit_key(&mut self, slot: u16, entry: EntryRef<'_, Value>) {
+    fn visit_key(&mut self, slot: SlotIndex, entry: EntryRef<'_, Value>) {
         self.keys += 1;
         match LargeValue::from_entry(self.keyspace, slot, entry) {
             Some(large) => self.large.push(large),

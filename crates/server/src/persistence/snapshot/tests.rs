@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::{Blob, NewValue};
 
 use super::*;
@@ -244,7 +244,7 @@ fn a_waiting_consumer_does_not_block_writers() {
         let key = NamedKey {
             name: &name,
             hash,
-            slot: slot as u16,
+            slot: SlotIndex::from_index(slot),
         };
         // Acts as a deferred writer that retries until the value is saved.
         let must_wait = |seat: &mut Seat| {

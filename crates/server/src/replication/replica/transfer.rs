@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{DbIndex, ReplicationOffset, RoleEpoch, ThreadIndex};
+use weft_base::{DbIndex, ReplicationOffset, RoleEpoch, SlotIndex, ThreadIndex};
 
 use super::link::{LinkFailure, PrimaryLink};
 use crate::dispatch::thread::ThreadState;
@@ -629,7 +629,7 @@ fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut ThreadS
     for slot in 0..SLOTS {
         for db in DbIndex::all(server.keyspace.counts.databases()) {
             let cell = all.cell(slot);
-            ready_keys::add_ready_keys_of_slot(cell, db, slot as u16, hash, &mut thread.effects.ready);
+            ready_keys::add_ready_keys_of_slot(cell, db, SlotIndex::from_index(slot), hash, &mut thread.effects.ready);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, ParkId, ThreadIndex};
+use weft_base::{ClientId, ParkId, SlotIndex, ThreadIndex};
 use weft_reactor::Output;
 
 use super::Worker;
@@ -607,7 +607,7 @@ impl Worker {
             let ThreadState { server, effects, .. } = &mut self.thread;
             watches::remove_watches(&mut self.seat, server, &mut effects.removed_watches);
         }
-        let mut refused: HashSet<u16> = HashSet::new();
+        let mut refused: HashSet<SlotIndex> = HashSet::new();
         for WithheldReply { mut unserved, reply } in std::mem::take(&mut self.waits.unserved_waiters) {
             // A slot that was refused in this turn would be refused again.
             if unserved.slots.iter().any(|slot| refused.contains(slot)) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weft_base::{ClientId, DbIndex, ParkId, ThreadIndex};
+use weft_base::{ClientId, DbIndex, ParkId, SlotIndex, ThreadIndex};
 use weft_resp::Protocol;
 use weft_values::list::ListEnd;
 
@@ -36,7 +36,7 @@ fn waiter(park_id: u64, db: DbIndex, operation: BlockingOperation) -> Arc<Waiter
 fn key(name: &[u8]) -> WaitKey {
     WaitKey {
         hash: name.len() as u64,
-        slot: 0,
+        slot: SlotIndex::from_index(0),
         name: name.into(),
     }
 }
@@ -44,7 +44,7 @@ fn key(name: &[u8]) -> WaitKey {
 fn operations() -> [BlockingOperation; 3] {
     let destination = WaitKey {
         hash: 1,
-        slot: 2,
+        slot: SlotIndex::from_index(2),
         name: b"to"[..].into(),
     };
     let (from, to) = (ListEnd::Head, ListEnd::Tail);

@@ -22,7 +22,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{ClientId, DbIndex, ThreadIndex};
+use weft_base::{ClientId, DbIndex, SlotIndex, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
@@ -116,7 +116,7 @@ impl MigratedValue {
 struct MigratedKey {
     name: Box<[u8]>,
     hash: u64,
-    slot: u16,
+    slot: SlotIndex,
     expire_at_ms: Option<u64>,
     value: MigratedValue,
 }
@@ -478,7 +478,7 @@ fn delete_accepted_key(
     options: &MigrateRequest,
     migrated_key: &mut MigratedKey,
 ) -> Option<LocalDeletionOutcome> {
-    let mut lease = pass.write_spinning(usize::from(migrated_key.slot))?;
+    let mut lease = pass.write_spinning(migrated_key.slot.index())?;
     let keyspace = &server.keyspace;
     let mut effects = Effects {
         hooks: keyspace.hooks.current(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use weft_base::SlotIndex;
 use weft_resp::Args;
 
 use crate::commands::context::{Binding, HandlerMode};
@@ -9,7 +10,6 @@ use crate::dispatch::admit::{REPLAYING_CLIENTS, WRITE_FLAGS};
 use crate::dispatch::pins;
 use crate::dispatch::plan::plan_write_keys;
 use crate::keyspace::access::Lease;
-use weft_base::slots::SLOTS;
 use weft_command_table::registry::Command;
 use weft_scripting::StopReason;
 
@@ -102,7 +102,7 @@ impl<'p> Runner<'_, '_, 'p> {
     }
 
     /// Returns the index of a slot's lease, which is taken if it is not held yet.
-    fn lease_slot(&mut self, slot: u16) -> Option<u32> {
+    fn lease_slot(&mut self, slot: SlotIndex) -> Option<u32> {
         let ScriptAccess::Leased(leases) = &mut self.access else {
             return Some(0);
         };
@@ -113,17 +113,17 @@ impl<'p> Runner<'_, '_, 'p> {
         let ScriptAccess::Leased(leases) = &mut self.access else {
             return None;
         };
-        assert_eq!(lease.cell(), usize::from(slot), "the lease is that of the slot");
-        self.run.note_held_slot(slot);
+        assert_eq!(lease.cell(), slot.index(), "the lease is that of the slot");
+        self.run.note_held_slot(slot.get());
         Some(leases.add(lease))
     }
 
     /// Leases one more slot. Waits only with the token.
-    fn acquire_lease(&mut self, slot: u16) -> Option<Lease<'p>> {
+    fn acquire_lease(&mut self, slot: SlotIndex) -> Option<Lease<'p>> {
         let pass = self.pass?;
         let mut tries = 0;
         loop {
-            let number = usize::from(slot);
+            let number = slot.index();
             let attempt = match self.is_read_only {
                 true => pass.read_spinning(number).map(Lease::Read),
                 false => pass.write_spinning(number).map(Lease::Write),
@@ -140,7 +140,7 @@ impl<'p> Runner<'_, '_, 'p> {
                 if self.run.may_move_to_script_thread() && !self.run.has_written() {
                     self.run.stop(StopReason::TooLong);
                 } else {
-                    running.preempt(slot, &self.run);
+                    running.preempt(slot.get(), &self.run);
                 }
             }
             tries += 1;
@@ -165,7 +165,7 @@ impl<'p> Runner<'_, '_, 'p> {
             return Some(());
         }
         self.acquire_token()?;
-        for slot in 0..SLOTS as u16 {
+        for slot in SlotIndex::all() {
             self.lease_slot(slot)?;
         }
         debug_assert!(

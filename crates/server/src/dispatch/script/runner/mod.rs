@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::SlotIndex;
 use weft_reactor::Output;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
@@ -102,7 +103,7 @@ pub struct Runner<'r, 'h, 'p> {
     /// `true` if its keys must be in one slot of a cluster.
     must_use_one_slot: bool,
     /// That slot, once it is known.
-    slot: Cell<Option<u16>>,
+    slot: Cell<Option<SlotIndex>>,
     /// The consumers for which its commands are logged.
     log_target: LogTarget,
     /// The start of the run, since the Unix epoch. Time does not advance for a script.
@@ -116,7 +117,7 @@ pub struct Runner<'r, 'h, 'p> {
     /// Outcomes of commands, held back until it is certain that they count.
     pending_outcomes: Vec<(Option<&'static Command<Binding>>, ScriptCallOutcome)>,
     /// Bytes of replies, by slot.
-    pending_slot_bytes: Vec<(u16, usize)>,
+    pending_slot_bytes: Vec<(SlotIndex, usize)>,
 }
 
 /// Returns the maximum output of a client in bytes, as its worker applies it.
@@ -191,7 +192,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
     /// Registers the run, if it is on a script thread.
     pub fn register(&mut self) -> bool {
         match &self.access {
-            ScriptAccess::Leased(leases) if !leases.holds_all_slots() => self.run.note_held_slots(leases.slots()),
+            ScriptAccess::Leased(leases) if !leases.holds_all_slots() => {
+                self.run.note_held_slots(leases.slots().map(SlotIndex::get))
+            }
             ScriptAccess::Leased(_) | ScriptAccess::Everything(_) | ScriptAccess::Scratch(..) => {
                 self.run.note_all_slots_held()
             }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::ThreadIndex;
+use weft_base::{SlotIndex, ThreadIndex};
 use weft_resp::Args;
 
 use crate::dispatch::leases::lease_slots;
@@ -119,9 +119,11 @@ impl KeyCopier {
             loop {
                 let pass = seat.enter();
                 let mut copies = CopiedKeys::default();
-                let taken = pass
-                    .read_spinning(slot)
-                    .and_then(|lease| copies.take_all(keyspace, (slot as u16, &lease), |name| known.contains(name)));
+                let taken = pass.read_spinning(slot).and_then(|lease| {
+                    copies.take_all(keyspace, (SlotIndex::from_index(slot), &lease), |name| {
+                        known.contains(name)
+                    })
+                });
                 drop(pass);
                 if taken.is_some() {
                     copies.put(&scratch.keyspace, all, COUNTER_ROW);

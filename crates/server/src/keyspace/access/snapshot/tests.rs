@@ -341,7 +341,7 @@ fn changes_of_a_snapshot_are_applied_to_the_keys() {
 #[test]
 fn slots_are_marked_while_large_values_are_pinned() {
     let mut scene = Fixture::new();
-    let slot = usize::from(scene.planned[0].slot);
+    let slot = scene.planned[0].slot.index();
     let slots = scene.keyspace.slots.clone();
     let is_marked = || slots.header(slot).has_pinned_values();
     scene.set(0, NewValue::Int(1), ExpiryUpdate::Remove);
