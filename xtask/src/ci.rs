@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::step_process::{self, StepEnd};
-use crate::{clients, diff, fuzz, oracle, power_loss, test_report, tidy, workspace};
+use crate::{clients, diff, fuzz, oracle, power_loss, sanitize, test_report, tidy, workspace};
 
 /// The result of a step that did not fail.
 enum StepOutcome {
@@ -105,6 +105,7 @@ const STEPS: &[CiStep] = &[
     CiStep::new("disk-errors",    "disk errors have the same effects as in Valkey",     disk_errors),
     CiStep::new("sim",            "servers and clients under a seeded scheduler",       simulation).minutes(20),
     CiStep::new("clients",        "real client libraries work",                         clients).minutes(15),
+    CiStep::new("sanitizers",     "the stress run on a server under the sanitizers",    sanitizers).minutes(25).if_time_for(11),
     CiStep::new("fuzz",           "what peers, clients and files send does no harm",    fuzz).minutes(20).if_time_for(9),
 ];
 
@@ -428,34 +429,16 @@ fn loom() -> Result<StepOutcome, String> {
 }
 
 fn address_sanitizer() -> Result<StepOutcome, String> {
-    const TARGET: &str = "x86_64-unknown-linux-gnu";
-    if !workspace::succeeds("rustup", &["run", "nightly", "rustc", "-V"]) {
-        return Ok(StepOutcome::Skipped("no nightly toolchain"));
-    }
-    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-        return Ok(StepOutcome::Skipped("only on x86-64 Linux"));
-    }
-    let arguments = [
-        "run",
-        "nightly",
-        "cargo",
-        "test",
-        "-p",
-        "weft-table",
-        "--target",
-        TARGET,
-    ];
-    let mut command = workspace::command("rustup", &arguments);
-    command
-        .env("RUSTFLAGS", "-Zsanitizer=address")
-        .env("RUSTDOCFLAGS", "-Zsanitizer=address")
-        .env("CARGO_TARGET_DIR", "target/asan")
-        // `cargo xtask` runs under the stable toolchain and sets it in the environment.
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .env_remove("CARGO")
-        .env_remove("RUSTC");
-    workspace::run(&mut command)?;
-    Ok(StepOutcome::Passed)
+    sanitize::test_table().map(outcome_of)
+}
+
+fn sanitizers() -> Result<StepOutcome, String> {
+    sanitize::stress_server(&[]).map(outcome_of)
+}
+
+/// The outcome of a step that passed, or was skipped for a reason.
+fn outcome_of(skipped: Option<&'static str>) -> StepOutcome {
+    skipped.map_or(StepOutcome::Passed, StepOutcome::Skipped)
 }
 
 fn release() -> Result<StepOutcome, String> {

@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz`: builds all fuzz targets at once and runs each for some seconds, as many at a time as there are
 //! cores.
 //!
-//! It builds them as `cargo fuzz build -s none` does, with the toolchain of the project: the instrumentation of LLVM that
-//! libFuzzer needs is available in every compiler, and only the sanitizers need a nightly one. What a target finds lies
-//! in `fuzz/artifacts/TARGET`; what it learns, in `fuzz/corpus/TARGET`.
+//! It builds them as `cargo fuzz build -s none` does, with the toolchain of the project: the instrumentation of LLVM
+//! that libFuzzer needs is available in every compiler, and only the sanitizers need a nightly one. What a target finds
+//! lies in `fuzz/artifacts/TARGET`; what it learns, in `fuzz/corpus/TARGET`.
 
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -36,7 +36,8 @@ struct RunLimits {
     seed: u64,
 }
 
-/// Runs the targets, or those named by `--only`, for `--seconds` each; with `--seed` the mutations begin alike each time.
+/// Runs the targets, or those named by `--only`, for `--seconds` each; with `--seed` the mutations begin alike each
+/// time.
 ///
 /// # Errors
 /// Fails if a target finds a fault, or none can be built.

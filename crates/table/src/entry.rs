@@ -31,7 +31,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-#[cfg(feature = "jemalloc")]
+#[cfg(feature = "jemalloc-memory")]
 use crate::cells;
 use crate::shape::{
     ALIGNMENT, CLOCK_MASK, EXACT_MAX_BYTES, EXPIRES, EXPIRES_WIDE, KIND_SHIFT, KINDS, Kind, LONG_KEY, META_BYTES,
@@ -55,7 +55,7 @@ fn entry_layout(class: usize) -> Layout {
 /// Allocates memory for an entry of this class: a cell, or its own allocation.
 #[inline]
 fn allocate_class(class: usize) -> NonNull<u8> {
-    #[cfg(feature = "jemalloc")]
+    #[cfg(feature = "jemalloc-memory")]
     if let Some(cell_class) = cells::CellClass::of_size_class(class) {
         return cells::allocate(cell_class);
     }
@@ -573,7 +573,7 @@ impl Entry {
 /// # Safety
 /// Rules 1 and 2: the caller owns the allocation, and it has this class.
 pub(crate) unsafe fn free_allocation(entry: *mut u8, class: usize) {
-    #[cfg(feature = "jemalloc")]
+    #[cfg(feature = "jemalloc-memory")]
     if let Some(cell_class) = cells::CellClass::of_size_class(class) {
         // SAFETY: rules 2 and 10: entries of this class are cells, and the owner gives this one up.
         return unsafe { cells::free(entry, cell_class) };

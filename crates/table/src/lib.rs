@@ -69,7 +69,7 @@ pub mod allocator;
 pub mod arrays;
 mod bucket;
 mod bytes_equal;
-#[cfg(any(feature = "jemalloc", test))]
+#[cfg(any(feature = "jemalloc-memory", test))]
 pub mod cells;
 mod entry;
 mod entry_mut;

@@ -9,7 +9,11 @@ use weft_os::sync::OnceLock;
 
 use tikv_jemalloc_ctl::thread::{self, ThreadLocal};
 use tikv_jemalloc_ctl::{Access, AsName, epoch, stats};
+#[cfg(feature = "jemalloc")]
 use weft_table::cells;
+
+#[cfg(not(feature = "jemalloc"))]
+use super::no_slab as cells;
 
 /// Returns the bytes in use by the program, exact to the byte if no thread allocates meanwhile. The free memory in
 /// thread caches is excluded; the allocator's own count includes it.

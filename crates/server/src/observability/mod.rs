@@ -7,6 +7,8 @@ pub mod log;
 pub mod log_line;
 pub mod memory;
 pub mod metrics;
+#[cfg(not(feature = "jemalloc"))]
+mod no_slab;
 pub mod process;
 pub mod rates;
 pub mod slot_stats;

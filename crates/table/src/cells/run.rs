@@ -13,9 +13,9 @@
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 
-#[cfg(not(feature = "jemalloc"))]
+#[cfg(not(feature = "jemalloc-memory"))]
 use std::alloc::{alloc as acquire, dealloc as release};
-#[cfg(feature = "jemalloc")]
+#[cfg(feature = "jemalloc-memory")]
 use whole_runs::{acquire, release};
 
 use crate::prefetch::prefetch_line;
@@ -218,7 +218,7 @@ fn bitmap_position(layout: &RunLayout, cell: *mut u8) -> (usize, u64) {
 }
 
 /// Allocation of whole runs. It bypasses the threads' caches, which would retain them.
-#[cfg(feature = "jemalloc")]
+#[cfg(feature = "jemalloc-memory")]
 mod whole_runs {
     use std::alloc::Layout;
 
