@@ -25,7 +25,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
     if let Some(names) = options.value("planted") {
         return planted::run(names, jobs, limit);
     }
-    let program = build(&workspace::root())?;
+    let program = build(&workspace::root(), Path::new("target"))?;
     if options.is_given("seed") {
         return seeds::run_one(&program, options.number("seed", 1)?);
     }
@@ -51,12 +51,12 @@ fn default_jobs() -> usize {
 }
 
 /// Builds the simulation of the sources in `root`, and returns the program.
-fn build(root: &Path) -> Result<PathBuf, String> {
+fn build(root: &Path, target: &Path) -> Result<PathBuf, String> {
     let mut command = workspace::command(
         "cargo",
         &["build", "--quiet", "-p", "weft-sim", "--features", "simulated"],
     );
-    let target = workspace::root().join("target");
+    let target = workspace::root().join(target);
     command.current_dir(root).env("CARGO_TARGET_DIR", &target);
     workspace::run(&mut command)?;
     Ok(target.join("debug/weft-sim"))

@@ -9,10 +9,10 @@ use crate::workspace;
 
 /// The patches, relative to the root. The lines before the first `diff` describe the fault.
 const PATCHES: &str = "tests/sim/planted";
-/// The work tree in which the patches are applied, and the program of the last patch. The dependencies are those that
-/// other builds have made.
+/// The work tree in which the patches are applied, and its build directory. It is not that of the root: cargo takes
+/// crates at the same place in two work trees for one.
 const TREE: &str = "target/sim-planted/tree";
-const PROGRAM: &str = "target/sim-planted/weft-sim";
+const TARGET: &str = "target/sim-planted/build";
 /// The first seed: fixed, so that the effort is comparable.
 const FIRST_SEED: u64 = 1;
 
@@ -29,12 +29,10 @@ pub fn run(names: &str, jobs: usize, limit: Duration) -> Result<(), String> {
     for patch in &patches {
         let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         git(&tree, &["apply", &patch.to_string_lossy()])?;
-        let built = super::build(&tree);
+        let program = super::build(&tree, Path::new(TARGET));
         git(&tree, &["checkout", "--quiet", "--", "."])?;
-        let program = workspace::root().join(PROGRAM);
-        fs::rename(built?, &program).map_err(|error| format!("{PROGRAM}: {error}"))?;
         let runs = SeedRuns {
-            program,
+            program: program?,
             first: FIRST_SEED,
             jobs,
             limit: TimeLimit::Processor(limit),
