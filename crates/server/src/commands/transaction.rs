@@ -85,7 +85,7 @@ fn watch_key(ctx: &mut Context<'_, '_>, index: usize) {
         db,
         name,
         (key.hash, key.slot),
-        ctx.server.clients.next_park_id().get(),
+        ctx.server.clients.next_watch_id(),
         expired,
     );
     slot.change_watching(key.hash, |watching| watching.add(watch, &ctx.server.clients.watched));

@@ -57,6 +57,7 @@ pub struct Clients {
     pub connections: AtomicUsize,
     next_client_id: AtomicU64,
     next_park_id: AtomicU64,
+    next_watch_id: AtomicU64,
 }
 
 impl Clients {
@@ -77,6 +78,7 @@ impl Clients {
             connections: AtomicUsize::new(0),
             next_client_id: AtomicU64::new(1),
             next_park_id: AtomicU64::new(1),
+            next_watch_id: AtomicU64::new(1),
         }
     }
 
@@ -88,6 +90,11 @@ impl Clients {
     /// Returns a new ID for a connection that parks.
     pub fn next_park_id(&self) -> ParkId {
         ParkId::new(self.next_park_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Returns a number that no other watch of a key has.
+    pub fn next_watch_id(&self) -> u64 {
+        self.next_watch_id.fetch_add(1, Ordering::Relaxed)
     }
 }
 
