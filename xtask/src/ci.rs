@@ -413,7 +413,8 @@ fn test() -> Result<StepOutcome, String> {
 }
 
 fn test_valkey() -> Result<StepOutcome, String> {
-    build_and_run_tests(&["-p", "weft-server", "--test", "integration"], &["--ignored"])
+    // Another choice of packages would have other features of dependencies, and compile the server again.
+    build_and_run_tests(&["--workspace", "--test", "integration"], &["--ignored"])
 }
 
 fn loom() -> Result<StepOutcome, String> {

@@ -182,7 +182,11 @@ impl Worker {
             .slots
             .join()
             .ok_or_else(|| std::io::Error::other("no seat is left at the keyspace"))?;
-        assert_eq!(seat.index(), id.get(), "workers join the keyspace first, in their order");
+        assert_eq!(
+            seat.index(),
+            id.get(),
+            "workers join the keyspace first, in their order"
+        );
         let link = server.worker(id);
         if link.waker.set(reactor.waker()).is_err() {
             return Err(std::io::Error::other("this worker runs already"));
