@@ -105,7 +105,7 @@ const STEPS: &[CiStep] = &[
     CiStep::new("disk-errors",    "disk errors have the same effects as in Valkey",     disk_errors),
     CiStep::new("sim",            "servers and clients under a seeded scheduler",       simulation).minutes(20),
     CiStep::new("clients",        "real client libraries work",                         clients).minutes(15),
-    CiStep::new("sanitizers",     "the stress run on a server under the sanitizers",    sanitizers).minutes(25).if_time_for(11),
+    CiStep::new("sanitizers",     "the stress run under the address sanitizer",         sanitizers).minutes(25).if_time_for(11),
     CiStep::new("fuzz",           "what peers, clients and files send does no harm",    fuzz).minutes(20).if_time_for(9),
 ];
 
