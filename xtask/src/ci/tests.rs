@@ -1,0 +1,61 @@
+//! The order of the steps, which of them run at the same time, and which are left out.
+
+use super::*;
+
+fn names(steps: &[&CiStep]) -> Vec<&'static str> {
+    steps.iter().map(|step| step.name).collect()
+}
+
+#[test]
+fn each_step_has_a_name_of_its_own() {
+    for (index, step) in STEPS.iter().enumerate() {
+        let others = STEPS.iter().skip(index + 1);
+        assert!(others.clone().all(|other| other.name != step.name), "{}", step.name);
+    }
+}
+
+#[test]
+fn only_the_last_steps_are_optional() {
+    let is_optional: Vec<bool> = STEPS.iter().map(|step| step.needed_minutes.is_some()).collect();
+    assert!(
+        is_optional.is_sorted(),
+        "a required step never waits for an optional one"
+    );
+    assert!(is_optional.contains(&true) && is_optional.contains(&false));
+}
+
+#[test]
+fn an_optional_step_is_stopped_only_after_the_time_that_it_needs() {
+    for step in STEPS {
+        let needed = step.needed_minutes.unwrap_or(0);
+        assert!(step.limit_minutes > needed, "{}", step.name);
+    }
+}
+
+#[test]
+fn an_optional_step_is_left_out_if_it_would_end_too_late() {
+    let optional = CiStep::new("optional", "", tools).if_time_for(9);
+    let required = CiStep::new("required", "", tools);
+    let last_start = OPTIONAL_STEPS_END - Duration::from_secs(9 * 60);
+    assert!(!optional.is_too_late(Duration::ZERO));
+    assert!(!optional.is_too_late(last_start));
+    assert!(optional.is_too_late(last_start + Duration::from_secs(1)));
+    assert!(!required.is_too_late(OPTIONAL_STEPS_END * 2));
+}
+
+#[test]
+fn steps_run_beside_the_step_before_them() {
+    let steps: Vec<&CiStep> = STEPS.iter().collect();
+    let batches: Vec<_> = batches(&steps).map(names).collect();
+    assert!(batches.contains(&vec!["release", "diff-selfcheck", "diff"]));
+    assert!(batches.contains(&vec!["test"]));
+    assert_eq!(batches.concat(), names(&steps), "each step runs once, in order");
+}
+
+#[test]
+fn a_step_runs_alone_if_the_one_before_it_is_not_chosen() {
+    let chosen = select_steps(&["diff", "tidy"]).expect("both are steps");
+    let batches: Vec<_> = batches(&chosen).map(names).collect();
+    assert_eq!(batches, [vec!["tidy"], vec!["diff"]]);
+    assert!(select_steps(&["tidy", "unknown"]).is_err());
+}
