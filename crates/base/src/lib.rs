@@ -6,6 +6,7 @@
 //! - [`LogSequence`]: a position in the propagation log.
 //! - [`ReplicationOffset`]: a position in the stream for replicas.
 //! - [`ParkId`]: the number of a parked connection.
+//! - [`ParkedClient`]: a client whose connection is parked, and its worker.
 //! - [`RoleEpoch`]: the number of a change of the primary to follow.
 //! - [`ThreadIndex`]: the index of a worker or another thread.
 //! - [`DbIndex`]: the index of a database.
@@ -19,6 +20,7 @@ mod db_index;
 pub mod files;
 mod log_sequence;
 mod park_id;
+mod parked_client;
 mod replication_offset;
 mod role_epoch;
 mod slot_index;
@@ -29,6 +31,7 @@ pub use client_id::ClientId;
 pub use db_index::DbIndex;
 pub use log_sequence::LogSequence;
 pub use park_id::ParkId;
+pub use parked_client::ParkedClient;
 pub use replication_offset::ReplicationOffset;
 pub use role_epoch::RoleEpoch;
 pub use slot_index::SlotIndex;

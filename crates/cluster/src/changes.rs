@@ -295,17 +295,25 @@ impl ClusterState {
             .any(|node| node.is_in_handshake() && node.address.ip == ip && node.address.bus_port == bus_port);
         if !under_way {
             let flags = NodeFlags::HANDSHAKE.union(NodeFlags::MEET);
-            let ports = self.settings.swap_ports_for_tls((port, 0));
-            self.begin_handshake(&ip, ports, bus_port, flags, now_ms);
+            let (tcp_port, tls_port) = self.settings.swap_ports_for_tls(port, 0);
+            self.begin_handshake(&ip, tcp_port, tls_port, bus_port, flags, now_ms);
         }
         true
     }
 
     /// Creates a node in handshake, under a random ID until its own ID is known.
-    pub fn begin_handshake(&mut self, ip: &str, ports: (u16, u16), bus_port: u16, flags: NodeFlags, now_ms: u64) {
+    pub fn begin_handshake(
+        &mut self,
+        ip: &str,
+        tcp_port: u16,
+        tls_port: u16,
+        bus_port: u16,
+        flags: NodeFlags,
+        now_ms: u64,
+    ) {
         let mut node = Node::new(NodeId::random(), flags, now_ms);
         node.address.ip = ip.to_owned();
-        (node.address.tcp_port, node.address.tls_port) = ports;
+        (node.address.tcp_port, node.address.tls_port) = (tcp_port, tls_port);
         node.address.bus_port = bus_port;
         self.nodes.insert(node.id, node);
     }

@@ -153,7 +153,7 @@ impl ClusterState {
         };
         let (port, other_port) = self
             .settings
-            .swap_ports_for_tls((me.address.tcp_port, me.address.tls_port));
+            .swap_ports_for_tls(me.address.tcp_port, me.address.tls_port);
         Header {
             sender: self.myself,
             current_epoch: self.current_epoch,
@@ -328,7 +328,7 @@ impl ClusterState {
         let seconds = |ms: u64| (ms / 1000) as u32;
         let (port, other_port) = self
             .settings
-            .swap_ports_for_tls((node.address.tcp_port, node.address.tls_port));
+            .swap_ports_for_tls(node.address.tcp_port, node.address.tls_port);
         GossipEntry {
             id: node.id,
             ping_sent_s: seconds(node.ping_sent_ms),

@@ -158,7 +158,7 @@ impl ClusterState {
     }
 
     fn address_of(&self, entry: &GossipEntry) -> Address {
-        let (tcp_port, tls_port) = self.settings.swap_ports_for_tls((entry.port, entry.other_port));
+        let (tcp_port, tls_port) = self.settings.swap_ports_for_tls(entry.port, entry.other_port);
         Address {
             ip: entry.ip.clone(),
             tcp_port,

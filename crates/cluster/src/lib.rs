@@ -70,15 +70,22 @@ pub struct Cluster {
     generation: AtomicU64,
     bus_waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Messages published on this node that have to be sent to the other nodes.
-    published: Mutex<Vec<Published>>,
+    published: Mutex<Vec<OutgoingPublication>>,
     /// Set while these messages are held back, because a thread is in exclusive mode.
     holds_published: AtomicBool,
     /// Set if there are other nodes.
     has_peers: AtomicBool,
 }
 
-/// A published message: `true` if its channel is a shard channel, the channel, the payload.
-pub type Published = (bool, Vec<u8>, Vec<u8>);
+/// A message that was published on this node.
+pub struct OutgoingPublication {
+    /// `true` if the channel is a shard channel.
+    pub is_sharded: bool,
+    /// The channel.
+    pub channel: Vec<u8>,
+    /// The payload.
+    pub payload: Vec<u8>,
+}
 
 /// The locked cluster state.
 pub type LockedState<'a> = MutexGuard<'a, ClusterState>;
@@ -207,13 +214,17 @@ impl Cluster {
     }
 
     /// Queues a published message for the other nodes.
-    pub fn queue_published(&self, sharded: bool, channel: &[u8], payload: &[u8]) {
+    pub fn queue_published(&self, is_sharded: bool, channel: &[u8], payload: &[u8]) {
         if !self.has_peers.load(Ordering::Relaxed) {
             return;
         }
         let mut published = self.published.lock();
         let first = published.is_empty();
-        published.push((sharded, channel.to_vec(), payload.to_vec()));
+        published.push(OutgoingPublication {
+            is_sharded,
+            channel: channel.to_vec(),
+            payload: payload.to_vec(),
+        });
         drop(published);
         if first {
             self.wake_bus();
@@ -221,7 +232,7 @@ impl Cluster {
     }
 
     /// Returns the messages published since the last call.
-    pub fn take_published(&self) -> Vec<Published> {
+    pub fn take_published(&self) -> Vec<OutgoingPublication> {
         let mut published = self.published.lock();
         match self.holds_published.load(Ordering::Relaxed) {
             true => Vec::new(),
@@ -241,8 +252,10 @@ impl Cluster {
 
     /// Returns the memory of links and of the messages that wait to be sent over them, in bytes.
     pub fn link_bytes(&self) -> usize {
-        let waiting = |(_, channel, payload): &Published| size_of::<Published>() + channel.len() + payload.len();
-        let published: usize = self.published.lock().iter().map(waiting).sum();
+        let bytes_of = |message: &OutgoingPublication| {
+            size_of::<OutgoingPublication>() + message.channel.len() + message.payload.len()
+        };
+        let published: usize = self.published.lock().iter().map(bytes_of).sum();
         let state = self.state.lock();
         let links = state.links.values();
         let linked: usize = links.map(|link| size_of::<state::LinkInfo>() + link.queued_bytes).sum();

@@ -83,7 +83,7 @@ impl ClusterState {
         let id = node.id;
         node.address.ip = announced_or_seen(header, ends);
         (node.address.tcp_port, node.address.tls_port) =
-            self.settings.swap_ports_for_tls((header.port, header.other_port));
+            self.settings.swap_ports_for_tls(header.port, header.other_port);
         node.address.bus_port = header.bus_port;
         node.flags
             .set(NodeFlags::EXTENSIONS, header.switches & switch::EXTENSIONS != 0);
@@ -138,7 +138,7 @@ impl ClusterState {
         let Some(node) = self.nodes.get(&id) else {
             return;
         };
-        let (tcp_port, tls_port) = self.settings.swap_ports_for_tls((header.port, header.other_port));
+        let (tcp_port, tls_port) = self.settings.swap_ports_for_tls(header.port, header.other_port);
         let address = Address {
             ip: announced_or_seen(header, ends),
             tcp_port,

@@ -127,10 +127,10 @@ impl ClusterSettings {
     }
 
     /// Converts a pair of ports between the order (TCP, TLS) and the order in messages, in either direction.
-    pub fn swap_ports_for_tls(&self, ports: (u16, u16)) -> (u16, u16) {
+    pub fn swap_ports_for_tls(&self, first: u16, second: u16) -> (u16, u16) {
         match self.tls_bus {
-            true => (ports.1, ports.0),
-            false => ports,
+            true => (second, first),
+            false => (first, second),
         }
     }
 

@@ -57,7 +57,7 @@ impl Parameter {
                 }
                 let number = read_choices(choices, arguments)?;
                 match conflict {
-                    Some((bits, reason)) if number & bits == bits => Err(reason.into()),
+                    Some(conflict) if number & conflict.bits == conflict.bits => Err(conflict.reason.into()),
                     _ => Ok(ParameterValue::Number(number)),
                 }
             }

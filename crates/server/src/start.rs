@@ -226,7 +226,7 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<(), StartFailure> 
     let (orders_in, orders_out) = mpsc::channel();
     parts.cpus.use_background_cpus();
     let (supply_in, supply_out) = mpsc::channel();
-    let server = create_server(config, parts.workers, (jobs_in, scripts_in), orders_in, supply_in)?;
+    let server = create_server(config, parts.workers, jobs_in, scripts_in, orders_in, supply_in)?;
     server.background.set_coordinator_waker(parts.reactor.waker());
     if let Some(material) = parts.tls {
         server.tls.install(material);
@@ -455,7 +455,8 @@ fn create_hasher(config: &Config) -> KeyHasher {
 pub(crate) fn create_server(
     config: Config,
     workers: usize,
-    (background, script_jobs): (mpsc::Sender<BackgroundJob>, mpsc::Sender<BackgroundJob>),
+    background: mpsc::Sender<BackgroundJob>,
+    script_jobs: mpsc::Sender<BackgroundJob>,
     coordinator_commands: mpsc::Sender<CoordinatorCommand>,
     primary_thread: mpsc::Sender<PrimaryThreadCommand>,
 ) -> Result<Arc<Server>, StartFailure> {
@@ -481,7 +482,8 @@ pub(crate) fn create_server(
         supply: primary_thread,
         orders: coordinator_commands,
         run_id: generate_run_id(),
-        started: (Instant::now(), weft_base::clock::unix_ms() / 1000),
+        started: Instant::now(),
+        started_unix_s: weft_base::clock::unix_ms() / 1000,
         memory,
         config,
     }));

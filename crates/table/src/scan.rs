@@ -116,7 +116,7 @@ impl<V> Table<V> {
             while bucket < end && visited < at_most && looked_at < SAMPLED_BUCKETS {
                 looked_at += 1;
                 if !expiring || segment.bound(bucket) != NEVER {
-                    visited += visit_bucket(segment, (bucket, first_slot), at_most - visited, expiring, visit);
+                    visited += visit_bucket(segment, bucket, first_slot, at_most - visited, expiring, visit);
                 }
                 bucket += 1;
             }
@@ -137,7 +137,8 @@ impl<V> Table<V> {
 /// Visits entries of one bucket, starting at slot `first_slot`; returns their number.
 fn visit_bucket<V>(
     segment: &Segment,
-    (bucket, first_slot): (usize, usize),
+    bucket: usize,
+    first_slot: usize,
     at_most: usize,
     expiring: bool,
     visit: &mut dyn FnMut(EntryRef<'_, V>),

@@ -29,20 +29,21 @@
 //! condition.
 
 use std::collections::TryReserveError;
+use std::ops::Range;
 
-/// A stretch of both strings that is equal and part of the subsequence. Both ends are inclusive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A stretch of both strings that is equal and part of the subsequence. It is not empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LcsMatch {
-    /// The first and last index in the first string.
-    pub first: (usize, usize),
-    /// The first and last index in the second string.
-    pub second: (usize, usize),
+    /// The indexes in the first string.
+    pub first: Range<usize>,
+    /// The indexes in the second string.
+    pub second: Range<usize>,
 }
 
 impl LcsMatch {
     /// The length in bytes.
     pub fn length(&self) -> usize {
-        self.first.1 - self.first.0 + 1
+        self.first.len()
     }
 }
 
@@ -116,13 +117,13 @@ impl<'a> Comparison<'a> {
     pub fn matches(&self) -> Vec<LcsMatch> {
         let mut matches: Vec<LcsMatch> = Vec::new();
         self.backtrack(|one, other| match matches.last_mut() {
-            Some(last) if last.first.0 == one + 1 && last.second.0 == other + 1 => {
-                last.first.0 = one;
-                last.second.0 = other;
+            Some(last) if last.first.start == one + 1 && last.second.start == other + 1 => {
+                last.first.start = one;
+                last.second.start = other;
             }
             _ => matches.push(LcsMatch {
-                first: (one, one),
-                second: (other, other),
+                first: one..one + 1,
+                second: other..other + 1,
             }),
         });
         matches

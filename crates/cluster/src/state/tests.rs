@@ -148,7 +148,7 @@ fn a_forgotten_node_stays_away_for_a_while() {
 /// Creates a state with a node in handshake, whose ID is returned.
 fn state_with_handshake() -> (ClusterState, NodeId) {
     let mut state = single_node_state();
-    state.begin_handshake("127.0.0.1", (7001, 0), 17001, NodeFlags::HANDSHAKE, 1);
+    state.begin_handshake("127.0.0.1", 7001, 0, 17001, NodeFlags::HANDSHAKE, 1);
     let other = state.nodes.keys().copied().find(|id| *id != state.myself);
     (state, other.expect("the node in handshake"))
 }

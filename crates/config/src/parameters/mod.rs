@@ -120,6 +120,15 @@ pub enum ChangeAction {
     SetImportMode,
 }
 
+/// Words of a parameter that exclude each other.
+#[derive(Clone, Copy, Debug)]
+pub struct ConflictingChoices {
+    /// The bits of these words.
+    pub bits: i64,
+    /// The reason, as the error reply states it.
+    pub reason: &'static str,
+}
+
 /// The form of a parameter's values.
 #[derive(Clone, Copy, Debug)]
 pub enum ParameterKind {
@@ -135,8 +144,8 @@ pub enum ParameterKind {
         choices: Choices,
         /// The number of the default value.
         default: i64,
-        /// A combination of bits that is refused, and the reason.
-        conflict: Option<(i64, &'static str)>,
+        /// A combination of words that is refused.
+        conflict: Option<ConflictingChoices>,
     },
     /// A number.
     Integer {
@@ -568,9 +577,9 @@ impl Declaration {
         self.adjusted(Adjustment::ZeroIsAutomatic)
     }
 
-    const fn conflicting(mut self, bits_and_reason: (i64, &'static str)) -> Declaration {
+    const fn conflicting(mut self, choices: ConflictingChoices) -> Declaration {
         if let ParameterKind::Enum { conflict, .. } = &mut self.kind {
-            *conflict = Some(bits_and_reason);
+            *conflict = Some(choices);
         }
         self
     }

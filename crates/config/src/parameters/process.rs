@@ -1,11 +1,17 @@
 //! The parameters of the process: its environment, its start, its shutdown.
 
 use super::ChangeAction::{AdjustOomScore, SetCollation, SetCrashReports, SetImportMode, SetProcessTitle};
-use super::{Choices, I32_MAX, SpecialKind, TextCheck, boolean, bytes, choice, integer, optional_text, special, text};
+use super::{
+    Choices, ConflictingChoices, I32_MAX, SpecialKind, TextCheck, boolean, bytes, choice, integer, optional_text,
+    special, text,
+};
 
 const SUPERVISED: Choices = &[("upstart", 3), ("systemd", 2), ("auto", 1), ("no", 0)];
 
-const SAVE_AND_NOSAVE: (i64, &str) = (3, "shutdown options SAVE and NOSAVE can't be used simultaneously");
+const SAVE_AND_NOSAVE: ConflictingChoices = ConflictingChoices {
+    bits: 3,
+    reason: "shutdown options SAVE and NOSAVE can't be used simultaneously",
+};
 
 const SHUTDOWN_OPTIONS: Choices = &[
     ("default", 0),

@@ -24,9 +24,10 @@ pub(super) fn decode(lua: &Lua, options: &Options, arguments: &Arguments<'_>) ->
     };
     let token = decoder.next_token();
     let value = decoder.value(token)?;
-    match decoder.next_token() {
-        (Token::End, _) => Ok(value),
-        other => Err(unexpected("the end", other)),
+    let end = decoder.next_token();
+    match end.token {
+        Token::End => Ok(value),
+        other => Err(unexpected("the end", &other, end.position)),
     }
 }
 
@@ -47,6 +48,10 @@ enum Token {
 }
 
 impl Token {
+    fn at(self, position: usize) -> PositionedToken {
+        PositionedToken { token: self, position }
+    }
+
     fn name(&self) -> &'static str {
         match self {
             Token::ObjectBegin => "T_OBJ_BEGIN",
@@ -66,10 +71,18 @@ impl Token {
 }
 
 /// A token and its position in the text, in bytes.
-type PositionedToken = (Token, usize);
+struct PositionedToken {
+    token: Token,
+    position: usize,
+}
 
-fn unexpected(wanted: &str, (token, at): PositionedToken) -> Failure {
-    format!("Expected {wanted} but found {} at character {}", token.name(), at + 1).into_bytes()
+fn unexpected(wanted: &str, found: &Token, position: usize) -> Failure {
+    format!(
+        "Expected {wanted} but found {} at character {}",
+        found.name(),
+        position + 1
+    )
+    .into_bytes()
 }
 
 struct Decoder<'d> {
@@ -98,12 +111,12 @@ impl Decoder<'_> {
             b']' => Token::ArrayEnd,
             b',' => Token::Comma,
             b':' => Token::Colon,
-            0 => return (Token::End, at),
+            0 => return Token::End.at(at),
             b'"' => return self.quoted(),
             _ => return self.word(at),
         };
         self.position += 1;
-        (single, at)
+        single.at(at)
     }
 
     fn word(&mut self, at: usize) -> PositionedToken {
@@ -111,7 +124,7 @@ impl Decoder<'_> {
         let first = rest[0];
         if first == b'-' || first.is_ascii_digit() {
             if !self.options.decode_invalid.get() && is_invalid_number(rest) {
-                return (Token::Error("invalid number"), at);
+                return Token::Error("invalid number").at(at);
             }
             return self.number(at);
         }
@@ -122,23 +135,23 @@ impl Decoder<'_> {
         ] {
             if rest.starts_with(word) {
                 self.position += word.len();
-                return (token, at);
+                return token.at(at);
             }
         }
         let may_be_number = matches!(first, b'i' | b'I' | b'n' | b'N' | b'+' | b'f' | b't');
         if may_be_number && self.options.decode_invalid.get() && is_invalid_number(rest) {
             return self.number(at);
         }
-        (Token::Error("invalid token"), at)
+        Token::Error("invalid token").at(at)
     }
 
     fn number(&mut self, at: usize) -> PositionedToken {
         match parse_prefix(&self.text[at..]) {
             Some((number, len)) => {
                 self.position += len;
-                (Token::Number(number), at)
+                Token::Number(number).at(at)
             }
-            None => (Token::Error("invalid number"), at),
+            None => Token::Error("invalid number").at(at),
         }
     }
 
@@ -151,7 +164,7 @@ impl Decoder<'_> {
         loop {
             match self.byte_at(0) {
                 b'"' => break,
-                0 => return (Token::Error("unexpected end of string"), self.position),
+                0 => return Token::Error("unexpected end of string").at(self.position),
                 b'\\' => match self.byte_at(1) {
                     b'u' => match self.unicode() {
                         Some((character, len)) => {
@@ -159,7 +172,7 @@ impl Decoder<'_> {
                             text.extend_from_slice(encode_utf8(character, &mut bytes));
                             self.position += len;
                         }
-                        None => return (Token::Error("invalid unicode escape code"), self.position),
+                        None => return Token::Error("invalid unicode escape code").at(self.position),
                     },
                     escaped => {
                         let byte = match escaped {
@@ -169,7 +182,7 @@ impl Decoder<'_> {
                             b'n' => b'\n',
                             b'f' => 0x0c,
                             b'r' => b'\r',
-                            _ => return (Token::Error("invalid escape code"), self.position),
+                            _ => return Token::Error("invalid escape code").at(self.position),
                         };
                         text.push(byte);
                         self.position += 2;
@@ -182,7 +195,7 @@ impl Decoder<'_> {
             }
         }
         self.position += 1;
-        (Token::Text(text), at)
+        Token::Text(text).at(at)
     }
 
     /// Parses four hexadecimal digits at `distance` from the current position.
@@ -222,15 +235,15 @@ impl Decoder<'_> {
         Err(text.into_bytes())
     }
 
-    fn value(&mut self, token: PositionedToken) -> Result<Value, Failure> {
-        match token.0 {
+    fn value(&mut self, PositionedToken { token, position }: PositionedToken) -> Result<Value, Failure> {
+        match token {
             Token::Text(text) => string(self.lua, &text),
             Token::Number(number) => Ok(Value::Number(number)),
             Token::Boolean(value) => Ok(Value::Boolean(value)),
             Token::Null => Ok(Value::NULL),
             Token::ObjectBegin => self.object(),
             Token::ArrayBegin => self.array(),
-            _ => Err(unexpected("value", token)),
+            other => Err(unexpected("value", &other, position)),
         }
     }
 
@@ -238,24 +251,24 @@ impl Decoder<'_> {
         self.descend()?;
         let table = self.lua.create_table().map_err(message)?;
         let mut token = self.next_token();
-        if !matches!(token.0, Token::ObjectEnd) {
+        if !matches!(token.token, Token::ObjectEnd) {
             loop {
-                let Token::Text(key) = token.0 else {
-                    return Err(unexpected("object key string", token));
+                let Token::Text(key) = token.token else {
+                    return Err(unexpected("object key string", &token.token, token.position));
                 };
                 let colon = self.next_token();
-                if !matches!(colon.0, Token::Colon) {
-                    return Err(unexpected("colon", colon));
+                if !matches!(colon.token, Token::Colon) {
+                    return Err(unexpected("colon", &colon.token, colon.position));
                 }
                 let token_of_value = self.next_token();
                 let value = self.value(token_of_value)?;
                 let key = string(self.lua, &key)?;
                 table.raw_set(key, value).map_err(message)?;
                 let end = self.next_token();
-                match end.0 {
+                match end.token {
                     Token::ObjectEnd => break,
                     Token::Comma => token = self.next_token(),
-                    _ => return Err(unexpected("comma or object end", end)),
+                    other => return Err(unexpected("comma or object end", &other, end.position)),
                 }
             }
         }
@@ -267,15 +280,15 @@ impl Decoder<'_> {
         self.descend()?;
         let table = self.lua.create_table().map_err(message)?;
         let mut token = self.next_token();
-        if !matches!(token.0, Token::ArrayEnd) {
+        if !matches!(token.token, Token::ArrayEnd) {
             for index in 1i64.. {
                 let value = self.value(token)?;
                 table.raw_set(index, value).map_err(message)?;
                 let end = self.next_token();
-                match end.0 {
+                match end.token {
                     Token::ArrayEnd => break,
                     Token::Comma => token = self.next_token(),
-                    _ => return Err(unexpected("comma or array end", end)),
+                    other => return Err(unexpected("comma or array end", &other, end.position)),
                 }
             }
         }

@@ -4,6 +4,7 @@ mod decode;
 mod encode;
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Table, Value};
@@ -68,13 +69,13 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
     };
     add("encode_sparse_array", set_sparse_array)?;
     add("encode_max_depth", |_, options, arguments| {
-        only_integer_option(arguments, &options.encode_depth, (1, i64::from(i32::MAX)))
+        only_integer_option(arguments, &options.encode_depth, &(1..=i64::from(i32::MAX)))
     })?;
     add("decode_max_depth", |_, options, arguments| {
-        only_integer_option(arguments, &options.decode_depth, (1, i64::from(i32::MAX)))
+        only_integer_option(arguments, &options.decode_depth, &(1..=i64::from(i32::MAX)))
     })?;
     add("encode_number_precision", |_, options, arguments| {
-        only_integer_option(arguments, &options.precision, (1, 14))
+        only_integer_option(arguments, &options.precision, &(1..=14))
     })?;
     add("encode_keep_buffer", |_, options, arguments| {
         check_argument_count(arguments, 1)?;
@@ -117,11 +118,12 @@ fn integer_option(
     arguments: &Arguments<'_>,
     position: usize,
     option: &Cell<i64>,
-    (low, high): (i64, i64),
+    range: &RangeInclusive<i64>,
 ) -> Result<Value, Failure> {
     if !matches!(arguments.value(position), Value::Nil) {
         let value = arguments.integer(position)?;
-        if !(low..=high).contains(&value) {
+        if !range.contains(&value) {
+            let (low, high) = (range.start(), range.end());
             return Err(arguments.argument_error(0, &format!("expected integer between {low} and {high}")));
         }
         option.set(value);
@@ -132,7 +134,7 @@ fn integer_option(
 fn only_integer_option(
     arguments: &Arguments<'_>,
     option: &Cell<i64>,
-    range: (i64, i64),
+    range: &RangeInclusive<i64>,
 ) -> Result<Vec<Value>, Failure> {
     check_argument_count(arguments, 1)?;
     integer_option(arguments, 0, option, range).map(|value| vec![value])
@@ -165,11 +167,11 @@ fn choice(arguments: &Arguments<'_>, position: usize, names: &[&str]) -> Result<
 
 fn set_sparse_array(_: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
     check_argument_count(arguments, 3)?;
-    let range = (0, i64::from(i32::MAX));
+    let range = 0..=i64::from(i32::MAX);
     Ok(vec![
         boolean_option(arguments, 0, &options.sparse_convert)?,
-        integer_option(arguments, 1, &options.sparse_ratio, range)?,
-        integer_option(arguments, 2, &options.sparse_safe, range)?,
+        integer_option(arguments, 1, &options.sparse_ratio, &range)?,
+        integer_option(arguments, 2, &options.sparse_safe, &range)?,
     ])
 }
 

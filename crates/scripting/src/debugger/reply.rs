@@ -36,8 +36,8 @@ fn append_next<'r>(reply: &'r [u8], out: &mut Vec<u8>) -> &'r [u8] {
             return rest.get(bytes + 2..).unwrap_or_default();
         }
         b'*' if count() < 0 => out.extend_from_slice(b"NULL"),
-        b'*' => return append_sequence(rest, (b"[", b"]"), count(), out),
-        b'~' => return append_sequence(rest, (b"~(", b")"), count(), out),
+        b'*' => return append_sequence(rest, b"[", b"]", count(), out),
+        b'~' => return append_sequence(rest, b"~(", b")", count(), out),
         b'%' => return append_pairs(rest, count(), out),
         // Valkey's debugger does not get past these types.
         _ => return reply,
@@ -45,12 +45,7 @@ fn append_next<'r>(reply: &'r [u8], out: &mut Vec<u8>) -> &'r [u8] {
     rest
 }
 
-fn append_sequence<'r>(
-    mut rest: &'r [u8],
-    (opening, closing): (&[u8], &[u8]),
-    count: i64,
-    out: &mut Vec<u8>,
-) -> &'r [u8] {
+fn append_sequence<'r>(mut rest: &'r [u8], opening: &[u8], closing: &[u8], count: i64, out: &mut Vec<u8>) -> &'r [u8] {
     out.extend_from_slice(opening);
     for index in 0..count {
         if index > 0 {

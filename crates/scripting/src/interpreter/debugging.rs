@@ -86,7 +86,8 @@ pub(super) fn install_debug_hook(
     lua: &Lua,
     shared: &Rc<InterpreterShared>,
     program: &Table,
-    (session, locals): (&DebugSession, LocalVariables),
+    session: &DebugSession,
+    locals: LocalVariables,
 ) -> mlua::Result<()> {
     set_proxy_targets(lua, program.raw_get("real_of")?)?;
     let inspector = Inspector {
@@ -146,16 +147,19 @@ impl Inspector {
 
     /// Returns the error that ends the script and that it cannot catch.
     fn end_script(&self) -> mlua::Error {
-        if let Some((run, _)) = self.shared.run.borrow().as_ref() {
-            run.stop(StopReason::Shutdown);
+        if let Some(current) = self.shared.run.borrow().as_ref() {
+            current.run.stop(StopReason::Shutdown);
         }
         stop_error()
     }
 
     /// Returns the error that ends the script if its run was stopped.
     fn check_stopped(&self) -> mlua::Result<()> {
-        let run = self.shared.run.borrow();
-        match run.as_ref().is_some_and(|(run, _)| run.stop_reason().is_some()) {
+        let current = self.shared.run.borrow();
+        match current
+            .as_ref()
+            .is_some_and(|current| current.run.stop_reason().is_some())
+        {
             true => Err(stop_error()),
             false => Ok(()),
         }

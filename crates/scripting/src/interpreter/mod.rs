@@ -130,11 +130,19 @@ impl Program {
     }
 }
 
+/// The run that an interpreter executes.
+#[derive(Clone)]
+pub struct CurrentRun {
+    /// The run.
+    pub run: Arc<ScriptRun>,
+    /// `true` if it is already listed in the register.
+    pub is_listed: bool,
+}
+
 /// The data that callbacks of the state share with its owner.
 struct InterpreterShared {
     random: Random,
-    /// The current run, and `true` if it is listed in the register.
-    run: RefCell<Option<(Arc<ScriptRun>, bool)>>,
+    run: RefCell<Option<CurrentRun>>,
     /// The script's log lines and their levels, held back until it is known that the run is not restarted.
     log_lines: RefCell<Vec<(i64, Vec<u8>)>>,
     /// The time at which loading a library is aborted.
@@ -303,16 +311,16 @@ pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc
     })
 }
 
-/// Runs a program and appends its reply to `reply`. `run` holds the run, and `true` if it is already listed in the
-/// register. `keys` and `arguments` are the script's KEYS and ARGV.
+/// Runs a program and appends its reply to `reply`. `keys` and `arguments` are the script's KEYS and ARGV.
 ///
 /// # Errors
 /// The text of the error reply if the interpreter fails.
 pub fn run(
     scripts: &Scripts,
     program: &Program,
-    run: (&Arc<ScriptRun>, bool),
-    (keys, arguments): (&[&[u8]], &[&[u8]]),
+    run: CurrentRun,
+    keys: &[&[u8]],
+    arguments: &[&[u8]],
     host: &mut dyn Host,
     reply: &mut Reply<'_>,
 ) -> Result<RunOutcome, Vec<u8>> {
@@ -321,7 +329,7 @@ pub fn run(
         let Some(interpreter) = &mut interpreters[program.kind as usize] else {
             unreachable!("a program must be prepared on the thread that runs it");
         };
-        let outcome = interpreter.run(program, run, (keys, arguments), host, reply);
+        let outcome = interpreter.run(program, run, keys, arguments, host, reply);
         interpreter.update_memory(scripts, program.kind);
         outcome.map_err(|error| [b"ERR ", &super::arguments::message(error)[..]].concat())
     })
@@ -343,7 +351,7 @@ impl Interpreter {
         let add = |lua: &Lua, natives: &Table| debugging::add_natives(lua, natives, session);
         let (interpreter, program) =
             Interpreter::from_state(lua, ScriptKind::Eval, scripts.cache.flushes(), scripts, add)?;
-        debugging::install_debug_hook(&interpreter.lua, &interpreter.shared, &program, (session, locals))?;
+        debugging::install_debug_hook(&interpreter.lua, &interpreter.shared, &program, session, locals)?;
         Ok(interpreter)
     }
 
@@ -400,12 +408,13 @@ impl Interpreter {
     fn run(
         &mut self,
         program: &Program,
-        (run, listed): (&Arc<ScriptRun>, bool),
-        (keys, arguments): (&[&[u8]], &[&[u8]]),
+        current: CurrentRun,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> mlua::Result<RunOutcome> {
-        *self.shared.run.borrow_mut() = Some((run.clone(), listed));
+        *self.shared.run.borrow_mut() = Some(current);
         let keys = table_of_strings(&self.lua, keys)?;
         let arguments = table_of_strings(&self.lua, arguments)?;
         self.shared.protocol.set(Protocol::Resp2);
@@ -418,7 +427,9 @@ impl Interpreter {
         let ended = gate::with_host(host, || {
             trampoline.call::<(bool, Value)>((&program.callback, keys, arguments))
         });
-        *self.shared.run.borrow_mut() = None;
+        let Some(CurrentRun { run, .. }) = self.shared.run.take() else {
+            unreachable!("a run is current until it ends");
+        };
         let stopped = run.stop_reason();
         let is_restarted = matches!(stopped, Some(StopReason::Contended | StopReason::TooLong));
         self.write_log_lines(is_restarted);
@@ -438,7 +449,7 @@ impl Interpreter {
                 });
             }
             (Ok((false, Value::Table(error))), _) => error_of(&error),
-            (_, Some(stop @ (StopReason::Killed | StopReason::Overdue))) => killed_error(program.kind, stop, run),
+            (_, Some(stop @ (StopReason::Killed | StopReason::Overdue))) => killed_error(program.kind, stop, &run),
             (_, Some(stop)) => return Ok(RunOutcome::Stopped(stop)),
             (Ok((false, other)), None) => {
                 let text = match other {

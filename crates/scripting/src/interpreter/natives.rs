@@ -214,15 +214,15 @@ pub(super) fn install_check_hook(
         {
             return Err(stop_error());
         }
-        let run = shared.run.borrow();
-        let Some((run, listed)) = run.as_ref() else {
+        let current = shared.run.borrow();
+        let Some(current) = current.as_ref() else {
             return Ok(VmState::Continue);
         };
         let place = || {
             let source = frame.source().source.map(|text| text.into_owned());
             source.zip(frame.current_line())
         };
-        match running.check_run(run, *listed, place) {
+        match running.check_run(&current.run, current.is_listed, place) {
             true => Err(stop_error()),
             false => Ok(VmState::Continue),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
-use super::{CallResult, Host, Program, RunOutcome, load_library, prepare_function, prepare_script, run};
+use super::{CallResult, CurrentRun, Host, Program, RunOutcome, load_library, prepare_function, prepare_script, run};
 use crate::{RunParameters, ScriptRun, Scripts, StopReason};
 
 /// A host that replies to ECHO, refuses BAD, and stops the script at STOP.
@@ -54,6 +54,10 @@ fn run_parameters() -> RunParameters {
     }
 }
 
+fn unlisted(run: Arc<ScriptRun>) -> CurrentRun {
+    CurrentRun { run, is_listed: false }
+}
+
 /// Runs a program. Returns its reply, or the reason why it was stopped.
 fn run_program(scripts: &Scripts, program: &Program) -> Result<String, StopReason> {
     let this = Arc::new(ScriptRun::new(run_parameters()));
@@ -63,7 +67,7 @@ fn run_program(scripts: &Scripts, program: &Program) -> Result<String, StopReaso
     };
     let mut out = Vec::new();
     let mut reply = Reply::new(&mut out, Protocol::Resp2);
-    let ended = run(scripts, program, (&this, false), (&[b"k"], &[]), &mut host, &mut reply);
+    let ended = run(scripts, program, unlisted(this), &[b"k"], &[], &mut host, &mut reply);
     match ended.expect("the interpreter works") {
         RunOutcome::Done { .. } => Ok(String::from_utf8_lossy(&out).into_owned()),
         RunOutcome::Stopped(stop) => Err(stop),
@@ -125,8 +129,9 @@ fn an_endless_script_is_moved_or_killed() {
     let ended = run(
         &scripts,
         &program,
-        (&leaving, false),
-        (&[], &[]),
+        unlisted(leaving),
+        &[],
+        &[],
         &mut FakeHost::default(),
         &mut reply,
     );
@@ -136,8 +141,9 @@ fn an_endless_script_is_moved_or_killed() {
     let ended = run(
         &scripts,
         &program,
-        (&killed, false),
-        (&[], &[]),
+        unlisted(killed),
+        &[],
+        &[],
         &mut FakeHost::default(),
         &mut reply,
     );

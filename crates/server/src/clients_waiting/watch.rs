@@ -110,18 +110,11 @@ impl Watches {
 
     /// Adds a key and returns its watch, which must be added to the key's slot. `expired` is `true` if the key
     /// exists but has expired.
-    pub fn add(
-        &mut self,
-        db: DbIndex,
-        name: &[u8],
-        hash_and_slot: (u64, SlotIndex),
-        id: u64,
-        expired: bool,
-    ) -> Arc<Watch> {
+    pub fn add(&mut self, db: DbIndex, name: &[u8], hash: u64, slot: SlotIndex, id: u64, expired: bool) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             db,
-            hash: hash_and_slot.0,
-            slot: hash_and_slot.1,
+            hash,
+            slot,
             name: name.into(),
             id,
             was_expired: AtomicBool::new(expired),

@@ -13,7 +13,8 @@ use crate::keyspace::GatePassage;
 use crate::keyspace::access::{KeyUse, Keys, SnapshotAttempt};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::Client;
-use crate::state::{BackgroundJob, QueryOrigin, Server};
+use crate::state::{BackgroundJob, Server};
+use weft_base::ParkedClient;
 use weft_command_table::keys::walk_keys;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::{CommandFlags, Group, KeyFlags};
@@ -375,27 +376,21 @@ pub fn reply_bulk(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: E
 /// The size in bytes above which a value is sent by reference.
 pub const MIN_SHARED_REPLY_BYTES: usize = 16 * 1024;
 
-/// Has `work` done on a background thread, which sends the reply to the client's worker. `origin` is the worker, the
-/// client's id and the id under which its connection is parked. Returns `false` if the threads have ended.
-pub fn send_background_work(server: &Server, work: BackgroundWork, origin: QueryOrigin) -> bool {
+/// Has `work` done on a background thread, which sends the reply to the client. Returns `false` if the threads have
+/// ended.
+pub fn send_background_work(server: &Server, work: BackgroundWork, requester: ParkedClient) -> bool {
     let threads = match work.waits_for_server {
         true => &server.background.exchanges,
         false => &server.background.long_commands,
     };
-    threads.send(background_job(work.run, origin))
+    threads.send(background_job(work.run, requester))
 }
 
-fn background_job(run: BackgroundReply, origin: QueryOrigin) -> BackgroundJob {
+fn background_job(run: BackgroundReply, requester: ParkedClient) -> BackgroundJob {
     Box::new(move |server, seat| {
         let bytes = run(server, seat);
-        let (worker, client, park_id) = origin;
-        server.worker(worker).send(crate::state::Message::Reply {
-            client,
-            park_id,
-            bytes,
-            // As in Valkey, everything in the propagation log so far counts as written by this client.
-            log_sequence: server.propagation.last_sequence(),
-        });
+        // As in Valkey, everything in the propagation log so far counts as written by this client.
+        server.send_reply(requester, bytes, server.propagation.last_sequence());
     })
 }
 

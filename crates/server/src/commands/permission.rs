@@ -11,7 +11,7 @@ use weft_resp::number::parse_i64;
 use super::context::{Binding, Context};
 use super::error::{CommandError, c_string_prefix};
 use crate::clients_waiting::blocking::Waiter;
-use crate::net::client::{BufferFigures, Client};
+use crate::net::client::Client;
 use crate::observability::metrics::Counter;
 use crate::state::Server;
 use weft_acl::{
@@ -314,7 +314,7 @@ pub fn check_waiter(server: &Server, waiter: &Waiter) -> Result<(), WaiterDenial
 
 // ---- denials --------------------------------------------------------------------------------------------------
 /// Returns the error of a denied command.
-fn denial_error(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> CommandError {
+pub fn denial_error(reason: DenialReason, user: &[u8], command: &Command<Binding>) -> CommandError {
     match reason {
         DenialReason::Command => {
             CommandError::from_bytes([b"NOPERM ", &*dry_run_reply(reason, user, command, b"")].concat())
@@ -355,23 +355,12 @@ pub fn dry_run_reply(reason: DenialReason, user: &[u8], command: &Command<Bindin
     [b"User ", user, what, object, after].concat()
 }
 
-/// Records that a client's command was denied, and returns the error.
-pub fn record_denial<Args: CommandArguments + ?Sized>(
-    (server, seat, now_ms): (&Server, ThreadIndex, u64),
-    (client, buffers): (&Client, BufferFigures),
-    (command, args): (&Command<Binding>, &Args),
-    denial: Denial,
-) -> CommandError {
-    let refusal = denied_access(client, denial_context(client), (command, args), denial);
-    log_denial((server, seat, now_ms), refusal, client.list_line(now_ms, buffers));
-    denial_error(denial.reason, client.login.name(), command)
-}
-
 /// Returns a denial in the form in which the ACL log shows it.
 pub fn denied_access<Args: CommandArguments + ?Sized>(
     client: &Client,
     context: DenialContext,
-    (command, args): (&Command<Binding>, &Args),
+    command: &Command<Binding>,
+    args: &Args,
     denial: Denial,
 ) -> DeniedAccess {
     let object = match denial.argument {
@@ -408,8 +397,8 @@ pub fn denial_context(client: &Client) -> DenialContext {
     }
 }
 
-/// Counts a denial and adds it to the ACL log.
-pub fn log_denial((server, seat, now_ms): (&Server, ThreadIndex, u64), refusal: DeniedAccess, client: Vec<u8>) {
+/// Counts a denial and adds it to the ACL log. `client` is the client's line in CLIENT LIST.
+pub fn log_denial(server: &Server, thread_index: ThreadIndex, now_ms: u64, refusal: DeniedAccess, client: Vec<u8>) {
     let counter = match refusal.reason {
         DenialReason::Command => Counter::DeniedCommand,
         DenialReason::Database => Counter::DeniedDatabase,
@@ -418,7 +407,7 @@ pub fn log_denial((server, seat, now_ms): (&Server, ThreadIndex, u64), refusal: 
         DenialReason::Auth => Counter::DeniedAuth,
         DenialReason::Certificate => Counter::DeniedCertificate,
     };
-    server.stats.metrics.add(seat, counter, 1);
+    server.stats.metrics.add(thread_index, counter, 1);
     let max_len = usize::try_from(server.config.unsigned(id::ACLLOG_MAX_LEN)).unwrap_or(usize::MAX);
     server.acl.log.lock().add(refusal, client, now_ms, max_len);
 }

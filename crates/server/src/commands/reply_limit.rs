@@ -18,7 +18,8 @@ pub const ELEMENTS_PER_CHECK: usize = 1024;
 /// The limit of a reply. Above it, the connection is closed and the client gets no part of the reply.
 pub struct ReplyLimit {
     server: Arc<Server>,
-    client: ClientId,
+    /// The client; `None` if there is no limit because no client waits for the reply.
+    client: Option<ClientId>,
     bytes: usize,
 }
 
@@ -37,7 +38,7 @@ impl ReplyLimit {
         let hard_bytes = server.config.output_buffer_limits()[class as usize].hard_bytes;
         ReplyLimit {
             server: server.clone(),
-            client: if is_client { client.id } else { ClientId::NONE },
+            client: is_client.then_some(client.id),
             bytes: match usize::try_from(hard_bytes) {
                 Ok(bytes) if is_client && bytes > 0 => bytes.max(UNCHECKED_OUTPUT_BYTES),
                 _ => usize::MAX,
@@ -49,7 +50,9 @@ impl ReplyLimit {
     /// server shuts down.
     pub fn is_exceeded(&self, bytes: usize) -> bool {
         bytes > self.bytes
-            || (self.client != ClientId::NONE && self.server.clients.directory.worker_of(self.client).is_none())
+            || self
+                .client
+                .is_some_and(|client| self.server.clients.directory.worker_of(client).is_none())
             || self.server.scripting.running.is_shutting_down()
     }
 }

@@ -84,7 +84,8 @@ fn watch_key(ctx: &mut Context<'_, '_>, index: usize) {
     let watch = watches.add(
         db,
         name,
-        (key.hash, key.slot),
+        key.hash,
+        key.slot,
         ctx.server.clients.next_watch_id(),
         expired,
     );

@@ -1,8 +1,13 @@
 //! Counts commands and errors, and measures commands.
 
+use weft_resp::Args;
+
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
+use crate::commands::permission;
+use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
+use weft_acl::Denial;
 use weft_command_table::registry::Command;
 
 use super::thread::ThreadState;
@@ -28,6 +33,28 @@ pub fn write_error(thread: &ThreadState, error: &CommandError, out: &mut Vec<u8>
         .metrics
         .add(thread.thread_index, Counter::ErrorReplies, 1);
     thread.server.stats.errors.count(error.code());
+}
+
+/// Records that a client's command was denied, and returns the error.
+#[cold]
+pub(super) fn record_denial(
+    thread: &ThreadState,
+    connection: &Connection,
+    command: &Command<Binding>,
+    args: Args<'_>,
+    denial: Denial,
+) -> CommandError {
+    let ThreadState {
+        server,
+        thread_index,
+        now_ms,
+        ..
+    } = thread;
+    let client = &connection.client;
+    let refusal = permission::denied_access(client, permission::denial_context(client), command, &args, denial);
+    let line = client.list_line(*now_ms, connection.buffers(0));
+    permission::log_denial(server, *thread_index, *now_ms, refusal, line);
+    permission::denial_error(denial.reason, client.login.name(), command)
 }
 
 /// Adds a command to its counters. Returns its duration in nanoseconds.

@@ -45,7 +45,8 @@ pub fn admit<'a>(
     thread: &mut ThreadState,
     client: &mut Client,
     command: &'static Command<Binding>,
-    (args, keys): (impl Fn() -> Args<'a>, &[PlannedKey]),
+    args: impl Fn() -> Args<'a>,
+    keys: &[PlannedKey],
 ) -> Admission {
     debug_assert!(
         command.handler.is_some() && command.spec.accepts_arg_count(args().len()),

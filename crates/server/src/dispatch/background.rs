@@ -56,12 +56,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{ClientId, ThreadIndex};
+use weft_base::{ParkedClient, ThreadIndex};
 use weft_resp::ArgRange;
 
 use crate::commands::context::{Binding, CommandResult, Context, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
-use crate::commands::permission;
 use crate::keyspace::GatePassage;
 use crate::keyspace::Seat;
 use crate::keyspace::access::{HeldLeases, KeySnapshot, Lease, has_written, record_misses};
@@ -75,12 +74,12 @@ use crate::net::connection::Connection;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::propagation::RewrittenCommands;
 use crate::replication::ReplicationState;
-use crate::state::{BackgroundJob, DetachedResult, Message, QueryOrigin, Server};
+use crate::state::{BackgroundJob, DetachedResult, Message, Server};
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::Command;
 use weft_os::time::Instant;
 
-use super::accounting::write_error;
+use super::accounting::{record_denial, write_error};
 use super::admit::{Admission, admit, admit_script};
 use super::effects::free_removed_values;
 use super::execute::{apply_effects, reply_redirection, run_handler, run_with_handler};
@@ -157,7 +156,7 @@ impl DetachedCommand {
             command: request.command,
             binding: request.binding,
             request: connection.input[plan.start..plan.end].to_vec(),
-            ranges: request.ranges[plan.args.0 as usize..plan.args.1 as usize].to_vec(),
+            ranges: plan.ranges_of(request.ranges).to_vec(),
             keys: keys.to_vec(),
             snapshot,
             client: connection.client.detached_view(),
@@ -180,33 +179,35 @@ impl DetachedCommand {
         self.client.watches = client.watches.take();
     }
 
-    /// Creates the job that runs the command and sends its result to `origin` (worker, client, park id).
-    pub fn into_job(self: Box<Self>, origin: QueryOrigin) -> BackgroundJob {
-        Box::new(move |server, seat| match self.run(server, seat, origin.0) {
-            JobOutcome::Completed(result) => send_result(server, origin, result),
+    /// Creates the job that runs the command and sends its result to the worker of the client.
+    pub fn into_job(self: Box<Self>, requester: ParkedClient) -> BackgroundJob {
+        Box::new(move |server, seat| match self.run(server, seat, requester.worker) {
+            JobOutcome::Completed(result) => send_result(server, requester, result),
             JobOutcome::Requeue(command) => {
                 // Sending fails only while the process ends.
-                let _ = server.background.long_commands.send(command.into_job(origin));
+                let _ = server.background.long_commands.send(command.into_job(requester));
             }
             JobOutcome::AwaitThaw(thaws, command) => {
-                let send = server.background.long_commands.send_later(command.into_job(origin));
+                let send = server.background.long_commands.send_later(command.into_job(requester));
                 server.keyspace.pinned.run_after_thaw(thaws, send);
             }
         })
     }
 
     /// Creates the job that runs the script on a script thread.
-    pub fn into_script_job(self: Box<Self>, origin: QueryOrigin) -> BackgroundJob {
-        Box::new(move |server, seat| match self.run_script(server, seat, origin.0) {
-            JobOutcome::Completed(result) => send_result(server, origin, result),
-            JobOutcome::Requeue(command) => {
-                let _ = server.background.scripts.send(command.into_script_job(origin));
-            }
-            JobOutcome::AwaitThaw(thaws, command) => {
-                let send = server.background.scripts.send_later(command.into_script_job(origin));
-                server.keyspace.pinned.run_after_thaw(thaws, send);
-            }
-        })
+    pub fn into_script_job(self: Box<Self>, requester: ParkedClient) -> BackgroundJob {
+        Box::new(
+            move |server, seat| match self.run_script(server, seat, requester.worker) {
+                JobOutcome::Completed(result) => send_result(server, requester, result),
+                JobOutcome::Requeue(command) => {
+                    let _ = server.background.scripts.send(command.into_script_job(requester));
+                }
+                JobOutcome::AwaitThaw(thaws, command) => {
+                    let send = server.background.scripts.send_later(command.into_script_job(requester));
+                    server.keyspace.pinned.run_after_thaw(thaws, send);
+                }
+            },
+        )
     }
 
     fn run_script(self, server: &Arc<Server>, seat: &mut Seat, worker: ThreadIndex) -> JobOutcome {
@@ -267,8 +268,8 @@ impl DetachedCommand {
             token: 0,
             start: 0,
             end: self.request.len(),
-            args: (0, self.ranges.len() as u32),
-            keys: (0, self.keys.len() as u32),
+            args: 0..self.ranges.len() as u32,
+            keys: 0..self.keys.len() as u32,
             probes_end: 0,
             kind: RequestKind::Command(self.command, self.binding),
         };
@@ -357,10 +358,10 @@ fn reserve_slots(
 }
 
 /// Sends the result of a command to the worker of its client.
-fn send_result(server: &Server, (worker, client, park_id): QueryOrigin, result: Box<DetachedResult>) {
-    server.worker(worker).send(Message::CommandDone {
-        client,
-        park_id,
+fn send_result(server: &Server, requester: ParkedClient, result: Box<DetachedResult>) {
+    server.worker(requester.worker).send(Message::CommandDone {
+        client: requester.client,
+        park_id: requester.park_id,
         result,
     });
 }
@@ -446,7 +447,10 @@ struct SnapshotResult {
     reply: Vec<u8>,
     changes: Vec<Change>,
     dirty: u64,
-    lookups: (u64, u64),
+    /// The number of lookups that found a key.
+    hits: u64,
+    /// The number of lookups that found no key.
+    misses: u64,
     /// The commands to propagate.
     rewritten_commands: RewrittenCommands,
     /// The run time, in ticks of the thread's timer.
@@ -501,7 +505,8 @@ fn compute_on_snapshot(
         reply,
         changes: std::mem::take(&mut effects.changes),
         dirty: std::mem::take(&mut effects.dirty),
-        lookups: (std::mem::take(&mut effects.hits), std::mem::take(&mut effects.misses)),
+        hits: std::mem::take(&mut effects.hits),
+        misses: std::mem::take(&mut effects.misses),
         rewritten_commands: rewritten,
         ticks: thread.timer.raw() - thread.ticks,
     };
@@ -519,12 +524,8 @@ fn is_being_migrated(
     keys: &[PlannedKey],
     connection: &Connection,
 ) -> bool {
-    let command = (
-        request.command.spec,
-        request.args(&connection.input),
-        connection.client.db,
-    );
-    pins::awaited_thaw(&thread.server.keyspace, command, keys).is_some()
+    let call = request.call(&connection.input, connection.client.db);
+    pins::awaited_thaw(&thread.server.keyspace, call, keys).is_some()
 }
 
 /// Answers a command that fails or changes nothing, as computed on a snapshot.
@@ -536,8 +537,8 @@ fn answer_unchanged(
     connection: &mut Connection,
 ) -> Outcome {
     thread.ticks = thread.timer.raw() - draft.ticks;
-    thread.effects.hits += draft.lookups.0;
-    thread.effects.misses += draft.lookups.1;
+    thread.effects.hits += draft.hits;
+    thread.effects.misses += draft.misses;
     let answer = |context: &mut Context<'_, '_>| {
         record_misses(context.keys.effects, &draft.changes);
         context.reply.out.extend_from_slice(&draft.reply);
@@ -573,9 +574,9 @@ fn apply_snapshot_result(
             return None;
         }
         let mut many: Vec<Lease<'_>> = Vec::new();
-        let command = (request.command, request.args(&connection.input), connection.client.db);
+        let call = request.call(&connection.input, connection.client.db);
         let failures = connection.lease_failures;
-        let Some(leased) = expired_sources::lease_command(thread, &pass, command, keys, &mut many, failures) else {
+        let Some(leased) = expired_sources::lease_command(thread, &pass, call, keys, &mut many, failures) else {
             drop(many);
             drop(pass);
             if patience.wait(connection, DRAFT_TIMEOUT) {
@@ -599,8 +600,8 @@ fn apply_snapshot_result(
                 context.keys.delete_expired();
             }
             snapshot.apply_changes(&mut context.keys, &draft.changes, draft.dirty);
-            context.keys.effects.hits += draft.lookups.0;
-            context.keys.effects.misses += draft.lookups.1;
+            context.keys.effects.hits += draft.hits;
+            context.keys.effects.misses += draft.misses;
             let log_writer = &mut context.keys.effects.log_writer;
             log_writer.restore_rewritten(draft.rewritten_commands);
             context.reply.out.extend_from_slice(&draft.reply);
@@ -642,18 +643,14 @@ fn attempt_under_leases(
         Admission::Redirected(error) => Some(error),
         Admission::Refused(error) => Some(as_error_of(&connection.client, error)),
         Admission::Denied(denial) => {
-            let error = permission::record_denial(
-                (&thread.server, thread.thread_index, thread.now_ms),
-                (&connection.client, connection.buffers(0)),
-                (request.command, &request.args(&connection.input)),
-                denial,
-            );
+            let args = request.args(&connection.input);
+            let error = record_denial(thread, connection, request.command, args, denial);
             Some(as_error_of(&connection.client, error))
         }
         Admission::ClientClosing => return Outcome::Done,
     };
     if let Some(error) = error {
-        return reply_redirection(thread, (request, keys), connection, error);
+        return reply_redirection(thread, request, keys, connection, error);
     }
     let mut many: Vec<Lease<'_>> = Vec::new();
     run_leased(thread, &pass, request, keys, &mut many, connection)
@@ -680,7 +677,7 @@ fn admit_again(
     if thread.server.clients.directory.was_killed(client) {
         return Admission::ClientClosing;
     }
-    let admission = admit(thread, client, request.command, (|| request.args(input), keys));
+    let admission = admit(thread, client, request.command, || request.args(input), keys);
     match request.binding.mode {
         HandlerMode::Script => admit_script(thread, client, admission, request.command, request.args(input)),
         HandlerMode::Leased | HandlerMode::Exclusive => admission,
@@ -693,7 +690,7 @@ pub(super) fn finish_batch(thread: &mut ThreadState, seat: &mut Seat) {
     if !thread.effects.expired.is_empty() {
         let thread_index = thread.thread_index;
         let notify = &mut |effects: &mut Effects| {
-            NotificationSender::new(&server, effects, thread_index).send_recorded_effects(ClientId::NONE)
+            NotificationSender::new(&server, effects, thread_index).send_recorded_effects(None)
         };
         let may_delete = || server.may_delete_expired(thread.now_ms);
         expiry::delete_keys_found_expired(

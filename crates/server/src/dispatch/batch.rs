@@ -1,11 +1,7 @@
 //! Runs the plans of many connections together, so that their cache misses overlap.
 
-use weft_base::ClientId;
-use weft_resp::Args;
-
 use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
-use crate::commands::permission;
 use crate::keyspace::access::Lease;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_keys_found_expired_in_pass, discard_keys_found_expired};
@@ -20,7 +16,7 @@ use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
 use weft_os::atomic::Ordering;
 
-use super::accounting::write_error;
+use super::accounting::{record_denial, write_error};
 use super::admit::{
     AUTHENTICATION_REQUIRED, Admission, admit, is_http_request, must_authenticate, unknown_command_error,
 };
@@ -140,8 +136,8 @@ fn run_until_exclusive(
             connections.before_gate_release();
             return index;
         }
-        let keys = &mut plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
-        if !admit_plan(thread, plan, (&plans.ranges, keys), connection) {
+        let keys = &mut plans.keys[plan.key_range()];
+        if !admit_plan(thread, plan, &plans.ranges, keys, connection) {
             continue;
         }
         let request = Request {
@@ -156,7 +152,7 @@ fn run_until_exclusive(
             apply_outcome(thread, plan, connection, Outcome::Contended);
             continue;
         }
-        let outcome = run_admitted(thread, &pass, &request, (keys, &mut many), role, connection);
+        let outcome = run_admitted(thread, &pass, &request, keys, &mut many, role, connection);
         if let Some(after) = apply_outcome(thread, plan, connection, outcome) {
             connections.start_next_step(plan.token, after);
         }
@@ -175,7 +171,8 @@ fn run_admitted<'p>(
     thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
     request: &Request<'_>,
-    (keys, many): (&mut [PlannedKey], &mut Vec<Lease<'p>>),
+    keys: &mut [PlannedKey],
+    many: &mut Vec<Lease<'p>>,
     role: TransactionRole,
     connection: &mut Connection,
 ) -> Outcome {
@@ -207,9 +204,8 @@ fn run_admitted<'p>(
 fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
     let server = &thread.server;
     let thread_index = thread.thread_index;
-    let notify = &mut |effects: &mut Effects| {
-        NotificationSender::new(server, effects, thread_index).send_recorded_effects(ClientId::NONE)
-    };
+    let notify =
+        &mut |effects: &mut Effects| NotificationSender::new(server, effects, thread_index).send_recorded_effects(None);
     if thread.replication_state.expiry_is_remote() || server.clients.pause.are_writes_paused(thread.now_ms) {
         discard_keys_found_expired(&mut thread.effects, notify);
     }
@@ -255,8 +251,8 @@ fn run_plan_exclusively(
         return;
     };
     thread.begin_passage();
-    let keys = &plans.keys[plan.keys.0 as usize..plan.keys.1 as usize];
-    if !is_runnable(connection) || !admit_plan(thread, plan, (&plans.ranges, keys), connection) {
+    let keys = &plans.keys[plan.key_range()];
+    if !is_runnable(connection) || !admit_plan(thread, plan, &plans.ranges, keys, connection) {
         return;
     }
     let request = Request {
@@ -293,7 +289,7 @@ fn run_plan_exclusively(
         server.scripting.running.end_exclusion();
         return;
     };
-    if must_admit_again && !admit_plan(thread, plan, (&plans.ranges, keys), connection) {
+    if must_admit_again && !admit_plan(thread, plan, &plans.ranges, keys, connection) {
         drop(all);
         server.scripting.running.end_exclusion();
         return;
@@ -430,16 +426,17 @@ fn is_killed(thread: &ThreadState, connection: &Connection) -> bool {
 fn admit_plan(
     thread: &mut ThreadState,
     plan: &CommandPlan,
-    (ranges, keys): (&[weft_resp::ArgRange], &[PlannedKey]),
+    ranges: &[weft_resp::ArgRange],
+    keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> bool {
     let RequestKind::Command(command, binding) = plan.kind else {
         return false;
     };
     let Connection { client, input, .. } = &mut *connection;
-    let mut admission = admit(thread, client, command, (|| plan_args(plan, ranges, input), keys));
+    let mut admission = admit(thread, client, command, || plan.args_of(ranges, input), keys);
     if binding.mode == HandlerMode::Script {
-        let args = plan_args(plan, ranges, &connection.input);
+        let args = plan.args_of(ranges, &connection.input);
         admission = super::admit::admit_script(thread, &connection.client, admission, command, args);
     }
     match admission {
@@ -457,7 +454,7 @@ fn admit_plan(
                 .stats
                 .metrics
                 .record_rejection(thread.thread_index, command.id as usize);
-            count_refused_request(thread, plan, command, (ranges, keys), connection);
+            count_refused_request(thread, plan, command, ranges, keys, connection);
             connection.client.last_command = command.full_name;
             queueing::note_redirection(thread, &mut connection.client, command);
             reply_error(thread, connection, &error);
@@ -465,20 +462,15 @@ fn admit_plan(
             false
         }
         Admission::Refused(error) => {
-            count_refused_request(thread, plan, command, (ranges, keys), connection);
+            count_refused_request(thread, plan, command, ranges, keys, connection);
             reject_command(thread, plan, command, connection, error);
             false
         }
         Admission::Denied(denial) => {
-            count_refused_request(thread, plan, command, (ranges, keys), connection);
+            count_refused_request(thread, plan, command, ranges, keys, connection);
             connection.client.last_command = command.full_name;
-            let args = plan_args(plan, ranges, &connection.input);
-            let error = permission::record_denial(
-                (&thread.server, thread.thread_index, thread.now_ms),
-                (&connection.client, connection.buffers(0)),
-                (command, &args),
-                denial,
-            );
+            let args = plan.args_of(ranges, &connection.input);
+            let error = record_denial(thread, connection, command, args, denial);
             reject_command(thread, plan, command, connection, error);
             false
         }
@@ -494,13 +486,14 @@ fn count_refused_request(
     thread: &ThreadState,
     plan: &CommandPlan,
     command: &'static Command<Binding>,
-    (ranges, keys): (&[weft_resp::ArgRange], &[PlannedKey]),
+    ranges: &[weft_resp::ArgRange],
+    keys: &[PlannedKey],
     connection: &Connection,
 ) {
     if thread.tunables.slot_stats {
         let request = &connection.input[plan.start..plan.end];
-        let args = plan_args(plan, ranges, &connection.input);
-        slot_stats::count_request(thread, &connection.client, command, (request, args), keys);
+        let args = plan.args_of(ranges, &connection.input);
+        slot_stats::count_request(thread, &connection.client, command, request, args, keys);
     }
 }
 
@@ -523,13 +516,6 @@ fn reject_command(
     connection.end_request(plan.end, || plan.is_asking());
 }
 
-fn plan_args<'a>(plan: &CommandPlan, ranges: &'a [weft_resp::ArgRange], input: &'a [u8]) -> Args<'a> {
-    Args::new(
-        &input[plan.start..plan.end],
-        &ranges[plan.args.0 as usize..plan.args.1 as usize],
-    )
-}
-
 /// Replies to a request that is not a valid command.
 fn reply_invalid_request(
     thread: &mut ThreadState,
@@ -546,7 +532,7 @@ fn reply_invalid_request(
         }
         RequestKind::Unknown | RequestKind::Command(..) => {
             let commands = crate::commands::registry();
-            let args = plan_args(plan, ranges, &connection.input);
+            let args = plan.args_of(ranges, &connection.input);
             if is_http_request(args) {
                 crate::observability::log::warning!(
                     "Closing a connection that sent a line of HTTP: {}",

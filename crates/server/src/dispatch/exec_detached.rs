@@ -65,8 +65,8 @@ fn move_to_script_thread(thread: &mut ThreadState, request: &Request<'_>, connec
     thread.ticks = thread.timer.raw();
     let mut command = DetachedCommand::new(request, &[], None, connection, exec_on_script_thread);
     command.take_transaction(&mut connection.client);
-    Outcome::After(NextStep::AwaitScript(Box::new(Box::new(|origin| {
-        command.into_script_job(origin)
+    Outcome::After(NextStep::AwaitScript(Box::new(Box::new(|requester| {
+        command.into_script_job(requester)
     }))))
 }
 

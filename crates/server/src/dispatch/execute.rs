@@ -59,7 +59,8 @@ pub(super) fn check_migrating_slot(
 #[cold]
 pub(super) fn reply_redirection(
     thread: &mut ThreadState,
-    (request, keys): (&Request<'_>, &[PlannedKey]),
+    request: &Request<'_>,
+    keys: &[PlannedKey],
     connection: &mut Connection,
     error: CommandError,
 ) -> Outcome {
@@ -166,7 +167,7 @@ pub(super) fn run_with_handler<'p>(
         record::logged_command(command, args, client)
     });
     if thread.tunables.slot_stats {
-        slot_stats::count_plan(thread, (request, keys), (client, input), &ending);
+        slot_stats::count_plan(thread, request, keys, client, input, &ending);
     }
     match next_step {
         NextStep::Reply => {
@@ -264,7 +265,7 @@ fn leave_unfinished(
         NextStep::Background(work) => {
             thread.ticks = thread.timer.raw();
             let slot = slot_stats::accounting_slot(thread, command, args, keys);
-            let work = record::with_command_accounting((command, args), client, request_bytes, slot, *work);
+            let work = record::with_command_accounting(command, args, client, request_bytes, slot, *work);
             Outcome::After(NextStep::Background(Box::new(work)))
         }
         NextStep::Block(mut blocked) => {

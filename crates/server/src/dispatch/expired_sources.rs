@@ -30,6 +30,7 @@ use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
 
 use super::leases::lease_slots;
+use super::request::CommandCall;
 use super::thread::ThreadState;
 
 /// Facts about the leases that [`lease_command`] has taken.
@@ -52,16 +53,16 @@ pub(super) fn must_delete_expired(thread: &ThreadState, command: &Command<Bindin
 pub(super) fn lease_command<'p>(
     thread: &mut ThreadState,
     pass: &'p GatePassage<'p>,
-    (command, args, db): (&Command<Binding>, Args<'_>, DbIndex),
+    call: CommandCall<'_>,
     keys: &mut [PlannedKey],
     many: &mut Vec<Lease<'p>>,
     failures: u32,
 ) -> Option<SourceLeases> {
     let has_marked_slots = lease_slots(pass, keys, &mut thread.order, many, failures)?;
     let mut expired = Vec::new();
-    if keys.iter().any(|key| !key.is_write) && must_delete_expired(thread, command) {
+    if keys.iter().any(|key| !key.is_write) && must_delete_expired(thread, call.command) {
         let held = HeldLeases::Many(many);
-        let is_found = |key| has_expired(&held, key, (args, db), thread.expiry_ms);
+        let is_found = |key| has_expired(&held, key, call.args, call.db, thread.expiry_ms);
         expired.extend((0..keys.len()).filter(|index| is_found(&keys[*index])));
     }
     if expired.is_empty() {
@@ -92,8 +93,8 @@ pub(super) fn lease_transaction<'p>(
     for queued in &transaction.commands {
         let command = commands.get(queued.command);
         if command.is_some_and(|command| must_delete_expired(thread, command)) {
-            let args_and_db = (transaction.args(queued), queued.db);
-            let is_found = |key| has_expired(&held, key, args_and_db, thread.expiry_ms);
+            let args = transaction.args(queued);
+            let is_found = |key| has_expired(&held, key, args, queued.db, thread.expiry_ms);
             expired.extend(queued.key_indices().filter(|index| is_found(&transaction.keys[*index])));
         }
     }
@@ -104,7 +105,7 @@ pub(super) fn lease_transaction<'p>(
 }
 
 /// Returns `true` if a key that is only read exists and has expired.
-fn has_expired(held: &HeldLeases<'_, '_>, key: &PlannedKey, (args, db): (Args<'_>, DbIndex), now_ms: u64) -> bool {
+fn has_expired(held: &HeldLeases<'_, '_>, key: &PlannedKey, args: Args<'_>, db: DbIndex, now_ms: u64) -> bool {
     if key.is_write {
         return false;
     }

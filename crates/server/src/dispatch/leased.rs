@@ -62,33 +62,26 @@ fn attempt_leased<'p>(
                 has_marked_slots: lease.has_pinned_or_unsaved_values(),
                 has_expired_source: false,
             };
-            run_under_leases(
-                thread,
-                pass,
-                request,
-                keys,
-                (HeldLeases::One(lease), leased),
-                connection,
-            )
+            run_under_leases(thread, pass, request, keys, HeldLeases::One(lease), leased, connection)
         }
         [] => {
             let leased = SourceLeases {
                 has_marked_slots: false,
                 has_expired_source: false,
             };
-            run_under_leases(thread, pass, request, keys, (HeldLeases::Nothing, leased), connection)
+            run_under_leases(thread, pass, request, keys, HeldLeases::Nothing, leased, connection)
         }
         _ if keys.len() > PREFETCH_WINDOW_KEYS && has_many_keys(thread, request.command, keys.len()) => {
             return detach_command(thread, request, keys, None, connection);
         }
         _ => {
-            let command = (request.command, request.args(&connection.input), connection.client.db);
-            let leased = expired_sources::lease_command(thread, pass, command, keys, many, connection.lease_failures);
+            let call = request.call(&connection.input, connection.client.db);
+            let leased = expired_sources::lease_command(thread, pass, call, keys, many, connection.lease_failures);
             let Some(leased) = leased else {
                 return Outcome::Contended;
             };
-            let held = (HeldLeases::Many(many), leased);
-            let outcome = run_under_leases(thread, pass, request, keys, held, connection);
+            let held = HeldLeases::Many(many);
+            let outcome = run_under_leases(thread, pass, request, keys, held, leased, connection);
             many.clear();
             outcome
         }
@@ -108,7 +101,8 @@ fn run_under_leases<'p>(
     pass: &'p GatePassage<'p>,
     request: &Request<'_>,
     keys: &[PlannedKey],
-    (held, leased): (HeldLeases<'_, 'p>, SourceLeases),
+    held: HeldLeases<'_, 'p>,
+    leased: SourceLeases,
     connection: &mut Connection,
 ) -> Outcome {
     if !thread.may_leave && thread.server.clients.directory.was_killed(&connection.client) {
@@ -123,7 +117,7 @@ fn run_under_leases<'p>(
             return Outcome::Contended;
         }
         if let Err(error) = check_migrating_slot(thread, request, keys, &held, connection) {
-            return reply_redirection(thread, (request, keys), connection, error);
+            return reply_redirection(thread, request, keys, connection, error);
         }
     }
     let outcome = match leased.has_expired_source {
@@ -153,7 +147,7 @@ pub fn run_exclusive(
         .add(thread.thread_index, Counter::ExclusiveCommands, 1);
     let held = HeldLeases::Exclusive(all);
     if let Err(error) = check_migrating_slot(thread, request, keys, &held, connection) {
-        return reply_redirection(thread, (request, keys), connection, error);
+        return reply_redirection(thread, request, keys, connection, error);
     }
     let outcome = match expired_sources::must_delete_expired(thread, request.command) {
         true => delete_expired_and_run(thread, None, request, keys, held, connection),
@@ -191,7 +185,7 @@ fn detach_command(
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
     let command = DetachedCommand::new(request, keys, snapshot, connection, run_leased);
-    Outcome::After(NextStep::AwaitBackground(Box::new(Box::new(|origin| {
-        command.into_job(origin)
+    Outcome::After(NextStep::AwaitBackground(Box::new(Box::new(|requester| {
+        command.into_job(requester)
     }))))
 }

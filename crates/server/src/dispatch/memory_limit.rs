@@ -17,7 +17,6 @@
 
 use std::time::Duration;
 
-use weft_base::ClientId;
 use weft_table::{Removed, ValueRef};
 use weft_values::Value;
 
@@ -183,7 +182,7 @@ fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionP
         is_lazy: thread.tunables.lazy_eviction,
     };
     let notify = &mut |effects: &mut Effects| {
-        NotificationSender::new(server, effects, thread.thread_index).send_recorded_effects(ClientId::NONE)
+        NotificationSender::new(server, effects, thread.thread_index).send_recorded_effects(None)
     };
     debug_assert!(
         thread.effects.removed.is_empty(),

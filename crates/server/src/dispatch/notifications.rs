@@ -37,7 +37,7 @@ pub(super) fn queue_notifications(ctx: &mut Context<'_, '_>, runs_again: bool, c
     let shows = ctx.keys.effects.hooks.intersects(Hooks::MONITOR) && is_shown_to_monitors(ctx.command.spec.flags);
     let shown = shows.then(|| format_monitor_line(ctx, caller));
     let mut post = NotificationSender::new(ctx.server, ctx.keys.effects, seat);
-    post.send_recorded_effects(by);
+    post.send_recorded_effects(Some(by));
     if let Some(line) = shown {
         post.send_monitor_line(line);
     }

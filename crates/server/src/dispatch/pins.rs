@@ -16,10 +16,10 @@ use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::connection::Connection;
 use weft_command_table::keys::{KeyPosition, walk_keys};
-use weft_command_table::spec::{CommandSpec, Group, KeyFlags};
+use weft_command_table::spec::{Group, KeyFlags};
 
 use super::admit::REPLAYING_CLIENTS;
-use super::request::Request;
+use super::request::{CommandCall, Request};
 
 /// The size in bytes above which a collection takes long to copy.
 const LARGE_COLLECTION_BYTES: usize = if cfg!(feature = "simulated") { 100 } else { 64 << 10 };
@@ -55,17 +55,13 @@ pub fn find_wait(
     held: &HeldLeases<'_, '_>,
     connection: &Connection,
 ) -> Option<PinWait> {
-    let command = (
-        request.command.spec,
-        request.args(&connection.input),
-        connection.client.db,
-    );
+    let call = request.call(&connection.input, connection.client.db);
     let is_replay = connection.client.flags.intersects(REPLAYING_CLIENTS);
-    if !is_replay && let Some(thaws) = awaited_thaw(keyspace, command, keys) {
+    if !is_replay && let Some(thaws) = awaited_thaw(keyspace, call, keys) {
         return Some(PinWait::Thaw(thaws));
     }
     let mut changes = PlannedChanges::new(is_replay);
-    changes.examine(keyspace, command, keys, held);
+    changes.examine(keyspace, call, keys, held);
     changes.must_wait(keyspace).then_some(PinWait::Values)
 }
 
@@ -97,16 +93,19 @@ impl PlannedChanges {
     pub fn examine(
         &mut self,
         keyspace: &Keyspace,
-        (spec, args, db): (&CommandSpec, Args<'_>, DbIndex),
+        call: CommandCall<'_>,
         keys: &[PlannedKey],
         held: &HeldLeases<'_, '_>,
     ) {
-        if spec.group == Group::Generic {
+        let CommandCall { command, args, db } = call;
+        if command.spec.group == Group::Generic {
             // These commands move, delete and expire values. They change none in place.
             return;
         }
         let mut flags: Vec<KeyFlags> = Vec::with_capacity(keys.len());
-        walk_keys(spec, &args, &mut |position: KeyPosition| flags.push(position.flags));
+        walk_keys(command.spec, &args, &mut |position: KeyPosition| {
+            flags.push(position.flags)
+        });
         assert_eq!(
             flags.len(),
             keys.len(),
@@ -164,22 +163,16 @@ impl PlannedChanges {
 
 /// Returns the value of `PinnedSlots::thaws` that has to change before a command can write its keys, or `None` if
 /// MIGRATE is sending none of them. The caller holds the slots of the keys; otherwise the answer is a hint.
-pub fn awaited_thaw(
-    keyspace: &Keyspace,
-    command: (&CommandSpec, Args<'_>, DbIndex),
-    keys: &[PlannedKey],
-) -> Option<u64> {
+pub fn awaited_thaw(keyspace: &Keyspace, call: CommandCall<'_>, keys: &[PlannedKey]) -> Option<u64> {
     // Read before the keys: MIGRATE may end at any time. If a key is found frozen, this value has yet to change.
     let thaws = keyspace.pinned.thaws();
-    (keyspace.pinned.has_frozen_keys() && writes_frozen_key(keyspace, command, keys)).then_some(thaws)
+    (keyspace.pinned.has_frozen_keys() && writes_frozen_key(keyspace, call, keys)).then_some(thaws)
 }
 
 #[cold]
-fn writes_frozen_key(
-    keyspace: &Keyspace,
-    (spec, args, db): (&CommandSpec, Args<'_>, DbIndex),
-    keys: &[PlannedKey],
-) -> bool {
+fn writes_frozen_key(keyspace: &Keyspace, call: CommandCall<'_>, keys: &[PlannedKey]) -> bool {
+    let CommandCall { command, args, db } = call;
+    let spec = command.spec;
     // These commands access other databases.
     let anywhere = spec.group == Group::Generic && matches!(spec.name, "copy" | "move");
     keys.iter().filter(|key| key.is_write).any(|key| {

@@ -3,6 +3,8 @@
 //! The plans of a batch share three flat arrays. Planning therefore allocates nothing in the steady state, and the
 //! prefetch stages walk over memory in order.
 
+use std::ops::Range;
+
 use weft_resp::{ArgRange, Args, ParseOutcome, ProtocolError, RequestLimits};
 
 use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, TAIL_ELEMENTS};
@@ -39,9 +41,9 @@ pub struct CommandPlan {
     /// The start of the next request.
     pub end: usize,
     /// The range of the request's arguments in [`Plans::ranges`].
-    pub args: (u32, u32),
+    pub args: Range<u32>,
     /// The range of the request's keys in [`Plans::keys`].
-    pub keys: (u32, u32),
+    pub keys: Range<u32>,
     /// The length of [`Plans::probes`] after this plan was added.
     pub probes_end: u32,
     /// The kind of the request.
@@ -49,6 +51,24 @@ pub struct CommandPlan {
 }
 
 impl CommandPlan {
+    /// Returns the argument ranges of the request, out of those of all plans.
+    #[inline]
+    pub fn ranges_of<'r>(&self, ranges: &'r [ArgRange]) -> &'r [ArgRange] {
+        &ranges[self.args.start as usize..self.args.end as usize]
+    }
+
+    /// Returns the arguments, which lie in the connection's input. `ranges` are the argument ranges of all plans.
+    #[inline]
+    pub fn args_of<'r>(&self, ranges: &'r [ArgRange], input: &'r [u8]) -> Args<'r> {
+        Args::new(&input[self.start..self.end], self.ranges_of(ranges))
+    }
+
+    /// Returns the positions of the request's keys in [`Plans::keys`].
+    #[inline]
+    pub fn key_range(&self) -> Range<usize> {
+        self.keys.start as usize..self.keys.end as usize
+    }
+
     /// Returns `true` if the request is ASKING.
     pub fn is_asking(&self) -> bool {
         matches!(self.kind, RequestKind::Command(command, _) if command.full_name == "asking")
@@ -152,7 +172,7 @@ impl Planner<'_> {
                 }
                 ParseOutcome::Request { consumed, .. } => {
                     let end = position + consumed;
-                    self.add_plan::<CLUSTERED>(token, connection, plans, (first_range, position, end));
+                    self.add_plan::<CLUSTERED>(token, connection, plans, first_range, position, end);
                     position = end;
                     planned += 1;
                 }
@@ -164,8 +184,8 @@ impl Planner<'_> {
                         token,
                         start: position,
                         end: connection.input.len(),
-                        args: (0, 0),
-                        keys: (0, 0),
+                        args: 0..0,
+                        keys: 0..0,
                         probes_end: plans.probes.len() as u32,
                         kind: RequestKind::Malformed(error),
                     });
@@ -192,7 +212,7 @@ impl Planner<'_> {
         if let Some(before) = plans.plans.last().filter(|plan| plan.token == token)
             && let RequestKind::Command(command, _) = before.kind
             && command.is_named_by_one_word()
-            && let Some(name) = plans.ranges.get(before.args.0 as usize)
+            && let Some(name) = plans.ranges.get(before.args.start as usize)
             && name.of(&input[before.start..before.end]) == args.argument(0)
         {
             return Lookup::Found(command);
@@ -200,12 +220,15 @@ impl Planner<'_> {
         self.commands.lookup(args)
     }
 
+    /// Plans the request in `start..end` of the input. Its argument ranges begin with number `first_range`.
     fn add_plan<const CLUSTERED: bool>(
         &self,
         token: usize,
         connection: &Connection,
         plans: &mut Plans,
-        (first_range, start, end): (usize, usize, usize),
+        first_range: usize,
+        start: usize,
+        end: usize,
     ) {
         debug_assert!(
             plans
@@ -249,8 +272,8 @@ impl Planner<'_> {
             token,
             start,
             end,
-            args: (first_range as u32, plans.ranges.len() as u32),
-            keys: (first_key as u32, plans.keys.len() as u32),
+            args: first_range as u32..plans.ranges.len() as u32,
+            keys: first_key as u32..plans.keys.len() as u32,
             probes_end: plans.probes.len() as u32,
             kind,
         });

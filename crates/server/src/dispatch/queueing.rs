@@ -99,7 +99,7 @@ pub fn queue_unless_redirected(
         && let Err(error) = redirect::check_queued_command(thread, &connection.client)
     {
         note_redirection(thread, &mut connection.client, request.command);
-        return reply_redirection(thread, (request, keys), connection, error);
+        return reply_redirection(thread, request, keys, connection, error);
     }
     queue_command(thread, request, keys, connection)
 }
@@ -137,7 +137,7 @@ pub fn queue_command(
         && !dirty
     {
         let (plan, flags) = (request.plan, request.command.spec.flags);
-        let ranges = &request.ranges[plan.args.0 as usize..plan.args.1 as usize];
+        let ranges = plan.ranges_of(request.ranges);
         transaction.push(request.command.id as usize, &input[plan.start..plan.end], ranges, keys);
         transaction.may_write |= flags.intersects(WRITE_FLAGS);
         transaction.is_denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);

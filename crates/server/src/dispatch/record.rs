@@ -22,7 +22,8 @@ use weft_config::id;
 use weft_os::time::Instant;
 
 use super::accounting::CommandEnd;
-use super::slot_stats;
+use super::slot_stats::{self, CommandCost};
+use super::thread::ThreadState;
 use super::tunables::Tunables;
 
 #[cfg(test)]
@@ -175,27 +176,37 @@ pub fn may_exceed_thresholds(tunables: &Tunables, blocked: &BlockedCommand) -> b
 /// The time that the end of a wait may add to its command, in nanoseconds.
 const WAIT_END_ALLOWANCE_NS: u64 = 100_000;
 
-/// Records a command that has waited and ends with its wait. `row` is the thread's row of counters, `nanoseconds` the
-/// time that serving took, and `reply_bytes` the size of the reply. `is_served` is `true` if the reply is what the
-/// client waited for.
+/// Records a command that has waited and ends with its wait. `nanoseconds` is the time that serving took, and
+/// `reply_bytes` the size of the reply. `is_served` is `true` if the reply is what the client waited for.
 pub fn record_blocked_command(
-    (server, row, tunables): (&Server, ThreadIndex, &Tunables),
+    thread: &ThreadState,
     blocked: &mut BlockedCommand,
-    (nanoseconds, reply_bytes): (u64, usize),
+    nanoseconds: u64,
+    reply_bytes: usize,
     failed: bool,
     is_served: bool,
 ) {
+    let ThreadState {
+        server,
+        thread_index,
+        tunables,
+        ..
+    } = thread;
     let nanoseconds = blocked.nanoseconds + nanoseconds;
     debug_assert!(blocked.waiter.is_claimed(), "a wait that ends was claimed");
     server
         .stats
         .metrics
-        .record_execution(row, blocked.command, nanoseconds, failed);
+        .record_execution(*thread_index, blocked.command, nanoseconds, failed);
     if blocked.slot.is_some() {
-        slot_stats::count_blocked_command(server, row, blocked, nanoseconds, is_served.then_some(reply_bytes));
+        let served_bytes = is_served.then_some(reply_bytes);
+        slot_stats::count_blocked_command(server, *thread_index, blocked, nanoseconds, served_bytes);
     }
     if tunables.latency_tracking {
-        server.stats.metrics.record_latency(row, blocked.command, nanoseconds);
+        server
+            .stats
+            .metrics
+            .record_latency(*thread_index, blocked.command, nanoseconds);
     }
     let command = crate::commands::registry().commands().get(blocked.command);
     let (Some(command), Some(subject)) = (command, blocked.logged_command.take()) else {
@@ -218,7 +229,8 @@ pub fn record_blocked_command(
 /// Wraps the background work of a command so that it counts as the command: its time, its error, its entries in the
 /// logs. `slot` is the slot of its keys, if slot statistics are enabled.
 pub fn with_command_accounting(
-    (command, args): (&'static Command<Binding>, Args<'_>),
+    command: &'static Command<Binding>,
+    args: Args<'_>,
     client: &Client,
     request_bytes: usize,
     slot: Option<SlotIndex>,
@@ -245,8 +257,13 @@ pub fn with_command_accounting(
                 .record_latency(thread_index, command.id as usize, nanoseconds);
         }
         if let Some(slot) = slot {
-            let cost = (nanoseconds, request_bytes, bytes.len());
-            slot_stats::count_background_command(server, (thread_index, command.id as usize), slot, cost);
+            let cost = CommandCost {
+                nanoseconds,
+                request_bytes,
+                reply_bytes: bytes.len(),
+                propagated_bytes: 0,
+            };
+            slot_stats::count_background_command(server, thread_index, command.id as usize, slot, cost);
         }
         if failed {
             let code = bytes[1..].split(|byte| matches!(byte, b' ' | b'\r')).next();

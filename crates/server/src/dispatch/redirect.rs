@@ -141,7 +141,7 @@ pub fn check_routing(
     let asking = client.flags.contains(ClientFlags::ASKING) || command.spec.flags.contains(CommandFlags::ASKING);
     let endpoint = EndpointType::configured(&server.config);
     let migrates = command.full_name == "migrate";
-    thread.moving = check_slot_owner(view, client, wanted, (asking, writes, migrates), endpoint)?;
+    thread.moving = check_slot_owner(view, client, wanted, asking, writes, migrates, endpoint)?;
     Ok(())
 }
 
@@ -196,7 +196,9 @@ fn check_slot_owner(
     view: &ClusterView,
     client: &Client,
     requirement: &ClusterRequirement,
-    (asking, writes, migrates): (bool, bool, bool),
+    asking: bool,
+    writes: bool,
+    migrates: bool,
     endpoint: EndpointType,
 ) -> Result<Option<SlotMigration>, CommandError> {
     let slot = requirement.slot;

@@ -78,7 +78,7 @@ pub fn replay_commands<Input: Read>(
         if command.full_name == "multi" {
             before_multi = valid_up_to;
         }
-        player.run_command(all, (command, binding), commands);
+        player.run_command(all, command, binding, commands);
         assert!(
             before_multi <= valid_up_to && valid_up_to < commands.offset(),
             "a command lies in the file behind the one before it"
@@ -123,7 +123,8 @@ impl ReplayClient {
     fn run_command<Input: Read>(
         &mut self,
         all: &mut Exclusive<'_>,
-        (command, binding): (&'static Command<Binding>, Binding),
+        command: &'static Command<Binding>,
+        binding: Binding,
         commands: &AofReader<Input>,
     ) {
         if self.command_count.is_multiple_of(COMMANDS_PER_CLOCK_READ) {
@@ -146,8 +147,8 @@ impl ReplayClient {
             token: 0,
             start: 0,
             end: connection.input.len(),
-            args: (0, commands.ranges().len() as u32),
-            keys: (0, planned.len() as u32),
+            args: 0..commands.ranges().len() as u32,
+            keys: 0..planned.len() as u32,
             probes_end: 0,
             kind: RequestKind::Command(command, binding),
         };

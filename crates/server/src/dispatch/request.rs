@@ -1,5 +1,6 @@
 //! A request about to be executed, and the outcome of its execution.
 
+use weft_base::DbIndex;
 use weft_resp::Args;
 
 use crate::commands::context::{Binding, NextStep};
@@ -23,12 +24,29 @@ impl<'a> Request<'a> {
     /// Returns the arguments, which lie in the input of the connection.
     #[inline]
     pub fn args(&self, input: &'a [u8]) -> Args<'a> {
-        let (first, last) = self.plan.args;
-        Args::new(
-            &input[self.plan.start..self.plan.end],
-            &self.ranges[first as usize..last as usize],
-        )
+        self.plan.args_of(self.ranges, input)
     }
+
+    /// Returns the command with its arguments, as a call on a database.
+    #[inline]
+    pub fn call(&self, input: &'a [u8], db: DbIndex) -> CommandCall<'a> {
+        CommandCall {
+            command: self.command,
+            args: self.args(input),
+            db,
+        }
+    }
+}
+
+/// A command with its arguments, and the database on which it runs.
+#[derive(Clone, Copy)]
+pub struct CommandCall<'a> {
+    /// The command.
+    pub command: &'static Command<Binding>,
+    /// The arguments.
+    pub args: Args<'a>,
+    /// The database.
+    pub db: DbIndex,
 }
 
 /// The outcome of an execution.

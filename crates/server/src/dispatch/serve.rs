@@ -19,7 +19,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, DbIndex, LogSequence, ParkId, SlotIndex};
+use weft_base::{DbIndex, LogSequence, ParkId, SlotIndex};
 use weft_resp::{Args, Protocol, Reply};
 
 use crate::clients_waiting::blocking::{ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter};
@@ -338,7 +338,7 @@ impl WaiterKeyAccess for WaiterService<'_, '_, '_, '_> {
             further_leases,
             ..
         } = &mut *self.context;
-        let Some(parts) = find_held_slot(held, further_leases, key.slot) else {
+        let Some((header, slot)) = find_held_slot(held, further_leases, key.slot) else {
             unreachable!("an operation is performed only with the slots of its keys");
         };
         let named = NamedKey {
@@ -346,7 +346,7 @@ impl WaiterKeyAccess for WaiterService<'_, '_, '_, '_> {
             hash: key.hash,
             slot: key.slot,
         };
-        KeyWrite::new(parts, named, db, access, effects)
+        KeyWrite::new(header, slot, named, db, access, effects)
     }
 
     fn is_leased(&mut self, key: &WaitKey) -> bool {
@@ -438,8 +438,7 @@ fn attempt_unserved(
         "the keys that serving makes ready are served, or put off with the others"
     );
     propagate::commit_unit(&mut thread.effects);
-    NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index)
-        .send_recorded_effects(ClientId::NONE);
+    NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_recorded_effects(None);
     left
 }
 
@@ -505,7 +504,7 @@ pub(super) fn serve_unit<'p>(
     let mut further_leases = Vec::new();
     let unserved = match thread.effects.ready.is_empty() {
         true => None,
-        false => serve_unit_ready(thread, (pass, &mut further_leases), held, client),
+        false => serve_unit_ready(thread, pass, &mut further_leases, held, client),
     };
     if thread.effects.log_writer.has_pending_ops() {
         client.last_write_sequence = propagate::commit_unit(&mut thread.effects);
@@ -515,7 +514,8 @@ pub(super) fn serve_unit<'p>(
 
 fn serve_unit_ready<'p>(
     thread: &mut ThreadState,
-    (pass, further_leases): (Option<&'p GatePassage<'p>>, &mut Vec<WriteLease<'p>>),
+    pass: Option<&'p GatePassage<'p>>,
+    further_leases: &mut Vec<WriteLease<'p>>,
     held: HeldLeases<'_, 'p>,
     client: &Client,
 ) -> Option<Box<UnservedKeys>> {
@@ -534,7 +534,7 @@ fn serve_unit_ready<'p>(
     let mut keys = frame.keys(call, client);
     let unserved = serve_blocked_clients(&mut keys, pass, server, served, further_leases);
     let seat = keys.context.thread_index;
-    NotificationSender::new(server, keys.effects, seat).send_recorded_effects(client.id);
+    NotificationSender::new(server, keys.effects, seat).send_recorded_effects(Some(client.id));
     unserved
 }
 

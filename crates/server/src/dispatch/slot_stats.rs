@@ -130,8 +130,10 @@ pub fn accounting_slot(
 #[cold]
 pub fn count_plan(
     thread: &mut ThreadState,
-    (request, planned): (&Request<'_>, &[PlannedKey]),
-    (client, input): (&Client, &[u8]),
+    request: &Request<'_>,
+    planned: &[PlannedKey],
+    client: &Client,
+    input: &[u8],
     ending: &CommandEnd,
 ) {
     let args = request.args(input);
@@ -213,7 +215,8 @@ pub fn count_request(
     thread: &ThreadState,
     client: &Client,
     command: &Command<Binding>,
-    (request, args): (&[u8], Args<'_>),
+    request: &[u8],
+    args: Args<'_>,
     planned: &[PlannedKey],
 ) {
     let slot = command_slot(command, args, planned).filter(|_| is_charged_to_slots(client));
@@ -244,18 +247,19 @@ pub fn count_blocked_command(
     }
 }
 
-/// Counts a command that ran in the background, outside the keyspace. `seat` is the row of its thread.
+/// Counts a command that ran in the background, outside the keyspace.
 #[cold]
 pub fn count_background_command(
     server: &Server,
-    (seat, command): (ThreadIndex, usize),
+    thread_index: ThreadIndex,
+    command: usize,
     slot: SlotIndex,
-    (nanoseconds, request_bytes, reply_bytes): (u64, usize, usize),
+    cost: CommandCost,
 ) {
-    count_time(server, seat, slot, command, nanoseconds);
+    count_time(server, thread_index, slot, command, cost.nanoseconds);
     let stats = &server.stats.slots;
-    stats.add(seat, slot, SlotFigure::BytesIn, request_bytes as u64);
-    stats.add(seat, slot, SlotFigure::BytesOut, reply_bytes as u64);
+    stats.add(thread_index, slot, SlotFigure::BytesIn, cost.request_bytes as u64);
+    stats.add(thread_index, slot, SlotFigure::BytesOut, cost.reply_bytes as u64);
 }
 
 /// Counts the request of a command that is refused or queued, if slot statistics are enabled.
@@ -264,6 +268,6 @@ pub(super) fn book_refused(thread: &ThreadState, request: &Request<'_>, keys: &[
     if thread.tunables.slot_stats {
         let bytes = &connection.input[request.plan.start..request.plan.end];
         let args = request.args(&connection.input);
-        count_request(thread, &connection.client, request.command, (bytes, args), keys);
+        count_request(thread, &connection.client, request.command, bytes, args, keys);
     }
 }

@@ -31,7 +31,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weft_base::{ClientId, DbIndex, ParkId};
+use weft_base::{ClientId, DbIndex};
 use weft_reactor::{Output, OutputMark};
 use weft_resp::{Args, Reply};
 
@@ -62,7 +62,7 @@ use super::propagate;
 use super::queueing::{end_transaction, note_redirection};
 use super::record::{self, CommandLogThresholds};
 use super::redirect;
-use super::request::{Outcome, Request};
+use super::request::{CommandCall, Outcome, Request};
 use super::slot_stats::{self, CommandCost};
 use super::thread::{LeasedCall, ThreadState};
 use super::watches::{has_expired_watch, planned_key_of_watch, remove_own_watches};
@@ -245,7 +245,11 @@ pub(super) fn find_wait(
     let mut changes = PlannedChanges::new(is_replay);
     for queued in &transaction.commands {
         if let Some(command) = commands.get(queued.command) {
-            let call = (command.spec, transaction.args(queued), queued.db);
+            let call = CommandCall {
+                command,
+                args: transaction.args(queued),
+                db: queued.db,
+            };
             changes.examine(&server.keyspace, call, transaction.keys_of(queued), &held);
         }
     }
@@ -274,7 +278,11 @@ fn transaction_thaw(keyspace: &Keyspace, transaction: &Transaction) -> Option<u6
     let commands = crate::commands::registry().commands();
     transaction.commands.iter().find_map(|queued| {
         let command = commands.get(queued.command)?;
-        let call = (command.spec, transaction.args(queued), queued.db);
+        let call = CommandCall {
+            command,
+            args: transaction.args(queued),
+            db: queued.db,
+        };
         pins::awaited_thaw(keyspace, call, transaction.keys_of(queued))
     })
 }
@@ -338,7 +346,7 @@ fn record_exec(
     connection.client.reset_caching();
     if thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
         let word = connection.input[request.plan.start..request.plan.end].to_vec();
-        let ranges = &request.ranges[request.plan.args.0 as usize..request.plan.args.1 as usize];
+        let ranges = request.plan.ranges_of(request.ranges);
         let word = std::iter::once(Args::new(&word, ranges).argument(0));
         let line = notifications::monitor_line_of_unit(&thread.server, &connection.client, word);
         NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_monitor_line(line);
@@ -371,7 +379,7 @@ pub(super) fn exec_commands<'p>(
         && let Err(error) = redirect::check_transaction(thread, &connection.client, transaction, &held)
     {
         note_redirection(thread, &mut connection.client, request.command);
-        return reply_redirection(thread, (request, &[]), connection, error);
+        return reply_redirection(thread, request, &[], connection, error);
     }
     if let Some(watches) = connection.client.watches.take() {
         remove_own_watches(&watches, &mut held, &thread.server);
@@ -489,7 +497,7 @@ fn run_queued_command<'p>(
     if binding.mode == HandlerMode::Script {
         let failed = script::run_in_transaction(thread, pass, command, args, held, client, output);
         let length = output.len() - length_before;
-        record_queued_command(thread, command, (queued, args), client, (failed, length));
+        record_queued_command(thread, command, queued, args, client, failed, length);
         return NextStep::Reply;
     }
     debug_assert!(held.covers(transaction.keys_of(queued)), "the leases cover the keys");
@@ -522,12 +530,11 @@ fn run_queued_command<'p>(
         write_error(thread, &error, &mut output.bytes);
     }
     let next_step = match next_step {
-        NextStep::QueryWorkers(make) => {
-            let query = make((client.worker, client.id, ParkId::NONE));
+        NextStep::QueryWorkers(query) => {
             output.truncate(before);
             let reply = match thread.for_script {
-                true => query_workers(thread, query, (client.id, client.db)),
-                false => answer_query_locally(thread, transaction, &query, (client, buffers)),
+                true => query_workers(thread, *query, client.id, client.db),
+                false => answer_query_locally(thread, transaction, &query, client, buffers),
             };
             output.bytes.extend(reply);
             NextStep::Reply
@@ -538,11 +545,11 @@ fn run_queued_command<'p>(
         output.truncate(before);
         thread.ticks = thread.timer.raw();
         // The time of work after the leases does not count as the time of EXEC either.
-        let work = record::with_command_accounting((command, args), client, queued.request_bytes(), None, *work);
+        let work = record::with_command_accounting(command, args, client, queued.request_bytes(), None, *work);
         return NextStep::Background(Box::new(work));
     }
     let length = output.len() - length_before;
-    record_queued_command(thread, command, (queued, args), client, (failed, length));
+    record_queued_command(thread, command, queued, args, client, failed, length);
     into_exec_step(next_step, command)
 }
 
@@ -581,7 +588,7 @@ fn into_exec_step(next_step: NextStep, command: &Command<Binding>) -> NextStep {
 
 /// Queries all workers on a script thread, which can wait for them. The client's worker learns first which database the
 /// transaction has selected.
-fn query_workers(thread: &ThreadState, mut query: WorkerQuery, (client, db): (ClientId, DbIndex)) -> Vec<u8> {
+fn query_workers(thread: &ThreadState, mut query: WorkerQuery, client: ClientId, db: DbIndex) -> Vec<u8> {
     let server = &thread.server;
     let task = query.task;
     query.task = Box::new(move |clients| {
@@ -601,7 +608,8 @@ fn answer_query_locally(
     thread: &mut ThreadState,
     transaction: &Transaction,
     query: &WorkerQuery,
-    (client, buffers): (&mut Client, BufferFigures),
+    client: &mut Client,
+    buffers: BufferFigures,
 ) -> Vec<u8> {
     // The client counts as inside its transaction until EXEC has ended.
     client.transaction_figures = Some(Box::new(TransactionFigures {
@@ -615,7 +623,8 @@ fn answer_query_locally(
     let part = (query.task)(&mut ClientVisitorHost {
         server: &thread.server,
         client_snapshots: thread.client_snapshots.get_or_insert_default(),
-        requesting_client: (client, buffers),
+        requesting_client: client,
+        requesting_client_buffers: buffers,
     });
     client.flags.set(ClientFlags::MULTI, false);
     client.transaction_figures = None;
@@ -648,10 +657,10 @@ fn check_permission_again(
         databases: permission::database_count(server),
     };
     permission::check_permission(client.login.rules(), &permission).map_err(|denial| {
-        let refusal = permission::denied_access(client, DenialContext::Transaction, (command, &args), denial);
+        let refusal = permission::denied_access(client, DenialContext::Transaction, command, &args, denial);
         client.last_command = "exec";
         let line = client.list_line(thread.now_ms, BufferFigures::default());
-        permission::log_denial((server, thread.thread_index, thread.now_ms), refusal, line);
+        permission::log_denial(server, thread.thread_index, thread.now_ms, refusal, line);
         permission::exec_denial_error(denial.reason)
     })
 }
@@ -660,9 +669,11 @@ fn check_permission_again(
 fn record_queued_command(
     thread: &mut ThreadState,
     command: &'static Command<Binding>,
-    (queued, args): (&QueuedCommand, Args<'_>),
+    queued: &QueuedCommand,
+    args: Args<'_>,
     client: &Client,
-    (failed, reply_bytes): (bool, usize),
+    failed: bool,
+    reply_bytes: usize,
 ) {
     let ending = CommandEnd {
         nanoseconds: record_command(thread, command, failed),

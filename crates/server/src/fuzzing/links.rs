@@ -42,7 +42,8 @@ pub(super) fn create_idle_server(lines: &str) -> Arc<Server> {
     let created = crate::start::create_server(
         config_of(lines),
         1,
-        (background(), background()),
+        background(),
+        background(),
         mpsc::channel().0,
         mpsc::channel().0,
     );

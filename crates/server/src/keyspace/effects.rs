@@ -169,8 +169,8 @@ pub struct Effects {
     pub log_writer: LogWriter,
     /// All changes, while a hook needs them.
     pub changes: Vec<Change>,
-    /// Changed keys that may have to be broadcast at the end of the batch, and the clients that changed them.
-    pub broadcast: BTreeMap<Box<[u8]>, ClientId>,
+    /// Changed keys that may have to be broadcast at the end of the batch, and the clients that changed them, if any.
+    pub broadcast: BTreeMap<Box<[u8]>, Option<ClientId>>,
     /// Deliveries to this worker's own clients, made after the reply of the command.
     pub outbox: Vec<ClientNotification>,
     /// Workers that have mail and are woken once the leases have ended.

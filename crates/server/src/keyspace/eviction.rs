@@ -19,7 +19,7 @@ use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use super::access::value_due_ms;
+use super::access::{TableCounts, value_due_ms};
 use super::clock::AccessClock;
 use super::effects::{Effects, Hooks, RemovalCause};
 use super::expiry::{OnExpired, queue_blocked_clients_of_slot};
@@ -190,7 +190,7 @@ impl EvictionPool {
             for turn in 0..databases {
                 let db = DbIndex::new((self.next_db + turn) % databases);
                 if let Some(table) = lease.table(db) {
-                    found += self.sample_table(table, (db, slot), wanted, context);
+                    found += self.sample_table(table, db, slot, wanted, context);
                 }
                 if found >= wanted && self.policy.order == EvictionOrder::Random {
                     return;
@@ -206,7 +206,8 @@ impl EvictionPool {
     fn sample_table(
         &mut self,
         table: &SlotTable,
-        (db, slot): (DbIndex, usize),
+        db: DbIndex,
+        slot: usize,
         wanted: usize,
         context: &EvictionContext<'_, '_>,
     ) -> usize {
@@ -269,7 +270,7 @@ fn evict_candidate(
         return false;
     }
     let table = data.table_mut(db);
-    let before = (table.len(), table.with_expiry());
+    let before = TableCounts::of_table(table);
     let serves = |entry: EntryRef<'_, Value>| !policy.is_volatile_only || entry.expire_at_ms().is_some();
     if !table.find(hash, name).is_some_and(serves) {
         return false;
@@ -282,15 +283,14 @@ fn evict_candidate(
     let Some(removed) = table.remove(hash, name) else {
         return false;
     };
-    let after = (table.len(), table.with_expiry());
+    let after = TableCounts::of_table(table);
     let counts = &keyspace.counts;
     counts.add_volatile(
         context.thread_index,
         db,
         -i64::from(value_due_ms(removed.value()).is_some()),
     );
-    let (keys, expiring) = (after.0 as i64 - before.0 as i64, after.1 as i64 - before.1 as i64);
-    counts.add(context.thread_index, db, keys, expiring);
+    counts.add_difference(context.thread_index, db, before, after);
     if !effects.hooks.is_empty() {
         record_eviction(effects, db, name, context.is_lazy);
     }
@@ -300,7 +300,7 @@ fn evict_candidate(
         watching.mark_key(db, name, false);
     }
     queue_blocked_clients_of_slot(keyspace, data, slot, effects);
-    if db != DbIndex::FIRST && after.0 == 0 {
+    if db != DbIndex::FIRST && after.keys == 0 {
         // With few keys per slot, the empty tables take more memory than the key itself.
         data.shrink_tables();
     }

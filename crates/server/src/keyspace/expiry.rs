@@ -10,7 +10,7 @@ use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::{Removed, ValueDue};
 use weft_values::Value;
 
-use super::access::{KeyCounts, is_expired, value_due_ms};
+use super::access::{TableCounts, is_expired, value_due_ms};
 use super::effects::{Effects, ExpiredKey, Hooks, RemovalCause};
 use super::key_identity::NamedKey;
 use super::{GatePassage, Keyspace, Seat, Slot, Slots, publish_header, ready_keys};
@@ -125,7 +125,7 @@ fn expire_slot(
     let mut fields = FieldExpiry::new(now_ms, effects.hooks);
     for db in DbIndex::all(data.databases()) {
         let table = data.table_mut(db);
-        let before = (table.len(), table.with_expiry());
+        let before = TableCounts::of_table(table);
         let from = removed.len();
         fields.volatile = 0;
         // A key still exists in the millisecond of its expiry.
@@ -136,13 +136,8 @@ fn expire_slot(
         let gone = removed[from..].iter().filter(|key| value_due_ms(key.value()).is_some());
         let volatile = fields.volatile - gone.count() as i64;
         keyspace.counts.add_volatile(thread_index, db, volatile);
-        count_change(
-            &keyspace.counts,
-            thread_index,
-            db,
-            before,
-            (table.len(), table.with_expiry()),
-        );
+        let after = TableCounts::of_table(table);
+        keyspace.counts.add_difference(thread_index, db, before, after);
         if let Some(watching) = data.watching() {
             for key in &removed[from..] {
                 watching.mark_key(db, key.key(), false);
@@ -302,21 +297,6 @@ pub(super) fn queue_blocked_clients_of_slot(keyspace: &Keyspace, data: &Slot, sl
     }
 }
 
-fn count_change(
-    counts: &KeyCounts,
-    thread_index: ThreadIndex,
-    db: DbIndex,
-    before: (usize, usize),
-    after: (usize, usize),
-) {
-    counts.add(
-        thread_index,
-        db,
-        after.0 as i64 - before.0 as i64,
-        after.1 as i64 - before.1 as i64,
-    );
-}
-
 /// Deletes the keys that readers found expired. `may_delete` is called inside the gate; if it returns `false`, the
 /// queue of these keys is discarded.
 pub fn delete_keys_found_expired(
@@ -377,7 +357,7 @@ pub fn delete_keys_found_expired_in_pass(
         effects.hooks = keyspace.hooks.current();
         let (header, data) = lease.parts_mut();
         let table = data.table_mut(db);
-        let before = (table.len(), table.with_expiry());
+        let before = TableCounts::of_table(table);
         let still_expired = table
             .find(hash, &name)
             .is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms));
@@ -403,13 +383,8 @@ pub fn delete_keys_found_expired_in_pass(
             effects.record_event(db, &name, KeyspaceEvent::MISSED);
         }
         notify(effects);
-        count_change(
-            &keyspace.counts,
-            thread_index,
-            db,
-            before,
-            (table.len(), table.with_expiry()),
-        );
+        let after = TableCounts::of_table(table);
+        keyspace.counts.add_difference(thread_index, db, before, after);
         publish_header(header, data);
         if still_expired && let Some(watching) = data.watching() {
             watching.mark_key(db, &name, false);

@@ -64,7 +64,8 @@ impl CopiedKeys {
     pub fn take_all(
         &mut self,
         keyspace: &Keyspace,
-        (number, slot): (SlotIndex, &Slot),
+        number: SlotIndex,
+        slot: &Slot,
         is_known: impl Fn(&[u8]) -> bool,
     ) -> Option<()> {
         let before = self.keys.len();

@@ -16,7 +16,8 @@ pub fn take_all_keys(
     keyspace: &Keyspace,
     thread_index: ThreadIndex,
     number: SlotIndex,
-    (header, slot): (&SlotHeader, &mut Slot),
+    header: &SlotHeader,
+    slot: &mut Slot,
     effects: &mut Effects,
 ) -> (Vec<SlotTable>, Vec<DbIndex>, u64) {
     let now_ms = unix_ms();

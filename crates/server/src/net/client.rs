@@ -442,7 +442,7 @@ impl Client {
     pub fn redirect(&self) -> i64 {
         self.tracking
             .as_ref()
-            .map_or(-1, |tracking| tracking.redirect.get() as i64)
+            .map_or(-1, |tracking| tracking.redirect.map_or(0, ClientId::get) as i64)
     }
 
     /// Returns the kind by which CLIENT LIST and CLIENT KILL select the client with `TYPE`.

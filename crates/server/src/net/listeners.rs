@@ -38,11 +38,17 @@ pub struct Listeners {
     is_multipath: bool,
 }
 
+/// A configured TCP port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ListenPort {
+    number: u16,
+    is_tls: bool,
+}
+
 #[derive(Debug)]
 struct OpenListener {
     address: IpAddr,
-    port: u16,
-    is_tls: bool,
+    port: ListenPort,
     token: Token,
 }
 
@@ -72,8 +78,12 @@ impl Listeners {
     /// If a socket cannot be opened, or if the configuration names none.
     pub fn open(config: &Config, reactor: &mut Reactor) -> Result<Listeners, ListenError> {
         let mut listeners = Listeners::default();
-        listeners.listen_ports(config, reactor).map_err(|(port, is_tls)| {
-            log::warning!("Failed listening on port {port} ({}), aborting.", kind_name(is_tls));
+        listeners.listen_ports(config, reactor).map_err(|port| {
+            log::warning!(
+                "Failed listening on port {} ({}), aborting.",
+                port.number,
+                port.kind_name()
+            );
             ListenError
         })?;
         listeners.listen_unix(config, reactor)?;
@@ -93,26 +103,26 @@ impl Listeners {
         self.listen_ports(config, reactor).map_err(|_| ListenError)
     }
 
-    /// Does the same as [`Listeners::listen_tcp`]. The error is the port that failed, and `true` if it is the TLS port.
-    fn listen_ports(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), (u16, bool)> {
-        let ports = [(id::PORT, false), (id::TLS_PORT, true)].map(|(id, is_tls)| (config.integer(id) as u16, is_tls));
+    /// Does the same as [`Listeners::listen_tcp`]. The error is the port that failed.
+    fn listen_ports(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), ListenPort> {
+        let ports = ListenPort::all_from_config(config);
         let addresses = config.addresses(id::BIND);
         let bind_addresses: Vec<BindAddress<'_>> = addresses.iter().map(|word| BindAddress::parse(word)).collect();
         let wanted_addresses: Vec<IpAddr> = bind_addresses.iter().filter_map(|place| place.address().ok()).collect();
         self.close_tcp(reactor, |open| {
-            !ports.contains(&(open.port, open.is_tls)) || !wanted_addresses.contains(&open.address)
+            !ports.contains(&open.port) || !wanted_addresses.contains(&open.address)
         });
         self.is_multipath = config.boolean(id::MPTCP);
         let kept = self.tcp.len();
-        for (port, is_tls) in ports.into_iter().filter(|(port, _)| *port != 0) {
+        for port in ports.into_iter().filter(|port| port.number != 0) {
             let listens = bind_addresses
                 .iter()
-                .try_for_each(|place| self.listen_or_tolerate(place, (port, is_tls), config, reactor));
+                .try_for_each(|place| self.listen_or_tolerate(place, port, config, reactor));
             if listens.is_err() {
                 let last = self.tcp.split_off(kept);
                 last.iter()
                     .for_each(|open| drop(reactor.deregister_listener(open.token)));
-                return Err((port, is_tls));
+                return Err(port);
             }
         }
         Ok(())
@@ -121,16 +131,17 @@ impl Listeners {
     fn listen_or_tolerate(
         &mut self,
         bind_address: &BindAddress<'_>,
-        (port, is_tls): (u16, bool),
+        port: ListenPort,
         config: &Config,
         reactor: &mut Reactor,
     ) -> Result<(), ListenError> {
-        let Err(error) = self.listen_at(bind_address, (port, is_tls), config, reactor) else {
+        let Err(error) = self.listen_at(bind_address, port, config, reactor) else {
             return Ok(());
         };
         log::warning!(
-            "Warning: Could not create server TCP listening socket {}:{port}: {}",
+            "Warning: Could not create server TCP listening socket {}:{}: {}",
             bind_address.name,
+            port.number,
             describe_error(&error)
         );
         match bind_address.tolerates(&error) {
@@ -142,15 +153,15 @@ impl Listeners {
     /// Returns the kinds of sockets that are open.
     pub fn kinds(&self) -> ListenerKinds {
         ListenerKinds {
-            tcp: self.tcp.iter().any(|open| !open.is_tls),
-            tls: self.tcp.iter().any(|open| open.is_tls),
+            tcp: self.tcp.iter().any(|open| !open.port.is_tls),
+            tls: self.tcp.iter().any(|open| open.port.is_tls),
             unix: self.unix.is_some(),
         }
     }
 
     /// Returns `true` if connections of this listening socket must use TLS.
     pub fn is_tls(&self, token: Token) -> bool {
-        self.tcp.iter().any(|open| open.token == token && open.is_tls)
+        self.tcp.iter().any(|open| open.token == token && open.port.is_tls)
     }
 
     /// Removes the file of the Unix socket.
@@ -174,31 +185,26 @@ impl Listeners {
     fn listen_at(
         &mut self,
         bind_address: &BindAddress<'_>,
-        (port, is_tls): (u16, bool),
+        port: ListenPort,
         config: &Config,
         reactor: &mut Reactor,
     ) -> io::Result<()> {
         let address = bind_address.address()?;
-        let is_same = |open: &OpenListener| (open.address, open.port, open.is_tls) == (address, port, is_tls);
+        let is_same = |open: &OpenListener| (open.address, open.port) == (address, port);
         if self.tcp.iter().any(is_same) {
             return Ok(());
         }
         let backlog = config.unsigned(id::TCP_BACKLOG) as u32;
         let listener = match self.is_multipath {
-            true => Listener::multipath_tcp(address, port, backlog).or_else(|error| {
+            true => Listener::multipath_tcp(address, port.number, backlog).or_else(|error| {
                 log::warning!("Listening without Multipath TCP: {}", describe_error(&error));
-                Listener::tcp(address, port, backlog)
+                Listener::tcp(address, port.number, backlog)
             })?,
-            false => Listener::tcp(address, port, backlog)?,
+            false => Listener::tcp(address, port.number, backlog)?,
         };
         set_socket_mark(&listener, config);
         let token = self.register(listener, reactor)?;
-        self.tcp.push(OpenListener {
-            address,
-            port,
-            is_tls,
-            token,
-        });
+        self.tcp.push(OpenListener { address, port, token });
         Ok(())
     }
 
@@ -241,6 +247,21 @@ impl Listeners {
         };
         reactor.register_listener(token, listener)?;
         Ok(token)
+    }
+}
+
+impl ListenPort {
+    /// Returns the ports without and with TLS. Number 0 stands for none.
+    fn all_from_config(config: &Config) -> [ListenPort; 2] {
+        let port = |id, is_tls| ListenPort {
+            number: config.integer(id) as u16,
+            is_tls,
+        };
+        [port(id::PORT, false), port(id::TLS_PORT, true)]
+    }
+
+    fn kind_name(self) -> &'static str {
+        if self.is_tls { "tls" } else { "tcp" }
     }
 }
 
@@ -306,10 +327,6 @@ pub fn set_socket_mark(listener: &Listener, config: &Config) {
     }
 }
 
-fn kind_name(is_tls: bool) -> &'static str {
-    if is_tls { "tls" } else { "tcp" }
-}
-
 /// Formats an error with the name of the system call that failed, if the error identifies it.
 fn describe_error(error: &io::Error) -> String {
     let text = error_text(error);
@@ -324,8 +341,8 @@ fn describe_error(error: &io::Error) -> String {
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// The device and inode numbers.
-    identity: (u64, u64),
+    device: u64,
+    inode: u64,
 }
 
 impl SocketFile {
@@ -340,7 +357,8 @@ impl SocketFile {
         let file = SocketFile {
             // The working directory may change before the file is removed.
             path: std::path::absolute(path)?,
-            identity: (metadata.dev(), metadata.ino()),
+            device: metadata.dev(),
+            inode: metadata.ino(),
         };
         Ok((file, listener))
     }
@@ -359,8 +377,8 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let is_ours =
-            std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
+        let is_ours = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| found.dev() == self.device && found.ino() == self.inode);
         if is_ours && let Err(error) = std::fs::remove_file(&self.path) {
             log::warning!("Error removing the unix socket file: {}", error_text(&error));
         }

@@ -12,26 +12,26 @@ use super::client_snapshot::ClientSnapshot;
 use crate::keyspace::key_identity::PlannedKey;
 
 /// One queued command.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct QueuedCommand {
     /// The index in the command registry.
     pub command: usize,
     /// The database in which the command runs.
     pub db: DbIndex,
-    request: (usize, usize),
-    args: (usize, usize),
-    keys: (usize, usize),
+    request: Range<usize>,
+    args: Range<usize>,
+    keys: Range<usize>,
 }
 
 impl QueuedCommand {
     /// Returns the size of the request, in bytes.
     pub fn request_bytes(&self) -> usize {
-        self.request.1 - self.request.0
+        self.request.len()
     }
 
     /// Returns the range of the command's keys in [`Transaction::keys`].
     pub fn key_indices(&self) -> Range<usize> {
-        self.keys.0..self.keys.1
+        self.keys.clone()
     }
 }
 
@@ -88,28 +88,28 @@ impl Transaction {
         self.commands.push(QueuedCommand {
             command,
             db: self.db,
-            request: (bytes, self.requests.len()),
-            args: (args, self.ranges.len()),
-            keys: (first_key, self.keys.len()),
+            request: bytes..self.requests.len(),
+            args: args..self.ranges.len(),
+            keys: first_key..self.keys.len(),
         });
     }
 
     /// Returns the arguments of a command.
     pub fn args(&self, queued: &QueuedCommand) -> Args<'_> {
         Args::new(
-            &self.requests[queued.request.0..queued.request.1],
-            &self.ranges[queued.args.0..queued.args.1],
+            &self.requests[queued.request.clone()],
+            &self.ranges[queued.args.clone()],
         )
     }
 
     /// Returns the keys of a command.
     pub fn keys_of(&self, queued: &QueuedCommand) -> &[PlannedKey] {
-        &self.keys[queued.keys.0..queued.keys.1]
+        &self.keys[queued.key_indices()]
     }
 
     /// Returns the number of keys of all commands.
     pub fn command_key_count(&self) -> usize {
-        self.commands.last().map_or(0, |last| last.keys.1)
+        self.commands.last().map_or(0, |last| last.keys.end)
     }
 
     /// Returns `true` if EXEC runs on a script thread.

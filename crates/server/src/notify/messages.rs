@@ -16,7 +16,7 @@ use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, 
 use crate::net::client::{Client, ClientFlags};
 use crate::notify::keyspace_event::{EventClass, KeyspaceEvent};
 use crate::notify::pubsub::{ChannelNamespace, Subscriber};
-use crate::notify::tracking::{InvalidKeys, Invalidation};
+use crate::notify::tracking::{ChangedKey, InvalidKeys, Invalidation};
 use crate::observability::slot_stats::SlotFigure;
 use crate::state::Server;
 use weft_base::slots::cluster_slot;
@@ -135,7 +135,7 @@ impl<'a> NotificationSender<'a> {
     }
 
     /// Invalidates a key for the clients that have cached it. `changed_by` is the client that changed it, if any.
-    fn invalidate_key(&mut self, name: Box<[u8]>, changed_by: ClientId) {
+    fn invalidate_key(&mut self, name: Box<[u8]>, changed_by: Option<ClientId>) {
         let table = &self.server.clients.tracking;
         let clients = table.remove(&name);
         if !clients.is_empty() && table.key_count() == 0 {
@@ -145,7 +145,7 @@ impl<'a> NotificationSender<'a> {
         if self.server.clients.tracking.has_prefixes() {
             self.effects.broadcast.insert(name.clone(), changed_by);
         }
-        self.send_invalidations(clients, &InvalidKeys::Key((name, changed_by)));
+        self.send_invalidations(clients, &InvalidKeys::Key(ChangedKey { name, changed_by }));
     }
 
     fn send_invalidations(&mut self, clients: impl IntoIterator<Item = ClientId>, invalid: &InvalidKeys) {
@@ -167,14 +167,14 @@ impl<'a> NotificationSender<'a> {
     /// Sends the messages recorded for a command by client `changed_by`, or for a change without a client. The caller
     /// holds the leases under which the change happened.
     #[inline]
-    pub fn send_recorded_effects(&mut self, changed_by: ClientId) {
+    pub fn send_recorded_effects(&mut self, changed_by: Option<ClientId>) {
         if !self.effects.changes.is_empty() {
             self.send_changes(changed_by);
         }
     }
 
     #[cold]
-    fn send_changes(&mut self, changed_by: ClientId) {
+    fn send_changes(&mut self, changed_by: Option<ClientId>) {
         let classes = self.server.config.integer(id::NOTIFY_KEYSPACE_EVENTS);
         let mut changes = std::mem::take(&mut self.effects.changes);
         for Change { db, name, kind: what } in changes.drain(..) {
@@ -218,7 +218,8 @@ impl<'a> NotificationSender<'a> {
             let Some((name, clients)) = table.remove_any() else {
                 return false;
             };
-            self.send_invalidations(clients, &InvalidKeys::Key((name, ClientId::NONE)));
+            let key = ChangedKey { name, changed_by: None };
+            self.send_invalidations(clients, &InvalidKeys::Key(key));
         }
         table.key_count() > limit
     }

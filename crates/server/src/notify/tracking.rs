@@ -35,8 +35,8 @@ pub const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 /// The tracking options and state of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrackingOptions {
-    /// The client that gets the invalidations; 0 for this client itself.
-    pub redirect: ClientId,
+    /// The client that gets the invalidations; `None` for this client itself.
+    pub redirect: Option<ClientId>,
     /// `true` to get invalidations for all keys with the prefixes instead of those that were read (BCAST).
     pub is_broadcast: bool,
     /// `true` to track only the keys of commands after CLIENT CACHING YES (OPTIN).
@@ -66,8 +66,14 @@ impl TrackingOptions {
     }
 }
 
-/// A key that has changed, and the client that has changed it; [`ClientId::NONE`] for none.
-pub type ChangedKey = (Box<[u8]>, ClientId);
+/// A key that has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedKey {
+    /// The name of the key.
+    pub name: Box<[u8]>,
+    /// The client that has changed it; `None` for a change without a client.
+    pub changed_by: Option<ClientId>,
+}
 
 /// The keys that have become invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,19 +107,13 @@ pub struct Invalidation {
 impl InvalidKeys {
     /// Returns the keys for which a client gets an invalidation: `None` for all keys, an empty list if it gets none.
     pub fn keys_for(&self, client: ClientId, tracking: &TrackingOptions) -> Option<Vec<&[u8]>> {
-        let concerns = |(_, by): &&ChangedKey| !tracking.is_no_loop || *by != client;
+        let concerns = |key: &&ChangedKey| !tracking.is_no_loop || key.changed_by != Some(client);
         match self {
             InvalidKeys::Everything => None,
             // A key that was read before the client changed to broadcast mode.
             InvalidKeys::Key(_) if tracking.is_broadcast => Some(Vec::new()),
-            InvalidKeys::Key(key) => Some(
-                Some(key)
-                    .filter(concerns)
-                    .map(|(name, _)| &**name)
-                    .into_iter()
-                    .collect(),
-            ),
-            InvalidKeys::Prefixed(keys) => Some(keys.iter().filter(concerns).map(|(name, _)| &**name).collect()),
+            InvalidKeys::Key(key) => Some(Some(key).filter(concerns).map(|key| &*key.name).into_iter().collect()),
+            InvalidKeys::Prefixed(keys) => Some(keys.iter().filter(concerns).map(|key| &*key.name).collect()),
         }
     }
 }
@@ -254,12 +254,20 @@ impl TrackingTable {
 
     /// Returns, for each prefix that matches some of the changed keys, those keys and the clients that track the
     /// prefix. The keys are sorted and unique.
-    pub fn match_prefixes(&self, keys: &BTreeMap<Box<[u8]>, ClientId>) -> Vec<(Arc<Vec<ChangedKey>>, Vec<ClientId>)> {
+    pub fn match_prefixes(
+        &self,
+        keys: &BTreeMap<Box<[u8]>, Option<ClientId>>,
+    ) -> Vec<(Arc<Vec<ChangedKey>>, Vec<ClientId>)> {
         let prefixes = self.prefixes.lock();
         let matching = |prefix: &[u8]| -> Vec<ChangedKey> {
             let from_prefix = keys.range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
             let with_prefix = from_prefix.take_while(|(name, _)| name.starts_with(prefix));
-            with_prefix.map(|(name, by)| (name.clone(), *by)).collect()
+            with_prefix
+                .map(|(name, changed_by)| ChangedKey {
+                    name: name.clone(),
+                    changed_by: *changed_by,
+                })
+                .collect()
         };
         prefixes
             .iter()

@@ -24,7 +24,10 @@ pub mod backlog;
 mod psync;
 mod replicas;
 
-pub use replicas::{ReplicaChannel, ReplicaInfo, ReplicaSyncState, ReplicaWait, Replicas, WAITAOF_DISABLED_REPLY};
+pub use psync::ResumePosition;
+pub use replicas::{
+    ReplicaChannel, ReplicaInfo, ReplicaSyncState, ReplicaWait, Replicas, RequiredAcks, WAITAOF_DISABLED_REPLY,
+};
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;

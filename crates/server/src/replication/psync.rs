@@ -22,8 +22,10 @@ pub enum PartialSyncRefusal {
     UnknownReplicationId {
         /// The replica's replication ID.
         theirs: String,
-        /// The current and the second replication ID of this server.
-        ours: (String, String),
+        /// The current replication ID of this server.
+        current: String,
+        /// The second replication ID of this server.
+        second: String,
     },
     /// The backlog does not contain the bytes that the replica misses.
     NotInBacklog {
@@ -46,11 +48,13 @@ impl PartialSyncRefusal {
                 "Partial resynchronization not accepted: Requested offset for second ID was {wanted}, but I can reply up \
                  to {last}"
             ),
-            PartialSyncRefusal::UnknownReplicationId { theirs: its, ours } => log::notice!(
-                "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for '{its}', my \
-                 replication IDs are '{}' and '{}')",
-                ours.0,
-                ours.1
+            PartialSyncRefusal::UnknownReplicationId {
+                theirs,
+                current,
+                second,
+            } => log::notice!(
+                "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for '{theirs}', my \
+                 replication IDs are '{current}' and '{second}')"
             ),
             PartialSyncRefusal::NotInBacklog { id, wanted } => log::notice!(
                 "Unable to partial resync with replica {name} for lack of backlog (Replica request was: {id}:{wanted})."
@@ -60,13 +64,22 @@ impl PartialSyncRefusal {
     }
 }
 
+/// The position in a history from which a replica wants to resume, as it sends it with PSYNC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResumePosition {
+    /// The replication ID of the history.
+    pub id: String,
+    /// The number of the first byte that the replica misses.
+    pub next_byte: i64,
+}
+
 impl Replication {
-    /// Decides if a replica with the replication ID `id` can resume with the byte of the stream that has the number
-    /// `wanted`. Returns the offset before that byte.
+    /// Decides if a replica can resume the stream. Returns the offset before the first byte that it misses.
     ///
     /// # Errors
     /// The reason for a full synchronisation.
-    pub fn check_partial_sync(&self, (id, wanted): &(String, i64)) -> Result<ReplicationOffset, PartialSyncRefusal> {
+    pub fn check_partial_sync(&self, resume: &ResumePosition) -> Result<ReplicationOffset, PartialSyncRefusal> {
+        let ResumePosition { id, next_byte: wanted } = resume;
         let history = self.state().history.clone();
         let renamed = *id == history.second_id && *wanted <= history.second_offset();
         if *id != history.id && !renamed {
@@ -78,7 +91,8 @@ impl Replication {
                 },
                 _ => PartialSyncRefusal::UnknownReplicationId {
                     theirs: id.clone(),
-                    ours: (history.id, history.second_id),
+                    current: history.id,
+                    second: history.second_id,
                 },
             });
         }

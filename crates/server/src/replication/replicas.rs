@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::backlog::ReplicationBacklog;
 
-use weft_base::{ClientId, LogSequence, ParkId, ReplicationOffset, ThreadIndex};
+use weft_base::{ClientId, LogSequence, ParkedClient, ReplicationOffset};
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 
@@ -87,21 +87,24 @@ impl ReplicaInfo {
 pub const WAITAOF_DISABLED_REPLY: &[u8] =
     b"-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n";
 
-/// A client that waits for replicas (`WAIT`, `WAITAOF`).
+/// The acknowledgements that a client requires of its writes (`WAIT`, `WAITAOF`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplicaWait {
-    /// The index of its worker.
-    pub worker: ThreadIndex,
-    /// The id of the client.
-    pub client: ClientId,
-    /// The id under which its connection is parked.
-    pub park_id: ParkId,
-    /// The log sequence number of its last write.
+pub struct RequiredAcks {
+    /// The log sequence number of the client's last write.
     pub log_sequence: LogSequence,
     /// The number of replicas to wait for.
     pub replicas: i64,
     /// For WAITAOF: the number of local disks to wait for, 0 or 1. `None` for WAIT.
     pub local_disks: Option<i64>,
+}
+
+/// A client that waits for replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaWait {
+    /// The client.
+    pub client: ParkedClient,
+    /// The acknowledgements that end the wait.
+    pub required_acks: RequiredAcks,
 }
 
 /// The replicas of this server.

@@ -31,18 +31,19 @@ pub fn start(
     jobs: Receiver<BackgroundJob>,
     scripts: Receiver<BackgroundJob>,
 ) -> std::io::Result<()> {
-    start_threads(server, jobs, ("weft-bg", THREAD_COUNT), true)?;
+    start_threads(server, jobs, "weft-bg", THREAD_COUNT, true)?;
     if let Some(exchanges) = server.background.take_exchange_jobs() {
-        start_threads(server, exchanges, ("weft-exchange", EXCHANGE_THREAD_COUNT), true)?;
+        start_threads(server, exchanges, "weft-exchange", EXCHANGE_THREAD_COUNT, true)?;
     }
     // A client waits for a script whose run time is not known yet.
-    start_threads(server, scripts, ("weft-script", weft_scripting::SCRIPT_THREADS), false)
+    start_threads(server, scripts, "weft-script", weft_scripting::SCRIPT_THREADS, false)
 }
 
 fn start_threads(
     server: &Arc<Server>,
     jobs: Receiver<BackgroundJob>,
-    (name, threads): (&str, usize),
+    name: &str,
+    threads: usize,
     is_low_priority: bool,
 ) -> std::io::Result<()> {
     let jobs = Arc::new(Mutex::new(jobs));

@@ -45,8 +45,10 @@ pub struct Coordinator {
     next_tuning: Instant,
     next_report: Instant,
     next_rates: Instant,
-    /// The progress counter and the time when memory and commands were counted last.
-    last_count: (u64, Instant),
+    /// The progress counter when memory and commands were counted last.
+    last_progress: u64,
+    /// The time at which memory and commands were counted last.
+    last_count: Instant,
     /// The number of commands at that time.
     last_command_count: u64,
     reclaimer: Reclaimer,
@@ -79,7 +81,8 @@ impl Coordinator {
             next_tuning: Instant::now(),
             next_report: Instant::now(),
             next_rates: Instant::now(),
-            last_count: (u64::MAX, Instant::now()),
+            last_progress: u64::MAX,
+            last_count: Instant::now(),
             last_command_count: 0,
             reclaimer: Reclaimer::new(),
             next_reclaim: Instant::now(),
@@ -301,12 +304,11 @@ impl Coordinator {
     /// Returns `true` if nothing has happened since memory and commands were counted, and if that was recently.
     fn is_idle(&mut self) -> bool {
         let metrics = &self.server.stats.metrics;
-        let happened = metrics.sum(Counter::Batches) + metrics.sum(Counter::NetInputBytes);
-        let (before, at) = self.last_count;
-        if happened == before && at.elapsed() < IDLE_WINDOW {
+        let progress = metrics.sum(Counter::Batches) + metrics.sum(Counter::NetInputBytes);
+        if progress == self.last_progress && self.last_count.elapsed() < IDLE_WINDOW {
             return true;
         }
-        self.last_count = (happened, Instant::now());
+        (self.last_progress, self.last_count) = (progress, Instant::now());
         false
     }
 

@@ -35,8 +35,10 @@ const GROWTH_FRACTION: u64 = 100;
 pub struct Reclaimer {
     active_bytes: u64,
     next_allowed: Instant,
-    /// The number of allocations of long commands, and the time at which that number was seen first.
-    long_allocations: (u64, Instant),
+    /// The number of allocations of long commands.
+    long_allocations: u64,
+    /// The time at which that number was seen first.
+    last_long_allocation: Instant,
 }
 
 impl Reclaimer {
@@ -45,7 +47,8 @@ impl Reclaimer {
         Reclaimer {
             active_bytes: 0,
             next_allowed: Instant::now(),
-            long_allocations: (0, Instant::now()),
+            long_allocations: 0,
+            last_long_allocation: Instant::now(),
         }
     }
 
@@ -70,10 +73,10 @@ impl Reclaimer {
     /// Returns `true` if no long command has allocated memory for a while; `requests` is the number of their
     /// allocations so far.
     fn are_long_commands_idle(&mut self, requests: u64, now: Instant) -> bool {
-        if requests != self.long_allocations.0 {
-            self.long_allocations = (requests, now);
+        if requests != self.long_allocations {
+            (self.long_allocations, self.last_long_allocation) = (requests, now);
         }
-        now >= self.long_allocations.1 + LONG_COMMAND_IDLE_TIME
+        now >= self.last_long_allocation + LONG_COMMAND_IDLE_TIME
     }
 }
 

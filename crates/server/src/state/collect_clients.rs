@@ -21,16 +21,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::moving_connections::AllWorkersQuery;
-use super::{ClientVisitor, Message, QueryOrigin, Server};
+use super::{ClientVisitor, Message, Server};
 use crate::net::client::{BufferFigures, Client, ClientFlags};
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
-use weft_base::ClientId;
+use weft_base::{ClientId, ParkedClient};
 use weft_os::atomic::{AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
 
 /// Client snapshots on their way to the worker that requested them.
 pub struct ClientCollection {
-    origin: QueryOrigin,
+    requester: ParkedClient,
     client_snapshots: Mutex<Vec<ClientSnapshot>>,
     /// The number of workers whose clients are missing.
     pending_workers: AtomicUsize,
@@ -39,9 +39,9 @@ pub struct ClientCollection {
 impl Server {
     /// Requests snapshots of the clients of all workers. They reach the requesting worker as
     /// [`Message::ClientsCollected`].
-    pub fn collect_clients(&self, origin: QueryOrigin) {
+    pub fn collect_clients(&self, requester: ParkedClient) {
         let gathering = Arc::new(ClientCollection {
-            origin,
+            requester,
             client_snapshots: Mutex::default(),
             pending_workers: AtomicUsize::new(self.workers.len()),
         });
@@ -52,7 +52,7 @@ impl Server {
 impl ClientCollection {
     /// Returns the id of the client whose snapshot is left out: the one that runs the transaction.
     pub fn requesting_client(&self) -> ClientId {
-        self.origin.1
+        self.requester.client
     }
 
     /// Adds the clients of one worker. With the last worker's clients, all are sent to the requesting worker.
@@ -68,10 +68,9 @@ impl ClientCollection {
         // A connection that moved between two workers may have been seen by both.
         let mut seen = HashSet::new();
         client_snapshots.retain(|client_snapshot| seen.insert(client_snapshot.client.id));
-        let (worker, client, park_id) = self.origin;
-        server.worker(worker).send(Message::ClientsCollected {
-            client,
-            park_id,
+        server.worker(self.requester.worker).send(Message::ClientsCollected {
+            client: self.requester.client,
+            park_id: self.requester.park_id,
             client_snapshots,
         });
     }
@@ -97,7 +96,9 @@ pub struct ClientVisitorHost<'a> {
     /// The other clients.
     pub client_snapshots: &'a mut Vec<ClientSnapshot>,
     /// The client that runs the transaction.
-    pub requesting_client: (&'a mut Client, BufferFigures),
+    pub requesting_client: &'a mut Client,
+    /// The buffer figures of that client.
+    pub requesting_client_buffers: BufferFigures,
 }
 
 impl ClientVisitorHost<'_> {
@@ -108,7 +109,7 @@ impl ClientVisitorHost<'_> {
 
 impl ClientVisitor for ClientVisitorHost<'_> {
     fn visit_clients(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
-        visit(self.requesting_client.0, self.requesting_client.1);
+        visit(self.requesting_client, self.requesting_client_buffers);
         for client_snapshot in self
             .client_snapshots
             .iter_mut()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_os::sync::OnceLock;
 
-use weft_base::{ClientId, DbIndex, LogSequence, ParkId, SlotIndex, ThreadIndex};
+use weft_base::{ClientId, DbIndex, LogSequence, ParkId, ParkedClient, SlotIndex, ThreadIndex};
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
@@ -25,7 +25,7 @@ use crate::observability::commandlog::LoggedCommand;
 use crate::observability::used_memory::UsedMemory;
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
 use crate::propagation::PropagationLog;
-use crate::replication::{ReplicaWait, Replication};
+use crate::replication::{Replication, RequiredAcks, ResumePosition};
 use crate::runtime::shutdown::ShutdownOptions;
 use directory::ClientDirectory;
 use weft_acl::{Acl, AclAccount};
@@ -109,7 +109,7 @@ pub enum Message {
     /// Notifications for clients of this worker about other clients' commands.
     Notify(ClientNotification),
     /// A query about this worker's clients.
-    Query(Arc<WorkerQuery>),
+    Query(Arc<SentQuery>),
     /// A request for snapshots of this worker's clients.
     CollectClients(Arc<ClientCollection>),
     /// The client snapshots that a transaction waits for.
@@ -235,20 +235,30 @@ pub type QueryTask = Box<dyn Fn(&mut dyn ClientVisitor) -> WorkerAnswer + Send +
 /// Combines the workers' answers into a reply.
 pub type CombineAnswers = Box<dyn Fn(Vec<WorkerAnswer>) -> Vec<u8> + Send + Sync>;
 
-/// A query to all workers. Each runs `task` over its clients, and the last one completes the reply.
+/// A query to all workers.
 pub struct WorkerQuery {
     /// Runs on each worker and returns that worker's part.
     pub task: QueryTask,
     /// Combines the parts into the reply.
     pub combine: CombineAnswers,
+}
+
+/// The receiver of the reply to a query.
+pub enum QueryRequester {
+    /// A parked client, whose worker gets the reply as [`Message::Reply`].
+    Client(ParkedClient),
+    /// A thread that waits for the reply.
+    Thread(SyncSender<Vec<u8>>),
+}
+
+/// A query that was sent to all workers. The last worker to answer completes the reply.
+pub struct SentQuery {
+    query: WorkerQuery,
     /// The parts so far.
-    pub answers: Mutex<Vec<WorkerAnswer>>,
+    answers: Mutex<Vec<WorkerAnswer>>,
     /// The number of workers that have not answered.
-    pub pending_workers: AtomicUsize,
-    /// The origin of the query.
-    pub origin: QueryOrigin,
-    /// The channel for the reply when a thread waits for it; otherwise the reply goes to the origin's mailbox.
-    pub reply_channel: Option<SyncSender<Vec<u8>>>,
+    pending_workers: AtomicUsize,
+    requester: QueryRequester,
 }
 
 /// Visits the clients of one worker.
@@ -263,9 +273,6 @@ pub trait ClientVisitor {
     }
 }
 
-/// The origin of a query: worker, client id, park id.
-pub type QueryOrigin = (ThreadIndex, ClientId, ParkId);
-
 /// The step that follows after the handler has returned and its leases have ended.
 #[derive(Default)]
 pub enum NextStep {
@@ -273,7 +280,7 @@ pub enum NextStep {
     #[default]
     Reply,
     /// Park the connection and query all workers.
-    QueryWorkers(Box<Box<dyn FnOnce(QueryOrigin) -> WorkerQuery + Send>>),
+    QueryWorkers(Box<WorkerQuery>),
     /// Park the connection until there are snapshots of all clients, and run the request then.
     CollectClients,
     /// Park the connection and run this on a background thread; its bytes are the reply.
@@ -284,9 +291,9 @@ pub enum NextStep {
     /// keys if there are any.
     RunInBackground(Option<Box<KeySnapshot>>),
     /// Park the connection until a background thread has run its command, for which this creates the job.
-    AwaitBackground(Box<Box<dyn FnOnce(QueryOrigin) -> BackgroundJob + Send>>),
+    AwaitBackground(Box<Box<dyn FnOnce(ParkedClient) -> BackgroundJob + Send>>),
     /// Like [`NextStep::Background`], for a script thread.
-    AwaitScript(Box<Box<dyn FnOnce(QueryOrigin) -> BackgroundJob + Send>>),
+    AwaitScript(Box<Box<dyn FnOnce(ParkedClient) -> BackgroundJob + Send>>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(Box<(u64, Vec<u8>)>),
     /// Park the connection until its writes are on the disk, or the time is over.
@@ -302,9 +309,8 @@ pub enum NextStep {
     Sync(Box<SyncRequest>),
     /// The connection leaves its worker for good: this closure takes it.
     TakeConnection(Box<Box<dyn FnOnce(Box<Connection>) + Send>>),
-    /// Park the connection until this number of replicas have its writes, or until this time (milliseconds since the
-    /// Unix epoch).
-    AwaitReplicas(Box<(u64, ReplicaWait)>),
+    /// Park the connection until its writes are acknowledged, or until this time (milliseconds since the Unix epoch).
+    AwaitReplicas(Box<(u64, RequiredAcks)>),
     /// Park the connection and withhold its reply until these waiters have been served.
     AwaitServing(Box<(UnservedKeys, Output)>),
 }
@@ -415,8 +421,8 @@ pub enum ReplayOutcome {
 
 /// The synchronization that a replica requests.
 pub struct SyncRequest {
-    /// The replication history of the replica, and the offset of the first byte that it misses.
-    pub resume: Option<(String, i64)>,
+    /// The position from which the replica wants to resume; `None` for a full synchronisation.
+    pub resume: Option<ResumePosition>,
     /// `true` if the replica sent PSYNC and so expects the offset at which the stream continues.
     pub is_psync: bool,
 }
@@ -549,16 +555,35 @@ impl Server {
         result
     }
 
-    /// Queries all workers; the reply reaches the requester as [`Message::Reply`].
-    pub fn query_all_workers(&self, query: WorkerQuery) {
-        let query = Arc::new(query);
-        query.pending_workers.store(self.workers.len(), Ordering::Release);
+    /// Queries all workers. The requester gets the combined reply.
+    pub fn query_all_workers(&self, query: WorkerQuery, requester: QueryRequester) {
+        let query = Arc::new(SentQuery {
+            query,
+            answers: Mutex::default(),
+            pending_workers: AtomicUsize::new(self.workers.len()),
+            requester,
+        });
         self.begin_query(moving_connections::AllWorkersQuery::WorkerQuery(query));
+    }
+
+    /// Sends a reply to a parked client. `log_sequence` counts as its last write from then on.
+    pub fn send_reply(&self, parked: ParkedClient, bytes: Vec<u8>, log_sequence: LogSequence) {
+        self.worker(parked.worker).send(Message::Reply {
+            client: parked.client,
+            park_id: parked.park_id,
+            bytes,
+            log_sequence,
+        });
     }
 }
 
-impl WorkerQuery {
-    /// Adds a worker's part; the last part completes the reply and mails it.
+impl SentQuery {
+    /// Returns the part of one worker.
+    pub fn run_task(&self, clients: &mut dyn ClientVisitor) -> WorkerAnswer {
+        (self.query.task)(clients)
+    }
+
+    /// Adds a worker's part; the last part completes the reply and sends it.
     pub fn add_answer(&self, server: &Server, part: WorkerAnswer) {
         let parts = {
             let mut parts = self.answers.lock();
@@ -569,17 +594,13 @@ impl WorkerQuery {
             std::mem::take(&mut *parts)
         };
         server.end_query();
-        if let Some(waits) = &self.reply_channel {
-            // The waiting thread may have given up.
-            let _ = waits.send((self.combine)(parts));
-            return;
+        let reply = (self.query.combine)(parts);
+        match &self.requester {
+            QueryRequester::Client(parked) => server.send_reply(*parked, reply, LogSequence::NONE),
+            QueryRequester::Thread(sender) => {
+                // The waiting thread may have given up.
+                let _ = sender.send(reply);
+            }
         }
-        let (worker, client, park_id) = self.origin;
-        server.worker(worker).send(Message::Reply {
-            client,
-            park_id,
-            bytes: (self.combine)(parts),
-            log_sequence: LogSequence::NONE,
-        });
     }
 }

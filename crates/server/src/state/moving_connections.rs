@@ -14,14 +14,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{ClientCollection, Message, Server, WorkerQuery};
+use super::{ClientCollection, Message, SentQuery, Server};
 
 use weft_base::ThreadIndex;
 use weft_os::sync::Mutex;
 
 /// A query to all workers.
 pub(super) enum AllWorkersQuery {
-    WorkerQuery(Arc<WorkerQuery>),
+    WorkerQuery(Arc<SentQuery>),
     ClientCollection(Arc<ClientCollection>),
 }
 

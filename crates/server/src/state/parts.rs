@@ -45,8 +45,10 @@ pub struct ServerParts {
     pub orders: mpsc::Sender<CoordinatorCommand>,
     /// 40 hexadecimal digits.
     pub run_id: String,
-    /// The start time of the process, also in seconds since the Unix epoch.
-    pub started: (Instant, u64),
+    /// The start of the process.
+    pub started: Instant,
+    /// The start of the process, in seconds since the Unix epoch.
+    pub started_unix_s: u64,
     /// Bytes in use.
     pub memory: Arc<UsedMemory>,
 }
@@ -82,7 +84,7 @@ impl Server {
                 errors: Default::default(),
                 history: Default::default(),
             },
-            lifecycle: Lifecycle::new(parts.run_id, parts.started, active_workers),
+            lifecycle: Lifecycle::new(parts.run_id, parts.started, parts.started_unix_s, active_workers),
         }
     }
 }

@@ -318,7 +318,7 @@ pub struct Lifecycle {
 
 impl Lifecycle {
     /// Creates the state of a process that started at this time.
-    pub(super) fn new(run_id: String, (started, started_unix_s): (Instant, u64), active_workers: usize) -> Lifecycle {
+    pub(super) fn new(run_id: String, started: Instant, started_unix_s: u64, active_workers: usize) -> Lifecycle {
         Lifecycle {
             run_id,
             started,

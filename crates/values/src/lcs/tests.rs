@@ -37,16 +37,16 @@ fn model(first: &[u8], second: &[u8]) -> (Vec<u8>, Vec<LcsMatch>) {
     let mut matches: Vec<LcsMatch> = Vec::new();
     for (one, other) in pairs {
         if let Some(last) = matches.last_mut()
-            && last.first.0 == one + 1
-            && last.second.0 == other + 1
+            && last.first.start == one + 1
+            && last.second.start == other + 1
         {
-            last.first.0 = one;
-            last.second.0 = other;
+            last.first.start = one;
+            last.second.start = other;
             continue;
         }
         matches.push(LcsMatch {
-            first: (one, one),
-            second: (other, other),
+            first: one..one + 1,
+            second: other..other + 1,
         });
     }
     (bytes, matches)
@@ -58,7 +58,7 @@ fn known_texts_give_the_known_subsequence_and_matches() {
     assert_eq!(comparison.length(), 6);
     assert_eq!(comparison.subsequence(), b"mytext");
     let matches = comparison.matches();
-    let wanted = [((4, 7), (5, 8)), ((2, 3), (0, 1))].map(|(first, second)| LcsMatch { first, second });
+    let wanted = [(4..8, 5..9), (2..4, 0..2)].map(|(first, second)| LcsMatch { first, second });
     assert_eq!(matches, wanted);
     assert_eq!(matches[0].length(), 4);
 }

@@ -38,7 +38,7 @@ enum FileOutcome {
 /// Runs the check. `arguments` are those after the program name. Returns the exit code.
 pub fn check(program: &str, arguments: &[OsString]) -> u8 {
     let (mut input, mut out) = (io::stdin().lock(), io::stdout().lock());
-    let code = u8::from(run(program, arguments, (&mut input, &mut out)).is_err());
+    let code = u8::from(run(program, arguments, &mut input, &mut out).is_err());
     let _ = out.flush();
     code
 }
@@ -48,14 +48,17 @@ macro_rules! say {
     ($out:expr, $($text:tt)*) => { drop(writeln!($out, $($text)*)) };
 }
 
-type Streams<'s> = (&'s mut dyn BufRead, &'s mut dyn Write);
-
-fn run(program: &str, arguments: &[OsString], streams: Streams<'_>) -> Result<(), CheckStopped> {
+fn run(
+    program: &str,
+    arguments: &[OsString],
+    input: &mut dyn BufRead,
+    out: &mut dyn Write,
+) -> Result<(), CheckStopped> {
     let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     let mut wishes = CheckOptions::default();
     let path = match words.as_slice() {
         ["-v" | "--version"] => {
-            say!(streams.1, "valkey-check-aof {}", program_version());
+            say!(out, "valkey-check-aof {}", program_version());
             return Ok(());
         }
         [_] => &arguments[0],
@@ -65,7 +68,7 @@ fn run(program: &str, arguments: &[OsString], streams: Streams<'_>) -> Result<()
         }
         ["--truncate-to-timestamp", time, _] => {
             let Ok(time) = time.parse() else {
-                say!(streams.1, "Invalid timestamp, aborting...");
+                say!(out, "Invalid timestamp, aborting...");
                 return Err(CheckStopped);
             };
             wishes.until_s = time;
@@ -73,7 +76,7 @@ fn run(program: &str, arguments: &[OsString], streams: Streams<'_>) -> Result<()
         }
         _ => {
             say!(
-                streams.1,
+                out,
                 "Usage: {program} [--fix|--truncate-to-timestamp $timestamp] <file.manifest|file.aof>"
             );
             return Err(CheckStopped);
@@ -82,8 +85,8 @@ fn run(program: &str, arguments: &[OsString], streams: Streams<'_>) -> Result<()
     let mut check = Check {
         wishes,
         commands: AofReader::new(),
-        input: streams.0,
-        out: streams.1,
+        input,
+        out,
     };
     let path = Path::new(path);
     if check.is_manifest(path)? {
@@ -220,10 +223,10 @@ impl Check<'_> {
         })?;
         self.commands.open(&file, start);
         if let Some(at) = self.read_commands(name, path)? {
-            return self.truncate_at_timestamp(&file, (name, path), is_last, at);
+            return self.truncate_at_timestamp(&file, name, path, is_last, at);
         }
         let sound_bytes = self.commands.valid_bytes();
-        self.finish_file(&file, name, is_last, (size, sound_bytes))
+        self.finish_file(&file, name, is_last, size, sound_bytes)
     }
 
     /// Checks the RDB preamble. Returns the offset of its end.
@@ -276,7 +279,8 @@ impl Check<'_> {
     fn truncate_at_timestamp(
         &mut self,
         file: &File,
-        (name, path): (&str, &Path),
+        name: &str,
+        path: &Path,
         is_last: bool,
         at: u64,
     ) -> Result<FileOutcome, CheckStopped> {
@@ -312,7 +316,8 @@ impl Check<'_> {
         file: &File,
         name: &str,
         is_last: bool,
-        (size, sound_bytes): (u64, u64),
+        size: u64,
+        sound_bytes: u64,
     ) -> Result<FileOutcome, CheckStopped> {
         if let Some(what) = self.commands.error_text() {
             say!(self.out, "{what}");

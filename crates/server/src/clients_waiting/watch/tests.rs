@@ -4,14 +4,15 @@ use weft_base::{DbIndex, SlotIndex};
 
 use super::*;
 
-const HASH_AND_SLOT: (u64, SlotIndex) = (7, SlotIndex::from_index(7));
+const HASH: u64 = 7;
+const SLOT: SlotIndex = SlotIndex::from_index(7);
 
 #[test]
 fn a_change_marks_the_watches_of_the_key_in_that_database() {
     let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
     let (mut one, mut other) = (Watches::default(), Watches::default());
-    slot.add(one.add(DbIndex::FIRST, b"k", HASH_AND_SLOT, 1, false), &counts);
-    slot.add(other.add(DbIndex::new(1), b"k", HASH_AND_SLOT, 2, false), &counts);
+    slot.add(one.add(DbIndex::FIRST, b"k", HASH, SLOT, 1, false), &counts);
+    slot.add(other.add(DbIndex::new(1), b"k", HASH, SLOT, 2, false), &counts);
     assert_eq!(counts.watched_keys(), 2);
     slot.mark_key(DbIndex::FIRST, b"other", true);
     assert!(!one.is_dirty());
@@ -23,7 +24,7 @@ fn a_change_marks_the_watches_of_the_key_in_that_database() {
 fn deleting_an_already_expired_key_is_no_change_but_later_writes_are() {
     let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
     let mut watches = Watches::default();
-    slot.add(watches.add(DbIndex::FIRST, b"k", HASH_AND_SLOT, 1, true), &counts);
+    slot.add(watches.add(DbIndex::FIRST, b"k", HASH, SLOT, 1, true), &counts);
     slot.mark_key(DbIndex::FIRST, b"k", false);
     assert!(!watches.is_dirty());
     slot.mark_key(DbIndex::FIRST, b"k", true);
@@ -34,8 +35,8 @@ fn deleting_an_already_expired_key_is_no_change_but_later_writes_are() {
 fn removed_watches_leave_no_entries() {
     let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
     let (mut one, mut other) = (Watches::default(), Watches::default());
-    slot.add(one.add(DbIndex::FIRST, b"k", HASH_AND_SLOT, 1, false), &counts);
-    slot.add(other.add(DbIndex::FIRST, b"k", HASH_AND_SLOT, 2, false), &counts);
+    slot.add(one.add(DbIndex::FIRST, b"k", HASH, SLOT, 1, false), &counts);
+    slot.add(other.add(DbIndex::FIRST, b"k", HASH, SLOT, 2, false), &counts);
     assert_eq!(counts.watched_keys(), 1);
     slot.remove(&one.keys[0], &counts);
     slot.mark_key(DbIndex::FIRST, b"k", true);
@@ -61,10 +62,7 @@ fn replacing_a_database_marks_watches_unless_the_key_stays_absent() {
     ] {
         let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());
         let mut watches = Watches::default();
-        slot.add(
-            watches.add(DbIndex::FIRST, b"k", HASH_AND_SLOT, 1, began_expired),
-            &counts,
-        );
+        slot.add(watches.add(DbIndex::FIRST, b"k", HASH, SLOT, 1, began_expired), &counts);
         slot.mark_database(DbIndex::new(1), |_, _| (Live, Missing));
         assert!(!watches.is_dirty(), "another database changed");
         slot.mark_database(DbIndex::FIRST, |_, _| (before, after));

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, LogSequence, SlotIndex, ThreadIndex};
+use weft_base::{LogSequence, SlotIndex, ThreadIndex};
 use weft_reactor::{Event, Reactor};
 
 use crate::cluster_node::topology;
@@ -229,8 +229,8 @@ impl ClusterBus {
             return;
         }
         let mut state = self.lock(cluster);
-        for (sharded, channel, payload) in published {
-            state.propagate(sharded, &channel, &payload);
+        for message in published {
+            state.propagate(message.is_sharded, &message.channel, &message.payload);
         }
     }
 
@@ -408,11 +408,12 @@ impl ClusterBus {
             let pass = self.seat.enter();
             if let Some(mut lease) = pass.write_spinning(number.index()) {
                 effects.hooks = keyspace.hooks.current();
+                let (header, slot) = lease.parts_mut();
                 let (tables, databases, keys) =
-                    slot_drop::take_all_keys(keyspace, thread_index, number, lease.parts_mut(), &mut effects);
+                    slot_drop::take_all_keys(keyspace, thread_index, number, header, slot, &mut effects);
                 slot_drop::log_deletions(&mut effects, &tables, &databases);
                 effects.log_writer.commit();
-                NotificationSender::new(&server, &mut effects, thread_index).send_recorded_effects(ClientId::NONE);
+                NotificationSender::new(&server, &mut effects, thread_index).send_recorded_effects(None);
                 if keys > 0 {
                     log::notice!("Deleted {keys} keys in slot {number}, which another node owns now");
                 }

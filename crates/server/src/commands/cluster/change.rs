@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{DbIndex, LogSequence, SlotIndex, ThreadIndex};
+use weft_base::{DbIndex, LogSequence, ParkedClient, SlotIndex, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 
@@ -17,7 +17,7 @@ use crate::keyspace::Seat;
 use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::state::{Message, QueryOrigin, Server};
+use crate::state::Server;
 use weft_cluster::Cluster;
 use weft_cluster::changes::SlotChange;
 use weft_cluster::manual_failover::FailoverMode;
@@ -187,12 +187,12 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let command = ctx.command.id as usize;
-    ctx.next_step = NextStep::AwaitBackground(Box::new(Box::new(move |origin| {
+    ctx.next_step = NextStep::AwaitBackground(Box::new(Box::new(move |requester| {
         Box::new(move |server, seat| {
             let patience = match set_slot.check_request(server, seat) {
                 Ok(patience) => patience,
                 Err(refusal) => {
-                    return send_delayed_reply(server, seat, (origin, command), refusal_bytes(&refusal));
+                    return send_delayed_reply(server, seat, requester, command, refusal_bytes(&refusal));
                 }
             };
             let words = set_slot.arguments.clone();
@@ -200,7 +200,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
             topology::propagate_then(server, seat, &words, patience, move |known| {
                 Box::new(move |server, seat| {
                     let bytes = set_slot.apply_and_reply(server, seat, known);
-                    send_delayed_reply(server, seat, (origin, command), bytes);
+                    send_delayed_reply(server, seat, requester, command, bytes);
                 })
             });
         })
@@ -264,12 +264,7 @@ fn refusal_bytes(refusal: &ChangeRefusal) -> Vec<u8> {
 }
 
 /// Answers a client that waits for the end of a command which counts as done already; an error is added to its figures.
-fn send_delayed_reply(
-    server: &Server,
-    seat: &Seat,
-    ((worker, client, park_id), command): (QueryOrigin, usize),
-    bytes: Vec<u8>,
-) {
+fn send_delayed_reply(server: &Server, seat: &Seat, requester: ParkedClient, command: usize, bytes: Vec<u8>) {
     if let Some(error) = bytes.strip_prefix(b"-") {
         let code = error.split(|byte| matches!(byte, b' ' | b'\r')).next();
         server
@@ -282,12 +277,7 @@ fn send_delayed_reply(
             .add(ThreadIndex::new(seat.index()), Counter::ErrorReplies, 1);
         server.stats.errors.count(code.unwrap_or_default());
     }
-    server.worker(worker).send(Message::Reply {
-        client,
-        park_id,
-        bytes,
-        log_sequence: LogSequence::NONE,
-    });
+    server.send_reply(requester, bytes, LogSequence::NONE);
 }
 
 /// The error of a change that the replicas have not acknowledged in time.

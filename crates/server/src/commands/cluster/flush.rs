@@ -17,11 +17,11 @@ pub(super) fn flush_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => return Err(CommandError::SYNTAX),
     };
     let keyspace = &ctx.server.keyspace;
-    let Some(parts) = ctx.keys.held.writable_slot(slot) else {
+    let Some((header, data)) = ctx.keys.held.writable_slot(slot) else {
         unreachable!("the command has the whole keyspace");
     };
-    let (tables, _, keys) =
-        slot_drop::take_all_keys(keyspace, ctx.keys.context.thread_index, slot, parts, ctx.keys.effects);
+    let thread_index = ctx.keys.context.thread_index;
+    let (tables, _, keys) = slot_drop::take_all_keys(keyspace, thread_index, slot, header, data, ctx.keys.effects);
     if in_background {
         ctx.server.background.lazyfree.free(keys, 0, Box::new(tables));
     }

@@ -118,7 +118,7 @@ fn authenticate(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Comm
         user: user.to_vec(),
     };
     let client = ctx.client.list_line(ctx.now_ms, BufferFigures::default());
-    permission::log_denial((ctx.server, ctx.keys.context.thread_index, ctx.now_ms), refusal, client);
+    permission::log_denial(ctx.server, ctx.keys.context.thread_index, ctx.now_ms, refusal, client);
     Err(WRONG_PASSWORD_ERROR)
 }
 

@@ -121,8 +121,7 @@ fn rename(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::NO_SUCH_KEY);
     }
     if ctx.keys.name(0) != ctx.keys.name(1) {
-        let db = ctx.keys.db;
-        move_entry(ctx, (0, db), (1, db), ["rename_from", "rename_to"]);
+        rename_entry(ctx);
     }
     ctx.reply.ok();
     Ok(())
@@ -135,10 +134,17 @@ fn renamenx(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let free = ctx.keys.name(0) != ctx.keys.name(1) && !key_exists(ctx, 1, db);
     if free {
-        move_entry(ctx, (0, db), (1, db), ["rename_from", "rename_to"]);
+        rename_entry(ctx);
     }
     ctx.reply.integer(i64::from(free));
     Ok(())
+}
+
+/// Moves the entry of the first key to the second key.
+fn rename_entry(ctx: &mut Context<'_, '_>) {
+    let db = ctx.keys.db;
+    let (from, to) = (KeyLocation { index: 0, db }, KeyLocation { index: 1, db });
+    move_entry(ctx, from, to, ["rename_from", "rename_to"]);
 }
 
 fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -148,7 +154,8 @@ fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let moved = key_exists(ctx, 0, from) && !key_exists(ctx, 0, to);
     if moved {
-        move_entry(ctx, (0, from), (0, to), ["move_from", "move_to"]);
+        let (from, to) = (KeyLocation { index: 0, db: from }, KeyLocation { index: 0, db: to });
+        move_entry(ctx, from, to, ["move_from", "move_to"]);
     }
     ctx.reply.integer(i64::from(moved));
     Ok(())
@@ -159,21 +166,26 @@ fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: DbIndex) -> bool {
     ctx.keys.write_in(index, db).use_entry().is_some()
 }
 
-/// A database and the index of a key in the plan.
-type DatabaseKey = (usize, DbIndex);
+/// A key of the plan in one of the databases.
+#[derive(Clone, Copy)]
+struct KeyLocation {
+    /// The index of the key in the plan.
+    index: usize,
+    db: DbIndex,
+}
 
 /// Moves an entry, with its value and expiry, to another key, where it counts as new. This is one change, whose events
 /// come in Valkey's order: `new`, then the two of the command.
-fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, events: [&'static str; 2]) {
+fn move_entry(ctx: &mut Context<'_, '_>, from: KeyLocation, to: KeyLocation, events: [&'static str; 2]) {
     let clock = ctx.keys.context.clock;
-    let mut source = ctx.keys.write_in(from.0, from.1);
+    let mut source = ctx.keys.write_in(from.index, from.db);
     let was_raw = source.entry().is_some_and(has_raw_encoding);
     let removed = source.remove();
     source.changed_with_another_key();
     let Some(removed) = removed else {
         return;
     };
-    let mut target = ctx.keys.write_in(to.0, to.1);
+    let mut target = ctx.keys.write_in(to.index, to.db);
     target.insert_removed(removed);
     preserve_raw_encoding(&mut target, was_raw);
     if let Some(entry) = target.entry() {
@@ -181,9 +193,11 @@ fn move_entry(ctx: &mut Context<'_, '_>, from: DatabaseKey, to: DatabaseKey, eve
     }
     target.changed_with_another_key();
     // Counted as one change together with the next; waiters for the source may detect that the key is gone.
-    let source = ctx.keys.write_in(from.0, from.1);
+    let source = ctx.keys.write_in(from.index, from.db);
     source.changed_times(KeyspaceEvent::generic(events[0]), 0);
-    ctx.keys.write_in(to.0, to.1).changed(KeyspaceEvent::generic(events[1]));
+    ctx.keys
+        .write_in(to.index, to.db)
+        .changed(KeyspaceEvent::generic(events[1]));
 }
 
 fn has_raw_encoding(entry: EntryRef<'_, Value>) -> bool {

@@ -4,12 +4,11 @@
 //! must wait is parked; the thread that serves replicas replies when enough of them have that offset
 //! (`replication::primary`).
 
-use weft_base::{ParkId, ThreadIndex};
 use weft_resp::number::parse_i64;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased};
 use crate::commands::error::CommandError;
-use crate::replication::ReplicaWait;
+use crate::replication::RequiredAcks;
 use crate::state::{LogWait, Server};
 use weft_config::id;
 
@@ -43,39 +42,37 @@ fn wait(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Returns the reply: the progress of replicas, and of the disk, for a client.
-pub fn build_reply(server: &Server, wait: &ReplicaWait) -> Vec<u8> {
-    let (local, replicas) = acknowledged_counts(server, wait);
-    match wait.local_disks {
+pub fn build_reply(server: &Server, required: &RequiredAcks) -> Vec<u8> {
+    let (local, replicas) = acknowledged_counts(server, required);
+    match required.local_disks {
         None => format!(":{replicas}\r\n"),
         Some(_) => format!("*2\r\n:{local}\r\n:{replicas}\r\n"),
     }
     .into_bytes()
 }
 
-fn acknowledged_counts(server: &Server, wait: &ReplicaWait) -> (i64, i64) {
+/// Returns the numbers of local disks and of replicas that have acknowledged the writes.
+fn acknowledged_counts(server: &Server, required: &RequiredAcks) -> (i64, i64) {
     let replicas = &server.replication.replicas;
-    let having = match wait.local_disks {
-        None => replicas.acknowledged_sequence_count(wait.log_sequence),
-        Some(_) => replicas.synced_sequence_count(wait.log_sequence),
+    let having = match required.local_disks {
+        None => replicas.acknowledged_sequence_count(required.log_sequence),
+        Some(_) => replicas.synced_sequence_count(required.log_sequence),
     };
-    (server.is_on_disk(wait.log_sequence).into(), having)
+    (server.is_on_disk(required.log_sequence).into(), having)
 }
 
 fn await_replicas(ctx: &mut Context<'_, '_>, deadline_ms: u64, replicas: i64, required_local_fsyncs: Option<i64>) {
-    let wait = ReplicaWait {
-        worker: ThreadIndex::FIRST,
-        client: ctx.client.id,
-        park_id: ParkId::NONE,
+    let required = RequiredAcks {
         log_sequence: ctx.client.last_write_sequence,
         replicas,
         local_disks: required_local_fsyncs,
     };
-    let (local, having) = acknowledged_counts(ctx.server, &wait);
+    let (local, having) = acknowledged_counts(ctx.server, &required);
     if (having >= replicas && local >= required_local_fsyncs.unwrap_or(0)) || !ctx.may_block {
-        let bytes = build_reply(ctx.server, &wait);
+        let bytes = build_reply(ctx.server, &required);
         ctx.reply.out.extend_from_slice(&bytes);
     } else {
-        ctx.next_step = NextStep::AwaitReplicas(Box::new((deadline_ms, wait)));
+        ctx.next_step = NextStep::AwaitReplicas(Box::new((deadline_ms, required)));
     }
 }
 

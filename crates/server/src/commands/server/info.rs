@@ -51,7 +51,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let server = ctx.server.clone();
     let protocol = ctx.client.protocol;
-    ctx.next_step = NextStep::QueryWorkers(Box::new(Box::new(move |origin| WorkerQuery {
+    ctx.next_step = NextStep::QueryWorkers(Box::new(WorkerQuery {
         task: Box::new(|clients| encode_client_figures(clients)),
         combine: Box::new(move |parts| {
             let clients = ClientFigures {
@@ -61,11 +61,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
             let text = join_sections(&server, &texts, &clients);
             build_reply(protocol, |reply| reply.verbatim("txt", &text))
         }),
-        answers: Default::default(),
-        pending_workers: Default::default(),
-        origin,
-        reply_channel: None,
-    })));
+    }));
     Ok(())
 }
 

@@ -54,7 +54,7 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
         for number in 0..options.count {
             let key = PopulatedKey::new(ctx.server, &options, number);
             let (header, slot) = whole.parts_mut(KeyHasher::slot(key.hash));
-            create_key(ctx.server, thread_index, &options, &key, (header, slot));
+            create_key(ctx.server, thread_index, &options, &key, header, slot);
         }
         ctx.reply.ok();
         return Ok(());
@@ -77,7 +77,8 @@ fn evict_until_below(server: &Server, seat: &mut Seat, options: &PopulateOptions
             let key = PopulatedKey::new(server, options, next);
             match pass.write_spinning(KeyHasher::slot(key.hash)) {
                 Some(mut lease) => {
-                    let freed = create_key(server, thread_index, options, &key, lease.parts_mut());
+                    let (header, slot) = lease.parts_mut();
+                    let freed = create_key(server, thread_index, options, &key, header, slot);
                     drop(lease);
                     drop(freed);
                     next += 1;
@@ -114,7 +115,8 @@ fn create_key(
     thread_index: ThreadIndex,
     options: &PopulateOptions,
     PopulatedKey { number, name, hash }: &PopulatedKey,
-    (header, slot): (&SlotHeader, &mut Slot),
+    header: &SlotHeader,
+    slot: &mut Slot,
 ) -> impl Sized + use<> {
     let (keyspace, hash) = (&server.keyspace, *hash);
     let table = slot.table_mut(options.db);

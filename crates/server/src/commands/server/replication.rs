@@ -9,7 +9,7 @@ use crate::net::client::{ClientFlags, ReplicaHandshake};
 use crate::observability::log;
 use crate::replication::role;
 use crate::replication::{
-    CoordinatedFailover, CoordinatedFailoverState, Endpoint, LinkState, ReplicaInfo, ReplicaSyncState,
+    CoordinatedFailover, CoordinatedFailoverState, Endpoint, LinkState, ReplicaInfo, ReplicaSyncState, ResumePosition,
 };
 use crate::state::{Server, SyncRequest};
 use weft_config::id;
@@ -73,7 +73,8 @@ fn psync(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.arg(3).eq_ignore_ascii_case(b"failover") {
         start_takeover(ctx, &id)?;
     }
-    start_sync(ctx, Some((id, offset)), true)
+    let resume = ResumePosition { id, next_byte: offset };
+    start_sync(ctx, Some(resume), true)
 }
 
 /// Makes this replica a primary, as its primary requested in a coordinated failover.
@@ -102,7 +103,7 @@ fn start_takeover(ctx: &mut Context<'_, '_>, id: &str) -> CommandResult {
 ///
 /// # Errors
 /// If this server cannot serve replicas now, or if the replica's capabilities do not suffice.
-fn start_sync(ctx: &mut Context<'_, '_>, resume: Option<(String, i64)>, is_psync: bool) -> CommandResult {
+fn start_sync(ctx: &mut Context<'_, '_>, resume: Option<ResumePosition>, is_psync: bool) -> CommandResult {
     let repl = &ctx.server.replication;
     if repl.is_failing_over() {
         return Err(CommandError::constant("NOMASTERLINK Can't SYNC while failing over"));

@@ -40,7 +40,7 @@ pub fn zrandmember(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.detach();
     } else if count < 0 {
         let limit = ReplyLimit::for_client(ctx.server, ctx.client);
-        reply_with_repetition(&mut ctx.reply, &view, (wanted, with_scores), &limit);
+        reply_with_repetition(&mut ctx.reply, &view, wanted, with_scores, &limit);
     } else if wanted >= size {
         reply_members(&mut ctx.reply, size, view.iter(), with_scores);
     } else {
@@ -85,7 +85,8 @@ fn reply_random_member(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn reply_with_repetition(
     reply: &mut Reply<'_>,
     view: &SortedSetView<'_>,
-    (count, with_scores): (usize, bool),
+    count: usize,
+    with_scores: bool,
     limit: &ReplyLimit,
 ) {
     let pairs = with_scores && reply.protocol == Protocol::Resp3;

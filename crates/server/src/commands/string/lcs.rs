@@ -110,10 +110,10 @@ fn reply_with_matches(ctx: &mut Context<'_, '_>, comparison: &Comparison<'_>, op
     for found in &matches {
         reply.array(if options.should_reply_match_lengths { 3 } else { 2 });
         let LcsMatch { first, second } = found;
-        for (start, end) in [first, second] {
+        for range in [first, second] {
             reply.array(2);
-            reply.integer(*start as i64);
-            reply.integer(*end as i64);
+            reply.integer(range.start as i64);
+            reply.integer(range.end as i64 - 1);
         }
         if options.should_reply_match_lengths {
             reply.integer(found.length() as i64);

@@ -130,12 +130,12 @@ pub fn run_leased<'p>(
         let outcome = check_migrating_slot(thread, request, keys, &HeldLeases::Many(many), connection);
         if let Err(error) = outcome {
             many.clear();
-            return reply_redirection(thread, (request, keys), connection, error);
+            return reply_redirection(thread, request, keys, connection, error);
         }
     }
     if has_marked_slots && !connection.client.flags.intersects(REPLAYING_CLIENTS) {
-        let command = (request.command.spec, args, connection.client.db);
-        connection.awaited_thaw = pins::awaited_thaw(&thread.server.keyspace, command, keys);
+        let call = request.call(&connection.input, connection.client.db);
+        connection.awaited_thaw = pins::awaited_thaw(&thread.server.keyspace, call, keys);
         if connection.awaited_thaw.is_some() {
             many.clear();
             return Outcome::Contended;
@@ -149,7 +149,7 @@ pub fn run_leased<'p>(
     }
     let mut leases = ScriptLeases::new(std::mem::take(many));
     let held = ScriptAccess::Leased(&mut leases);
-    run_under_leases(thread, pass, request, prepared, (held, wants_token), connection)
+    run_under_leases(thread, pass, request, prepared, held, wants_token, connection)
 }
 
 /// Runs a script under the leases of its keys, and ends them.
@@ -158,7 +158,8 @@ fn run_under_leases<'p>(
     pass: &'p GatePassage<'p>,
     request: &Request<'_>,
     prepared: PreparedScript,
-    (held, has_token): (ScriptAccess<'_, 'p>, bool),
+    held: ScriptAccess<'_, 'p>,
+    has_token: bool,
     connection: &mut Connection,
 ) -> Outcome {
     let (start, lookups) = (thread.ticks, (thread.effects.hits, thread.effects.misses));
@@ -172,7 +173,7 @@ fn run_under_leases<'p>(
     let server = thread.server.clone();
     let (may_leave, may_block) = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
-    let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, (may_leave, args));
+    let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, may_leave, args);
     (runner.has_token, runner.may_restart) = (has_token, true);
     let listed = runner.register();
     let mut reply = Reply::new(&mut output.bytes, client.protocol);
@@ -224,7 +225,7 @@ fn run_under_leases<'p>(
     };
     prepared.program.profile().note_duration(run.elapsed());
     thread.ticks = start;
-    record_script_command(thread, request, connection, (before, length_before), failed);
+    record_script_command(thread, request, connection, length_before, failed);
     complete_script_reply(connection, before, unserved)
 }
 
@@ -285,7 +286,7 @@ fn reply_error(
     connection.client.last_command = request.command.full_name;
     write_error(thread, error, &mut connection.output.bytes);
     notify_monitors_of_failure(thread, &connection.client, request.args(&connection.input));
-    record_script_command(thread, request, connection, (before, length_before), true);
+    record_script_command(thread, request, connection, length_before, true);
     connection.apply_reply_mode(before);
     Outcome::Done
 }
@@ -298,12 +299,12 @@ fn notify_monitors_of_failure(thread: &mut ThreadState, client: &Client, args: A
     }
 }
 
-/// Records a command that ran a script.
+/// Records a command that ran a script. `length_before` is the length of the output before its reply.
 fn record_script_command(
     thread: &mut ThreadState,
     request: &Request<'_>,
     connection: &mut Connection,
-    (_, length_before): (weft_reactor::OutputMark, usize),
+    length_before: usize,
     failed: bool,
 ) {
     connection.client.reset_caching();
@@ -346,8 +347,8 @@ fn move_to_script_thread(
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
     let command = DetachedCommand::new(request, keys, None, connection, run_leased);
-    Outcome::After(NextStep::AwaitScript(Box::new(Box::new(|origin| {
-        command.into_script_job(origin)
+    Outcome::After(NextStep::AwaitScript(Box::new(Box::new(|requester| {
+        command.into_script_job(requester)
     }))))
 }
 
@@ -385,7 +386,7 @@ pub fn run_in_transaction<'p>(
         "a script in a transaction replies at once"
     );
     let is_on_worker = !thread.for_script && !client.flags.intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLAY));
-    let mut runner = Runner::new(thread, pass, held, client, &prepared, (false, args));
+    let mut runner = Runner::new(thread, pass, held, client, &prepared, false, args);
     // The transaction holds the token, so no other script does.
     runner.has_token = true;
     if is_on_worker {

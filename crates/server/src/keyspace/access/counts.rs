@@ -4,8 +4,30 @@ use weft_base::{DbIndex, ThreadIndex};
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_sync::StripedCounters;
 
+use crate::keyspace::SlotTable;
+
 /// The number of counters per database.
 const COUNTERS_PER_DATABASE: usize = 3;
+
+/// The number of keys in one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableCounts {
+    /// All keys.
+    pub keys: usize,
+    /// The keys with an expiry.
+    pub with_expiry: usize,
+}
+
+impl TableCounts {
+    /// Returns the counts of a table.
+    #[inline]
+    pub fn of_table(table: &SlotTable) -> TableCounts {
+        TableCounts {
+            keys: table.len(),
+            with_expiry: table.with_expiry(),
+        }
+    }
+}
 
 /// The numbers of keys, keys with an expiry and volatile values per database. Each thread writes its own row. Readers
 /// sum the rows.
@@ -39,6 +61,13 @@ impl KeyCounts {
             self.rows
                 .add_as_only_writer(thread_index.get(), db.get() * COUNTERS_PER_DATABASE + 1, with_expiry);
         }
+    }
+
+    /// Adds the difference that a change has made in a table of database `db`.
+    pub fn add_difference(&self, thread_index: ThreadIndex, db: DbIndex, before: TableCounts, after: TableCounts) {
+        let keys = after.keys as i64 - before.keys as i64;
+        let with_expiry = after.with_expiry as i64 - before.with_expiry as i64;
+        self.add(thread_index, db, keys, with_expiry);
     }
 
     /// Adds to the count of volatile values in database `db` in the row of a thread.

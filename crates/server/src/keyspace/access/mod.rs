@@ -11,7 +11,7 @@ mod snapshot;
 mod undeclared;
 mod write;
 
-pub use counts::KeyCounts;
+pub use counts::{KeyCounts, TableCounts};
 pub use growing::{ScriptLeases, WholeKeyspace};
 pub use snapshot::{KeySnapshot, KeyUse, PrivateSlot, SnapshotAttempt, has_written, record_misses};
 pub use undeclared::{Contended, FurtherLeases};
@@ -271,7 +271,7 @@ impl<'a> Keys<'a, '_> {
             .slot(key)
             .and_then(|slot| slot.table(db))
             .and_then(|table| table.find(key.hash, name));
-        visible_entry(found, &self.context, self.effects, touch, (db, key, name))
+        visible_entry(found, &self.context, self.effects, touch, db, key, name)
     }
 
     /// Returns the n-th key's entry again, without counting a use: the command has read it before, and that counted.
@@ -333,10 +333,10 @@ impl<'a> Keys<'a, '_> {
             hash: key.hash,
             slot: key.slot,
         };
-        let Some(parts) = self.held.slot_mut(key) else {
+        let Some((header, slot)) = self.held.slot_mut(key) else {
             unreachable!("the handler writes key {index}, which its key specifications declare as read-only");
         };
-        KeyWrite::new(parts, named, db, &self.context, self.effects)
+        KeyWrite::new(header, slot, named, db, &self.context, self.effects)
     }
 
     /// Deletes the keys of the command that have expired, as far as their slots are held for writing. The command's own
@@ -352,15 +352,15 @@ impl<'a> Keys<'a, '_> {
     #[cold]
     fn delete_expired_keys(&mut self) {
         for key in self.planned {
-            if let Some(parts) = self.held.slot_mut(key) {
+            if let Some((header, slot)) = self.held.slot_mut(key) {
                 let name = self.args.argument(key.argument as usize);
                 let named = NamedKey {
                     name,
                     hash: key.hash,
                     slot: key.slot,
                 };
-                if write::has_expired_in(&parts, &named, self.db, &self.context) {
-                    drop(KeyWrite::new(parts, named, self.db, &self.context, self.effects));
+                if write::has_expired_in(slot, &named, self.db, &self.context) {
+                    drop(KeyWrite::new(header, slot, named, self.db, &self.context, self.effects));
                 }
             }
         }
@@ -381,7 +381,9 @@ fn visible_entry<'e>(
     access: &AccessContext<'_>,
     effects: &mut Effects,
     touch: LookupStatistics,
-    (db, key, name): (DbIndex, &PlannedKey, &[u8]),
+    db: DbIndex,
+    key: &PlannedKey,
+    name: &[u8],
 ) -> Option<EntryRef<'e, Value>> {
     let Some(entry) = found else {
         effects.misses += 1;

@@ -115,7 +115,9 @@ impl Keys<'_, '_> {
             &self.context,
             self.effects,
             LookupStatistics::Yes,
-            (self.db, &key, name),
+            self.db,
+            &key,
+            name,
         ))
     }
 

@@ -56,7 +56,8 @@ impl<'k> KeyWrite<'k> {
     /// Opens a key of a slot that is held for writing. An expired entry is deleted first.
     #[inline]
     pub fn new(
-        (header, slot): (&'k SlotHeader, &'k mut Slot),
+        header: &'k SlotHeader,
+        slot: &'k mut Slot,
         key: NamedKey<'k>,
         db: DbIndex,
         access: &'k AccessContext<'k>,
@@ -68,8 +69,12 @@ impl<'k> KeyWrite<'k> {
             effects.keep_before_image(db, key, table);
         }
         let expiring = table.with_expiry();
-        let open = (table, interested, header);
-        if expiring > 0 && !access.sees_expired && has_expired(open.0, &key, access) {
+        let open = OpenSlot {
+            table,
+            interested,
+            header,
+        };
+        if expiring > 0 && !access.sees_expired && has_expired(open.table, &key, access) {
             return Self::open_without_expired(open, key, db, access, effects);
         }
         Self::from_parts(open, key, db, access, effects)
@@ -91,12 +96,17 @@ impl<'k> KeyWrite<'k> {
     /// Built in its final place and not modified here, because a modified value would be moved field by field.
     #[inline]
     fn from_parts(
-        (table, interested, header): OpenSlot<'k>,
+        open: OpenSlot<'k>,
         key: NamedKey<'k>,
         db: DbIndex,
         access: &'k AccessContext<'k>,
         effects: &'k mut Effects,
     ) -> Self {
+        let OpenSlot {
+            table,
+            interested,
+            header,
+        } = open;
         KeyWrite {
             keys_before: table.len(),
             keys_at_last_notification: table.len(),
@@ -117,16 +127,16 @@ impl<'k> KeyWrite<'k> {
     }
 }
 
-/// A slot that is held for writing: the table of a database, the clients interested in its changes, and the header.
-type OpenSlot<'k> = (&'k mut SlotTable, Option<&'k InterestedClients>, &'k SlotHeader);
+/// A slot that is held for writing, opened for one database.
+struct OpenSlot<'k> {
+    table: &'k mut SlotTable,
+    /// The clients that wait for or watch keys of the slot.
+    interested: Option<&'k InterestedClients>,
+    header: &'k SlotHeader,
+}
 
 /// Returns `true` if a key of a slot exists and has expired.
-pub(super) fn has_expired_in(
-    (_, slot): &(&SlotHeader, &mut Slot),
-    key: &NamedKey<'_>,
-    db: DbIndex,
-    access: &AccessContext<'_>,
-) -> bool {
+pub(super) fn has_expired_in(slot: &Slot, key: &NamedKey<'_>, db: DbIndex, access: &AccessContext<'_>) -> bool {
     let table = slot.table(db).filter(|table| table.with_expiry() > 0);
     table.is_some_and(|table| has_expired(table, key, access))
 }

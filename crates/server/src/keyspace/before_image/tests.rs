@@ -98,7 +98,8 @@ impl Fixture {
         };
         let pass = self.seat.enter();
         let mut lease = pass.try_write(slot).expect("nobody else is here");
-        let mut write = KeyWrite::new(lease.parts_mut(), key, db, &access, &mut self.effects);
+        let (header, data) = lease.parts_mut();
+        let mut write = KeyWrite::new(header, data, key, db, &access, &mut self.effects);
         let result = change(&mut write);
         write.changed(KeyspaceEvent::NO_EVENT);
         drop(lease);

@@ -63,7 +63,8 @@ impl Fixture {
         };
         let pass = self.seat.enter();
         let mut lease = pass.try_write(key.slot.index()).expect("nobody else is here");
-        let mut write = KeyWrite::new(lease.parts_mut(), named, DbIndex::FIRST, &access, &mut self.effects);
+        let (header, slot) = lease.parts_mut();
+        let mut write = KeyWrite::new(header, slot, named, DbIndex::FIRST, &access, &mut self.effects);
         write.set(NewValue::Int(1), ExpiryUpdate::SetTo(EXPIRES_MS));
         write.changed(KeyspaceEvent::NO_EVENT);
     }

@@ -92,7 +92,7 @@ fn all_keys_of_a_slot_are_taken_but_for_known_ones() {
         let mut copies = CopiedKeys::default();
         let known = |name: &[u8]| name.ends_with(b"0");
         copies
-            .take_all(&keyspace, (SlotIndex::from_index(number), &lease), known)
+            .take_all(&keyspace, SlotIndex::from_index(number), &lease, known)
             .expect("nothing is large");
         drop(lease);
         copies.put(&beside, &mut all, ThreadIndex::new(0));

@@ -49,9 +49,9 @@ fn broadcasts_go_to_clients_with_a_matching_prefix() {
     table.enable(ClientId::new(2), None, &two, || {});
     assert_eq!(table.prefix_count(), 3);
     let changed = BTreeMap::from([
-        (b"user:1".as_slice().into(), ClientId::new(5)),
-        (b"user:2".as_slice().into(), ClientId::NONE),
-        (b"vase".as_slice().into(), ClientId::new(5)),
+        (b"user:1".as_slice().into(), Some(ClientId::new(5))),
+        (b"user:2".as_slice().into(), None),
+        (b"vase".as_slice().into(), Some(ClientId::new(5))),
     ]);
     let broadcasts = table.match_prefixes(&changed);
     let sizes: Vec<(usize, Vec<u64>)> = broadcasts
@@ -65,11 +65,12 @@ fn broadcasts_go_to_clients_with_a_matching_prefix() {
 
 #[test]
 fn invalidations_contain_the_keys_for_each_client() {
-    let key = |by| InvalidKeys::Key((b"k".as_slice().into(), ClientId::new(by)));
-    let prefixed = InvalidKeys::Prefixed(Arc::new(vec![
-        (b"a".as_slice().into(), ClientId::new(7)),
-        (b"b".as_slice().into(), ClientId::new(8)),
-    ]));
+    let changed = |name: &[u8], by| ChangedKey {
+        name: name.into(),
+        changed_by: Some(ClientId::new(by)),
+    };
+    let key = |by| InvalidKeys::Key(changed(b"k", by));
+    let prefixed = InvalidKeys::Prefixed(Arc::new(vec![changed(b"a", 7), changed(b"b", 8)]));
     let plain = TrackingOptions::default();
     let no_loop = TrackingOptions {
         is_no_loop: true,

@@ -37,7 +37,7 @@ pub fn load_at_start(
     let place = AofLocation::from_config(&server.config);
     let mut manifest = read_manifest(&place)?;
     let start = Instant::now();
-    let found = load_files(server, &place, &mut manifest, (all, thread_index))?;
+    let found = load_files(server, &place, &mut manifest, all, thread_index)?;
     if found {
         let seconds = start.elapsed().as_secs_f64();
         log::notice!("DB loaded from append only file: {seconds:.3} seconds");
@@ -111,7 +111,8 @@ fn load_files(
     server: &Arc<Server>,
     place: &AofLocation,
     manifest: &mut Manifest,
-    (all, thread_index): (&mut Exclusive<'_>, ThreadIndex),
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
 ) -> Result<bool, AofFailed> {
     migrate_single_file(place, manifest)?;
     if manifest.is_empty() {
@@ -127,7 +128,7 @@ fn load_files(
     save::reset_load_progress(server, sizes.iter().sum());
     let was_loading = server.persistence.dumps.is_loading.swap(true, Ordering::Relaxed);
     assert!(!was_loading, "one append-only file is loaded at a time");
-    let loaded = load_parts(server, place, (manifest, &sizes), (all, thread_index));
+    let loaded = load_parts(server, place, manifest, &sizes, all, thread_index);
     server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
     loaded?;
     let status = &server.persistence.aof;
@@ -140,8 +141,10 @@ fn load_files(
 fn load_parts(
     server: &Arc<Server>,
     place: &AofLocation,
-    (manifest, sizes): (&Manifest, &[u64]),
-    (all, thread_index): (&mut Exclusive<'_>, ThreadIndex),
+    manifest: &Manifest,
+    sizes: &[u64],
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
 ) -> Result<(), AofFailed> {
     assert_eq!(
         sizes.len(),
@@ -153,7 +156,7 @@ fn load_parts(
         let is_last = sizes.iter().skip(index + 1).all(|size| *size == 0);
         let is_base = index == 0 && manifest.base.is_some();
         let start = Instant::now();
-        let truncated = load_part(server, place, &part.name, (all, thread_index))?;
+        let truncated = load_part(server, place, &part.name, all, thread_index)?;
         if truncated && !is_last {
             log::warning!("Fatal error: the truncated file is not the last file");
             return Err(AofFailed);
@@ -165,15 +168,8 @@ fn load_parts(
     Ok(())
 }
 
-/// Loads one file. Returns `true` if its end was missing and the file was truncated.
-fn load_part(
-    server: &Arc<Server>,
-    place: &AofLocation,
-    name: &str,
-    (all, thread_index): (&mut Exclusive<'_>, ThreadIndex),
-) -> Result<bool, AofFailed> {
-    let path = place.path(name);
-    let mut file = File::open(&path).map_err(|error| {
+fn open_part(path: &Path, name: &str) -> Result<File, AofFailed> {
+    File::open(path).map_err(|error| {
         let reason = error_text(&error);
         if path.exists() {
             log::warning!("Fatal error: can't open the append log file {name} for reading: {reason}");
@@ -181,7 +177,19 @@ fn load_part(
             log::warning!("The append log file {name} doesn't exist: {reason}");
         }
         AofFailed
-    })?;
+    })
+}
+
+/// Loads one file. Returns `true` if its end was missing and the file was truncated.
+fn load_part(
+    server: &Arc<Server>,
+    place: &AofLocation,
+    name: &str,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+) -> Result<bool, AofFailed> {
+    let path = place.path(name);
+    let mut file = open_part(&path, name)?;
     let mut magic = [0; 5];
     let is_dump = file.read_exact(&mut magic).is_ok() && (&magic == b"REDIS" || &magic == b"VALKE");
     let mut start = 0;
@@ -312,7 +320,8 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
         server,
         &AofLocation::from_config(&server.config),
         &mut manifest,
-        (&mut all, thread_index),
+        &mut all,
+        thread_index,
     );
     server.replication.set_state_bits(ReplicationState::LOADING, false);
     hooks.set(logged, true);

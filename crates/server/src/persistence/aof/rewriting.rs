@@ -181,7 +181,8 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
             let afterwards = Box::new(move || convert_base(&for_base.config, as_dump));
             FileConsumer::create(
                 name.into(),
-                (temporary_base().into(), RdbFilePurpose::AofBase),
+                temporary_base().into(),
+                RdbFilePurpose::AofBase,
                 incremental,
                 afterwards,
             )
@@ -196,7 +197,7 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
             }
             Box::new(Vec::new)
         }),
-        at_end: Box::new(move |server, summary, ending| finish_rewrite(server, summary, ending, (phase, as_dump))),
+        at_end: Box::new(move |server, summary, ending| finish_rewrite(server, summary, ending, phase, as_dump)),
     };
     let status = &server.persistence.aof;
     status.rewriting_since_s.store(unix_ms() / 1000, Ordering::Relaxed);
@@ -275,7 +276,8 @@ fn finish_rewrite(
     server: &Arc<Server>,
     summary: &SnapshotSummary,
     ending: SnapshotOutcome,
-    (phase, as_dump): (AofState, bool),
+    phase: AofState,
+    as_dump: bool,
 ) {
     let status = &server.persistence.aof;
     assert!(

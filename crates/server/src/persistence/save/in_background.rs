@@ -51,7 +51,7 @@ pub fn start_background_save(server: &Arc<Server>) -> Result<(), BackgroundSaveE
                 log::notice!("DB saved on disk");
                 Ok(())
             });
-            FileConsumer::create(temporary, (target, RdbFilePurpose::Dump), incremental, afterwards)
+            FileConsumer::create(temporary, target, RdbFilePurpose::Dump, incremental, afterwards)
         }),
         at_moment: Box::new(|moment| {
             let dumps = &moment.server.persistence.dumps;

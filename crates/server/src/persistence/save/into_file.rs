@@ -24,7 +24,8 @@ impl FileConsumer {
     /// If the file cannot be created.
     pub fn create(
         temporary: PathBuf,
-        (target, purpose): (PathBuf, RdbFilePurpose),
+        target: PathBuf,
+        purpose: RdbFilePurpose,
         is_incremental: bool,
         afterwards: OnFileComplete,
     ) -> Result<Box<dyn SnapshotConsumer>, ConsumerError> {

@@ -65,7 +65,7 @@ fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
     // Nothing changes before the position is known.
     let notes = backlog_writer::current_position(server).aux_fields();
     let path = rdb_path(&server.config);
-    write_file(server, all, (&path, RdbFilePurpose::Dump), &notes)?;
+    write_file(server, all, &path, RdbFilePurpose::Dump, &notes)?;
     log::notice!("DB saved on disk");
     server
         .persistence
@@ -78,7 +78,8 @@ fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
 fn write_file(
     server: &Server,
     all: &mut Exclusive<'_>,
-    (path, purpose): (&Path, RdbFilePurpose),
+    path: &Path,
+    purpose: RdbFilePurpose,
     notes: &[AuxField],
 ) -> Result<(), SaveFailed> {
     let now_s = unix_ms() / 1000;
@@ -258,7 +259,7 @@ pub fn load_rdb_preamble(
 /// # Errors
 /// If the file cannot be written. The reason has been logged.
 pub fn write_base_file(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), SaveFailed> {
-    write_file(server, all, (path, RdbFilePurpose::AofBase), &[])
+    write_file(server, all, path, RdbFilePurpose::AofBase, &[])
 }
 
 /// The options of a load.

@@ -233,7 +233,7 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
     let _ = started.send(thread_id());
     let (changes, began, began_s) = (taken.changes, taken.began, taken.began_s);
     let keys_at_moment: u64 = taken.databases.iter().map(|database| database.keys).sum();
-    let (keys, result) = write(server, &mut seat, taken, (consumer, format));
+    let (keys, result) = write(server, &mut seat, taken, consumer, format);
     debug_assert!(
         result.is_err() || keys == keys_at_moment,
         "a complete snapshot has the {keys_at_moment} keys of its moment, not {keys}"
@@ -330,7 +330,8 @@ fn write(
     server: &Arc<Server>,
     seat: &mut Seat,
     taken: CapturedState,
-    (consumer, format): (MakeConsumer, RdbFormat),
+    consumer: MakeConsumer,
+    format: RdbFormat,
 ) -> (u64, Result<(), ConsumerError>) {
     let (chunks, receiver) = sync_channel::<SnapshotChunk>(CHUNKS_AHEAD);
     let for_thread = server.clone();

@@ -22,7 +22,7 @@ fn server(keys: usize, bytes: usize) -> Arc<Server> {
         crate::runtime::background::create_queue().0,
         crate::runtime::background::create_queue().0,
     );
-    let server = crate::start::create_server(Config::defaults(), 1, (jobs, scripts), orders, supply).expect("a server");
+    let server = crate::start::create_server(Config::defaults(), 1, jobs, scripts, orders, supply).expect("a server");
     let mut seat = server.keyspace.slots.join().expect("a seat");
     for number in 0..keys {
         // Random bytes, which cannot be compressed.

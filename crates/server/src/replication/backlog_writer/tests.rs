@@ -9,7 +9,8 @@ fn server() -> Arc<Server> {
     crate::start::create_server(
         weft_config::Config::defaults(),
         1,
-        (queue(), queue()),
+        queue(),
+        queue(),
         orders,
         primary_thread,
     )

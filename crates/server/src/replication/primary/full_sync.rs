@@ -386,7 +386,7 @@ pub fn begin(
         served: served.clone(),
     };
     if without_data {
-        return send_functions(server, targets, format, (ids, served));
+        return send_functions(server, targets, format, ids, served);
     }
     let alone = targets
         .list
@@ -548,7 +548,8 @@ fn send_functions(
     server: &Arc<Server>,
     mut targets: DumpReceivers,
     format: RdbFormat,
-    (replicas, served): (Vec<ClientId>, Arc<Mutex<Vec<ClientId>>>),
+    replicas: Vec<ClientId>,
+    served: Arc<Mutex<Vec<ClientId>>>,
 ) -> Result<(), BeginDumpError> {
     let server = server.clone();
     let send = move || {

@@ -41,7 +41,7 @@ use crate::replication::backlog_writer;
 use crate::replication::role;
 use crate::replication::role::FailoverStep;
 use crate::replication::{CoordinatedFailoverState, ReplicaInfo, ReplicaSyncState, WAITAOF_DISABLED_REPLY};
-use crate::state::{Message, PrimaryThreadCommand, Server};
+use crate::state::{PrimaryThreadCommand, Server};
 use rdb_channel::AwaitedMainChannel;
 use sync_batch::DumpInProgress;
 use weft_config::id;
@@ -173,7 +173,7 @@ impl PrimaryThread {
 
     /// Returns the maximum time to wait for events. It is long while there are no replicas.
     fn timeout(&self) -> Option<Duration> {
-        let for_disk = |wait: &crate::replication::ReplicaWait| wait.local_disks.is_some();
+        let for_disk = |wait: &crate::replication::ReplicaWait| wait.required_acks.local_disks.is_some();
         if self.server.replication.replicas.waits().iter().any(for_disk) {
             return Some(DISK_WAIT_TICK);
         }
@@ -346,31 +346,27 @@ impl PrimaryThread {
             return;
         }
         waits.retain(|wait| {
-            let Some(offset) = replicas.backlog().offset_of_sequence(wait.log_sequence) else {
+            let required = wait.required_acks;
+            let Some(offset) = replicas.backlog().offset_of_sequence(required.log_sequence) else {
                 return true;
             };
-            let bytes = match wait.local_disks {
+            let bytes = match required.local_disks {
                 None => {
                     let having = replicas.acknowledged_count(offset);
-                    (having >= wait.replicas).then(|| format!(":{having}\r\n").into_bytes())
+                    (having >= required.replicas).then(|| format!(":{having}\r\n").into_bytes())
                 }
                 Some(1..) if server.persistence.aof.state() == AofState::Off => Some(WAITAOF_DISABLED_REPLY.to_vec()),
                 Some(disk) => {
                     let having = replicas.synced_count(offset);
-                    let local = i64::from(server.is_on_disk(wait.log_sequence));
-                    let enough = having >= wait.replicas && local >= disk;
+                    let local = i64::from(server.is_on_disk(required.log_sequence));
+                    let enough = having >= required.replicas && local >= disk;
                     enough.then(|| format!("*2\r\n:{local}\r\n:{having}\r\n").into_bytes())
                 }
             };
             let Some(bytes) = bytes else {
                 return true;
             };
-            server.worker(wait.worker).send(Message::Reply {
-                client: wait.client,
-                park_id: wait.park_id,
-                bytes,
-                log_sequence: LogSequence::NONE,
-            });
+            server.send_reply(wait.client, bytes, LogSequence::NONE);
             false
         });
     }

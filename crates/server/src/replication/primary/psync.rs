@@ -118,7 +118,7 @@ impl PrimaryThread {
                 return false;
             }
         };
-        let wanted = resume.1;
+        let wanted = resume.next_byte;
         let history = repl.state().history.clone();
         let mut backlog = repl.replicas.backlog();
         // The backlog may have been replaced since the check.

@@ -139,7 +139,7 @@ pub fn receive_in_transfer_phase(
     let db = dump.loaded.position.db.unwrap_or(DbIndex::FIRST);
     server.replication.stream_db.store(db.get(), Ordering::Relaxed);
     let open_slots = std::mem::take(&mut dump.loaded.position.open_slots);
-    install(server, seat, link.role_epoch(), (dump, loading), id, offset)?;
+    install(server, seat, link.role_epoch(), dump, loading, id, offset)?;
     if let Some(cluster) = &server.cluster {
         cluster.apply_slots_in_migration(&open_slots);
     }
@@ -639,7 +639,8 @@ fn install(
     server: &Arc<Server>,
     seat: &mut Seat,
     role_epoch: RoleEpoch,
-    (brought, loading): (LoadedDump, LoadingState),
+    dump: LoadedDump,
+    loading: LoadingState,
     id: &str,
     offset: ReplicationOffset,
 ) -> Result<(), LinkFailure> {
@@ -647,7 +648,7 @@ fn install(
         data,
         loaded,
         libraries,
-    } = brought;
+    } = dump;
     let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
     let counts = &server.keyspace.counts;
     let repl = &server.replication;

@@ -24,7 +24,8 @@ fn server() -> (Arc<Server>, mpsc::Receiver<CoordinatorCommand>) {
     let server = crate::start::create_server(
         Config::defaults(),
         1,
-        (jobs_in, scripts_in),
+        jobs_in,
+        scripts_in,
         orders_in,
         std::sync::mpsc::channel().0,
     )

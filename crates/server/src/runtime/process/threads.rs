@@ -10,8 +10,10 @@ use crate::observability::log;
 struct ThreadInfo {
     name: String,
     state: char,
-    /// User and system time, in the system's ticks.
-    ticks: (u64, u64),
+    /// The time in user mode, in the system's ticks.
+    user_ticks: u64,
+    /// The time in the kernel, in the system's ticks.
+    system_ticks: u64,
 }
 
 /// Logs the name, the current activity and the CPU time of each thread.
@@ -35,8 +37,8 @@ pub fn log_threads() {
             thread.name,
             thread.state_name(),
             if place.is_empty() { "" } else { " in " },
-            thread.ticks.0,
-            thread.ticks.1
+            thread.user_ticks,
+            thread.system_ticks
         );
     }
 }
@@ -58,7 +60,8 @@ impl ThreadInfo {
         Some(ThreadInfo {
             name: name.to_owned(),
             state: fields.first()?.chars().next()?,
-            ticks: (number(14)?, number(15)?),
+            user_ticks: number(14)?,
+            system_ticks: number(15)?,
         })
     }
 
@@ -83,7 +86,8 @@ mod tests {
         let expected = ThreadInfo {
             name: "a) b".to_owned(),
             state: 'S',
-            ticks: (75, 9),
+            user_ticks: 75,
+            system_ticks: 9,
         };
         assert_eq!(ThreadInfo::parse(stat), Some(expected));
         assert_eq!(ThreadInfo::parse("12 (a) S 1"), None);

@@ -117,13 +117,12 @@ impl ClientTable {
         if keys.as_ref().is_some_and(Vec::is_empty) {
             return;
         }
-        if tracking.redirect == ClientId::NONE {
+        let Some(target) = tracking.redirect else {
             if protocol == Protocol::Resp3 {
                 self.append_invalidation(id, keys.as_deref());
             }
             return;
-        }
-        let target = tracking.redirect;
+        };
         let worker = server.clients.directory.worker_of(target);
         tracking.is_redirect_broken |= worker.is_none();
         match worker {

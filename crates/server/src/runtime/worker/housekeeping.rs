@@ -67,9 +67,7 @@ impl Worker {
             &mut self.seat,
             thread.now_ms,
             &mut thread.effects,
-            &mut |effects| {
-                NotificationSender::new(&server, effects, thread_index).send_recorded_effects(ClientId::NONE)
-            },
+            &mut |effects| NotificationSender::new(&server, effects, thread_index).send_recorded_effects(None),
         );
         free_removed_values(&mut thread.effects, &server);
         thread.effects.log_writer.wake();
@@ -95,9 +93,7 @@ impl Worker {
             &mut self.seat,
             &slice,
             &mut thread.effects,
-            &mut |effects| {
-                NotificationSender::new(&server, effects, thread_index).send_recorded_effects(ClientId::NONE)
-            },
+            &mut |effects| NotificationSender::new(&server, effects, thread_index).send_recorded_effects(None),
         );
         free_removed_values(&mut thread.effects, &server);
         thread.effects.log_writer.wake();

@@ -46,7 +46,7 @@ impl Worker {
         if connection.input.capacity() == 0
             && let Some(buffer) = self.buffers.pop()
         {
-            self.pooled_bytes.0 -= buffer.capacity();
+            self.pooled_bytes -= buffer.capacity();
             connection.input = buffer;
         }
         let max_bytes = connection.missing_bytes.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
@@ -55,8 +55,10 @@ impl Worker {
             Some(tls) => tls::receive_decrypted(
                 &tls,
                 connection,
-                (&mut self.reactor, token),
-                (&self.thread, &mut self.handshake_count),
+                &mut self.reactor,
+                token,
+                &self.thread,
+                &mut self.handshake_count,
                 max_bytes,
             ),
         };
@@ -131,7 +133,7 @@ impl Worker {
             && connection.output.bytes.capacity() == 0
             && let Some(buffer) = self.buffers.pop()
         {
-            self.pooled_bytes.0 -= buffer.capacity();
+            self.pooled_bytes -= buffer.capacity();
             connection.output.bytes = buffer;
         }
         connection.has_more_requests = rest == InputRest::More;
@@ -252,7 +254,7 @@ impl Worker {
         };
         if buffer.capacity() > 0 && buffer.capacity() <= bytes && self.buffers.len() < buffers {
             buffer.clear();
-            self.pooled_bytes.0 += buffer.capacity();
+            self.pooled_bytes += buffer.capacity();
             self.buffers.push(buffer);
         }
     }
@@ -260,10 +262,10 @@ impl Worker {
     /// Publishes the bytes of kept buffers, if they have changed since the last turn.
     #[inline]
     pub(crate) fn publish_pooled_bytes(&mut self) {
-        let (now, told) = self.pooled_bytes;
-        if now != told {
-            self.pooled_bytes.1 = now;
-            self.server().memory.add_reusable(self.id, now as i64 - told as i64);
+        if self.pooled_bytes != self.published_pooled_bytes {
+            let change = self.pooled_bytes as i64 - self.published_pooled_bytes as i64;
+            self.published_pooled_bytes = self.pooled_bytes;
+            self.server().memory.add_reusable(self.id, change);
         }
     }
 }

@@ -70,7 +70,7 @@ impl Worker {
                 client,
                 park_id,
                 result,
-            } => self.deliver_command_result((client, park_id), *result),
+            } => self.deliver_command_result(client, park_id, *result),
             Message::RemoveWatches(watches) => self.thread.effects.removed_watches.extend(watches),
             Message::WaiterServed(waiter) => self.deliver_waiter_reply(&waiter),
             Message::ServeWaiters(unserved) => self.withhold_reply(unserved, None),
@@ -83,7 +83,7 @@ impl Worker {
                 self.clients.notify(server, self.id, &notice);
             }
             Message::Query(query) => {
-                let part = (query.task)(self);
+                let part = query.run_task(self);
                 let server = self.server().clone();
                 // Before the answer: what follows the reply to CLIENT KILL may rely on the end of the killed clients.
                 self.close_killed();

@@ -149,8 +149,10 @@ pub struct Worker {
     /// The time of their last check, in milliseconds since the Unix epoch.
     delayed_checked_ms: u64,
     buffers: Vec<Vec<u8>>,
-    /// The bytes of those buffers, and the number that was published last.
-    pooled_bytes: (usize, usize),
+    /// The bytes of those buffers.
+    pooled_bytes: usize,
+    /// The number of these bytes that was published last.
+    published_pooled_bytes: usize,
     events: Vec<Event>,
     mail: Vec<Message>,
     is_expiring: bool,
@@ -206,7 +208,8 @@ impl Worker {
             delayed_tokens: Vec::new(),
             delayed_checked_ms: 0,
             buffers: Vec::new(),
-            pooled_bytes: (0, 0),
+            pooled_bytes: 0,
+            published_pooled_bytes: 0,
             events: Vec::new(),
             mail: Vec::new(),
             is_expiring: false,
@@ -435,8 +438,7 @@ impl Worker {
             &|| thread.server.may_delete_expired(thread.now_ms),
             &mut thread.effects,
             &mut |effects| {
-                NotificationSender::new(&thread.server, effects, thread.thread_index)
-                    .send_recorded_effects(ClientId::NONE)
+                NotificationSender::new(&thread.server, effects, thread.thread_index).send_recorded_effects(None)
             },
         );
         free_removed_values(&mut thread.effects, &thread.server);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::Worker;
-use super::waits::ClientWait;
+use super::waits::{ClientWait, WithheldReply};
 use crate::commands::context::NextStep;
 use crate::commands::context::send_background_work;
 use crate::dispatch::batch::BatchConnections as _;
@@ -12,8 +12,8 @@ use crate::net::client_snapshot::ClientSnapshot;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::remove_all_registrations;
 use crate::observability::metrics::Counter;
-use crate::state::{DetachedResult, PrimaryThreadCommand};
-use weft_base::{ClientId, ParkId};
+use crate::state::{DetachedResult, PrimaryThreadCommand, QueryRequester};
+use weft_base::{ClientId, ParkId, ParkedClient};
 use weft_os::atomic::Ordering;
 use weft_reactor::Output;
 
@@ -31,30 +31,33 @@ impl Worker {
     pub(crate) fn start_next_step(&mut self, token: usize, next_step: NextStep) {
         let server = self.server().clone();
         let park_id = server.clients.next_park_id();
-        let worker = self.id;
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
         connection.state = ConnectionState::Parked(park_id);
-        let origin = (worker, connection.client.id, park_id);
+        let parked = ParkedClient {
+            worker: self.id,
+            client: connection.client.id,
+            park_id,
+        };
         match next_step {
             NextStep::Reply | NextStep::Defer | NextStep::RunInBackground(_) | NextStep::RetryAsWriter => {
                 connection.state = ConnectionState::Deferred
             }
-            NextStep::QueryWorkers(make) => server.query_all_workers(make(origin)),
-            NextStep::CollectClients => server.collect_clients(origin),
+            NextStep::QueryWorkers(query) => server.query_all_workers(*query, QueryRequester::Client(parked)),
+            NextStep::CollectClients => server.collect_clients(parked),
             NextStep::Background(work) => {
                 // The thread that ends the command does not have the client.
                 connection.client.commands += 1;
-                let is_sent = send_background_work(&server, *work, origin);
+                let is_sent = send_background_work(&server, *work, parked);
                 self.account_background_command(token, is_sent);
             }
             NextStep::AwaitBackground(command) => {
-                let sent = server.background.long_commands.send(command(origin));
+                let sent = server.background.long_commands.send(command(parked));
                 self.account_background_command(token, sent);
             }
             NextStep::AwaitScript(command) => {
-                let sent = server.background.scripts.send(command(origin));
+                let sent = server.background.scripts.send(command(parked));
                 self.account_background_command(token, sent);
             }
             NextStep::ReplyAt(reply) => {
@@ -87,20 +90,13 @@ impl Worker {
                 }
             }
             NextStep::AwaitReplicas(wait) => {
-                let (at_ms, mut wait) = *wait;
-                (wait.worker, wait.park_id) = (worker, park_id);
-                self.begin_wait(token, ClientWait::Replicas { at_ms, wait });
-                server.replication.replicas.waits().push(wait);
-                // A replica may have reached the offset by now.
-                server.replication.replicas.request_acks();
-                server.propagation.wake();
-                server.background.wake_primary_thread();
+                let (at_ms, required_acks) = *wait;
+                self.begin_wait_for_replicas(token, parked, at_ms, required_acks);
             }
             NextStep::TransactionParts(parts) => self.start_next_part(token, parts.0, parts.1),
             NextStep::AwaitServing(withheld) => {
-                let (unserved, reply) = *withheld;
-                let client = connection.client.id;
-                self.withhold_reply(unserved, Some((client, park_id, reply)));
+                let (unserved, output) = *withheld;
+                self.withhold_reply(unserved, Some(WithheldReply { parked, output }));
             }
         }
     }
@@ -174,7 +170,7 @@ impl Worker {
 
     /// Delivers the result of a command that left this worker. The connection continues, or waits for the command's
     /// next step.
-    pub(crate) fn deliver_command_result(&mut self, (client, park_id): (ClientId, ParkId), mut result: DetachedResult) {
+    pub(crate) fn deliver_command_result(&mut self, client: ClientId, park_id: ParkId, mut result: DetachedResult) {
         let Some(token) = self.find_parked(client, park_id) else {
             return self.run_next_step_without_client(result.next_step);
         };
@@ -256,9 +252,13 @@ impl Worker {
         for (after, _) in parts.remaining {
             if let NextStep::Background(work) = after {
                 let server = self.server();
-                let origin = (self.id, client, server.clients.next_park_id());
+                let parked = ParkedClient {
+                    worker: self.id,
+                    client,
+                    park_id: server.clients.next_park_id(),
+                };
                 // Without background threads the process is about to end.
-                send_background_work(server, *work, origin);
+                send_background_work(server, *work, parked);
             }
         }
     }

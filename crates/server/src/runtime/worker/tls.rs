@@ -82,8 +82,10 @@ impl Worker {
 pub(crate) fn receive_decrypted(
     tls: &TlsLayer,
     connection: &mut Connection,
-    (reactor, token): (&mut Reactor, usize),
-    (thread, handshakes): (&ThreadState, &mut u64),
+    reactor: &mut Reactor,
+    token: usize,
+    thread: &ThreadState,
+    handshakes: &mut u64,
     max_bytes: usize,
 ) -> io::Result<ReceiveOutcome> {
     let handshaking = tls.is_handshaking();
@@ -153,7 +155,7 @@ fn authenticate_by_certificate(tls: &TlsLayer, client: &mut Client, thread: &Thr
                 user: name.into_bytes(),
             };
             let line = client.list_line(thread.now_ms, BufferFigures::default());
-            permission::log_denial((server, thread.thread_index, thread.now_ms), refusal, line);
+            permission::log_denial(server, thread.thread_index, thread.now_ms, refusal, line);
         }
         (None, None) => {}
     }

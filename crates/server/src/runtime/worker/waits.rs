@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, ParkId, SlotIndex, ThreadIndex};
+use weft_base::{ClientId, ParkId, ParkedClient, SlotIndex, ThreadIndex};
 use weft_reactor::Output;
 
 use super::Worker;
@@ -20,7 +20,7 @@ use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::net::connection::Connection;
 use crate::observability::metrics::Counter;
 use crate::persistence::aof_files::AofState;
-use crate::replication::{ReplicaWait, WAITAOF_DISABLED_REPLY};
+use crate::replication::{ReplicaWait, RequiredAcks, WAITAOF_DISABLED_REPLY};
 use crate::state::{BlockedCommand, LogWait, Message, Server, UnservedKeys};
 use weft_acl::DeniedAccess;
 use weft_os::atomic::Ordering;
@@ -70,7 +70,7 @@ impl ClientWait {
         match self {
             ClientWait::Keys(blocked) => blocked.waiter.park_id,
             ClientWait::Time { park_id, .. } | ClientWait::Log { park_id, .. } => *park_id,
-            ClientWait::Replicas { wait, .. } => wait.park_id,
+            ClientWait::Replicas { wait, .. } => wait.client.park_id,
         }
     }
 
@@ -90,11 +90,19 @@ impl ClientWait {
     }
 }
 
+/// A reply that is withheld until waiters have been served.
+pub(crate) struct WithheldReply {
+    /// The client whose command serves them.
+    pub parked: ParkedClient,
+    /// The reply.
+    pub output: Output,
+}
+
 /// Waiters that could not be served because a slot was leased by another thread, and the reply that is withheld until
 /// they are.
-struct WithheldReply {
+struct UnservedWaiters {
     unserved: UnservedKeys,
-    reply: Option<(ClientId, ParkId, Output)>,
+    reply: Option<WithheldReply>,
 }
 
 /// The waiting clients of a worker.
@@ -106,7 +114,7 @@ pub struct Waits {
     ended_waiters: Vec<Arc<Waiter>>,
     /// Clients that wait for the log.
     clients_awaiting_log: Vec<ClientId>,
-    unserved_waiters: Vec<WithheldReply>,
+    unserved_waiters: Vec<UnservedWaiters>,
 }
 
 impl Waits {
@@ -118,7 +126,7 @@ impl Waits {
     /// Returns the time that the worker may sleep in view of work that failed before, or `None` if there is no such
     /// work.
     pub fn retry_pause(&self) -> Option<Duration> {
-        let eager = |withheld: &WithheldReply| withheld.unserved.failures < ATTEMPTS_BEFORE_SLEEP;
+        let eager = |waiters: &UnservedWaiters| waiters.unserved.failures < ATTEMPTS_BEFORE_SLEEP;
         if self.unserved_waiters.iter().any(eager) {
             return Some(Duration::ZERO);
         }
@@ -287,8 +295,8 @@ impl Worker {
         match &served.refusal {
             Some(refusal) => self.record_refusal(token, &blocked, refusal),
             None => {
-                let cost = (served.nanoseconds, served.reply.len());
-                self.record_wait_end(&mut blocked, cost, served.is_error, true);
+                let reply_bytes = served.reply.len();
+                self.record_wait_end(&mut blocked, served.nanoseconds, reply_bytes, served.is_error, true);
             }
         }
         self.record_log_sequence(token, served.log_sequence);
@@ -355,7 +363,7 @@ impl Worker {
             ClientWait::Keys(mut blocked) => {
                 let null = crate::dispatch::serve::null_array(blocked.waiter.protocol);
                 self.remove_waiter(blocked.waiter.clone());
-                self.record_wait_end(&mut blocked, (0, null.len()), false, false);
+                self.record_wait_end(&mut blocked, 0, null.len(), false, false);
                 if error.is_some() {
                     // Valkey counts it in the same way.
                     self.server()
@@ -394,7 +402,7 @@ impl Worker {
         let mut reply = Vec::new();
         error.append_to(&mut reply);
         self.remove_waiter(blocked.waiter.clone());
-        self.record_wait_end(&mut blocked, (0, reply.len()), true, false);
+        self.record_wait_end(&mut blocked, 0, reply.len(), true, false);
         let server = self.server();
         server
             .stats
@@ -461,16 +469,35 @@ impl Worker {
         }
     }
 
+    /// Starts the wait of a client whose writes must be acknowledged.
+    pub(crate) fn begin_wait_for_replicas(
+        &mut self,
+        token: usize,
+        client: ParkedClient,
+        at_ms: u64,
+        required_acks: RequiredAcks,
+    ) {
+        let wait = ReplicaWait { client, required_acks };
+        self.begin_wait(token, ClientWait::Replicas { at_ms, wait });
+        let server = self.server();
+        server.replication.replicas.waits().push(wait);
+        // A replica may have reached the offset by now.
+        server.replication.replicas.request_acks();
+        server.propagation.wake();
+        server.background.wake_primary_thread();
+    }
+
     /// Returns the number of replicas that have a client's writes, for a wait that timed out.
     fn replica_count_reply(&self, wait: &ReplicaWait) -> Vec<u8> {
         let server = self.server();
         server.replication.replicas.waits().retain(|other| other != wait);
-        crate::commands::generic::wait::build_reply(server, wait)
+        crate::commands::generic::wait::build_reply(server, &wait.required_acks)
     }
 
     /// Delivers the reply to a client that waited for replicas.
     pub(crate) fn end_wait_for_replicas(&mut self, client: ClientId, park_id: ParkId) {
-        let waits = |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.park_id == park_id);
+        let waits =
+            |wait: &ClientWait| matches!(wait, ClientWait::Replicas { wait, .. } if wait.client.park_id == park_id);
         if self.waits.by_client.get(&client).is_some_and(waits) {
             self.end_wait(client);
         }
@@ -495,15 +522,17 @@ impl Worker {
         self.remove_waiter(waiter);
     }
 
-    /// Records the end of a command that has waited. `is_served` is `true` if its wait was successful.
-    fn record_wait_end(&mut self, blocked: &mut BlockedCommand, cost: (u64, usize), failed: bool, is_served: bool) {
-        let ThreadState {
-            server,
-            thread_index: seat,
-            tunables,
-            ..
-        } = &self.thread;
-        record::record_blocked_command((server, *seat, tunables), blocked, cost, failed, is_served);
+    /// Records the end of a command that has waited. `nanoseconds` is the time that serving took. `is_served` is `true`
+    /// if the wait was successful.
+    fn record_wait_end(
+        &mut self,
+        blocked: &mut BlockedCommand,
+        nanoseconds: u64,
+        reply_bytes: usize,
+        failed: bool,
+        is_served: bool,
+    ) {
+        record::record_blocked_command(&self.thread, blocked, nanoseconds, reply_bytes, failed, is_served);
         let token = self.clients.by_id.get(&blocked.waiter.client).copied();
         if let Some(connection) = token.and_then(|token| self.clients.connection(token)) {
             connection.client.commands += 1;
@@ -523,7 +552,9 @@ impl Worker {
             .record_rejection(thread.thread_index, blocked.command);
         let line = connection.client.list_line(thread.now_ms, connection.buffers(0));
         permission::log_denial(
-            (&thread.server, thread.thread_index, thread.now_ms),
+            &thread.server,
+            thread.thread_index,
+            thread.now_ms,
             refusal.clone(),
             line,
         );
@@ -579,8 +610,8 @@ impl Worker {
     // ---- serving ----------------------------------------------------------------------------------
 
     /// Withholds a reply until waiters have been served.
-    pub(crate) fn withhold_reply(&mut self, unserved: UnservedKeys, reply: Option<(ClientId, ParkId, Output)>) {
-        self.waits.unserved_waiters.push(WithheldReply { unserved, reply });
+    pub(crate) fn withhold_reply(&mut self, unserved: UnservedKeys, reply: Option<WithheldReply>) {
+        self.waits.unserved_waiters.push(UnservedWaiters { unserved, reply });
     }
 
     /// Delivers the replies to this worker's own clients that its commands have served.
@@ -608,7 +639,7 @@ impl Worker {
             watches::remove_watches(&mut self.seat, server, &mut effects.removed_watches);
         }
         let mut refused: HashSet<SlotIndex> = HashSet::new();
-        for WithheldReply { mut unserved, reply } in std::mem::take(&mut self.waits.unserved_waiters) {
+        for UnservedWaiters { mut unserved, reply } in std::mem::take(&mut self.waits.unserved_waiters) {
             // A slot that was refused in this turn would be refused again.
             if unserved.slots.iter().any(|slot| refused.contains(slot)) {
                 unserved.failures += 1;
@@ -621,10 +652,10 @@ impl Worker {
                     self.withhold_reply(unserved, reply);
                 }
                 None => {
-                    if let Some((client, park_id, mut output)) = reply
-                        && let Some(token) = self.find_parked(client, park_id)
+                    if let Some(mut withheld) = reply
+                        && let Some(token) = self.find_parked(withheld.parked.client, withheld.parked.park_id)
                     {
-                        self.resume_with_reply(token, |all| all.append(&mut output));
+                        self.resume_with_reply(token, |all| all.append(&mut withheld.output));
                     }
                 }
             }

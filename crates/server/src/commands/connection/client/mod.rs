@@ -106,17 +106,11 @@ fn query_all_workers(
     query: impl Fn(ClientId, &mut dyn ClientVisitor) -> WorkerAnswer + Send + Sync + 'static,
     combine: impl Fn(Vec<WorkerAnswer>) -> Vec<u8> + Send + Sync + 'static,
 ) {
-    ctx.next_step = NextStep::QueryWorkers(Box::new(Box::new(move |origin| {
-        let caller = origin.1;
-        WorkerQuery {
-            task: Box::new(move |clients| query(caller, clients)),
-            combine: Box::new(combine),
-            answers: weft_os::sync::Mutex::default(),
-            pending_workers: weft_os::atomic::AtomicUsize::new(0),
-            origin,
-            reply_channel: None,
-        }
-    })));
+    let caller = ctx.client.id;
+    ctx.next_step = NextStep::QueryWorkers(Box::new(WorkerQuery {
+        task: Box::new(move |clients| query(caller, clients)),
+        combine: Box::new(combine),
+    }));
 }
 
 fn list(ctx: &mut Context<'_, '_>) -> CommandResult {

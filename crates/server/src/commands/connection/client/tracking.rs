@@ -45,7 +45,7 @@ fn parse_tracking_options<'a>(ctx: &Context<'a, '_>) -> Result<RequestedTracking
         match word.as_slice() {
             b"REDIRECT" if has_value => {
                 at += 1;
-                options.redirect = parse_redirect(ctx, options.redirect, ctx.arg(at))?;
+                options.redirect = Some(parse_redirect(ctx, options.redirect, ctx.arg(at))?);
             }
             b"PREFIX" if has_value => {
                 at += 1;
@@ -63,8 +63,8 @@ fn parse_tracking_options<'a>(ctx: &Context<'a, '_>) -> Result<RequestedTracking
 }
 
 /// Returns the client that an argument names, which must be connected.
-fn parse_redirect(ctx: &Context<'_, '_>, current: ClientId, word: &[u8]) -> Result<ClientId, CommandError> {
-    if current != ClientId::NONE {
+fn parse_redirect(ctx: &Context<'_, '_>, current: Option<ClientId>, word: &[u8]) -> Result<ClientId, CommandError> {
+    if current.is_some() {
         return Err(CommandError::constant(
             "ERR A client can only redirect to a single other client",
         ));

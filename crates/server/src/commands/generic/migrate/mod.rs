@@ -22,7 +22,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{ClientId, DbIndex, SlotIndex, ThreadIndex};
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
@@ -499,7 +499,8 @@ fn delete_accepted_key(
         hash: migrated_key.hash,
         slot: migrated_key.slot,
     };
-    let mut write = KeyWrite::new(lease.parts_mut(), key, options.from_db, &access, &mut effects);
+    let (header, slot) = lease.parts_mut();
+    let mut write = KeyWrite::new(header, slot, key, options.from_db, &access, &mut effects);
     let now = write.entry();
     let is_missing = now.is_none();
     let same = now.is_some_and(|entry| {
@@ -521,7 +522,7 @@ fn delete_accepted_key(
         effects.log_also(options.from_db, &[b"DEL", &migrated_key.name]);
     }
     effects.log_writer.commit();
-    NotificationSender::new(server, &mut effects, thread_index).send_recorded_effects(ClientId::NONE);
+    NotificationSender::new(server, &mut effects, thread_index).send_recorded_effects(None);
     drop(lease);
     let outcome = match changed {
         Some((expire_at_ms, value)) => {

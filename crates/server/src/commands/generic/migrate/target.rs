@@ -51,8 +51,12 @@ impl MigrateIoError {
     }
 }
 
-/// Host and port.
-type HostAndPort = (Vec<u8>, Vec<u8>);
+/// The address of a target, as the client sent it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct TargetAddress {
+    host: Vec<u8>,
+    port: Vec<u8>,
+}
 
 struct CachedConnection {
     stream: BufReader<BlockingConnection>,
@@ -67,11 +71,11 @@ pub fn cached_connections() -> usize {
     kept.len()
 }
 
-static CONNECTION_CACHE: LazyLock<Mutex<HashMap<HostAndPort, CachedConnection>>> = LazyLock::new(Mutex::default);
+static CONNECTION_CACHE: LazyLock<Mutex<HashMap<TargetAddress, CachedConnection>>> = LazyLock::new(Mutex::default);
 
 /// A connection.
 pub struct MigrateTarget {
-    address: HostAndPort,
+    address: TargetAddress,
     stream: BufReader<BlockingConnection>,
     db: Option<i64>,
 }
@@ -84,11 +88,14 @@ impl MigrateTarget {
         port: &[u8],
         timeout: Duration,
     ) -> Result<(Self, bool), MigrateIoError> {
-        let name = (host.to_vec(), port.to_vec());
+        let address = TargetAddress {
+            host: host.to_vec(),
+            port: port.to_vec(),
+        };
         let kept = {
             let mut kept = CONNECTION_CACHE.lock();
             kept.retain(|_, connection| connection.idle_since.elapsed() < MAX_IDLE_TIME);
-            kept.remove(&name)
+            kept.remove(&address)
         };
         let (stream, db, cached) = match kept {
             Some(kept) => (kept.stream, Some(kept.db), true),
@@ -98,11 +105,7 @@ impl MigrateTarget {
                 false,
             ),
         };
-        let mut target = MigrateTarget {
-            address: name,
-            stream,
-            db,
-        };
+        let mut target = MigrateTarget { address, stream, db };
         let set = |stream: &TcpStream| {
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))
@@ -151,7 +154,7 @@ impl MigrateTarget {
             && let Some(oldest) = kept
                 .iter()
                 .min_by_key(|(_, kept)| kept.idle_since)
-                .map(|(name, _)| name.clone())
+                .map(|(address, _)| address.clone())
         {
             kept.remove(&oldest);
         }

@@ -30,9 +30,10 @@ pub struct MemoryFigures {
     pub script_bytes: u64,
     /// The memory of function libraries, in bytes.
     pub library_bytes: u64,
-    /// The memory of the replication backlog up to its configured size, and of the data beyond it that replicas still
-    /// need, in bytes.
-    pub backlog_bytes: (u64, u64),
+    /// The memory of the replication backlog up to its configured size, in bytes.
+    pub backlog_bytes: u64,
+    /// The memory of the data beyond that size, which replicas still need, in bytes.
+    pub excess_backlog_bytes: u64,
     /// The data that is not yet written to the append-only file, in bytes.
     pub aof_bytes: u64,
     /// The memory of links to other cluster nodes and of their unsent messages, in bytes.
@@ -57,12 +58,11 @@ impl MemoryFigures {
         let held = server.replication.replicas.backlog_bytes();
         let size = server.config.unsigned(id::REPL_BACKLOG_SIZE);
         // Without replicas all of it is backlog, including the rest of its last block.
-        let within = if server.replication.replicas.infos().is_empty() {
+        let backlog_bytes = if server.replication.replicas.infos().is_empty() {
             held
         } else {
             held.min(size)
         };
-        let backlog_bytes = (within, held - within);
         let aof_bytes = server.persistence.aof.buffered_bytes.load(Ordering::Relaxed);
         let counts = &server.keyspace.counts;
         let keys = DbIndex::all(counts.databases()).map(|db| counts.keys(db)).sum();
@@ -87,6 +87,7 @@ impl MemoryFigures {
             script_bytes,
             library_bytes,
             backlog_bytes,
+            excess_backlog_bytes: held - backlog_bytes,
             aof_bytes,
             link_bytes,
             uncounted_bytes: server.uncounted_memory(),
@@ -146,15 +147,15 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     pair(lines, "allocator_rss", allocator.resident, allocator.active);
     pair(lines, "rss_overhead", resident, allocator.resident);
     pair(lines, "mem_fragmentation", resident, allocator.used);
-    let (backlog, beyond) = figures.backlog_bytes;
+    let (backlog, excess) = (figures.backlog_bytes, figures.excess_backlog_bytes);
     lines.push_field("mem_not_counted_for_evict", figures.uncounted_bytes);
     lines.push_field("mem_replication_backlog", backlog);
-    lines.push_field("mem_total_replication_buffers", backlog + beyond);
+    lines.push_field("mem_total_replication_buffers", backlog + excess);
     lines.push_field(
         "mem_replicas_repl_buffer",
         server.replication.buffered_stream_bytes.load(Ordering::Relaxed),
     );
-    lines.push_field("mem_clients_slaves", beyond + clients.replica_bytes);
+    lines.push_field("mem_clients_slaves", excess + clients.replica_bytes);
     lines.push_field("mem_clients_normal", clients.memory_bytes);
     lines.push_field("mem_cluster_links", figures.link_bytes);
     lines.push_zero_fields(&["mem_cluster_slot_import", "mem_cluster_slot_export"]);

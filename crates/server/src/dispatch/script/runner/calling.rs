@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use weft_base::{ParkId, ThreadIndex};
 use weft_resp::{Args, Reply};
 
 use crate::commands::context::{Binding, HandlerMode, NextStep};
@@ -21,7 +20,7 @@ use crate::dispatch::{expired_sources, propagate, redirect, slot_stats};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{BufferFigures, ClientFlags};
 use crate::notify::messages::wake_workers;
-use crate::state::{ClientVisitorHost, Server, WorkerQuery};
+use crate::state::{ClientVisitorHost, QueryRequester, Server, WorkerQuery};
 use weft_acl::{Denial, DenialContext};
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
@@ -93,9 +92,9 @@ impl Runner<'_, '_, '_> {
         }
         if let Err(denial) = self.check_permission(command, args) {
             let (thread, client) = (&*self.thread, &self.client);
-            let refusal = permission::denied_access(client, DenialContext::Script, (command, &args), denial);
+            let refusal = permission::denied_access(client, DenialContext::Script, command, &args, denial);
             let line = client.list_line(thread.now_ms, BufferFigures::default());
-            permission::log_denial((&thread.server, thread.thread_index, thread.now_ms), refusal, line);
+            permission::log_denial(&thread.server, thread.thread_index, thread.now_ms, refusal, line);
             let text = permission::script_denial_error(denial.reason, client.login.name(), command);
             return Some(Cow::Owned(text));
         }
@@ -288,14 +287,13 @@ impl Runner<'_, '_, '_> {
     fn complete_reply(&mut self, next_step: NextStep) -> Option<CommandError> {
         match next_step {
             NextStep::Reply => None,
-            NextStep::QueryWorkers(make) => {
-                let query = make((ThreadIndex::FIRST, self.client.id, ParkId::NONE));
+            NextStep::QueryWorkers(query) => {
                 self.output.clear();
                 self.output.bytes = match self.thread.for_script {
                     true => {
                         let running = &self.thread.server.scripting.running;
                         let must_stop = || running.check_run(&self.run, true, || None);
-                        query_workers(&self.thread.server, query, must_stop)
+                        query_workers(&self.thread.server, *query, must_stop)
                             .unwrap_or_else(|| b"-ERR The script is about to end\r\n".to_vec())
                     }
                     false => self.answer_query_locally(&query),
@@ -328,7 +326,8 @@ impl Runner<'_, '_, '_> {
         let part = (query.task)(&mut ClientVisitorHost {
             server: &self.thread.server,
             client_snapshots: client_snapshots.as_mut().unwrap_or(&mut Vec::new()),
-            requesting_client: (&mut self.client, BufferFigures::default()),
+            requesting_client: &mut self.client,
+            requesting_client_buffers: BufferFigures::default(),
         });
         self.thread.client_snapshots = client_snapshots;
         (query.combine)(vec![part])
@@ -340,12 +339,11 @@ impl Runner<'_, '_, '_> {
 /// slot that this thread holds stops this thread's script (rule 8 of [`super::super`]).
 pub(in crate::dispatch) fn query_workers(
     server: &Server,
-    mut query: WorkerQuery,
+    query: WorkerQuery,
     must_stop: impl Fn() -> bool,
 ) -> Option<Vec<u8>> {
     let (sender, answer) = sync_channel(1);
-    query.reply_channel = Some(sender);
-    server.query_all_workers(query);
+    server.query_all_workers(query, QueryRequester::Thread(sender));
     loop {
         match answer.recv_timeout(QUERY_POLL_INTERVAL) {
             Ok(reply) => return Some(reply),

@@ -9,6 +9,7 @@ use crate::commands::context::{Binding, HandlerMode};
 use crate::dispatch::admit::{REPLAYING_CLIENTS, WRITE_FLAGS};
 use crate::dispatch::pins;
 use crate::dispatch::plan::plan_write_keys;
+use crate::dispatch::request::CommandCall;
 use crate::keyspace::access::Lease;
 use weft_command_table::registry::Command;
 use weft_scripting::StopReason;
@@ -55,8 +56,12 @@ impl<'p> Runner<'_, '_, 'p> {
         if !self.may_restart || self.client.flags.intersects(REPLAYING_CLIENTS) {
             return Some(());
         }
-        let command = (command.spec, args, self.client.db);
-        self.awaited_thaw = pins::awaited_thaw(&self.thread.server.keyspace, command, &self.planned);
+        let call = CommandCall {
+            command,
+            args,
+            db: self.client.db,
+        };
+        self.awaited_thaw = pins::awaited_thaw(&self.thread.server.keyspace, call, &self.planned);
         if self.awaited_thaw.is_some() {
             self.run.stop(StopReason::Contended);
             return None;

@@ -32,7 +32,9 @@ use weft_command_table::registry::{Command, Lookup};
 use weft_config::id;
 use weft_os::time::{Instant, SystemTime, UNIX_EPOCH};
 use weft_scripting as scripting;
-use weft_scripting::{CallResult, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, StopReason};
+use weft_scripting::{
+    CallResult, CurrentRun, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, StopReason,
+};
 
 /// The run time after which a script is too long for a worker.
 const MAX_TIME_ON_WORKER: Duration = Duration::from_micros(500);
@@ -139,7 +141,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         held: ScriptAccess<'h, 'p>,
         caller: &Client,
         prepared: &PreparedScript,
-        (may_leave, args): (bool, Args<'_>),
+        may_leave: bool,
+        args: Args<'_>,
     ) -> Self {
         let mut client = match thread.client_snapshots {
             Some(_) => caller.client_snapshot(),
@@ -228,12 +231,16 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 &mut observed
             }
         };
-        let words = (keys, arguments);
+        let current = CurrentRun {
+            run: run.clone(),
+            is_listed: is_registered,
+        };
         let ended = scripting::run(
             &server.scripting,
             &prepared.program,
-            (&run, is_registered),
-            words,
+            current,
+            keys,
+            arguments,
             host,
             reply,
         );

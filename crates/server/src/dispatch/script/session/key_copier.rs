@@ -120,7 +120,7 @@ impl KeyCopier {
                 let pass = seat.enter();
                 let mut copies = CopiedKeys::default();
                 let taken = pass.read_spinning(slot).and_then(|lease| {
-                    copies.take_all(keyspace, (SlotIndex::from_index(slot), &lease), |name| {
+                    copies.take_all(keyspace, SlotIndex::from_index(slot), &lease, |name| {
                         known.contains(name)
                     })
                 });

@@ -104,16 +104,16 @@ pub(super) fn begin_session(thread: &mut ThreadState, request: &Request<'_>, con
         let line = monitor_line_of_unit(&thread.server, &connection.client, args.iter());
         NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_monitor_line(line);
     }
-    let (plan, mark) = (request.plan, connection.output.mark());
+    let plan = request.plan;
     let session = DebuggerSession {
         server: thread.server.clone(),
         command: request.command,
         request: connection.input[plan.start..plan.end].to_vec(),
-        ranges: request.ranges[plan.args.0 as usize..plan.args.1 as usize].to_vec(),
+        ranges: plan.ranges_of(request.ranges).to_vec(),
         client: connection.client.handler_view(),
     };
     let length = connection.output.len();
-    record_script_command(thread, request, connection, (mark, length), false);
+    record_script_command(thread, request, connection, length, false);
     Outcome::After(NextStep::TakeConnection(Box::new(Box::new(move |connection| {
         session.start_thread(connection)
     }))))
@@ -292,7 +292,7 @@ impl DebuggerSession {
             Ok(prepared) => prepared,
             Err(error) => return write_error(thread, &error, reply),
         };
-        let mut runner = Runner::new(thread, None, held, client, &prepared, (false, args));
+        let mut runner = Runner::new(thread, None, held, client, &prepared, false, args);
         runner.debugger = Some(debugger.clone());
         let ended = runner.run_script(&prepared, args, &mut Reply::new(reply, client.protocol), false);
         if matches!(ended, ScriptOutcome::Stopped(_)) {
@@ -318,7 +318,8 @@ fn create_scratch_server(server: &Server) -> Arc<Server> {
         supply: channel().0,
         orders: channel().0,
         run_id: server.lifecycle.run_id.clone(),
-        started: (server.lifecycle.started, server.lifecycle.started_unix_s),
+        started: server.lifecycle.started,
+        started_unix_s: server.lifecycle.started_unix_s,
         memory: Arc::new(UsedMemory::new(0)),
     }));
     let myself: Weak<Server> = Arc::downgrade(&scratch);
