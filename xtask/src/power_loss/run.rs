@@ -156,7 +156,7 @@ pub fn perform(
             control.fail(format!("administrator: {story}\n{log}"));
         }
         control.stop.store(true, Ordering::SeqCst);
-        administrator.server.kill();
+        administrator.server.kill_between_calls();
     });
     let mut failure = control.failure.lock().map_err(|error| error.to_string())?;
     failure.take().map_or(Ok(()), Err)

@@ -6,6 +6,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{self, Signal};
+use nix::sys::wait::{self, WaitPidFlag};
+use nix::unistd::Pid;
+
 use crate::stress::client::{StressClient, StressReply};
 use crate::workspace;
 
@@ -167,6 +171,16 @@ impl Server {
         // Both calls fail if the process has ended already, which is the desired state.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Kills the process between two system calls. A kill within one would cut the recording in the middle of a record.
+    pub fn kill_between_calls(&mut self) {
+        let pid = Pid::from_raw(self.id().cast_signed());
+        // A stopped process has no thread within a system call. The calls fail if the process has ended already.
+        if signal::kill(pid, Signal::SIGSTOP).is_ok() {
+            let _ = wait::waitpid(pid, Some(WaitPidFlag::WUNTRACED));
+        }
+        self.kill();
     }
 
     /// Ends the process by SIGTERM, and waits until it has ended.
