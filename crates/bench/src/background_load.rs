@@ -1,8 +1,10 @@
-//! Background clients of a load, which are not measured themselves: one with long commands, or many that wait.
+//! Background clients of a load, which are not measured themselves: one with long commands, or many that wait or have
+//! subscribed.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +16,9 @@ use crate::control::ControlConnection;
 use crate::error::{Error, ErrorContext, Result};
 use crate::process;
 use crate::reply::{ReplyHeader, ReplyScanner};
+use crate::run::Measurement;
 use crate::server::BenchServer;
+use crate::subscribers::{SubscriberProgress, Subscribers};
 
 #[cfg(test)]
 mod tests;
@@ -32,6 +36,11 @@ pub enum BackgroundLoad {
         clients: usize,
         /// `true` if all wait for the list `awaited`, instead of each for a list of its own that stays empty.
         same_list: bool,
+    },
+    /// Subscribers of the channel to which the load publishes.
+    Subscribers {
+        /// The number of subscribers.
+        count: usize,
     },
 }
 
@@ -63,42 +72,55 @@ impl BackgroundLoad {
                 let place = if same_list { "the same list" } else { "other lists" };
                 format!(", {clients} wait for {place}")
             }
+            BackgroundLoad::Subscribers { count } => format!(", {count} subscribed"),
         }
     }
 }
 
-/// Runs `load` same_list with `background_load`. Returns the result of the load and a text about the activity of the
-/// background clients.
+/// Runs `load` together with `background_load`. `load` is given the progress of the subscribers, if there are any.
+/// Messages have `value_size` bytes. Returns the result of the load and a text about the activity of the background
+/// clients.
 ///
-/// Runs `load` together with `background_load`. Returns the result of the load and a text about the activity of the
-/// background clients.
+/// # Errors
 /// Fails if the load or the background clients do.
 ///
 /// # Panics
 /// Panics if the thread of the background clients does.
-pub fn run_with_background_load<T>(
+pub fn run_with_background_load(
     background_load: BackgroundLoad,
     server: &BenchServer,
     cores: &[usize],
-    load: impl FnOnce() -> Result<T>,
-) -> Result<(T, String)> {
+    value_size: usize,
+    load: impl FnOnce(Option<Arc<SubscriberProgress>>) -> Result<Measurement>,
+) -> Result<(Measurement, String)> {
     let stop = AtomicBool::new(false);
+    let stop = &stop;
     thread::scope(|scope| {
+        let mut progress = None;
         let worker = match background_load {
-            BackgroundLoad::None => return Ok((load()?, String::new())),
+            BackgroundLoad::None => return Ok((load(None)?, String::new())),
             BackgroundLoad::LongCommands(commands) => {
                 let mut client = LongCommandClient::connect(server.address, commands)?;
-                let stop = &stop;
                 scope.spawn(move || client.run(stop))
             }
             BackgroundLoad::Waiting { clients, same_list } => {
                 let mut waiting = WaitingClients::connect(server, clients, same_list)?;
-                let (stop, cores) = (&stop, cores.to_vec());
+                let cores = cores.to_vec();
                 scope.spawn(move || waiting.run(stop, &cores))
             }
+            BackgroundLoad::Subscribers { count } => {
+                let mut subscribers = Subscribers::connect(server, count, value_size)?;
+                let shared = Arc::new(SubscriberProgress::new());
+                progress = Some(Arc::clone(&shared));
+                let cores = cores.to_vec();
+                scope.spawn(move || subscribers.run(&shared, stop, &cores))
+            }
         };
-        let outcome = load();
-        stop.store(true, Ordering::Relaxed);
+        let outcome = load(progress.clone());
+        match (&progress, &outcome) {
+            (Some(progress), Ok(measurement)) => progress.published.store(measurement.all_replies, Ordering::Relaxed),
+            _ => stop.store(true, Ordering::Relaxed),
+        }
         let done = worker.join().expect("the background clients do not panic");
         let outcome = outcome?;
         wait_until_disconnected(server)?;

@@ -11,11 +11,13 @@ use crate::control::ControlConnection;
 use crate::draw::{KeyOrder, Zipf};
 use crate::error::{Error, ErrorContext, Result};
 use crate::expect;
+use crate::fill::{self, FillParameters};
 use crate::flags::{Flag, GivenFlags, flag, help_text};
 use crate::keyspace;
 use crate::load::{self, LOADS, LoadParameters, MIXED, Workload};
 use crate::report;
 use crate::run::{self, RunParameters};
+use crate::scripts;
 use crate::sets;
 use crate::template;
 
@@ -118,6 +120,18 @@ const COMPARE_FLAGS: &[Flag] = &[
         "LD_PRELOAD for Valkey, such as .../libjemalloc.so.2",
     ),
     flag(
+        "--valkey-tls",
+        "PATH",
+        "",
+        "a valkey-server built with TLS, for the set tls; --valkey is used without it",
+    ),
+    flag(
+        "--valkey-huge-pages",
+        "",
+        "",
+        "add a side to the sets strings and memory: Valkey with MALLOC_CONF=thp:always, which --preload reads",
+    ),
+    flag(
         "--weft-args",
         "ARGS",
         "",
@@ -178,7 +192,7 @@ pub fn run(words: &[String]) -> Result<()> {
         "loads" => print!("{}", loads_text()),
         "run" | "fill" | "compare" | "keyspace" if wants_help => print!("{}", help_for(name)),
         "run" => run_load(&GivenFlags::parse(RUN_TABLE, rest)?)?,
-        "fill" => fill(&GivenFlags::parse(FILL_TABLE, rest)?)?,
+        "fill" => fill_keyspace(&GivenFlags::parse(FILL_TABLE, rest)?)?,
         "compare" => compare::compare(&compare_options(&GivenFlags::parse(COMPARE_TABLE, rest)?)?)?,
         "keyspace" => keyspace::run(keyspace_options(&GivenFlags::parse(KEYSPACE_TABLE, rest)?)?)?,
         _ => return Err(Error::Usage(format!("unknown command {name:?}"))),
@@ -232,11 +246,15 @@ fn help_for(name: &str) -> String {
 fn loads_text() -> String {
     let mut text = String::from("Loads:\n");
     for load in LOADS {
-        text.push_str(&format!("  {:<14} {:<34} {}\n", load.name, load.command, load.expect));
+        text.push_str(&format!("  {:<24} {:<62} {}\n", load.name, load.command, load.expect));
     }
-    text.push_str(&format!("  {:<14} {MIXED}\n\nPlaceholders:\n", "mixed"));
+    text.push_str(&format!("  {:<24} {MIXED}\n\nPlaceholders:\n", "mixed"));
     for (name, meaning) in template::PLACEHOLDERS {
         text.push_str(&format!("  {name:<14} {meaning}\n"));
+    }
+    text.push_str("\nScripts:\n");
+    for script in scripts::SCRIPTS {
+        text.push_str(&format!("  {:<15} {}\n", script.name, script.source));
     }
     text.push_str("\nKinds of replies:\n");
     for (name, meaning) in expect::KINDS {
@@ -319,10 +337,16 @@ fn run_load(given: &GivenFlags) -> Result<()> {
         window: seconds(given, "--seconds", 0.001)?,
         drain: seconds(given, "--drain", 0.0)?,
         seed: given.number("--seed", 0)?,
+        first_new_key: given.number("--keys", 1)?,
+        subscribers: None,
         protocol: protocol(given)?,
+        tls: None,
         cores: given.numbers("--cores")?,
         server_pid: server_pid(given, address)?,
     };
+    if workload.uses_scripts() {
+        scripts::load_all(&mut ControlConnection::connect(address, 2)?)?;
+    }
     let measurement = run::measure(&shape, &workload)?;
     if given.is_given("--json") {
         println!("{:#}", report::measurement_json(&measurement));
@@ -332,14 +356,14 @@ fn run_load(given: &GivenFlags) -> Result<()> {
     Ok(())
 }
 
-fn fill(given: &GivenFlags) -> Result<()> {
+fn fill_keyspace(given: &GivenFlags) -> Result<()> {
     let address = address(given)?;
     let command = match given.value("--load") {
         Some(name) => load::load_by_name(name)?.fill,
         None => given.value("--command").unwrap_or_default(),
     };
     let keys = given.number("--keys", 1)?;
-    let filling = compare::FillParameters {
+    let filling = FillParameters {
         command,
         keys,
         value_size: given.number("--value-size", 0)?,
@@ -350,7 +374,7 @@ fn fill(given: &GivenFlags) -> Result<()> {
     };
     let mut control = ControlConnection::connect(address, protocol(given)?)?;
     let before = control.key_count()?;
-    let time = compare::fill(address, &filling)?;
+    let time = fill::fill(address, &filling)?;
     let after = control.key_count()?;
     // Keys that existed before may be among the filled ones.
     if after < keys || after > before + keys {
@@ -361,6 +385,16 @@ fn fill(given: &GivenFlags) -> Result<()> {
     let summary = json!({ "keys": keys, "dbsize": after, "seconds": time.as_secs_f64() });
     println!("{summary}");
     Ok(())
+}
+
+/// Returns a command line as text that a shell reads as the same arguments.
+fn command_line(words: impl Iterator<Item = String>) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./,:=+@%".contains(character);
+    let quote = |word: String| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    words.map(quote).collect::<Vec<String>>().join(" ")
 }
 
 fn compare_options(given: &GivenFlags) -> Result<CompareOptions> {
@@ -375,10 +409,17 @@ fn compare_options(given: &GivenFlags) -> Result<CompareOptions> {
     let weft = given
         .value("--weft")
         .ok_or_else(|| Error::Usage("--weft is needed".into()))?;
+    if given.is_given("--valkey-huge-pages") && !given.is_given("--preload") {
+        return Err(Error::Usage(
+            "--valkey-huge-pages needs --preload: its jemalloc reads MALLOC_CONF".into(),
+        ));
+    }
     Ok(CompareOptions {
         weft: PathBuf::from(weft),
         valkey: given.value("--valkey").map(PathBuf::from),
         preload: given.value("--preload").map(PathBuf::from),
+        valkey_tls: given.value("--valkey-tls").map(PathBuf::from),
+        valkey_huge_pages: given.is_given("--valkey-huge-pages"),
         weft_args: words("--weft-args"),
         valkey_args: words("--valkey-args"),
         sets: sets::sets_by_name(given.value("--set").unwrap_or_default())?,
@@ -399,5 +440,6 @@ fn compare_options(given: &GivenFlags) -> Result<CompareOptions> {
         server_cores: given.numbers("--server-cores")?,
         client_cores: given.numbers("--client-cores")?,
         out_dir: PathBuf::from(given.value("--out-dir").unwrap_or_default()),
+        command_line: command_line(std::env::args()),
     })
 }

@@ -17,6 +17,9 @@ pub const NAME_BYTES: usize = NUMBER_DIGITS + 2;
 /// The number of different positions in the pool at which a value may start (a power of two).
 const POOL_OFFSETS: usize = 16 * 1024;
 
+/// The length of the longest value that [`ValuePool::prefix`] returns, in bytes.
+pub const LONGEST_PREFIX: usize = 64 * 1024;
+
 /// The characters of which values consist: no digits, so that no value is a valid integer.
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.,:;!?/+#@";
 
@@ -55,7 +58,7 @@ impl ValuePool {
     /// Creates values of `size` bytes. A longer value of the same key starts with the shorter one.
     pub fn new(size: usize) -> ValuePool {
         let mut draw = Draw::new(0x7765_6674, 0);
-        let pool = (0..POOL_OFFSETS + size)
+        let pool = (0..POOL_OFFSETS + size.max(LONGEST_PREFIX))
             .map(|_| LETTERS[(draw.bits() >> 58) as usize])
             .collect();
         ValuePool { pool, size }
@@ -69,8 +72,15 @@ impl ValuePool {
     /// Returns the value of the key with number `id`.
     #[inline]
     pub fn value(&self, id: u64) -> &[u8] {
-        let start = scramble(id ^ 0x5bd1_e995) as usize % POOL_OFFSETS;
+        let start = start_of_value(id);
         &self.pool[start..start + self.size]
+    }
+
+    /// Returns the value of the key with number `id` in another length, at most [`LONGEST_PREFIX`] bytes.
+    #[inline]
+    pub fn prefix(&self, id: u64, length: usize) -> &[u8] {
+        let start = start_of_value(id);
+        &self.pool[start..start + length]
     }
 
     /// Returns element `number` of the collection with number `id`: a value that depends on both.
@@ -97,4 +107,10 @@ impl ValuePool {
             .fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
         (name.get(NUMBER_DIGITS..) == self.item(id, number).get(NUMBER_DIGITS..)).then_some(number)
     }
+}
+
+/// Returns the position in the pool at which the value of the key with number `id` starts.
+#[inline]
+fn start_of_value(id: u64) -> usize {
+    scramble(id ^ 0x5bd1_e995) as usize % POOL_OFFSETS
 }

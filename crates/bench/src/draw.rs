@@ -103,9 +103,15 @@ impl<'a> RequestDraw<'a> {
         match self.order {
             KeyOrder::Uniform { keys } => self.draw.below(*keys),
             KeyOrder::Zipf(zipf) => zipf.key(&mut self.draw),
-            KeyOrder::Sequential => self.seed.wrapping_add(self.index),
+            KeyOrder::Sequential => self.new_key(),
             KeyOrder::OwnKey => self.seed,
         }
+    }
+
+    /// Returns the number of a key that no other request names. The connection's seed is the first of its new keys.
+    #[inline]
+    pub fn new_key(&self) -> u64 {
+        self.seed.wrapping_add(self.index)
     }
 
     /// Draws a number below `bound` that is not a key.
@@ -202,7 +208,7 @@ impl Zipf {
 }
 
 /// Returns a multiplier without a common factor with `keys`, so that multiplying modulo `keys` permutes the keys.
-fn stride_coprime_to(keys: u64) -> u64 {
+pub fn stride_coprime_to(keys: u64) -> u64 {
     let mut stride = (keys as f64 * 0.618_033_988_75) as u64 | 1;
     while greatest_common_divisor(stride, keys) != 1 {
         stride += 2;

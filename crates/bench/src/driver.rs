@@ -26,8 +26,7 @@
 //! For low overhead, all connections share one receive buffer that stays in the cache. A connection keeps bytes of its
 //! own only while a reply is incomplete. Nothing is stored per request (see `draw`).
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -39,6 +38,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use crate::error::{Error, ErrorContext, Result};
 use crate::load::Workload;
+use crate::load_stream::LoadStream;
 use crate::reply::ReplyScanner;
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ impl LoadTally {
 /// One connection and its outstanding requests.
 #[derive(Debug)]
 pub struct LoadConnection {
-    stream: TcpStream,
+    stream: LoadStream,
     /// The seed of the connection's draws (the first key of a sequential load).
     seed: u64,
     /// The maximum number of requests that it sends in total.
@@ -173,11 +173,12 @@ impl LoadConnection {
     ///
     /// # Errors
     /// Fails if a socket option cannot be set.
-    pub fn new(stream: TcpStream, seed: u64, budget: u64) -> Result<LoadConnection> {
-        stream
+    pub fn new(stream: LoadStream, seed: u64, budget: u64) -> Result<LoadConnection> {
+        let socket = stream.socket();
+        socket
             .set_nonblocking(true)
             .context("making a connection non-blocking")?;
-        stream.set_nodelay(true).context("switching off Nagle's algorithm")?;
+        socket.set_nodelay(true).context("switching off Nagle's algorithm")?;
         Ok(LoadConnection {
             stream,
             seed,
@@ -225,7 +226,7 @@ impl LoadConnection {
                 }
             }
         }
-        Ok(true)
+        self.stream.flush().context("sending requests")
     }
 
     /// Consumes all complete replies in `bytes`. Returns their number and the number of misses among them.

@@ -7,7 +7,7 @@
 use crate::content::ValuePool;
 use crate::error::{Error, Result};
 use crate::reply::{self, ReplyHeader, ReplyScanner};
-use crate::template::{DrawnValues, first_entry};
+use crate::template::{DrawnValues, first_entry, parse_range};
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +19,10 @@ pub const KINDS: &[(&str, &str)] = &[
     ("integer", "an integer"),
     ("value", "the value that belongs to the request's key"),
     ("value-or-nil", "the same, or nil, which is counted as a miss"),
+    (
+        "prefix:MIN-MAX",
+        "the value of the request's key in any length of MIN to MAX bytes; see {value:MIN-MAX}",
+    ),
     ("values:N", "an array of the values of the request's N keys"),
     ("bulk", "any string except nil"),
     (
@@ -27,12 +31,21 @@ pub const KINDS: &[(&str, &str)] = &[
     ),
     ("exactly:N", "the integer N"),
     ("below:N", "an integer from 0 to N-1"),
+    (
+        "value-multiple",
+        "a positive integer that is a multiple of --value-size",
+    ),
     ("number", "the integer that is the request's last number"),
     ("id", "the integer that is the number of the request's last key"),
     ("item", "the key's item for the request's last number or field"),
     ("name", "the name of any of the key's elements"),
     ("items:N", "the first N items of the key, in order"),
     ("names:N", "the names of the key's first N elements, in any order"),
+    ("sorted-names:N", "the names of the key's first N elements, in order"),
+    (
+        "shared:FROM-TO",
+        "the names of the shared elements FROM to TO-1, in any order; see {shared:FROM-TO}",
+    ),
     ("fields:N", "N fields and the key's items for them, in any order"),
     (
         "scored:N",
@@ -61,6 +74,13 @@ pub enum ExpectedReply {
     Value {
         /// `true` if nil is also accepted.
         or_nil: bool,
+    },
+    /// The value of the request's last key in another length.
+    ValuePrefix {
+        /// The shortest accepted length in bytes.
+        shortest: u64,
+        /// The longest accepted length in bytes.
+        longest: u64,
     },
     /// An array of the values of all keys of the request.
     Values {
@@ -100,6 +120,8 @@ pub enum IntegerSource {
     Id,
     /// Any integer from 0 that is smaller than this.
     Below(u64),
+    /// Any positive multiple of the value size.
+    ValueMultiple,
 }
 
 /// The string of a key that is expected.
@@ -118,6 +140,13 @@ pub enum ElementKind {
     Items,
     /// Names in any order.
     Names,
+    /// Names in order.
+    SortedNames,
+    /// Names of shared elements in any order.
+    Shared {
+        /// The number of the first element.
+        first: u64,
+    },
     /// Fields and items in any order.
     Fields,
     /// Names in order, each with its score.
@@ -133,7 +162,12 @@ impl ElementKind {
     fn strings_per_element(self) -> u64 {
         match self {
             ElementKind::Fields | ElementKind::Scored => 2,
-            ElementKind::Items | ElementKind::Names | ElementKind::IdNames | ElementKind::Entries => 1,
+            ElementKind::Items
+            | ElementKind::Names
+            | ElementKind::SortedNames
+            | ElementKind::Shared { .. }
+            | ElementKind::IdNames
+            | ElementKind::Entries => 1,
         }
     }
 
@@ -141,7 +175,7 @@ impl ElementKind {
     fn known_bytes(self, count: u64, bulk_bytes: usize) -> Option<usize> {
         let score_bytes = |score: u64| "$1\r\n\r\n".len() + score.to_string().len();
         let more: usize = match self {
-            ElementKind::Items | ElementKind::Names => 0,
+            ElementKind::Items | ElementKind::Names | ElementKind::SortedNames | ElementKind::Shared { .. } => 0,
             ElementKind::Fields => count as usize * "$12\r\nfield:000000\r\n".len(),
             ElementKind::Scored => (0..count).map(score_bytes).sum(),
             ElementKind::IdNames | ElementKind::Entries => return None,
@@ -156,7 +190,12 @@ impl ExpectedReply {
     /// # Errors
     /// Fails if the kind is unknown.
     pub fn parse(text: &str) -> Result<ExpectedReply> {
+        let unknown = || Error::Usage(format!("unknown kind of reply {text:?}"));
         let (kind, count) = match text.split_once(':') {
+            Some((kind @ ("prefix" | "shared"), range)) => {
+                let (first, end) = parse_range(range).ok_or_else(unknown)?;
+                return Ok(ExpectedReply::from_range(kind, first, end));
+            }
             Some((kind, count)) => (kind, count.parse::<u64>().ok()),
             None => (text, None),
         };
@@ -171,14 +210,16 @@ impl ExpectedReply {
             ("elements", Some(count)) => Ok(ExpectedReply::ElementCount { count }),
             ("exactly", Some(number)) => Ok(ExpectedReply::Exact(format!(":{number}\r\n").into_bytes())),
             ("below", Some(bound)) => Ok(ExpectedReply::IntegerFromRequest(IntegerSource::Below(bound))),
+            ("value-multiple", None) => Ok(ExpectedReply::IntegerFromRequest(IntegerSource::ValueMultiple)),
             ("number", None) => Ok(ExpectedReply::IntegerFromRequest(IntegerSource::Number)),
             ("id", None) => Ok(ExpectedReply::IntegerFromRequest(IntegerSource::Id)),
             ("item", None) => Ok(ExpectedReply::KeyString(KeyString::Item)),
             ("name", None) => Ok(ExpectedReply::KeyString(KeyString::Name)),
-            ("items" | "names" | "fields" | "scored" | "idnames" | "entries", Some(count)) => {
+            ("items" | "names" | "sorted-names" | "fields" | "scored" | "idnames" | "entries", Some(count)) => {
                 let kind = match kind {
                     "items" => ElementKind::Items,
                     "names" => ElementKind::Names,
+                    "sorted-names" => ElementKind::SortedNames,
                     "fields" => ElementKind::Fields,
                     "scored" => ElementKind::Scored,
                     "idnames" => ElementKind::IdNames,
@@ -187,7 +228,21 @@ impl ExpectedReply {
                 Ok(ExpectedReply::ElementContents { kind, count })
             }
             ("any", None) => Ok(ExpectedReply::Any),
-            _ => Err(Error::Usage(format!("unknown kind of reply {text:?}"))),
+            _ => Err(unknown()),
+        }
+    }
+
+    /// Creates a kind of reply that has a range: `prefix` or `shared`.
+    fn from_range(kind: &str, first: u64, end: u64) -> ExpectedReply {
+        match kind {
+            "prefix" => ExpectedReply::ValuePrefix {
+                shortest: first,
+                longest: end,
+            },
+            _ => ExpectedReply::ElementContents {
+                kind: ElementKind::Shared { first },
+                count: end - first,
+            },
         }
     }
 
@@ -195,6 +250,7 @@ impl ExpectedReply {
     pub fn keys_needed(&self) -> usize {
         match self {
             ExpectedReply::Value { .. }
+            | ExpectedReply::ValuePrefix { .. }
             | ExpectedReply::IntegerFromRequest(IntegerSource::Id)
             | ExpectedReply::KeyString(_)
             | ExpectedReply::ElementContents { .. } => 1,
@@ -335,6 +391,9 @@ impl ReplyChecker {
             ExpectedReply::Integer | ExpectedReply::IntegerFromRequest(_) => header.kind == b':',
             ExpectedReply::ElementContents { kind, count } => self.has_element_count(*kind, *count, &header),
             ExpectedReply::Bulk => matches!(header.kind, b'$' | b'=') && !miss,
+            ExpectedReply::ValuePrefix { shortest, longest } => {
+                header.kind == b'$' && !miss && (*shortest..=*longest).contains(&header.string_len())
+            }
             ExpectedReply::ElementCount { count } => {
                 matches!(header.kind, b'*' | b'~' | b'%') && !miss && header.children == *count
             }
@@ -376,6 +435,10 @@ impl ReplyChecker {
                         .zip(ids)
                         .all(|(bulk, id)| self.payload(bulk) == Some(values.value(*id)))
             }
+            ExpectedReply::ValuePrefix { .. } => last.is_some_and(|id| {
+                let strings = reply::strings(reply);
+                matches!(strings.as_slice(), [found] if *found == values.prefix(id, found.len()))
+            }),
             ExpectedReply::IntegerFromRequest(told) => {
                 let line = reply.get(1..reply.len().saturating_sub(2));
                 let number = line.and_then(|line| std::str::from_utf8(line).ok()?.parse::<u64>().ok());
@@ -383,6 +446,10 @@ impl ReplyChecker {
                     IntegerSource::Number => number == Some(drawn.number),
                     IntegerSource::Id => number.is_some() && number == last,
                     IntegerSource::Below(bound) => number.is_some_and(|number| number < bound),
+                    IntegerSource::ValueMultiple => {
+                        let size = self.value_size.max(1) as u64;
+                        number.is_some_and(|number| number > 0 && number.is_multiple_of(size))
+                    }
                 }
             }
             ExpectedReply::KeyString(own) => last.zip(self.payload(reply)).is_some_and(|(id, payload)| match own {
@@ -421,6 +488,7 @@ impl ReplyChecker {
             ExpectedReply::Value { or_nil: true } => {
                 format!("a string of {} bytes or nil", self.value_size)
             }
+            ExpectedReply::ValuePrefix { shortest, longest } => format!("a string of {shortest} to {longest} bytes"),
             ExpectedReply::Values { count } => format!("{count} strings of {} bytes", self.value_size),
             ExpectedReply::Integer | ExpectedReply::IntegerFromRequest(_) => "an integer".into(),
             ExpectedReply::KeyString(_) => format!("a string of {} bytes", self.value_size),
@@ -459,6 +527,16 @@ fn are_elements(kind: ElementKind, strings: &[&[u8]], wanted: &ExpectedElements,
         }
         ElementKind::Names => {
             let numbers = strings.iter().map(|name| values.parse_name(id, name));
+            is_permutation_below(numbers, count)
+        }
+        ElementKind::SortedNames => {
+            let names = strings.iter().zip(0..);
+            strings.len() as u64 == count && names.into_iter().all(|(found, number)| *found == name(id, number))
+        }
+        ElementKind::Shared { first } => {
+            let numbers = strings
+                .iter()
+                .map(|name| values.parse_name(0, name)?.checked_sub(first));
             is_permutation_below(numbers, count)
         }
         ElementKind::Fields => {

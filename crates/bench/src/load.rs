@@ -5,6 +5,7 @@ use crate::draw::{KeyOrder, RequestDraw};
 use crate::error::{Error, Result};
 use crate::expect::{ExpectedReply, MatchedReply, ReplyChecker};
 use crate::reply::ReplyScanner;
+use crate::scripts;
 use crate::template::{Template, requests_per_cycle};
 
 #[cfg(test)]
@@ -26,13 +27,40 @@ pub struct Load {
 /// The command that fills the keyspace with strings.
 pub const FILL_STRINGS: &str = "SET {key} {value} {expire}";
 
-const FILL_HASHES: &str = "HSET hash:{id} {fields:50}";
-const FILL_LISTS: &str = "RPUSH list:{id} {values:50}";
-const FILL_SETS: &str = "SADD set:{id} {names:50}";
-const FILL_BIG_SET: &str = "SADD set {idname}";
-const FILL_BIG_SORTED_SET: &str = "ZADD zset {scored-id}";
-const FILL_QUEUES: &str = "RPUSH queue:{id} {names:1000}";
-const FILL_SORTED_SETS: &str = "ZADD zset:{id} {scored:50}";
+/// The command that fills hashes of 50 fields.
+pub const FILL_HASHES: &str = "HSET hash:{id} {fields:50}";
+/// The command that fills lists of 50 elements.
+pub const FILL_LISTS: &str = "RPUSH list:{id} {values:50}";
+/// The command that fills sets of 50 members.
+pub const FILL_SETS: &str = "SADD set:{id} {names:50}";
+/// The command that fills sorted sets of 50 members.
+pub const FILL_SORTED_SETS: &str = "ZADD zset:{id} {scored:50}";
+/// The command that fills hashes of 10 fields.
+pub const FILL_SMALL_HASHES: &str = "HSET hash:{id} {fields:10}";
+/// The command that fills lists of 10 elements.
+pub const FILL_SMALL_LISTS: &str = "RPUSH list:{id} {values:10}";
+/// The command that fills sets of 10 members.
+pub const FILL_SMALL_SETS: &str = "SADD set:{id} {names:10}";
+/// The command that fills sorted sets of 10 members.
+pub const FILL_SMALL_SORTED_SETS: &str = "ZADD zset:{id} {scored:10}";
+/// The command that fills one set.
+pub const FILL_BIG_SET: &str = "SADD set {idname}";
+/// The command that fills one sorted set.
+pub const FILL_BIG_SORTED_SET: &str = "ZADD zset {scored-id}";
+/// The command that fills lists of 1000 elements.
+pub const FILL_QUEUES: &str = "RPUSH queue:{id} {names:1000}";
+/// The command that fills lists of 300 elements that are not in order.
+pub const FILL_UNSORTED_LISTS: &str = "RPUSH unsorted:{id} {shuffled:300}";
+/// The command that fills sets of the shared elements 0 to 999.
+pub const FILL_LOW_SETS: &str = "SADD low:{id} {shared:0-1000}";
+/// The command that fills sets of the shared elements 500 to 1499.
+pub const FILL_HIGH_SETS: &str = "SADD high:{id} {shared:500-1500}";
+/// The command that fills counters.
+pub const FILL_COUNTERS: &str = "SET counter:{id} {number:1000}";
+/// The command that fills HyperLogLogs beyond the size of the sparse representation.
+pub const FILL_HYPERLOGLOGS: &str = "PFADD hll:{id} {names:2000}";
+/// The command with three commands in a script. It fills strings with a hash each, once the strings exist.
+pub const GET_HSET_EXPIRE: &str = "EVALSHA {sha:get-hset-expire} 2 {key} hash:{same-id} 1000000";
 
 const fn load(name: &'static str, command: &'static str, expect: &'static str, fill: &'static str) -> Load {
     Load {
@@ -44,6 +72,7 @@ const fn load(name: &'static str, command: &'static str, expect: &'static str, f
 }
 
 /// All named loads.
+#[rustfmt::skip]
 pub const LOADS: &[Load] = &[
     load("ping", "PING", "pong", ""),
     load("get", "GET {key}", "value", FILL_STRINGS),
@@ -51,7 +80,15 @@ pub const LOADS: &[Load] = &[
     load("set", "SET {key} {value} {expire}", "ok", FILL_STRINGS),
     load("mget100", "MGET {keys:100}", "values:100", FILL_STRINGS),
     load("mset100", "MSET {pairs:100}", "ok", FILL_STRINGS),
-    load("incr", "INCR counter:{id}", "integer", ""),
+    load("incr", "INCR counter:{id}", "integer", FILL_COUNTERS),
+    load("set-new", "SET {new-key} {value}", "ok", ""),
+    load("set-sized", "SET {key} {value:16-1024}", "ok", FILL_STRINGS),
+    load("get-sized", "GET {key}", "prefix:16-1024", FILL_STRINGS),
+    load("append", "APPEND {key} {value}", "value-multiple", FILL_STRINGS),
+    load("setex", "SETEX {key} 1000000 {value}", "ok", FILL_STRINGS),
+    load("set-ex", "SET {key} {value} EX 1000000", "ok", FILL_STRINGS),
+    load("del", "DEL {key}", "below:2", FILL_STRINGS),
+    load("pfadd", "PFADD hll:{id} {name:1000000}", "below:2", FILL_HYPERLOGLOGS),
     load("hget", "HGET hash:{id} {field:50}", "item", FILL_HASHES),
     load("hgetall", "HGETALL hash:{id}", "fields:50", FILL_HASHES),
     load("hset", "HSET hash:{id} {field:50} {item}", "exactly:0", FILL_HASHES),
@@ -60,39 +97,39 @@ pub const LOADS: &[Load] = &[
     load("lset", "LSET list:{id} {number:50} {item}", "ok", FILL_LISTS),
     load("sismember", "SISMEMBER set:{id} {name:50}", "exactly:1", FILL_SETS),
     load("smembers", "SMEMBERS set:{id}", "names:50", FILL_SETS),
-    load(
-        "zrange",
-        "ZRANGE zset:{id} 0 -1 WITHSCORES",
-        "scored:50",
-        FILL_SORTED_SETS,
-    ),
+    load("zrange", "ZRANGE zset:{id} 0 -1 WITHSCORES", "scored:50", FILL_SORTED_SETS),
     load("zrank", "ZRANK zset:{id} {name:50}", "number", FILL_SORTED_SETS),
     load("zrank-any", "ZRANK zset:{id} {name:50}", "below:50", FILL_SORTED_SETS),
-    load(
-        "zadd",
-        "ZADD zset:{id} {number:50} {name:50}",
-        "exactly:0",
-        FILL_SORTED_SETS,
-    ),
+    load("zadd", "ZADD zset:{id} {number:50} {name:50}", "exactly:0", FILL_SORTED_SETS),
+    load("hget10", "HGET hash:{id} {field:10}", "item", FILL_SMALL_HASHES),
+    load("hgetall10", "HGETALL hash:{id}", "fields:10", FILL_SMALL_HASHES),
+    load("hset10", "HSET hash:{id} {field:10} {item}", "exactly:0", FILL_SMALL_HASHES),
+    load("lrange10", "LRANGE list:{id} 0 -1", "items:10", FILL_SMALL_LISTS),
+    load("sismember10", "SISMEMBER set:{id} {name:10}", "exactly:1", FILL_SMALL_SETS),
+    load("smembers10", "SMEMBERS set:{id}", "names:10", FILL_SMALL_SETS),
+    load("zrange10", "ZRANGE zset:{id} 0 -1 WITHSCORES", "scored:10", FILL_SMALL_SORTED_SETS),
+    load("zadd10", "ZADD zset:{id} {number:10} {name:10}", "exactly:0", FILL_SMALL_SORTED_SETS),
     load("big-sadd", "SADD set {idname}", "exactly:0", FILL_BIG_SET),
     load("big-sismember", "SISMEMBER set {idname}", "exactly:1", FILL_BIG_SET),
-    load(
-        "big-zadd",
-        "ZADD zset {number:1000000} {idname}",
-        "exactly:0",
-        FILL_BIG_SORTED_SET,
-    ),
+    load("big-zadd", "ZADD zset {number:1000000} {idname}", "exactly:0", FILL_BIG_SORTED_SET),
     load("big-zrank", "ZRANK zset {idname}", "id", FILL_BIG_SORTED_SET),
-    load(
-        "big-zrangebyscore",
-        "ZRANGEBYSCORE zset {id} +inf LIMIT 0 10",
-        "idnames:10",
-        FILL_BIG_SORTED_SET,
-    ),
+    load("big-zrangebyscore", "ZRANGEBYSCORE zset {id} +inf LIMIT 0 10", "idnames:10", FILL_BIG_SORTED_SET),
     load("xadd", "XADD events:{id} * {field:50} {item}", "bulk", ""),
     load("lpush", "LPUSH queue:{id} {name:1000000}", "integer", FILL_QUEUES),
     load("rpop", "RPOP queue:{id}", "name", FILL_QUEUES),
     load("push-awaited", "LPUSH awaited {idname}", "integer", ""),
+    load("publish-0", "PUBLISH news {idname}", "exactly:0", ""),
+    load("publish-1", "PUBLISH news {idname}", "exactly:1", ""),
+    load("publish-100", "PUBLISH news {idname}", "exactly:100", ""),
+    load("evalsha-get", "EVALSHA {sha:get} 1 {key}", "value", FILL_STRINGS),
+    load("evalsha-set", "EVALSHA {sha:set} 1 {key} {value}", "ok", FILL_STRINGS),
+    load("evalsha-get-hset-expire", GET_HSET_EXPIRE, "value", FILL_STRINGS),
+    load("evalsha-loop1000", "EVALSHA {sha:loop} 1 {key} 1000", "exactly:500500", ""),
+    load("eval-get", "EVAL {script:get} 1 {key}", "value", FILL_STRINGS),
+    load("fcall-get-hset-expire", "FCALL get_hset_expire 2 {key} hash:{same-id} 1000000", "value", FILL_STRINGS),
+    load("sort300", "SORT unsorted:{id} ALPHA LIMIT 0 10", "sorted-names:10", FILL_UNSORTED_LISTS),
+    load("sunion1000", "SUNION low:{id} high:{id}", "shared:0-1500", FILL_LOW_SETS),
+    load("sinter1000", "SINTER low:{id} high:{id}", "shared:500-1000", FILL_LOW_SETS),
 ];
 
 /// The mixture for the load name `mixed`.
@@ -158,6 +195,8 @@ pub struct Workload {
     total_weight: u64,
     /// The number of requests in a cycle in which the number of a request determines its part; 0 for a mixture.
     cycle_requests: u64,
+    /// `true` if a request needs the scripts or functions of [`crate::scripts`].
+    uses_scripts: bool,
     order: KeyOrder,
     values: ValuePool,
     verify_every: u64,
@@ -223,6 +262,7 @@ impl Workload {
             parts,
             total_weight,
             cycle_requests: 0,
+            uses_scripts: commands.iter().any(|(command, _, _)| scripts::is_used_by(command)),
             order: subject.order.clone(),
             values,
             verify_every,
@@ -270,6 +310,22 @@ impl Workload {
     /// Returns `true` if each connection has a key of its own, with the connection's seed as its number.
     pub fn has_own_keys(&self) -> bool {
         matches!(self.order, KeyOrder::OwnKey)
+    }
+
+    /// Returns `true` if a request names keys that no other request names. The seed of each connection is then the
+    /// first of its new keys.
+    pub fn has_new_keys(&self) -> bool {
+        self.parts.iter().any(|part| part.template.has_new_keys())
+    }
+
+    /// Returns `true` if every request names a key that no other request names.
+    pub fn creates_key_per_request(&self) -> bool {
+        self.parts.iter().all(|part| part.template.has_new_keys())
+    }
+
+    /// Returns `true` if a request needs the scripts or functions of [`crate::scripts`] on the server.
+    pub fn uses_scripts(&self) -> bool {
+        self.uses_scripts
     }
 
     /// The number of keys in the keyspace.

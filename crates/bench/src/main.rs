@@ -4,22 +4,29 @@
 mod background_load;
 mod cli;
 mod compare;
+mod comparison;
 mod content;
 mod control;
 mod draw;
 mod driver;
 mod error;
 mod expect;
+mod fill;
 mod flags;
 mod keyspace;
 mod load;
+mod load_stream;
 mod process;
+mod replica;
 mod reply;
 mod report;
 mod run;
+mod scripts;
 mod server;
 mod sets;
+mod subscribers;
 mod template;
+mod tls;
 
 use std::process::ExitCode;
 

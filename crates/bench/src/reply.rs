@@ -96,6 +96,11 @@ pub struct ReplyHeader {
 }
 
 impl ReplyHeader {
+    /// The number of bytes of the string that follows the line, without its line end.
+    pub fn string_len(&self) -> u64 {
+        self.payload_len.saturating_sub(2) as u64
+    }
+
     /// Parses the line at the start of `bytes`; `None` if it is not complete yet.
     ///
     /// # Errors

@@ -58,8 +58,12 @@ pub struct IdleRow {
 pub struct Section {
     /// The heading.
     pub title: String,
-    /// The names of the sides; ratios are the first over the second.
+    /// The names of the sides; ratios are the first over each other one.
     pub labels: Vec<String>,
+    /// The command that started the server of each side.
+    pub commands: Vec<String>,
+    /// Remarks about the sides.
+    pub remarks: Vec<String>,
     /// `true` if server and client have a core each.
     pub pinned: bool,
     /// The results of the loads.
@@ -73,6 +77,8 @@ pub struct Section {
 pub struct Report {
     processor: String,
     kernel: String,
+    /// The command line of this program.
+    command_line: String,
     /// The parameters of the loads.
     settings: Value,
     /// The version of each side.
@@ -95,12 +101,55 @@ const METRICS: &[ReportMetric] = &[
     ("p99_us", |measured| Some(measured.p99_us)),
     ("p999_us", |measured| Some(measured.p999_us)),
     ("max_us", |measured| Some(measured.max_us)),
+    ("server_cpu_us_per_delivery", |measured| {
+        measured.server_cpu_us_per_delivery
+    }),
 ];
 
 const REQUESTS: usize = 0;
 const SERVER_CPU: usize = 1;
 const SERVER_BUSY: usize = 2;
 const LATENCIES: [usize; 3] = [4, 5, 6];
+const SERVER_CPU_PER_DELIVERY: usize = 8;
+
+/// Columns of a table of loads: one per side, and one per ratio.
+struct ColumnGroup {
+    unit: &'static str,
+    /// Formats the value of a side. The flag is `true` if server and client have a core each.
+    cell: fn(&LoadRow, usize, bool) -> String,
+    /// Formats the ratio of the first side to another one.
+    ratio: fn(&LoadRow, usize) -> String,
+}
+
+const COLUMN_GROUPS: &[ColumnGroup] = &[
+    ColumnGroup {
+        unit: "req/s",
+        cell: LoadRow::requests_cell,
+        ratio: |row, other| format_ratio(row.ratio(REQUESTS, other)),
+    },
+    ColumnGroup {
+        unit: "CPU-µs/req",
+        cell: |row, side, _| format_decimal(row.median(side, SERVER_CPU), 2),
+        ratio: |row, other| format_ratio(row.ratio(SERVER_CPU, other)),
+    },
+    ColumnGroup {
+        unit: DELIVERY_UNIT,
+        cell: |row, side, _| format_decimal(row.median(side, SERVER_CPU_PER_DELIVERY), 3),
+        ratio: |row, other| format_ratio(row.ratio(SERVER_CPU_PER_DELIVERY, other)),
+    },
+    ColumnGroup {
+        unit: "p50 / p99 / p99.9 µs",
+        cell: |row, side, _| row.latency_cell(side),
+        ratio: |row, other| {
+            LATENCIES
+                .map(|metric| format_ratio(row.ratio(metric, other)))
+                .join(" / ")
+        },
+    },
+];
+
+/// The unit of the columns that only tables with subscribers have.
+const DELIVERY_UNIT: &str = "CPU-µs/delivery";
 
 /// Returns the median of the values (the mean of the middle two); `None` if there are none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
@@ -121,14 +170,12 @@ impl LoadRow {
         median(rounds.iter().filter_map(METRICS[metric].1))
     }
 
-    /// Returns the median over the rounds of the first side's value divided by the second's.
-    fn ratio(&self, metric: usize) -> Option<f64> {
-        let [first, second, ..] = self.sides.as_slice() else {
-            return None;
-        };
+    /// Returns the median over the rounds of the first side's value divided by that of the side `other`.
+    fn ratio(&self, metric: usize, other: usize) -> Option<f64> {
+        let (first, other) = (self.sides.first()?, self.sides.get(other)?);
         let value = METRICS[metric].1;
-        let pairs = first.iter().zip(second);
-        let ratios = pairs.filter_map(|(first, second)| Some(value(first)? / value(second)?));
+        let pairs = first.iter().zip(other);
+        let ratios = pairs.filter_map(|(first, other)| Some(value(first)? / value(other)?));
         median(ratios.filter(|ratio| ratio.is_finite()))
     }
 
@@ -163,33 +210,43 @@ impl LoadRow {
             let rounds: Vec<Value> = self.sides[number].iter().map(measurement_json).collect();
             json!({ "label": label, "median": medians, "rounds": rounds })
         };
-        let ratios = METRICS.iter().enumerate();
-        let ratios: serde_json::Map<String, Value> = ratios
-            .map(|(metric, (name, _))| (name.to_string(), json!(self.ratio(metric))))
-            .collect();
+        let ratios = |other: usize| {
+            let ratios = METRICS.iter().enumerate();
+            ratios
+                .map(|(metric, (name, _))| (name.to_string(), json!(self.ratio(metric, other))))
+                .collect::<serde_json::Map<String, Value>>()
+        };
+        let others = labels.iter().enumerate().skip(1);
+        let others = others.map(|(other, label)| json!({ "to": label, "ratio": ratios(other) }));
         json!({
             "load": self.load,
             "notes": self.notes,
             "value_size": self.value_size,
             "pipeline": self.pipeline,
             "sides": labels.iter().enumerate().map(side).collect::<Vec<Value>>(),
-            "ratio": ratios,
+            "ratio": ratios(1),
+            "ratios": others.collect::<Vec<Value>>(),
         })
     }
 }
 
 impl MemoryRow {
-    fn ratio(&self) -> Option<f64> {
-        let [first, second, ..] = self.bytes_per_key.as_slice() else {
-            return None;
-        };
-        Some(first / second)
+    /// Returns the first side's value divided by that of the side `other`.
+    fn ratio(&self, other: usize) -> Option<f64> {
+        Some(self.bytes_per_key.first()? / self.bytes_per_key.get(other)?)
     }
 }
 
 impl Section {
     fn markdown(&self, text: &mut String) {
         let _ = writeln!(text, "\n### {}\n", self.title);
+        for (label, command) in self.labels.iter().zip(&self.commands) {
+            let _ = writeln!(text, "- {label}: `{command}`");
+        }
+        for remark in &self.remarks {
+            let _ = writeln!(text, "- {remark}.");
+        }
+        text.push('\n');
         if !self.loads.is_empty() {
             self.loads_markdown(text);
             text.push('\n');
@@ -201,11 +258,9 @@ impl Section {
 
     fn loads_markdown(&self, text: &mut String) {
         let mut heads = vec!["load".to_string()];
-        for unit in ["req/s", "CPU-µs/req", "p50 / p99 / p99.9 µs"] {
-            heads.extend(self.labels.iter().map(|label| format!("{label} {unit}")));
-            if self.labels.len() > 1 {
-                heads.push("ratio".into());
-            }
+        for group in self.column_groups() {
+            heads.extend(self.labels.iter().map(|label| format!("{label} {}", group.unit)));
+            heads.extend(self.ratio_heads(self.labels.len()));
         }
         let rows = self.loads.iter().map(|row| self.load_cells(row));
         write_table(text, &heads, rows);
@@ -226,28 +281,30 @@ impl Section {
         }
     }
 
+    /// The groups of columns of the table of loads.
+    fn column_groups(&self) -> impl Iterator<Item = &'static ColumnGroup> + use<> {
+        let mut sides = self.loads.iter().flat_map(|row| row.sides.iter().flatten());
+        let has_deliveries = sides.any(|measured| measured.server_cpu_us_per_delivery.is_some());
+        COLUMN_GROUPS
+            .iter()
+            .filter(move |group| has_deliveries || group.unit != DELIVERY_UNIT)
+    }
+
+    /// The heads of the columns of ratios among the first `sides` sides.
+    fn ratio_heads(&self, sides: usize) -> Vec<String> {
+        let others = self.labels.iter().take(sides).skip(1);
+        match sides {
+            0..=2 => others.map(|_| "ratio".to_string()).collect(),
+            _ => others.map(|label| format!("ratio to {label}")).collect(),
+        }
+    }
+
     fn load_cells(&self, row: &LoadRow) -> Vec<String> {
-        let sides = 0..self.labels.len();
-        let compared = self.labels.len() > 1;
-        let ratio = |metric| {
-            if compared {
-                Some(format_ratio(row.ratio(metric)))
-            } else {
-                None
-            }
-        };
+        let sides = self.labels.len();
         let mut cells = vec![row.name()];
-        cells.extend(sides.clone().map(|side| row.requests_cell(side, self.pinned)));
-        cells.extend(ratio(REQUESTS));
-        cells.extend(
-            sides
-                .clone()
-                .map(|side| format_decimal(row.median(side, SERVER_CPU), 2)),
-        );
-        cells.extend(ratio(SERVER_CPU));
-        cells.extend(sides.map(|side| row.latency_cell(side)));
-        if compared {
-            cells.push(LATENCIES.map(|metric| format_ratio(row.ratio(metric))).join(" / "));
+        for group in self.column_groups() {
+            cells.extend((0..sides).map(|side| (group.cell)(row, side, self.pinned)));
+            cells.extend((1..sides).map(|other| (group.ratio)(row, other)));
         }
         cells
     }
@@ -261,9 +318,7 @@ impl Section {
                 .take(servers)
                 .map(|label| format!("{label} bytes each")),
         );
-        if servers > 1 {
-            heads.push("ratio".into());
-        }
+        heads.extend(self.ratio_heads(servers));
         let rows = self.memory.iter().map(|row| {
             let expiry = if row.ttl { " with expiry" } else { "" };
             let what = if row.what.is_empty() {
@@ -273,9 +328,7 @@ impl Section {
             };
             let mut cells = vec![format!("{} {what}, {} B{expiry}", row.keys, row.value_size)];
             cells.extend(row.bytes_per_key.iter().map(|bytes| format_decimal(Some(*bytes), 1)));
-            if servers > 1 {
-                cells.push(format_ratio(row.ratio()));
-            }
+            cells.extend((1..servers).map(|other| format_ratio(row.ratio(other))));
             cells
         });
         write_table(text, &heads, rows);
@@ -289,12 +342,14 @@ impl Section {
                 "ttl": row.ttl,
                 "keys": row.keys,
                 "bytes_per_key": row.bytes_per_key,
-                "ratio": row.ratio(),
+                "ratio": row.ratio(1),
             })
         };
         json!({
             "title": self.title,
             "labels": self.labels,
+            "commands": self.commands,
+            "remarks": self.remarks,
             "pinned": self.pinned,
             "loads": self.loads.iter().map(|row| row.json(&self.labels)).collect::<Vec<Value>>(),
             "memory": self.memory.iter().map(memory).collect::<Vec<Value>>(),
@@ -303,12 +358,13 @@ impl Section {
 }
 
 impl Report {
-    /// Creates a report without results, for this machine.
-    pub fn new(processor: String, kernel: String, settings: Value) -> Report {
+    /// Creates a report without results, for this machine and the command line of this program.
+    pub fn new(processor: String, kernel: String, command_line: String, settings: Value) -> Report {
         let (versions, sections, idle) = (Vec::new(), Vec::new(), Vec::new());
         Report {
             processor,
             kernel,
+            command_line,
             settings,
             versions,
             sections,
@@ -320,13 +376,14 @@ impl Report {
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "{}, Linux {}.", self.processor, self.kernel);
+        let _ = writeln!(text, "\nCommand line: `{}`.\n", self.command_line);
         for (label, version) in &self.versions {
-            let _ = writeln!(text, "{label}: {version}.");
+            let _ = writeln!(text, "- {label}: {version}.");
         }
         let _ = writeln!(
             text,
-            "Numbers are medians over interleaved rounds; a ratio is the median of the rounds' \
-             ratios, first side over second."
+            "\nNumbers are medians over interleaved rounds; a ratio is the median of the rounds' \
+             ratios, first side over each other one."
         );
         self.sections.iter().for_each(|section| section.markdown(&mut text));
         if !self.idle.is_empty() {
@@ -349,6 +406,7 @@ impl Report {
         json!({
             "processor": self.processor,
             "kernel": self.kernel,
+            "command_line": self.command_line,
             "settings": self.settings,
             "versions": self.versions.iter().map(version).collect::<Vec<Value>>(),
             "sections": self.sections.iter().map(Section::json).collect::<Vec<Value>>(),
@@ -387,6 +445,7 @@ pub fn measurement_json(measured: &Measurement) -> Value {
         .map(|(name, value)| (name.to_string(), json!(value(measured))))
         .collect();
     object.insert("replies".into(), json!(measured.replies));
+    object.insert("all_replies".into(), json!(measured.all_replies));
     object.insert("misses".into(), json!(measured.misses));
     object.insert("unanswered".into(), json!(measured.unanswered));
     object.insert("server_rss_bytes".into(), json!(measured.server_rss_bytes));

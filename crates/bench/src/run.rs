@@ -1,22 +1,31 @@
 //! One measured run: connections, client threads, and the server's CPU time around the window.
 
-use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::AtomicBool;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
 
 use crate::control::ControlConnection;
 use crate::draw::scramble;
 use crate::driver::{Driver, LoadConnection, LoadTally, MeasurementWindow, RequestPace, ThreadPlan};
 use crate::error::{Error, ErrorContext, Result};
 use crate::load::Workload;
+use crate::load_stream::LoadStream;
 use crate::process::{self, CpuSample};
+use crate::subscribers::SubscriberProgress;
+use crate::tls::TlsStream;
 
 #[cfg(test)]
 mod tests;
 
 /// The time that client threads have to reach their loops before the first request is due.
 const START_DELAY: Duration = Duration::from_millis(2);
+
+/// The number of new keys that a connection may create in a run.
+pub const NEW_KEYS_PER_CONNECTION: u64 = 100_000_000;
 
 /// The parameters of a run that do not depend on the workload.
 #[derive(Debug, Clone)]
@@ -39,8 +48,15 @@ pub struct RunParameters {
     pub drain: Duration,
     /// The seed of all random choices.
     pub seed: u64,
-    /// The RESP version, 2 or 3.
+    /// The number of the first key that does not exist, for loads that create keys. Each connection takes
+    /// [`NEW_KEYS_PER_CONNECTION`] numbers.
+    pub first_new_key: u64,
+    /// The progress of the subscribers that receive what the load publishes.
+    pub subscribers: Option<Arc<SubscriberProgress>>,
+    /// The RESP version, 2 or 3; with TLS only 2.
     pub protocol: u8,
+    /// The configuration of TLS, if the address expects it.
+    pub tls: Option<Arc<ClientConfig>>,
     /// The cores to which the client threads are pinned in turn; if empty, they are not pinned.
     pub cores: Vec<usize>,
     /// The process id of the server, for reading its CPU time.
@@ -56,6 +72,8 @@ pub struct Measurement {
     pub server_cpu_us: Option<f64>,
     /// The share of one core that the server used (above 1 with several threads).
     pub server_busy_cores: Option<f64>,
+    /// The CPU time of the server per message that a subscriber received, in microseconds.
+    pub server_cpu_us_per_delivery: Option<f64>,
     /// The CPU time of this client per request, in microseconds.
     pub client_cpu_us: f64,
     /// The median latency in microseconds.
@@ -68,6 +86,8 @@ pub struct Measurement {
     pub max_us: f64,
     /// The number of replies in the window.
     pub replies: u64,
+    /// The number of all replies, including those of the warm-up and after the window.
+    pub all_replies: u64,
     /// The number of nil replies where they are allowed, including the warm-up.
     pub misses: u64,
     /// Open loop: the number of requests without a reply at the end.
@@ -77,8 +97,17 @@ pub struct Measurement {
 }
 
 /// Opens the connections of a run, with the requested protocol.
-fn connect(shape: &RunParameters) -> Result<Vec<TcpStream>> {
-    let open = |_| Ok(ControlConnection::connect(shape.address, shape.protocol)?.into_stream());
+fn connect(shape: &RunParameters) -> Result<Vec<LoadStream>> {
+    process::raise_open_file_limit();
+    let open = |_| {
+        // The protocol is switched on a plain connection only.
+        let protocol = if shape.tls.is_some() { 2 } else { shape.protocol };
+        let stream = ControlConnection::connect(shape.address, protocol)?.into_stream();
+        Ok(match &shape.tls {
+            None => LoadStream::Plain(stream),
+            Some(config) => LoadStream::Tls(Box::new(TlsStream::connect(stream, config)?)),
+        })
+    };
     (0..shape.connections).map(open).collect()
 }
 
@@ -92,13 +121,24 @@ pub fn measure(shape: &RunParameters, workload: &Workload) -> Result<Measurement
     let groups = (0..threads)
         .map(|thread| {
             let count = shape.connections / threads + usize::from(thread < shape.connections % threads);
-            let seed = |place: usize| match workload.has_own_keys() {
-                true => (place * threads + thread) as u64,
-                false => scramble(shape.seed ^ scramble((thread << 32 | place) as u64)),
+            let seed_and_budget = |place: usize| {
+                let number = (place * threads + thread) as u64;
+                if workload.has_own_keys() {
+                    (number, u64::MAX)
+                } else if workload.has_new_keys() {
+                    let first = shape.first_new_key + number * NEW_KEYS_PER_CONNECTION;
+                    (first, NEW_KEYS_PER_CONNECTION)
+                } else {
+                    let seed = scramble(shape.seed ^ scramble((thread << 32 | place) as u64));
+                    (seed, u64::MAX)
+                }
             };
             (0..count)
                 .zip(streams.by_ref())
-                .map(|(place, stream)| LoadConnection::new(stream, seed(place), u64::MAX))
+                .map(|(place, stream)| {
+                    let (seed, budget) = seed_and_budget(place);
+                    LoadConnection::new(stream, seed, budget)
+                })
                 .collect::<Result<Vec<LoadConnection>>>()
         })
         .collect::<Result<Vec<Vec<LoadConnection>>>>()?;
@@ -109,7 +149,7 @@ pub fn measure(shape: &RunParameters, workload: &Workload) -> Result<Measurement
         until_ns: (from + shape.window).as_nanos() as u64,
         drain_ns: shape.drain.as_nanos() as u64,
     };
-    let watch = |window: &MeasurementWindow| observe_window(window, shape.server_pid);
+    let watch = |window: &MeasurementWindow| observe_window(window, shape);
     let (tally, observed) = run_drivers(shape, workload, window, groups, watch)?;
     let observed = observed?;
     let rss = shape.server_pid.map(process::rss_bytes).transpose()?;
@@ -209,28 +249,47 @@ fn pace(rate: Option<f64>, number: usize, threads: usize) -> RequestPace {
 struct ProcessorTime {
     server_ns: Option<u64>,
     client_ns: u64,
+    /// The number of messages that subscribers received.
+    deliveries: Option<u64>,
     elapsed: Duration,
 }
 
+/// The readings at one end of the window.
+struct WindowSample {
+    at: Instant,
+    server: Option<CpuSample>,
+    client: CpuSample,
+    delivered: Option<u64>,
+}
+
+impl WindowSample {
+    fn read(shape: &RunParameters) -> Result<WindowSample> {
+        let delivered = |progress: &Arc<SubscriberProgress>| progress.delivered.load(Ordering::Relaxed);
+        Ok(WindowSample {
+            at: Instant::now(),
+            server: shape.server_pid.map(CpuSample::read).transpose()?,
+            client: CpuSample::read(std::process::id())?,
+            delivered: shape.subscribers.as_ref().map(delivered),
+        })
+    }
+}
+
 /// Reads CPU times at both ends of the window.
-fn observe_window(window: &MeasurementWindow, server_pid: Option<u32>) -> Result<ProcessorTime> {
-    let sample = |at_ns: u64| -> Result<(Option<CpuSample>, CpuSample, Instant)> {
+fn observe_window(window: &MeasurementWindow, shape: &RunParameters) -> Result<ProcessorTime> {
+    let sample = |at_ns: u64| {
         let at = window.begin + Duration::from_nanos(at_ns);
         thread::sleep(at.saturating_duration_since(Instant::now()));
-        let now = Instant::now();
-        let server = server_pid.map(CpuSample::read).transpose()?;
-        Ok((server, CpuSample::read(std::process::id())?, now))
+        WindowSample::read(shape)
     };
-    let (server_before, client_before, began) = sample(window.from_ns)?;
-    let (server_after, client_after, ended) = sample(window.until_ns)?;
-    let server_ns = server_before
-        .zip(server_after)
-        .map(|(before, after)| after.nanoseconds_since(&before));
-    let client_ns = client_after.nanoseconds_since(&client_before);
+    let before = sample(window.from_ns)?;
+    let after = sample(window.until_ns)?;
+    let server = before.server.zip(after.server);
+    let delivered = before.delivered.zip(after.delivered);
     Ok(ProcessorTime {
-        server_ns,
-        client_ns,
-        elapsed: ended - began,
+        server_ns: server.map(|(before, after)| after.nanoseconds_since(&before)),
+        client_ns: after.client.nanoseconds_since(&before.client),
+        deliveries: delivered.map(|(before, after)| after - before),
+        elapsed: after.at - before.at,
     })
 }
 
@@ -246,16 +305,19 @@ fn summarize(
     let requests_per_s = tally.replies as f64 / window.as_secs_f64();
     let cpu_us = |ns: u64| per_s(ns) / 1e3 / requests_per_s.max(f64::MIN_POSITIVE);
     let quantile_us = |quantile: f64| tally.latencies.value_at_quantile(quantile) as f64 / 1e3;
+    let deliveries = observed.server_ns.zip(observed.deliveries);
     Measurement {
         requests_per_s,
         server_cpu_us: observed.server_ns.map(cpu_us),
         server_busy_cores: observed.server_ns.map(|ns| per_s(ns) / 1e9),
+        server_cpu_us_per_delivery: deliveries.map(|(ns, count)| ns as f64 / 1e3 / count.max(1) as f64),
         client_cpu_us: cpu_us(observed.client_ns),
         p50_us: quantile_us(0.5),
         p99_us: quantile_us(0.99),
         p999_us: quantile_us(0.999),
         max_us: tally.latencies.max() as f64 / 1e3,
         replies: tally.replies,
+        all_replies: tally.all_replies,
         misses: tally.misses,
         unanswered: tally.unanswered,
         server_rss_bytes,

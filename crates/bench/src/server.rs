@@ -4,12 +4,17 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::control::ControlConnection;
 use crate::error::{Error, ErrorContext, Result};
 use crate::process;
+use crate::tls::TlsIdentity;
+
+#[cfg(test)]
+mod tests;
 
 /// The time limit for a server's first reply to PING.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -26,8 +31,42 @@ pub struct ServerParameters {
     pub arguments: Vec<String>,
     /// The library for LD_PRELOAD.
     pub preload: Option<PathBuf>,
+    /// Further variables of its environment.
+    pub environment: &'static [(&'static str, &'static str)],
+    /// The certificate for a second port with TLS.
+    pub tls: Option<Arc<TlsIdentity>>,
     /// The cores on which it may run; if empty, it is not pinned.
     pub cores: Vec<usize>,
+}
+
+impl ServerParameters {
+    /// Returns the command that starts the server, without address, ports, directory and certificate.
+    pub fn command_text(&self) -> String {
+        let preload = self
+            .preload
+            .iter()
+            .map(|library| format!("LD_PRELOAD={} ", library.display()));
+        let environment = self.environment.iter().map(|(name, value)| format!("{name}={value} "));
+        let mut text: String = preload.chain(environment).collect();
+        text.push_str(&self.program.display().to_string());
+        for argument in self.persistence_arguments().into_iter().chain(self.own_arguments()) {
+            text.push(' ');
+            text.push_str(if argument.is_empty() { "\"\"" } else { argument });
+        }
+        text
+    }
+
+    fn own_arguments(&self) -> impl Iterator<Item = &str> {
+        self.arguments.iter().map(String::as_str)
+    }
+
+    /// Returns the arguments that switch off persistence, except those that the server's own arguments set.
+    fn persistence_arguments(&self) -> Vec<&'static str> {
+        let defaults = [("--save", ""), ("--appendonly", "no")];
+        let is_unset = |(name, _): &(&str, &str)| self.own_arguments().all(|argument| argument != *name);
+        let unset = defaults.into_iter().filter(is_unset);
+        unset.flat_map(|(name, value)| [name, value]).collect()
+    }
 }
 
 /// A running server, which ends when this value is dropped.
@@ -37,10 +76,13 @@ pub struct BenchServer {
     folder: PathBuf,
     /// The address on which it listens.
     pub address: SocketAddr,
+    /// The address on which it listens with TLS.
+    pub tls_address: Option<SocketAddr>,
 }
 
 impl BenchServer {
-    /// Starts a server on a free loopback port without persistence, and waits until it replies.
+    /// Starts a server on a free loopback port, and waits until it replies. It has no persistence unless its arguments
+    /// say so, and a data directory of its own, which is removed when it ends.
     ///
     /// # Errors
     /// Fails if the server does not start or reply in time, or if it runs without the preloaded library.
@@ -48,9 +90,15 @@ impl BenchServer {
         let port = free_port()?;
         let folder = std::env::temp_dir().join(format!("weft-bench-{}-{port}", std::process::id()));
         fs::create_dir_all(&folder).context(format!("creating {}", folder.display()))?;
-        let child = spawn(recipe, port, &folder).inspect_err(|_| remove_directory(&folder))?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut server = BenchServer { child, folder, address };
+        let tls_port = recipe.tls.as_ref().map(|_| free_port()).transpose()?;
+        let child = spawn(recipe, port, tls_port, &folder).inspect_err(|_| remove_directory(&folder))?;
+        let on_loopback = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut server = BenchServer {
+            child,
+            folder,
+            address: on_loopback(port),
+            tls_address: tls_port.map(on_loopback),
+        };
         server.wait_until_ready()?;
         if let Some(library) = &recipe.preload {
             server.check_preloaded(library)?;
@@ -133,20 +181,31 @@ fn remove_directory(folder: &Path) {
 
 /// Starts the process. A child inherits the affinity of the thread that starts it, so all its threads are pinned from
 /// their first instruction.
-fn spawn(recipe: &ServerParameters, port: u16, folder: &Path) -> Result<Child> {
+fn spawn(recipe: &ServerParameters, port: u16, tls_port: Option<u16>, folder: &Path) -> Result<Child> {
     let log = File::create(folder.join("log")).context("creating the server's log")?;
     let log_too = log.try_clone().context("creating the server's log")?;
     let mut command = Command::new(&recipe.program);
     command
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-        .args(["--appendonly", "no", "--dir"])
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
         .arg(folder)
+        .args(recipe.persistence_arguments())
         .args(&recipe.arguments)
+        .envs(recipe.environment.iter().copied())
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(log_too);
     if let Some(library) = &recipe.preload {
         command.env("LD_PRELOAD", library);
+    }
+    if let Some((port, identity)) = tls_port.zip(recipe.tls.as_ref()) {
+        command
+            .args(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"])
+            .arg("--tls-cert-file")
+            .arg(&identity.certificate)
+            .arg("--tls-key-file")
+            .arg(&identity.key)
+            .arg("--tls-ca-cert-file")
+            .arg(&identity.certificate);
     }
     let allowed = process::allowed_cores()?;
     if !recipe.cores.is_empty() {

@@ -9,9 +9,10 @@
 //! so that a request costs two copies and twelve digits. Placeholders have a fixed width where possible, because an
 //! argument's length precedes its text.
 
-use crate::content::{ID_DIGITS, NAME_BYTES, NUMBER_DIGITS, ValuePool, digits};
-use crate::draw::RequestDraw;
+use crate::content::{ID_DIGITS, LONGEST_PREFIX, NAME_BYTES, NUMBER_DIGITS, ValuePool, digits};
+use crate::draw::{RequestDraw, stride_coprime_to};
 use crate::error::{Error, Result};
+use crate::scripts;
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,16 @@ pub const PLACEHOLDERS: &[(&str, &str)] = &[
         "{id}",
         "the twelve digits of a drawn key alone, for names such as counter:{id}",
     ),
+    ("{same-id}", "the twelve digits of the key drawn before it"),
+    (
+        "{new-key}",
+        "a key that no request named before, for a keyspace that grows",
+    ),
     ("{value}", "the value that belongs to the key before it"),
+    (
+        "{value:MIN-MAX}",
+        "the same value in a random length of MIN to MAX bytes",
+    ),
     ("{keys:N}", "N keys"),
     ("{pairs:N}", "N times a key and its value"),
     ("{expire}", "EX and the seconds of --expire, or nothing without it"),
@@ -49,6 +59,13 @@ pub const PLACEHOLDERS: &[(&str, &str)] = &[
     ("{values:N}", "the first N items of the key"),
     ("{names:N}", "the names of the key's first N elements"),
     ("{scored:N}", "N times a score, from 0 on, and the element's name"),
+    ("{shuffled:N}", "the names of the key's first N elements, not in order"),
+    (
+        "{shared:FROM-TO}",
+        "the names of the elements FROM to TO-1 that all collections share",
+    ),
+    ("{script:NAME}", "the source of a script, as one argument"),
+    ("{sha:NAME}", "the SHA-1 digest of a script, for EVALSHA"),
     (
         "{entries:N}",
         "N ids of stream entries, 1-1 and on: those that the connection has just read in `group-read`",
@@ -62,6 +79,10 @@ enum TemplatePiece {
     Literal(Vec<u8>),
     /// The digits of a newly drawn key.
     Id,
+    /// The digits of the key drawn last.
+    SameId,
+    /// The digits of a key that no other request names.
+    NewId,
     /// The value of the key drawn last.
     Value,
     /// The digits of a drawn field.
@@ -76,6 +97,8 @@ enum TemplatePiece {
     },
     /// The name of the element with this number, of the key drawn last.
     NameAt(u64),
+    /// The name of the shared element with this number.
+    SharedName(u64),
     /// A newly drawn key, written as a name.
     IdName,
     /// The key drawn last, written as a name.
@@ -91,6 +114,13 @@ enum TemplatePiece {
         place: u64,
         /// The number of entries per turn.
         per_turn: u64,
+    },
+    /// A whole argument, including its length: the value of the key drawn last in a random length.
+    SizedValue {
+        /// The shortest length in bytes.
+        shortest: u64,
+        /// The longest length in bytes.
+        longest: u64,
     },
     /// A whole argument, including its length: a random number without leading zeros.
     Number {
@@ -135,6 +165,7 @@ pub struct DrawnValues {
 pub struct Template {
     pieces: Vec<TemplatePiece>,
     keys: usize,
+    has_new_keys: bool,
 }
 
 impl Template {
@@ -160,6 +191,7 @@ impl Template {
                 piece,
                 TemplatePiece::Name { .. }
                     | TemplatePiece::NameAt(_)
+                    | TemplatePiece::SharedName(_)
                     | TemplatePiece::IdName
                     | TemplatePiece::SameIdName
             )
@@ -168,11 +200,20 @@ impl Template {
             return Err(Error::Usage(format!("names have {NAME_BYTES} bytes or more")));
         }
         let pieces = encode(&arguments, values.size());
-        let keys = pieces
-            .iter()
-            .filter(|piece| matches!(piece, TemplatePiece::Id | TemplatePiece::IdName))
-            .count();
-        Ok(Template { pieces, keys })
+        let is_key =
+            |piece: &&TemplatePiece| matches!(piece, TemplatePiece::Id | TemplatePiece::NewId | TemplatePiece::IdName);
+        let keys = pieces.iter().filter(is_key).count();
+        let has_new_keys = pieces.contains(&TemplatePiece::NewId);
+        Ok(Template {
+            pieces,
+            keys,
+            has_new_keys,
+        })
+    }
+
+    /// Returns `true` if each request names a key that no other request names.
+    pub fn has_new_keys(&self) -> bool {
+        self.has_new_keys
     }
 
     /// The number of keys that one request draws.
@@ -192,7 +233,16 @@ impl Template {
                     id = draw.next_key();
                     out.extend_from_slice(&digits::<ID_DIGITS>(id));
                 }
+                TemplatePiece::SameId => out.extend_from_slice(&digits::<ID_DIGITS>(id)),
+                TemplatePiece::NewId => {
+                    id = draw.new_key();
+                    out.extend_from_slice(&digits::<ID_DIGITS>(id));
+                }
                 TemplatePiece::Value => out.extend_from_slice(values.value(id)),
+                TemplatePiece::SizedValue { shortest, longest } => {
+                    number = shortest + draw.below(longest - shortest + 1);
+                    append_bulk(values.prefix(id, number as usize), out);
+                }
                 TemplatePiece::Field { below } => {
                     number = draw.below(*below);
                     out.extend_from_slice(&digits::<NUMBER_DIGITS>(number));
@@ -202,6 +252,7 @@ impl Template {
                     values.append_name(id, number, out);
                 }
                 TemplatePiece::NameAt(number) => values.append_name(id, *number, out),
+                TemplatePiece::SharedName(number) => values.append_name(0, *number, out),
                 TemplatePiece::IdName => {
                     id = draw.next_key();
                     values.append_name(0, id, out);
@@ -231,12 +282,18 @@ impl Template {
         for piece in &self.pieces {
             match piece {
                 TemplatePiece::Id | TemplatePiece::IdName => drawn.ids.push(draw.next_key()),
+                TemplatePiece::NewId => drawn.ids.push(draw.new_key()),
+                TemplatePiece::SizedValue { shortest, longest } => {
+                    drawn.number = shortest + draw.below(longest - shortest + 1);
+                }
                 TemplatePiece::Field { below } | TemplatePiece::Name { below } | TemplatePiece::Number { below } => {
                     drawn.number = draw.below(*below);
                 }
                 TemplatePiece::Literal(_)
+                | TemplatePiece::SameId
                 | TemplatePiece::Value
                 | TemplatePiece::NameAt(_)
+                | TemplatePiece::SharedName(_)
                 | TemplatePiece::SameIdName
                 | TemplatePiece::Item
                 | TemplatePiece::ItemAt(_)
@@ -256,6 +313,27 @@ fn expand_repeated(word: &str, expire_s: Option<u64>) -> Result<Option<Vec<Vec<T
         let words = expire_s.map(|seconds| vec![literal_pieces("EX"), literal_pieces(&seconds.to_string())]);
         return Ok(Some(words.unwrap_or_default()));
     }
+    if let Some((name, first, end)) = split_range(word)? {
+        return match name {
+            "value" if end as usize <= LONGEST_PREFIX => {
+                let (shortest, longest) = (first, end);
+                Ok(Some(vec![vec![TemplatePiece::SizedValue { shortest, longest }]]))
+            }
+            "shared" => Ok(Some(
+                (first..end)
+                    .map(|number| vec![TemplatePiece::SharedName(number)])
+                    .collect(),
+            )),
+            _ => Err(Error::Usage(format!("unknown placeholder {word}"))),
+        };
+    }
+    if let Some(name) = named_script(word, "script") {
+        return Ok(Some(vec![literal_pieces(scripts::source_by_name(name)?)]));
+    }
+    if let Some(name) = named_script(word, "sha") {
+        let digest = scripts::sha1_hex(scripts::source_by_name(name)?.as_bytes());
+        return Ok(Some(vec![literal_pieces(&digest)]));
+    }
     let Some((name, count)) = split_counted(word)? else {
         return Ok(None);
     };
@@ -270,6 +348,10 @@ fn expand_repeated(word: &str, expire_s: Option<u64>) -> Result<Option<Vec<Vec<T
         "fields" => each(&|number| vec![field(number), item(number)]),
         "values" => each(&|number| vec![item(number)]),
         "names" => each(&|number| vec![name_at(number)]),
+        "shuffled" => {
+            let stride = stride_coprime_to(count);
+            each(&|number| vec![name_at(number * stride % count)])
+        }
         "scored" => each(&|number| vec![literal_pieces(&number.to_string()), name_at(number)]),
         "entries" => each(&|place| vec![entry(place)]),
         "number" => Some(vec![vec![TemplatePiece::Number { below: count }]]),
@@ -291,6 +373,37 @@ fn split_counted(word: &str) -> Result<Option<(&str, u64)>> {
     }
 }
 
+/// Splits `{name:first-end}`; `None` if the word has another form.
+fn split_range(word: &str) -> Result<Option<(&str, u64, u64)>> {
+    let inner = word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    let Some((name, range)) = inner.and_then(|inner| inner.split_once(':')) else {
+        return Ok(None);
+    };
+    // The names of scripts contain hyphens, too.
+    if !matches!(name, "value" | "shared") {
+        return Ok(None);
+    }
+    match parse_range(range) {
+        Some((first, end)) if end <= COUNT_LIMIT => Ok(Some((name, first, end))),
+        _ => Err(Error::Usage(format!("{word}: the range must be such as 16-1024"))),
+    }
+}
+
+/// Parses `first-end`, whose first number must be less than the second.
+pub fn parse_range(text: &str) -> Option<(u64, u64)> {
+    let (first, end) = text.split_once('-')?;
+    let (first, end) = (first.parse().ok()?, end.parse().ok()?);
+    (first < end).then_some((first, end))
+}
+
+/// Returns the name in `{kind:name}`; `None` if the word has another form.
+fn named_script<'a>(word: &'a str, kind: &str) -> Option<&'a str> {
+    word.strip_prefix('{')?
+        .strip_suffix('}')?
+        .strip_prefix(kind)?
+        .strip_prefix(':')
+}
+
 /// Parses one argument: literal text that contains fixed-width placeholders.
 fn parse_argument(word: &str) -> Result<Vec<TemplatePiece>> {
     let mut pieces = Vec::new();
@@ -310,6 +423,8 @@ fn parse_placeholder(word: &str) -> Result<Vec<TemplatePiece>> {
     match word {
         "{key}" => return Ok(key_pieces()),
         "{id}" => return Ok(vec![TemplatePiece::Id]),
+        "{same-id}" => return Ok(vec![TemplatePiece::SameId]),
+        "{new-key}" => return Ok(vec![TemplatePiece::Literal(b"key:".to_vec()), TemplatePiece::NewId]),
         "{value}" => return Ok(vec![TemplatePiece::Value]),
         "{item}" => return Ok(vec![TemplatePiece::Item]),
         "{idname}" => return Ok(vec![TemplatePiece::IdName]),
@@ -333,14 +448,22 @@ fn literal_pieces(text: &str) -> Vec<TemplatePiece> {
 }
 
 fn check_values_follow_keys(arguments: &[Vec<TemplatePiece>]) -> Result<()> {
-    let first = arguments
-        .iter()
-        .flatten()
-        .find(|piece| matches!(piece, TemplatePiece::Id | TemplatePiece::Value));
-    if first == Some(&TemplatePiece::Value) {
-        return Err(Error::Usage("{value} needs a {key} or {id} before it".into()));
+    let first = arguments.iter().flatten().find(|piece| {
+        matches!(
+            piece,
+            TemplatePiece::Id
+                | TemplatePiece::NewId
+                | TemplatePiece::SameId
+                | TemplatePiece::Value
+                | TemplatePiece::SizedValue { .. }
+        )
+    });
+    match first {
+        None | Some(TemplatePiece::Id | TemplatePiece::NewId) => Ok(()),
+        Some(_) => Err(Error::Usage(
+            "{value} and {same-id} need a {key} or {id} before them".into(),
+        )),
     }
-    Ok(())
 }
 
 /// Adds the RESP framing around the arguments and joins adjacent literals.
@@ -348,7 +471,8 @@ fn encode(arguments: &[Vec<TemplatePiece>], value_size: usize) -> Vec<TemplatePi
     let mut pieces = Vec::new();
     push_literal(&mut pieces, format!("*{}\r\n", arguments.len()).as_bytes());
     for argument in arguments {
-        if let [whole @ (TemplatePiece::Number { .. } | TemplatePiece::Entry { .. })] = argument.as_slice() {
+        let whole = argument.first().filter(|piece| is_whole_argument(piece));
+        if let Some(whole) = whole {
             pieces.push(whole.clone());
             continue;
         }
@@ -365,17 +489,29 @@ fn encode(arguments: &[Vec<TemplatePiece>], value_size: usize) -> Vec<TemplatePi
     pieces
 }
 
+/// Returns `true` if a piece writes the length of its argument, too.
+fn is_whole_argument(piece: &TemplatePiece) -> bool {
+    matches!(
+        piece,
+        TemplatePiece::Number { .. } | TemplatePiece::Entry { .. } | TemplatePiece::SizedValue { .. }
+    )
+}
+
 /// The number of bytes that a piece adds to its argument.
 fn width(piece: &TemplatePiece, value_size: usize) -> usize {
     match piece {
         TemplatePiece::Literal(bytes) => bytes.len(),
-        TemplatePiece::Id => ID_DIGITS,
+        TemplatePiece::Id | TemplatePiece::SameId | TemplatePiece::NewId => ID_DIGITS,
         TemplatePiece::Field { .. } => NUMBER_DIGITS,
         TemplatePiece::Value | TemplatePiece::Item | TemplatePiece::ItemAt(_) => value_size,
-        TemplatePiece::Name { .. } | TemplatePiece::NameAt(_) | TemplatePiece::IdName | TemplatePiece::SameIdName => {
-            value_size
+        TemplatePiece::Name { .. }
+        | TemplatePiece::NameAt(_)
+        | TemplatePiece::SharedName(_)
+        | TemplatePiece::IdName
+        | TemplatePiece::SameIdName => value_size,
+        TemplatePiece::Number { .. } | TemplatePiece::Entry { .. } | TemplatePiece::SizedValue { .. } => {
+            unreachable!("it is always a whole argument")
         }
-        TemplatePiece::Number { .. } | TemplatePiece::Entry { .. } => unreachable!("it is always a whole argument"),
     }
 }
 

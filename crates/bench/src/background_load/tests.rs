@@ -94,6 +94,8 @@ fn notes_of_different_background_loads_differ() {
         waiting(10, false),
         waiting(10, true),
         waiting(9, true),
+        BackgroundLoad::Subscribers { count: 1 },
+        BackgroundLoad::Subscribers { count: 100 },
     ];
     for (place, background_load) in cases.iter().enumerate() {
         assert!(

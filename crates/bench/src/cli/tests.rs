@@ -37,6 +37,23 @@ fn help_names_every_flag_and_set() {
 }
 
 #[test]
+fn a_command_line_is_quoted_for_a_shell() {
+    let words = ["weft-bench", "compare", "--weft-args", "--io-threads 1", "it's", ""];
+    assert_eq!(
+        command_line(words.into_iter().map(str::to_string)),
+        r"weft-bench compare --weft-args '--io-threads 1' 'it'\''s' ''"
+    );
+}
+
+#[test]
+fn huge_pages_need_an_allocator_that_reads_the_variable() {
+    let options = |line: &str| compare_options(&GivenFlags::parse(COMPARE_TABLE, &words(line)).expect("known flags"));
+    assert!(options("--weft x --valkey-huge-pages").is_err());
+    let given = options("--weft x --preload y --valkey-huge-pages").expect("valid options");
+    assert!(given.valkey_huge_pages);
+}
+
+#[test]
 fn contradicting_flags_are_refused() {
     let lines = [
         "",

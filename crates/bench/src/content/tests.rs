@@ -30,6 +30,15 @@ fn a_value_depends_on_its_key_only() {
 }
 
 #[test]
+fn a_longer_value_of_a_key_starts_with_a_shorter_one() {
+    let values = ValuePool::new(64);
+    for id in [0, 1, u64::MAX] {
+        assert_eq!(values.prefix(id, 64), values.value(id));
+        assert!(values.prefix(id, LONGEST_PREFIX).starts_with(values.prefix(id, 16)));
+    }
+}
+
+#[test]
 fn values_of_different_keys_differ() {
     let values = ValuePool::new(64);
     let mut all: Vec<&[u8]> = (0..1000).map(|id| values.value(id)).collect();

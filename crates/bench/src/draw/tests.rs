@@ -36,6 +36,16 @@ fn a_sequential_order_names_every_key_once() {
 }
 
 #[test]
+fn new_keys_follow_the_seed_whatever_else_is_drawn() {
+    let order = KeyOrder::Uniform { keys: 3 };
+    for index in 0..5 {
+        let mut draw = RequestDraw::new(&order, 1_000_000, index);
+        assert!(draw.next_key() < 3);
+        assert_eq!(draw.new_key(), 1_000_000 + index);
+    }
+}
+
+#[test]
 fn zipf_ranks_have_the_weights_of_the_power_law() {
     for exponent in [0.5, 0.99, 1.0, 1.5] {
         let keys = 1000u64;

@@ -1,6 +1,7 @@
 //! Tests of the client loop against a server inside the test.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use super::*;
@@ -62,6 +63,7 @@ fn drive(
     budget: u64,
 ) -> Result<LoadTally> {
     let stream = TcpStream::connect(address).expect("the test's server listens");
+    let stream = LoadStream::Plain(stream);
     let connections = vec![LoadConnection::new(stream, 1, budget).expect("a connection")];
     let workload = ping();
     let stop = AtomicBool::new(false);

@@ -27,6 +27,10 @@ fn correct_replies_are_found_when_split_anywhere() {
         ("value-or-nil", b"$-1\r\n".to_vec(), true),
         ("value-or-nil", b"_\r\n".to_vec(), true),
         ("values:2", two.clone(), false),
+        ("prefix:16-100", bulk(values.value(1)), false),
+        ("value-multiple", b":128\r\n".to_vec(), false),
+        ("sorted-names:2", two.clone(), false),
+        ("shared:3-5", two.clone(), false),
         ("bulk", b"$3\r\nabc\r\n".to_vec(), false),
         ("elements:2", two.clone(), false),
         ("elements:2", b"%1\r\n+a\r\n+b\r\n".to_vec(), false),
@@ -64,6 +68,10 @@ fn correct_replies_are_found_when_split_anywhere() {
     }
 }
 
+fn two_values(values: &ValuePool) -> Vec<u8> {
+    array(&[bulk(values.value(1)), bulk(values.value(2))])
+}
+
 #[test]
 fn wrong_types_and_lengths_stop_the_run() {
     let values = ValuePool::new(64);
@@ -78,6 +86,11 @@ fn wrong_types_and_lengths_stop_the_run() {
         ("values:2", array(&[bulk(values.value(1)), short.clone()])),
         ("values:2", array(&[bulk(values.value(1)), b"$-1\r\n".to_vec()])),
         ("values:2", array(&[bulk(values.value(1))])),
+        ("prefix:16-63", bulk(values.value(1))),
+        ("prefix:65-100", bulk(values.value(1))),
+        ("prefix:16-100", b"$-1\r\n".to_vec()),
+        ("value-multiple", b"$1\r\n1\r\n".to_vec()),
+        ("shared:3-6", two_values(&values)),
         ("bulk", b"$-1\r\n".to_vec()),
         ("elements:2", array(&[bulk(b"a")])),
         ("elements:1", b"$1\r\na\r\n".to_vec()),
@@ -183,6 +196,19 @@ fn collections_are_compared_element_by_element() {
         ("scored:2", scored(&[(1, "1"), (0, "0")]), false),
         ("scored:2", scored(&[(0, "0"), (1, "2")]), false),
         ("scored:1", nested, true),
+        ("sorted-names:2", names(&[0, 1]), true),
+        ("sorted-names:2", names(&[1, 0]), false),
+        ("sorted-names:2", id_names(&[0, 1]), false),
+        ("shared:3-5", id_names(&[4, 3]), true),
+        ("shared:3-5", id_names(&[3, 3]), false),
+        ("shared:3-5", id_names(&[2, 3]), false),
+        ("shared:3-5", names(&[3, 4]), false),
+        ("prefix:1-30", bulk(values.prefix(7, 11)), true),
+        ("prefix:1-30", bulk(values.prefix(8, 11)), false),
+        ("prefix:1-10", bulk(values.prefix(7, 11)), false),
+        ("value-multiple", b":40\r\n".to_vec(), true),
+        ("value-multiple", b":41\r\n".to_vec(), false),
+        ("value-multiple", b":0\r\n".to_vec(), false),
         ("idnames:2", id_names(&[7, 8]), true),
         ("idnames:3", id_names(&[7, 8]), true),
         ("idnames:2", id_names(&[8, 9]), false),
@@ -214,12 +240,28 @@ fn collections_are_compared_element_by_element() {
 
 #[test]
 fn unknown_kinds_are_refused() {
-    for text in ["", "okay", "values", "values:x", "ok:1", "elements"] {
+    for text in [
+        "",
+        "okay",
+        "values",
+        "values:x",
+        "ok:1",
+        "elements",
+        "prefix",
+        "prefix:3",
+        "shared:5-4",
+    ] {
         assert!(ExpectedReply::parse(text).is_err(), "{text:?} was accepted");
     }
     for (kind, _) in KINDS {
         assert!(
-            ExpectedReply::parse(&kind.replace('N', "3")).is_ok(),
+            ExpectedReply::parse(
+                &kind
+                    .replace("MIN-MAX", "1-2")
+                    .replace("FROM-TO", "1-2")
+                    .replace('N', "3")
+            )
+            .is_ok(),
             "{kind} is in the help only"
         );
     }

@@ -7,12 +7,14 @@ fn measurement(requests_per_s: f64, server_cpu_us: f64, server_busy: f64) -> Mea
         requests_per_s,
         server_cpu_us: Some(server_cpu_us),
         server_busy_cores: Some(server_busy),
+        server_cpu_us_per_delivery: None,
         client_cpu_us: 0.2,
         p50_us: 100.0,
         p99_us: 200.0,
         p999_us: 300.0,
         max_us: 400.0,
         replies: 1000,
+        all_replies: 1300,
         misses: 0,
         unanswered: 0,
         server_rss_bytes: None,
@@ -44,10 +46,19 @@ fn report() -> Report {
         keys: 10,
         bytes_per_key: vec![100.0, 125.0],
     }];
-    let mut report = Report::new("a processor".into(), "6.1".into(), json!({}));
+    let mut report = Report::new(
+        "a processor".into(),
+        "6.1".into(),
+        "weft-bench compare --set strings".into(),
+        json!({}),
+    );
+    let version = "valkey_version 9.1.2, LD_PRELOAD libjemalloc.so.2".to_string();
+    report.versions.push(("Valkey".into(), version));
     report.sections.push(Section {
         title: "Strings".into(),
         labels: vec!["Weft".into(), "Valkey".into()],
+        commands: vec!["weft-server --io-threads 1".into(), "valkey-server".into()],
+        remarks: vec!["A remark".into()],
         pinned: true,
         loads,
         memory,
@@ -78,8 +89,8 @@ fn ratios_are_taken_within_rounds() {
     let report = report();
     let row = &report.sections[0].loads[0];
     // The ratios of the rounds are 2.0, 3.0 and 2.0. The slow second round does not mix with the other two.
-    assert_eq!(row.ratio(REQUESTS), Some(2.0));
-    assert_eq!(row.ratio(SERVER_CPU), Some(0.4));
+    assert_eq!(row.ratio(REQUESTS, 1), Some(2.0));
+    assert_eq!(row.ratio(SERVER_CPU, 1), Some(0.4));
     assert_eq!(row.median(0, REQUESTS), Some(2_000_000.0));
 }
 
@@ -87,7 +98,11 @@ fn ratios_are_taken_within_rounds() {
 fn markdown_has_the_numbers_and_marks_a_limiting_client() {
     let text = report().markdown();
     let expected = [
+        "Command line: `weft-bench compare --set strings`.",
+        "- Valkey: valkey_version 9.1.2, LD_PRELOAD libjemalloc.so.2.",
         "### Strings",
+        "- Weft: `weft-server --io-threads 1`",
+        "- A remark.",
         "| load | Weft req/s | Valkey req/s | ratio |",
         "| get 512 B P16 | 2,000,000 † | 1,000,000 | 2.00x | 0.50 | 1.00 | 0.40x | 100 / 200 / 300 |",
         "† The server used less than 95% of its core",
@@ -97,6 +112,11 @@ fn markdown_has_the_numbers_and_marks_a_limiting_client() {
     for line in expected {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
+    assert_columns_match(&text);
+    assert!(!text.contains(DELIVERY_UNIT));
+}
+
+fn assert_columns_match(text: &str) {
     let columns = |line: &str| line.matches('|').count();
     let rows: Vec<&str> = text
         .lines()
@@ -106,8 +126,55 @@ fn markdown_has_the_numbers_and_marks_a_limiting_client() {
 }
 
 #[test]
+fn the_first_side_is_compared_with_each_other_side() {
+    let mut report = report();
+    let section = &mut report.sections[0];
+    section.labels.push("Third".into());
+    section.loads[0].sides.push(vec![measurement(500_000.0, 2.0, 1.0); 3]);
+    section.memory[0].bytes_per_key.push(50.0);
+    let row = &section.loads[0];
+    assert_eq!(
+        (row.ratio(REQUESTS, 1), row.ratio(REQUESTS, 2), row.ratio(REQUESTS, 3)),
+        (Some(2.0), Some(4.0), None)
+    );
+    let text = report.markdown();
+    let expected = [
+        "| load | Weft req/s | Valkey req/s | Third req/s | ratio to Valkey | ratio to Third |",
+        "| get 512 B P16 | 2,000,000 † | 1,000,000 | 500,000 | 2.00x | 4.00x | 0.50 | 1.00 | 2.00 | 0.40x | 0.25x |",
+        "| 10 keys, 64 B with expiry | 100.0 | 125.0 | 50.0 | 0.80x | 2.00x |",
+    ];
+    for line in expected {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+    assert_columns_match(&text);
+    let json = report.json();
+    let ratios = &json["sections"][0]["loads"][0]["ratios"];
+    assert_eq!(ratios[1]["to"], "Third");
+    assert_eq!(ratios[1]["ratio"]["requests_per_s"], 4.0);
+}
+
+#[test]
+fn deliveries_have_columns_if_there_are_any() {
+    let mut report = report();
+    for (side, cost) in report.sections[0].loads[0].sides.iter_mut().zip([0.25, 0.5]) {
+        for measured in side {
+            measured.server_cpu_us_per_delivery = Some(cost);
+        }
+    }
+    let text = report.markdown();
+    for line in [
+        "| Weft CPU-µs/delivery | Valkey CPU-µs/delivery | ratio |",
+        "| 0.250 | 0.500 | 0.50x |",
+    ] {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+    assert_columns_match(&text);
+}
+
+#[test]
 fn one_side_alone_has_no_ratios() {
     let mut report = report();
+    report.versions.clear();
     let section = &mut report.sections[0];
     section.labels.pop();
     section.loads[0].sides.pop();

@@ -81,7 +81,10 @@ fn shape(address: SocketAddr) -> RunParameters {
         window: Duration::from_millis(200),
         drain: Duration::from_secs(10),
         seed: 1,
+        first_new_key: 1000,
+        subscribers: None,
         protocol: 2,
+        tls: None,
         cores: Vec::new(),
         server_pid: Some(std::process::id()),
     }
@@ -127,6 +130,17 @@ fn filled_keys_are_read_back_and_measured() {
         assert!(measured.p99_us <= measured.p999_us && measured.p999_us <= measured.max_us * 1.001);
         assert!(measured.server_cpu_us.is_some() && measured.server_rss_bytes.is_some());
     }
+}
+
+#[test]
+fn a_load_of_new_keys_creates_a_key_per_request() {
+    let (address, store) = filled_server(10);
+    let workload = Workload::from_name("set-new", &subject(KeyOrder::Uniform { keys: 10 })).expect("set-new");
+    let measured = measure(&shape(address), &workload).expect("right replies");
+    let store = store.lock().expect("no other holder panics");
+    assert!(measured.all_replies > 0);
+    assert_eq!(store.len() as u64, 10 + measured.all_replies);
+    assert!(store.contains_key(b"key:000000001000".as_slice()));
 }
 
 #[test]

@@ -111,6 +111,38 @@ fn commands_are_encoded_as_resp_arrays() {
             ),
         ),
         (
+            "X {key} hash:{same-id}",
+            None,
+            "*3\r\n$1\r\nX\r\n$16\r\nkey:000000000042\r\n$17\r\nhash:000000000042\r\n".to_string(),
+        ),
+        (
+            "SET {new-key} {value}",
+            None,
+            format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$8\r\n{value}\r\n"),
+        ),
+        (
+            "SADD s {shared:3-5}",
+            None,
+            format!(
+                "*4\r\n$4\r\nSADD\r\n$1\r\ns\r\n$8\r\n{}\r\n$8\r\n{}\r\n",
+                name(0, 3),
+                name(0, 4)
+            ),
+        ),
+        (
+            "EVALSHA {sha:get} 0",
+            None,
+            format!(
+                "*3\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n$1\r\n0\r\n",
+                scripts::sha1_hex(b"return redis.call('GET', KEYS[1])")
+            ),
+        ),
+        (
+            "EVAL {script:get} 0",
+            None,
+            "*3\r\n$4\r\nEVAL\r\n$33\r\nreturn redis.call('GET', KEYS[1])\r\n$1\r\n0\r\n".to_string(),
+        ),
+        (
             "XACK s {entries:2}",
             None,
             "*4\r\n$4\r\nXACK\r\n$1\r\ns\r\n$3\r\n1-1\r\n$3\r\n2-1\r\n".to_string(),
@@ -150,6 +182,53 @@ fn the_reply_side_draws_the_same_keys_as_the_request_side() {
 }
 
 #[test]
+fn sized_values_have_every_length_of_their_range() {
+    let values = ValuePool::new(8);
+    let template = Template::parse("SET {key} {value:16-20}", &values, None).expect("valid");
+    let order = KeyOrder::Uniform { keys: 100 };
+    let mut seen = [false; 5];
+    for index in 0..1000 {
+        let mut out = Vec::new();
+        template.append(&mut RequestDraw::new(&order, 5, index), &values, &mut out);
+        let drawn = template.replay_draws(&mut RequestDraw::new(&order, 5, index));
+        let value = values.prefix(drawn.ids[0], drawn.number as usize);
+        let end = [format!("${}\r\n", drawn.number).as_bytes(), value, b"\r\n"].concat();
+        assert!(out.ends_with(&end), "{}", out.escape_ascii());
+        seen[drawn.number as usize - 16] = true;
+    }
+    assert!(seen.iter().all(|seen| *seen));
+}
+
+#[test]
+fn shuffled_names_are_all_names_in_another_order() {
+    let values = ValuePool::new(8);
+    let template = Template::parse("RPUSH l:{id} {shuffled:300}", &values, None).expect("valid");
+    let mut numbers: Vec<u64> = template
+        .pieces
+        .iter()
+        .filter_map(|piece| match piece {
+            TemplatePiece::NameAt(number) => Some(*number),
+            _ => None,
+        })
+        .collect();
+    assert!(!numbers.is_sorted());
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..300));
+}
+
+#[test]
+fn new_keys_differ_between_requests() {
+    let values = ValuePool::new(8);
+    let template = Template::parse("SET {new-key} {value}", &values, None).expect("valid");
+    assert!(template.has_new_keys() && template.keys() == 1);
+    let order = KeyOrder::Uniform { keys: 3 };
+    let ids: Vec<u64> = (0..4)
+        .flat_map(|index| template.replay_draws(&mut RequestDraw::new(&order, 100, index)).ids)
+        .collect();
+    assert_eq!(ids, [100, 101, 102, 103]);
+}
+
+#[test]
 fn invalid_commands_are_refused() {
     let values = ValuePool::new(8);
     for text in [
@@ -161,6 +240,14 @@ fn invalid_commands_are_refused() {
         "GET {key",
         "GET x{keys:3}",
         "SADD s {member:3}",
+        "GET hash:{same-id}",
+        "SET x {value:1-2}",
+        "SET {key} {value:9-8}",
+        "SET {key} {value:1-65537}",
+        "SET {key} x{value:1-2}",
+        "SADD s {shared:5}",
+        "EVAL {script:none} 0",
+        "EVALSHA {sha:none} 0",
     ] {
         assert!(Template::parse(text, &values, None).is_err(), "{text:?} was accepted");
     }
