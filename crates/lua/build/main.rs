@@ -1,4 +1,4 @@
-//! Builds Lua 5.1.5 with its known vulnerabilities fixed.
+//! Builds Lua 5.1.5 with its known vulnerabilities fixed, and the functions by which scripts reach their host.
 //!
 //! The sources are those of the crate `lua-src`. They are copied to the build directory, changed by the list in
 //! `patches.rs`, and compiled from there. The build fails if the text of a patch does not occur exactly as often as the
@@ -20,6 +20,7 @@ const PROGRAMS: &[&str] = &["lua.c", "luac.c", "print.c"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build");
+    println!("cargo:rerun-if-changed=native");
     let patched = PathBuf::from(env::var("OUT_DIR")?).join(LUA_DIRECTORY);
     copy_and_patch(&find_lua_src()?.join(LUA_DIRECTORY), &patched)?;
 
@@ -40,6 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for source in file_names_ending_with(&patched, ".c")? {
         build.file(patched.join(source));
     }
+    build.file("native/calls.c");
     build.try_compile("weft-lua5.1")?;
     // The whole archive is linked, because this crate may precede `mlua-sys` on the linker's command line.
     println!("cargo:rustc-link-search=native={}", env::var("OUT_DIR")?);

@@ -7,10 +7,20 @@
 //! operations, so `mlua` loads it only in `unsafe` code. This crate loads it, extracts the one function that only
 //! reads, and drops the rest.
 //!
-//! # Rule for `unsafe`
+//! Scripts reach their host through a few functions in C (`native/calls.c`, [`calls`]). `mlua` would make a reference
+//! of each argument and reply, which costs more than a GET.
+//!
+//! # Rules for `unsafe`
 //!
 //! 1. **Lua's debug library.** Only `getlocal` of it is kept. That function changes nothing and is called only from
 //!    Rust. Script code never sees the library and cannot load C modules.
+//! 2. **Pointers across the border to C.** A string that C passes is on Lua's stack until the Rust function returns.
+//!    The host is borrowed by [`calls::with_host`] for as long as a script runs, and is taken out of its place while it
+//!    is used or while C reads its reply: a finalizer that runs meanwhile finds no host.
+//! 3. **Functions that push closures.** Each takes its upvalues from the stack and leaves one function. No function of
+//!    Rust that C calls uses Lua or unwinds, so a long jump of Lua never skips a frame of Rust.
+
+pub mod calls;
 
 use mlua::{Function, Lua, LuaOptions, LuaString, StdLib, Table, Value};
 

@@ -15,6 +15,7 @@
 //! ```
 
 use mlua::{Lua, Table, Value};
+use weft_lua::calls::ScriptResult;
 use weft_resp::{Protocol, Reply, number};
 
 use super::errors;
@@ -210,6 +211,28 @@ pub fn write_reply(
     Ok(writer.errors)
 }
 
+/// Writes a simple value that a script returned as a reply.
+pub fn write_result(result: ScriptResult<'_>, script_protocol: Protocol, reply: &mut Reply<'_>) {
+    match result {
+        ScriptResult::Text(text) => reply.bulk(text),
+        ScriptResult::Number(number) => reply.integer(truncated(number)),
+        ScriptResult::Boolean(value) if script_protocol == Protocol::Resp3 => reply.boolean(value),
+        ScriptResult::Boolean(true) => reply.integer(1),
+        ScriptResult::Boolean(false) | ScriptResult::Nil => reply.null(),
+        ScriptResult::Status(text) => write_status(text, reply),
+    }
+}
+
+fn write_status(text: &[u8], reply: &mut Reply<'_>) {
+    reply.raw(b"+");
+    let line = c_string(text);
+    match line.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
+        true => reply.raw(&one_line_bytes(line)),
+        false => reply.raw(line),
+    }
+    reply.raw(b"\r\n");
+}
+
 struct ReplyWriter {
     script_protocol: Protocol,
     most_bytes: usize,
@@ -237,15 +260,18 @@ impl ReplyWriter {
             return Ok(());
         }
         match value {
-            Value::String(text) => reply.bulk(&text.as_bytes()),
             Value::Integer(number) => reply.integer(*number),
-            Value::Number(number) => reply.integer(truncated(*number)),
-            Value::Boolean(value) if self.script_protocol == Protocol::Resp3 => reply.boolean(*value),
-            Value::Boolean(true) => reply.integer(1),
             Value::Table(table) => self.table(table, reply, depth + 1)?,
-            _ => reply.null(),
+            Value::String(text) => self.simple(ScriptResult::Text(&text.as_bytes()), reply),
+            Value::Number(number) => self.simple(ScriptResult::Number(*number), reply),
+            Value::Boolean(value) => self.simple(ScriptResult::Boolean(*value), reply),
+            _ => self.simple(ScriptResult::Nil, reply),
         }
         Ok(())
+    }
+
+    fn simple(&self, result: ScriptResult<'_>, reply: &mut Reply<'_>) {
+        write_result(result, self.script_protocol, reply);
     }
 
     fn table(&mut self, table: &Table, reply: &mut Reply<'_>, depth: usize) -> mlua::Result<()> {
@@ -253,8 +279,7 @@ impl ReplyWriter {
             return self.error(table, c_string(&text.as_bytes()), reply);
         }
         if let Value::String(text) = table.raw_get("ok")? {
-            let line = [b"+", &one_line_bytes(c_string(&text.as_bytes()))[..], b"\r\n"].concat();
-            reply.raw(&line);
+            self.simple(ScriptResult::Status(&text.as_bytes()), reply);
             return Ok(());
         }
         match table.raw_get("double")? {

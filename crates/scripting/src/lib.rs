@@ -54,8 +54,8 @@ pub const SCRIPT_STACK_BYTES: usize = 16 << 20;
 pub use cache::ScriptCache;
 pub use debugger::{Console, Debugger};
 pub use interpreter::{
-    CallResult, CurrentRun, DebugSession, Host, Program, RunOutcome, ScriptKind, begin_debugging, drop_interpreter,
-    load_library, prepare_function, prepare_script, run,
+    CallResult, CurrentRun, DebugSession, Host, Program, RunOutcome, ScriptKind, ScriptWords, begin_debugging,
+    count_memory, drop_interpreter, load_library, prepare_function, prepare_script, run,
 };
 pub use libraries::{Libraries, Library, LoadedFunction, RestorePolicy};
 pub use profile::may_run_forever;

@@ -87,9 +87,10 @@ pub struct ScriptRun {
 }
 
 /// The parameters of a new run.
-pub struct RunParameters {
+#[derive(Default)]
+pub struct RunParameters<'a> {
     /// The name of the function, or the digest of the script.
-    pub name: Vec<u8>,
+    pub name: &'a [u8],
     /// `true` if the run is of a function.
     pub is_function: bool,
     /// The command that starts the run.
@@ -102,9 +103,9 @@ pub struct RunParameters {
 
 impl ScriptRun {
     /// Creates a run that starts now.
-    pub fn new(beginning: RunParameters) -> Self {
+    pub fn new(beginning: RunParameters<'_>) -> Self {
         ScriptRun {
-            name: beginning.name,
+            name: beginning.name.to_vec(),
             is_function: beginning.is_function,
             command: beginning.command,
             started: Instant::now(),
@@ -118,9 +119,37 @@ impl ScriptRun {
         }
     }
 
+    /// Creates a run that starts now, in the memory of an earlier one unless something else still refers to that.
+    pub fn start(earlier: Option<Arc<ScriptRun>>, beginning: RunParameters<'_>) -> Arc<ScriptRun> {
+        let Some(mut run) = earlier else {
+            return Arc::new(ScriptRun::new(beginning));
+        };
+        let Some(this) = Arc::get_mut(&mut run) else {
+            return Arc::new(ScriptRun::new(beginning));
+        };
+        let mut name = std::mem::take(&mut this.name);
+        name.clear();
+        name.extend_from_slice(beginning.name);
+        let mut held = std::mem::take(this.held.get_mut());
+        held.slots.clear();
+        held.all_slots = false;
+        let unnamed = RunParameters { name: &[], ..beginning };
+        *this = ScriptRun {
+            name,
+            held: Mutex::new(held),
+            ..ScriptRun::new(unnamed)
+        };
+        run
+    }
+
     /// Lets the run end when it is overdue, unless it has written. For a run that keeps clients from killing it.
     pub fn end_when_overdue(&self) {
         self.ends_when_overdue.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the start of the run.
+    pub fn started(&self) -> Instant {
+        self.started
     }
 
     /// Returns the time since the start of the run.

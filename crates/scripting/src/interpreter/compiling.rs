@@ -1,5 +1,6 @@
 //! Compiles scripts, and keeps the compiled ones of an interpreter.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use mlua::Function as LuaFunction;
@@ -29,7 +30,7 @@ impl Interpreter {
         scripts: &Scripts,
         source: &[u8],
         keep: bool,
-    ) -> Result<Program, Vec<u8>> {
+    ) -> Result<Rc<Program>, Vec<u8>> {
         if let Some(program) = self.by_source.get(source).filter(|program| is_alive(program)) {
             return Ok(program.clone());
         }
@@ -41,7 +42,7 @@ impl Interpreter {
         Ok(self.remember(scripts, script, callback))
     }
 
-    pub(super) fn program_of_digest(&mut self, scripts: &Scripts, digest: &[u8]) -> Result<Program, Vec<u8>> {
+    pub(super) fn program_of_digest(&mut self, scripts: &Scripts, digest: &[u8]) -> Result<Rc<Program>, Vec<u8>> {
         let Ok(mut lower) = Digest::try_from(digest) else {
             return Err(Vec::new());
         };
@@ -55,7 +56,7 @@ impl Interpreter {
         Ok(self.remember(scripts, script, callback))
     }
 
-    fn remember(&mut self, scripts: &Scripts, script: Arc<Script>, callback: LuaFunction) -> Program {
+    fn remember(&mut self, scripts: &Scripts, script: Arc<Script>, callback: LuaFunction) -> Rc<Program> {
         if self.by_digest.len() > scripts.cache.script_count() + DEAD_SCRIPTS {
             self.by_digest.retain(|_, program| is_alive(program));
             self.by_source.retain(|_, program| is_alive(program));
@@ -65,11 +66,11 @@ impl Interpreter {
             self.by_digest.clear();
             self.by_source.clear();
         }
-        let program = Program {
+        let program = Rc::new(Program {
             kind: ScriptKind::Eval,
             callback,
             source: ProgramSource::Script(script.clone()),
-        };
+        });
         self.by_digest.insert(script.digest, program.clone());
         self.by_source.insert(script.source.clone(), program.clone());
         program

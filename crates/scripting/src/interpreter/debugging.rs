@@ -7,7 +7,7 @@ use std::rc::Rc;
 use mlua::{HookTriggers, Lua, LuaString, MultiValue, Table, Value, VmState};
 use weft_lua::LocalVariables;
 
-use super::gate::stop_error;
+use super::gate::{self, stop_error};
 use super::{Interpreter, InterpreterShared, ScriptKind};
 use crate::debugger::{Debugger, DebuggerCommand, append_value, set_proxy_targets};
 use crate::running::StopReason;
@@ -292,7 +292,7 @@ impl Inspector {
         let words = words?;
         let stepped = self.session.borrow_mut().set_stepping(true);
         // The result has been logged.
-        let _ = self.shared.call(lua, &words);
+        let _ = gate::call(lua, &words);
         self.session.borrow_mut().set_stepping(stepped);
         self.check_stopped()
     }

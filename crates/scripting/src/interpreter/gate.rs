@@ -1,50 +1,47 @@
 //! Connects a script to its host.
 //!
 //! Every run has its own host, but `redis.call` is one function for all runs: a library may keep a reference to it.
-//! Therefore the host of the current run is stored in a scoped thread-local variable, and the function takes it from
-//! there.
+//! Therefore `weft-lua` keeps the host of the current run in a thread-local variable, and the function takes it from
+//! there. What a script calls and returns mostly passes between Lua's stack and the buffers of requests and replies;
+//! only errors, and types of replies that RESP2 does not have, become values of `mlua` on the way.
 
 use mlua::{Lua, MultiValue, Value};
-use weft_resp::{ArgRange, Protocol, number};
+use weft_lua::calls::{self, CallArgument, CallArguments, ScriptHost, ScriptResult, WordList};
+use weft_resp::{ArgRange, Args, Reply, number};
 
-use super::{CallResult, Host};
+use super::{CallResult, Host, InterpreterShared};
 use crate::{convert, errors};
 
-scoped_tls_hkt::scoped_thread_local!(static mut GATE: for<'a> &'a mut (dyn Asked + 'a));
-
-/// The operations that a script's calls reach.
-trait Asked {
-    fn call(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value>;
-    fn may_call(&mut self, values: &MultiValue) -> mlua::Result<Value>;
+/// The keys and arguments that a script is started with: KEYS and ARGV.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptWords<'a> {
+    /// The words of the command that starts the script.
+    pub command: Args<'a>,
+    /// The number of keys. They follow the first three words; what follows them are the arguments.
+    pub key_count: usize,
 }
 
-/// Runs `script`, with `host` as the host of its calls.
-pub(super) fn with_host<T>(host: &mut dyn Host, script: impl FnOnce() -> T) -> T {
-    GATE.set(&mut HostGate::new(host), script)
+/// The number of words before the keys.
+const WORDS_BEFORE_KEYS: usize = 3;
+
+/// The request of one call, in buffers that are used again.
+#[derive(Debug, Default)]
+pub(super) struct CallRequest {
+    bytes: Vec<u8>,
+    ranges: Vec<ArgRange>,
 }
 
-/// Executes a command for the running script.
-pub(super) fn call(lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
-    with_gate(|gate| gate.call(lua, values, protocol, replication))
-}
-
-/// Returns `true`, as a Lua value, if the running script may call a command.
-pub(super) fn may_call(values: &MultiValue) -> mlua::Result<Value> {
-    with_gate(|gate| gate.may_call(values))
-}
-
-fn with_gate(ask: impl FnOnce(&mut dyn Asked) -> mlua::Result<Value>) -> mlua::Result<Value> {
-    if !GATE.is_set() {
-        return Err(errors::reply(b"ERR no script is running", false));
-    }
-    GATE.with(|gate| ask(gate))
-}
+/// The bytes of a request's buffer that are kept for the next one.
+const MAX_KEPT_BYTES: usize = 64 << 10;
 
 /// Translates a script's calls into requests to its host.
-struct HostGate<'h> {
+pub(super) struct HostGate<'h, 'r> {
     host: &'h mut dyn Host,
-    request: Vec<u8>,
-    ranges: Vec<ArgRange>,
+    shared: &'h InterpreterShared,
+    words: ScriptWords<'h>,
+    reply: &'h mut Reply<'r>,
+    request: CallRequest,
+    failure: Option<mlua::Error>,
 }
 
 /// Returns the error that ends a script; no script can catch it.
@@ -52,73 +49,173 @@ pub(super) fn stop_error() -> mlua::Error {
     mlua::Error::RuntimeError("stopped".to_owned())
 }
 
-impl<'h> HostGate<'h> {
-    fn new(host: &'h mut dyn Host) -> Self {
-        HostGate {
-            host,
-            request: Vec::new(),
-            ranges: Vec::new(),
-        }
-    }
+/// Executes a command for the running script.
+pub(super) fn call(lua: &Lua, values: &MultiValue) -> mlua::Result<Value> {
+    with_running_script(|script| script.call_with_values(lua, values))?
+}
 
-    /// Builds a request from the arguments of a call, and reports an invalid one to the host.
-    fn build_request(&mut self, values: &MultiValue) -> mlua::Result<()> {
-        self.read_request(values.iter()).map_err(|text| {
-            self.host.note_malformed(text);
-            errors::reply(text.as_bytes(), false)
-        })
-    }
+/// Returns `true`, as a Lua value, if the running script may call a command.
+pub(super) fn may_call(values: &MultiValue) -> mlua::Result<Value> {
+    with_running_script(|script| script.may_call(values))?
+}
 
-    /// Builds a request from the arguments of a call.
-    fn read_request<'v>(&mut self, values: impl Iterator<Item = &'v Value>) -> Result<(), &'static str> {
-        self.request.clear();
+/// Returns the error of the last call of the running script.
+pub(super) fn last_failure() -> mlua::Error {
+    match with_running_script(|script| script.take_failure()) {
+        Ok(error) | Err(error) => error,
+    }
+}
+
+fn with_running_script<T>(ask: impl FnOnce(&mut dyn ScriptHost) -> T) -> mlua::Result<T> {
+    calls::with_current_host(ask).ok_or_else(|| errors::reply(b"ERR no script is running", false))
+}
+
+impl CallRequest {
+    fn begin(&mut self) {
+        self.bytes.clear();
         self.ranges.clear();
-        for value in values {
-            let start = self.request.len();
-            match value {
-                Value::String(text) => self.request.extend_from_slice(&text.as_bytes()),
-                Value::Integer(number) if number.unsigned_abs() <= i64::MAX as u64 / 2 => {
-                    number::append_i64(*number, &mut self.request);
-                }
-                Value::Integer(number) => number::format_f64(*number as f64, &mut self.request),
-                Value::Number(number) if *number == 0.0 => self.request.push(b'0'),
-                Value::Number(number) if number.is_nan() && number.is_sign_negative() => {
-                    self.request.extend_from_slice(b"-nan");
-                }
-                Value::Number(number) => number::format_f64(*number, &mut self.request),
-                _ => return Err("ERR Command arguments must be strings or integers"),
+    }
+
+    fn add(&mut self, argument: CallArgument<'_>) -> Result<(), &'static str> {
+        let start = self.bytes.len();
+        match argument {
+            CallArgument::Text(text) => self.bytes.extend_from_slice(text),
+            CallArgument::Number(0.0) => self.bytes.push(b'0'),
+            CallArgument::Number(number) if number.is_nan() && number.is_sign_negative() => {
+                self.bytes.extend_from_slice(b"-nan");
             }
-            let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(self.request.len() - start)) else {
-                return Err("ERR The arguments of this call are longer than 4 GiB");
-            };
-            self.ranges.push(ArgRange { start, len });
+            CallArgument::Number(number) => number::format_f64(number, &mut self.bytes),
         }
-        match self.ranges.is_empty() {
-            true => Err("ERR Please specify at least one argument for this call"),
-            false => Ok(()),
+        let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(self.bytes.len() - start)) else {
+            return Err("ERR The arguments of this call are longer than 4 GiB");
+        };
+        self.ranges.push(ArgRange { start, len });
+        Ok(())
+    }
+
+    fn add_value(&mut self, value: &Value) -> Result<(), &'static str> {
+        match value {
+            Value::String(text) => self.add(CallArgument::Text(&text.as_bytes())),
+            Value::Integer(number) if number.unsigned_abs() <= i64::MAX as u64 / 2 => {
+                let mut text = Vec::new();
+                number::append_i64(*number, &mut text);
+                self.add(CallArgument::Text(&text))
+            }
+            Value::Integer(number) => self.add(CallArgument::Number(*number as f64)),
+            Value::Number(number) => self.add(CallArgument::Number(*number)),
+            _ => Err("ERR Command arguments must be strings or integers"),
         }
     }
 }
 
-impl Asked for HostGate<'_> {
+impl<'h, 'r> HostGate<'h, 'r> {
+    pub(super) fn new(
+        host: &'h mut dyn Host,
+        shared: &'h InterpreterShared,
+        words: ScriptWords<'h>,
+        reply: &'h mut Reply<'r>,
+    ) -> Self {
+        HostGate {
+            host,
+            shared,
+            words,
+            reply,
+            request: shared.request.take(),
+            failure: None,
+        }
+    }
+
+    /// Runs `script`, whose calls go to this host.
+    pub(super) fn run<T>(mut self, script: impl FnOnce() -> T) -> T {
+        let result = calls::with_host(&mut self, script);
+        let shared = self.shared;
+        if self.request.bytes.capacity() <= MAX_KEPT_BYTES {
+            shared.request.set(self.request);
+        }
+        result
+    }
+
+    /// Builds a request from the arguments of a call, and reports an invalid one to the host.
+    fn build_request(&mut self, values: &MultiValue) -> mlua::Result<()> {
+        self.request.begin();
+        let built = match values.is_empty() {
+            true => Err("ERR Please specify at least one argument for this call"),
+            false => values.iter().try_for_each(|value| self.request.add_value(value)),
+        };
+        built.map_err(|text| self.malformed(text))
+    }
+
+    fn malformed(&mut self, text: &'static str) -> mlua::Error {
+        self.host.note_malformed(text);
+        errors::reply(text.as_bytes(), false)
+    }
+}
+
+/// Executes the command of a request. Returns its reply, which is no error.
+fn call_host<'a>(host: &'a mut dyn Host, shared: &InterpreterShared, request: &CallRequest) -> mlua::Result<&'a [u8]> {
+    host.set_protocol(shared.protocol.get());
+    host.set_replication(shared.replication.get());
+    match host.call(&request.bytes, &request.ranges) {
+        CallResult::Reply(reply) => match reply.strip_prefix(b"-") {
+            Some(error) => Err(errors::reply(&convert::with_code(error.trim_ascii_end()), true)),
+            None => Ok(reply),
+        },
+        CallResult::Refused(text) => Err(errors::reply(&text, true)),
+        CallResult::Stop => Err(stop_error()),
+    }
+}
+
+impl ScriptHost for HostGate<'_, '_> {
+    fn word_count(&self, list: WordList) -> usize {
+        let after_keys = WORDS_BEFORE_KEYS + self.words.key_count;
+        match list {
+            WordList::Keys => self.words.key_count,
+            WordList::Arguments => self.words.command.len().saturating_sub(after_keys),
+        }
+    }
+
+    fn word(&self, list: WordList, index: usize) -> &[u8] {
+        let first = match list {
+            WordList::Keys => WORDS_BEFORE_KEYS,
+            WordList::Arguments => WORDS_BEFORE_KEYS + self.words.key_count,
+        };
+        self.words.command.argument(first + index)
+    }
+
+    fn call(&mut self, arguments: CallArguments<'_>) -> Option<&[u8]> {
+        self.request.begin();
+        let built = arguments.iter().try_for_each(|argument| self.request.add(argument));
+        if let Err(text) = built {
+            self.failure = Some(self.malformed(text));
+            return None;
+        }
+        match call_host(self.host, self.shared, &self.request) {
+            Ok(reply) => Some(reply),
+            Err(error) => {
+                self.failure = Some(error);
+                None
+            }
+        }
+    }
+
+    fn call_with_values(&mut self, lua: &Lua, values: &MultiValue) -> mlua::Result<Value> {
+        self.build_request(values)?;
+        let reply = call_host(self.host, self.shared, &self.request)?;
+        convert::value_of(lua, reply)
+    }
+
     fn may_call(&mut self, values: &MultiValue) -> mlua::Result<Value> {
         self.build_request(values)?;
         let unknown = b"ERR Invalid command passed to server.acl_check_cmd()";
-        let may = self.host.may_call(&self.request, &self.ranges);
+        let may = self.host.may_call(&self.request.bytes, &self.request.ranges);
         may.map(Value::Boolean).ok_or_else(|| errors::reply(unknown, false))
     }
 
-    fn call(&mut self, lua: &Lua, values: &MultiValue, protocol: Protocol, replication: u8) -> mlua::Result<Value> {
-        self.build_request(values)?;
-        self.host.set_protocol(protocol);
-        self.host.set_replication(replication);
-        match self.host.call(&self.request, &self.ranges) {
-            CallResult::Reply(reply) => match reply.strip_prefix(b"-") {
-                Some(error) => Err(errors::reply(&convert::with_code(error.trim_ascii_end()), true)),
-                None => convert::value_of(lua, reply),
-            },
-            CallResult::Refused(text) => Err(errors::reply(&text, true)),
-            CallResult::Stop => Err(stop_error()),
-        }
+    fn take_failure(&mut self) -> mlua::Error {
+        self.failure.take().unwrap_or_else(stop_error)
+    }
+
+    fn write_result(&mut self, result: ScriptResult<'_>) {
+        convert::write_result(result, self.shared.protocol.get(), self.reply);
     }
 }

@@ -1,12 +1,13 @@
 //! Loads libraries: each interpreter runs a library's code once, which registers its functions.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mlua::{Function as LuaFunction, Table, Value};
 
-use super::Interpreter;
+use super::{CompiledLibrary, Interpreter, Program};
 use crate::libraries::Library;
 use crate::shebang::{self, ScriptFlags};
 use crate::{Scripts, arguments};
@@ -25,17 +26,17 @@ pub(super) struct RegisteredFunction {
 }
 
 impl Interpreter {
-    pub(super) fn callback(
+    pub(super) fn function(
         &mut self,
         scripts: &Scripts,
         library: &Arc<Library>,
         index: usize,
-    ) -> Result<LuaFunction, Vec<u8>> {
+    ) -> Result<Rc<Program>, Vec<u8>> {
         let address = Arc::as_ptr(library) as usize;
         if !self.libraries.contains_key(&address) {
             let current = scripts.libraries.current();
             let is_loaded = |library: &Arc<Library>| current.libraries().any(|other| Arc::ptr_eq(other, library));
-            self.libraries.retain(|_, (library, _)| is_loaded(library));
+            self.libraries.retain(|_, compiled| is_loaded(&compiled.library));
             let code_at = shebang::of_library(&library.code)?.1;
             let functions = self.load(&library.code[code_at..], false)?;
             // In the order of the library, whatever order the functions were registered in this time.
@@ -48,16 +49,12 @@ impl Interpreter {
             if callbacks.len() != library.functions.len() {
                 return Err(b"The library registers different functions each time it is loaded".to_vec());
             }
-            self.libraries.insert(address, (library.clone(), callbacks));
+            let compiled = CompiledLibrary::new(library.clone(), callbacks);
+            self.libraries.insert(address, compiled);
         }
-        match self
-            .libraries
-            .get(&address)
-            .and_then(|(_, callbacks)| callbacks.get(index))
-        {
-            Some(callback) => Ok(callback.clone()),
-            None => Err(b"Function not found".to_vec()),
-        }
+        let compiled = self.libraries.get(&address);
+        let function = compiled.and_then(|compiled| compiled.functions.get(index));
+        function.cloned().ok_or_else(|| b"Function not found".to_vec())
     }
 
     /// Runs the code of a library. Returns the functions that it registers, sorted by name.

@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mlua::{Function as LuaFunction, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
+use mlua::{Function as LuaFunction, Lua, LuaOptions, StdLib, Table, Value};
+use weft_lua::calls::{self, ScriptEnd};
 use weft_resp::{ArgRange, Protocol, Reply};
 
 use super::cache::{Digest, Script};
@@ -22,6 +23,8 @@ use super::running::{ScriptRun, StopReason};
 use super::shebang::{self, ScriptFlags};
 use super::{Scripts, convert};
 pub use debugging::{DebugSession, begin_debugging};
+pub use gate::ScriptWords;
+use gate::{CallRequest, HostGate};
 
 /// The number of Lua instructions between two checks of a run, some 50 µs.
 const INSTRUCTIONS_PER_CHECK: u32 = 10_000;
@@ -81,8 +84,7 @@ pub enum RunOutcome {
     Stopped(StopReason),
 }
 
-/// A compiled script or a function, ready to run.
-#[derive(Clone)]
+/// A compiled script or a function, ready to run on the thread that has prepared it.
 pub struct Program {
     /// The kind of state that the program belongs to.
     pub kind: ScriptKind,
@@ -90,7 +92,6 @@ pub struct Program {
     source: ProgramSource,
 }
 
-#[derive(Clone)]
 enum ProgramSource {
     Script(Arc<Script>),
     Function(Arc<Library>, usize),
@@ -151,6 +152,8 @@ struct InterpreterShared {
     protocol: Cell<Protocol>,
     /// The propagation targets of commands, as [`Host::set_replication`] takes them.
     replication: Cell<u8>,
+    /// The buffers for the requests of the next run.
+    request: Cell<CallRequest>,
 }
 
 impl InterpreterShared {
@@ -162,25 +165,42 @@ impl InterpreterShared {
             load_until: Cell::default(),
             protocol: Cell::default(),
             replication: Cell::new(3),
+            request: Cell::default(),
         }
     }
+}
 
-    /// Executes a command for the running script.
-    fn call(&self, lua: &Lua, values: &MultiValue) -> mlua::Result<Value> {
-        gate::call(lua, values, self.protocol.get(), self.replication.get())
+/// A library that an interpreter has run.
+struct CompiledLibrary {
+    library: Arc<Library>,
+    /// In the order of the library.
+    functions: Vec<Rc<Program>>,
+}
+
+impl CompiledLibrary {
+    fn new(library: Arc<Library>, callbacks: impl IntoIterator<Item = LuaFunction>) -> Self {
+        let program = |(index, callback)| {
+            Rc::new(Program {
+                kind: ScriptKind::Function,
+                callback,
+                source: ProgramSource::Function(library.clone(), index),
+            })
+        };
+        let functions = callbacks.into_iter().enumerate().map(program).collect();
+        CompiledLibrary { library, functions }
     }
 }
 
 struct Interpreter {
     shared: Rc<InterpreterShared>,
-    eval: LuaFunction,
-    call: LuaFunction,
+    /// Starts a program of the state's kind.
+    start: LuaFunction,
     load: LuaFunction,
-    by_source: HashMap<Vec<u8>, Program, ahash::RandomState>,
-    by_digest: HashMap<Digest, Program, ahash::RandomState>,
-    /// The callbacks of each library, keyed by the library's address. The entry keeps the library alive, so the address
+    by_source: HashMap<Vec<u8>, Rc<Program>, ahash::RandomState>,
+    by_digest: HashMap<Digest, Rc<Program>, ahash::RandomState>,
+    /// The functions of each library, keyed by the library's address. The entry keeps the library alive, so the address
     /// stays unique.
-    libraries: HashMap<usize, (Arc<Library>, Vec<LuaFunction>), ahash::RandomState>,
+    libraries: HashMap<usize, CompiledLibrary, ahash::RandomState>,
     /// The flush counter of the cache or the libraries when this state was created.
     flushes: u64,
     counted_bytes: u64,
@@ -248,7 +268,12 @@ pub fn drop_interpreter(scripts: &Scripts, kind: ScriptKind) {
 ///
 /// # Errors
 /// The text of the error reply if the code does not compile; an empty text if no script has that digest.
-pub fn prepare_script(scripts: &Scripts, source: Option<&[u8]>, digest: &[u8], keep: bool) -> Result<Program, Vec<u8>> {
+pub fn prepare_script(
+    scripts: &Scripts,
+    source: Option<&[u8]>,
+    digest: &[u8],
+    keep: bool,
+) -> Result<Rc<Program>, Vec<u8>> {
     with_interpreter(scripts, ScriptKind::Eval, |interpreter| {
         let program = match source {
             Some(source) => interpreter.program_of_source(scripts, source, keep)?,
@@ -265,17 +290,12 @@ pub fn prepare_script(scripts: &Scripts, source: Option<&[u8]>, digest: &[u8], k
 ///
 /// # Errors
 /// The text of the error reply if the library cannot be loaded in this interpreter, although it could in another one.
-pub fn prepare_function(scripts: &Scripts, name: &[u8]) -> Result<Option<Program>, Vec<u8>> {
+pub fn prepare_function(scripts: &Scripts, name: &[u8]) -> Result<Option<Rc<Program>>, Vec<u8>> {
     let Some((library, index)) = scripts.libraries.current().function(name) else {
         return Ok(None);
     };
     with_interpreter(scripts, ScriptKind::Function, |interpreter| {
-        let callback = interpreter.callback(scripts, &library, index)?;
-        Ok(Some(Program {
-            kind: ScriptKind::Function,
-            callback,
-            source: ProgramSource::Function(library.clone(), index),
-        }))
+        interpreter.function(scripts, &library, index).map(Some)
     })
 }
 
@@ -304,23 +324,20 @@ pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc
             code: code.to_vec(),
             functions,
         });
-        interpreter
-            .libraries
-            .insert(Arc::as_ptr(&library) as usize, (library.clone(), callbacks));
+        let compiled = CompiledLibrary::new(library.clone(), callbacks);
+        interpreter.libraries.insert(Arc::as_ptr(&library) as usize, compiled);
         Ok(library)
     })
 }
 
-/// Runs a program and appends its reply to `reply`. `keys` and `arguments` are the script's KEYS and ARGV.
+/// Runs a program and appends its reply to `reply`.
 ///
 /// # Errors
 /// The text of the error reply if the interpreter fails.
 pub fn run(
-    scripts: &Scripts,
     program: &Program,
     run: CurrentRun,
-    keys: &[&[u8]],
-    arguments: &[&[u8]],
+    words: ScriptWords<'_>,
     host: &mut dyn Host,
     reply: &mut Reply<'_>,
 ) -> Result<RunOutcome, Vec<u8>> {
@@ -329,10 +346,18 @@ pub fn run(
         let Some(interpreter) = &mut interpreters[program.kind as usize] else {
             unreachable!("a program must be prepared on the thread that runs it");
         };
-        let outcome = interpreter.run(program, run, keys, arguments, host, reply);
-        interpreter.update_memory(scripts, program.kind);
+        let outcome = interpreter.run(program, run, words, host, reply);
         outcome.map_err(|error| [b"ERR ", &super::arguments::message(error)[..]].concat())
     })
+}
+
+/// Counts the memory of this thread's interpreter of a kind, after some of its runs. To be called after each.
+pub fn count_memory(scripts: &Scripts, kind: ScriptKind) {
+    INTERPRETERS.with_borrow_mut(|interpreters| {
+        if let Some(interpreter) = &mut interpreters[kind as usize] {
+            interpreter.update_memory(scripts, kind);
+        }
+    });
 }
 
 impl Interpreter {
@@ -377,11 +402,15 @@ impl Interpreter {
         let prelude = lua.load(include_str!("prelude.lua")).set_name("=weft");
         let program: Table = prelude.call((kind_name, natives))?;
         lua.set_globals(program.raw_get("globals")?)?;
+        let handler = program.raw_get("note_place")?;
+        let start = match kind {
+            ScriptKind::Eval => calls::run_eval_function(&lua, handler, program.raw_get("variables")?)?,
+            ScriptKind::Function => calls::run_library_function(&lua, handler)?,
+        };
         // Memory that was only needed during creation does not count as the script's.
         lua.gc_collect()?;
         let interpreter = Interpreter {
-            eval: program.raw_get("eval")?,
-            call: program.raw_get("call")?,
+            start,
             load: program.raw_get("load")?,
             by_source: HashMap::default(),
             by_digest: HashMap::default(),
@@ -409,24 +438,17 @@ impl Interpreter {
         &mut self,
         program: &Program,
         current: CurrentRun,
-        keys: &[&[u8]],
-        arguments: &[&[u8]],
+        words: ScriptWords<'_>,
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> mlua::Result<RunOutcome> {
         *self.shared.run.borrow_mut() = Some(current);
-        let keys = table_of_strings(&self.lua, keys)?;
-        let arguments = table_of_strings(&self.lua, arguments)?;
         self.shared.protocol.set(Protocol::Resp2);
         self.shared.replication.set(3);
         let most_reply_bytes = host.reply_bytes_max();
-        let trampoline = match program.kind {
-            ScriptKind::Eval => &self.eval,
-            ScriptKind::Function => &self.call,
-        };
-        let ended = gate::with_host(host, || {
-            trampoline.call::<(bool, Value)>((&program.callback, keys, arguments))
-        });
+        let begin = reply.len();
+        let gate = HostGate::new(host, &self.shared, words, reply);
+        let ended = gate.run(|| calls::run_script(&self.start, &program.callback));
         let Some(CurrentRun { run, .. }) = self.shared.run.take() else {
             unreachable!("a run is current until it ends");
         };
@@ -435,23 +457,30 @@ impl Interpreter {
         self.write_log_lines(is_restarted);
         self.shared.random.end_script(is_restarted);
         if let Some(stop) = stopped.filter(|_| is_restarted) {
+            reply.out.truncate(begin);
             return Ok(RunOutcome::Stopped(stop));
         }
         let failed_by = match (ended, stopped) {
-            (Ok((true, value)), _) => {
-                let begins = reply.len();
+            (Ok(ScriptEnd::Replied), _) => {
+                return Ok(RunOutcome::Done {
+                    errors: Vec::new(),
+                    is_returned: true,
+                    is_error: false,
+                });
+            }
+            (Ok(ScriptEnd::Returned(value)), _) => {
                 let errors = convert::write_reply(&value, self.shared.protocol.get(), most_reply_bytes, reply)?;
-                let failed = reply.out.get(begins) == Some(&b'-');
+                let is_error = reply.out.get(begin) == Some(&b'-');
                 return Ok(RunOutcome::Done {
                     errors,
                     is_returned: true,
-                    is_error: failed,
+                    is_error,
                 });
             }
-            (Ok((false, Value::Table(error))), _) => error_of(&error),
+            (Ok(ScriptEnd::Failed(Value::Table(error))), _) => error_of(&error),
             (_, Some(stop @ (StopReason::Killed | StopReason::Overdue))) => killed_error(program.kind, stop, &run),
             (_, Some(stop)) => return Ok(RunOutcome::Stopped(stop)),
-            (Ok((false, other)), None) => {
+            (Ok(ScriptEnd::Failed(other)), None) => {
                 let text = match other {
                     Value::Error(error) => super::arguments::message(*error),
                     other => other.to_string().unwrap_or_default().into_bytes(),
@@ -523,14 +552,6 @@ fn killed_error(kind: ScriptKind, stop: StopReason, run: &ScriptRun) -> (Vec<u8>
         text.push_str(&format!(" script: on {source}:{line}."));
     }
     (text.into_bytes(), false)
-}
-
-fn table_of_strings(lua: &Lua, words: &[&[u8]]) -> mlua::Result<Table> {
-    let table = lua.create_table_with_capacity(words.len(), 0)?;
-    for (index, word) in (1i64..).zip(words) {
-        table.raw_set(index, lua.create_string(word)?)?;
-    }
-    Ok(table)
 }
 
 #[cfg(test)]

@@ -3,15 +3,16 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mlua::{HookTriggers, Lua, MultiValue, Table, Value, VmState};
+use mlua::{HookTriggers, Lua, LuaString, MultiValue, Table, Value, VmState};
 use sha1::{Digest as _, Sha1};
+use weft_lua::calls::{self, CommandFallbacks};
 use weft_resp::Protocol;
 
 use super::gate::{self, stop_error};
 use super::{INSTRUCTIONS_PER_CHECK, InterpreterShared};
 use crate::arguments::{Arguments, convert_result, number_of};
 use crate::running::RunRegistry;
-use crate::{bit_library, cjson, cmsgpack, errors, struct_library};
+use crate::{bit_library, cjson, cmsgpack, convert, errors, struct_library};
 
 /// Creates the table of all native libraries and functions.
 pub(super) fn create_natives(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua::Result<Table> {
@@ -25,17 +26,7 @@ pub(super) fn create_natives(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua:
     natives.raw_set("where", lua.create_function(|lua, ()| current_position(lua))?)?;
     natives.raw_set("thrown", lua.create_function(value_of_thrown)?)?;
     natives.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
-    let calling = shared.clone();
-    let call = lua.create_function(move |lua, values: MultiValue| calling.call(lua, &values))?;
-    natives.raw_set("call", call)?;
-    let trying = shared.clone();
-    let try_call = lua.create_function(move |lua, values: MultiValue| {
-        Ok(match trying.call(lua, &values) {
-            Ok(value) => (true, value),
-            Err(error) => (false, Value::Error(Box::new(error))),
-        })
-    })?;
-    natives.raw_set("try_call", try_call)?;
+    add_calls(lua, &natives)?;
     let may_call = lua.create_function(|_, values: MultiValue| gate::may_call(&values))?;
     natives.raw_set("acl_check_cmd", may_call)?;
     add_random(lua, &natives, shared)?;
@@ -72,6 +63,38 @@ pub(super) fn create_natives(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua:
     Ok(natives)
 }
 
+/// Adds the functions that run commands. The prelude makes `pcall` of the last two.
+fn add_calls(lua: &Lua, natives: &Table) -> mlua::Result<()> {
+    let fallbacks = CommandFallbacks {
+        on_failure: lua.create_function(|_, ()| Err::<(), _>(gate::last_failure()))?,
+        on_other_arguments: lua.create_function(|lua, values: MultiValue| gate::call(lua, &values))?,
+        convert_reply: lua.create_function(convert_reply)?,
+    };
+    natives.raw_set("call", calls::command_function(lua, fallbacks)?)?;
+    let try_call = lua.create_function(|lua, values: MultiValue| {
+        Ok(match gate::call(lua, &values) {
+            Ok(value) => (true, value),
+            Err(error) => (false, Value::Error(Box::new(error))),
+        })
+    })?;
+    natives.raw_set("try_call", try_call)?;
+    let failure = lua.create_function(|_, ()| Ok(Value::Error(Box::new(gate::last_failure()))))?;
+    natives.raw_set("failure", failure)?;
+    let command_function = lua.create_function(|lua, (on_failure, on_other_arguments)| {
+        let fallbacks = CommandFallbacks {
+            on_failure,
+            on_other_arguments,
+            convert_reply: lua.create_function(convert_reply)?,
+        };
+        calls::command_function(lua, fallbacks)
+    })?;
+    natives.raw_set("command_function", command_function)
+}
+
+fn convert_reply(lua: &Lua, reply: LuaString) -> mlua::Result<Value> {
+    convert::value_of(lua, &reply.as_bytes())
+}
+
 /// Returns the Lua value that a thrown error stands for; any other value is returned unchanged.
 fn value_of_thrown(lua: &Lua, value: Value) -> mlua::Result<Value> {
     let thrown = match &value {
@@ -81,7 +104,7 @@ fn value_of_thrown(lua: &Lua, value: Value) -> mlua::Result<Value> {
     Ok(thrown.unwrap_or(value))
 }
 
-fn sha1hex(lua: &Lua, values: MultiValue) -> mlua::Result<mlua::LuaString> {
+fn sha1hex(lua: &Lua, values: MultiValue) -> mlua::Result<LuaString> {
     if values.len() != 1 {
         return Err(errors::reply(b"ERR wrong number of arguments", false));
     }

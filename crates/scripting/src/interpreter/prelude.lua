@@ -391,11 +391,15 @@ globals.bit = frozen(native.bit)
 
 -- The server's API -------------------------------------------------------------------------------------------------
 
--- What runs commands for the script under way, and tells whether that went well.
-local try_host = native.try_call
-
 local api = copy(native.constants)
 
+-- These are no functions of Lua's: one of those would be all that is left of a caller that ends with it, and the place of
+-- its errors were lost.
+api.call = native.call
+
+local try_host, failure = native.try_call, native.failure
+
+-- The reply of a call, or the error that the script sees instead.
 local function end_call(ok, ...)
   if ok then
     return ...
@@ -403,13 +407,11 @@ local function end_call(ok, ...)
   return shown_error((...))
 end
 
-function api.pcall(...)
+api.pcall = native.command_function(function()
+  return shown_error(failure())
+end, function(...)
   return end_call(try_host(...))
-end
-
--- This is no function of Lua's: one of those would be all that is left of a caller that ends with it, and the place of its
--- errors were lost.
-api.call = native.call
+end)
 
 function api.error_reply(...)
   local text = ...
@@ -507,17 +509,8 @@ function program.attempt(code)
   return ok, result
 end
 
-function program.eval(script, keys, arguments)
-  globals.KEYS = keys
-  globals.ARGV = arguments
-  return xpcall(script, note_place)
-end
-
-function program.call(callback, keys, arguments)
-  return xpcall(function()
-    return callback(keys, arguments)
-  end, note_place)
-end
+program.note_place = note_place
+program.variables = globals
 
 -- Runs the code of a library, which finds nothing but what it needs to register functions. `register` gets a name, a
 -- function, and what else was told about it; it returns what is wrong, if anything is.

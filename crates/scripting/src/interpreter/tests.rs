@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
-use super::{CallResult, CurrentRun, Host, Program, RunOutcome, load_library, prepare_function, prepare_script, run};
+use super::{
+    CallResult, CurrentRun, Host, Program, RunOutcome, ScriptWords, load_library, prepare_function, prepare_script, run,
+};
 use crate::{RunParameters, ScriptRun, Scripts, StopReason};
 
 /// A host that replies to ECHO, refuses BAD, and stops the script at STOP.
@@ -44,14 +46,15 @@ impl Host for FakeHost {
     }
 }
 
-fn run_parameters() -> RunParameters {
-    RunParameters {
-        name: Vec::new(),
-        is_function: false,
-        command: Vec::new(),
-        leaves_after: None,
-        overdue_after: None,
-    }
+const NOTHING: ArgRange = ArgRange { start: 0, len: 0 };
+
+const WITHOUT_WORDS: ScriptWords<'_> = ScriptWords {
+    command: Args::new(&[], &[NOTHING, NOTHING, NOTHING]),
+    key_count: 0,
+};
+
+fn run_parameters() -> RunParameters<'static> {
+    RunParameters::default()
 }
 
 fn unlisted(run: Arc<ScriptRun>) -> CurrentRun {
@@ -59,7 +62,7 @@ fn unlisted(run: Arc<ScriptRun>) -> CurrentRun {
 }
 
 /// Runs a program. Returns its reply, or the reason why it was stopped.
-fn run_program(scripts: &Scripts, program: &Program) -> Result<String, StopReason> {
+fn run_program(program: &Program) -> Result<String, StopReason> {
     let this = Arc::new(ScriptRun::new(run_parameters()));
     let mut host = FakeHost {
         run: Some(this.clone()),
@@ -67,7 +70,11 @@ fn run_program(scripts: &Scripts, program: &Program) -> Result<String, StopReaso
     };
     let mut out = Vec::new();
     let mut reply = Reply::new(&mut out, Protocol::Resp2);
-    let ended = run(scripts, program, unlisted(this), &[b"k"], &[], &mut host, &mut reply);
+    let words = ScriptWords {
+        command: Args::new(b"k", &[NOTHING, NOTHING, NOTHING, ArgRange { start: 0, len: 1 }]),
+        key_count: 1,
+    };
+    let ended = run(program, unlisted(this), words, &mut host, &mut reply);
     match ended.expect("the interpreter works") {
         RunOutcome::Done { .. } => Ok(String::from_utf8_lossy(&out).into_owned()),
         RunOutcome::Stopped(stop) => Err(stop),
@@ -76,7 +83,7 @@ fn run_program(scripts: &Scripts, program: &Program) -> Result<String, StopReaso
 
 fn evaluate(scripts: &Scripts, source: &str) -> Result<String, StopReason> {
     let program = prepare_script(scripts, Some(source.as_bytes()), b"", false).expect("it compiles");
-    run_program(scripts, &program)
+    run_program(&program)
 }
 
 #[test]
@@ -127,11 +134,9 @@ fn an_endless_script_is_moved_or_killed() {
     }));
     let mut reply = Reply::new(&mut out, Protocol::Resp2);
     let ended = run(
-        &scripts,
         &program,
         unlisted(leaving),
-        &[],
-        &[],
+        WITHOUT_WORDS,
         &mut FakeHost::default(),
         &mut reply,
     );
@@ -139,11 +144,9 @@ fn an_endless_script_is_moved_or_killed() {
     let killed = Arc::new(ScriptRun::new(run_parameters()));
     killed.stop(StopReason::Killed);
     let ended = run(
-        &scripts,
         &program,
         unlisted(killed),
-        &[],
-        &[],
+        WITHOUT_WORDS,
         &mut FakeHost::default(),
         &mut reply,
     );
@@ -171,7 +174,7 @@ fn functions_are_loaded_where_they_are_called() {
     scripts.libraries.add(&library, false).expect("the name is free");
     let call = |scripts: &Scripts| {
         let program = prepare_function(scripts, b"F").expect("it loads").expect("it is there");
-        run_program(scripts, &program)
+        run_program(&program)
     };
     assert_eq!(call(&scripts), Ok("*2\r\n$1\r\nk\r\n:1\r\n".to_owned()));
     assert_eq!(call(&scripts), Ok("*2\r\n$1\r\nk\r\n:2\r\n".to_owned()));

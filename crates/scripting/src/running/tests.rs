@@ -7,7 +7,7 @@ use super::{KillError, RunParameters, RunRegistry, ScriptRun, StopReason};
 
 fn run(is_function: bool) -> Arc<ScriptRun> {
     Arc::new(ScriptRun::new(RunParameters {
-        name: b"f".to_vec(),
+        name: b"f",
         is_function,
         command: Vec::new(),
         leaves_after: None,
@@ -92,4 +92,30 @@ fn a_run_that_is_killed_does_not_begin_to_write() {
     assert_eq!(writing.stop_reason(), None);
     assert!(writing.stop(StopReason::Shutdown) && writing.has_written());
     assert_eq!(writing.stop_reason(), Some(StopReason::Shutdown));
+}
+
+#[test]
+fn a_run_uses_the_memory_of_an_ended_one_unless_that_is_in_use() {
+    let parameters = |name| RunParameters {
+        name,
+        overdue_after: Some(std::time::Duration::from_secs(1)),
+        ..RunParameters::default()
+    };
+    let first = ScriptRun::start(None, parameters(b"first"));
+    first.note_held_slot(7);
+    first.note_all_slots_held();
+    assert!(first.try_note_write() && first.stop(StopReason::Shutdown));
+    let address = Arc::as_ptr(&first);
+    let second = ScriptRun::start(Some(first), parameters(b"second"));
+    assert_eq!(Arc::as_ptr(&second), address);
+    assert_eq!(second.name, b"second");
+    assert!(!second.has_written() && second.stop_reason().is_none() && !second.is_holding(7));
+    let other_reference = second.clone();
+    let third = ScriptRun::start(Some(second), parameters(b"third"));
+    assert_ne!(Arc::as_ptr(&third), Arc::as_ptr(&other_reference));
+    other_reference.stop(StopReason::Killed);
+    assert!(
+        third.stop_reason().is_none(),
+        "a kill of an ended run stops no later one"
+    );
 }

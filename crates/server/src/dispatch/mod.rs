@@ -43,6 +43,7 @@ pub mod replay;
 pub mod replicated_stream;
 pub mod request;
 pub mod script;
+mod script_buffers;
 mod script_flags;
 pub mod serve;
 mod slot_stats;

@@ -98,7 +98,7 @@ fn format_client(server: &Server, client: &Client) -> String {
         let path = server.config.text(id::UNIXSOCKET);
         return format!("unix:{}", String::from_utf8_lossy(&path));
     }
-    client.address.clone()
+    client.address.to_string()
 }
 
 fn unix_us() -> u128 {

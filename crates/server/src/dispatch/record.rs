@@ -138,7 +138,7 @@ fn max_len_parameter(kind: CommandLogKind) -> config::ParameterId {
 pub fn logged_command(command: &Command<Binding>, args: Args<'_>, client: &Client) -> LoggedCommand {
     LoggedCommand {
         arguments: loggable_arguments(args.iter(), |index| is_redacted(command.full_name, args, index)),
-        address: client.address.clone(),
+        address: client.address.to_string(),
         name: client.name.clone(),
     }
 }

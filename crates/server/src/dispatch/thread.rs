@@ -26,6 +26,7 @@ use weft_cluster::Cluster;
 use weft_cluster::view::ClusterView;
 use weft_command_table::registry::Command;
 
+use super::script_buffers::ScriptBuffers;
 use super::tunables::Tunables;
 
 /// The state that a worker keeps from command to command.
@@ -94,6 +95,8 @@ pub struct ThreadState {
     pub(super) slot: Option<SlotIndex>,
     /// Scratch memory: the slots to lease.
     pub(super) order: Vec<(SlotIndex, bool, u32)>,
+    /// Memory for the next script.
+    pub(super) script_buffers: ScriptBuffers,
 }
 
 impl ThreadState {
@@ -140,6 +143,7 @@ impl ThreadState {
             ended_commands: 0,
             slot: None,
             order: Vec::new(),
+            script_buffers: ScriptBuffers::default(),
             server,
         }
     }

@@ -178,9 +178,9 @@ pub struct Client {
     /// The flags.
     pub flags: ClientFlags,
     /// The peer's address as replies and the log show it.
-    pub address: String,
+    pub address: Arc<str>,
     /// The local address of the connection.
-    pub local_address: String,
+    pub local_address: Arc<str>,
     /// The file descriptor.
     pub fd: i32,
     /// The time at which the client connected, in milliseconds since the Unix epoch.
@@ -237,20 +237,38 @@ pub struct BufferFigures {
 }
 
 impl Client {
-    /// Creates a client in database 0.
+    /// Creates a client in database 0, without addresses.
     pub fn new(id: ClientId, now_ms: u64, worker: ThreadIndex) -> Self {
+        Self::with_addresses(
+            id,
+            now_ms,
+            worker,
+            Login::unauthenticated(),
+            Arc::default(),
+            Arc::default(),
+        )
+    }
+
+    fn with_addresses(
+        id: ClientId,
+        now_ms: u64,
+        worker: ThreadIndex,
+        login: Login,
+        address: Arc<str>,
+        local_address: Arc<str>,
+    ) -> Self {
         Client {
             id,
             db: DbIndex::FIRST,
             last_write_sequence: LogSequence::NONE,
             protocol: Protocol::Resp2,
-            login: Login::unauthenticated(),
+            login,
             name: Vec::new(),
             lib_name: Vec::new(),
             lib_version: Vec::new(),
             flags: ClientFlags::default(),
-            address: String::new(),
-            local_address: String::new(),
+            address,
+            local_address,
             fd: -1,
             created_ms: now_ms,
             last_interaction_ms: now_ms,
@@ -307,14 +325,13 @@ impl Client {
     /// Copies the part of the state that handlers may read, for a command that runs outside the client's worker. The
     /// flags that suppress replies are not copied; they are applied to the client itself.
     pub fn handler_view(&self) -> Client {
-        let mut view = Client::new(self.id, self.created_ms, self.worker);
+        let (address, local_address) = (self.address.clone(), self.local_address.clone());
+        let login = self.login.clone();
+        let mut view = Client::with_addresses(self.id, self.created_ms, self.worker, login, address, local_address);
         view.db = self.db;
         view.last_write_sequence = self.last_write_sequence;
         view.protocol = self.protocol;
-        view.login = self.login.clone();
         view.name.clone_from(&self.name);
-        view.address.clone_from(&self.address);
-        view.local_address.clone_from(&self.local_address);
         view.flags = self.flags;
         view.tracking.clone_from(&self.tracking);
         view.last_command = self.last_command;
@@ -471,10 +488,7 @@ impl Client {
 
     /// Returns the peer's address without port and brackets, or the path of a Unix socket.
     pub fn ip(&self) -> &str {
-        let host = self
-            .address
-            .rsplit_once(':')
-            .map_or(self.address.as_str(), |(host, _)| host);
+        let host = self.address.rsplit_once(':').map_or(&*self.address, |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']')
     }
 

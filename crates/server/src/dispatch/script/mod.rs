@@ -147,9 +147,12 @@ pub fn run_leased<'p>(
         many.clear();
         return Outcome::Contended;
     }
-    let mut leases = ScriptLeases::new(std::mem::take(many));
+    let index_buffer = std::mem::take(&mut thread.script_buffers.lease_indices);
+    let mut leases = ScriptLeases::in_memory_of(std::mem::take(many), index_buffer);
     let held = ScriptAccess::Leased(&mut leases);
-    run_under_leases(thread, pass, request, prepared, held, wants_token, connection)
+    let outcome = run_under_leases(thread, pass, request, prepared, held, wants_token, connection);
+    (*many, thread.script_buffers.lease_indices) = leases.into_memory();
+    outcome
 }
 
 /// Runs a script under the leases of its keys, and ends them.
@@ -170,7 +173,6 @@ fn run_under_leases<'p>(
     client.last_command = request.command.full_name;
     let before = output.mark();
     let length_before = output.len();
-    let server = thread.server.clone();
     let (may_leave, may_block) = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
     let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, may_leave, args);
@@ -178,19 +180,15 @@ fn run_under_leases<'p>(
     let listed = runner.register();
     let mut reply = Reply::new(&mut output.bytes, client.protocol);
     let ended = runner.run_script(&prepared, args, &mut reply, listed);
-    let Runner {
-        access: mut held,
-        has_token,
-        run,
-        ..
-    } = runner;
     connection.awaited_thaw = runner.awaited_thaw;
+    let has_token = runner.has_token;
+    let (mut held, run) = runner.end();
     assert!(
         has_token || !run.has_written(),
         "a script writes only while it has the token"
     );
     if listed || run.is_overdue() {
-        server.scripting.running.unlist(&run);
+        thread.server.scripting.running.unlist(&run);
     }
     if matches!(ended, ScriptOutcome::Stopped(_)) && run.has_written() {
         output.truncate(before);
@@ -204,7 +202,7 @@ fn run_under_leases<'p>(
     );
     held.release();
     if has_token {
-        server.scripting.release_token();
+        thread.server.scripting.release_token();
     }
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     free_removed_values(&mut thread.effects, &thread.server);
@@ -219,11 +217,15 @@ fn run_under_leases<'p>(
                 return Outcome::Contended;
             }
             prepared.program.profile().note_long();
-            let keys = plan_keys_again(&server, request, connection);
+            let keys = plan_keys_again(&thread.server, request, connection);
             return move_to_script_thread(thread, request, &keys, connection);
         }
     };
     prepared.program.profile().note_duration(run.elapsed());
+    if !thread.for_script {
+        // A run on a script thread has a copy of its command, which may be large.
+        thread.script_buffers.ended_run = Some(run);
+    }
     thread.ticks = start;
     record_script_command(thread, request, connection, length_before, failed);
     complete_script_reply(connection, before, unserved)
@@ -400,7 +402,7 @@ pub fn run_in_transaction<'p>(
         &mut Reply::new(&mut output.bytes, client.protocol),
         listed,
     );
-    let run = runner.run;
+    let (_, run) = runner.end();
     if listed || run.is_overdue() {
         thread.server.scripting.running.unlist(&run);
     }

@@ -1,5 +1,7 @@
 //! The script that a command runs, found or compiled, and the rules that its flags set.
 
+use std::rc::Rc;
+
 use weft_base::SlotIndex;
 use weft_resp::Args;
 use weft_resp::number::parse_i64;
@@ -17,7 +19,7 @@ use weft_scripting::{Program, ScriptFlags};
 
 /// A script that can run, and the parameters of its call.
 pub(super) struct PreparedScript {
-    pub(super) program: Program,
+    pub(super) program: Rc<Program>,
     /// The number of arguments that are keys.
     pub(super) key_count: usize,
     pub(super) is_read_only: bool,

@@ -24,18 +24,31 @@ pub struct ScriptLeases<'p> {
 impl<'p> ScriptLeases<'p> {
     /// Starts with leases that are sorted by slot. Their indices stay the same.
     pub fn new(leases: Vec<Lease<'p>>) -> Self {
-        let order: Vec<(SlotIndex, u32)> = (0u32..)
-            .zip(&leases)
-            .map(|(index, lease)| (SlotIndex::from_index(lease.cell()), index))
-            .collect();
+        Self::in_memory_of(leases, Vec::new())
+    }
+
+    /// Does the same as [`Self::new`] with memory that [`Self::into_memory`] has returned.
+    pub fn in_memory_of(leases: Vec<Lease<'p>>, mut index_by_slot: Vec<(SlotIndex, u32)>) -> Self {
+        index_by_slot.clear();
+        let indexed = (0u32..).zip(&leases);
+        index_by_slot.extend(indexed.map(|(index, lease)| (SlotIndex::from_index(lease.cell()), index)));
         debug_assert!(
-            order.is_sorted(),
+            index_by_slot.is_sorted(),
             "planned leases are taken in the order of their slots"
         );
-        ScriptLeases {
-            leases,
-            index_by_slot: order,
-        }
+        ScriptLeases { leases, index_by_slot }
+    }
+
+    /// Ends all leases.
+    pub fn end(&mut self) {
+        self.leases.clear();
+        self.index_by_slot.clear();
+    }
+
+    /// Ends all leases. Returns the memory that they were in.
+    pub fn into_memory(mut self) -> (Vec<Lease<'p>>, Vec<(SlotIndex, u32)>) {
+        self.end();
+        (self.leases, self.index_by_slot)
     }
 
     /// The index of the lease of a slot, if it is held.

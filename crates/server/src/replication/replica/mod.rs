@@ -460,8 +460,8 @@ impl ReplicaThread {
     fn client(&self, link: &PrimaryLink) -> Client {
         let id = self.server.clients.next_client_id();
         let mut client = Client::new(id, unix_ms(), ThreadIndex::FIRST);
-        client.address = link.peer();
-        client.local_address = link.local();
+        client.address = link.peer().into();
+        client.local_address = link.local().into();
         client.fd = link.fd();
         client
     }

@@ -127,8 +127,8 @@ impl Worker {
         let id = server.clients.next_client_id();
         let mut client = Client::new(id, self.thread.now_ms, self.id);
         client.login = server.acl.new_login();
-        client.address = socket.peer_name();
-        client.local_address = socket.local_name();
+        client.address = socket.peer_name().into();
+        client.local_address = socket.local_name().into();
         client.fd = socket.fd();
         if matches!(socket, Socket::Unix(_)) {
             client.flags.set(ClientFlags::UNIX_SOCKET, true);

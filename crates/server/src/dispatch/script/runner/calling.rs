@@ -25,9 +25,11 @@ use weft_acl::{Denial, DenialContext};
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
 use weft_os::sync::mpsc::{RecvTimeoutError, sync_channel};
+use weft_os::time::{SystemTime, UNIX_EPOCH};
 use weft_scripting::StopReason;
 
-use super::{Runner, ScriptCallOutcome};
+use super::Runner;
+use crate::dispatch::script_buffers::ScriptCallOutcome;
 
 /// The interval at which a script that waits for workers checks if it must stop.
 const QUERY_POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -187,10 +189,9 @@ impl Runner<'_, '_, '_> {
     ) -> (Option<CommandError>, NextStep) {
         self.output.clear();
         if command.full_name == "time" {
-            time::reply_time(
-                &mut Reply::new(&mut self.output.bytes, self.client.protocol),
-                self.started_at,
-            );
+            let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let shown = *self.shown_time.get_or_insert_with(now);
+            time::reply_time(&mut Reply::new(&mut self.output.bytes, self.client.protocol), shown);
             return (None, NextStep::Reply);
         }
         debug_assert!(

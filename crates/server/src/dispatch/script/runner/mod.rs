@@ -6,6 +6,7 @@ mod leases;
 pub(in crate::dispatch) use calling::query_workers;
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
 use crate::dispatch::notifications::monitor_line_of_unit;
 use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory};
 use crate::dispatch::script::session::{DebuggedHost, KeyCopier};
+use crate::dispatch::script_buffers::{ScriptBuffers, ScriptCallOutcome};
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::access::{HeldLeases, ScriptLeases};
 use crate::keyspace::effects::Hooks;
@@ -30,10 +32,10 @@ use crate::observability::slot_stats::SlotFigure;
 use crate::propagation::LogTarget;
 use weft_command_table::registry::{Command, Lookup};
 use weft_config::id;
-use weft_os::time::{Instant, SystemTime, UNIX_EPOCH};
+use weft_os::time::Instant;
 use weft_scripting as scripting;
 use weft_scripting::{
-    CallResult, CurrentRun, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, StopReason,
+    CallResult, CurrentRun, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, ScriptWords, StopReason,
 };
 
 /// The run time after which a script is too long for a worker.
@@ -62,7 +64,7 @@ impl<'p> ScriptAccess<'_, 'p> {
     /// Ends the leases.
     pub fn release(self) {
         if let ScriptAccess::Leased(leases) = self {
-            *leases = ScriptLeases::default();
+            leases.end();
         }
     }
 }
@@ -71,13 +73,6 @@ impl<'p> ScriptAccess<'_, 'p> {
 pub enum ScriptOutcome {
     Done { failed: bool },
     Stopped(StopReason),
-}
-
-/// The end of a script's command.
-enum ScriptCallOutcome {
-    Done(u64),
-    Failed(u64, Vec<u8>),
-    Rejected(Vec<u8>),
 }
 
 /// The state of a run; the host of its script.
@@ -90,7 +85,7 @@ pub struct Runner<'r, 'h, 'p> {
     output: Output,
     planned: Vec<PlannedKey>,
     pub(super) run: Arc<ScriptRun>,
-    program: Program,
+    program: Rc<Program>,
     /// The debugger session that the script runs in.
     pub(super) debugger: Option<scripting::DebugSession>,
     is_read_only: bool,
@@ -108,8 +103,8 @@ pub struct Runner<'r, 'h, 'p> {
     slot: Cell<Option<SlotIndex>>,
     /// The consumers for which its commands are logged.
     log_target: LogTarget,
-    /// The start of the run, since the Unix epoch. Time does not advance for a script.
-    started_at: Duration,
+    /// The time that the script sees, since the Unix epoch: that of its first question. It does not advance.
+    shown_time: Option<Duration>,
     /// The last time at which the run let other threads pass the gate.
     last_gate_release: Instant,
     /// The line that is sent to monitors before those of the script's commands.
@@ -120,6 +115,8 @@ pub struct Runner<'r, 'h, 'p> {
     pending_outcomes: Vec<(Option<&'static Command<Binding>>, ScriptCallOutcome)>,
     /// Bytes of replies, by slot.
     pending_slot_bytes: Vec<(SlotIndex, usize)>,
+    /// Memory for the leases of the next run.
+    lease_indices: Vec<(SlotIndex, u32)>,
 }
 
 /// Returns the maximum output of a client in bytes, as its worker applies it.
@@ -157,20 +154,24 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             false => Vec::new(),
         };
         let program = prepared.program.clone();
-        let run = ScriptRun::new(RunParameters {
-            name: program.name().to_vec(),
+        let mut buffers = std::mem::take(&mut thread.script_buffers);
+        let earlier = buffers.ended_run.take();
+        let parameters = RunParameters {
+            name: program.name(),
             is_function: program.kind == scripting::ScriptKind::Function,
             command,
             leaves_after: may_leave.then_some(MAX_TIME_ON_WORKER),
             overdue_after: (threshold_ms > 0).then(|| Duration::from_millis(threshold_ms)),
-        });
+        };
+        let run = ScriptRun::start(earlier, parameters);
         Runner {
             pass,
             access: held,
             client,
-            output: Output::new(),
-            planned: Vec::new(),
-            run: Arc::new(run),
+            output: buffers.output,
+            planned: buffers.planned,
+            last_gate_release: run.started(),
+            run,
             program,
             debugger: None,
             is_read_only: prepared.is_read_only,
@@ -182,14 +183,28 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             must_use_one_slot: prepared.must_use_one_slot,
             slot: Cell::new(first_slot(prepared, args)),
             log_target: LogTarget::all(),
-            started_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            last_gate_release: Instant::now(),
+            shown_time: None,
             monitor_line: None,
             command_count: 0,
-            pending_outcomes: Vec::new(),
-            pending_slot_bytes: Vec::new(),
+            pending_outcomes: buffers.pending_outcomes,
+            pending_slot_bytes: buffers.pending_slot_bytes,
+            lease_indices: buffers.lease_indices,
             thread,
         }
+    }
+
+    /// Ends the use of the thread's buffers.
+    pub fn end(self) -> (ScriptAccess<'h, 'p>, Arc<ScriptRun>) {
+        self.thread.script_buffers = ScriptBuffers {
+            output: self.output,
+            planned: self.planned,
+            pending_outcomes: self.pending_outcomes,
+            pending_slot_bytes: self.pending_slot_bytes,
+            lease_indices: self.lease_indices,
+            ended_run: None,
+        };
+        self.thread.script_buffers.shrink();
+        (self.access, self.run)
     }
 
     /// Registers the run, if it is on a script thread.
@@ -218,9 +233,6 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         if self.debugger.is_none() && self.thread.server.keyspace.hooks.current().intersects(Hooks::MONITOR) {
             self.monitor_line = Some(monitor_line_of_unit(&self.thread.server, &self.client, args.iter()));
         }
-        let words: Vec<&[u8]> = args.iter().skip(3).collect();
-        let (keys, arguments) = words.split_at(prepared.key_count);
-        let server = self.thread.server.clone();
         let run = self.run.clone();
         let debugger = self.debugger.clone();
         let mut observed;
@@ -231,21 +243,19 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 &mut observed
             }
         };
+        let words = ScriptWords {
+            command: args,
+            key_count: prepared.key_count,
+        };
         let current = CurrentRun {
             run: run.clone(),
             is_listed: is_registered,
         };
-        let ended = scripting::run(
-            &server.scripting,
-            &prepared.program,
-            current,
-            keys,
-            arguments,
-            host,
-            reply,
-        );
+        let ended = scripting::run(&prepared.program, current, words, host, reply);
+        let scripts = &self.thread.server.scripting;
+        scripting::count_memory(scripts, prepared.program.kind);
         if let Some(script) = prepared.program.script() {
-            server.scripting.cache.touch(script);
+            scripts.cache.touch(script);
         }
         if !matches!(ended, Ok(Ended::Stopped(_))) {
             self.send_monitor_line();

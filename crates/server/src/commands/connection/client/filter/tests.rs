@@ -36,12 +36,12 @@ fn words(text: &str) -> Vec<&[u8]> {
 /// Returns three clients, of which the first is the caller, 100.9 s after it connected.
 fn clients() -> [Client; 3] {
     let mut caller = Client::new(ClientId::new(1), 1_000_900, ThreadIndex::new(0));
-    caller.address = "127.0.0.1:50001".to_owned();
-    caller.local_address = "127.0.0.1:6379".to_owned();
+    caller.address = "127.0.0.1:50001".into();
+    caller.local_address = "127.0.0.1:6379".into();
     caller.last_interaction_ms = 1_101_800;
     let mut named = Client::new(ClientId::new(2), 1_050_000, ThreadIndex::new(1));
-    named.address = "[::1]:50002".to_owned();
-    named.local_address = "[::1]:6379".to_owned();
+    named.address = "[::1]:50002".into();
+    named.local_address = "[::1]:6379".into();
     named.name = b"worker".to_vec();
     named.lib_name = b"lib".to_vec();
     named.lib_version = b"1.0".to_vec();
@@ -50,8 +50,8 @@ fn clients() -> [Client; 3] {
         .flags
         .set(ClientFlags::NO_TOUCH.union(ClientFlags::NO_EVICT), true);
     let mut local = Client::new(ClientId::new(7), 1_101_000, ThreadIndex::new(0));
-    local.address = "/run/weft.sock:0".to_owned();
-    local.local_address = "/run/weft.sock:0".to_owned();
+    local.address = "/run/weft.sock:0".into();
+    local.local_address = "/run/weft.sock:0".into();
     local
         .flags
         .set(ClientFlags::UNIX_SOCKET.union(ClientFlags::CAPA_REDIRECT), true);

@@ -1,0 +1,268 @@
+/* Starts scripts, and runs the commands that they call, without a detour over references to Lua values.
+ *
+ * The functions `weft_host_*` are implemented in src/calls.rs. They use no function of Lua and never unwind, so an
+ * error of Lua, which is a long jump, only skips frames of C. Whatever is rare is left to a function of Rust or Lua
+ * that the closure has as an upvalue: errors, arguments of other types, replies that only RESP3 has.
+ */
+#include <stddef.h>
+
+#include "lua.h"
+#include "lauxlib.h"
+
+/* A word of a command, or bytes of a reply. An argument without bytes is a number. */
+struct weft_bytes {
+  const char *bytes;
+  size_t length;
+};
+
+struct weft_argument {
+  struct weft_bytes text;
+  double number;
+};
+
+enum { WEFT_KEYS, WEFT_ARGUMENTS };
+enum { WEFT_REPLY, WEFT_FAILURE };
+enum { WEFT_TEXT, WEFT_NUMBER, WEFT_BOOLEAN, WEFT_STATUS, WEFT_NIL };
+
+/* Runs a command. Returns WEFT_REPLY, with the reply in `reply`, or WEFT_FAILURE. Until weft_host_end_call is called,
+ * the reply stays where it is and no other command can run. */
+int weft_host_call (const struct weft_argument *arguments, size_t count, struct weft_bytes *reply);
+void weft_host_end_call (void);
+/* The number of keys or arguments of the script, and one of them. */
+size_t weft_host_word_count (int list);
+struct weft_bytes weft_host_word (int list, size_t index);
+/* Writes the value that a script returned as its reply. */
+void weft_host_write_result (int type, struct weft_bytes text, double number);
+
+/* ---- commands --------------------------------------------------------------------------------------------------- */
+
+/* The upvalues of the function that runs commands. */
+#define ON_FAILURE lua_upvalueindex(1)
+#define ON_OTHER_ARGUMENTS lua_upvalueindex(2)
+#define CONVERT_REPLY lua_upvalueindex(3)
+#define NAME_OK lua_upvalueindex(4)
+
+/* More arguments than these are kept in memory of Lua. */
+#define FEW_ARGUMENTS 16
+/* Deeper replies are converted by CONVERT_REPLY. */
+#define DEPTH_MAX 16
+
+/* Reads the integer of a line, and skips its end. Returns the next position, or NULL if there is none. */
+static const char *read_integer (const char *at, const char *end, double *number) {
+  int is_negative = at < end && *at == '-';
+  unsigned long long value = 0;
+  if (is_negative) at++;
+  for (; at < end && *at >= '0' && *at <= '9'; at++)
+    value = value * 10 + (unsigned long long)(*at - '0');
+  *number = is_negative ? -(double)value : (double)value;
+  return end - at >= 2 && *at == '\r' ? at + 2 : NULL;
+}
+
+/* Pushes the value of the reply at `at`. Returns the position behind it, or NULL if it has a part that CONVERT_REPLY
+ * must convert; then the stack may have further values. */
+static const char *push_reply (lua_State *L, const char *at, const char *end, int depth) {
+  double number;
+  char type;
+  if (at >= end || depth > DEPTH_MAX || !lua_checkstack(L, 4)) return NULL;
+  type = *at++;
+  if (type == '+') {
+    const char *start = at;
+    while (at < end && *at != '\r') at++;
+    if (end - at < 2) return NULL;
+    lua_createtable(L, 0, 1);
+    lua_pushvalue(L, NAME_OK);
+    lua_pushlstring(L, start, (size_t)(at - start));
+    lua_rawset(L, -3);
+    return at + 2;
+  }
+  if (type != ':' && type != '$' && type != '*') return NULL;
+  at = read_integer(at, end, &number);
+  if (at == NULL) return NULL;
+  if (type == ':') {
+    lua_pushnumber(L, number);
+  } else if (number < 0) {
+    lua_pushboolean(L, 0);
+  } else if (type == '$') {
+    if (number + 2 > (double)(end - at)) return NULL;
+    lua_pushlstring(L, at, (size_t)number);
+    at += (size_t)number + 2;
+  } else {
+    int count, index;
+    if (number > (double)(end - at)) return NULL;
+    count = (int)number;
+    lua_createtable(L, count, 0);
+    for (index = 1; index <= count; index++) {
+      at = push_reply(L, at, end, depth + 1);
+      if (at == NULL) return NULL;
+      lua_rawseti(L, -2, index);
+    }
+  }
+  return at;
+}
+
+/* Passes all arguments on to a function, and returns its results. */
+static int call_instead (lua_State *L, int function) {
+  lua_pushvalue(L, function);
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  return lua_gettop(L);
+}
+
+/* Runs a command whose words are the arguments, and returns its reply. */
+static int run_command (lua_State *L) {
+  struct weft_argument few[FEW_ARGUMENTS];
+  struct weft_argument *arguments = few;
+  struct weft_bytes reply;
+  int count = lua_gettop(L), index, outcome;
+  if (count == 0 || !lua_checkstack(L, 8)) return call_instead(L, ON_OTHER_ARGUMENTS);
+  for (index = 1; index <= count; index++) {
+    int type = lua_type(L, index);
+    if (type != LUA_TSTRING && type != LUA_TNUMBER) return call_instead(L, ON_OTHER_ARGUMENTS);
+  }
+  if (count > FEW_ARGUMENTS)
+    arguments = (struct weft_argument *)lua_newuserdata(L, (size_t)count * sizeof *arguments);
+  for (index = 0; index < count; index++) {
+    struct weft_argument *argument = &arguments[index];
+    if (lua_type(L, index + 1) == LUA_TSTRING) {
+      argument->text.bytes = lua_tolstring(L, index + 1, &argument->text.length);
+    } else {
+      argument->text.bytes = NULL;
+      argument->text.length = 0;
+      argument->number = lua_tonumber(L, index + 1);
+    }
+  }
+  outcome = weft_host_call(arguments, (size_t)count, &reply);
+  if (outcome == WEFT_FAILURE) {
+    lua_settop(L, 0);
+    return call_instead(L, ON_FAILURE);
+  }
+  if (push_reply(L, reply.bytes, reply.bytes + reply.length, 0) == NULL) {
+    lua_settop(L, 0);
+    lua_pushvalue(L, CONVERT_REPLY);
+    lua_pushlstring(L, reply.bytes, reply.length);
+    weft_host_end_call();
+    lua_call(L, 1, 1);
+    return 1;
+  }
+  weft_host_end_call();
+  return 1;
+}
+
+/* Takes the functions ON_FAILURE, ON_OTHER_ARGUMENTS and CONVERT_REPLY from the stack, and pushes the function that
+ * runs commands. */
+void weft_push_command_function (lua_State *L) {
+  lua_pushliteral(L, "ok");
+  lua_pushcclosure(L, run_command, 4);
+}
+
+/* ---- scripts ---------------------------------------------------------------------------------------------------- */
+
+/* The upvalues of the functions that start scripts. */
+#define HANDLER lua_upvalueindex(1)
+#define RESULT_ERR lua_upvalueindex(2)
+#define RESULT_OK lua_upvalueindex(3)
+#define GLOBALS lua_upvalueindex(4)
+#define NAME_KEYS lua_upvalueindex(5)
+#define NAME_ARGV lua_upvalueindex(6)
+
+enum { RUN_FAILED, RUN_RETURNED, RUN_REPLIED };
+
+static void push_words (lua_State *L, int list) {
+  size_t count = weft_host_word_count(list), index;
+  lua_createtable(L, (int)count, 0);
+  for (index = 0; index < count; index++) {
+    struct weft_bytes word = weft_host_word(list, index);
+    lua_pushlstring(L, word.bytes, word.length);
+    lua_rawseti(L, -2, (int)index + 1);
+  }
+}
+
+/* Writes the value on the top of the stack as a reply, if it is one of the simple ones. Returns 1 if it was. */
+static int write_simple_result (lua_State *L) {
+  struct weft_bytes text = {NULL, 0};
+  switch (lua_type(L, -1)) {
+    case LUA_TSTRING:
+      text.bytes = lua_tolstring(L, -1, &text.length);
+      weft_host_write_result(WEFT_TEXT, text, 0);
+      return 1;
+    case LUA_TNUMBER:
+      weft_host_write_result(WEFT_NUMBER, text, lua_tonumber(L, -1));
+      return 1;
+    case LUA_TBOOLEAN:
+      weft_host_write_result(WEFT_BOOLEAN, text, lua_toboolean(L, -1));
+      return 1;
+    case LUA_TNIL:
+      weft_host_write_result(WEFT_NIL, text, 0);
+      return 1;
+    case LUA_TTABLE:
+      lua_pushvalue(L, RESULT_ERR);
+      lua_rawget(L, -2);
+      lua_pushvalue(L, RESULT_OK);
+      lua_rawget(L, -3);
+      if (lua_type(L, -2) == LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING) {
+        lua_pop(L, 2);
+        return 0;
+      }
+      text.bytes = lua_tolstring(L, -1, &text.length);
+      weft_host_write_result(WEFT_STATUS, text, 0);
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+/* Calls the script under `count` arguments, and returns how it ended, and the value that it returned or threw unless
+ * that was written as a reply. The handler is at the bottom of the stack. */
+static int call_script (lua_State *L, int count) {
+  int status = lua_pcall(L, count, 1, 1);
+  if (status == 0 && write_simple_result(L)) {
+    lua_pushinteger(L, RUN_REPLIED);
+    return 1;
+  }
+  lua_pushinteger(L, status == 0 ? RUN_RETURNED : RUN_FAILED);
+  lua_insert(L, -2);
+  return 2;
+}
+
+static int run_eval (lua_State *L) {
+  lua_settop(L, 1);
+  lua_pushvalue(L, HANDLER);
+  lua_insert(L, 1);
+  lua_pushvalue(L, NAME_KEYS);
+  push_words(L, WEFT_KEYS);
+  lua_rawset(L, GLOBALS);
+  lua_pushvalue(L, NAME_ARGV);
+  push_words(L, WEFT_ARGUMENTS);
+  lua_rawset(L, GLOBALS);
+  return call_script(L, 0);
+}
+
+static int run_function (lua_State *L) {
+  lua_settop(L, 1);
+  lua_pushvalue(L, HANDLER);
+  lua_insert(L, 1);
+  push_words(L, WEFT_KEYS);
+  push_words(L, WEFT_ARGUMENTS);
+  return call_script(L, 2);
+}
+
+/* Takes the handler of errors and the table of global variables from the stack, and pushes the function that runs
+ * scripts: it sets KEYS and ARGV. */
+void weft_push_eval_function (lua_State *L) {
+  int globals = lua_gettop(L);
+  lua_pushliteral(L, "err");
+  lua_pushliteral(L, "ok");
+  lua_pushvalue(L, globals);
+  lua_pushliteral(L, "KEYS");
+  lua_pushliteral(L, "ARGV");
+  lua_remove(L, globals);
+  lua_pushcclosure(L, run_eval, 6);
+}
+
+/* Takes the handler of errors from the stack, and pushes the function that runs functions of libraries: they get their
+ * keys and arguments as parameters. */
+void weft_push_function_function (lua_State *L) {
+  lua_pushliteral(L, "err");
+  lua_pushliteral(L, "ok");
+  lua_pushcclosure(L, run_function, 3);
+}

@@ -1,0 +1,323 @@
+//! Scripts that call commands: the border between `native/calls.c` and the host of the running script.
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_int};
+use std::mem;
+use std::ptr;
+use std::slice;
+
+use mlua::{Function, Lua, MultiValue, Table, Value};
+use mlua_sys::lua_State;
+
+/// Runs commands for a script, and knows what it was started with.
+///
+/// Its methods are called while Lua runs. None of them may panic.
+pub trait ScriptHost {
+    /// Returns the number of the script's keys or arguments.
+    fn word_count(&self, list: WordList) -> usize;
+
+    /// Returns one of the script's keys or arguments.
+    fn word(&self, list: WordList, index: usize) -> &[u8];
+
+    /// Runs a command. Returns the reply in RESP, which is no error; `None` for a failure, which the host keeps until
+    /// the function for failures asks for it.
+    fn call(&mut self, arguments: CallArguments<'_>) -> Option<&[u8]>;
+
+    /// Runs a command with any arguments.
+    ///
+    /// # Errors
+    /// The error that the script gets.
+    fn call_with_values(&mut self, lua: &Lua, values: &MultiValue) -> mlua::Result<Value>;
+
+    /// Returns `true`, as a Lua value, if the script's user may run this command.
+    ///
+    /// # Errors
+    /// The error that the script gets.
+    fn may_call(&mut self, values: &MultiValue) -> mlua::Result<Value>;
+
+    /// Returns the failure of the last call.
+    fn take_failure(&mut self) -> mlua::Error;
+
+    /// Writes the value that the script returned as its reply.
+    fn write_result(&mut self, result: ScriptResult<'_>);
+}
+
+/// The words that a script is started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WordList {
+    /// KEYS.
+    Keys,
+    /// ARGV.
+    Arguments,
+}
+
+/// An argument of a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CallArgument<'a> {
+    /// A string.
+    Text(&'a [u8]),
+    /// A number.
+    Number(f64),
+}
+
+/// A value that a script returned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ScriptResult<'a> {
+    /// A string.
+    Text(&'a [u8]),
+    /// A number.
+    Number(f64),
+    /// A boolean.
+    Boolean(bool),
+    /// The text of a table that stands for a simple string.
+    Status(&'a [u8]),
+    /// Nil.
+    Nil,
+}
+
+/// The end of a script that was started by a function of [`run_eval_function`] or [`run_library_function`].
+#[derive(Debug)]
+pub enum ScriptEnd {
+    /// It returned a value that the host has written.
+    Replied,
+    /// It returned this value, which the host has not written.
+    Returned(Value),
+    /// It threw this value.
+    Failed(Value),
+}
+
+/// The arguments of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct CallArguments<'a>(&'a [RawArgument]);
+
+impl<'a> CallArguments<'a> {
+    /// Returns the arguments in order.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = CallArgument<'a>> {
+        self.0.iter().map(|argument| match argument.text.bytes.is_null() {
+            true => CallArgument::Number(argument.number),
+            // SAFETY: rule 2. The string is an argument of the running C function, so Lua keeps it.
+            false => CallArgument::Text(unsafe { argument.text.as_slice() }),
+        })
+    }
+}
+
+/// `struct weft_bytes`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct RawBytes {
+    bytes: *const c_char,
+    length: usize,
+}
+
+impl RawBytes {
+    const NONE: RawBytes = RawBytes {
+        bytes: ptr::null(),
+        length: 0,
+    };
+
+    fn new(bytes: &[u8]) -> Self {
+        RawBytes {
+            bytes: bytes.as_ptr().cast(),
+            length: bytes.len(),
+        }
+    }
+
+    /// # Safety
+    /// The bytes must be there for `'a`.
+    unsafe fn as_slice<'a>(self) -> &'a [u8] {
+        // SAFETY: rule 2, as the caller says.
+        unsafe { slice::from_raw_parts(self.bytes.cast(), self.length) }
+    }
+}
+
+/// `struct weft_argument`.
+#[repr(C)]
+#[derive(Debug)]
+struct RawArgument {
+    text: RawBytes,
+    number: f64,
+}
+
+type HostPointer = *mut (dyn ScriptHost + 'static);
+
+thread_local! {
+    /// The host of the running script; `None` also while it is in use.
+    static HOST: Cell<Option<HostPointer>> = const { Cell::new(None) };
+    /// The host of a call whose reply is being converted.
+    static CALLED_HOST: Cell<Option<HostPointer>> = const { Cell::new(None) };
+}
+
+/// Restores the hosts of a thread at the end of a script, also if it panics.
+struct HostGuard {
+    host: Option<HostPointer>,
+    called: Option<HostPointer>,
+}
+
+impl Drop for HostGuard {
+    fn drop(&mut self) {
+        HOST.set(self.host);
+        CALLED_HOST.set(self.called);
+    }
+}
+
+/// Calls `script`, whose calls go to `host`.
+pub fn with_host<T>(host: &mut dyn ScriptHost, script: impl FnOnce() -> T) -> T {
+    let host: *mut (dyn ScriptHost + '_) = host;
+    // SAFETY: rule 2. The guard removes the pointer before the borrow of `host` ends.
+    let host: HostPointer = unsafe { mem::transmute(host) };
+    let _guard = HostGuard {
+        host: HOST.replace(Some(host)),
+        called: CALLED_HOST.replace(None),
+    };
+    script()
+}
+
+/// Gives `work` the host of the running script. Returns `None` if no script runs, or if its host is in use: then a
+/// finalizer runs during a call.
+pub fn with_current_host<T>(work: impl FnOnce(&mut dyn ScriptHost) -> T) -> Option<T> {
+    let host = HOST.take()?;
+    // SAFETY: rule 2. The host is alive until its guard ends, and nothing else can reach it while `HOST` is empty.
+    let result = work(unsafe { &mut *host });
+    HOST.set(Some(host));
+    Some(result)
+}
+
+// ---- functions for Lua ---------------------------------------------------------------------------------------------
+
+unsafe extern "C" {
+    fn weft_push_command_function(state: *mut lua_State);
+    fn weft_push_eval_function(state: *mut lua_State);
+    fn weft_push_function_function(state: *mut lua_State);
+}
+
+/// The functions to which a function that runs commands leaves what is rare.
+#[derive(Debug)]
+pub struct CommandFallbacks {
+    /// Called without arguments if a command has failed. It throws or returns [`ScriptHost::take_failure`].
+    pub on_failure: Function,
+    /// Called instead if the arguments are not all strings and numbers, or if there are none.
+    pub on_other_arguments: Function,
+    /// Converts a reply, given as a string, that has more than integers, strings and arrays.
+    pub convert_reply: Function,
+}
+
+/// Creates a function for scripts that runs the command whose words are its arguments, and returns the reply.
+///
+/// # Errors
+/// Fails if memory is exhausted.
+pub fn command_function(lua: &Lua, fallbacks: CommandFallbacks) -> mlua::Result<Function> {
+    let upvalues = (
+        fallbacks.on_failure,
+        fallbacks.on_other_arguments,
+        fallbacks.convert_reply,
+    );
+    // SAFETY: rule 3. It takes the three values and leaves one.
+    unsafe { lua.exec_raw(upvalues, |state| weft_push_command_function(state)) }
+}
+
+/// Creates a function that starts a script: its argument. It sets KEYS and ARGV in `globals`. `handler` gets what the
+/// script throws. Call the function by [`run_script`].
+///
+/// # Errors
+/// Fails if memory is exhausted.
+pub fn run_eval_function(lua: &Lua, handler: Function, globals: Table) -> mlua::Result<Function> {
+    // SAFETY: rule 3. It takes the two values and leaves one.
+    unsafe { lua.exec_raw((handler, globals), |state| weft_push_eval_function(state)) }
+}
+
+/// Creates a function that calls a function of a library, its argument, with the keys and the arguments of the host.
+/// `handler` gets what the function throws. Call it by [`run_script`].
+///
+/// # Errors
+/// Fails if memory is exhausted.
+pub fn run_library_function(lua: &Lua, handler: Function) -> mlua::Result<Function> {
+    // SAFETY: rule 3. It takes the value and leaves one.
+    unsafe { lua.exec_raw(handler, |state| weft_push_function_function(state)) }
+}
+
+/// Runs a script by a function of [`run_eval_function`] or [`run_library_function`].
+///
+/// # Errors
+/// Fails if memory is exhausted before the script starts.
+pub fn run_script(run: &Function, script: &Function) -> mlua::Result<ScriptEnd> {
+    let (end, value): (i64, Value) = run.call(script)?;
+    Ok(match end {
+        RUN_FAILED => ScriptEnd::Failed(value),
+        RUN_RETURNED => ScriptEnd::Returned(value),
+        _ => ScriptEnd::Replied,
+    })
+}
+
+// ---- functions for native/calls.c ----------------------------------------------------------------------------------
+
+// The enumerations of native/calls.c.
+const REPLY: c_int = 0;
+const FAILURE: c_int = 1;
+const RUN_FAILED: i64 = 0;
+const RUN_RETURNED: i64 = 1;
+
+fn word_list(list: c_int) -> WordList {
+    match list {
+        0 => WordList::Keys,
+        _ => WordList::Arguments,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn weft_host_call(arguments: *const RawArgument, count: usize, reply: *mut RawBytes) -> c_int {
+    let Some(host) = HOST.take() else {
+        return FAILURE;
+    };
+    // SAFETY: rule 2. The C function owns the array, whose strings are its arguments.
+    let arguments = CallArguments(unsafe { slice::from_raw_parts(arguments, count) });
+    // SAFETY: rule 2. The host is alive until its guard ends, and nothing else can reach it while `HOST` is empty.
+    let host_in_use = unsafe { &mut *host };
+    match host_in_use.call(arguments) {
+        Some(bytes) => {
+            // SAFETY: rule 2. The C function owns the place. The host keeps the reply, because nothing can reach the
+            // host before `weft_host_end_call`.
+            unsafe { reply.write(RawBytes::new(bytes)) };
+            CALLED_HOST.set(Some(host));
+            REPLY
+        }
+        None => {
+            HOST.set(Some(host));
+            FAILURE
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn weft_host_end_call() {
+    HOST.set(CALLED_HOST.take());
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn weft_host_word_count(list: c_int) -> usize {
+    with_current_host(|host| host.word_count(word_list(list))).unwrap_or(0)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn weft_host_word(list: c_int, index: usize) -> RawBytes {
+    with_current_host(|host| RawBytes::new(host.word(word_list(list), index))).unwrap_or(RawBytes::NONE)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn weft_host_write_result(kind: c_int, text: RawBytes, number: f64) {
+    let text = match text.bytes.is_null() {
+        true => &[],
+        // SAFETY: rule 2. The string is on Lua's stack while the C function runs.
+        false => unsafe { text.as_slice() },
+    };
+    let result = match kind {
+        0 => ScriptResult::Text(text),
+        1 => ScriptResult::Number(number),
+        2 => ScriptResult::Boolean(number != 0.0),
+        3 => ScriptResult::Status(text),
+        _ => ScriptResult::Nil,
+    };
+    with_current_host(|host| host.write_result(result));
+}
+
+#[cfg(test)]
+mod tests;

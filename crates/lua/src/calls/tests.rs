@@ -1,0 +1,264 @@
+//! Calls of scripts with a host that records them and has one reply.
+
+use mlua::{Error, Lua, LuaOptions, LuaString, MultiValue, StdLib, Value};
+
+use super::*;
+
+struct FakeHost {
+    keys: Vec<&'static [u8]>,
+    arguments: Vec<&'static [u8]>,
+    /// The reply to each call; `None` makes it fail.
+    reply: Option<Vec<u8>>,
+    calls: Vec<String>,
+    results: Vec<String>,
+}
+
+impl FakeHost {
+    fn replying(reply: &[u8]) -> Self {
+        FakeHost {
+            keys: vec![b"k1", b"k2"],
+            arguments: vec![b"a\0b"],
+            reply: Some(reply.to_vec()),
+            calls: Vec::new(),
+            results: Vec::new(),
+        }
+    }
+}
+
+impl ScriptHost for FakeHost {
+    fn word_count(&self, list: WordList) -> usize {
+        match list {
+            WordList::Keys => self.keys.len(),
+            WordList::Arguments => self.arguments.len(),
+        }
+    }
+
+    fn word(&self, list: WordList, index: usize) -> &[u8] {
+        match list {
+            WordList::Keys => self.keys[index],
+            WordList::Arguments => self.arguments[index],
+        }
+    }
+
+    fn call(&mut self, arguments: CallArguments<'_>) -> Option<&[u8]> {
+        let words: Vec<String> = arguments
+            .iter()
+            .map(|argument| match argument {
+                CallArgument::Text(text) => String::from_utf8_lossy(text).into_owned(),
+                CallArgument::Number(number) => format!("#{number}"),
+            })
+            .collect();
+        self.calls.push(words.join(" "));
+        self.reply.as_deref()
+    }
+
+    fn call_with_values(&mut self, _: &Lua, values: &MultiValue) -> mlua::Result<Value> {
+        Ok(Value::Number(values.len() as f64 + 0.5))
+    }
+
+    fn may_call(&mut self, _: &MultiValue) -> mlua::Result<Value> {
+        Ok(Value::Nil)
+    }
+
+    fn take_failure(&mut self) -> Error {
+        Error::RuntimeError("it failed".to_owned())
+    }
+
+    fn write_result(&mut self, result: ScriptResult<'_>) {
+        self.results.push(match result {
+            ScriptResult::Text(text) => format!("text {}", String::from_utf8_lossy(text)),
+            ScriptResult::Status(text) => format!("status {}", String::from_utf8_lossy(text)),
+            other => format!("{other:?}"),
+        });
+    }
+}
+
+/// A state whose global `call` runs commands, and the function that starts scripts in it.
+fn new_state() -> (Lua, Function) {
+    let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE, LuaOptions::new()).expect("there is memory");
+    let failing = || match with_current_host(|host| host.take_failure()) {
+        Some(error) => Err::<(), Error>(error),
+        None => Err(Error::RuntimeError("no script is running".to_owned())),
+    };
+    let others = |lua: &Lua, values: MultiValue| {
+        with_current_host(|host| host.call_with_values(lua, &values)).expect("a script runs")
+    };
+    let fallbacks = CommandFallbacks {
+        on_failure: lua.create_function(move |_, ()| failing()).expect("memory"),
+        on_other_arguments: lua.create_function(others).expect("memory"),
+        convert_reply: lua
+            .create_function(|_, reply: LuaString| Ok(format!("converted {}", reply.to_string_lossy())))
+            .expect("memory"),
+    };
+    let call = command_function(&lua, fallbacks).expect("memory");
+    lua.globals().set("call", call).expect("memory");
+    let handler = lua.load("return ...").into_function().expect("it compiles");
+    let start = run_eval_function(&lua, handler, lua.globals()).expect("memory");
+    (lua, start)
+}
+
+/// Runs a script. Returns the values that it left, or the result that the host got.
+fn run(host: &mut FakeHost, source: &str) -> String {
+    let (lua, start) = new_state();
+    let script = lua.load(source).into_function().expect("it compiles");
+    match with_host(host, || run_script(&start, &script)).expect("there is memory") {
+        ScriptEnd::Replied => host.results.pop().expect("the host got the result"),
+        ScriptEnd::Returned(value) => format!("returned a {}", value.type_name()),
+        ScriptEnd::Failed(value) => format!("failed: {}", value.to_string().expect("a text")),
+    }
+}
+
+/// Writes a value as text.
+const SHOW: &str = "
+    local function show(value)
+        if type(value) ~= 'table' then return tostring(value) end
+        if value.ok then return 'ok=' .. value.ok end
+        local shown = {}
+        for i, element in ipairs(value) do shown[i] = show(element) end
+        return '{' .. table.concat(shown, ',') .. '}'
+    end ";
+
+#[test]
+fn replies_become_values() {
+    let deep = [b"*1\r\n".repeat(20), b":1\r\n".to_vec()].concat();
+    let cases: &[(&[u8], &str)] = &[
+        (b":42\r\n", "42"),
+        (b":-7\r\n", "-7"),
+        (b":9007199254740993\r\n", "9.007199254741e+15"),
+        (b"$3\r\na\0b\r\n", "a\0b"),
+        (b"$0\r\n\r\n", ""),
+        (b"$-1\r\n", "false"),
+        (b"*-1\r\n", "false"),
+        (b"+OK\r\n", "ok=OK"),
+        (b"*0\r\n", "{}"),
+        (b"*3\r\n:1\r\n*2\r\n$1\r\nx\r\n+y\r\n$-1\r\n", "{1,{x,ok=y},false}"),
+        (b"_\r\n", "converted _\r\n"),
+        (b"*2\r\n:1\r\n#t\r\n", "converted *2\r\n:1\r\n#t\r\n"),
+        (&deep, &format!("converted {}", String::from_utf8_lossy(&deep))),
+    ];
+    for (reply, expected) in cases {
+        let mut host = FakeHost::replying(reply);
+        let shown = run(&mut host, &format!("{SHOW} return show(call('x'))"));
+        assert_eq!(shown, format!("text {expected}"), "{}", String::from_utf8_lossy(reply));
+    }
+}
+
+#[test]
+fn truncated_replies_are_left_to_the_other_converter() {
+    for reply in [
+        &b""[..],
+        b":1",
+        b"$5\r\nab\r\n",
+        b"*2\r\n:1\r\n",
+        b"+OK",
+        b"*99999999999\r\n",
+    ] {
+        let mut host = FakeHost::replying(reply);
+        assert!(
+            run(&mut host, "return call('x')").starts_with("text converted"),
+            "{reply:?}"
+        );
+    }
+}
+
+#[test]
+fn strings_and_numbers_are_arguments_and_others_are_left_to_a_function() {
+    let mut host = FakeHost::replying(b":1\r\n");
+    assert_eq!(run(&mut host, "return call('set', 'a b', 12, -0.5)"), "Number(1.0)");
+    let many = (1..=40).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    assert_eq!(run(&mut host, &format!("return call('many', {many})")), "Number(1.0)");
+    assert_eq!(host.calls[0], "set a b #12 #-0.5");
+    assert!(host.calls[1].starts_with("many #1 #2") && host.calls[1].ends_with("#40"));
+    assert_eq!(run(&mut host, "return call()"), "Number(0.5)");
+    assert_eq!(run(&mut host, "return call('x', nil)"), "Number(2.5)");
+    assert_eq!(run(&mut host, "return call('x', {}, true)"), "Number(3.5)");
+    assert_eq!(host.calls.len(), 2);
+}
+
+#[test]
+fn a_failure_is_thrown_and_the_script_may_call_again() {
+    let mut host = FakeHost::replying(b"");
+    host.reply = None;
+    assert!(run(&mut host, "return call('x')").starts_with("failed: runtime error: it failed"));
+    assert_eq!(
+        run(&mut host, "pcall(call, 'x') return pcall(call, 'y')"),
+        "Boolean(false)"
+    );
+    assert_eq!(host.calls, ["x", "x", "y"]);
+}
+
+#[test]
+fn scripts_get_their_words_and_simple_results_are_written() {
+    let cases = [
+        ("return #KEYS .. KEYS[1] .. KEYS[2] .. #ARGV[1]", "text 2k1k23"),
+        ("return 1.5", "Number(1.5)"),
+        ("return true", "Boolean(true)"),
+        ("return", "Nil"),
+        ("return {ok = 'fine'}", "status fine"),
+        ("return {1, 2}", "returned a table"),
+        ("return {ok = 1}", "returned a table"),
+        ("return {err = 'no', ok = 'fine'}", "returned a table"),
+        ("return call", "returned a function"),
+        ("error('no', 0)", "failed: no"),
+    ];
+    for (source, expected) in cases {
+        assert_eq!(run(&mut FakeHost::replying(b""), source), expected, "{source}");
+    }
+}
+
+#[test]
+fn functions_of_libraries_get_their_words_as_parameters() {
+    let (lua, _) = new_state();
+    let handler = lua.load("return ...").into_function().expect("it compiles");
+    let start = run_library_function(&lua, handler).expect("memory");
+    let source = "local keys, arguments = ... return keys[2] .. #arguments .. type(KEYS)";
+    let function = lua.load(source).into_function().expect("it compiles");
+    let mut host = FakeHost::replying(b"");
+    let end = with_host(&mut host, || run_script(&start, &function)).expect("there is memory");
+    assert!(matches!(end, ScriptEnd::Replied));
+    assert_eq!(host.results, ["text k21nil"]);
+}
+
+#[test]
+fn a_finalizer_finds_no_host_while_a_reply_is_converted() {
+    let (lua, start) = new_state();
+    let globals = lua.globals();
+    globals.set("refused", 0).expect("memory");
+    // Many objects whose finalizers call a command become garbage, and a reply of many elements makes Lua collect them.
+    let source = "
+        for i = 1, 2000 do
+            local proxy = newproxy(true)
+            getmetatable(proxy).__gc = function()
+                if not pcall(call, 'from a finalizer') then refused = refused + 1 end
+            end
+        end
+        local before = refused
+        local reply = call('big')
+        during = refused - before
+        return #reply";
+    let script = lua.load(source).into_function().expect("it compiles");
+    let elements = 20_000;
+    let reply = [
+        format!("*{elements}\r\n").into_bytes(),
+        b"*1\r\n$3\r\nabc\r\n".repeat(elements),
+    ]
+    .concat();
+    let mut host = FakeHost::replying(&reply);
+    let end = with_host(&mut host, || run_script(&start, &script)).expect("there is memory");
+    assert!(matches!(end, ScriptEnd::Replied));
+    assert_eq!(host.results, [format!("Number({elements}.0)")]);
+    let during: f64 = globals.get("during").expect("the script set it");
+    assert!(during > 0.0, "finalizers ran while the reply was converted");
+}
+
+#[test]
+fn the_host_of_an_outer_script_is_back_after_an_inner_one() {
+    let mut outer = FakeHost::replying(b":1\r\n");
+    let mut inner = FakeHost::replying(b":2\r\n");
+    with_host(&mut outer, || {
+        assert_eq!(run(&mut inner, "return call('inner')"), "Number(2.0)");
+        with_current_host(|host| host.write_result(ScriptResult::Nil)).expect("the outer script runs");
+    });
+    assert_eq!((inner.calls.len(), outer.results.len()), (1, 1));
+    assert!(with_current_host(|_| ()).is_none(), "no script runs");
+}
