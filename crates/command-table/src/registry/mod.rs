@@ -411,8 +411,8 @@ fn to_lower_case(bytes: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x80 * EACH;
     let low_bits = bytes & !HIGH;
-    let from_a = low_bits + (0x80 - b'A' as u64) * EACH;
-    let above_z = low_bits + (0x80 - b'Z' as u64 - 1) * EACH;
+    let from_a = low_bits + (0x80 - u64::from(b'A')) * EACH;
+    let above_z = low_bits + (0x80 - u64::from(b'Z') - 1) * EACH;
     let is_upper = from_a & !above_z & !bytes & HIGH;
     bytes | is_upper >> 2
 }

@@ -65,7 +65,7 @@ fn integers_of_every_width() {
         (b"\xc0\x2c\x01", 300),
         (b"\xf0\xff\xff\x7f", 8_388_607),
         (b"\xf0\x00\x00\x80", -8_388_608),
-        (b"\xd0\xff\xff\xff\x7f", i32::MAX as i64),
+        (b"\xd0\xff\xff\xff\x7f", i64::from(i32::MAX)),
         (b"\xd0\xff\xff\xff\xff", -1),
         (b"\xe0\x00\x00\x00\x00\x00\x00\x00\x80", i64::MIN),
         (b"\xe0\xff\xff\xff\xff\xff\xff\xff\x7f", i64::MAX),

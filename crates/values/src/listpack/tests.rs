@@ -44,8 +44,8 @@ fn integers_use_the_shortest_encoding_and_survive_the_round_trip() {
         (32_768, &[0xF2, 0x00, 0x80, 0x00, 4]),
         (-8_388_608, &[0xF2, 0x00, 0x00, 0x80, 4]),
         (8_388_608, &[0xF3, 0x00, 0x00, 0x80, 0x00, 5]),
-        (i32::MIN as i64, &[0xF3, 0, 0, 0, 0x80, 5]),
-        (i32::MAX as i64 + 1, &[0xF4, 0, 0, 0, 0x80, 0, 0, 0, 0, 9]),
+        (i64::from(i32::MIN), &[0xF3, 0, 0, 0, 0x80, 5]),
+        (i64::from(i32::MAX) + 1, &[0xF4, 0, 0, 0, 0x80, 0, 0, 0, 0, 9]),
         (i64::MIN, &[0xF4, 0, 0, 0, 0, 0, 0, 0, 0x80, 9]),
     ];
     for &(number, encoded) in cases {

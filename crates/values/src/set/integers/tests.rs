@@ -21,12 +21,12 @@ fn the_width_is_that_of_the_widest_number_ever() {
     let cases: &[(&[i64], usize)] = &[
         (&[], 2),
         (&[0, 1, -1], 2),
-        (&[i16::MIN as i64, i16::MAX as i64], 2),
-        (&[i16::MAX as i64 + 1], 4),
-        (&[5, i16::MIN as i64 - 1], 4),
-        (&[i32::MIN as i64, i32::MAX as i64], 4),
-        (&[1, i32::MAX as i64 + 1], 8),
-        (&[1, i32::MIN as i64 - 1, i64::MIN, i64::MAX], 8),
+        (&[i64::from(i16::MIN), i64::from(i16::MAX)], 2),
+        (&[i64::from(i16::MAX) + 1], 4),
+        (&[5, i64::from(i16::MIN) - 1], 4),
+        (&[i64::from(i32::MIN), i64::from(i32::MAX)], 4),
+        (&[1, i64::from(i32::MAX) + 1], 8),
+        (&[1, i64::from(i32::MIN) - 1, i64::MIN, i64::MAX], 8),
     ];
     for (numbers, width) in cases {
         let mut packed = packed_of(numbers);
