@@ -28,6 +28,8 @@ enum { WEFT_TEXT, WEFT_NUMBER, WEFT_BOOLEAN, WEFT_STATUS, WEFT_NIL };
  * the reply stays where it is and no other command can run. */
 int weft_host_call (const struct weft_argument *arguments, size_t count, struct weft_bytes *reply);
 void weft_host_end_call (void);
+/* Ends a call whose reply Lua had no memory for: its weft_host_end_call was skipped. */
+void weft_host_end_script (void);
 /* The number of keys or arguments of the script, and one of them. */
 size_t weft_host_word_count (int list);
 struct weft_bytes weft_host_word (int list, size_t index);
@@ -215,6 +217,7 @@ static int write_simple_result (lua_State *L) {
  * that was written as a reply. The handler is at the bottom of the stack. */
 static int call_script (lua_State *L, int count) {
   int status = lua_pcall(L, count, 1, 1);
+  weft_host_end_script();
   if (status == 0 && write_simple_result(L)) {
     lua_pushinteger(L, RUN_REPLIED);
     return 1;

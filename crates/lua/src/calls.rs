@@ -293,6 +293,13 @@ extern "C" fn weft_host_end_call() {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn weft_host_end_script() {
+    if let Some(host) = CALLED_HOST.take() {
+        HOST.set(Some(host));
+    }
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn weft_host_word_count(list: c_int) -> usize {
     with_current_host(|host| host.word_count(word_list(list))).unwrap_or(0)
 }

@@ -262,3 +262,18 @@ fn the_host_of_an_outer_script_is_back_after_an_inner_one() {
     assert_eq!((inner.calls.len(), outer.results.len()), (1, 1));
     assert!(with_current_host(|_| ()).is_none(), "no script runs");
 }
+
+#[test]
+fn a_script_replies_although_memory_was_short_for_a_reply() {
+    let (lua, start) = new_state();
+    let source = "
+        local is_converted, error = pcall(call, 'big')
+        return tostring(is_converted) .. ' ' .. tostring(error)";
+    let script = lua.load(source).into_function().expect("it compiles");
+    let mut host = FakeHost::replying(&[b"$4000000\r\n", &vec![b'x'; 4_000_000][..], b"\r\n"].concat());
+    lua.set_memory_limit(lua.used_memory() + 1_000_000)
+        .expect("it can be limited");
+    let end = with_host(&mut host, || run_script(&start, &script)).expect("there is memory for the script");
+    assert!(matches!(end, ScriptEnd::Replied));
+    assert_eq!(host.results, ["text false not enough memory"]);
+}
