@@ -116,7 +116,7 @@ static int run_command (lua_State *L) {
   struct weft_argument *arguments = few;
   struct weft_bytes reply;
   int count = lua_gettop(L), index, outcome;
-  if (count == 0 || !lua_checkstack(L, 8)) return call_instead(L, ON_OTHER_ARGUMENTS);
+  if (count == 0) return call_instead(L, ON_OTHER_ARGUMENTS);
   for (index = 1; index <= count; index++) {
     int type = lua_type(L, index);
     if (type != LUA_TSTRING && type != LUA_TNUMBER) return call_instead(L, ON_OTHER_ARGUMENTS);

@@ -67,7 +67,11 @@ pub(super) fn last_failure() -> mlua::Error {
 }
 
 fn with_running_script<T>(ask: impl FnOnce(&mut dyn ScriptHost) -> T) -> mlua::Result<T> {
-    calls::with_current_host(ask).ok_or_else(|| errors::reply(b"ERR no script is running", false))
+    calls::with_current_host(ask).ok_or_else(no_script)
+}
+
+fn no_script() -> mlua::Error {
+    errors::reply(b"ERR no script is running", false)
 }
 
 impl CallRequest {
@@ -212,7 +216,8 @@ impl ScriptHost for HostGate<'_, '_> {
     }
 
     fn take_failure(&mut self) -> mlua::Error {
-        self.failure.take().unwrap_or_else(stop_error)
+        // A finalizer that ran meanwhile may have taken it.
+        self.failure.take().unwrap_or_else(no_script)
     }
 
     fn write_result(&mut self, result: ScriptResult<'_>) {

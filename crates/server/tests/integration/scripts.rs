@@ -494,3 +494,23 @@ fn no_script_crashes_the_process() {
         assert_eq!(Client::connect(&server).call(&["PING"]), "+PONG");
     }
 }
+
+/// The clock of expiry times and that of TIME are the same for a script: both stand still from its start.
+#[test]
+fn a_script_sees_the_time_of_its_start_however_late_it_asks() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(&server);
+    let source = "redis.call('set', KEYS[1], 'v', 'px', 100000)
+        local start = redis.call('pexpiretime', KEYS[1]) - 100000
+        local clock = os.clock()
+        while os.clock() - clock < 1 do end
+        local time = redis.call('time')
+        return time[1] * 1000 + math.floor(time[2] / 1000) - start";
+    // The process may be stopped for a while before the script starts, but not each time.
+    let is_start = (0..5).any(|_| {
+        let answer = client.call(&["EVAL", source, "1", "k"]);
+        let late_ms: i64 = answer.trim_start_matches(':').parse().expect("a number");
+        late_ms < 1000
+    });
+    assert!(is_start, "TIME is at least a second after the start of the script");
+}

@@ -189,8 +189,11 @@ impl Runner<'_, '_, '_> {
     ) -> (Option<CommandError>, NextStep) {
         self.output.clear();
         if command.full_name == "time" {
-            let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let shown = *self.shown_time.get_or_insert_with(now);
+            let start = || {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                now.saturating_sub(self.run.elapsed())
+            };
+            let shown = *self.shown_time.get_or_insert_with(start);
             time::reply_time(&mut Reply::new(&mut self.output.bytes, self.client.protocol), shown);
             return (None, NextStep::Reply);
         }
