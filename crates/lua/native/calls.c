@@ -1,8 +1,8 @@
-/* Starts scripts, and runs the commands that they call, without a detour over references to Lua values.
+/* Starts scripts, and runs the commands that they call. Values pass directly between Lua's stack and the server.
  *
  * The functions `weft_host_*` are implemented in src/calls.rs. They use no function of Lua and never unwind, so an
- * error of Lua, which is a long jump, only skips frames of C. Whatever is rare is left to a function of Rust or Lua
- * that the closure has as an upvalue: errors, arguments of other types, replies that only RESP3 has.
+ * error of Lua, which is a long jump, only skips frames of C. Rare cases are left to functions of Rust or Lua, which
+ * are upvalues: errors, arguments that are neither strings nor numbers, types of replies that only RESP3 has.
  */
 #include <stddef.h>
 
@@ -28,7 +28,7 @@ enum { WEFT_TEXT, WEFT_NUMBER, WEFT_BOOLEAN, WEFT_STATUS, WEFT_NIL };
  * the reply stays where it is and no other command can run. */
 int weft_host_call (const struct weft_argument *arguments, size_t count, struct weft_bytes *reply);
 void weft_host_end_call (void);
-/* Ends a call whose reply Lua had no memory for: its weft_host_end_call was skipped. */
+/* Ends a call that an error of Lua has left before weft_host_end_call, because memory for its reply was short. */
 void weft_host_end_script (void);
 /* The number of keys or arguments of the script, and one of them. */
 size_t weft_host_word_count (int list);
@@ -213,8 +213,8 @@ static int write_simple_result (lua_State *L) {
   }
 }
 
-/* Calls the script under `count` arguments, and returns how it ended, and the value that it returned or threw unless
- * that was written as a reply. The handler is at the bottom of the stack. */
+/* Calls the script, which is below its `count` arguments. The error handler is at the bottom of the stack. Returns how
+ * the script ended, and the value that it returned or threw, unless that was written as a reply. */
 static int call_script (lua_State *L, int count) {
   int status = lua_pcall(L, count, 1, 1);
   weft_host_end_script();

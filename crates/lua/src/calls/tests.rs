@@ -169,10 +169,13 @@ fn strings_and_numbers_are_arguments_and_others_are_left_to_a_function() {
     assert_eq!(run(&mut host, &format!("return call('many', {many})")), "Number(1.0)");
     assert_eq!(host.calls[0], "set a b #12 #-0.5");
     assert!(host.calls[1].starts_with("many #1 #2") && host.calls[1].ends_with("#40"));
+    let nearly_all = "local words = {} for n = 1, 7985 do words[n] = n end return call(unpack(words))";
+    assert_eq!(run(&mut host, nearly_all), "Number(1.0)");
+    assert!(host.calls[2].ends_with("#7985"));
     assert_eq!(run(&mut host, "return call()"), "Number(0.5)");
     assert_eq!(run(&mut host, "return call('x', nil)"), "Number(2.5)");
     assert_eq!(run(&mut host, "return call('x', {}, true)"), "Number(3.5)");
-    assert_eq!(host.calls.len(), 2);
+    assert_eq!(host.calls.len(), 3);
 }
 
 #[test]

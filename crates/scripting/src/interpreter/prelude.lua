@@ -393,8 +393,8 @@ globals.bit = frozen(native.bit)
 
 local api = copy(native.constants)
 
--- These are no functions of Lua's: one of those would be all that is left of a caller that ends with it, and the place of
--- its errors were lost.
+-- Both are C functions. A tail call of a Lua function would replace the frame of its caller, and errors could no longer
+-- name the caller's line.
 api.call = native.call
 
 local try_host, failure = native.try_call, native.failure
