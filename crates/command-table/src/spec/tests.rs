@@ -277,3 +277,22 @@ fn hidden_flags_are_not_printed() {
     ]);
     assert_eq!(flags.names().collect::<Vec<_>>(), ["write"]);
 }
+
+#[test]
+fn the_example_row_is_that_of_the_instructions() {
+    use super::flag::{FAST, LOADING, STALE};
+    const ROW: CommandSpec = command("echo2", 2, Group::Connection, "9.1.0")
+        .flags(&[LOADING, STALE, FAST])
+        .complexity("O(1)")
+        .summary("Returns the argument twice.")
+        .args(&[string("message")]);
+    assert_eq!(ROW.name, "echo2");
+
+    let source = include_str!("tests.rs");
+    let start = source.find("command(\"echo2\"").unwrap();
+    let written = source[start..].split(';').next().unwrap();
+    for line in written.lines() {
+        let line = line.trim();
+        assert!(include_str!("../../../../CONTRIBUTING.md").contains(line), "{line}");
+    }
+}

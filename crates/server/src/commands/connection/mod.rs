@@ -246,3 +246,6 @@ fn reply_with_server_properties(ctx: &mut Context<'_, '_>) {
         reply.bulk(&zone);
     }
 }
+
+#[cfg(test)]
+mod tests;
