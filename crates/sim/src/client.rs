@@ -36,9 +36,17 @@ pub struct Client {
     received: Vec<u8>,
     history: ConnectionHistory,
     random: Rng,
-    /// The longest time, in nanoseconds, that a request that does not block was unanswered while no thread could run,
-    /// with the request.
-    pub longest_idle_wait: (u64, String),
+    /// The longest wait of a request that does not block.
+    pub longest_idle_wait: IdleWait,
+}
+
+/// A request that was unanswered while no thread could run.
+#[derive(Default)]
+pub struct IdleWait {
+    /// For how long, in nanoseconds.
+    pub nanoseconds: u64,
+    /// The request, or the last one of its pipeline.
+    pub request: String,
 }
 
 /// The reason why a client received nothing more.
@@ -68,7 +76,7 @@ impl Client {
                     received: Vec::new(),
                     history: ConnectionHistory::default(),
                     random: Rng::with_seed(seed),
-                    longest_idle_wait: (0, String::new()),
+                    longest_idle_wait: IdleWait::default(),
                 });
             }
             thread::sleep(Duration::from_millis(5));
@@ -93,8 +101,11 @@ impl Client {
         let waited = scheduler::figures().idle_ns - idle;
         let events = &self.history.events[first..];
         let may_wait = events.iter().any(|event| event.operation.is_blocking());
-        if !may_wait && waited > self.longest_idle_wait.0 {
-            self.longest_idle_wait = (waited, format!("{:?}", events.last().map(|event| &event.operation)));
+        if !may_wait && waited > self.longest_idle_wait.nanoseconds {
+            self.longest_idle_wait = IdleWait {
+                nanoseconds: waited,
+                request: format!("{:?}", events.last().map(|event| &event.operation)),
+            };
         }
         Ok(())
     }

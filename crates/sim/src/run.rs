@@ -10,7 +10,7 @@ use weft_os::thread;
 use weft_server::simulation::{share_slots, start_server};
 
 use crate::checker::{self, Verdict};
-use crate::client::{Client, ClientEnd};
+use crate::client::{Client, ClientEnd, IdleWait};
 use crate::disturber;
 use crate::entropy;
 use crate::history::ConnectionHistory;
@@ -93,10 +93,10 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
         false => None,
     };
     let mut histories = Vec::new();
-    let mut longest = (0, String::new());
+    let mut longest = IdleWait::default();
     for client in clients.into_iter().chain([disturber]) {
         for connection in client.join().map_err(|_| "a client panicked".to_owned())?? {
-            if connection.idle_wait.0 > longest.0 {
+            if connection.idle_wait.nanoseconds > longest.nanoseconds {
                 longest = connection.idle_wait;
             }
             histories.push(connection.history);
@@ -119,16 +119,19 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     read_everything(&mut admin)?;
     check_copies(scenario, &mut admin)?;
     histories.push(admin.into_history());
-    if !scenario.disturbances.contains(&Disturbance::Pause) && longest.0 > MAX_IDLE_WAIT_NS {
+    if !scenario.disturbances.contains(&Disturbance::Pause) && longest.nanoseconds > MAX_IDLE_WAIT_NS {
         return Err(format!(
             "{} was not answered in {} us without any work",
-            longest.1,
-            longest.0 / 1000
+            longest.request,
+            longest.nanoseconds / 1000
         ));
     }
     let count: usize = histories.iter().map(|history| history.events.len()).sum();
     match checker::check(&histories, scenario.disturbances.contains(&Disturbance::Reload)) {
-        Verdict::Serializable => Ok(format!("{count} operations, longest idle wait {} us", longest.0 / 1000)),
+        Verdict::Serializable => Ok(format!(
+            "{count} operations, longest idle wait {} us",
+            longest.nanoseconds / 1000
+        )),
         Verdict::TooLong => Ok(format!("{count} operations, the search for an order gave up")),
         Verdict::NotSerializable(text) => {
             // The whole history, for finding the reason.
@@ -173,7 +176,7 @@ fn run_tracker(seed: u64) -> Result<Option<Tracker>, String> {
 struct FinishedConnection {
     history: ConnectionHistory,
     /// See [`Client::longest_idle_wait`].
-    idle_wait: (u64, String),
+    idle_wait: IdleWait,
 }
 
 type ConnectionResult = Result<FinishedConnection, String>;

@@ -60,14 +60,14 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     ctx.reply_from_background(move |server, seat| {
-        evict_until_below(server, seat, &options);
+        create_keys(server, seat, &options);
         build_reply(protocol, |reply| reply.ok())
     });
     Ok(())
 }
 
 /// Creates the keys that do not exist, under one lease each, and leaves the gate at intervals.
-fn evict_until_below(server: &Server, seat: &mut Seat, options: &PopulateOptions) {
+fn create_keys(server: &Server, seat: &mut Seat, options: &PopulateOptions) {
     let thread_index = ThreadIndex::new(seat.index());
     let mut next = 0;
     while next < options.count {

@@ -459,6 +459,7 @@ impl ReplicaThread {
     /// Creates the client that represents the primary.
     fn client(&self, link: &PrimaryLink) -> Client {
         let id = self.server.clients.next_client_id();
+        // The link has a thread of its own. CLIENT LIST shows it as Valkey does, where the first thread serves it.
         let mut client = Client::new(id, unix_ms(), ThreadIndex::FIRST);
         client.address = link.peer().into();
         client.local_address = link.local().into();
