@@ -11,6 +11,13 @@ pub struct Patch {
     pub replace: &'static str,
 }
 
+/// The text of the error for a change of a read-only table, as Valkey has it.
+macro_rules! readonly_error {
+    () => {
+        "#define READONLY_ERROR \"Attempt to modify a readonly table\"\n"
+    };
+}
+
 /// All patches, in the order in which they are applied to a file.
 pub const PATCHES: &[Patch] = &[
     // `unpack` counts its results in an `int`, which overflows for ranges such as (-2, 2147483647): it then writes past
@@ -134,6 +141,92 @@ pub const PATCHES: &[Patch] = &[
         search: "h = h ^ ((h<<5)+(h>>2)+cast(unsigned char, str[l1-1]));",
         occurrences: 1,
         replace: "",
+    },
+    // A table may be read-only, which the sandbox needs: all that changes a table from outside of the interpreter's own
+    // code goes through five places.
+    Patch {
+        file: "lobject.h",
+        search: "  lu_byte lsizenode;",
+        occurrences: 1,
+        replace: "  lu_byte is_readonly;\n  lu_byte lsizenode;",
+    },
+    Patch {
+        file: "ltable.c",
+        search: "  t->flags = cast_byte(~0);",
+        occurrences: 1,
+        replace: "  t->flags = cast_byte(~0);\n  t->is_readonly = 0;",
+    },
+    Patch {
+        file: "lvm.c",
+        search: "      TValue *oldval = luaH_set(L, h, key);",
+        occurrences: 1,
+        replace: "      TValue *oldval;\n      if (h->is_readonly) luaG_runerror(L, READONLY_ERROR);\n      \
+                  oldval = luaH_set(L, h, key);",
+    },
+    Patch {
+        file: "lvm.c",
+        search: "#define MAXTAGLOOP\t100",
+        occurrences: 1,
+        replace: concat!("#define MAXTAGLOOP\t100\n\n", readonly_error!()),
+    },
+    Patch {
+        file: "lapi.c",
+        search: "  setobj2t(L, luaH_set(L, hvalue(t), L->top-2), L->top-1);",
+        occurrences: 1,
+        replace: "  check_not_readonly(L, hvalue(t));\n  setobj2t(L, luaH_set(L, hvalue(t), L->top-2), L->top-1);",
+    },
+    Patch {
+        file: "lapi.c",
+        search: "  setobj2t(L, luaH_setnum(L, hvalue(o), n), L->top-1);",
+        occurrences: 1,
+        replace: "  check_not_readonly(L, hvalue(o));\n  setobj2t(L, luaH_setnum(L, hvalue(o), n), L->top-1);",
+    },
+    Patch {
+        file: "lapi.c",
+        search: "      hvalue(obj)->metatable = mt;",
+        occurrences: 1,
+        replace: "      check_not_readonly(L, hvalue(obj));\n      hvalue(obj)->metatable = mt;",
+    },
+    Patch {
+        file: "lapi.c",
+        search: "LUA_API void lua_settable (lua_State *L, int idx) {",
+        occurrences: 1,
+        replace: concat!(
+            readonly_error!(),
+            r"
+static void check_not_readonly (lua_State *L, const Table *table) {
+  if (table->is_readonly) luaG_runerror(L, READONLY_ERROR);
+}
+
+LUA_API void weft_set_readonly (lua_State *L, int idx, int is_readonly) {
+  StkId t = index2adr(L, idx);
+  api_check(L, ttistable(t));
+  hvalue(t)->is_readonly = cast_byte(is_readonly);
+}
+
+LUA_API size_t weft_pause_collector (lua_State *L) {
+  size_t threshold = G(L)->GCthreshold;
+  G(L)->GCthreshold = MAX_LUMEM;
+  return threshold;
+}
+
+LUA_API void weft_resume_collector (lua_State *L, size_t threshold) {
+  G(L)->GCthreshold = threshold;
+}
+
+LUA_API void lua_settable (lua_State *L, int idx) {"
+        ),
+    },
+    // A cycle of the garbage collector visits all that the state keeps: some 80 KB of libraries. It would begin when
+    // there is as much garbage as that, after some hundred short scripts. There may be 256 KB of garbage instead.
+    Patch {
+        file: "lgc.c",
+        search: "(g->GCthreshold = (g->estimate/100) * g->gcpause)",
+        occurrences: 1,
+        replace: "(g->GCthreshold = later_threshold(g))\n\n\
+                  static lu_mem later_threshold (global_State *g) {\n  \
+                  lu_mem by_pause = (g->estimate/100) * g->gcpause, least = g->estimate + (256u << 10);\n  \
+                  return g->gcpause > 100 && by_pause < least ? least : by_pause;\n}",
     },
 ];
 

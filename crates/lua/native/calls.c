@@ -28,13 +28,21 @@ enum { WEFT_TEXT, WEFT_NUMBER, WEFT_BOOLEAN, WEFT_STATUS, WEFT_NIL };
  * the reply stays where it is and no other command can run. */
 int weft_host_call (const struct weft_argument *arguments, size_t count, struct weft_bytes *reply);
 void weft_host_end_call (void);
-/* Ends a call that an error of Lua has left before weft_host_end_call, because memory for its reply was short. */
-void weft_host_end_script (void);
+/* Ends a call that an error of Lua has left before weft_host_end_call, because memory for its reply was short. Returns 1
+ * if there is such a call. */
+int weft_host_end_script (void);
 /* The number of keys or arguments of the script, and one of them. */
 size_t weft_host_word_count (int list);
 struct weft_bytes weft_host_word (int list, size_t index);
 /* Writes the value that a script returned as its reply. */
 void weft_host_write_result (int type, struct weft_bytes text, double number);
+
+/* Makes a table read-only, or no longer. A patch of Lua adds it. */
+void weft_set_readonly (lua_State *L, int index, int is_readonly);
+/* Keeps the garbage collector, and thereby finalizers, from running. Returns what the other function needs to let it run
+ * again. Patches of Lua add them. */
+size_t weft_pause_collector (lua_State *L);
+void weft_resume_collector (lua_State *L, size_t threshold);
 
 /* ---- commands --------------------------------------------------------------------------------------------------- */
 
@@ -116,6 +124,7 @@ static int run_command (lua_State *L) {
   struct weft_argument *arguments = few;
   struct weft_bytes reply;
   int count = lua_gettop(L), index, outcome;
+  size_t threshold;
   if (count == 0) return call_instead(L, ON_OTHER_ARGUMENTS);
   for (index = 1; index <= count; index++) {
     int type = lua_type(L, index);
@@ -138,15 +147,19 @@ static int run_command (lua_State *L) {
     lua_settop(L, 0);
     return call_instead(L, ON_FAILURE);
   }
+  /* A finalizer could throw, or call a command, and the reply would be lost. */
+  threshold = weft_pause_collector(L);
   if (push_reply(L, reply.bytes, reply.bytes + reply.length, 0) == NULL) {
     lua_settop(L, 0);
     lua_pushvalue(L, CONVERT_REPLY);
     lua_pushlstring(L, reply.bytes, reply.length);
     weft_host_end_call();
+    weft_resume_collector(L, threshold);
     lua_call(L, 1, 1);
     return 1;
   }
   weft_host_end_call();
+  weft_resume_collector(L, threshold);
   return 1;
 }
 
@@ -217,7 +230,7 @@ static int write_simple_result (lua_State *L) {
  * the script ended, and the value that it returned or threw, unless that was written as a reply. */
 static int call_script (lua_State *L, int count) {
   int status = lua_pcall(L, count, 1, 1);
-  weft_host_end_script();
+  if (weft_host_end_script()) lua_gc(L, LUA_GCRESTART, 0);
   if (status == 0 && write_simple_result(L)) {
     lua_pushinteger(L, RUN_REPLIED);
     return 1;
@@ -227,16 +240,22 @@ static int call_script (lua_State *L, int count) {
   return 2;
 }
 
+/* Sets a global variable, although the table of global variables is read-only. The variable exists, so no error can
+ * leave the table changeable. */
+static void set_global_words (lua_State *L, int name, int list) {
+  lua_pushvalue(L, name);
+  push_words(L, list);
+  weft_set_readonly(L, GLOBALS, 0);
+  lua_rawset(L, GLOBALS);
+  weft_set_readonly(L, GLOBALS, 1);
+}
+
 static int run_eval (lua_State *L) {
   lua_settop(L, 1);
   lua_pushvalue(L, HANDLER);
   lua_insert(L, 1);
-  lua_pushvalue(L, NAME_KEYS);
-  push_words(L, WEFT_KEYS);
-  lua_rawset(L, GLOBALS);
-  lua_pushvalue(L, NAME_ARGV);
-  push_words(L, WEFT_ARGUMENTS);
-  lua_rawset(L, GLOBALS);
+  set_global_words(L, NAME_KEYS, WEFT_KEYS);
+  set_global_words(L, NAME_ARGV, WEFT_ARGUMENTS);
   return call_script(L, 0);
 }
 
@@ -268,4 +287,18 @@ void weft_push_function_function (lua_State *L) {
   lua_pushliteral(L, "err");
   lua_pushliteral(L, "ok");
   lua_pushcclosure(L, run_function, 3);
+}
+
+/* ---- read-only tables ------------------------------------------------------------------------------------------- */
+
+/* Makes its first argument read-only if the second is true, and no longer read-only otherwise. Returns the table. */
+static int set_readonly (lua_State *L) {
+  luaL_checktype(L, 1, LUA_TTABLE);
+  weft_set_readonly(L, 1, lua_toboolean(L, 2));
+  lua_settop(L, 1);
+  return 1;
+}
+
+void weft_push_readonly_function (lua_State *L) {
+  lua_pushcfunction(L, set_readonly);
 }

@@ -188,6 +188,7 @@ unsafe extern "C" {
     fn weft_push_command_function(state: *mut lua_State);
     fn weft_push_eval_function(state: *mut lua_State);
     fn weft_push_function_function(state: *mut lua_State);
+    fn weft_push_readonly_function(state: *mut lua_State);
 }
 
 /// The functions to which a function that runs commands leaves what is rare.
@@ -233,6 +234,16 @@ pub fn run_eval_function(lua: &Lua, handler: Function, globals: Table) -> mlua::
 pub fn run_library_function(lua: &Lua, handler: Function) -> mlua::Result<Function> {
     // SAFETY: rule 3. It takes the value and leaves one.
     unsafe { lua.exec_raw(handler, |state| weft_push_function_function(state)) }
+}
+
+/// Creates a function that makes its first argument, a table, read-only if the second one is true, and otherwise no
+/// longer read-only. It returns the table. Every change of a read-only table is an error, by raw access too.
+///
+/// # Errors
+/// Fails if memory is exhausted.
+pub fn readonly_function(lua: &Lua) -> mlua::Result<Function> {
+    // SAFETY: rule 3. It leaves one value.
+    unsafe { lua.exec_raw((), |state| weft_push_readonly_function(state)) }
 }
 
 /// Runs a script by a function of [`run_eval_function`] or [`run_library_function`].
@@ -293,9 +304,13 @@ extern "C" fn weft_host_end_call() {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn weft_host_end_script() {
-    if let Some(host) = CALLED_HOST.take() {
-        HOST.set(Some(host));
+extern "C" fn weft_host_end_script() -> c_int {
+    match CALLED_HOST.take() {
+        Some(host) => {
+            HOST.set(Some(host));
+            1
+        }
+        None => 0,
     }
 }
 

@@ -225,6 +225,17 @@ impl ScriptRun {
     pub fn stopped_at(&self) -> Option<(String, usize)> {
         self.stopped_at.lock().clone()
     }
+
+    /// Records where the script is, if it is to stop and this is not recorded yet.
+    pub fn note_place_of_stop(&self, place: impl FnOnce() -> Option<(String, usize)>) {
+        if self.stop_reason().is_none() {
+            return;
+        }
+        let mut known = self.stopped_at.lock();
+        if known.is_none() {
+            *known = place();
+        }
+    }
 }
 
 /// The reason why no run was killed.
@@ -366,10 +377,7 @@ impl RunRegistry {
         if run.stop_reason().is_none() {
             return false;
         }
-        let mut known = run.stopped_at.lock();
-        if known.is_none() {
-            *known = place();
-        }
+        run.note_place_of_stop(place);
         true
     }
 

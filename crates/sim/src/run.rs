@@ -92,16 +92,7 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
         true => Some(spawn("tracker", move || run_tracker(seed))),
         false => None,
     };
-    let mut histories = Vec::new();
-    let mut longest = IdleWait::default();
-    for client in clients.into_iter().chain([disturber]) {
-        for connection in client.join().map_err(|_| "a client panicked".to_owned())?? {
-            if connection.idle_wait.nanoseconds > longest.nanoseconds {
-                longest = connection.idle_wait;
-            }
-            histories.push(connection.history);
-        }
-    }
+    let (mut histories, longest) = join_clients(clients.into_iter().chain([disturber]))?;
     let mut admin = connect(PRIMARY, 1)?;
     if let Some(subscriber) = subscriber {
         subscriber.finish(&mut admin, &histories)?;
@@ -170,6 +161,23 @@ fn run_tracker(seed: u64) -> Result<Option<Tracker>, String> {
         Err(ClientEnd::Closed) if disturber::has_closed_connections() => Ok(None),
         Err(end) => Err(format!("the tracking client: {end:?}")),
     }
+}
+
+/// Waits for clients. Returns what each of their connections has seen, and the longest wait.
+fn join_clients(
+    clients: impl IntoIterator<Item = thread::JoinHandle<Result<Vec<FinishedConnection>, String>>>,
+) -> Result<(Vec<ConnectionHistory>, IdleWait), String> {
+    let mut histories = Vec::new();
+    let mut longest = IdleWait::default();
+    for client in clients {
+        for connection in client.join().map_err(|_| "a client panicked".to_owned())?? {
+            if connection.idle_wait.nanoseconds > longest.nanoseconds {
+                longest = connection.idle_wait;
+            }
+            histories.push(connection.history);
+        }
+    }
+    Ok((histories, longest))
 }
 
 /// What a client has seen on a connection that has ended.

@@ -20,7 +20,7 @@ mod reply;
 mod request;
 mod value;
 
-pub use value::{append_value, set_proxy_targets};
+pub use value::append_value;
 
 use self::request::ParsedRequest;
 

@@ -1,6 +1,6 @@
 //! Formats Lua values for a debugger's user.
 
-use mlua::{Lua, Table, Value};
+use mlua::{Table, Value};
 
 use crate::number::format_general;
 
@@ -8,24 +8,13 @@ use crate::number::format_general;
 const NESTING_MAX: usize = 10;
 /// The number of significant digits of a number.
 const DIGITS: usize = 6;
-/// The registry key of the map from read-only proxies to the tables behind them.
-const PROXY_TARGETS: &str = "weft.real_tables";
-
-/// Stores the table that maps the proxies of read-only tables to the real tables.
-///
-/// # Errors
-/// The interpreter's error if memory is short.
-pub fn set_proxy_targets(lua: &Lua, tables: Table) -> mlua::Result<()> {
-    lua.set_named_registry_value(PROXY_TARGETS, tables)
-}
 
 /// Appends a readable form of a value.
-pub fn append_value(lua: &Lua, value: &Value, out: &mut Vec<u8>) {
-    let real_of = lua.named_registry_value::<Table>(PROXY_TARGETS).ok();
-    append(real_of.as_ref(), value, 0, out);
+pub fn append_value(value: &Value, out: &mut Vec<u8>) {
+    append(value, 0, out);
 }
 
-fn append(real_of: Option<&Table>, value: &Value, depth: usize, out: &mut Vec<u8>) {
+fn append(value: &Value, depth: usize, out: &mut Vec<u8>) {
     if depth == NESTING_MAX {
         return out.extend_from_slice(b"<max recursion level reached! Nested table?>");
     }
@@ -36,10 +25,7 @@ fn append(real_of: Option<&Table>, value: &Value, depth: usize, out: &mut Vec<u8
         Value::String(text) => out.extend_from_slice(&text.as_bytes()),
         Value::Integer(number) => append_number(*number as f64, out),
         Value::Number(number) => append_number(*number, out),
-        Value::Table(table) => {
-            let real = real_of.and_then(|real_of| real_of.raw_get::<Option<Table>>(table.clone()).ok().flatten());
-            append_table(real_of, real.as_ref().unwrap_or(table), depth + 1, out);
-        }
+        Value::Table(table) => append_table(table, depth + 1, out),
         Value::Function(_) => append_address("function", value, out),
         Value::Thread(_) => append_address("thread", value, out),
         Value::LightUserData(_) => append_address("light-userdata", value, out),
@@ -70,7 +56,7 @@ fn cut_at_zero(out: &mut Vec<u8>) {
 }
 
 /// Appends a table. The keys are left out if they are 1, 2, 3 and so on, in this order.
-fn append_table(real_of: Option<&Table>, table: &Table, depth: usize, out: &mut Vec<u8>) {
+fn append_table(table: &Table, depth: usize, out: &mut Vec<u8>) {
     let (mut as_list, mut as_map) = (Vec::new(), Vec::new());
     let mut is_list = true;
     for (expected, pair) in (1i64..).zip(table.pairs::<Value, Value>()) {
@@ -78,12 +64,12 @@ fn append_table(real_of: Option<&Table>, table: &Table, depth: usize, out: &mut 
             break;
         };
         is_list &= matches!(key, Value::Integer(number) if number == expected);
-        append(real_of, &value, depth, &mut as_list);
+        append(&value, depth, &mut as_list);
         as_list.extend_from_slice(b"; ");
         as_map.push(b'[');
-        append(real_of, &key, depth, &mut as_map);
+        append(&key, depth, &mut as_map);
         as_map.extend_from_slice(b"]=");
-        append(real_of, &value, depth, &mut as_map);
+        append(&value, depth, &mut as_map);
         as_map.extend_from_slice(b"; ");
     }
     out.push(b'{');

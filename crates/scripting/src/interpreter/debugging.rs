@@ -9,7 +9,7 @@ use weft_lua::LocalVariables;
 
 use super::gate::{self, stop_error};
 use super::{Interpreter, InterpreterShared, ScriptKind};
-use crate::debugger::{Debugger, DebuggerCommand, append_value, set_proxy_targets};
+use crate::debugger::{Debugger, DebuggerCommand, append_value};
 use crate::running::StopReason;
 use crate::{Scripts, errors};
 
@@ -47,14 +47,14 @@ pub(super) fn add_natives(lua: &Lua, natives: &Table, session: &DebugSession) ->
     })?;
     natives.raw_set("breakpoint", breakpoint)?;
     let telling = session.clone();
-    let debug = lua.create_function(move |lua, values: MultiValue| {
+    let debug = lua.create_function(move |_, values: MultiValue| {
         let mut debugger = telling.borrow_mut();
         let mut line = format!("<debug> line {}: ", debugger.line()).into_bytes();
         for (index, value) in values.iter().enumerate() {
             if index > 0 {
                 line.extend_from_slice(b", ");
             }
-            append_value(lua, value, &mut line);
+            append_value(value, &mut line);
         }
         debugger.log_line(line);
         Ok(())
@@ -89,7 +89,6 @@ pub(super) fn install_debug_hook(
     session: &DebugSession,
     locals: LocalVariables,
 ) -> mlua::Result<()> {
-    set_proxy_targets(lua, program.raw_get("real_of")?)?;
     let inspector = Inspector {
         session: session.clone(),
         shared: shared.clone(),
@@ -165,9 +164,9 @@ impl Inspector {
         }
     }
 
-    fn say_value(&self, lua: &Lua, before: &[u8], value: &Value) {
+    fn say_value(&self, before: &[u8], value: &Value) {
         let mut line = before.to_vec();
-        append_value(lua, value, &mut line);
+        append_value(value, &mut line);
         self.session.borrow_mut().log_trimmed(line);
     }
 
@@ -200,7 +199,7 @@ impl Inspector {
     fn print(&self, lua: &Lua, name: Option<&[u8]>) {
         match name {
             Some(name) => self.print_one(lua, name.split(|byte| *byte == 0).next().unwrap_or_default()),
-            None => self.print_all(lua),
+            None => self.print_all(),
         }
     }
 
@@ -216,15 +215,15 @@ impl Inspector {
             },
             (None, _) => return self.session.borrow_mut().log_line("No such variable."),
         };
-        self.say_value(lua, b"<value> ", &value);
+        self.say_value(b"<value> ", &value);
     }
 
-    fn print_all(&self, lua: &Lua) {
+    fn print_all(&self) {
         let mut any = false;
         for (name, value) in self.variables(0) {
             if !name.starts_with(b"(*temporary)") {
                 any = true;
-                self.say_value(lua, &[b"<value> ", &name[..], b" = "].concat(), &value);
+                self.say_value(&[b"<value> ", &name[..], b" = "].concat(), &value);
             }
         }
         if !any {
@@ -277,7 +276,7 @@ impl Inspector {
                 };
                 self.session.borrow_mut().log_line([b"<error> ", &text[..]].concat());
             }
-            Ok((_, value)) => self.say_value(lua, b"<retval> ", &value),
+            Ok((_, value)) => self.say_value(b"<retval> ", &value),
             Err(error) => self.session.borrow_mut().log_line(format!("<error> {error}")),
         }
         Ok(())

@@ -524,9 +524,13 @@ fn error_text(text: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the text of the error that ended a script, and `true` if the error has been counted.
+fn until_zero(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
 fn error_of(error: &Table) -> (Vec<u8>, bool) {
     let text_of = |value: Value| match value {
-        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::String(text) => Some(until_zero(&text.as_bytes()).to_vec()),
         Value::Integer(number) => Some(number.to_string().into_bytes()),
         _ => None,
     };

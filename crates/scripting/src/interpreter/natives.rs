@@ -23,10 +23,11 @@ pub(super) fn create_natives(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua:
     natives.raw_set("struct", struct_library::library(lua)?)?;
     natives.raw_set("bit", bit_library::library(lua)?)?;
     natives.raw_set("constants", constants(lua)?)?;
-    natives.raw_set("where", lua.create_function(|lua, ()| current_position(lua))?)?;
+    // Two frames are skipped: this native function and the error handler.
+    natives.raw_set("where", lua.create_function(|lua, ()| Ok(current_position(lua, 2)))?)?;
     natives.raw_set("thrown", lua.create_function(value_of_thrown)?)?;
     natives.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
-    add_calls(lua, &natives)?;
+    add_calls(lua, &natives, shared)?;
     let may_call = lua.create_function(|_, values: MultiValue| gate::may_call(&values))?;
     natives.raw_set("acl_check_cmd", may_call)?;
     add_random(lua, &natives, shared)?;
@@ -64,12 +65,14 @@ pub(super) fn create_natives(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua:
 }
 
 /// Adds the functions that run commands. The prelude makes `pcall` of the last two.
-fn add_calls(lua: &Lua, natives: &Table) -> mlua::Result<()> {
+fn add_calls(lua: &Lua, natives: &Table, shared: &Rc<InterpreterShared>) -> mlua::Result<()> {
+    let (failing, trying) = (shared.clone(), shared.clone());
     let fallbacks = CommandFallbacks {
-        on_failure: lua.create_function(|_, ()| Err::<(), _>(gate::last_failure()))?,
+        on_failure: lua.create_function(move |lua, ()| Err::<(), _>(last_failure(lua, &failing)))?,
         on_other_arguments: lua.create_function(|lua, values: MultiValue| gate::call(lua, &values))?,
         convert_reply: lua.create_function(convert_reply)?,
     };
+    natives.raw_set("set_readonly", calls::readonly_function(lua)?)?;
     natives.raw_set("call", calls::command_function(lua, fallbacks)?)?;
     let try_call = lua.create_function(|lua, values: MultiValue| {
         Ok(match gate::call(lua, &values) {
@@ -78,7 +81,7 @@ fn add_calls(lua: &Lua, natives: &Table) -> mlua::Result<()> {
         })
     })?;
     natives.raw_set("try_call", try_call)?;
-    let failure = lua.create_function(|_, ()| Ok(Value::Error(Box::new(gate::last_failure()))))?;
+    let failure = lua.create_function(move |lua, ()| Ok(Value::Error(Box::new(last_failure(lua, &trying)))))?;
     natives.raw_set("failure", failure)?;
     let command_function = lua.create_function(|lua, (on_failure, on_other_arguments)| {
         let fallbacks = CommandFallbacks {
@@ -89,6 +92,19 @@ fn add_calls(lua: &Lua, natives: &Table) -> mlua::Result<()> {
         calls::command_function(lua, fallbacks)
     })?;
     natives.raw_set("command_function", command_function)
+}
+
+/// Returns the error of the last call. If it is the end of the run, notes where the script was.
+fn last_failure(lua: &Lua, shared: &InterpreterShared) -> mlua::Error {
+    if let Some(current) = shared.run.borrow().as_ref() {
+        current.run.note_place_of_stop(|| position_of_stop(lua));
+    }
+    gate::last_failure()
+}
+
+fn position_of_stop(lua: &Lua) -> Option<(String, usize)> {
+    let (source, line) = current_position(lua, 0);
+    source.zip(line)
 }
 
 fn convert_reply(lua: &Lua, reply: LuaString) -> mlua::Result<Value> {
@@ -206,9 +222,9 @@ fn constants(lua: &Lua) -> mlua::Result<Table> {
 }
 
 /// Returns the source and line that the script is executing; frames of the prelude and of native functions are skipped.
-fn current_position(lua: &Lua) -> mlua::Result<(Option<String>, Option<usize>)> {
-    // Level 0 is this native function, level 1 the error handler.
-    for level in 2.. {
+/// So are the innermost `skipped` ones.
+fn current_position(lua: &Lua, skipped: usize) -> (Option<String>, Option<usize>) {
+    for level in skipped.. {
         let found = lua.inspect_stack(level, |frame| {
             let source = frame.source();
             let own = source.what == "C" || source.what == "tail" || source.source.as_deref() == Some("=weft");
@@ -216,11 +232,11 @@ fn current_position(lua: &Lua) -> mlua::Result<(Option<String>, Option<usize>)> 
         });
         match found {
             None => break,
-            Some(Some((source, line))) => return Ok((source, line)),
+            Some(Some(position)) => return position,
             Some(None) => {}
         }
     }
-    Ok((None, None))
+    (None, None)
 }
 
 /// Installs the hook that checks the run at intervals.
@@ -231,7 +247,7 @@ pub(super) fn install_check_hook(
 ) -> mlua::Result<()> {
     let shared = shared.clone();
     let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_CHECK);
-    lua.set_global_hook(triggers, move |_, frame| {
+    lua.set_global_hook(triggers, move |lua, _| {
         if let Some(until) = shared.load_until.get()
             && weft_os::time::Instant::now() > until
         {
@@ -241,11 +257,7 @@ pub(super) fn install_check_hook(
         let Some(current) = current.as_ref() else {
             return Ok(VmState::Continue);
         };
-        let place = || {
-            let source = frame.source().source.map(|text| text.into_owned());
-            source.zip(frame.current_line())
-        };
-        match running.check_run(&current.run, current.is_listed, place) {
+        match running.check_run(&current.run, current.is_listed, || position_of_stop(lua)) {
             true => Err(stop_error()),
             false => Ok(VmState::Continue),
         }

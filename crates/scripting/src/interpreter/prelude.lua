@@ -1,9 +1,5 @@
 -- What a script finds around itself: read-only globals, the API, libraries whose errors look as Valkey's do.
 --
--- Lua 5.1 has no read-only tables. A table that scripts must not change is shown to them as an empty stand-in whose
--- metatable leads reads to the real one and refuses writes. Functions that look into a table without asking its
--- metatable (next, rawset, table.insert and so on) know about stand-ins.
---
 -- Natives throw objects that stand for errors (`native.thrown` tells which). Whatever shows errors to a script turns them
 -- into what they stand for. `...` is what kind of scripts this is for, and the natives.
 
@@ -11,34 +7,26 @@ local kind, native = ...
 local for_functions = kind == "function"
 
 local error, type, tostring, tonumber, select = error, type, tostring, tonumber, select
-local rawset, rawget, next, pairs = rawset, rawget, next, pairs
-local getmetatable, setmetatable, setfenv = getmetatable, setmetatable, setfenv
-local pcall, xpcall, loadstring = pcall, xpcall, loadstring
+local getmetatable, setmetatable = getmetatable, setmetatable
+local pcall, xpcall, load = pcall, xpcall, load
 local byte, find, sub, match = string.byte, string.find, string.sub, string.match
-local insert, foreach, concat = table.insert, table.foreach, table.concat
+local pairs = pairs
 local resume = coroutine.resume
 local null = native.null
 
 -- Read-only tables -------------------------------------------------------------------------------------------------
 
-local READONLY = "Attempt to modify a readonly table"
--- The real table behind each stand-in.
-local real_of = setmetatable({}, {__mode = "k"})
--- What getmetatable answers for a stand-in.
-local shown_metatable = setmetatable({}, {__mode = "k"})
+local set_readonly = native.set_readonly
 
-local function refuse()
-  error(READONLY, 2)
+local function frozen(table)
+  return set_readonly(table, true)
 end
 
-local function frozen(real, metatable)
-  local shown = {}
-  real_of[shown] = real
-  shown_metatable[shown] = metatable
-  return setmetatable(shown, {__index = real, __newindex = refuse})
-end
-
-local function missing(_, name)
+local function missing(...)
+  if select("#", ...) ~= 2 then
+    error("Wrong number of arguments to luaProtectedTableError", 2)
+  end
+  local name = select(2, ...)
   local of = type(name)
   if of ~= "string" and of ~= "number" then
     error("Second argument to luaProtectedTableError must be a string or number", 2)
@@ -58,12 +46,6 @@ local function got(position, ...)
     return "no value"
   end
   return type((select(position, ...)))
-end
-
-local function check_table(name, ...)
-  if type((...)) ~= "table" then
-    bad_argument(1, name, "table expected, got " .. got(1, ...), 3)
-  end
 end
 
 -- What stops a script is no error that it may catch. Nothing else is userdata, but for the null of cjson.
@@ -99,76 +81,13 @@ local function error_table(text)
   return {err = code .. " " .. message}
 end
 
+local function without_own_place(text)
+  return match(text, "^weft:%d+: (.*)$") or text
+end
+
 -- Globals ----------------------------------------------------------------------------------------------------------
 
 local globals = {}
-
-function globals.pairs(...)
-  check_table("pairs", ...)
-  local subject = ...
-  -- The table itself is among the results, so a stand-in must be walked as one.
-  if real_of[subject] then
-    return globals.next, subject, nil
-  end
-  return next, subject, nil
-end
-
-function globals.next(...)
-  check_table("next", ...)
-  local subject, key = ...
-  return next(real_of[subject] or subject, key)
-end
-
-function globals.rawget(...)
-  check_table("rawget", ...)
-  local subject, key = ...
-  return rawget(real_of[subject] or subject, key)
-end
-
-function globals.rawset(...)
-  check_table("rawset", ...)
-  local subject, key, value = ...
-  if real_of[subject] then
-    error(READONLY, 0)
-  end
-  return rawset(subject, key, value)
-end
-
-function globals.setmetatable(...)
-  check_table("setmetatable", ...)
-  local subject, metatable = ...
-  if type(metatable) ~= "table" and (metatable ~= nil or select("#", ...) < 2) then
-    bad_argument(2, "setmetatable", "nil or table expected", 2)
-  end
-  if real_of[subject] then
-    error(READONLY, 0)
-  end
-  local current = getmetatable(subject)
-  if type(current) ~= "table" and current ~= nil then
-    error("cannot change a protected metatable", 2)
-  end
-  local ok, result = pcall(setmetatable, subject, metatable)
-  if not ok then
-    error(result, 2)
-  end
-  return result
-end
-
-local string_metatable
-
-function globals.getmetatable(...)
-  if select("#", ...) == 0 then
-    bad_argument(1, "getmetatable", "value expected", 2)
-  end
-  local subject = ...
-  if type(subject) == "string" then
-    return string_metatable
-  end
-  if real_of[subject] then
-    return shown_metatable[subject]
-  end
-  return getmetatable(subject)
-end
 
 local function end_protected(ok, ...)
   if ok then
@@ -216,51 +135,25 @@ end
 
 local shown_globals
 
--- The interpreter takes source code only: compiled code could do anything.
-local function compile(text, name)
-  local chunk, message = loadstring(text, name)
-  if chunk then
-    return setfenv(chunk, shown_globals)
-  end
-  return nil, message
-end
-
-function globals.loadstring(...)
-  local text, name = ...
-  local of = type(text)
-  if of ~= "string" and of ~= "number" then
-    bad_argument(1, "loadstring", "string expected, got " .. got(1, ...), 2)
-  end
-  text = tostring(text)
-  return compile(text, name == nil and text or tostring(name))
-end
-
+-- What the readers of `load` throw is returned as a message.
 function globals.load(...)
   local reader, name = ...
   if type(reader) ~= "function" then
     bad_argument(1, "load", "function expected, got " .. got(1, ...), 2)
   end
-  local pieces = {}
-  while true do
-    local ok, piece = pcall(reader)
-    if not ok then
-      return nil, shown_error(piece)
-    end
-    if piece == nil or piece == "" then
-      break
-    end
-    if type(piece) ~= "string" then
-      return nil, "reader function must return a string"
-    end
-    pieces[#pieces + 1] = piece
+  local chunk, message = load(reader, name)
+  if chunk then
+    return chunk
   end
-  return compile(concat(pieces), name == nil and "=(load)" or tostring(name))
+  message = shown_error(message)
+  -- An error of the reader itself names a line of this file.
+  return nil, type(message) == "string" and without_own_place(message) or message
 end
 
 -- Functions that reach into others, for scripts that may have them (`lua-enable-insecure-api`). What is around natives and
 -- around this file is shown as what is around scripts.
 if native.insecure then
-  local getfenv, own = getfenv, getfenv(1)
+  local getfenv, setfenv, own = getfenv, setfenv, getfenv(1)
   globals.newproxy = newproxy
 
   -- Which function is asked for, and what is around it; what is around one that has ended with a tail call is not known.
@@ -318,8 +211,8 @@ if native.insecure then
 end
 
 for _, name in pairs({
-  "assert", "collectgarbage", "error", "gcinfo", "ipairs", "rawequal", "select", "tonumber", "tostring", "type",
-  "unpack", "_VERSION",
+  "assert", "collectgarbage", "error", "gcinfo", "getmetatable", "ipairs", "loadstring", "next", "pairs", "rawequal",
+  "rawget", "rawset", "select", "setmetatable", "tonumber", "tostring", "type", "unpack", "_VERSION",
 }) do
   globals[name] = _G[name]
 end
@@ -332,37 +225,6 @@ local function copy(library)
     result[name] = value
   end
   return result
-end
-
-local string_library = frozen(copy(string))
-string_metatable = frozen({__index = string_library})
-
-local table_library = copy(table)
-
-function table_library.insert(...)
-  check_table("insert", ...)
-  local subject, position = ...
-  local count = select("#", ...)
-  if count == 3 then
-    if not tonumber(position) then
-      bad_argument(2, "insert", "number expected, got " .. got(2, ...), 2)
-    end
-  elseif count ~= 2 then
-    error("wrong number of arguments to 'insert'", 2)
-  end
-  if real_of[subject] then
-    error(READONLY, 0)
-  end
-  return insert(...)
-end
-
-function table_library.foreach(...)
-  check_table("foreach", ...)
-  local subject, visit = ...
-  if type(visit) ~= "function" then
-    bad_argument(2, "foreach", "function expected, got " .. got(2, ...), 2)
-  end
-  return foreach(real_of[subject] or subject, visit)
 end
 
 local coroutine_library = copy(coroutine)
@@ -379,8 +241,9 @@ local math_library = copy(math)
 math_library.random = native.random
 math_library.randomseed = native.randomseed
 
-globals.string = string_library
-globals.table = frozen(table_library)
+globals.string = frozen(string)
+frozen(getmetatable(""))
+globals.table = frozen(table)
 globals.coroutine = frozen(coroutine_library)
 globals.math = frozen(math_library)
 globals.os = frozen({clock = os.clock})
@@ -467,7 +330,12 @@ globals.server = globals.redis
 
 -- Running ----------------------------------------------------------------------------------------------------------
 
--- Adds to an error where it happened.
+local function set_place(err, source, line)
+  err["source"] = source
+  err["line"] = line
+end
+
+-- Adds to an error where it happened. The table that a script throws may be read-only, or refuse the change.
 local function note_place(err)
   if stops(err) then
     err = thrown(err)
@@ -479,9 +347,14 @@ local function note_place(err)
     err = {err = "ERR " .. tostring(err)}
   end
   local source, line = native.where()
-  if source and not real_of[err] then
-    err["source"] = source
-    err["line"] = line
+  if source then
+    local ok, failure = pcall(set_place, err, source, line)
+    if not ok then
+      if stops(failure) then
+        return failure
+      end
+      err = {err = "ERR " .. without_own_place(tostring(failure)), source = source, line = line}
+    end
   end
   return err
 end
@@ -493,12 +366,21 @@ if not for_functions then
   globals.ARGV = {}
 end
 
-local missing_metatable = {__index = missing}
+local missing_metatable = frozen({__index = missing})
 setmetatable(globals, missing_metatable)
-shown_globals = frozen(globals, frozen({__index = missing}))
-globals._G = shown_globals
+-- While a library is loaded, other globals are behind the table that its functions keep.
+local functions_metatable
+if for_functions then
+  functions_metatable = {__index = globals}
+  shown_globals = setmetatable({}, frozen(functions_metatable))
+else
+  shown_globals = globals
+end
+globals._G = globals
+frozen(globals)
+frozen(shown_globals)
 
-local program = {globals = shown_globals, real_of = real_of}
+local program = {globals = shown_globals}
 
 -- Runs what the user of a debugger wants.
 function program.attempt(code)
@@ -621,13 +503,13 @@ function program.load(library, register)
   end
 
   setmetatable(loading, missing_metatable)
-  local shown = frozen(loading, frozen({__index = missing}))
-  local surroundings = setmetatable({redis = shown, server = shown}, missing_metatable)
-  -- The functions of the library keep the globals that they were made with, so it is these that change.
-  local metatable = getmetatable(shown_globals)
-  metatable.__index = surroundings
+  frozen(loading)
+  local surroundings = setmetatable({redis = loading, server = loading}, missing_metatable)
+  set_readonly(functions_metatable, false)
+  functions_metatable.__index = surroundings
   local ok, err = pcall(library)
-  metatable.__index = globals
+  functions_metatable.__index = globals
+  frozen(functions_metatable)
   finished = true
   if ok then
     return true

@@ -335,7 +335,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             } = &*self.thread;
             server.stats.slots.add(*seat, slot, SlotFigure::BytesOut, bytes as u64);
         }
-        for (command, end) in std::mem::take(&mut self.pending_outcomes) {
+        let mut outcomes = std::mem::take(&mut self.pending_outcomes);
+        for (command, end) in outcomes.drain(..) {
             let ThreadState {
                 server,
                 thread_index: seat,
@@ -358,6 +359,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 self.count_error(&code, false);
             }
         }
+        self.pending_outcomes = outcomes;
     }
 
     fn record_outcome(&mut self, command: Option<&'static Command<Binding>>, end: ScriptCallOutcome) {
