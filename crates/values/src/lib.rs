@@ -12,6 +12,7 @@ pub mod listpack;
 pub mod lzf;
 pub mod packed;
 pub mod records;
+mod scan_page;
 pub mod set;
 pub mod size_class;
 pub mod sorted_set;

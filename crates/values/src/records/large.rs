@@ -44,7 +44,7 @@ impl LargeRecords {
     pub(super) fn from_small(small: &SmallRecords) -> Self {
         let mut index = Index::with_capacity(small.len());
         let unmoved = |_| 0;
-        small.scan(0, &mut |id, record| index.insert(hash_of(record.key), id, unmoved));
+        small.for_each(&mut |id, record| index.insert(hash_of(record.key), id, unmoved));
         LargeRecords {
             shape: small.shape(),
             len: small.len(),

@@ -423,20 +423,18 @@ impl Records {
 
     /// Visits records from a cursor on (0 at first), at least `at_least` of them if available. Returns the cursor for
     /// the next call, which is 0 at the end. A record that is present from the first call to the last is visited,
-    /// whatever changes happen in between. A small collection is visited in one call.
+    /// whatever changes happen in between.
     pub fn scan(&self, cursor: u64, at_least: usize, visit: &mut dyn FnMut(RecordId, Record<'_>)) -> u64 {
         let shift = u64::BITS - CURSOR_BITS;
         if cursor >> CURSOR_BITS != 0 {
             // The cursor is beyond all hashes.
             return 0;
         }
-        let from = cursor << shift;
         match &self.0 {
-            Layout::Small(small) => {
-                small.scan(from, visit);
-                0
-            }
-            Layout::Large(large) => large.scan(from, at_least, visit).map_or(0, |next| next >> shift),
+            Layout::Small(small) => small.scan(cursor, at_least, |hash| hash >> shift, visit).unwrap_or(0),
+            Layout::Large(large) => large
+                .scan(cursor << shift, at_least, visit)
+                .map_or(0, |next| next >> shift),
         }
     }
 }

@@ -15,6 +15,7 @@
 use super::encoding::{Record, RecordHeader, RecordParts, RecordShape, next_record, write_hole};
 use super::hash::hash_of;
 use super::id::RecordId;
+use crate::scan_page::visit_page;
 use crate::size_class::{reserve_size_class, shrink_to_size_class, size_class};
 
 /// The maximum number of records, which are searched linearly.
@@ -378,19 +379,41 @@ impl SmallRecords {
         *self = compacted;
     }
 
-    /// Visits the records whose hash is `from` or greater.
-    pub(super) fn scan(&self, from: u64, visit: &mut dyn FnMut(RecordId, Record<'_>)) {
+    /// Visits all records in memory order.
+    pub(super) fn for_each(&self, visit: &mut dyn FnMut(RecordId, Record<'_>)) {
         for (number, chunk) in self.chunks().enumerate() {
             let mut at = 0;
             while let Some(offset) = next_record(chunk, at) {
                 let parts = RecordParts::of(self.shape(), chunk, offset);
-                let record = parts.record(chunk);
-                if from == 0 || hash_of(record.key) >= from {
-                    visit(RecordId::new(number, offset), record);
-                }
+                visit(RecordId::new(number, offset), parts.record(chunk));
                 at = parts.end;
             }
         }
+    }
+
+    /// Visits the records whose positions are `from` or greater, as [`visit_page`] does. `position_of` returns the
+    /// position of a hash.
+    pub(super) fn scan(
+        &self,
+        from: u64,
+        at_least: usize,
+        position_of: impl Fn(u64) -> u64,
+        visit: &mut dyn FnMut(RecordId, Record<'_>),
+    ) -> Option<u64> {
+        if from == 0 && self.len() <= at_least {
+            self.for_each(visit);
+            return None;
+        }
+        let mut left = [(0, RecordId::new(0, 0)); MAX_RECORDS];
+        let mut len = 0;
+        self.for_each(&mut |id, record| {
+            let position = position_of(hash_of(record.key));
+            if position >= from {
+                left[len] = (position, id);
+                len += 1;
+            }
+        });
+        visit_page(&mut left[..len], at_least, |id| visit(id, self.record(id)))
     }
 }
 

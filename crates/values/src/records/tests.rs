@@ -202,7 +202,16 @@ fn reserved_capacity_is_used() {
 
 #[test]
 fn a_scan_returns_every_record_that_is_present_throughout() {
-    for (before, after) in [(100, 100), (50, 5_000), (5_000, 300_000), (300_000, 1_000), (5_000, 10)] {
+    for (before, after) in [
+        (100, 100),
+        (100, 90),
+        (100, 128),
+        (50, 5_000),
+        (5_000, 60),
+        (5_000, 300_000),
+        (300_000, 1_000),
+        (5_000, 10),
+    ] {
         let mut records = members(before, 8);
         let mut seen = std::collections::HashSet::new();
         let mut cursor = 0;
@@ -214,7 +223,8 @@ fn a_scan_returns_every_record_that_is_present_throughout() {
                 seen.insert(record.key.to_vec());
             });
             calls += 1;
-            assert!(visited <= 200, "{visited} at once");
+            // Records with the same position are visited together, and positions in large leaves are short.
+            assert!(visited <= 20, "{visited} at once");
             if cursor == 0 {
                 break;
             }

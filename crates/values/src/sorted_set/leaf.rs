@@ -15,7 +15,9 @@
 
 use std::cmp::Ordering;
 
+use super::member_hash::member_hash;
 use super::room::{allocated_bytes, reserve, shrink};
+use crate::scan_page::visit_page;
 
 /// The maximum number of members of a leaf.
 pub(super) const MAX_MEMBERS: usize = 128;
@@ -130,6 +132,17 @@ impl Leaf {
     /// Iterates over the slots of the members whose hashes have this tag.
     pub(super) fn slots_of_tag(&self, tag: u8) -> impl Iterator<Item = usize> {
         memchr::memchr_iter(tag, &self.tags)
+    }
+
+    /// Calls `visit` for the members from hash prefix `from` on, as
+    /// [`SortedSet::scan`](super::SortedSet::scan) does for a tree of leaves.
+    pub(super) fn scan<'l>(&'l self, from: u32, count: usize, mut visit: impl FnMut(&'l [u8], f64)) -> u64 {
+        let mut left: Vec<(u64, usize)> = (0..self.len())
+            .map(|slot| (member_hash(self.member(slot)).prefix(), slot))
+            .filter(|(prefix, _)| *prefix >= from)
+            .map(|(prefix, slot)| (u64::from(prefix), slot))
+            .collect();
+        visit_page(&mut left, count, |slot| visit(self.member(slot), self.score(slot))).unwrap_or(0)
     }
 
     /// Returns the first slot for which `precedes(score, member)` returns `false`. It must return `true` for all slots

@@ -376,17 +376,19 @@ impl SortedSet {
     /// cursor, which is 0 at the end.
     ///
     /// Members are shown in the order of their hashes, which growth does not change. So a member that is present from
-    /// the first call to the last is shown. If the set is one leaf, all members are shown in one call.
+    /// the first call to the last is shown. A set with the listpack encoding is shown in one call.
     pub fn scan<'s>(&'s self, cursor: u64, count: usize, mut visit: impl FnMut(&'s [u8], f64)) -> u64 {
-        let tree = match &self.body {
-            Body::Leaf(leaf) => {
-                (0..leaf.len()).for_each(|slot| visit(leaf.member(slot), leaf.score(slot)));
-                return 0;
-            }
-            Body::Tree(tree) => tree,
-        };
+        if self.encoding == SortedSetEncoding::Listpack {
+            self.iter_ranks(0..self.len(), false)
+                .for_each(|(member, score)| visit(member, score));
+            return 0;
+        }
         let Ok(from) = u32::try_from(cursor) else {
             return 0;
+        };
+        let tree = match &self.body {
+            Body::Leaf(leaf) => return leaf.scan(from, count, visit),
+            Body::Tree(tree) => tree,
         };
         let mut shown = 0;
         let mut last = None;

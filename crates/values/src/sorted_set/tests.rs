@@ -259,36 +259,66 @@ fn a_scan_returns_every_member_that_is_present_throughout() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut set = SortedSet::new(SortedSetEncoding::Skiplist);
-    for number in 0..1000u32 {
-        set.insert(format!("stays {number}").as_bytes(), score(&mut random));
-    }
-    let mut seen = std::collections::HashSet::new();
-    let mut cursor = 0;
-    let mut calls = 0;
-    loop {
-        cursor = set.scan(cursor, 10, |member, _| {
-            seen.insert(member.to_vec());
-        });
-        calls += 1;
-        if cursor == 0 {
-            break;
+    // One leaf, a leaf that becomes a tree and a leaf again, a tree.
+    for (stay, come_and_go) in [(60, 60), (60, 300), (1000, 5000)] {
+        let mut set = SortedSet::new(SortedSetEncoding::Skiplist);
+        for number in 0..stay {
+            set.insert(format!("stays {number}").as_bytes(), score(&mut random));
         }
-        for _ in 0..200 {
-            let name = format!("comes and goes {}", random.u16(..5000));
-            if set.remove(name.as_bytes()).is_none() {
-                set.insert(name.as_bytes(), score(&mut random));
+        let mut seen = std::collections::HashSet::new();
+        let mut cursor = 0;
+        let mut calls = 0;
+        loop {
+            let mut visited = 0;
+            cursor = set.scan(cursor, 10, |member, _| {
+                visited += 1;
+                seen.insert(member.to_vec());
+            });
+            assert!(visited <= 11, "{visited} at once");
+            calls += 1;
+            if cursor == 0 {
+                break;
             }
-            let moved = format!("stays {}", random.u16(..1000));
-            set.upsert(moved.as_bytes(), LIMITS, |_| Some(score(&mut random)));
+            for _ in 0..come_and_go / 25 {
+                let name = format!("comes and goes {}", random.u16(..come_and_go));
+                if set.remove(name.as_bytes()).is_none() {
+                    set.insert(name.as_bytes(), score(&mut random));
+                }
+                let moved = format!("stays {}", random.u16(..stay));
+                set.upsert(moved.as_bytes(), LIMITS, |_| Some(score(&mut random)));
+            }
+            if come_and_go == 300 && calls % 3 == 0 {
+                // All of them come or go at once, and the set changes its form.
+                let comes = calls % 2 == 1;
+                for number in 0..come_and_go {
+                    let name = format!("comes and goes {number}");
+                    set.remove(name.as_bytes());
+                    if comes {
+                        set.insert(name.as_bytes(), score(&mut random));
+                    }
+                }
+            }
+        }
+        assert!(calls >= stay / 11, "{calls} calls");
+        for number in 0..stay {
+            assert!(
+                seen.contains(format!("stays {number}").as_bytes()),
+                "{number} was not shown"
+            );
         }
     }
-    assert!(calls > 50, "{calls} calls");
-    for number in 0..1000 {
-        assert!(
-            seen.contains(format!("stays {number}").as_bytes()),
-            "{number} was not shown"
-        );
+}
+
+#[test]
+fn a_scan_of_a_listpack_returns_all_members_at_once() {
+    let mut set = SortedSet::new(SortedSetEncoding::Listpack);
+    for number in 0..300 {
+        set.insert(format!("member {number}").as_bytes(), f64::from(number));
+    }
+    for cursor in [0, 17, u64::MAX] {
+        let mut visited = 0;
+        assert_eq!(set.scan(cursor, 10, |_, _| visited += 1), 0);
+        assert_eq!(visited, 300);
     }
 }
 

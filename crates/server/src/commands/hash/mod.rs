@@ -453,14 +453,19 @@ fn draw_distinct<'a>(hash: HashRef<'a>, count: usize, live: usize, now_ms: u64, 
 fn hscan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let cursor = parse_u64(ctx.arg(2)).ok_or(CommandError::constant("ERR invalid cursor"))?;
     let now_ms = ctx.expiry_time_ms();
-    let Some(fields) = entry_as_hash(ctx.keys.read(0))?.map(HashRef::len) else {
+    let Some(hash) = entry_as_hash(ctx.keys.read(0))? else {
         ctx.reply.array(2);
         ctx.reply.bulk(b"0");
         ctx.reply.array(0);
         return Ok(());
     };
+    let (fields, is_table) = (
+        hash.len(),
+        matches!(hash, HashRef::Large(hash) if hash.encoding_name() == "hashtable"),
+    );
     let options = CollectionScanOptions::parse(ctx, 3, Some("NOVALUES"))?;
-    if ctx.detach_if_long(fields.min(options.count) as u64 * REPLY_FIELD_NS) {
+    let visited = if is_table { fields.min(options.count) } else { fields };
+    if ctx.detach_if_long(visited as u64 * REPLY_FIELD_NS) {
         return Ok(());
     }
     let Some(hash) = entry_as_hash(ctx.keys.peek(0))? else {
@@ -473,14 +478,12 @@ fn hscan(ctx: &mut Context<'_, '_>) -> CommandResult {
         elements: 0,
     };
     let next = match hash {
-        HashRef::Large(hash) if hash.encoding_name() == "hashtable" => {
-            hash.scan(cursor, options.count, now_ms, &mut |record| {
-                found.add(HashField {
-                    name: Element::Bytes(record.key),
-                    value: Element::Bytes(record.value),
-                });
-            })
-        }
+        HashRef::Large(hash) if is_table => hash.scan(cursor, options.count, now_ms, &mut |record| {
+            found.add(HashField {
+                name: Element::Bytes(record.key),
+                value: Element::Bytes(record.value),
+            });
+        }),
         compact => {
             compact.for_each(now_ms, |field| found.add(field));
             0

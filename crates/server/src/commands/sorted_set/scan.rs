@@ -29,11 +29,16 @@ pub fn zscan(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let view = value_as_sorted_set(entry.value())?;
     let options = options?;
-    if view.len().min(options.count) as u64 * SCAN_MEMBER_NS > in_place_ns {
+    let exact = matches!(view, SortedSetView::Large(set) if set.encoding() == SortedSetEncoding::Skiplist);
+    let visited = if exact {
+        view.len().min(options.count)
+    } else {
+        view.len()
+    };
+    if visited as u64 * SCAN_MEMBER_NS > in_place_ns {
         ctx.detach();
         return Ok(());
     }
-    let exact = matches!(view, SortedSetView::Large(set) if set.encoding() == SortedSetEncoding::Skiplist);
     let mut found = Vec::new();
     let mut count = 0;
     let next = {
