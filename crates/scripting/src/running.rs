@@ -10,7 +10,7 @@ use weft_os::sync::OnceLock;
 
 use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
-use weft_os::time::Instant;
+use weft_os::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The reason why a script is stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,8 @@ pub struct ScriptRun {
     state: AtomicU8,
     is_overdue: AtomicBool,
     ends_when_overdue: AtomicBool,
+    /// The time of the last check since the run is overdue, in microseconds since the Unix epoch; 0 before.
+    checked_at_us: AtomicU64,
     held: Mutex<HeldSlots>,
     /// The source and line at which the run was stopped.
     stopped_at: Mutex<Option<(String, usize)>>,
@@ -114,6 +116,7 @@ impl ScriptRun {
             state: AtomicU8::new(0),
             is_overdue: AtomicBool::new(false),
             ends_when_overdue: AtomicBool::new(false),
+            checked_at_us: AtomicU64::new(0),
             held: Mutex::default(),
             stopped_at: Mutex::default(),
         }
@@ -199,6 +202,15 @@ impl ScriptRun {
     /// Returns `true` if the run counts as busy.
     pub fn is_overdue(&self) -> bool {
         self.is_overdue.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time that TIME shows to the script once the run is overdue, since the Unix epoch: that of the last
+    /// check. Before that the script sees the time of its start.
+    pub fn time_when_overdue(&self) -> Option<Duration> {
+        match self.checked_at_us.load(Ordering::Relaxed) {
+            0 => None,
+            us => Some(Duration::from_micros(us)),
+        }
     }
 
     /// Records that the run holds these slots.
@@ -373,6 +385,10 @@ impl RunRegistry {
             if run.ends_when_overdue.load(Ordering::Relaxed) {
                 run.stop(StopReason::Overdue);
             }
+        }
+        if run.is_overdue() {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            run.checked_at_us.store(now.as_micros() as u64, Ordering::Relaxed);
         }
         if run.stop_reason().is_none() {
             return false;

@@ -37,11 +37,13 @@ fn an_overdue_run_is_listed_and_found_by_its_slots() {
     let script = run(false);
     script.note_held_slots([3, 5].into_iter());
     assert!(running.overdue_holder(None).is_none());
+    assert_eq!(script.time_when_overdue(), None);
     assert!(
         !running.check_run(&script, false, || None),
         "overdue is no reason to stop"
     );
     assert!(running.has_overdue());
+    assert!(script.time_when_overdue().is_some());
     assert!(running.overdue_holder(Some(5)).is_some());
     assert!(running.overdue_holder(Some(4)).is_none());
     script.stop(StopReason::Killed);

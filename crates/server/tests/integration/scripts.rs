@@ -514,3 +514,41 @@ fn a_script_sees_the_time_of_its_start_however_late_it_asks() {
     });
     assert!(is_start, "TIME is at least a second after the start of the script");
 }
+
+/// From `busy-reply-threshold` on TIME advances, so that a script which waits for a time ends. The clock of expiry
+/// times stands still, so that a key expires at one point of the script at most.
+#[test]
+fn a_busy_script_sees_time_advance() {
+    let wait = "local function now_us()
+            local time = redis.call('time')
+            return time[1] * 1000000 + time[2]
+        end
+        redis.call('set', KEYS[1], 'v', 'px', 10)
+        local start_us = now_us()
+        repeat until now_us() - start_us > 200000
+        return redis.call('exists', KEYS[1])";
+    let function = format!("#!lua name=waits\nredis.register_function('wait', function(KEYS) {wait} end)")
+        .replace("KEYS[1]", "'k'");
+    for workers in ["2", "8"] {
+        let server = Server::start(&["--io-threads", workers, "--busy-reply-threshold", "100"]);
+        let mut client = Client::connect(&server);
+        assert_eq!(client.call(&["FUNCTION", "LOAD", &function]), "waits");
+        let calls: [&[&str]; 2] = [&["EVAL", wait, "1", "k"], &["FCALL", "wait", "0"]];
+        for call in calls {
+            assert_eq!(client.call(call), ":1");
+            assert_eq!(client.call(&["MULTI"]), "+OK");
+            assert_eq!(client.call(call), "+QUEUED");
+            assert_eq!(client.call(&["EXEC"]), ":1");
+        }
+    }
+}
+
+#[test]
+fn a_script_that_is_never_busy_sees_the_time_of_its_start() {
+    let server = Server::start(&["--busy-reply-threshold", "0"]);
+    let source = "local start, clock = redis.call('time'), os.clock()
+        while os.clock() - clock < 0.3 do end
+        local time = redis.call('time')
+        return start[1] == time[1] and start[2] == time[2]";
+    assert_eq!(Client::connect(&server).call(&["EVAL", source, "0"]), ":1");
+}

@@ -193,7 +193,10 @@ impl Runner<'_, '_, '_> {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 now.saturating_sub(self.run.elapsed())
             };
-            let shown = *self.shown_time.get_or_insert_with(start);
+            let shown = match self.run.time_when_overdue() {
+                Some(time) => time,
+                None => *self.shown_time.get_or_insert_with(start),
+            };
             time::reply_time(&mut Reply::new(&mut self.output.bytes, self.client.protocol), shown);
             return (None, NextStep::Reply);
         }
