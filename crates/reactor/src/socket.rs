@@ -45,8 +45,8 @@ impl Socket {
         }
     }
 
-    /// The peer's address as Valkey prints it: `127.0.0.1:6379`, `[::1]:6379`, `/tmp/weft.sock:0`, or `?:0` when the
-    /// peer has already disconnected.
+    /// The peer's address as Valkey prints it: `127.0.0.1:6379`, `[::1]:6379`, `[/tmp/weft.sock:0]:0`, or `?:0` when
+    /// the peer has already disconnected.
     pub fn peer_name(&self) -> String {
         match self {
             Self::Tcp(stream) => tcp_name(stream.peer_addr()),
@@ -153,12 +153,13 @@ fn tcp_name(address: io::Result<SocketAddr>) -> String {
 }
 
 /// Returns the name of both ends of a Unix connection. A Unix client has no name of its own, so both ends use the path
-/// of the listener: it is the local address of an accepted socket and the peer's address of a connecting one.
+/// of the listener: it is the local address of an accepted socket and the peer's address of a connecting one. Valkey
+/// takes this path with its port 0 for an address that needs brackets because of its colon.
 fn unix_name(stream: &UnixStream) -> String {
     let path_of = |address: UnixAddress| address.as_pathname().map(|path| path.display().to_string());
     let local = stream.local_addr().ok().and_then(path_of);
     match local.or_else(|| stream.peer_addr().ok().and_then(path_of)) {
-        Some(path) => format!("{path}:0"),
+        Some(path) => format!("[{path}:0]:0"),
         None => UNKNOWN_ADDRESS.to_owned(),
     }
 }

@@ -34,7 +34,7 @@ fn unix_names_are_the_listening_path_at_both_ends() {
     let client = Socket::from(UnixStream::connect(&path).unwrap());
     let served = listener.accept().unwrap();
     std::fs::remove_file(&path).unwrap();
-    let name = format!("{}:0", path.display());
+    let name = format!("[{}:0]:0", path.display());
     for socket in [&client, &served] {
         assert_eq!((socket.peer_name(), socket.local_name()), (name.clone(), name.clone()));
         assert!(socket.set_nodelay(true).is_ok() && socket.set_keepalive(300).is_ok());

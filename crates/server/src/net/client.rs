@@ -486,7 +486,7 @@ impl Client {
         (now_ms / 1000).saturating_sub(self.last_interaction_ms / 1000)
     }
 
-    /// Returns the peer's address without port and brackets, or the path of a Unix socket.
+    /// Returns the peer's address without port and brackets, or the path of a Unix socket with its port 0.
     pub fn ip(&self) -> &str {
         let host = self.address.rsplit_once(':').map_or(&*self.address, |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']')

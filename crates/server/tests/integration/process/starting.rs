@@ -1,7 +1,7 @@
 //! Tests the start of the process: options, sockets, its files, supervisors, and errors that prevent the start.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -13,6 +13,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::{PATIENCE, SERVER, Server, TestDirectory, assert_in_order, ping, text, wait_until, with_timeouts};
+use crate::harness::client::Client;
 use crate::harness::port::free_port;
 
 #[test]
@@ -54,6 +55,28 @@ fn serves_tcp_and_unix_and_cleans_up_on_sigterm() {
     assert!(
         place.read("log").contains(&version) && place.read("log").contains(&format!("pid={process}, just started"))
     );
+}
+
+#[test]
+fn a_client_of_the_unix_socket_has_its_path_as_address() {
+    let place = TestDirectory::new();
+    let _server = place.start(&["--unixsocket", "socket"]);
+    let connect = || {
+        Client(BufReader::new(
+            UnixStream::connect(place.file("socket")).expect("connects"),
+        ))
+    };
+    let (mut client, mut other) = (connect(), connect());
+    let lines = client.call(&["CLIENT", "LIST"]);
+    assert_eq!(
+        lines.matches(" addr=[socket:0]:0 laddr=[socket:0]:0 ").count(),
+        2,
+        "{lines}"
+    );
+    assert_eq!(client.call(&["CLIENT", "LIST", "IP", "socket:0"]), "");
+    let kill = ["CLIENT", "KILL", "ADDR", "[socket:0]:0", "LADDR", "[socket:0]:0"];
+    assert_eq!(client.call(&kill), "1");
+    assert!(other.try_send(&["PING"]).is_err() || other.0.read(&mut [0]).is_ok_and(|bytes| bytes == 0));
 }
 
 #[test]

@@ -168,7 +168,7 @@ impl ClientFilter {
         let (address, local) = (client.address.as_bytes(), client.local_address.as_bytes());
         matches_condition(address, &self.address, &self.not_address)
             && matches_condition(local, &self.local_address, &self.not_local_address)
-            && matches_condition(client.ip().as_bytes(), &self.ip, &self.not_ip)
+            && matches_optional_condition(ip_of(client).as_bytes(), &self.ip, &self.not_ip)
     }
 
     fn matches_texts(&self, client: &Client) -> bool {
@@ -199,6 +199,14 @@ impl ClientFilter {
                 .not_capabilities
                 .as_ref()
                 .is_none_or(|letters| !has_all(capabilities, letters))
+    }
+}
+
+/// Returns the IP address of a client; empty for a client without port, such as that of a Unix socket.
+fn ip_of(client: &Client) -> &str {
+    match client.address.ends_with(":0") {
+        true => "",
+        false => client.ip(),
     }
 }
 

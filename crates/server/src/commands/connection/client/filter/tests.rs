@@ -50,8 +50,8 @@ fn clients() -> [Client; 3] {
         .flags
         .set(ClientFlags::NO_TOUCH.union(ClientFlags::NO_EVICT), true);
     let mut local = Client::new(ClientId::new(7), 1_101_000, ThreadIndex::new(0));
-    local.address = "/run/weft.sock:0".into();
-    local.local_address = "/run/weft.sock:0".into();
+    local.address = "[/run/weft.sock:0]:0".into();
+    local.local_address = "[/run/weft.sock:0]:0".into();
     local
         .flags
         .set(ClientFlags::UNIX_SOCKET.union(ClientFlags::CAPA_REDIRECT), true);
@@ -90,6 +90,10 @@ fn a_filter_matches_the_clients_that_it_describes() {
         ("IP ::1", &[2]),
         ("IP 127.0.0.1", &[1]),
         ("NOT-IP 127.0.0.1", &[2, 7]),
+        ("ADDR [/run/weft.sock:0]:0", &[7]),
+        ("LADDR [/run/weft.sock:0]:0", &[7]),
+        ("IP /run/weft.sock", &[]),
+        ("IP /run/weft.sock:0", &[]),
         ("NAME worker", &[2]),
         ("NAME WORKER", &[]),
         ("NOT-NAME worker", &[1, 7]),
