@@ -34,6 +34,8 @@ pub enum HandlerMode {
     Leased,
     /// The thread owns the whole keyspace.
     Exclusive,
+    /// Like `Exclusive` if the first argument is SLEEP, otherwise like `Leased`. This is the mode of DEBUG.
+    ExclusiveForSleep,
     /// The command runs a script under the leases of its keys and of all further keys that the script accesses. The
     /// handler only reads the arguments; the dispatcher runs the script.
     Script,
@@ -171,6 +173,14 @@ pub const fn exclusive(run: CommandHandler) -> Binding {
         must_report_exact_offset: false,
         queries_workers: false,
         changes_config: false,
+    }
+}
+
+/// Binds the handler of DEBUG.
+pub const fn exclusive_for_sleep(handler: CommandHandler) -> Binding {
+    Binding {
+        mode: HandlerMode::ExclusiveForSleep,
+        ..leased(handler)
     }
 }
 

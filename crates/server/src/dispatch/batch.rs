@@ -15,6 +15,7 @@ use weft_base::clock::unix_ms;
 use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
 use weft_os::atomic::Ordering;
+use weft_resp::Args;
 
 use super::accounting::{record_denial, write_error};
 use super::admit::{
@@ -131,7 +132,7 @@ fn run_until_exclusive(
             continue;
         };
         let role = TransactionRole::for_command(&connection.client, command);
-        if needs_exclusive_mode(&role, binding) {
+        if needs_exclusive_mode(&role, binding, || plan.args_of(&plans.ranges, &connection.input)) {
             thread.prefetch_policy = prefetcher.policy;
             connections.before_gate_release();
             return index;
@@ -398,9 +399,13 @@ fn should_wait_for_offset(thread: &ThreadState, role: &TransactionRole, connecti
 
 /// Returns `true` if a plan needs exclusive mode.
 #[inline]
-fn needs_exclusive_mode(role: &TransactionRole, binding: Binding) -> bool {
+fn needs_exclusive_mode<'a>(role: &TransactionRole, binding: Binding, args: impl FnOnce() -> Args<'a>) -> bool {
     match role {
-        TransactionRole::RunNow => binding.mode == HandlerMode::Exclusive,
+        TransactionRole::RunNow => match binding.mode {
+            HandlerMode::Leased | HandlerMode::Script => false,
+            HandlerMode::Exclusive => true,
+            HandlerMode::ExclusiveForSleep => args().argument(1).eq_ignore_ascii_case(b"sleep"),
+        },
         TransactionRole::Queued => false,
         TransactionRole::Exec {
             needs_exclusive_mode: exclusive,

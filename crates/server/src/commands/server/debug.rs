@@ -14,7 +14,7 @@ use weft_resp::{Protocol, Reply};
 use weft_table::{EntryRef, ValueRef, allocator};
 use weft_values::Value;
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, leased};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, exclusive_for_sleep};
 use crate::commands::error::{CommandError, printable_name};
 use crate::commands::generic::object::encoding_name;
 use crate::keyspace::Slot;
@@ -34,7 +34,10 @@ use weft_rdb::dump_payload;
 use super::{config, digest, populate};
 
 /// DEBUG.
-pub const BINDINGS: &[(&str, Binding)] = &[("debug", leased(debug).with_undeclared_keys().with_config_change())];
+pub const BINDINGS: &[(&str, Binding)] = &[(
+    "debug",
+    exclusive_for_sleep(debug).with_undeclared_keys().with_config_change(),
+)];
 
 /// A subcommand: its name, its numbers of words with DEBUG itself, and its handler.
 type DebugSubcommand = (
@@ -270,26 +273,15 @@ fn pause_replication_links(server: &Server, duration: Duration) {
         .store(until_ms, Ordering::Relaxed);
 }
 
-/// Stops all commands of all clients, as in Valkey, which executes them on a single thread.
+/// Stops all commands of all clients, as in Valkey, which executes them on a single thread. The caller is in exclusive
+/// mode, also within a transaction.
 fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
     let seconds = parse_f64(ctx.arg(2)).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let duration = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-    if !ctx.may_block {
-        // A transaction or a script already blocks all commands.
-        pause_replication_links(ctx.server, duration);
-        weft_os::thread::sleep(duration);
-        return reply_ok(ctx);
-    }
-    ctx.reply_from_background(move |server, seat| {
-        server.scripting.running.exclude_runs();
-        let everything = seat.exclusive();
-        pause_replication_links(server, duration);
-        weft_os::thread::sleep(duration);
-        drop(everything);
-        server.scripting.running.end_exclusion();
-        b"+OK\r\n".to_vec()
-    });
-    Ok(())
+    debug_assert!(ctx.pass.is_none(), "no other thread runs a command meanwhile");
+    pause_replication_links(ctx.server, duration);
+    weft_os::thread::sleep(duration);
+    reply_ok(ctx)
 }
 
 fn protocol(ctx: &mut Context<'_, '_>) -> CommandResult {

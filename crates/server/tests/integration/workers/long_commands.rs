@@ -430,3 +430,80 @@ fn a_key_that_is_deleted_while_it_moves_does_not_come_back() {
         }
     });
 }
+
+/// A file that is read for as long as nothing writes to it.
+struct EndlessFile(std::path::PathBuf);
+
+impl EndlessFile {
+    fn new() -> EndlessFile {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weft-endless-{}-{number}", std::process::id()));
+        std::fs::write(&path, "user default on nopass ~* &* +@all\n").expect("writes");
+        EndlessFile(path)
+    }
+
+    /// From now on, reading the file does not end.
+    fn begin(&self) {
+        std::fs::remove_file(&self.0).expect("removes");
+        nix::unistd::mkfifo(&self.0, nix::sys::stat::Mode::S_IRWXU).expect("makes a pipe");
+    }
+}
+
+impl Drop for EndlessFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn debug_sleep_needs_no_background_thread() {
+    with_workers(|arguments| {
+        let users = EndlessFile::new();
+        let path = users.0.display().to_string();
+        let server = Server::start(&[arguments, &["--aclfile", &path]].concat());
+        let mut admin = Client::connect(server.port);
+        users.begin();
+        // More clients than there are background threads.
+        let mut clients: Vec<Client> = (0..64).map(|_| Client::connect(server.port)).collect();
+        for client in &mut clients {
+            client.send(&["ACL", "LOAD"]);
+        }
+        assert_eq!(admin.call(&["DEBUG", "SLEEP", "0.01"]), "OK");
+        assert_eq!(admin.transact(&[&["DEBUG", "SLEEP", "0.01"]]), "(OK)");
+        assert!(clients.iter_mut().all(is_waiting));
+    });
+}
+
+#[test]
+fn many_clients_sleep_at_the_same_time() {
+    with_workers(|arguments| {
+        let server = Server::start(arguments);
+        let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(server.port)).collect();
+        let requests: [&[&str]; 8] = [
+            &["DEBUG", "SLEEP", "0.001"],
+            &["SET", "k", "v"],
+            &["MULTI"],
+            &["debug", "sleep", "0.001"],
+            &["EXEC"],
+            &["FLUSHALL"],
+            &[
+                "EVAL",
+                "for i = 1, 1000 do redis.call('get', 'k') end return 'done'",
+                "0",
+            ],
+            &["DEBUG", "SLEEP", "0"],
+        ];
+        for _ in 0..5 {
+            for client in &mut clients {
+                requests.iter().for_each(|request| client.send(request));
+            }
+        }
+        for _ in 0..5 {
+            for client in &mut clients {
+                let answers: Vec<String> = requests.iter().map(|_| client.answer()).collect();
+                assert_eq!(answers, ["OK", "OK", "OK", "QUEUED", "(OK)", "OK", "done", "OK"]);
+            }
+        }
+    });
+}
