@@ -232,8 +232,8 @@ impl Config {
         &self.origin.renamed_commands
     }
 
-    /// Returns the names and printed values of the parameters that match one of the patterns, each name once, for
-    /// CONFIG GET.
+    /// Returns the names and printed values of the parameters that match one of the patterns, each name once, sorted by
+    /// name, for CONFIG GET.
     ///
     /// A pattern without wildcards is a name: it finds hidden parameters too, and is returned as it was written.
     /// Aliases are separate names.
@@ -255,6 +255,7 @@ impl Config {
                 add(pattern, named);
             }
         }
+        matches.sort_by(|(one, _), (other, _)| one.cmp(other));
         matches
             .into_iter()
             .map(|(name, named)| (name, self.printed(named.id)))

@@ -279,7 +279,7 @@ fn patterns_find_names_once_and_hidden_ones_only_by_name() {
         (&["slaveo[f]"], &["slaveof"]),
         (
             &["slave-pr*", "SLAVE-PRIORITY", "replica-priority"],
-            &["slave-priority", "replica-priority"],
+            &["replica-priority", "slave-priority"],
         ),
         (&["use-exit*"], &[]),
         (&["use-exit-on-panic"], &["use-exit-on-panic"]),
