@@ -1,4 +1,4 @@
-//! RANDOMKEY: a random key of the database, each almost equally likely, and never an expired one.
+//! RANDOMKEY: a random key of the database, each almost equally likely, and not an expired one if there are others.
 //!
 //! A slot is chosen at random and accepted in proportion to its number of keys, relative to a well filled slot at this
 //! size of the database. In an accepted slot a key is chosen. Rejections are cheap while a fair share of the slots has
@@ -40,8 +40,10 @@ fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
         expired: RefCell::default(),
     };
     let found = search.find_random_key();
+    let expired = search.expired.into_inner();
+    let found = found.or_else(|| random_undeletable_key(ctx, &expired));
     let hasher = &ctx.server.keyspace.hasher;
-    for name in search.expired.into_inner() {
+    for name in expired {
         let key = PlannedKey::unnamed(hasher.hash(&name));
         ctx.keys.effects.queue_expired(ctx.keys.db, &key, &name, false);
     }
@@ -50,6 +52,17 @@ fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
         None => ctx.reply.null(),
     }
     Ok(())
+}
+
+/// Returns one of the expired keys if they are not deleted here at present, and all keys of the database have an
+/// expiry. In this case Valkey gives up the search for a live key and returns a key that has expired.
+#[cold]
+fn random_undeletable_key(ctx: &Context<'_, '_>, expired: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
+    let (counts, db) = (&ctx.server.keyspace.counts, ctx.keys.db);
+    if expired.is_empty() || counts.keys(db) != counts.with_expiry(db) || ctx.server.may_delete_expired(ctx.now_ms) {
+        return None;
+    }
+    expired.iter().nth(fastrand::usize(..expired.len())).cloned()
 }
 
 struct RandomKeySearch<'r, 'p> {
