@@ -76,6 +76,12 @@
 //!     inside, so no other thread accesses a lease word, and plain loads and stores count the passage's leases as
 //!     exactly as read-modify-writes would. These changes are released with the seat's word and acquired by every seat
 //!     that enters later (rule 5).
+//! 11. **Shared exclusive access.** A `SharedExclusive` borrows its `Exclusive` mutably, so only its passages reach the
+//!     cells. A `SharedPassage` is counted from its creation to its drop, and the gate is open only while none is
+//!     counted and none can be created. So rule 4 holds between the passages and every seat. Among each other the
+//!     passages take leases, as in rule 2, and no reads are published. A `WriteLease` that comes from such a passage
+//!     borrows it, in place of a `GatePassage` (rule 3). The mutex that counts the passages orders their effects before
+//!     those of the holder of exclusive access, and of the threads that enter during a pause.
 //!
 //! # Freedom from deadlock and starvation
 //!
@@ -89,6 +95,8 @@
 //!   take turns in order of arrival. A holder of exclusive access that pauses goes to the end of the queue.
 //! * A seat that enters while the gate is biased towards another one waits for the end of that seat's passage, which
 //!   waits for no other thread.
+//! * A thread inside a `SharedPassage` waits for the lease of one cell only while it holds no other one. A pause waits
+//!   for the ends of all passages, and new ones wait for the end of the pause, so the thread that pauses has none.
 //!
 //! # Testing
 //!
@@ -109,7 +117,7 @@ mod unlogged;
 
 pub use claim::Claim;
 pub use counters::StripedCounters;
-pub use domain::{Domain, Exclusive, GatePassage, ReadLease, ThreadSeat, WriteLease};
+pub use domain::{Domain, Exclusive, GatePassage, ReadLease, SharedExclusive, SharedPassage, ThreadSeat, WriteLease};
 pub use gate::Gate;
 pub use mailbox::Mailbox;
 pub use prefetch::{prefetch, prefetch_for_write, prefetch_read};

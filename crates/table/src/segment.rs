@@ -281,6 +281,11 @@ impl Segment {
         segment
     }
 
+    /// Allocates buckets for `len` entries, but no more than a segment has before it is split. There are none yet.
+    pub(crate) fn reserve(&mut self, len: usize) {
+        self.allocate(buckets_for(len.min(SLOTS * SPLIT_BUCKETS)).min(SPLIT_BUCKETS));
+    }
+
     fn allocate(&mut self, buckets: usize) {
         assert!(self.buckets.is_null() && buckets <= MAX_BUCKETS);
         if buckets == 0 {

@@ -141,6 +141,22 @@ impl<V> Table<V> {
         Garbage::default()
     }
 
+    /// Stores a key that the table lacks, with its value, like [`insert`](Self::insert) but without the search for the
+    /// key.
+    pub fn insert_new(&mut self, hash: u64, key: &[u8], value: NewValue<'_, V>, expire_at_ms: Option<u64>, clock: u32) {
+        debug_assert!(self.find(hash, key).is_none(), "a new key is absent");
+        let entry = Entry::create(key, value, expire_at_ms, clock);
+        self.insert_entry(hash, entry);
+    }
+
+    /// Allocates the arrays of a table that has none for `keys` keys, or for as many as one segment holds. So they need
+    /// not grow in steps while these keys are inserted.
+    pub fn reserve(&mut self, keys: usize) {
+        if self.root.bucket_count() == 0 && !self.has_directory() {
+            self.root.reserve(keys);
+        }
+    }
+
     /// Removes a key with its value.
     pub fn remove(&mut self, hash: u64, key: &[u8]) -> Option<Removed<V>> {
         let (index, spot) = self.locate(hash, key)?;

@@ -3,9 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-pub use std::thread::{
-    AccessError, LocalKey, Result, Scope, ScopedJoinHandle, available_parallelism, panicking, scope,
-};
+pub use std::thread::{AccessError, LocalKey, Result, Scope, available_parallelism, panicking, scope};
 
 use super::scheduler::{self, Resource, ThreadId};
 
@@ -27,6 +25,14 @@ pub struct Thread {
 pub struct JoinHandle<T> {
     inner: std::thread::JoinHandle<T>,
     thread: Thread,
+}
+
+/// The right to wait for the end of a thread that borrows. It must be used: the end of a scope waits for threads
+/// without letting them run.
+#[derive(Debug)]
+pub struct ScopedJoinHandle<'scope, T> {
+    inner: std::thread::ScopedJoinHandle<'scope, T>,
+    thread: ThreadId,
 }
 
 /// Passes the baton on when its thread ends, also by a panic.
@@ -56,13 +62,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let mut builder = std::thread::Builder::new();
-        if let Some(name) = &self.name {
-            builder = builder.name(name.clone());
-        }
-        if let Some(bytes) = self.stack_size {
-            builder = builder.stack_size(bytes);
-        }
+        let builder = self.system_builder();
         let (id, baton, seed) = scheduler::register(self.name.unwrap_or_default());
         let inner = builder.spawn(move || {
             scheduler::enter(id, &baton);
@@ -75,6 +75,46 @@ impl Builder {
             inner,
             thread: Thread { id },
         })
+    }
+    pub fn spawn_scoped<'scope, 'env, F, T>(
+        self,
+        scope: &'scope Scope<'scope, 'env>,
+        run: F,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let builder = self.system_builder();
+        let (id, baton, seed) = scheduler::register(self.name.unwrap_or_default());
+        let inner = builder.spawn_scoped(scope, move || {
+            scheduler::enter(id, &baton);
+            let _leave = LeaveAtEnd;
+            fastrand::seed(seed);
+            run()
+        })?;
+        scheduler::step();
+        Ok(ScopedJoinHandle { inner, thread: id })
+    }
+    fn system_builder(&self) -> std::thread::Builder {
+        let mut builder = std::thread::Builder::new();
+        if let Some(name) = &self.name {
+            builder = builder.name(name.clone());
+        }
+        if let Some(bytes) = self.stack_size {
+            builder = builder.stack_size(bytes);
+        }
+        builder
+    }
+}
+
+#[allow(missing_docs)]
+impl<T> ScopedJoinHandle<'_, T> {
+    pub fn join(self) -> Result<T> {
+        while !scheduler::is_finished(self.thread) {
+            scheduler::block(Resource::End(self.thread), None);
+        }
+        self.inner.join()
     }
 }
 

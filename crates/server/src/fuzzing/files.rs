@@ -15,7 +15,7 @@ use crate::keyspace::walk::{Cursor, WalkAccess, walk};
 use crate::keyspace::{Exclusive, Keyspace, Seat};
 use crate::persistence::aof_files::manifest::Manifest;
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
-use crate::persistence::rdb_file::{LoadDestination, RdbInput, RdbLoadError, RdbLoader};
+use crate::persistence::rdb_file::{LoadDestination, LoadThreads, RdbInput, RdbLoadError, RdbLoader};
 use crate::state::{ReplayOutcome, Server};
 use weft_base::{DbIndex, ThreadIndex};
 use weft_command_table::registry::Lookup;
@@ -68,7 +68,7 @@ fn is_one_line(text: &str) -> bool {
 /// The keys that were loaded, and the result as text.
 type LoadedKeys = (Vec<(DbIndex, Vec<u8>, String, Option<u64>)>, String);
 
-fn load_file(input: impl Read, config: &Config) -> LoadedKeys {
+fn load_file(input: impl Read, config: &Config, threads: LoadThreads) -> LoadedKeys {
     let keyspace = Keyspace::with_slots(DATABASES, 1, KeyHasher::from_os(false));
     let mut seat: Seat = keyspace
         .slots
@@ -88,6 +88,7 @@ fn load_file(input: impl Read, config: &Config) -> LoadedKeys {
             clock: AccessClock::default(),
             now_ms: 0,
             should_replace: false,
+            threads,
             on_dropped_key: None,
             progress: None,
         }),
@@ -120,9 +121,19 @@ pub fn check_rdb_file(bytes: &[u8]) {
     };
     static CONFIG: OnceLock<Config> = OnceLock::new();
     let config = CONFIG.get_or_init(|| super::links::config_of("rdbchecksum no\nrdb-version-check relaxed\n"));
-    let whole = load_file(file, config);
-    let in_pieces = load_file(InPieces(file, usize::from(*shape).max(1)), config);
-    assert_eq!(in_pieces, whole);
+    let whole = load_file(file, config, LoadThreads::READER_ONLY);
+    let pieces = || InPieces(file, usize::from(*shape).max(1));
+    let threads = |count| LoadThreads {
+        count,
+        batch_bytes: 1 + usize::from(*shape),
+    };
+    assert_eq!(load_file(pieces(), config, threads(1)), whole);
+    let (keys, outcome) = load_file(pieces(), config, threads(3));
+    assert_eq!(outcome, whole.1);
+    // Behind a fault, the other threads may have loaded further keys.
+    if outcome.starts_with("LoadedFile") {
+        assert_eq!(keys, whole.0);
+    }
 }
 
 /// Parses a manifest. What is written of an accepted one must be parsed as the same manifest.

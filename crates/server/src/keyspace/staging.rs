@@ -5,12 +5,12 @@
 
 use super::access::KeyCounts;
 use super::flush::{DetachedTables, touch_watchers_before_replacement};
-use super::{Exclusive, Slot, SlotTable, publish_due_time, publish_header};
+use super::{Exclusive, Slot, publish_due_time, publish_header};
 use weft_base::slots::SLOTS;
 use weft_base::{DbIndex, ThreadIndex};
 
 /// The numbers of keys, keys with an expiry and volatile values of a database.
-type KeyCountChanges = [i64; 3];
+pub type KeyCountChanges = [i64; 3];
 
 /// Databases that are not part of a keyspace yet.
 pub struct StagedDatabases {
@@ -27,16 +27,9 @@ impl StagedDatabases {
         }
     }
 
-    /// The table of a slot and database.
-    pub fn table_mut(&mut self, slot: usize, db: DbIndex) -> &mut SlotTable {
-        self.slots[slot].table_mut(db)
-    }
-
-    /// Adds to the counts of a database.
-    pub fn add_counts(&mut self, db: DbIndex, figures: KeyCountChanges) {
-        for (sum, figure) in self.counts[db.get()].iter_mut().zip(figures) {
-            *sum += figure;
-        }
+    /// The slots, and the counts of each database.
+    pub fn parts_mut(&mut self) -> (&mut [Slot], &mut [KeyCountChanges]) {
+        (&mut self.slots, &mut self.counts)
     }
 
     /// Replaces the contents of the keyspace with all of this, and returns the old contents. `seat` is the row of

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{Domain, Exclusive, ThreadSeat};
+use super::{Domain, Exclusive, SharedExclusive, ThreadSeat};
 use crate::loom::explore;
 
 type Counts = Domain<(), (usize, usize)>;
@@ -485,5 +485,43 @@ fn a_reader_that_ends_an_announcement_does_not_admit_two_writers() {
         drop(pass);
         let raised = writer.join().unwrap();
         assert!(try_look(&mut seat, 0).is_none_or(|seen| seen == raised));
+    });
+}
+
+/// Increments both halves of a cell.
+fn increment_shared(shared: &SharedExclusive<'_, (), (usize, usize)>, cell: usize) {
+    let pass = shared.enter();
+    let mut lease = pass.write(cell);
+    assert_eq!(lease.0, lease.1);
+    lease.0 += 1;
+    lease.1 += 1;
+}
+
+#[test]
+fn threads_that_share_exclusive_access_exclude_each_other_and_every_seat() {
+    explore(2, || {
+        let domain = counts(1, 2);
+        let batch = spawn(&domain, |mut seat| try_increment(&mut seat, 0));
+        let mut seat = domain.join().unwrap();
+        let mut all = seat.exclusive();
+        // The threads of a model need references without an end.
+        let shared: *mut SharedExclusive<'_, (), (usize, usize)> = Box::into_raw(Box::new(all.share()));
+        let address = shared as usize;
+        let sharer = thread::spawn(move || {
+            // SAFETY: the box is freed after this thread has ended.
+            let shared = unsafe { &*(address as *const SharedExclusive<'_, (), (usize, usize)>) };
+            increment_shared(shared, 0);
+        });
+        // SAFETY: the box is freed below.
+        let borrowed = unsafe { &*shared };
+        borrowed.pause();
+        increment_shared(borrowed, 0);
+        sharer.join().unwrap();
+        // SAFETY: it was made above, and no reference to it is used any more.
+        drop(unsafe { Box::from_raw(shared) });
+        assert!(all.cell(0).0 >= 2, "both sharers are done");
+        drop(all);
+        let entered = batch.join().unwrap();
+        assert_eq!(seat.exclusive().cell(0).0, 2 + entered);
     });
 }

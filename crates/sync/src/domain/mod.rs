@@ -15,10 +15,13 @@ use crate::unlogged::assert_all_logged;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod shared;
 #[cfg(all(test, not(loom)))]
 mod stress_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+pub use shared::{SharedExclusive, SharedPassage};
 
 /// A cell: the unit of leasing. The word comes first, so that a small header shares its cache line, which
 /// [`Domain::prefetch`] fetches.

@@ -7,7 +7,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Domain, Exclusive, GatePassage, ReadLease, ThreadSeat, WriteLease};
+use super::{Domain, Exclusive, GatePassage, ReadLease, SharedExclusive, SharedPassage, ThreadSeat, WriteLease};
 
 /// Compiles only if the type lacks the trait: otherwise two implementations match and the `_` is ambiguous.
 macro_rules! assert_lacks {
@@ -28,6 +28,8 @@ assert_lacks!(ReadLease<'static, (), u8>: Send, Sync);
 assert_lacks!(WriteLease<'static, (), u8>: Send, Sync);
 assert_lacks!(GatePassage<'static, (), u8>: Send, Sync);
 assert_lacks!(Exclusive<'static, (), u8>: Send, Sync);
+assert_lacks!(SharedPassage<'static, (), u8>: Send, Sync);
+assert_lacks!(SharedExclusive<'static, (), Rc<u8>>: Send, Sync);
 assert_lacks!(Domain<(), Rc<u8>>: Send, Sync);
 assert_lacks!(Domain<(), StdCell<u8>>: Sync);
 assert_lacks!(Domain<(), MutexGuard<'static, u8>>: Send, Sync);
@@ -37,6 +39,7 @@ const _: fn() = || {
     fn crosses_threads<T: Send + Sync>() {}
     crosses_threads::<Domain<AtomicU64, Vec<u8>>>();
     crosses_threads::<Arc<Domain<AtomicU64, Vec<u8>>>>();
+    crosses_threads::<SharedExclusive<'static, AtomicU64, Vec<u8>>>();
     fn moves<T: Send>() {}
     moves::<ThreadSeat<AtomicU64, Vec<u8>>>();
 };
@@ -215,4 +218,49 @@ fn a_hot_cell_is_read_through_publications_and_written_after_them() {
     *other.try_write(3).expect("all readers have left") += 1;
     assert_eq!(domain.cells[3].word.peek(), 0, "the writer cleared `HOT`");
     assert_eq!(*one.try_read(3).unwrap(), 4);
+}
+
+#[test]
+fn shared_exclusive_access_keeps_seats_out_except_in_a_pause() {
+    const ROUNDS: usize = 200;
+    let domain = numbers(3, 2);
+    let mut seat = domain.join().unwrap();
+    let mut other = domain.join().unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (domain, is_over) = (&domain, &is_over);
+        let mut all = seat.exclusive();
+        let batches = scope.spawn(move || {
+            let mut batches = 0;
+            while !is_over.load(Relaxed) {
+                let pass = other.enter();
+                let before = domain.header(0).load(Relaxed);
+                *pass.try_write(0).unwrap() += 1;
+                std::thread::yield_now();
+                assert_eq!(domain.header(0).load(Relaxed), before, "a sharer is inside with a seat");
+                batches += 1;
+            }
+            batches
+        });
+        let shared = all.share();
+        std::thread::scope(|sharers| {
+            for _ in 0..2 {
+                sharers.spawn(|| {
+                    for round in 0..ROUNDS {
+                        let pass = shared.enter();
+                        domain.header(0).fetch_add(1, Relaxed);
+                        *pass.write(1 + round % 2) += 1;
+                    }
+                });
+            }
+            for _ in 0..20 {
+                shared.pause();
+            }
+        });
+        drop(shared);
+        assert_eq!(*all.cell(1) + *all.cell(2), 10 + 20 + 2 * ROUNDS);
+        drop(all);
+        is_over.store(true, Relaxed);
+        assert_eq!(*seat.exclusive().cell(0), batches.join().unwrap());
+    });
 }

@@ -23,9 +23,11 @@ fn put(keyspace: &Keyspace, seat: &mut Seat, db: DbIndex, name: &str) {
 
 fn stage(keyspace: &Keyspace, apart: &mut StagedDatabases, db: DbIndex, name: &str, expire_at_ms: Option<u64>) {
     let hash = keyspace.hasher.hash(name.as_bytes());
-    let table = apart.table_mut(KeyHasher::slot(hash), db);
+    let (slots, counts) = apart.parts_mut();
+    let table = slots[KeyHasher::slot(hash)].table_mut(db);
     drop(table.insert(hash, name.as_bytes(), NewValue::Int(2), expire_at_ms, 0));
-    apart.add_counts(db, [1, i64::from(expire_at_ms.is_some()), 0]);
+    counts[db.get()][0] += 1;
+    counts[db.get()][1] += i64::from(expire_at_ms.is_some());
 }
 
 fn names(seat: &mut Seat, db: DbIndex) -> Vec<String> {

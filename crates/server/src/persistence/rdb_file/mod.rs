@@ -15,14 +15,20 @@
 //! checksum            CRC-64 of all preceding bytes, little-endian, since version 5; 0 if there is none
 //! ```
 //!
-//! A file is read through a window ([`source`]) that holds one record at a time. The size of a record is determined
-//! first ([`value_length`]). Then the codec of its type gets exactly these bytes. So the memory needed beyond the data
-//! itself is bounded by the largest value, and a truncated or damaged file results in an error that states the offset.
+//! A file is read through a window ([`source`]). The size of a record is determined first ([`value_length`]). Then the
+//! codec of its type gets exactly these bytes. So a truncated or damaged file results in an error that states the
+//! offset. One thread reads the records ([`reader`]) and passes the keys on in batches, undecoded ([`batch`]), to the
+//! threads that decode and insert them ([`insert`], [`loader_threads`]). The memory needed beyond the data itself is
+//! bounded by the largest value and a few megabytes.
 
+mod batch;
 mod buffered_writer;
 mod error;
 mod file;
+mod insert;
 mod load;
+mod loader_threads;
+mod reader;
 mod rewrite_commands;
 mod save;
 mod source;
@@ -35,6 +41,7 @@ pub use load::{
     LoadDestination, LoadedFile, OnKeyDropped, ProgressCallback, RdbInput, RdbLoader, StoredReplicationPosition,
     delay_load, load,
 };
+pub use loader_threads::LoadThreads;
 pub use rewrite_commands::rewrite_to_commands;
 pub use save::{KeyEncodingOptions, RdbFormat, RdbHeader, SaveContents, SavedKey, save, write_database};
 pub use source::RdbSource;

@@ -1,15 +1,21 @@
-//! Reads a file through a window that holds the current record.
+//! Reads a file through a window that holds the current record, and the complete ones of the current batch.
 //!
 //! ```text
-//!            start of the record   read so far
-//!                    │                 │
-//!  ── discarded ─────▼─────────────────▼───────── read ahead ──── ▶ file
-//!                    └──────────── window ──────────────┘
+//!     start of the batch   start of the record   read so far
+//!              │                   │                 │
+//!  discarded ──▼───────────────────▼─────────────────▼───────── read ahead ──── ▶ file
+//!              └─────────────────────── window ───────────────────────┘
 //! ```
 //!
 //! Positions are relative to the start of the record, so they stay valid when the window moves. Bytes that leave the
 //! window have been added to the checksum.
+//!
+//! A reader that takes one record after the other starts each with [`RdbSource::begin_record`], and no batch is kept.
+//! The loader starts records with [`RdbSource::begin_record_of_batch`]. When the window must be filled, and the records
+//! before the current one are long enough for a batch, the window itself becomes that batch, which the loader takes
+//! with [`RdbSource::take_batch`]. Only the part of the current record that was read is copied to the next window.
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 
@@ -26,8 +32,10 @@ const CHUNK_BYTES: usize = 256 * 1024;
 pub struct RdbSource<R> {
     input: R,
     window: Vec<u8>,
-    /// The start of the record.
+    /// The start of the batch; that of the record if no batch is kept.
     start: usize,
+    /// The start of the record.
+    record: usize,
     /// The position in the window up to which it was read.
     position: usize,
     /// The number of file bytes before the window.
@@ -35,6 +43,12 @@ pub struct RdbSource<R> {
     /// The position in the window up to which it was added to the checksum.
     summed: usize,
     digest: Option<Digest<'static, u64, Table<16>>>,
+    /// The minimum length of a batch in bytes.
+    batch_bytes: usize,
+    /// The batch that was complete when the window was filled.
+    batch: Option<Vec<u8>>,
+    /// Memory for the next window.
+    spare: Vec<u8>,
 }
 
 impl<R: Read> RdbSource<R> {
@@ -44,11 +58,20 @@ impl<R: Read> RdbSource<R> {
             input,
             window: Vec::new(),
             start: 0,
+            record: 0,
             position: 0,
             window_offset: 0,
             summed: 0,
             digest: checked.then(|| CRC.digest()),
+            batch_bytes: usize::MAX,
+            batch: None,
+            spare: Vec::new(),
         }
+    }
+
+    /// Sets the minimum length of a batch in bytes.
+    pub fn set_batch_bytes(&mut self, batch_bytes: usize) {
+        self.batch_bytes = batch_bytes;
     }
 
     /// The number of bytes of the file that were read.
@@ -58,18 +81,44 @@ impl<R: Read> RdbSource<R> {
 
     /// Starts a record. Earlier bytes are no longer needed.
     pub fn begin_record(&mut self) {
+        self.record = self.position;
         self.start = self.position;
+    }
+
+    /// Starts a record. Earlier ones of the batch are still needed.
+    pub fn begin_record_of_batch(&mut self) {
+        self.record = self.position;
+    }
+
+    /// The batch that was complete before the current record, if there is one. The positions of its records are those
+    /// that [`Self::record_start`] returned, and `spare` is memory for a later window.
+    pub fn take_batch(&mut self, spare: impl FnOnce() -> Vec<u8>) -> Option<Vec<u8>> {
+        let batch = self.batch.take()?;
+        self.spare = spare();
+        Some(batch)
+    }
+
+    /// Returns the last batch: the bytes before the current record.
+    pub fn take_last_batch(&mut self) -> Vec<u8> {
+        assert!(self.batch.is_none(), "a complete batch is taken before the last one");
+        self.move_batch_out();
+        self.batch.take().unwrap_or_default()
+    }
+
+    /// The start of the current record in the batch that will contain it.
+    pub fn record_start(&self) -> usize {
+        self.record
     }
 
     /// The position in the record.
     pub fn position(&self) -> usize {
-        debug_assert!(self.start <= self.position, "a record is read from its start");
-        self.position - self.start
+        debug_assert!(self.record <= self.position, "a record is read from its start");
+        self.position - self.record
     }
 
     /// A part of the current record that was read.
     pub fn record_bytes(&self, range: Range<usize>) -> &[u8] {
-        &self.window[self.start + range.start..self.start + range.end]
+        &self.window[self.record + range.start..self.record + range.end]
     }
 
     /// The next `count` bytes.
@@ -167,12 +216,7 @@ impl<R: Read> RdbSource<R> {
     /// # Errors
     /// If the bytes are not a string.
     pub fn decode_string(&self, range: Range<usize>) -> Result<Vec<u8>, RdbFault> {
-        match RdbReader::new(self.record_bytes(range)).string() {
-            Some(ParsedString::Int(number)) => Ok(number.to_string().into_bytes()),
-            Some(ParsedString::Bytes(bytes)) => Ok(bytes.to_vec()),
-            Some(ParsedString::Decompressed(bytes)) => Ok(bytes),
-            None => Err(RdbFault::damaged("Invalid LZF compressed string")),
-        }
+        decode_string(self.record_bytes(range)).map(Cow::into_owned)
     }
 
     /// Returns the bytes that were read ahead, and the input.
@@ -195,7 +239,11 @@ impl<R: Read> RdbSource<R> {
 
     /// Reads more of the file into the window.
     fn fill_window(&mut self) -> Result<(), RdbFault> {
-        self.discard_before_record();
+        if self.record - self.start >= self.batch_bytes && self.batch.is_none() {
+            self.move_batch_out();
+        } else {
+            self.discard_before_batch();
+        }
         let filled = self.window.len();
         self.window.resize(filled + CHUNK_BYTES, 0);
         let read = loop {
@@ -212,13 +260,23 @@ impl<R: Read> RdbSource<R> {
         }
     }
 
-    /// Discards the bytes before the record if they are most of the window. So each byte is moved at most once.
-    fn discard_before_record(&mut self) {
-        assert!(
-            self.summed <= self.position && self.start <= self.position && self.position <= self.window.len(),
-            "the position of an RDB file lies in its window, behind the checksum and the start of the record"
-        );
-        if self.start < self.window.len() - self.start {
+    /// Makes the window up to the current record a batch, and continues with a new window.
+    fn move_batch_out(&mut self) {
+        self.assert_order();
+        self.update_checksum();
+        let mut next = std::mem::take(&mut self.spare);
+        next.clear();
+        next.extend_from_slice(&self.window[self.record..]);
+        let mut batch = std::mem::replace(&mut self.window, next);
+        batch.truncate(self.record);
+        self.batch = Some(batch);
+        self.rebase(self.record);
+    }
+
+    /// Discards the bytes before the batch if they are most of the window. So each byte is moved at most once.
+    fn discard_before_batch(&mut self) {
+        self.assert_order();
+        if self.start == 0 || self.start < self.window.len() - self.start {
             return;
         }
         self.update_checksum();
@@ -226,9 +284,38 @@ impl<R: Read> RdbSource<R> {
         if self.window.capacity() > 8 * CHUNK_BYTES {
             self.window.shrink_to(2 * CHUNK_BYTES);
         }
-        self.window_offset += self.start as u64;
-        self.position -= self.start;
-        self.summed -= self.start;
+        self.rebase(self.start);
+    }
+
+    /// Records that the first `count` bytes have left the window, which begins with the batch now.
+    fn rebase(&mut self, count: usize) {
+        self.window_offset += count as u64;
+        self.position -= count;
+        self.summed -= count;
+        self.record -= count;
         self.start = 0;
+    }
+
+    fn assert_order(&self) {
+        assert!(
+            self.summed <= self.position
+                && self.start <= self.record
+                && self.record <= self.position
+                && self.position <= self.window.len(),
+            "the position of an RDB file lies in its window, behind the checksum and the start of the record"
+        );
+    }
+}
+
+/// Decodes a string in the encoding of RDB files.
+///
+/// # Errors
+/// If the bytes are not a string.
+pub fn decode_string(bytes: &[u8]) -> Result<Cow<'_, [u8]>, RdbFault> {
+    match RdbReader::new(bytes).string() {
+        Some(ParsedString::Int(number)) => Ok(Cow::Owned(number.to_string().into_bytes())),
+        Some(ParsedString::Bytes(bytes)) => Ok(Cow::Borrowed(bytes)),
+        Some(ParsedString::Decompressed(bytes)) => Ok(Cow::Owned(bytes)),
+        None => Err(RdbFault::damaged("Invalid LZF compressed string")),
     }
 }

@@ -32,8 +32,8 @@ use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::rdb_file;
 use crate::persistence::rdb_file::{
-    LoadDestination, LoadedFile, OnKeyDropped, ProgressCallback, RdbFault, RdbFilePurpose, RdbHeader, RdbLoadError,
-    RdbLoader, SaveContents, StoredReplicationPosition,
+    LoadDestination, LoadThreads, LoadedFile, OnKeyDropped, ProgressCallback, RdbFault, RdbFilePurpose, RdbHeader,
+    RdbLoadError, RdbLoader, SaveContents, StoredReplicationPosition,
 };
 use crate::persistence::snapshot::{AuxField, access_clock};
 use crate::replication::ReplicationState;
@@ -319,6 +319,7 @@ fn load_file(
         clock: access_clock(&server.config, now_ms / 1000),
         now_ms: mode.expiry_ms,
         should_replace: replace,
+        threads: LoadThreads::for_workers(server.workers.len()),
         on_dropped_key: match mode.on_dropped_key {
             Some(tell) => Some(tell),
             None => None,

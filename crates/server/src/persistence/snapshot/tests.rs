@@ -10,7 +10,7 @@ use super::*;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Keyspace, publish_header};
-use crate::persistence::rdb_file::{LoadDestination, RdbFormat, RdbLoader, load};
+use crate::persistence::rdb_file::{LoadDestination, LoadThreads, RdbFormat, RdbLoader, load};
 use weft_config::Config;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -176,6 +176,7 @@ fn a_consumer_gets_a_complete_rdb_file() {
             clock: AccessClock::default(),
             now_ms: 1,
             should_replace: false,
+            threads: LoadThreads::READER_ONLY,
             on_dropped_key: None,
             progress: None,
         },

@@ -31,7 +31,7 @@ use crate::keyspace::{Exclusive, Seat, ready_keys};
 use crate::notify::messages::invalidate_replaced_data;
 use crate::observability::log;
 use crate::persistence::rdb_file::{
-    LoadDestination, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError, RdbLoader,
+    LoadDestination, LoadThreads, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError, RdbLoader,
 };
 use crate::persistence::snapshot::access_clock;
 use crate::persistence::snapshot_state::SnapshotPurpose;
@@ -499,6 +499,7 @@ fn load_into_staging<R: Read>(
         // The primary deletes expired keys.
         now_ms: 0,
         should_replace: false,
+        threads: LoadThreads::for_workers(server.workers.len()),
         on_dropped_key: None,
         // No worker waits for a load into staging, and [`DumpSource`] counts the bytes.
         progress: Some(ProgressCallback {

@@ -1,5 +1,7 @@
 //! Tests with an RDB file that Valkey 9.1.2 wrote, our own file of the same data, and damaged files.
 
+mod threads;
+
 use std::path::Path;
 
 use super::error::RdbFault;
@@ -15,9 +17,9 @@ use weft_config::{Config, SetPermissions};
 use weft_rdb::dump_payload::CRC;
 
 /// A file with every type in every encoding, two databases, a function library, and attributes about the use of keys.
-const VALKEY: &[u8] = include_bytes!("tests/valkey.rdb");
+const VALKEY: &[u8] = include_bytes!("valkey.rdb");
 /// The keys in the file as Valkey reports them: database, name, digest, expiry.
-const KEYS: &str = include_str!("tests/valkey.keys");
+const KEYS: &str = include_str!("valkey.keys");
 
 const ALL_PERMISSIONS: SetPermissions = SetPermissions {
     may_set_protected: true,
@@ -28,6 +30,7 @@ struct Fixture {
     keyspace: Keyspace,
     seat: Seat,
     config: Config,
+    threads: LoadThreads,
 }
 
 impl Fixture {
@@ -38,29 +41,26 @@ impl Fixture {
             keyspace,
             seat,
             config: Config::defaults(),
+            threads: LoadThreads::READER_ONLY,
         }
     }
 
     /// Runs `run` on a loader.
     fn with_loader<R>(&mut self, replace: bool, run: impl FnOnce(&mut RdbLoader<'_, '_>) -> R) -> R {
         let thread_index = ThreadIndex::new(self.seat.index());
-        run(&mut RdbLoader {
-            destination: LoadDestination::Keyspace(&mut self.seat.exclusive()),
-            hasher: &self.keyspace.hasher,
-            counts: &self.keyspace.counts,
-            before_images: &self.keyspace.before_images,
-            thread_index,
-            config: &self.config,
-            clock: AccessClock::default(),
-            now_ms: 1_000_000,
-            should_replace: replace,
-            on_dropped_key: None,
-            progress: None,
-        })
+        let mut all = self.seat.exclusive();
+        let destination = LoadDestination::Keyspace(&mut all);
+        let mut loader = loader_into(destination, &self.keyspace, &self.config, thread_index);
+        (loader.should_replace, loader.threads) = (replace, self.threads);
+        run(&mut loader)
+    }
+
+    fn read_with_offset(&mut self, bytes: &[u8], replace: bool) -> Result<LoadedFile, (u64, RdbFault)> {
+        self.with_loader(replace, |loader| loader.read(&mut RdbSource::new(bytes, true)))
     }
 
     fn read(&mut self, bytes: &[u8], replace: bool) -> Result<LoadedFile, RdbFault> {
-        self.with_loader(replace, |loader| loader.read(&mut RdbSource::new(bytes, true)))
+        self.read_with_offset(bytes, replace).map_err(|(_, fault)| fault)
     }
 
     fn save(&mut self, path: &Path, functions: &[Vec<u8>]) {
@@ -106,6 +106,29 @@ impl Fixture {
         }
         keys.sort();
         keys
+    }
+}
+
+/// Returns a loader without callbacks.
+fn loader_into<'l, 'p>(
+    destination: LoadDestination<'l, 'p>,
+    keyspace: &'l Keyspace,
+    config: &'l Config,
+    thread_index: ThreadIndex,
+) -> RdbLoader<'l, 'p> {
+    RdbLoader {
+        destination,
+        hasher: &keyspace.hasher,
+        counts: &keyspace.counts,
+        before_images: &keyspace.before_images,
+        thread_index,
+        config,
+        clock: AccessClock::default(),
+        now_ms: 1_000_000,
+        should_replace: false,
+        threads: LoadThreads::READER_ONLY,
+        on_dropped_key: None,
+        progress: None,
     }
 }
 
