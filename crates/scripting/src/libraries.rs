@@ -10,7 +10,7 @@ use super::profile::ScriptProfile;
 use super::shebang::ScriptFlags;
 
 use weft_os::atomic::{AtomicU64, Ordering};
-use weft_os::sync::{Mutex, RwLock};
+use weft_os::sync::RwLock;
 
 /// The estimated bytes that a function takes in addition to its name, and a library in addition to its name and code.
 const OVERHEAD_BYTES: usize = 200;
@@ -84,31 +84,36 @@ impl LibrarySet {
         true
     }
 
-    /// Adds a library. The caller has checked that its name is free.
+    /// Checks that the functions of a library have names that are free, or belong to a library of the same name.
     ///
     /// # Errors
     /// The error message if the name of one of its functions is taken.
-    fn add(&mut self, library: &Arc<Library>) -> Result<(), Vec<u8>> {
+    fn check_functions(&self, library: &Library) -> Result<(), Vec<u8>> {
         for function in &library.functions {
-            if self.functions.contains_key(&function.name.to_ascii_lowercase()) {
+            let owner = self.functions.get(&function.name.to_ascii_lowercase());
+            if owner.is_some_and(|(owner, _)| owner.name != library.name) {
                 return Err([b"Function ", &function.name[..], b" already exists"].concat());
             }
         }
+        Ok(())
+    }
+
+    /// Adds a library, after [`check_functions`](Self::check_functions). One of the same name is removed.
+    fn add(&mut self, library: &Arc<Library>) {
+        self.remove(&library.name);
         for (index, function) in library.functions.iter().enumerate() {
             self.functions
                 .insert(function.name.to_ascii_lowercase(), (library.clone(), index));
         }
         self.libraries.insert(library.name.clone(), library.clone());
-        Ok(())
     }
 }
 
 /// The loaded libraries.
 #[derive(Default)]
 pub struct Libraries {
+    /// A change copies the set only if a thread is reading it.
     current: RwLock<Arc<LibrarySet>>,
-    /// Held while the set is replaced.
-    replace_lock: Mutex<()>,
     flushes: AtomicU64,
 }
 
@@ -116,14 +121,6 @@ impl Libraries {
     /// Returns the current set of libraries.
     pub fn current(&self) -> Arc<LibrarySet> {
         self.current.read().clone()
-    }
-
-    fn replace_with<R>(&self, change: impl FnOnce(&mut LibrarySet) -> Result<R, Vec<u8>>) -> Result<R, Vec<u8>> {
-        let _changing = self.replace_lock.lock();
-        let mut next = (*self.current()).clone();
-        let result = change(&mut next)?;
-        *self.current.write() = Arc::new(next);
-        Ok(result)
     }
 
     /// Checks that a library of that name can be loaded, before its code is run.
@@ -139,14 +136,13 @@ impl Libraries {
     /// # Errors
     /// The error message if the name of the library or of a function is taken.
     pub fn add(&self, library: &Arc<Library>, replace: bool) -> Result<(), Vec<u8>> {
-        self.replace_with(|set| {
-            if replace {
-                set.remove(&library.name);
-            } else if set.libraries.contains_key(&library.name) {
-                return Err([b"Library '", &library.name[..], b"' already exists"].concat());
-            }
-            set.add(library)
-        })
+        let mut current = self.current.write();
+        if !replace && current.libraries.contains_key(&library.name) {
+            return Err([b"Library '", &library.name[..], b"' already exists"].concat());
+        }
+        current.check_functions(library)?;
+        Arc::make_mut(&mut current).add(library);
+        Ok(())
     }
 
     /// Adds a group of libraries: either all of them or none.
@@ -154,33 +150,39 @@ impl Libraries {
     /// # Errors
     /// The error message if the name of a library or of a function is taken.
     pub fn restore(&self, libraries: &[Arc<Library>], policy: RestorePolicy) -> Result<(), Vec<u8>> {
-        self.replace_with(|set| {
-            if policy == RestorePolicy::Flush {
-                *set = LibrarySet::default();
+        let mut current = self.current.write();
+        let mut next = match policy {
+            RestorePolicy::Flush => LibrarySet::default(),
+            RestorePolicy::Append | RestorePolicy::Replace => (**current).clone(),
+        };
+        let already_exists = |library: &Library| Err([b"Library ", &library.name[..], b" already exists"].concat());
+        for library in libraries {
+            if policy == RestorePolicy::Replace {
+                next.remove(&library.name);
+            } else if next.libraries.contains_key(&library.name) {
+                return already_exists(library);
             }
-            for library in libraries {
-                if policy == RestorePolicy::Replace {
-                    set.remove(&library.name);
-                } else if set.libraries.contains_key(&library.name) {
-                    return Err([b"Library ", &library.name[..], b" already exists"].concat());
-                }
+        }
+        for library in libraries {
+            if next.libraries.contains_key(&library.name) {
+                return already_exists(library);
             }
-            libraries.iter().try_for_each(|library| set.add(library))
-        })
+            next.check_functions(library)?;
+            next.add(library);
+        }
+        *current = Arc::new(next);
+        Ok(())
     }
 
     /// Deletes a library. Returns `true` if it was loaded.
     pub fn delete(&self, name: &[u8]) -> bool {
-        self.replace_with(|set| Ok(set.remove(name))).unwrap_or(false)
+        let mut current = self.current.write();
+        current.libraries.contains_key(name) && Arc::make_mut(&mut current).remove(name)
     }
 
     /// Deletes all libraries.
     pub fn flush(&self) {
-        // This change cannot fail.
-        let _ = self.replace_with(|set| {
-            *set = LibrarySet::default();
-            Ok(())
-        });
+        *self.current.write() = Arc::default();
         self.flushes.fetch_add(1, Ordering::Release);
     }
 

@@ -73,6 +73,7 @@ impl Interpreter {
         });
         self.by_digest.insert(script.digest, program.clone());
         self.by_source.insert(script.source.clone(), program.clone());
+        self.measure_memory(scripts, ScriptKind::Eval);
         program
     }
 }

@@ -1,13 +1,14 @@
 //! Loads libraries: each interpreter runs a library's code once, which registers its functions.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mlua::{Function as LuaFunction, Table, Value};
 
-use super::{CompiledLibrary, Interpreter, Program};
+use super::{CompiledLibrary, Interpreter, Program, ScriptKind};
 use crate::libraries::Library;
 use crate::shebang::{self, ScriptFlags};
 use crate::{Scripts, arguments};
@@ -34,9 +35,7 @@ impl Interpreter {
     ) -> Result<Rc<Program>, Vec<u8>> {
         let address = Arc::as_ptr(library) as usize;
         if !self.libraries.contains_key(&address) {
-            let current = scripts.libraries.current();
-            let is_loaded = |library: &Arc<Library>| current.libraries().any(|other| Arc::ptr_eq(other, library));
-            self.libraries.retain(|_, compiled| is_loaded(&compiled.library));
+            self.forget_unloaded_libraries(scripts);
             let code_at = shebang::of_library(&library.code)?.1;
             let functions = self.load(&library.code[code_at..], false)?;
             // In the order of the library, whatever order the functions were registered in this time.
@@ -51,10 +50,23 @@ impl Interpreter {
             }
             let compiled = CompiledLibrary::new(library.clone(), callbacks);
             self.libraries.insert(address, compiled);
+            self.measure_memory(scripts, ScriptKind::Function);
         }
         let compiled = self.libraries.get(&address);
         let function = compiled.and_then(|compiled| compiled.functions.get(index));
         function.cloned().ok_or_else(|| b"Function not found".to_vec())
+    }
+
+    /// Drops the compiled libraries that are no longer loaded, if there must be some: at most as many of them stay as
+    /// there are loaded libraries.
+    pub(super) fn forget_unloaded_libraries(&mut self, scripts: &Scripts) {
+        let current = scripts.libraries.current();
+        if self.libraries.len() > current.libraries().len() {
+            let address = |library: &Arc<Library>| Arc::as_ptr(library) as usize;
+            let loaded: HashSet<usize> = current.libraries().map(address).collect();
+            self.libraries
+                .retain(|_, compiled| loaded.contains(&address(&compiled.library)));
+        }
     }
 
     /// Runs the code of a library. Returns the functions that it registers, sorted by name.

@@ -234,7 +234,9 @@ fn with_interpreter<R>(
             // A script on this thread compiles another one (SCRIPT LOAD, FUNCTION LOAD). Only the source of that one is
             // kept.
             let mut made = Interpreter::new(kind, flushes, scripts).map_err(super::arguments::message)?;
-            return work(&mut made);
+            let result = work(&mut made);
+            scripts.update_interpreter_bytes(kind, made.counted_bytes, 0);
+            return result;
         };
         let place = &mut interpreters[kind as usize];
         if let Some(old) = place.take_if(|interpreter| interpreter.flushes != flushes) {
@@ -325,7 +327,9 @@ pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc
             functions,
         });
         let compiled = CompiledLibrary::new(library.clone(), callbacks);
+        interpreter.forget_unloaded_libraries(scripts);
         interpreter.libraries.insert(Arc::as_ptr(&library) as usize, compiled);
+        interpreter.measure_memory(scripts, ScriptKind::Function);
         Ok(library)
     })
 }
@@ -428,10 +432,14 @@ impl Interpreter {
     fn update_memory(&mut self, scripts: &Scripts, kind: ScriptKind) {
         self.runs = self.runs.wrapping_add(1);
         if self.runs % RUNS_PER_MEASUREMENT == 1 {
-            let bytes = self.lua.used_memory() as u64;
-            scripts.update_interpreter_bytes(kind, self.counted_bytes, bytes);
-            self.counted_bytes = bytes;
+            self.measure_memory(scripts, kind);
         }
+    }
+
+    fn measure_memory(&mut self, scripts: &Scripts, kind: ScriptKind) {
+        let bytes = self.lua.used_memory() as u64;
+        scripts.update_interpreter_bytes(kind, self.counted_bytes, bytes);
+        self.counted_bytes = bytes;
     }
 
     fn run(

@@ -7,6 +7,7 @@ use weft_resp::{ArgRange, Args, Protocol, Reply};
 use super::{
     CallResult, CurrentRun, Host, Program, RunOutcome, ScriptWords, load_library, prepare_function, prepare_script, run,
 };
+use super::{ScriptKind, drop_interpreter};
 use crate::{RunParameters, ScriptRun, Scripts, StopReason};
 
 /// A host that replies to ECHO, refuses BAD, and stops the script at STOP.
@@ -200,4 +201,26 @@ fn a_library_that_takes_too_long_is_not_loaded() {
     assert_eq!(text(b"#!lua name=lib\nreturn 1"), "No functions registered");
     let unknown = b"#!lua name=lib\nredis.register_function{function_name='f', callback=function() end, flags={'x'}}";
     assert_eq!(text(unknown), "Error registering functions: ERR unknown flag given");
+}
+
+#[test]
+fn memory_counts_as_soon_as_code_is_loaded() {
+    let scripts = Scripts::default();
+    let code = |number: usize| {
+        format!("#!lua name=l{number}\nredis.register_function('f{number}', function() return {number} end)")
+            .into_bytes()
+    };
+    let mut before = 0;
+    for number in 0..40 {
+        load_library(&scripts, &code(number), false).expect("the library is right");
+        let script = format!("return {number}");
+        prepare_script(&scripts, Some(script.as_bytes()), b"", true).expect("the script is right");
+        let bytes = scripts.interpreter_bytes(ScriptKind::Function) + scripts.interpreter_bytes(ScriptKind::Eval);
+        assert!(bytes > before, "{bytes} after {before}");
+        before = bytes;
+    }
+    drop_interpreter(&scripts, ScriptKind::Function);
+    drop_interpreter(&scripts, ScriptKind::Eval);
+    assert_eq!(scripts.interpreter_bytes(ScriptKind::Function), 0);
+    assert_eq!(scripts.interpreter_bytes(ScriptKind::Eval), 0);
 }

@@ -70,3 +70,34 @@ fn restored_libraries_are_added_all_or_none() {
     libraries.restore(&colliding, RestorePolicy::Flush).unwrap();
     assert_eq!(libraries.codes().len(), 1);
 }
+
+#[test]
+fn a_change_copies_the_set_only_for_those_who_read_it() {
+    let libraries = Libraries::default();
+    libraries.add(&library("a", &["f"]), false).expect("the names are free");
+    let address = |libraries: &Libraries| Arc::as_ptr(&libraries.current());
+    let before = address(&libraries);
+    libraries.add(&library("b", &["g"]), false).expect("the names are free");
+    assert!(libraries.delete(b"b"));
+    assert_eq!(address(&libraries), before, "nobody read the set");
+
+    let read = libraries.current();
+    libraries.add(&library("b", &["g"]), false).expect("the names are free");
+    assert!(read.function(b"g").is_none(), "a set does not change while it is read");
+    assert!(libraries.current().function(b"g").is_some());
+}
+
+#[test]
+fn a_library_that_is_refused_changes_nothing() {
+    let libraries = Libraries::default();
+    libraries
+        .add(&library("a", &["f", "g"]), false)
+        .expect("the names are free");
+    libraries.add(&library("b", &["h"]), false).expect("the names are free");
+    let refused = libraries.add(&library("a", &["f", "H"]), true);
+    assert_eq!(error(refused), "Function H already exists");
+    assert_eq!(libraries.current().function_count(), 3);
+    libraries.add(&library("a", &["G", "k"]), true).expect("g was its own");
+    let current = libraries.current();
+    assert!(current.function(b"f").is_none() && current.function(b"g").is_some());
+}
