@@ -150,7 +150,10 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let deleted = key.delete();
     if expired {
         if deleted {
-            key.effects().log_past_expiry(ctx.args.argument(1));
+            // The key is deleted because it is replaced, not because it has expired.
+            let lazy = ctx.server.config.boolean(id::LAZYFREE_LAZY_SERVER_DEL);
+            let word: &[u8] = if lazy { b"UNLINK" } else { b"DEL" };
+            key.log_instead(&[word, ctx.args.argument(1)]);
             key.changed(KeyspaceEvent::generic("del"));
         }
     } else {
