@@ -109,7 +109,9 @@ fn msetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         // Unlike with SET, an expiry that has passed does not delete the key at once. The key expires as any other.
         store_string(ctx.keys.write(index), value, expiry);
     }
+    // An absolute time in milliseconds is logged as it was sent.
     if let ExpiryUpdate::SetTo(at) = expiry
+        && !matches!(options.expiry, Some((ExpiryUnit::UnixMilliseconds, _)))
         && ctx.keys.effects.is_logging()
     {
         propagate_msetex(ctx, first_option, at);

@@ -109,7 +109,13 @@ fn set_with_options(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry:
         }
         Ok(true) => {}
     }
-    store_unless_expired(key, value, expiry, passed_ms);
+    // An absolute time in milliseconds is logged as it was sent, with all other options.
+    let logged_as: Option<&[u8]> = match options.expiry {
+        Some((ExpiryUnit::UnixMilliseconds, _)) => None,
+        _ if ctx.args.len() == 5 => Some(ctx.args.argument(0)),
+        _ => Some(b"SET"),
+    };
+    store_unless_expired(key, value, expiry, passed_ms, logged_as);
     if options.returns_old_value && options.expiry.is_none() && ctx.keys.effects.is_logging() {
         propagate_without_get(ctx);
     }
@@ -132,15 +138,22 @@ fn propagate_without_get(ctx: &mut Context<'_, '_>) {
     ctx.keys.effects.log_instead(&words);
 }
 
-/// Propagates the write as a SET with an absolute expiry.
+/// Propagates the write as a SET with an absolute expiry. `word` is the name of the command.
 #[cold]
-fn propagate_with_expiry(key: &mut KeyWrite<'_>, name: &[u8], value: &[u8], at_ms: u64) {
+fn propagate_with_expiry(key: &mut KeyWrite<'_>, word: &[u8], name: &[u8], value: &[u8], at_ms: u64) {
     let mut digits = itoa::Buffer::new();
-    key.log_instead(&[b"SET", name, value, b"PXAT", digits.format(at_ms).as_bytes()]);
+    key.log_instead(&[word, name, value, b"PXAT", digits.format(at_ms).as_bytes()]);
 }
 
-/// Sets a key to a client's value. If the expiry is before `passed_ms`, deletes the key instead.
-fn store_unless_expired(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdate, passed_ms: u64) {
+/// Sets a key to a client's value. If the expiry is before `passed_ms`, deletes the key instead. With an expiry, the
+/// write is logged as a SET with the name `logged_as`, or as it was sent if that is `None`.
+fn store_unless_expired(
+    mut key: KeyWrite<'_>,
+    value: &[u8],
+    expiry: ExpiryUpdate,
+    passed_ms: u64,
+    logged_as: Option<&[u8]>,
+) {
     if let ExpiryUpdate::SetTo(at) = expiry
         && is_expired(Some(at), passed_ms)
     {
@@ -152,10 +165,11 @@ fn store_unless_expired(mut key: KeyWrite<'_>, value: &[u8], expiry: ExpiryUpdat
         return;
     }
     if let ExpiryUpdate::SetTo(at) = expiry
+        && let Some(word) = logged_as
         && key.effects().is_logging()
     {
         let name = key.name_for_plan();
-        propagate_with_expiry(&mut key, name, value, at);
+        propagate_with_expiry(&mut key, word, name, value, at);
     }
     store_string(key, value, expiry);
 }
@@ -196,7 +210,8 @@ fn set_with_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult
     let at = parse_positive_expiry_ms(ctx.arg(2), unit, ctx.now_ms, ctx.command.full_name)?;
     let value = ctx.arg(3);
     let passed_ms = deletion_threshold_ms(ctx, ExpiryUpdate::SetTo(at));
-    store_unless_expired(ctx.keys.write(0), value, ExpiryUpdate::SetTo(at), passed_ms);
+    let expiry = ExpiryUpdate::SetTo(at);
+    store_unless_expired(ctx.keys.write(0), value, expiry, passed_ms, Some(b"SET"));
     ctx.reply.ok();
     Ok(())
 }
