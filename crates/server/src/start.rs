@@ -461,10 +461,11 @@ pub(crate) fn create_server(
     primary_thread: mpsc::Sender<PrimaryThreadCommand>,
 ) -> Result<Arc<Server>, StartFailure> {
     // One thread index for each worker, for the background threads, the link to a primary, the replicas' thread and a
-    // snapshot, and a few spare ones for temporary threads.
+    // snapshot, for the threads that load an append-only file, and a few spare ones for temporary threads.
     let background_threads =
         crate::runtime::background::THREAD_COUNT + crate::runtime::background::EXCHANGE_THREAD_COUNT;
-    let seats = workers + background_threads + weft_scripting::SCRIPT_THREADS + 3 + 3;
+    let load_threads = aof::load_threads(workers);
+    let seats = workers + background_threads + weft_scripting::SCRIPT_THREADS + load_threads + 3 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
         true => Some(Cluster::start(&config).map_err(|weft_cluster::nodes_conf::NodesFileUnusable| StartFailure)?),
         false => None,

@@ -79,9 +79,11 @@
 //! 11. **Shared exclusive access.** A `SharedExclusive` borrows its `Exclusive` mutably, so only its passages reach the
 //!     cells. A `SharedPassage` is counted from its creation to its drop, and the gate is open only while none is
 //!     counted and none can be created. So rule 4 holds between the passages and every seat. Among each other the
-//!     passages take leases, as in rule 2, and no reads are published. A `WriteLease` that comes from such a passage
-//!     borrows it, in place of a `GatePassage` (rule 3). The mutex that counts the passages orders their effects before
-//!     those of the holder of exclusive access, and of the threads that enter during a pause.
+//!     passages take leases, as in rule 2, and no reads are published. An `Exclusive` that is lent exists only while no
+//!     passage is counted and none can be created; its lifetime ends with the function that it is lent to. A
+//!     `WriteLease` that comes from such a passage borrows it, in place of a `GatePassage` (rule 3). The mutex that
+//!     counts the passages orders their effects before those of the holder of exclusive access, and of the threads that
+//!     enter during a pause.
 //!
 //! # Freedom from deadlock and starvation
 //!

@@ -40,6 +40,7 @@ pub mod queueing;
 pub mod record;
 pub mod redirect;
 pub mod replay;
+mod replay_threads;
 pub mod replicated_stream;
 pub mod request;
 pub mod script;

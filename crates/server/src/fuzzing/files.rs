@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::links::{create_idle_server, set_up_process};
 use crate::commands::server::digest;
-use crate::dispatch::replay::replay_commands;
+use crate::dispatch::replay::replay_on_threads;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::flush::take_databases;
@@ -213,8 +213,8 @@ struct ReplayFixture {
 }
 
 impl ReplayFixture {
-    /// Replays commands into an empty keyspace. Returns the outcome, and the keys afterwards.
-    fn replay(&mut self, input: impl Read) -> (String, Vec<ListedKey>) {
+    /// Replays commands into an empty keyspace, on this many threads. Returns the outcome, and the keys afterwards.
+    fn replay(&mut self, input: impl Read, threads: usize) -> (String, Vec<ListedKey>) {
         let thread_index = ThreadIndex::new(self.seat.index());
         let mut all = self.seat.exclusive();
         let databases = DbIndex::all(self.server.keyspace.counts.databases());
@@ -224,7 +224,8 @@ impl ReplayFixture {
             &self.server.keyspace,
             thread_index,
         ));
-        let outcome = match replay_commands(&self.server, &mut all, thread_index, &mut AofReader::new(input, 0)) {
+        let mut commands = AofReader::new(input, 0);
+        let outcome = match replay_on_threads(&self.server, &mut all, thread_index, &mut commands, threads) {
             ReplayOutcome::Complete => "complete".to_owned(),
             ReplayOutcome::UnfinishedTransaction(at) => format!("unfinished from {at}"),
             ReplayOutcome::UnknownCommand(name) => format!("unknown {name}"),
@@ -269,14 +270,14 @@ pub fn check_aof(bytes: &[u8]) {
         Mutex::new(ReplayFixture { server, seat })
     });
     let mut fixture = fixture.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (outcome, keys) = fixture.replay(file);
+    let (outcome, keys) = fixture.replay(file, 1);
     assert!(is_one_line(&outcome) || outcome.starts_with("unknown"), "{outcome:?}");
     // A second run may meet other times and random members, but not another end.
-    let (again, _) = fixture.replay(InPieces(file, usize::from(*shape).max(1)));
+    let (again, _) = fixture.replay(InPieces(file, usize::from(*shape).max(1)), 2);
     assert_eq!(again, outcome);
     if let Some(valid) = outcome.strip_prefix("unfinished from ") {
         let valid: usize = valid.parse().unwrap_or_else(|_| unreachable!("it was a number"));
-        let (outcome, cut) = fixture.replay(&file[..valid]);
+        let (outcome, cut) = fixture.replay(&file[..valid], 1);
         assert_eq!(outcome, "complete");
         assert_eq!(cut.len(), keys.len(), "keys of an unfinished transaction");
     }

@@ -515,7 +515,10 @@ fn threads_that_share_exclusive_access_exclude_each_other_and_every_seat() {
         // SAFETY: the box is freed below.
         let borrowed = unsafe { &*shared };
         borrowed.pause();
-        increment_shared(borrowed, 0);
+        borrowed.with_exclusive(|all| {
+            let cell = all.cell_mut(0);
+            (cell.0, cell.1) = (cell.0 + 1, cell.1 + 1);
+        });
         sharer.join().unwrap();
         // SAFETY: it was made above, and no reference to it is used any more.
         drop(unsafe { Box::from_raw(shared) });

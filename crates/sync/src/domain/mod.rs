@@ -218,6 +218,7 @@ impl<H: Sync, T: Send + Sync> ThreadSeat<H, T> {
         Exclusive {
             domain: &self.domain,
             seat: self.index,
+            is_lent: false,
             stays: PhantomData,
         }
     }
@@ -502,6 +503,8 @@ impl<H, T> Drop for WriteLease<'_, H, T> {
 pub struct Exclusive<'seat, H, T> {
     domain: &'seat Domain<H, T>,
     seat: usize,
+    /// Lent by a [`SharedExclusive`]: dropping it leaves the gate closed.
+    is_lent: bool,
     stays: StaysOnThread,
 }
 
@@ -587,6 +590,8 @@ fn sole_pointer<H, T>(cell: &Cell<H, T>) -> *mut T {
 impl<H, T> Drop for Exclusive<'_, H, T> {
     fn drop(&mut self) {
         assert_all_logged();
-        self.domain.gate.open();
+        if !self.is_lent {
+            self.domain.gate.open();
+        }
     }
 }

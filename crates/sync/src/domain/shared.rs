@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Exclusive ── share ──► SharedExclusive ┬─ enter ──► SharedPassage ── write ──► WriteLease     (any thread)
-//!                                          └─ pause     opens the gate while no passage exists
+//!                                          ├─ pause            opens the gate while no passage exists
+//!                                          └─ with_exclusive   one thread has all cells while no passage exists
 //! ```
 
 use std::marker::PhantomData;
@@ -23,8 +24,12 @@ pub struct SharedExclusive<'all, H, T> {
 /// The passages that exist.
 struct Passages {
     inside: usize,
-    is_pausing: bool,
+    /// `true` while a thread waits until none exists, or relies on that.
+    is_reserved: bool,
 }
+
+/// The time in which no passage exists.
+struct Reservation<'shared, H: Sync, T: Send + Sync>(&'shared SharedExclusive<'shared, H, T>);
 
 impl<H: Sync, T: Send + Sync> Exclusive<'_, H, T> {
     /// Shares the access with other threads until the result is dropped.
@@ -35,7 +40,7 @@ impl<H: Sync, T: Send + Sync> Exclusive<'_, H, T> {
             seat: self.seat,
             passages: Mutex::new(Passages {
                 inside: 0,
-                is_pausing: false,
+                is_reserved: false,
             }),
             changed: Condvar::new(),
         }
@@ -49,11 +54,11 @@ impl<H: Sync, T: Send + Sync> SharedExclusive<'_, H, T> {
         self.domain
     }
 
-    /// Enters, and sleeps during a pause. A thread enters for a batch of work.
+    /// Enters, and sleeps while another thread pauses or has exclusive access. A thread enters for a batch of work.
     #[must_use]
     pub fn enter(&self) -> SharedPassage<'_, H, T> {
         let mut passages = lock(&self.passages);
-        while passages.is_pausing {
+        while passages.is_reserved {
             passages = wait(&self.changed, passages);
         }
         passages.inside += 1;
@@ -67,27 +72,52 @@ impl<H: Sync, T: Send + Sync> SharedExclusive<'_, H, T> {
     /// calling thread must not be inside.
     ///
     /// # Panics
-    /// If another thread pauses at the same time.
+    /// If another thread pauses or has exclusive access at the same time.
     pub fn pause(&self) {
+        let _reservation = self.reserve();
+        self.domain.gate.open();
+        self.domain.gate.close(self.seat);
+    }
+
+    /// Waits until no thread is inside, and calls `run` with access to all cells. The calling thread must not be
+    /// inside.
+    ///
+    /// # Panics
+    /// As [`Self::pause`].
+    pub fn with_exclusive<R>(&self, run: impl FnOnce(&mut Exclusive<'_, H, T>) -> R) -> R {
+        let _reservation = self.reserve();
+        let mut all = Exclusive {
+            domain: self.domain,
+            seat: self.seat,
+            is_lent: true,
+            stays: PhantomData,
+        };
+        run(&mut all)
+    }
+
+    fn reserve(&self) -> Reservation<'_, H, T> {
         let mut passages = lock(&self.passages);
-        assert!(!passages.is_pausing, "one thread pauses at a time");
-        passages.is_pausing = true;
+        assert!(!passages.is_reserved, "one thread at a time keeps the others out");
+        passages.is_reserved = true;
         while passages.inside > 0 {
             passages = wait(&self.changed, passages);
         }
-        drop(passages);
-        self.domain.gate.open();
-        self.domain.gate.close(self.seat);
-        lock(&self.passages).is_pausing = false;
-        self.changed.notify_all();
+        Reservation(self)
     }
 
     fn leave(&self) {
         let mut passages = lock(&self.passages);
         passages.inside -= 1;
-        if passages.inside == 0 && passages.is_pausing {
+        if passages.inside == 0 && passages.is_reserved {
             self.changed.notify_all();
         }
+    }
+}
+
+impl<H: Sync, T: Send + Sync> Drop for Reservation<'_, H, T> {
+    fn drop(&mut self) {
+        lock(&self.0.passages).is_reserved = false;
+        self.0.changed.notify_all();
     }
 }
 

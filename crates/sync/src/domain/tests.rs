@@ -255,10 +255,14 @@ fn shared_exclusive_access_keeps_seats_out_except_in_a_pause() {
             }
             for _ in 0..20 {
                 shared.pause();
+                shared.with_exclusive(|all| {
+                    let before = all.header(0).load(Relaxed);
+                    *all.cell_mut(1) += 1;
+                    assert_eq!(all.header(0).load(Relaxed), before, "a sharer is inside");
+                });
             }
         });
-        drop(shared);
-        assert_eq!(*all.cell(1) + *all.cell(2), 10 + 20 + 2 * ROUNDS);
+        assert_eq!(*all.cell(1) + *all.cell(2), 10 + 20 + 20 + 2 * ROUNDS);
         drop(all);
         is_over.store(true, Relaxed);
         assert_eq!(*seat.exclusive().cell(0), batches.join().unwrap());

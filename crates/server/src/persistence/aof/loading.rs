@@ -15,6 +15,7 @@ use crate::observability::log;
 use crate::persistence::aof_files::manifest;
 use crate::persistence::aof_files::manifest::{Manifest, ManifestEntry};
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
+use crate::persistence::rdb_file::LoadThreads;
 use crate::persistence::save;
 use crate::persistence::save::ReloadError;
 use crate::replication::ReplicationState;
@@ -24,6 +25,12 @@ use weft_base::{DbIndex, ThreadIndex};
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
+
+/// Returns the number of threads that run the commands of a file, in addition to the one that reads it, on a server
+/// with this many workers.
+pub fn load_threads(workers: usize) -> usize {
+    LoadThreads::for_workers(workers).count
+}
 
 /// Loads the append-only file, if there is one.
 ///

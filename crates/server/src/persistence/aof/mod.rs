@@ -28,7 +28,7 @@ use weft_os::sync::mpsc;
 mod loading;
 mod rewriting;
 
-pub use loading::{load_at_start, reload};
+pub use loading::{load_at_start, load_threads, reload};
 pub use rewriting::{RewriteError, apply_appendonly, start_due_rewrite, start_rewrite};
 
 /// The error of an operation that failed; the reason was logged.

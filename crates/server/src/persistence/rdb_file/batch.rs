@@ -1,12 +1,10 @@
 //! Batches of records that the reader of an RDB file has split and not decoded, and the memory that they may take.
 
 use weft_base::DbIndex;
-use weft_os::sync::{Condvar, Mutex};
+use weft_os::sync::Mutex;
 
-/// The minimum bytes of batches that may be in flight: read, and not inserted completely.
-const MIN_IN_FLIGHT_BYTES: usize = 4 * 1024 * 1024;
-/// The bytes in flight may also be this part of what was read before, so that large values are decoded in parallel.
-const IN_FLIGHT_PART: u64 = 32;
+use super::in_flight::{InFlightBytes, InFlightShare};
+
 /// The maximum capacity of a window that is used again, in bytes.
 const MAX_SPARE_BYTES: usize = 1024 * 1024;
 /// The maximum number of windows that are kept for use.
@@ -47,9 +45,8 @@ pub(super) struct Batch<'b> {
     bytes: Vec<u8>,
     /// The offset of the first byte in the file.
     offset: u64,
-    /// What counts as in flight.
-    weight: usize,
     budget: &'b BatchBudget,
+    _in_flight: InFlightShare<'b>,
 }
 
 impl Batch<'_> {
@@ -71,58 +68,44 @@ impl Batch<'_> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        self.budget.release(self.weight, std::mem::take(&mut self.bytes));
+        self.budget.keep_spare(std::mem::take(&mut self.bytes));
     }
 }
 
-/// The memory of the batches in flight. Only the reader of the file waits for it.
+/// The memory of the batches in flight.
 #[derive(Default)]
 pub(super) struct BatchBudget {
-    state: Mutex<BudgetState>,
-    released: Condvar,
-}
-
-#[derive(Default)]
-struct BudgetState {
-    in_flight_bytes: usize,
+    in_flight: InFlightBytes,
     /// Windows for further use.
-    spares: Vec<Vec<u8>>,
+    spares: Mutex<Vec<Vec<u8>>>,
 }
 
 impl BatchBudget {
     /// Creates a batch that starts at `offset` in the file and has `keys` keys.
     pub fn create_batch(&self, bytes: Vec<u8>, offset: u64, keys: usize) -> Batch<'_> {
         let weight = bytes.len() + keys * size_of::<RawKey>();
-        self.state.lock().in_flight_bytes += weight;
         Batch {
             bytes,
             offset,
-            weight,
             budget: self,
+            _in_flight: self.in_flight.add(weight),
         }
     }
 
-    /// Waits until so few bytes are in flight that the reader may continue at `offset` in the file. So the memory in
-    /// flight is bounded by this limit and one batch, which is longer than the limit only if it is a single key.
+    /// Waits until the reader may continue at `offset` in the file.
     pub fn wait(&self, offset: u64) {
-        let limit = MIN_IN_FLIGHT_BYTES.max((offset / IN_FLIGHT_PART) as usize);
-        let mut state = self.state.lock();
-        while state.in_flight_bytes > limit {
-            self.released.wait(&mut state);
-        }
+        self.in_flight.wait_for_reader(offset);
     }
 
     /// Returns memory for a window.
     pub fn spare(&self) -> Vec<u8> {
-        self.state.lock().spares.pop().unwrap_or_default()
+        self.spares.lock().pop().unwrap_or_default()
     }
 
-    fn release(&self, weight: usize, bytes: Vec<u8>) {
-        let mut state = self.state.lock();
-        state.in_flight_bytes -= weight;
-        if bytes.capacity() <= MAX_SPARE_BYTES && state.spares.len() < MAX_SPARES {
-            state.spares.push(bytes);
+    fn keep_spare(&self, bytes: Vec<u8>) {
+        let mut spares = self.spares.lock();
+        if bytes.capacity() <= MAX_SPARE_BYTES && spares.len() < MAX_SPARES {
+            spares.push(bytes);
         }
-        self.released.notify_one();
     }
 }

@@ -1,5 +1,7 @@
 //! Decodes the keys of a batch and inserts them.
 
+use std::ops::Range;
+
 use weft_base::slots::SLOTS;
 use weft_base::{DbIndex, SlotIndex};
 use weft_os::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -30,6 +32,8 @@ const EMPTY_KEYS_LOGGED: usize = 10;
 const SLOT_PREFETCH_KEYS: usize = 16;
 /// The number of keys between the one whose bucket is prefetched and the one that is inserted.
 const BUCKET_PREFETCH_KEYS: usize = 8;
+/// The number of keys that a thread inserts without letting a pause begin.
+const KEYS_PER_PASSAGE: usize = 128;
 /// The number of keys per slot below which tables grow quickly enough without a reservation.
 const MIN_RESERVED_KEYS: usize = 8;
 
@@ -177,18 +181,21 @@ impl KeyInserter<'_> {
         let mut part = LoadTally::new(self.context.expected_keys.len());
         match &mut self.access {
             SlotAccess::Keyspace(shared) => {
-                let slots = LeasedSlots {
-                    shared,
-                    passage: shared.enter(),
-                };
-                self.context.insert_keys(slots, batch, keys, &mut part);
+                for first in (0..keys.len()).step_by(KEYS_PER_PASSAGE) {
+                    let slots = LeasedSlots {
+                        shared,
+                        passage: shared.enter(),
+                    };
+                    let end = keys.len().min(first + KEYS_PER_PASSAGE);
+                    self.context.insert_keys(slots, batch, keys, first..end, &mut part);
+                }
             }
             SlotAccess::Staging(slots, threads) => {
                 let slots = OwnedSlots {
                     slots,
                     threads: *threads,
                 };
-                self.context.insert_keys(slots, batch, keys, &mut part);
+                self.context.insert_keys(slots, batch, keys, 0..keys.len(), &mut part);
             }
         }
         self.context.progress.add(part);
@@ -254,23 +261,28 @@ impl SlotSource for OwnedSlots<'_, '_> {
 }
 
 impl InsertContext<'_> {
-    fn insert_keys(&self, mut slots: impl SlotSource, batch: &Batch<'_>, keys: &[RawKey], part: &mut LoadTally) {
-        for key in keys.iter().take(SLOT_PREFETCH_KEYS) {
-            slots.prefetch_slot(KeyHasher::slot(key.hash));
-        }
-        for (index, key) in keys.iter().enumerate() {
+    /// Inserts the keys in `range`, unless a fault was found before them.
+    fn insert_keys(
+        &self,
+        mut slots: impl SlotSource,
+        batch: &Batch<'_>,
+        keys: &[RawKey],
+        range: Range<usize>,
+        part: &mut LoadTally,
+    ) {
+        for index in range {
             if let Some(later) = keys.get(index + SLOT_PREFETCH_KEYS) {
                 slots.prefetch_slot(KeyHasher::slot(later.hash));
             }
             if let Some(later) = keys.get(index + BUCKET_PREFETCH_KEYS) {
                 slots.prefetch_bucket(KeyHasher::slot(later.hash), later);
             }
-            let end_offset = batch.end_offset(key);
-            // Another thread may have found a fault in an earlier key.
-            if end_offset > self.progress.fault_offset.load(Ordering::Relaxed) {
+            let end_offset = batch.end_offset(&keys[index]);
+            // This or another thread may have found a fault in an earlier key.
+            if part.fault.is_some() || end_offset > self.progress.fault_offset.load(Ordering::Relaxed) {
                 return;
             }
-            if let Err(fault) = self.load_key(&mut slots, batch, key, part) {
+            if let Err(fault) = self.load_key(&mut slots, batch, &keys[index], part) {
                 part.fault = Some((end_offset, fault));
                 return;
             }

@@ -25,6 +25,7 @@ mod batch;
 mod buffered_writer;
 mod error;
 mod file;
+mod in_flight;
 mod insert;
 mod load;
 mod loader_threads;
@@ -37,6 +38,7 @@ mod value_length;
 pub use buffered_writer::BufferedWriter;
 pub use error::{RdbFault, RdbFilePurpose, RdbLoadError};
 pub use file::RdbFile;
+pub use in_flight::{InFlightBytes, InFlightShare};
 pub use load::{
     LoadDestination, LoadedFile, OnKeyDropped, ProgressCallback, RdbInput, RdbLoader, StoredReplicationPosition,
     delay_load, load,

@@ -5,4 +5,4 @@ mod eviction;
 mod files;
 mod propagation;
 mod rewriting;
-mod server;
+pub mod server;
