@@ -144,6 +144,8 @@ pub enum Message {
     UsersChanged {
         /// The users that may use fewer channels than before.
         lost_channels: Arc<[Arc<AclAccount>]>,
+        /// The client that has changed them: it gets its reply before its connection is closed.
+        changed_by: Option<ClientId>,
     },
     /// This server has become a replica: clients that wait for keys are no longer served.
     Demoted,

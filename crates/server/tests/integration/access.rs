@@ -212,6 +212,32 @@ fn users_are_loaded_from_their_file_and_saved_to_it() {
 }
 
 #[test]
+fn a_client_whose_user_its_acl_load_removes_gets_the_reply() {
+    for workers in ["2", "8"] {
+        let place = TestDirectory::new();
+        let path = place.write("users.acl", "user default on nopass ~* &* +@all\n");
+        let server = Server::start(&["--io-threads", workers, "--aclfile", &path]);
+        let mut admin = Client::connect(server.port);
+        for in_transaction in [false, true] {
+            assert_eq!(admin.call(ALLOW_ALL), "OK");
+            let mut joe = connect_as(&server, "joe");
+            let mut other = connect_as(&server, "joe");
+            if in_transaction {
+                assert_eq!(joe.transact(&[&["ACL", "LOAD"]]), "(OK)");
+            } else {
+                // The second request is not executed.
+                joe.send_all(&[&["ACL", "LOAD"], &["SET", "k", "v"]]);
+                assert_eq!(joe.answer(), "OK");
+            }
+            joe.expect_end();
+            other.expect_end();
+            assert_eq!(admin.call(&["ACL", "USERS"]), "(default)");
+            assert_eq!(admin.call(&["EXISTS", "k"]), "0");
+        }
+    }
+}
+
+#[test]
 fn users_of_the_configuration_are_created_and_written_back() {
     let place = TestDirectory::new();
     let config = place.write("weft.conf", "user joe on nopass (+get ~a +set)\nuser ann on >x +ping\n");

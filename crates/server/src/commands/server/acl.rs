@@ -15,6 +15,7 @@ use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::state::{Message, Server};
 use weft_acl::{AclAccount, LogEntry, Selector, has_blanks, random_digits};
+use weft_base::ClientId;
 use weft_command_table::registry::Lookup;
 use weft_config::id;
 
@@ -71,7 +72,7 @@ fn set_user(ctx: &mut Context<'_, '_>) -> CommandResult {
         .acl
         .set_user(name, &rules, &server.config)
         .map_err(|text| CommandError::from_bytes([b"ERR ", &*text].concat()))?;
-    notify_workers(server, narrowed.into_iter().collect());
+    notify_workers(server, narrowed.into_iter().collect(), None);
     ctx.reply.ok();
     Ok(())
 }
@@ -88,18 +89,20 @@ fn delete_users(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.client.login = ctx.server.acl.new_login().deauthenticated();
         ctx.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
     }
-    notify_workers(ctx.server, Vec::new());
+    notify_workers(ctx.server, Vec::new(), None);
     ctx.reply.integer(deleted.len() as i64);
     Ok(())
 }
 
 /// Makes all workers check their clients: some may have to be disconnected, among them subscribers whose users lost
 /// channels.
-fn notify_workers(server: &Server, lost_channels: Vec<Arc<AclAccount>>) {
+/// `changed_by` is the client that waits for the reply to this change.
+fn notify_workers(server: &Server, lost_channels: Vec<Arc<AclAccount>>, changed_by: Option<ClientId>) {
     let lost_channels: Arc<[Arc<AclAccount>]> = lost_channels.into();
     for worker in &server.workers {
         worker.send(Message::UsersChanged {
             lost_channels: lost_channels.clone(),
+            changed_by,
         });
     }
 }
@@ -180,15 +183,19 @@ fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !ctx.may_block {
         let users = ctx.server.acl.read_file(&ctx.server.config).map_err(wrong)?;
         let narrowed = ctx.server.acl.replace_all(users);
-        notify_workers(ctx.server, narrowed);
+        if ctx.client.login.account().is_deleted() {
+            ctx.client.login = ctx.server.acl.new_login().deauthenticated();
+            ctx.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
+        }
+        notify_workers(ctx.server, narrowed, None);
         ctx.reply.ok();
         return Ok(());
     }
-    let protocol = ctx.client.protocol;
+    let (protocol, client) = (ctx.client.protocol, ctx.client.id);
     ctx.reply_from_background(move |server, seat| {
         let loaded = server.acl.read_file(&server.config).map(|users| {
             let narrowed = server.run_exclusive(seat, |_| server.acl.replace_all(users));
-            notify_workers(server, narrowed);
+            notify_workers(server, narrowed, Some(client));
         });
         build_reply(protocol, |reply| match loaded {
             Ok(()) => reply.ok(),

@@ -144,13 +144,18 @@ impl Worker {
         }
     }
 
-    /// Closes the clients whose users are deleted, and subscribers of channels that their users may no longer read.
-    pub(crate) fn close_unauthorized(&mut self, lost_channels: &[Arc<AclAccount>]) {
+    /// Closes the clients whose users are deleted, and subscribers of channels that their users may no longer read. The
+    /// client `changed_by` still gets the reply for which it waits.
+    pub(crate) fn close_unauthorized(&mut self, lost_channels: &[Arc<AclAccount>], changed_by: Option<ClientId>) {
         for token in 0..self.clients.slots.len() {
             if let Some(connection) = self.clients.connection(token)
                 && has_lost_access(&connection.client, lost_channels)
             {
-                connection.client.kill();
+                if changed_by == Some(connection.client.id) {
+                    connection.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
+                } else {
+                    connection.client.kill();
+                }
             }
         }
         self.close_killed();

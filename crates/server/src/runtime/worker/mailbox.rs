@@ -109,7 +109,10 @@ impl Worker {
             Message::RecountClients => self.recount_clients(),
             Message::SampleMemory => self.should_sample_memory = true,
             Message::EvictDue => self.thread.memory_limit.is_evicting = true,
-            Message::UsersChanged { lost_channels } => self.close_unauthorized(&lost_channels),
+            Message::UsersChanged {
+                lost_channels,
+                changed_by,
+            } => self.close_unauthorized(&lost_channels, changed_by),
             Message::Demoted => self.end_all_waits(),
             Message::ShutdownAborted => self.reply_to_aborted_shutdowns(),
             Message::ResumePaused => self.resume_paused(),
