@@ -14,7 +14,7 @@ pub struct Pause {
     /// The end of a pause that also holds back reads.
     all_until_ms: AtomicU64,
     /// The pause of each reason; the fields above are derived from them. Locked during changes.
-    scopes: Mutex<[Option<PauseScope>; PAUSE_REASONS]>,
+    scopes: Mutex<[Option<PauseScope>; PAUSE_REASONS.len()]>,
 }
 
 /// The reason for a pause.
@@ -28,7 +28,19 @@ pub enum PauseReason {
     Failover,
 }
 
-const PAUSE_REASONS: usize = 3;
+/// All reasons, in the order of their numbers.
+const PAUSE_REASONS: [PauseReason; 3] = [PauseReason::Client, PauseReason::Shutdown, PauseReason::Failover];
+
+impl PauseReason {
+    /// The name of the reason in INFO.
+    pub fn name(self) -> &'static str {
+        match self {
+            PauseReason::Client => "client_pause",
+            PauseReason::Shutdown => "shutdown_in_progress",
+            PauseReason::Failover => "failover_in_progress",
+        }
+    }
+}
 
 /// The commands that a pause holds back.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +91,19 @@ impl Pause {
         self.current_ends() != before
     }
 
+    /// Returns the reason of the pause that lasts longest at `now_ms`, and its end in milliseconds. With `only_reads`
+    /// pauses that hold back only writes do not count.
+    pub fn longest(&self, now_ms: u64, only_reads: bool) -> Option<(PauseReason, u64)> {
+        let scopes = self.scopes.lock();
+        let pauses = PAUSE_REASONS.iter().zip(scopes.iter());
+        let running = pauses.filter_map(|(reason, scope)| {
+            let scope = scope.filter(|scope| now_ms < scope.until_ms && (scope.includes_reads || !only_reads))?;
+            Some((*reason, scope.until_ms))
+        });
+        // Of several that end at the same time the first counts.
+        running.reduce(|longest, next| if next.1 > longest.1 { next } else { longest })
+    }
+
     /// Returns the next time at which a client may continue, in milliseconds since the Unix epoch.
     pub fn next_end_ms(&self) -> Option<u64> {
         self.end_ms()?;
@@ -90,7 +115,7 @@ impl Pause {
         (load(&self.until_ms), load(&self.all_until_ms))
     }
 
-    fn recompute(&self, wanted: &[Option<PauseScope>; PAUSE_REASONS]) {
+    fn recompute(&self, wanted: &[Option<PauseScope>; PAUSE_REASONS.len()]) {
         let last = |all: bool| {
             let holds = wanted.iter().flatten().filter(|hold| hold.includes_reads || !all);
             holds.map(|hold| hold.until_ms).max().unwrap_or(0)

@@ -67,3 +67,16 @@ fn a_second_pause_never_shortens_the_first() {
     assert!(pause.end(PauseReason::Client));
     assert!(!pause.end(PauseReason::Client));
 }
+
+#[test]
+fn the_pause_that_lasts_longest_is_reported() {
+    let pause = Pause::default();
+    assert_eq!(pause.longest(100, false), None);
+    pause.begin(PauseReason::Client, 100, 500, true);
+    pause.begin(PauseReason::Failover, 100, 900, false);
+    assert_eq!(pause.longest(200, true), Some((PauseReason::Client, 500)));
+    assert_eq!(pause.longest(200, false), Some((PauseReason::Failover, 900)));
+    assert_eq!(pause.longest(500, true), None, "the pause of reads has ended");
+    pause.end(PauseReason::Failover);
+    assert_eq!(pause.longest(500, false), None);
+}

@@ -171,12 +171,6 @@ fn tls_lines(server: &Server, lines: &mut InfoLines) {
 
 fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut InfoLines) {
     let now_ms = unix_ms();
-    let holds = |writes| server.clients.pause.is_paused(now_ms, writes);
-    let left_ms = server
-        .clients
-        .pause
-        .end_ms()
-        .map_or(0, |end_ms| end_ms.saturating_sub(now_ms));
     let replicas = server.replication.replicas.infos().len();
     let others = replicas + clients.closing as usize;
     let clients_alone = server
@@ -201,14 +195,16 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut InfoLines)
     lines.push_field("total_watched_keys", server.clients.watched.watched_keys());
     lines.push_field("total_blocking_keys", server.clients.blocked.keys());
     lines.push_field("total_blocking_keys_on_nokey", server.clients.blocked.group_keys());
-    let (reason, actions) = match (holds(false), holds(true)) {
-        (true, _) => ("client_pause", "all"),
-        (false, true) => ("client_pause", "write"),
-        (false, false) => ("none", "none"),
+    let pause = |only_reads| server.clients.pause.longest(now_ms, only_reads);
+    let (actions, longest) = match (pause(true), pause(false)) {
+        (Some(all), _) => ("all", Some(all)),
+        (None, Some(writes)) => ("write", Some(writes)),
+        (None, None) => ("none", None),
     };
-    lines.push_field("paused_reason", reason);
+    let left_ms = longest.map_or(0, |(_, end_ms)| end_ms.min(i64::MAX as u64) - now_ms);
+    lines.push_field("paused_reason", longest.map_or("none", |(reason, _)| reason.name()));
     lines.push_field("paused_actions", actions);
-    lines.push_field("paused_timeout_milliseconds", if holds(true) { left_ms } else { 0 });
+    lines.push_field("paused_timeout_milliseconds", left_ms);
 }
 
 fn keyspace_lines(server: &Server, ttls_ms: &[u64], lines: &mut InfoLines) {
