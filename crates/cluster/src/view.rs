@@ -189,6 +189,11 @@ impl ClusterView {
         self.owners.get(slot.index()) == Some(&MYSELF)
     }
 
+    /// Returns `true` if the node with this id, which is not this node, owns the slot.
+    pub fn is_owned_by(&self, slot: SlotIndex, node: &NodeId) -> bool {
+        matches!(self.owner(slot), SlotOwner::Other(place) if place.id == *node)
+    }
+
     /// Returns `true` if this node or its primary owns the slot.
     pub fn is_of_my_shard(&self, slot: SlotIndex) -> bool {
         match self.owner(slot) {

@@ -25,6 +25,7 @@ mod replication;
 mod runtime;
 #[cfg(feature = "simulated")]
 pub mod simulation;
+mod slot_migration;
 mod start;
 mod state;
 

@@ -255,6 +255,7 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<(), StartFailure> 
     crate::replication::replica::start(&server).map_err(log_fatal("cannot start the thread of replication"))?;
     crate::replication::primary::start(&server, supply_out)
         .map_err(log_fatal("cannot start the thread that serves replicas"))?;
+    crate::slot_migration::engine::start(&server).map_err(log_fatal("cannot start the thread of slot migrations"))?;
     if let Some(bus) = bus {
         bus.start().map_err(log_fatal("cannot start the cluster bus"))?;
     }
@@ -460,12 +461,13 @@ pub(crate) fn create_server(
     coordinator_commands: mpsc::Sender<CoordinatorCommand>,
     primary_thread: mpsc::Sender<PrimaryThreadCommand>,
 ) -> Result<Arc<Server>, StartFailure> {
-    // One thread index for each worker, for the background threads, the link to a primary, the replicas' thread and a
-    // snapshot, for the threads that load an append-only file, and a few spare ones for temporary threads.
+    // One thread index for each worker, for the background threads, the link to a primary, the replicas' thread, the
+    // thread of slot migrations and a snapshot, for the threads that load an append-only file, and a few spare ones for
+    // temporary threads.
     let background_threads =
         crate::runtime::background::THREAD_COUNT + crate::runtime::background::EXCHANGE_THREAD_COUNT;
     let load_threads = aof::load_threads(workers);
-    let seats = workers + background_threads + weft_scripting::SCRIPT_THREADS + load_threads + 3 + 3;
+    let seats = workers + background_threads + weft_scripting::SCRIPT_THREADS + load_threads + 4 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
         true => Some(Cluster::start(&config).map_err(|weft_cluster::nodes_conf::NodesFileUnusable| StartFailure)?),
         false => None,

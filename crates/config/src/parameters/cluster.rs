@@ -48,9 +48,9 @@ super::table! {
     CLUSTER_SLOT_STATS_ENABLED "cluster-slot-stats-enabled" = boolean(false),
         Active, "Count keys, CPU time and traffic for each slot.";
     CLUSTER_SLOT_MIGRATION_LOG_MAX_LEN "cluster-slot-migration-log-max-len" = integer(1000, 0, i64::MAX).unsigned(),
-        NotImplemented, "Finished slot migrations that are remembered.";
+        Active, "Finished slot migrations that are remembered.";
     SLOT_MIGRATION_MAX_FAILOVER_REPL_BYTES "slot-migration-max-failover-repl-bytes" = signed_memory(0, -1, i64::MAX),
-        NotImplemented, "Bytes that may be outstanding when a slot changes hands; -1 sets no limit.";
+        Active, "Bytes that may be outstanding when a slot changes hands; -1 sets no limit.";
     CLUSTER_PREFERRED_ENDPOINT_TYPE "cluster-preferred-endpoint-type" = choice(ENDPOINT_TYPES, "ip"),
         Active, "Endpoint type in redirects: ip, hostname or unknown-endpoint.";
     CLUSTER_ANNOUNCE_IP "cluster-announce-ip" = optional_text().checked(TextCheck::AnnouncedAddress),

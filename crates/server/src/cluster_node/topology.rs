@@ -23,6 +23,7 @@ use crate::replication::role;
 use crate::replication::{Endpoint, ReplicationState};
 use crate::runtime::shutdown::ShutdownOptions;
 use crate::state::{BackgroundJob, Message, PauseReason, PendingAcknowledgement, Server};
+use weft_cluster::slot_set::SlotSet;
 use weft_cluster::state::{ClusterState, DataState};
 use weft_cluster::view::ClusterView;
 use weft_cluster::{Cluster, LockedState};
@@ -45,6 +46,13 @@ impl SlotKeyCounts<'_, '_> {
     /// Returns the number of keys of a slot, in all databases.
     pub fn count_in_slot(&self, slot: SlotIndex) -> usize {
         slot_drop::count_keys_of_slot(self.all.cell(slot.index()))
+    }
+
+    /// Ends the import of slots that this node owns from now on: their keys become visible.
+    pub fn end_import(&self, slots: &SlotSet) {
+        for slot in slots.iter() {
+            self.all.header(slot.index()).set_importing(false);
+        }
     }
 
     /// Requests the deletion of all keys once the change is in place.
@@ -293,6 +301,8 @@ fn publish_next_view(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<Clus
     if let Some(before) = &before {
         // The statistics of a slot under its former owner do not apply to the new one.
         server.stats.slots.reset(cluster.view().moved_since(before));
+        // A migration may have ended, or become impossible.
+        server.background.wake_migration_thread();
     }
     adopt_role(server, &cluster.view(), resync);
     server

@@ -114,20 +114,46 @@ pub fn admit<'a>(
         }
     }
     let held_back = flags.intersects(WRITE_FLAGS) || (command.full_name == "exec" && has_queued_write(client));
-    if server.clients.pause.is_paused(now_ms, held_back) {
-        return Admission::Paused;
+    let pause = &server.clients.pause;
+    let is_moving = || pause.held_slots.is_any() && held_back && writes_held_slot(server, client, command, keys);
+    match pause.is_paused(now_ms, held_back) || is_moving() {
+        true => Admission::Paused,
+        false => Admission::Run,
     }
-    Admission::Run
 }
 
-/// The clients whose commands have run before, on a primary or in a file.
-pub(super) const REPLAYING_CLIENTS: ClientFlags = ClientFlags::PRIMARY.union(ClientFlags::REPLAY);
+/// Returns `true` if a command that may write may write to a slot that is about to change its owner. A command without
+/// keys may write to any slot, except for PUBLISH.
+#[cold]
+fn writes_held_slot(server: &Server, client: &Client, command: &'static Command<Binding>, keys: &[PlannedKey]) -> bool {
+    let held = &server.clients.pause.held_slots;
+    if client.flags.contains(ClientFlags::SLOT_IMPORT) {
+        return false;
+    }
+    if let Some(transaction) = client.transaction.as_ref().filter(|_| command.full_name == "exec") {
+        let has_undeclared_keys = transaction.runs_script && transaction.keys.is_empty();
+        return has_undeclared_keys || transaction.keys.iter().any(|key| held.contains(key.slot));
+    }
+    let runs_script = command
+        .handler
+        .is_some_and(|binding| binding.mode == HandlerMode::Script);
+    match keys {
+        [] => runs_script || command.spec.flags.contains(CommandFlags::WRITE),
+        keys => keys.iter().any(|key| held.contains(key.slot)),
+    }
+}
+
+/// The clients whose commands have run before, on a primary, on the source of a slot migration, or in a file.
+pub(super) const REPLAYING_CLIENTS: ClientFlags = ClientFlags::PRIMARY
+    .union(ClientFlags::REPLAY)
+    .union(ClientFlags::SLOT_IMPORT);
 
 /// Returns the error if the state of memory, disk or replication forbids what the command would do.
 #[cold]
 fn check_memory_and_disk(thread: &ThreadState, client: &Client, command: &Command<Binding>) -> Option<CommandError> {
     let tunables = &thread.tunables;
-    if client.flags.intersects(REPLAYING_CLIENTS) {
+    // The source of a slot migration is refused like any other client. The migration fails then.
+    if client.flags.intersects(REPLAYING_CLIENTS) && !client.flags.contains(ClientFlags::SLOT_IMPORT) {
         if client.flags.contains(ClientFlags::PRIMARY) && (tunables.refuses_writes || tunables.is_aof_failing) {
             handle_write_from_primary_without_disk(thread, client, command);
         }

@@ -324,6 +324,7 @@ fn begins_changed_passage(thread: &mut ThreadState) -> bool {
     thread.begin_passage();
     (thread.acl_version, thread.replication_state, thread.view_version) != admitted_by
         || thread.server.clients.pause.are_writes_paused(unix_ms())
+        || thread.server.clients.pause.held_slots.is_any()
 }
 
 /// Puts off a command that needs exclusive mode while scripts run on script threads. A worker does not wait at the gate

@@ -28,6 +28,7 @@ pub mod effects;
 mod exec_detached;
 pub mod execute;
 mod expired_sources;
+pub mod import_stream;
 pub mod leased;
 pub mod leases;
 pub mod memory_limit;

@@ -24,6 +24,7 @@ use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
 use weft_config::id;
 
+use super::admit::WRITE_FLAGS;
 use super::script_flags;
 use super::thread::{SlotMigration, ThreadState};
 
@@ -358,6 +359,10 @@ pub fn script_routing_error(
     }
     if !mine {
         return Some("Attempted to access a non local key in a cluster node");
+    }
+    if command.spec.flags.intersects(WRITE_FLAGS) && server.clients.pause.held_slots.contains(requirement.slot) {
+        // Not a declared key, since the script would not have started then.
+        return Some("Script attempted to write to a slot that is moving to another node");
     }
     if let Some(first) = required_slot {
         match first {

@@ -404,7 +404,9 @@ fn attempt_unserved(
     pass: &GatePassage<'_>,
     mut unserved: UnservedKeys,
 ) -> Option<UnservedKeys> {
-    if thread.server.clients.pause.are_writes_paused(unix_ms()) {
+    let pause = &thread.server.clients.pause;
+    let is_held = || unserved.ready.iter().any(|key| pause.held_slots.contains(key.slot));
+    if pause.are_writes_paused(unix_ms()) || (pause.held_slots.is_any() && is_held()) {
         // Serving changes data, so it waits for the end of the pause.
         unserved.failures += 1;
         return Some(unserved);

@@ -16,7 +16,7 @@
 //!
 //! 1. The cursor is a database, a slot and a position in the slot's hash order. It moves forward under a read lease of
 //!    its slot. So a holder of the slot's write lease knows for certain which of its keys are saved.
-//! 2. Headers of slots are marked before the snapshot's moment and unmarked when they are saved. Without a mark no
+//! 2. Headers of the snapshot's slots are marked before its moment and unmarked when they are saved. Without a mark no
 //!    write looks any further. Checking that one bit, in the cache line of the lease word, is all that a write costs
 //!    when no snapshot runs.
 //! 3. An image is a copy of a small value or a handle of a large one, with expiry and clock. For a key that did not
@@ -44,6 +44,7 @@ use super::key_identity::NamedKey;
 use super::pinned::Pin;
 use super::{Exclusive, GatePassage, SlotTable, Slots};
 use weft_base::slots::SLOTS;
+use weft_cluster::slot_set::SlotSet;
 use weft_os::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 
@@ -376,11 +377,12 @@ impl BeforeImages {
     }
 
     // ---- for the snapshot's thread ---------------------------------------------------------------------------------
-    /// Marks all slots, so that writers check for unsaved keys. Called before the snapshot's moment.
-    pub fn prepare(&self, slots: &Slots) {
+    /// Marks the slots of the snapshot, so that writers check for unsaved keys: those in `only`, or all. Called before
+    /// the snapshot's moment.
+    pub fn prepare(&self, slots: &Slots, only: Option<&SlotSet>) {
         self.slots();
-        for slot in 0..SLOTS {
-            slots.header(slot).set_unsaved(true);
+        for slot in SlotIndex::all().filter(|slot| only.is_none_or(|only| only.contains(*slot))) {
+            slots.header(slot.index()).set_unsaved(true);
         }
     }
 
@@ -581,6 +583,12 @@ impl<'w> SnapshotWalker<'w> {
     ) -> Option<Option<Box<RemainingImages>>> {
         let (before_images, slot) = (self.before_images, self.slot);
         let header = pass.domain().header(slot);
+        if !header.is_unsaved() {
+            // The slot is not part of the snapshot: slots of the snapshot are unmarked when its last database is saved.
+            self.slot += 1;
+            self.move_cursor(save_position(self.database, self.slot, 0));
+            return Some(None);
+        }
         let lease = if header.may_hold_any() {
             Some(pass.read_spinning(slot)?)
         } else {

@@ -39,8 +39,10 @@ bitflags::bitflags! {
         const LOG_REPLICAS = 1 << 5;
         /// Clients may write here although this server is a replica. It deletes the keys that they let expire.
         const LOCAL_EXPIRY = 1 << 6;
+        /// Slots are being exported: the target of the migration gets their writes.
+        const LOG_EXPORTS = 1 << 7;
         /// Writes are logged for at least one target.
-        const LOG = Self::LOG_FILE.bits() | Self::LOG_REPLICAS.bits();
+        const LOG = Self::LOG_FILE.bits() | Self::LOG_REPLICAS.bits() | Self::LOG_EXPORTS.bits();
         /// Other clients are notified of what commands do.
         const NOTIFIES_CLIENTS = Self::EVENTS.bits() | Self::MONITOR.bits() | Self::TRACKING.bits() | Self::ON_SNAPSHOT.bits();
         /// Events are recorded.
@@ -58,7 +60,8 @@ impl Hooks {
                 LogTarget::empty()
             }
         };
-        part(Hooks::LOG_FILE, LogTarget::FILE).union(part(Hooks::LOG_REPLICAS, LogTarget::REPLICAS))
+        let replicas = Hooks::LOG_REPLICAS.union(Hooks::LOG_EXPORTS);
+        part(Hooks::LOG_FILE, LogTarget::FILE).union(part(replicas, LogTarget::REPLICAS))
     }
 }
 

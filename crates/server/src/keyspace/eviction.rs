@@ -13,7 +13,8 @@
 //! or deleted since it was sampled. A key that no longer exists is skipped.
 //!
 //! Slots that a running snapshot has not saved yet are skipped as long as other slots have keys: the before-image of a
-//! key deleted there would have to be kept, which frees no memory. Keys that MIGRATE is moving stay.
+//! key deleted there would have to be kept, which frees no memory. Keys that MIGRATE is moving stay, and so do those of
+//! slots that are being imported.
 
 use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::EntryRef;
@@ -175,7 +176,7 @@ impl EvictionPool {
                 true => header.hint.due_ms().is_some(),
                 false => header.may_hold_any(),
             };
-            if !may_serve || (only_saved && header.is_unsaved()) {
+            if !may_serve || (only_saved && header.is_unsaved()) || header.is_importing() {
                 continue;
             }
             let Some(lease) = context.pass.try_read(slot) else {
@@ -263,6 +264,9 @@ fn evict_candidate(
     };
     effects.hooks = keyspace.hooks.current();
     let (header, data) = lease.parts_mut();
+    if header.is_importing() {
+        return false;
+    }
     if header.has_pinned_values() && keyspace.pinned.is_frozen(slot, db, name) {
         return false;
     }

@@ -33,7 +33,8 @@ pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<SlotIndex>>, now_ms: u64) -> u
         return queue.len();
     }
     for slot in 0..SLOTS {
-        if slots.header(slot).hint.due_ms().is_some_and(|due_ms| due_ms < now_ms) {
+        let header = slots.header(slot);
+        if header.hint.due_ms().is_some_and(|due_ms| due_ms < now_ms) && !header.is_importing() {
             queue.push(SlotIndex::from_index(slot));
         }
     }
@@ -117,6 +118,10 @@ fn expire_slot(
     let mut more = false;
     effects.hooks = keyspace.hooks.current();
     let (header, data) = lease.parts_mut();
+    if header.is_importing() {
+        // The source of the import decides when keys expire.
+        return Some(false);
+    }
     if header.has_pinned_or_unsaved_values() {
         // Removing fields from a pinned hash would require copying it, and unsaved keys would need before-images. The
         // slot stays due, for the next cycle.

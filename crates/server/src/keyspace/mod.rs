@@ -59,9 +59,9 @@ pub struct SlotHeader {
     /// The address of database 0's buckets, for prefetching, and the time at which the next key of any database is due.
     ///
     /// Its mark bits record which databases have keys here, one bit per database. The last of these bits stands for all
-    /// databases from there on. A walk over the keyspace skips empty slots without taking a lease. Two more bits record
-    /// that values of the slot are pinned (see [`pinned`]) and that a running snapshot has not saved the slot yet (see
-    /// [`before_image`]).
+    /// databases from there on. A walk over the keyspace skips empty slots without taking a lease. Three more bits
+    /// record that values of the slot are pinned (see [`pinned`]), that a running snapshot has not saved the slot yet
+    /// (see [`before_image`]), and that the slot is being imported: its keys are hidden until this node owns it.
     pub hint: Hint,
 }
 
@@ -130,6 +130,24 @@ impl SlotHeader {
         self.set_mark(UNSAVED, unsaved);
     }
 
+    /// Returns `true` if the slot is being imported by an atomic slot migration. Its keys are neither shown nor expired
+    /// nor evicted.
+    #[inline]
+    pub fn is_importing(&self) -> bool {
+        self.hint.marks.load(Ordering::Acquire) & IMPORTING != 0
+    }
+
+    /// Sets or clears the mark for an import.
+    pub fn set_importing(&self, is_importing: bool) {
+        self.set_mark(IMPORTING, is_importing);
+    }
+
+    /// Returns `true` if database `db` may have keys here that clients may see.
+    #[inline]
+    pub fn may_show(&self, db: DbIndex) -> bool {
+        self.hint.marks.load(Ordering::Acquire) & (database_bit(db) | IMPORTING) == database_bit(db)
+    }
+
     fn set_mark(&self, mark: u16, on: bool) {
         if on {
             self.hint.marks.fetch_or(mark, Ordering::Relaxed);
@@ -139,10 +157,14 @@ impl SlotHeader {
     }
 }
 
-/// The bit shared by databases 13 and above.
-const LAST_BIT: u16 = 1 << 13;
+/// The number of databases with a bit of their own.
+const DATABASES_WITH_BIT: usize = 12;
+/// The bit shared by the other databases.
+const LAST_BIT: u16 = 1 << DATABASES_WITH_BIT;
 /// The bits that stand for databases.
-const OCCUPIED: u16 = !(UNSAVED | PINNED);
+const OCCUPIED: u16 = !(UNSAVED | PINNED | IMPORTING);
+/// The bit that is set while the slot is being imported.
+const IMPORTING: u16 = 1 << 13;
 /// The bit that is set while a snapshot has not saved the slot yet.
 const UNSAVED: u16 = 1 << 14;
 /// The bit for pinned values.
@@ -151,7 +173,11 @@ const PINNED: u16 = 1 << 15;
 #[inline]
 const fn database_bit(db: DbIndex) -> u16 {
     let index = db.get();
-    if index < 13 { 1 << index } else { LAST_BIT }
+    if index < DATABASES_WITH_BIT {
+        1 << index
+    } else {
+        LAST_BIT
+    }
 }
 
 /// The data of one slot: the table of database 0, and boxed data that few slots have.

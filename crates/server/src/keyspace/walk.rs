@@ -4,7 +4,7 @@
 //! Every key before the cursor has been visited. A key never changes its position in that order. So every key that
 //! exists from the first step to the last is visited, regardless of how tables grow and shrink in between.
 //!
-//! Empty slots cost no lease: their headers show that they are empty.
+//! Empty slots cost no lease: their headers show that they are empty. Slots that are being imported are skipped.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use weft_base::{DbIndex, SlotIndex};
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use super::access::{HeldLeases, ScriptLeases};
+use super::access::{HeldLeases, ScriptLeases, TableCounts};
 use super::{Exclusive, GatePassage, Seat, Slot, SlotHeader};
 use weft_base::slots::SLOTS;
 
@@ -74,6 +74,8 @@ pub enum WalkAccess<'r, 'p> {
     Leases(&'r ScriptLeases<'p>),
     /// Exclusive mode.
     Exclusive(&'r Exclusive<'p>),
+    /// Exclusive mode, including slots that are being imported.
+    Everything(&'r Exclusive<'p>),
 }
 
 impl<'r, 'p> WalkAccess<'r, 'p> {
@@ -100,7 +102,7 @@ impl WalkAccess<'_, '_> {
         match self {
             WalkAccess::Pass(pass) => pass.domain().header(slot),
             WalkAccess::Leases(leases) => leases.header(slot),
-            WalkAccess::Exclusive(all) => all.header(slot),
+            WalkAccess::Exclusive(all) | WalkAccess::Everything(all) => all.header(slot),
         }
     }
 
@@ -120,9 +122,39 @@ impl WalkAccess<'_, '_> {
         match self {
             WalkAccess::Pass(pass) => pass.read_spinning(slot).map(|lease| look(&lease)),
             WalkAccess::Leases(leases) => leases.cell(slot).map(look),
-            WalkAccess::Exclusive(all) => Some(look(all.cell(slot))),
+            WalkAccess::Exclusive(all) | WalkAccess::Everything(all) => Some(look(all.cell(slot))),
         }
     }
+
+    /// Returns `true` if a slot may have keys of a database that the walk visits.
+    #[inline]
+    fn may_visit(&self, slot: usize, db: DbIndex) -> bool {
+        match self {
+            WalkAccess::Everything(all) => all.header(slot).may_hold(db),
+            _ => self.header(slot).may_show(db),
+        }
+    }
+}
+
+/// Returns the numbers of keys of database `db` in slots that are being imported, which no walk visits. Returns `None`
+/// if such a slot is being written.
+pub fn count_hidden_keys(access: &WalkAccess<'_, '_>, db: DbIndex) -> Option<TableCounts> {
+    let mut hidden = TableCounts {
+        keys: 0,
+        with_expiry: 0,
+    };
+    for slot in 0..SLOTS {
+        let header = access.header(slot);
+        if !header.is_importing() || !header.may_hold(db) {
+            continue;
+        }
+        let counts = access.read_slot(slot, |slot| slot.table(db).map(TableCounts::of_table))?;
+        if let Some(counts) = counts {
+            hidden.keys += counts.keys;
+            hidden.with_expiry += counts.with_expiry;
+        }
+    }
+    Some(hidden)
 }
 
 /// The end of a walk.
@@ -147,7 +179,7 @@ pub fn walk(
     let mut position = from.position;
     let mut visited = 0;
     for slot in from.slot as usize..SLOTS {
-        if reach.header(slot).may_hold(db) {
+        if reach.may_visit(slot, db) {
             let rest = at_least.saturating_sub(visited);
             let scanned = reach.read_slot(slot, |data| {
                 data.table(db)?.scan(position, rest, &mut |entry| {
@@ -186,7 +218,7 @@ pub fn walk_slot(
         std::cmp::Ordering::Equal => from.position,
         std::cmp::Ordering::Greater => 0,
     };
-    if !reach.header(only.index()).may_hold(db) {
+    if !reach.may_visit(only.index(), db) {
         return WalkEnd::End;
     }
     let scanned = reach.read_slot(only.index(), |data| {

@@ -55,6 +55,10 @@ bitflags::bitflags! {
         const READONLY = 1 << 16;
         /// The client was redirected to a slot that is being imported (ASKING).
         const ASKING = 1 << 17;
+        /// The client is the source of a slot migration, whose commands import its slots.
+        const SLOT_IMPORT = 1 << 18;
+        /// The client is the target of a slot migration, to which this server exports slots.
+        const SLOT_EXPORT = 1 << 23;
         /// The client is the primary that this server replicates.
         const PRIMARY = 1 << 19;
         /// The client is a replica of this server.
@@ -97,6 +101,10 @@ pub enum ClientKind {
     PubSub,
     /// The primary that this server replicates.
     Primary,
+    /// The source of a slot migration.
+    SlotImport,
+    /// The target of a slot migration.
+    SlotExport,
 }
 
 impl ClientKind {
@@ -468,6 +476,10 @@ impl Client {
             ClientKind::Primary
         } else if self.flags.contains(ClientFlags::REPLICA) {
             ClientKind::Replica
+        } else if self.flags.contains(ClientFlags::SLOT_IMPORT) {
+            ClientKind::SlotImport
+        } else if self.flags.contains(ClientFlags::SLOT_EXPORT) {
+            ClientKind::SlotExport
         } else if self.flags.contains(ClientFlags::PUBSUB) {
             ClientKind::PubSub
         } else {
@@ -521,6 +533,8 @@ impl Client {
             (ClientFlags::NO_EVICT, 'e'),
             (ClientFlags::NO_TOUCH, 'T'),
             (ClientFlags::IMPORT_SOURCE, 'I'),
+            (ClientFlags::SLOT_IMPORT, 'i'),
+            (ClientFlags::SLOT_EXPORT, 'E'),
         ];
         let mut flags = self.flags;
         flags.set(

@@ -18,6 +18,8 @@ pub enum SnapshotPurpose {
     AofBase,
     /// A full synchronization of replicas.
     Replicas,
+    /// Slots that migrate to another node.
+    SlotMigration,
 }
 
 /// The state of the running snapshot, shared by all threads. There is one snapshot at a time.

@@ -7,8 +7,8 @@ use weft_os::atomic::Ordering;
 
 impl Server {
     /// Returns the bytes that do not count for eviction: data that replicas still need beyond the size of the backlog,
-    /// data that the append-only file has not received yet, and before-images of a snapshot. Evicting keys because of
-    /// them would add to them.
+    /// data that the append-only file has not received yet, before-images of a snapshot, and writes that the targets of
+    /// slot migrations have not accepted yet. Evicting keys because of them would add to them.
     pub fn uncounted_memory(&self) -> u64 {
         let backlog = self.replication.replicas.backlog_bytes();
         let beyond = backlog.saturating_sub(self.config.unsigned(id::REPL_BACKLOG_SIZE));
@@ -16,7 +16,7 @@ impl Server {
         let for_snapshot = self.keyspace.before_images.held_bytes();
         let for_log =
             self.propagation.unread_bytes() as u64 + self.persistence.aof.buffered_bytes.load(Ordering::Relaxed);
-        for_replicas + for_snapshot + for_log
+        for_replicas + for_snapshot + for_log + self.slot_migrations.unsent_bytes()
     }
 
     /// Returns the used memory in bytes, as far as it counts for eviction.

@@ -24,9 +24,12 @@ use crate::net::listeners::AcceptedConnection;
 use crate::observability::commandlog::LoggedCommand;
 use crate::observability::used_memory::UsedMemory;
 use crate::persistence::aof_files::reader::{AofReadError, AofReader};
+use crate::persistence::rdb_file::UnfinishedImport;
 use crate::propagation::PropagationLog;
 use crate::replication::{Replication, RequiredAcks, ResumePosition};
 use crate::runtime::shutdown::ShutdownOptions;
+use crate::slot_migration::SlotMigrations;
+use crate::slot_migration::job::{JobKind, JobProgress, MigrationJob};
 use directory::ClientDirectory;
 use weft_acl::{Acl, AclAccount};
 use weft_cluster::Cluster;
@@ -450,6 +453,14 @@ pub enum PrimaryThreadCommand {
     CheckReplicas,
 }
 
+/// A command for the thread that migrates slots.
+pub enum SlotMigrationCommand {
+    /// The connection of the source of an import, whose job exists. It has not been answered.
+    AdoptSource(Box<Connection>, Arc<JobProgress>),
+    /// Close the connection with this client id.
+    Disconnect(ClientId),
+}
+
 /// A command that replicas must acknowledge before it takes effect here.
 pub struct PendingAcknowledgement {
     /// The sequence number of the command in the log.
@@ -490,6 +501,8 @@ pub struct Server {
     pub clients: Clients,
     /// The state of replication.
     pub replication: Replication,
+    /// The slot migrations.
+    pub slot_migrations: SlotMigrations,
     /// RDB files, the append-only file and snapshots.
     pub persistence: Persistence,
     /// Scripts and functions.
@@ -540,13 +553,36 @@ impl Server {
             if !client.flags.contains(ClientFlags::CLOSE_ASAP) {
                 continue;
             }
-            match client.flags.contains(ClientFlags::PRIMARY) {
-                true => self.replication.shut_link_down(),
-                false => self
-                    .background
-                    .send_to_primary_thread(PrimaryThreadCommand::Disconnect(*id)),
+            let migrates = ClientFlags::SLOT_IMPORT.union(ClientFlags::SLOT_EXPORT);
+            if client.flags.contains(ClientFlags::PRIMARY) {
+                self.replication.shut_link_down();
+            } else if client.flags.intersects(migrates) {
+                self.background
+                    .send_to_migration_thread(SlotMigrationCommand::Disconnect(*id));
+            } else {
+                self.background
+                    .send_to_primary_thread(PrimaryThreadCommand::Disconnect(*id));
             }
         }
+    }
+
+    /// Tracks the imports of a file that was loaded, or is being installed. The caller is in exclusive mode.
+    pub fn track_imports(&self, imports: &[UnfinishedImport]) {
+        for import in imports.iter().filter(|_| self.cluster.is_some()) {
+            let job = MigrationJob::new(import.name, JobKind::Import, import.ranges.clone(), None);
+            for slot in job.slots.iter() {
+                self.keyspace.slots.header(slot.index()).set_importing(true);
+            }
+            self.slot_migrations.lock().add(job);
+        }
+    }
+
+    /// Ends the slot migrations of this node, because a file replaces its data.
+    pub fn end_migrations_for_load(&self) {
+        let should_clean_up = !self.replication.is_replica();
+        self.slot_migrations
+            .fail_all(None, "A new RDB is being loaded", should_clean_up);
+        self.background.wake_migration_thread();
     }
 
     /// Runs `change` with exclusive access to the keyspace, without running scripts. For a thread that is not a worker.

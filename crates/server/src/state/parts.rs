@@ -69,6 +69,7 @@ impl Server {
             memory: parts.memory,
             clients: Clients::new(parts.workers),
             replication: Default::default(),
+            slot_migrations: Default::default(),
             persistence: Persistence::default(),
             scripting: Default::default(),
             background: Background::new(

@@ -2,7 +2,10 @@
 
 use super::{Message, Server};
 
-use weft_os::atomic::{AtomicU64, Ordering};
+use weft_base::SlotIndex;
+use weft_base::slots::SLOTS;
+use weft_cluster::slot_set::SlotSet;
+use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_os::sync::Mutex;
 
 /// The commands that are held back by CLIENT PAUSE and by the server itself, and the end of the pause. Workers read it
@@ -15,6 +18,73 @@ pub struct Pause {
     all_until_ms: AtomicU64,
     /// The pause of each reason; the fields above are derived from them. Locked during changes.
     scopes: Mutex<[Option<PauseScope>; PAUSE_REASONS.len()]>,
+    /// The slots that are about to change their owner.
+    pub held_slots: HeldSlots,
+}
+
+/// The slots whose writes are held back because another node is about to take them over. A hold begins in exclusive
+/// mode, so no command that was admitted before runs under it.
+pub struct HeldSlots {
+    /// Set while any slot is held.
+    is_any: AtomicBool,
+    /// A bit for each slot.
+    words: Box<[AtomicU64]>,
+    /// The end of the last hold in milliseconds since the Unix epoch, for INFO.
+    until_ms: AtomicU64,
+}
+
+impl Default for HeldSlots {
+    fn default() -> Self {
+        HeldSlots {
+            is_any: AtomicBool::new(false),
+            words: (0..SLOTS / 64).map(|_| AtomicU64::new(0)).collect(),
+            until_ms: AtomicU64::new(0),
+        }
+    }
+}
+
+impl HeldSlots {
+    /// Returns `true` if any slot is held.
+    #[inline]
+    pub fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Acquire)
+    }
+
+    /// Returns `true` if writes to the slot are held back.
+    #[inline]
+    pub fn contains(&self, slot: SlotIndex) -> bool {
+        let slot = slot.index();
+        self.is_any() && self.words[slot / 64].load(Ordering::Acquire) >> (slot % 64) & 1 == 1
+    }
+
+    /// Returns the end of the last hold in milliseconds since the Unix epoch, or `None` if no slot is held.
+    pub fn until_ms(&self) -> Option<u64> {
+        self.is_any().then(|| self.until_ms.load(Ordering::Relaxed))
+    }
+
+    /// Holds the writes to these slots back. The caller is in exclusive mode.
+    pub fn hold(&self, slots: &SlotSet, until_ms: u64) {
+        for slot in slots.iter().map(SlotIndex::index) {
+            self.words[slot / 64].fetch_or(1 << (slot % 64), Ordering::AcqRel);
+        }
+        self.extend(until_ms);
+        self.is_any.store(true, Ordering::Release);
+    }
+
+    /// Records that a hold lasts until `until_ms` at least.
+    pub fn extend(&self, until_ms: u64) {
+        self.until_ms.fetch_max(until_ms, Ordering::Relaxed);
+    }
+
+    fn release(&self, slots: &SlotSet) {
+        for slot in slots.iter().map(SlotIndex::index) {
+            self.words[slot / 64].fetch_and(!(1 << (slot % 64)), Ordering::AcqRel);
+        }
+        if self.words.iter().all(|word| word.load(Ordering::Acquire) == 0) {
+            self.is_any.store(false, Ordering::Release);
+            self.until_ms.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The reason for a pause.
@@ -153,6 +223,12 @@ impl Server {
         }
     }
 
+    /// Ends the hold of these slots. Their clients continue, or are redirected.
+    pub fn release_held_slots(&self, slots: &SlotSet) {
+        self.clients.pause.held_slots.release(slots);
+        self.resume_clients();
+    }
+
     /// Ends the pauses that are due at `now_ms`, and resumes the clients.
     pub fn end_due_pause(&self, now_ms: u64) {
         if self.clients.pause.end_if_due(now_ms) {
@@ -164,5 +240,32 @@ impl Server {
         for worker in &self.workers {
             worker.send(Message::ResumePaused);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Tests of held slots.
+
+    use super::*;
+
+    #[test]
+    fn slots_of_several_migrations_are_held_at_a_time() {
+        let held = HeldSlots::default();
+        let set = |number: usize| {
+            let mut slots = SlotSet::default();
+            slots.set(SlotIndex::from_index(number), true);
+            slots
+        };
+        assert!(!held.is_any() && held.until_ms().is_none());
+        held.hold(&set(63), 100);
+        held.hold(&set(64), 90);
+        assert!(held.contains(SlotIndex::from_index(63)) && held.contains(SlotIndex::from_index(64)));
+        assert!(!held.contains(SlotIndex::from_index(65)));
+        assert_eq!(held.until_ms(), Some(100));
+        held.release(&set(63));
+        assert!(held.is_any() && !held.contains(SlotIndex::from_index(63)));
+        held.release(&set(64));
+        assert!(!held.is_any() && !held.contains(SlotIndex::from_index(64)));
     }
 }

@@ -8,7 +8,7 @@ use weft_reactor::Waker;
 
 use super::{
     BackgroundJob, ClientDirectory, CoordinatorCommand, MovingConnections, Pause, PendingAcknowledgement,
-    PrimaryThreadCommand, ReplayFn, Server,
+    PrimaryThreadCommand, ReplayFn, Server, SlotMigrationCommand,
 };
 use crate::clients_waiting::{blocking, watch};
 use crate::keyspace::Seat;
@@ -147,6 +147,9 @@ pub struct Background {
     /// Commands that wait for the acknowledgement of replicas.
     pub acknowledgements: Mutex<Vec<PendingAcknowledgement>>,
     primary_thread: ThreadLink<PrimaryThreadCommand>,
+    migration_thread: ThreadLink<SlotMigrationCommand>,
+    /// The receiving end of the commands for the thread that migrates slots, until it starts.
+    migration_commands: Mutex<Option<mpsc::Receiver<SlotMigrationCommand>>>,
     coordinator: ThreadLink<CoordinatorCommand>,
 }
 
@@ -229,6 +232,7 @@ impl Background {
         coordinator: mpsc::Sender<CoordinatorCommand>,
     ) -> Background {
         let (exchanges, exchange_jobs) = mpsc::channel();
+        let (migration_thread, migration_commands) = mpsc::channel();
         Background {
             long_commands: JobQueue::new(long_commands),
             scripts: JobQueue::new(scripts),
@@ -239,6 +243,8 @@ impl Background {
             active_expire: AtomicBool::new(true),
             acknowledgements: Mutex::default(),
             primary_thread: ThreadLink::new(primary_thread),
+            migration_thread: ThreadLink::new(migration_thread),
+            migration_commands: Mutex::new(Some(migration_commands)),
             coordinator: ThreadLink::new(coordinator),
         }
     }
@@ -252,6 +258,27 @@ impl Background {
     /// Takes the receiving end of `exchanges`; `None` if it was taken before.
     pub fn take_exchange_jobs(&self) -> Option<mpsc::Receiver<BackgroundJob>> {
         self.exchange_jobs.lock().take()
+    }
+
+    /// Takes the receiving end of the commands for the thread that migrates slots; `None` if it was taken before.
+    pub fn take_migration_commands(&self) -> Option<mpsc::Receiver<SlotMigrationCommand>> {
+        self.migration_commands.lock().take()
+    }
+
+    /// Sends a command to the thread that migrates slots, and wakes it.
+    pub fn send_to_migration_thread(&self, command: SlotMigrationCommand) {
+        // The thread ends only at shutdown.
+        self.migration_thread.send(command);
+    }
+
+    /// Wakes the thread that migrates slots.
+    pub fn wake_migration_thread(&self) {
+        self.migration_thread.wake();
+    }
+
+    /// Sets the waker of the thread that migrates slots. Called once, by that thread.
+    pub fn set_migration_thread_waker(&self, waker: Waker) {
+        let _ = self.migration_thread.waker.set(waker);
     }
 
     /// Sends a command to the thread that serves replicas, and wakes it.

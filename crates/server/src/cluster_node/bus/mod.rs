@@ -23,13 +23,14 @@ use weft_base::clock::unix_ms;
 use weft_base::{LogSequence, SlotIndex, ThreadIndex};
 use weft_reactor::{Event, Reactor};
 
+use crate::cluster_node::key_deletion::{self, ImportMark};
 use crate::cluster_node::topology;
+use crate::keyspace::Seat;
 use crate::keyspace::effects::Effects;
-use crate::keyspace::{Seat, slot_drop};
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::log;
-use crate::state::{Message, PauseReason, Server, UnservedKeys};
+use crate::state::{PauseReason, Server};
 use links::BusLinks;
 use weft_cluster::state::BusAction;
 use weft_cluster::{Cluster, LockedState};
@@ -44,8 +45,6 @@ const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_EVENTS_PER_TURN: usize = 128;
 /// The interval between two checks while a failover is imminent.
 const URGENT_INTERVAL: Duration = Duration::from_millis(2);
-/// The interval between two attempts to lease a slot.
-const LEASE_RETRY_INTERVAL: Duration = Duration::from_micros(50);
 
 /// The cluster bus, which runs on its own thread.
 pub struct ClusterBus {
@@ -397,49 +396,23 @@ impl ClusterBus {
         self.dropping = waiting;
     }
 
-    fn drop_keys_of_slot(&mut self, number: SlotIndex) {
-        let (server, thread_index) = (self.server.clone(), ThreadIndex::new(self.seat.index()));
-        let keyspace = &server.keyspace;
-        let mut effects = Effects {
-            log_writer: server.propagation.log_writer(),
-            ..Effects::for_keyspace(keyspace)
-        };
-        let tables = loop {
-            let pass = self.seat.enter();
-            if let Some(mut lease) = pass.write_spinning(number.index()) {
-                effects.hooks = keyspace.hooks.current();
-                let (header, slot) = lease.parts_mut();
-                let (tables, databases, keys) =
-                    slot_drop::take_all_keys(keyspace, thread_index, number, header, slot, &mut effects);
-                slot_drop::log_deletions(&mut effects, &tables, &databases);
-                effects.log_writer.commit();
-                NotificationSender::new(&server, &mut effects, thread_index).send_recorded_effects(None);
-                if keys > 0 {
-                    log::notice!("Deleted {keys} keys in slot {number}, which another node owns now");
-                }
-                break tables;
-            }
-            pass.announce_writer(number.index());
-            drop(pass);
-            weft_os::thread::sleep(LEASE_RETRY_INTERVAL);
-        };
-        if !effects.ready.is_empty() {
-            let ready = std::mem::take(&mut effects.ready).into();
-            server
-                .worker(ThreadIndex::FIRST)
-                .send(Message::ServeWaiters(UnservedKeys::new(ready)));
+    fn drop_keys_of_slot(&mut self, slot: SlotIndex) {
+        // A slot that comes back was emptied when its import began.
+        let keys = key_deletion::delete_keys_of_slot(&self.server, &mut self.seat, slot, ImportMark::Keep, |header| {
+            !header.is_importing()
+        });
+        if keys > 0 {
+            log::notice!("Deleted {keys} keys in slot {slot}, which another node owns now");
         }
-        let objects = tables.iter().map(|table| table.len() as u64).sum();
-        server.background.lazyfree.free(objects, 0, Box::new(tables));
-        NotificationSender::new(&server, &mut effects, thread_index).send_broadcasts();
-        wake_workers(&server, &mut effects);
     }
 
     /// Assigns unowned slots that have keys to this node, and deletes the keys of slots that other nodes own.
     fn reconcile_slots_with_keys(&mut self, cluster: &Cluster) {
-        let occupied: Vec<SlotIndex> = SlotIndex::all()
-            .filter(|slot| self.server.keyspace.slots.header(slot.index()).may_hold_any())
-            .collect();
+        let is_occupied = |slot: &SlotIndex| {
+            let header = self.server.keyspace.slots.header(slot.index());
+            header.may_hold_any() && !header.is_importing()
+        };
+        let occupied: Vec<SlotIndex> = SlotIndex::all().filter(is_occupied).collect();
         let mut state = self.lock(cluster);
         if state.me().is_replica() {
             return;

@@ -152,6 +152,14 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     const INVALID: CommandError =
         CommandError::constant("ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP");
     require_cluster(ctx)?;
+    if !ctx.client.flags.contains(ClientFlags::PRIMARY) {
+        if ctx.server.slot_migrations.has_imports() {
+            return Err(CommandError::constant("ERR Slot import in progress."));
+        }
+        if ctx.server.slot_migrations.has_exports() {
+            return Err(CommandError::constant("ERR Slot export in progress."));
+        }
+    }
     let slot = parse_slot(ctx.arg(2))?;
     let is = |name: &str| ctx.arg(3).eq_ignore_ascii_case(name.as_bytes());
     let named = (ctx.argc() >= 5).then(|| ctx.arg(4).to_vec());
@@ -388,7 +396,7 @@ pub(super) fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Returns the client's description for the log.
-fn describe_client(ctx: &Context<'_, '_>) -> String {
+pub(super) fn describe_client(ctx: &Context<'_, '_>) -> String {
     format!("id={} addr={}", ctx.client.id, ctx.client.address)
 }
 

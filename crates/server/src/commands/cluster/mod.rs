@@ -20,6 +20,7 @@ mod help;
 mod migrations;
 mod scan;
 mod statistics;
+mod syncslots;
 mod topology;
 
 /// The commands of this module and its submodules, with their handlers.
@@ -64,7 +65,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
         leased(statistics::slot_stats).with_undeclared_keys(),
     ),
     ("cluster|slots", leased(topology::slots)),
-    ("cluster|syncslots", leased(migrations::sync)),
+    ("cluster|syncslots", leased(syncslots::sync_slots)),
     ("clusterscan", leased(scan::cluster_scan).with_undeclared_keys()),
     ("readonly", leased(read_only)),
     ("readwrite", leased(read_write)),

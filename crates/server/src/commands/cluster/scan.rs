@@ -104,7 +104,7 @@ pub(super) fn cluster_scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (mut slot, mut position, mut visited) = (from.slot, from.position, 0);
     let db = ctx.keys.db;
     let next = loop {
-        if access.header(slot.index()).may_hold(db) {
+        if access.header(slot.index()).may_show(db) {
             let rest = arguments.count.saturating_sub(visited);
             let scanned = access.read_slot(slot.index(), |data| {
                 data.table(db)?.scan(position, rest, &mut |entry| {

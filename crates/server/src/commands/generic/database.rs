@@ -9,10 +9,11 @@ use std::sync::Arc;
 use weft_base::{DbIndex, SlotIndex};
 use weft_resp::number::parse_i64;
 
-use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, exclusive, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::{AccessContext, HeldLeases, WholeKeyspace};
 use crate::keyspace::flush::{DetachedTables, take_databases, touch_watchers_before_swap};
+use crate::keyspace::walk::{WalkAccess, count_hidden_keys};
 use crate::keyspace::{Seat, SlotTable, publish_header, ready_keys};
 use crate::notify::messages::NotificationSender;
 use crate::persistence::save;
@@ -53,7 +54,17 @@ fn check_database_index(ctx: &Context<'_, '_>, number: i64) -> Result<DbIndex, C
 }
 
 fn dbsize(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let keys = ctx.server.keyspace.counts.keys(ctx.keys.db);
+    let mut keys = ctx.server.keyspace.counts.keys(ctx.keys.db);
+    if ctx.server.slot_migrations.has_imports() {
+        let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
+        match count_hidden_keys(&access, ctx.keys.db) {
+            Some(hidden) => keys = keys.saturating_sub(hidden.keys as u64),
+            None => {
+                ctx.next_step = NextStep::Defer;
+                return Ok(());
+            }
+        }
+    }
     ctx.reply.integer(keys as i64);
     Ok(())
 }
@@ -124,6 +135,12 @@ fn empty_databases(
         ctx.keys.context.thread_index,
     );
     ctx.keys.effects.dirty += detached.keys;
+    // The data of migrations that are under way is incomplete now.
+    let should_clean_up = !ctx.server.replication.is_replica();
+    ctx.server
+        .slot_migrations
+        .fail_all(None, "Data was flushed", should_clean_up);
+    ctx.server.background.wake_migration_thread();
     // Also for empty databases: a replica may have keys there.
     ctx.keys.effects.log_for(LogTarget::all());
     queue_ready_waiters(ctx, databases);

@@ -79,7 +79,7 @@ impl RandomKeySearch<'_, '_> {
     fn find_random_key(&self) -> Option<Vec<u8>> {
         let drawn = if self.keys < SPARSE_DATABASE_KEYS {
             let occupied: Vec<usize> = (0..SLOTS)
-                .filter(|slot| self.access.header(*slot).may_hold(self.db))
+                .filter(|slot| self.access.header(*slot).may_show(self.db))
                 .collect();
             if occupied.is_empty() {
                 return None;
@@ -96,7 +96,7 @@ impl RandomKeySearch<'_, '_> {
         let full = acceptance_bound(self.keys);
         (0..MAX_DRAWS).find_map(|_| {
             let slot = draw_slot();
-            if !self.access.header(slot).may_hold(self.db) {
+            if !self.access.header(slot).may_show(self.db) {
                 return None;
             }
             let picked = self.access.read_slot(slot, |data| {

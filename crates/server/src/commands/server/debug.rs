@@ -139,6 +139,7 @@ const SUBCOMMANDS: &[DebugSubcommand] = &[
             .store(pauses, Ordering::Relaxed);
         reply_ok(ctx)
     }),
+    ("slotmigration", 4..=4, slot_migration),
     ("delay-rdb-client-free-seconds", 3..=3, |ctx| {
         let seconds = parse_i64(ctx.arg(2)).and_then(|seconds| u64::try_from(seconds).ok());
         let grace_s = &ctx.server.replication.replicas.grace_s;
@@ -534,6 +535,19 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 /// Executes `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`, which writes all data to the dump and loads it again.
+/// Holds slot migrations at one of their steps.
+fn slot_migration(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let migrations = &ctx.server.slot_migrations;
+    let switch = match ctx.arg(2).to_ascii_lowercase().as_slice() {
+        b"prevent-pause" => &migrations.prevents_pause,
+        b"prevent-failover" => &migrations.prevents_failover,
+        _ => return Err(CommandError::SYNTAX),
+    };
+    switch.store(parse_switch(ctx.arg(3)), Ordering::Relaxed);
+    ctx.server.background.wake_migration_thread();
+    reply_ok(ctx)
+}
+
 fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut options = ReloadOptions {
         should_save: true,

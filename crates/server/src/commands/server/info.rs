@@ -2,13 +2,14 @@
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, leased};
 use crate::keyspace::GatePassage;
+use crate::keyspace::walk::{WalkAccess, count_hidden_keys};
 use crate::net::client::ClientFlags;
 use crate::observability::memory;
 use crate::state::{ClientVisitor, Server, WorkerAnswer, WorkerQuery};
 use weft_base::DbIndex;
 use weft_base::slots::SLOTS;
 
-use super::sections::{self, ClientFigures, InfoSection};
+use super::sections::{self, ClientFigures, InfoSection, KeyspaceSamples};
 
 #[cfg(test)]
 mod tests;
@@ -31,9 +32,12 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
         true => sections::allocator_figures(ctx.server),
         false => memory::AllocatorFigures::default(),
     };
-    let ttls_ms = match wanted.contains(&InfoSection::Keyspace) {
-        true => mean_ttls_ms(ctx),
-        false => Vec::new(),
+    let samples = match wanted.contains(&InfoSection::Keyspace) {
+        true => KeyspaceSamples {
+            mean_ttls_ms: mean_ttls_ms(ctx),
+            hidden_keys: hidden_keys(ctx),
+        },
+        false => KeyspaceSamples::default(),
     };
     // The sections are rendered before the query, not when the answers have arrived, so that they do not include the
     // metrics of this command.
@@ -41,7 +45,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
         .iter()
         .map(|section| match section {
             InfoSection::Clients | InfoSection::Memory => SectionText::NeedsClientFigures(*section),
-            _ => SectionText::Ready(sections::render_section(ctx.server, *section, &ttls_ms)),
+            _ => SectionText::Ready(sections::render_section(ctx.server, *section, &samples)),
         })
         .collect();
     if texts.iter().all(|text| matches!(text, SectionText::Ready(_))) {
@@ -157,6 +161,21 @@ fn sum_client_figures(parts: &[WorkerAnswer]) -> ClientFigures {
 /// The number of slots to sample for estimating a mean, and the number of keys of each.
 const SAMPLE_SIZE: (usize, usize) = (16, 32);
 
+/// Returns the numbers of keys that are being imported, and of those with an expiry, by database. A database with a
+/// slot that is being written counts as without such keys.
+fn hidden_keys(ctx: &Context<'_, '_>) -> Vec<(u64, u64)> {
+    if !ctx.server.slot_migrations.has_imports() {
+        return Vec::new();
+    }
+    let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
+    DbIndex::all(ctx.server.keyspace.counts.databases())
+        .map(|db| {
+            let hidden = count_hidden_keys(&access, db);
+            hidden.map_or((0, 0), |hidden| (hidden.keys as u64, hidden.with_expiry as u64))
+        })
+        .collect()
+}
+
 /// Returns the estimated mean time to live of the keys with an expiry, in milliseconds by database.
 fn mean_ttls_ms(ctx: &Context<'_, '_>) -> Vec<u64> {
     let counts = &ctx.server.keyspace.counts;
@@ -174,7 +193,7 @@ fn mean_ttl_ms(pass: &GatePassage<'_>, db: DbIndex, now_ms: u64) -> u64 {
     let first = fastrand::usize(..SLOTS);
     let (mut slots, mut keys, mut sum_ms) = (0, 0, 0);
     for slot in (first..SLOTS).chain(0..first) {
-        if !pass.domain().header(slot).may_hold(db) {
+        if !pass.domain().header(slot).may_show(db) {
             continue;
         }
         let Some(lease) = pass.try_read(slot) else {

@@ -66,11 +66,11 @@ fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply_from_background(move |server, _| {
         let reply: &str = match save::start_background_save(server) {
             Ok(()) => "+Background saving started",
-            Err(BackgroundSaveError::Busy(SnapshotPurpose::AofBase)) if schedule => {
+            Err(BackgroundSaveError::Busy(SnapshotPurpose::AofBase | SnapshotPurpose::SlotMigration)) if schedule => {
                 self::schedule_save(server, false);
                 "+Background saving scheduled"
             }
-            Err(BackgroundSaveError::Busy(SnapshotPurpose::AofBase)) => {
+            Err(BackgroundSaveError::Busy(SnapshotPurpose::AofBase | SnapshotPurpose::SlotMigration)) => {
                 return format!("-{AOF_REWRITE_IN_PROGRESS}\r\n").into_bytes();
             }
             Err(BackgroundSaveError::Busy(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas)) => {
@@ -98,7 +98,7 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     match ctx.server.persistence.snapshot.purpose() {
         Some(SnapshotPurpose::AofBase) => return Err(CommandError::constant(REWRITE_IN_PROGRESS)),
-        Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas) => {
+        Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas | SnapshotPurpose::SlotMigration) => {
             schedule(ctx.server);
             ctx.reply.raw(SCHEDULED.as_bytes());
             return Ok(());

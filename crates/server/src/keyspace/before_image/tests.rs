@@ -226,7 +226,7 @@ fn snapshot(scene: &mut Fixture, changes: usize) -> (Contents, Contents) {
     let databases: Vec<DbIndex> = DbIndex::all(DATABASES)
         .filter(|db| expected.keys().any(|key| key.0 == *db))
         .collect();
-    scene.keyspace.before_images.prepare(&scene.keyspace.slots);
+    scene.keyspace.before_images.prepare(&scene.keyspace.slots, None);
     scene.keyspace.before_images.begin(&scene.seat.exclusive(), &databases);
     let mut saved = Contents::new();
     let before_images = scene.keyspace.before_images.clone();
@@ -317,7 +317,7 @@ fn a_cancelled_snapshot_keeps_no_more_images() {
         scene.change();
     }
     let before_images = scene.keyspace.before_images.clone();
-    before_images.prepare(&scene.keyspace.slots);
+    before_images.prepare(&scene.keyspace.slots, None);
     before_images.begin(&scene.seat.exclusive(), &DbIndex::all(4).collect::<Vec<_>>());
     before_images.cancel();
     for _ in 0..200 {

@@ -305,6 +305,7 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
     if server.is_loading() {
         return Err(ReloadError::Loading);
     }
+    server.end_migrations_for_load();
     super::wait_until_written(server);
     let hooks = &server.keyspace.hooks;
     let logged = hooks.current().intersection(Hooks::LOG);

@@ -175,6 +175,7 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
     let for_base = server.clone();
     let order = SnapshotRequest {
         purpose: SnapshotPurpose::AofBase,
+        slots: None,
         format: RdbFormat::Newest,
         consumer: Box::new(move || {
             let name = format!("temp-rewriteaof-{}.aof", std::process::id());
@@ -481,7 +482,7 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
             server.persistence.snapshot.cancel(&[SnapshotPurpose::AofBase]);
             server.persistence.snapshot.wait_for_cancelled();
         }
-        Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas) => {
+        Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas | SnapshotPurpose::SlotMigration) => {
             status.is_rewrite_scheduled.store(true, Ordering::Relaxed);
             log::notice!(
                 "AOF was enabled but there is already another background operation. An AOF background was scheduled to \

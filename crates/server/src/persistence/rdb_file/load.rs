@@ -16,6 +16,7 @@ use super::error::{RdbFault, RdbLoadError, on_one_line};
 use super::insert::{InsertContext, LoadProgress};
 use super::loader_threads::{LoadThreads, UndividedSlots, with_key_sink};
 use super::reader::{CountDestination, ReadState, RecordReader};
+use super::save::UnfinishedImport;
 use super::source::RdbSource;
 use crate::keyspace::access::KeyCounts;
 use crate::keyspace::before_image::BeforeImages;
@@ -96,6 +97,8 @@ pub struct LoadedFile {
     pub expired_hashes: u64,
     /// The codes of function libraries.
     pub functions: Vec<Vec<u8>>,
+    /// The slot imports that had not ended when the file was written.
+    pub imports: Vec<UnfinishedImport>,
     /// The offset in the file at which the RDB data ends.
     pub end_offset: u64,
     /// The position in the replication history at which the file was written, if the file contains it.

@@ -44,8 +44,10 @@ pub use load::{
     delay_load, load,
 };
 pub use loader_threads::LoadThreads;
-pub use rewrite_commands::rewrite_to_commands;
-pub use save::{KeyEncodingOptions, RdbFormat, RdbHeader, SaveContents, SavedKey, save, write_database};
+pub use rewrite_commands::{RdbToCommands, rewrite_to_commands};
+pub use save::{
+    KeyEncodingOptions, RdbFormat, RdbHeader, SaveContents, SavedKey, UnfinishedImport, save, write_database,
+};
 pub use source::RdbSource;
 pub use value_length::{is_empty_value, module_name, skip_value};
 

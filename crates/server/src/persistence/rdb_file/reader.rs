@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::slots::SLOTS;
+use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_config::Config;
 use weft_os::atomic::Ordering;
 use weft_rdb::dump_payload;
@@ -13,6 +14,7 @@ use super::insert::{InsertContext, SharedSlots};
 use super::load::{LoadedFile, OnKeyDropped, ProgressCallback, delay_load, handle_aux_field};
 use super::loader_threads::KeySink;
 use super::opcode;
+use super::save::{IMPORT_NAME_BYTES, UnfinishedImport};
 use super::source::{RdbSource, decode_string};
 use super::value_length::{module_name, skip_value};
 use crate::keyspace::access::KeyCounts;
@@ -230,11 +232,7 @@ impl<R: Read> RecordReader<'_, '_, '_, R> {
                 return Err(RdbFault::damaged("Pre-release function format not supported."));
             }
             opcode::MODULE => return Err(RdbFault::Module(module_name(source.length()? as u64))),
-            opcode::SLOT_IMPORT => {
-                return Err(RdbFault::damaged(
-                    "The RDB file contains an unfinished slot import, which is not supported",
-                ));
-            }
+            opcode::SLOT_IMPORT => self.state.loaded.imports.push(read_import(source)?),
             opcode::END => return Ok(Record::End),
             kind => return self.read_key(kind),
         }
@@ -275,6 +273,24 @@ impl<R: Read> RecordReader<'_, '_, '_, R> {
         }
         Ok(())
     }
+}
+
+/// Reads the record of a slot import.
+fn read_import<R: Read>(source: &mut RdbSource<R>) -> Result<UnfinishedImport, RdbFault> {
+    let invalid = || RdbFault::damaged("Invalid slot import in RDB");
+    let name = source.string()?;
+    let name = <[u8; IMPORT_NAME_BYTES]>::try_from(name.as_slice()).map_err(|_| invalid())?;
+    let count = source.length()?;
+    let mut ranges = Vec::new();
+    for _ in 0..count {
+        let (first, last) = (source.length()?, source.length()?);
+        let slot = |number: usize| u16::try_from(number).ok().and_then(SlotIndex::new);
+        match (slot(first), slot(last)) {
+            (Some(first), Some(last)) if first <= last && ranges.len() < SLOTS => ranges.push((first, last)),
+            _ => return Err(invalid()),
+        }
+    }
+    Ok(UnfinishedImport { name, ranges })
 }
 
 /// Counts the keys that were inserted since the last call, and reports those that were dropped.

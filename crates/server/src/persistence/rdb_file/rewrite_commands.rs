@@ -60,31 +60,75 @@ fn write_commands<R: Read>(
 ) -> Result<(), RdbConversionError> {
     source.take(MAGIC_BYTES)?;
     let mut command = Vec::new();
+    while convert_key(source, &mut command, config)? {
+        out.write_all(&command)?;
+        command.clear();
+    }
+    Ok(())
+}
+
+/// Converts the parts of an RDB stream to commands. Each part consists of whole keys.
+#[derive(Default)]
+pub struct RdbToCommands {
+    has_begun: bool,
+}
+
+impl RdbToCommands {
+    /// Appends the commands for the next part to `out`.
+    ///
+    /// # Errors
+    /// If the part is not what this server writes.
+    pub fn convert(&mut self, part: &[u8], out: &mut Vec<u8>, config: &Config) -> io::Result<()> {
+        let mut source = RdbSource::new(part, false);
+        let mut convert = || -> Result<(), RdbConversionError> {
+            if !std::mem::replace(&mut self.has_begun, true) {
+                source.take(MAGIC_BYTES)?;
+            }
+            while source.offset() < part.len() as u64 && convert_key(&mut source, out, config)? {}
+            Ok(())
+        };
+        convert().map_err(|error| match error {
+            RdbConversionError::Read(fault) => io::Error::other(format!("{fault:?}")),
+            RdbConversionError::Write(error) => error,
+        })
+    }
+}
+
+/// Appends the commands for the next record to `command`. A key and its attributes are one record. Returns `false` at
+/// the end of the file.
+fn convert_key<R: Read>(
+    source: &mut RdbSource<R>,
+    command: &mut Vec<u8>,
+    config: &Config,
+) -> Result<bool, RdbConversionError> {
     let mut expire_at_ms = 0;
     loop {
         source.begin_record();
-        command.clear();
         match source.byte()? {
             opcode::EXPIRY_MS => expire_at_ms = i64::from_le_bytes(source.array()?),
             opcode::FREQUENCY => drop(source.byte()?),
             opcode::IDLE_TIME => drop(source.length()?),
             opcode::DATABASE => {
                 let db = source.length()?.to_string();
-                write_command([&b"SELECT"[..], db.as_bytes()].into_iter(), &mut command);
+                write_command([&b"SELECT"[..], db.as_bytes()].into_iter(), command);
+                return Ok(true);
             }
             opcode::DATABASE_SIZE => {
                 source.length()?;
                 source.length()?;
+                return Ok(true);
             }
             opcode::AUX => {
                 source.skip_string()?;
                 source.skip_string()?;
+                return Ok(true);
             }
             opcode::FUNCTION => {
                 let code = source.string()?;
-                write_command([&b"FUNCTION"[..], b"LOAD", &code].into_iter(), &mut command);
+                write_command([&b"FUNCTION"[..], b"LOAD", &code].into_iter(), command);
+                return Ok(true);
             }
-            opcode::END => return Ok(()),
+            opcode::END => return Ok(false),
             kind => {
                 let name = source.skip_string()?;
                 let from = source.position();
@@ -98,11 +142,11 @@ fn write_commands<R: Read>(
                     ))
                     .into());
                 };
-                write_key(&name, &value, expire_at_ms, &mut command);
-                assert!(!command.is_empty(), "a key is created by at least one command");
-                expire_at_ms = 0;
+                let before = command.len();
+                write_key(&name, &value, expire_at_ms, command);
+                assert!(command.len() > before, "a key is created by at least one command");
+                return Ok(true);
             }
         }
-        out.write_all(&command)?;
     }
 }

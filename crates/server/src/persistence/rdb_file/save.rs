@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
 
@@ -73,6 +73,18 @@ impl RdbFormat {
     }
 }
 
+/// A slot import that had not ended when a file was written: its keys are in the file, and hidden from clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnfinishedImport {
+    /// The name of the job.
+    pub name: [u8; IMPORT_NAME_BYTES],
+    /// The first and the last slot of each range.
+    pub ranges: Vec<(SlotIndex, SlotIndex)>,
+}
+
+/// The length of the name of a slot import in bytes.
+pub const IMPORT_NAME_BYTES: usize = 40;
+
 /// The header of an RDB file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RdbHeader<'h> {
@@ -80,6 +92,8 @@ pub struct RdbHeader<'h> {
     pub format: RdbFormat,
     /// The codes of function libraries.
     pub functions: &'h [Vec<u8>],
+    /// The slot imports that have not ended.
+    pub imports: &'h [UnfinishedImport],
     /// The current time in seconds since the Unix epoch.
     pub now_s: u64,
     /// The memory that the data takes in bytes.
@@ -115,6 +129,15 @@ impl RdbHeader<'_> {
         for library in self.functions {
             out.push(opcode::FUNCTION);
             write_string(out, library, compress);
+        }
+        for import in self.imports {
+            out.push(opcode::SLOT_IMPORT);
+            write_string(out, &import.name, false);
+            write_length(out, import.ranges.len());
+            for (first, last) in &import.ranges {
+                write_length(out, first.index());
+                write_length(out, last.index());
+            }
         }
     }
 }

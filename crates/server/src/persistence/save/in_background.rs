@@ -44,6 +44,7 @@ pub fn start_background_save(server: &Arc<Server>) -> Result<(), BackgroundSaveE
     let incremental = config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC);
     let order = SnapshotRequest {
         purpose: SnapshotPurpose::RdbFile,
+        slots: None,
         format: RdbFormat::Newest,
         consumer: Box::new(move || {
             let temporary = PathBuf::from(format!("temp-{}.rdb", thread_id()));
@@ -149,10 +150,12 @@ pub fn cancel_for_shutdown(server: &Server) {
         SnapshotPurpose::RdbFile,
         SnapshotPurpose::AofBase,
         SnapshotPurpose::Replicas,
+        SnapshotPurpose::SlotMigration,
     ];
     if server.persistence.snapshot.cancel(&all) {
         match server.persistence.snapshot.purpose() {
             Some(SnapshotPurpose::AofBase) => log::warning!("There is a child rewriting the AOF. Killing it!"),
+            Some(SnapshotPurpose::SlotMigration) => log::warning!("There is a slot migration child. Killing it!"),
             _ => log::warning!("There is a child saving an .rdb. Killing it!"),
         }
         if !server.persistence.snapshot.wait_for_end(CANCEL_TIMEOUT) {

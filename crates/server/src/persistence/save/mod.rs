@@ -84,11 +84,13 @@ fn write_file(
 ) -> Result<(), SaveFailed> {
     let now_s = unix_ms() / 1000;
     let functions = server.scripting.libraries.codes();
+    let imports = server.slot_migrations.unfinished_imports();
     let contents = SaveContents {
-        slots: WalkAccess::Exclusive(all),
+        slots: WalkAccess::Everything(all),
         counts: &server.keyspace.counts,
         head: RdbHeader {
             functions: &functions,
+            imports: &imports,
             now_s,
             used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
             aux_fields: notes,
@@ -342,6 +344,7 @@ fn load_file(
     );
     report(loaded.end_offset);
     load_functions(server, &loaded, replace)?;
+    server.track_imports(&loaded.imports);
     let empty = match loaded.empty_keys {
         0 => String::new(),
         empty => format!(", empty keys skipped: {empty}"),
@@ -413,6 +416,7 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
     if server.is_loading() {
         return Err(ReloadError::Loading);
     }
+    server.end_migrations_for_load();
     if how.should_save {
         write(server, &mut all).map_err(|SaveFailed| ReloadError::Save)?;
     }

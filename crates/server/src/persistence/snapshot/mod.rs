@@ -39,15 +39,16 @@ use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
 use weft_reactor::{lower_priority, parse_cpu_list, pin_to_cpus, thread_id};
 
-use crate::keyspace::Seat;
 use crate::keyspace::before_image::MAX_DATABASES;
 use crate::keyspace::clock::AccessClock;
+use crate::keyspace::{Exclusive, Seat};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::persistence::rdb_file::{KeyEncodingOptions, RdbFormat, RdbHeader};
+use crate::persistence::rdb_file::{KeyEncodingOptions, RdbFormat, RdbHeader, UnfinishedImport};
 use crate::persistence::snapshot_state::{SnapshotPurpose, SnapshotState};
 use crate::state::Server;
 use saver::{Database, SnapshotChunk, SnapshotSaver};
+use weft_cluster::slot_set::SlotSet;
 use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
 use weft_os::sync::mpsc::{SyncSender, sync_channel};
@@ -95,6 +96,8 @@ pub struct SnapshotRequest {
     pub purpose: SnapshotPurpose,
     /// The version of the RDB format. A value that this version cannot represent ends the snapshot.
     pub format: RdbFormat,
+    /// The slots whose keys it contains; `None` for all keys and the functions.
+    pub slots: Option<Arc<SlotSet>>,
     /// Creates the consumer, on the consumer's thread, after the moment.
     pub consumer: MakeConsumer,
     /// Runs at the snapshot's moment.
@@ -224,11 +227,12 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
     let SnapshotRequest {
         consumer,
         format,
+        slots,
         at_moment,
         at_end,
         ..
     } = order;
-    let taken = take_moment(server, &mut seat, at_moment);
+    let taken = take_moment(server, &mut seat, slots.as_deref(), at_moment);
     // The caller may be gone.
     let _ = started.send(thread_id());
     let (changes, began, began_s) = (taken.changes, taken.began, taken.began_s);
@@ -262,36 +266,40 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
 struct CapturedState {
     databases: Vec<Database>,
     functions: Vec<Vec<u8>>,
+    imports: Vec<UnfinishedImport>,
     notes: AuxFields,
     changes: u64,
     began: Instant,
     began_s: u64,
 }
 
-fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> CapturedState {
+fn take_moment(server: &Server, seat: &mut Seat, slots: Option<&SlotSet>, at_moment: OnMoment) -> CapturedState {
     let keyspace = &server.keyspace;
-    keyspace.before_images.prepare(&keyspace.slots);
+    keyspace.before_images.prepare(&keyspace.slots, slots);
     // Scripts are excluded first, because a running script could delay the closing of the gate for as long as it runs.
     server.scripting.running.exclude_runs();
     let closing = Instant::now();
     let taken = {
         let alone = seat.exclusive();
-        let counts = &keyspace.counts;
-        let databases: Vec<Database> = DbIndex::all(counts.databases())
-            .map(|number| Database {
-                number,
-                keys: counts.keys(number),
-                with_expiry: counts.with_expiry(number),
-            })
-            .filter(|database| database.keys > 0)
-            .collect();
+        let databases = match slots {
+            None => count_all_keys(server),
+            Some(slots) => count_keys_of_slots(server, &alone, slots),
+        };
         let numbers: Vec<DbIndex> = databases.iter().map(|database| database.number).collect();
         keyspace.before_images.begin(&alone, &numbers);
         let changes = server.stats.metrics.sum(Counter::Dirty);
-        let functions = server.scripting.libraries.codes();
+        let functions = match slots {
+            None => server.scripting.libraries.codes(),
+            Some(_) => Vec::new(),
+        };
+        let imports = match slots {
+            None => server.slot_migrations.unfinished_imports(),
+            Some(_) => Vec::new(),
+        };
         CapturedState {
             databases,
             functions,
+            imports,
             notes: at_moment(&SnapshotMoment { server }),
             changes,
             began: Instant::now(),
@@ -301,6 +309,34 @@ fn take_moment(server: &Server, seat: &mut Seat, at_moment: OnMoment) -> Capture
     server.scripting.running.end_exclusion();
     record_pause(server, closing, &taken);
     taken
+}
+
+/// Returns the databases that have keys.
+fn count_all_keys(server: &Server) -> Vec<Database> {
+    let counts = &server.keyspace.counts;
+    DbIndex::all(counts.databases())
+        .map(|number| Database {
+            number,
+            keys: counts.keys(number),
+            with_expiry: counts.with_expiry(number),
+        })
+        .filter(|database| database.keys > 0)
+        .collect()
+}
+
+/// Returns the databases that have keys in these slots.
+fn count_keys_of_slots(server: &Server, alone: &Exclusive<'_>, slots: &SlotSet) -> Vec<Database> {
+    DbIndex::all(server.keyspace.counts.databases())
+        .map(|number| {
+            let tables = || slots.iter().filter_map(|slot| alone.cell(slot.index()).table(number));
+            Database {
+                number,
+                keys: tables().map(|table| table.len() as u64).sum(),
+                with_expiry: tables().map(|table| table.with_expiry() as u64).sum(),
+            }
+        })
+        .filter(|database| database.keys > 0)
+        .collect()
 }
 
 /// Records the duration of exclusive mode, which takes the place of Valkey's fork time.
@@ -333,6 +369,12 @@ fn write(
     consumer: MakeConsumer,
     format: RdbFormat,
 ) -> (u64, Result<(), ConsumerError>) {
+    if format == RdbFormat::Shared && !taken.imports.is_empty() {
+        return (
+            0,
+            Err("this version of the RDB format cannot store slot imports".into()),
+        );
+    }
     let (chunks, receiver) = sync_channel::<SnapshotChunk>(CHUNKS_AHEAD);
     let for_thread = server.clone();
     let consume = move || -> Result<(), ConsumerError> {
@@ -355,15 +397,19 @@ fn write(
         Err(error) => return (0, Err(error.into())),
     };
     let notes = (taken.notes)();
-    let style = KeyEncodingOptions::from_config(&server.config, access_clock(&server.config, taken.began_s))
+    let mut style = KeyEncodingOptions::from_config(&server.config, access_clock(&server.config, taken.began_s))
         .with_format(format);
+    let purpose = server.persistence.snapshot.purpose();
+    // Slots that migrate are sent as commands.
+    style.should_compress &= purpose != Some(SnapshotPurpose::SlotMigration);
     let head = RdbHeader {
         format,
         functions: &taken.functions,
+        imports: &taken.imports,
         now_s: taken.began_s,
         used_memory_bytes: crate::observability::memory::used().unwrap_or(0),
         aux_fields: &notes,
-        is_aof_base: server.persistence.snapshot.purpose() == Some(SnapshotPurpose::AofBase),
+        is_aof_base: purpose == Some(SnapshotPurpose::AofBase),
     };
     let mut saver = SnapshotSaver::new(server, seat, style, chunks);
     // The consumer's result holds the reason for the stop, or the snapshot was cancelled.

@@ -99,6 +99,7 @@ fn new_order(purpose: SnapshotPurpose) -> (SnapshotRequest, Receiver<ConsumerEve
     let [at_moment, at_end] = [told.clone(), told.clone()];
     let order = SnapshotRequest {
         purpose,
+        slots: None,
         format: RdbFormat::Newest,
         consumer: Box::new(move || Ok(Box::new(ReportingConsumer { told, may_take }))),
         at_moment: Box::new(move |_| {

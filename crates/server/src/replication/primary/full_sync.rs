@@ -406,6 +406,7 @@ pub fn begin(
     let pinned = ids.clone();
     let order = SnapshotRequest {
         purpose: SnapshotPurpose::Replicas,
+        slots: None,
         format,
         consumer: Box::new(move || make_consumer(&for_consumer, targets, &place, with_mark)),
         at_moment: Box::new(move |moment| pin_replica_offsets(moment, pinned, alone, told)),

@@ -32,6 +32,7 @@ use crate::notify::messages::invalidate_replaced_data;
 use crate::observability::log;
 use crate::persistence::rdb_file::{
     LoadDestination, LoadThreads, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError, RdbLoader,
+    UnfinishedImport,
 };
 use crate::persistence::snapshot::access_clock;
 use crate::persistence::snapshot_state::SnapshotPurpose;
@@ -607,6 +608,7 @@ fn cancel_snapshots(server: &Server) {
         SnapshotPurpose::RdbFile,
         SnapshotPurpose::AofBase,
         SnapshotPurpose::Replicas,
+        SnapshotPurpose::SlotMigration,
     ]) {
         log::notice!("Cancelling the snapshot in progress, because its data is being replaced");
         server.keyspace.before_images.cancel();
@@ -635,6 +637,16 @@ fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut ThreadS
     }
 }
 
+/// Replaces the slot imports that this node tracks by those of a dump.
+fn replace_imports(server: &Server, all: &mut Exclusive<'_>, imports: &[UnfinishedImport]) {
+    for slots in server.slot_migrations.forget_imports("Full resynchronization occurred") {
+        for slot in slots.iter() {
+            all.header(slot.index()).set_importing(false);
+        }
+    }
+    server.track_imports(imports);
+}
+
 /// Replaces this server's data with the contents of a dump.
 fn install(
     server: &Arc<Server>,
@@ -650,6 +662,7 @@ fn install(
         loaded,
         libraries,
     } = dump;
+    let imports = loaded.imports.clone();
     let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
     let counts = &server.keyspace.counts;
     let repl = &server.replication;
@@ -661,6 +674,7 @@ fn install(
                 && state_bits.intersects(ReplicationState::LOADING.union(ReplicationState::LOADING_IN_STAGING)),
             "only a replica that is loading a dump replaces its data"
         );
+        replace_imports(server, all, &imports);
         let taken = data.install(all, counts, row, unix_ms());
         invalidate_replaced_data(server, row);
         // The libraries were loaded without name conflicts among each other, and all others are removed.

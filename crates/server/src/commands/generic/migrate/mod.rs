@@ -39,6 +39,7 @@ use crate::keyspace::{GatePassage, Seat};
 use crate::notify::keyspace_event::KeyspaceEvent;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::state::{Message, Server, UnservedKeys};
+use weft_base::slots::cluster_slot;
 use weft_config::id;
 use weft_rdb::dump_payload;
 
@@ -446,7 +447,10 @@ fn delete_accepted_keys(
                     Err(b"ERR The keys were sent, but this server may not delete them any more".to_vec());
                 break;
             }
-            let outcome = match server.clients.pause.are_writes_paused(weft_base::clock::unix_ms()) {
+            let pause = &server.clients.pause;
+            let is_paused = pause.are_writes_paused(weft_base::clock::unix_ms())
+                || (pause.held_slots.is_any() && pause.held_slots.contains(cluster_slot(&key.name)));
+            let outcome = match is_paused {
                 true => None,
                 false => delete_accepted_key(server, &pass, thread_index, options, &mut key),
             };

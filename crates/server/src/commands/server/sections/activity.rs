@@ -106,8 +106,9 @@ fn append_only_lines(server: &Server, lines: &mut InfoLines) {
         "aof_last_cow_size",
         "module_fork_in_progress",
         "module_fork_last_cow_size",
-        "slot_migration_fork_in_progress",
     ]);
+    let exports = server.persistence.snapshot.purpose() == Some(SnapshotPurpose::SlotMigration);
+    lines.push_field("slot_migration_fork_in_progress", u8::from(exports));
 }
 
 /// Adds the sizes of the append-only file, if it is on.

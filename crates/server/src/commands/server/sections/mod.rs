@@ -27,8 +27,17 @@ use weft_os::atomic::Ordering;
 /// The version of Redis with whose protocol and commands Valkey is compatible. Some clients read it.
 const REDIS_VERSION: &str = "7.2.4";
 
-/// Returns the text of a section. `ttls_ms` are estimated mean times to live by database, in milliseconds.
-pub fn render_section(server: &Server, section: InfoSection, ttls_ms: &[u64]) -> Vec<u8> {
+/// Figures of the keyspace that are sampled under leases, by database.
+#[derive(Default)]
+pub struct KeyspaceSamples {
+    /// The estimated mean times to live in milliseconds.
+    pub mean_ttls_ms: Vec<u64>,
+    /// The numbers of keys, and of keys with an expiry, that are being imported and not shown.
+    pub hidden_keys: Vec<(u64, u64)>,
+}
+
+/// Returns the text of a section. `samples` were taken for the section Keyspace.
+pub fn render_section(server: &Server, section: InfoSection, samples: &KeyspaceSamples) -> Vec<u8> {
     let mut lines = InfoLines::with_title(section);
     match section {
         InfoSection::Server => server_lines(server, &mut lines),
@@ -60,7 +69,7 @@ pub fn render_section(server: &Server, section: InfoSection, ttls_ms: &[u64]) ->
         InfoSection::Cluster => lines.push_field("cluster_enabled", u8::from(server.cluster.is_some())),
         InfoSection::ScriptingEngines => engine_lines(server, &mut lines),
         InfoSection::Weft => weft_lines(server, &mut lines),
-        InfoSection::Keyspace => keyspace_lines(server, ttls_ms, &mut lines),
+        InfoSection::Keyspace => keyspace_lines(server, samples, &mut lines),
         InfoSection::Debug => debug_lines(server, &mut lines),
     }
     lines.0
@@ -196,23 +205,29 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut InfoLines)
     lines.push_field("total_blocking_keys", server.clients.blocked.keys());
     lines.push_field("total_blocking_keys_on_nokey", server.clients.blocked.group_keys());
     let pause = |only_reads| server.clients.pause.longest(now_ms, only_reads);
-    let (actions, longest) = match (pause(true), pause(false)) {
-        (Some(all), _) => ("all", Some(all)),
-        (None, Some(writes)) => ("write", Some(writes)),
-        (None, None) => ("none", None),
+    let held_until_ms = server.clients.pause.held_slots.until_ms();
+    let (actions, reason, end_ms) = match (pause(true), pause(false), held_until_ms) {
+        (Some((reason, end_ms)), _, _) => ("all", reason.name(), end_ms),
+        (None, Some((reason, end_ms)), _) => ("write", reason.name(), end_ms),
+        (None, None, Some(end_ms)) => ("write", "slot_migration_in_progress", end_ms),
+        (None, None, None) => ("none", "none", now_ms),
     };
-    let left_ms = longest.map_or(0, |(_, end_ms)| end_ms.min(i64::MAX as u64) - now_ms);
-    lines.push_field("paused_reason", longest.map_or("none", |(reason, _)| reason.name()));
+    let left_ms = end_ms.min(i64::MAX as u64).saturating_sub(now_ms);
+    lines.push_field("paused_reason", reason);
     lines.push_field("paused_actions", actions);
     lines.push_field("paused_timeout_milliseconds", left_ms);
 }
 
-fn keyspace_lines(server: &Server, ttls_ms: &[u64], lines: &mut InfoLines) {
+fn keyspace_lines(server: &Server, samples: &KeyspaceSamples, lines: &mut InfoLines) {
     let counts = &server.keyspace.counts;
     for db in DbIndex::all(counts.databases()) {
-        let (keys, expires) = (counts.keys(db), counts.with_expiry(db));
+        let (hidden, hidden_expires) = samples.hidden_keys.get(db.get()).copied().unwrap_or_default();
+        let (keys, expires) = (
+            counts.keys(db).saturating_sub(hidden),
+            counts.with_expiry(db).saturating_sub(hidden_expires),
+        );
         if keys > 0 {
-            let ttl_ms = ttls_ms.get(db.get()).copied().unwrap_or(0);
+            let ttl_ms = samples.mean_ttls_ms.get(db.get()).copied().unwrap_or(0);
             let volatile = counts.volatile_values(db);
             lines.push_field(
                 &format!("db{db}"),

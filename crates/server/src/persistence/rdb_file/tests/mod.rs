@@ -286,6 +286,7 @@ fn expired_and_empty_keys_are_skipped() {
         expired: 1,
         empty_keys: 2,
         expired_hashes: 1,
+        imports: Vec::new(),
         functions: Vec::new(),
         end_offset: loaded.end_offset,
     };

@@ -1,0 +1,83 @@
+//! Deletes the keys of slots that this node does not own, outside of commands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_base::{SlotIndex, ThreadIndex};
+
+use crate::keyspace::effects::Effects;
+use crate::keyspace::{Seat, SlotHeader, slot_drop};
+use crate::notify::messages::{NotificationSender, wake_workers};
+use crate::state::{Message, Server, UnservedKeys};
+
+/// The interval between two attempts to lease a slot.
+const LEASE_RETRY_INTERVAL: Duration = Duration::from_micros(50);
+
+/// The change of a slot's mark for an import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImportMark {
+    /// No change.
+    Keep,
+    /// Set together with the deletion of the keys.
+    Set,
+    /// Cleared in any case.
+    Clear,
+}
+
+/// Deletes all keys of a slot if `should_delete` returns `true` under the slot's lease, and propagates that. Returns
+/// the number of deleted keys.
+pub fn delete_keys_of_slot(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    slot: SlotIndex,
+    mark: ImportMark,
+    should_delete: impl Fn(&SlotHeader) -> bool,
+) -> u64 {
+    let thread_index = ThreadIndex::new(seat.index());
+    let keyspace = &server.keyspace;
+    let mut effects = Effects {
+        log_writer: server.propagation.log_writer(),
+        ..Effects::for_keyspace(keyspace)
+    };
+    let (tables, keys) = loop {
+        let pass = seat.enter();
+        if let Some(mut lease) = pass.write_spinning(slot.index()) {
+            effects.hooks = keyspace.hooks.current();
+            let (header, data) = lease.parts_mut();
+            let deletes = should_delete(header);
+            let deleted = match deletes && header.may_hold_any() {
+                false => (Vec::new(), 0),
+                true => {
+                    let (tables, databases, keys) =
+                        slot_drop::take_all_keys(keyspace, thread_index, slot, header, data, &mut effects);
+                    slot_drop::log_deletions(&mut effects, &tables, &databases);
+                    effects.log_writer.commit();
+                    NotificationSender::new(server, &mut effects, thread_index).send_recorded_effects(None);
+                    (tables, keys)
+                }
+            };
+            match mark {
+                ImportMark::Set if deletes => header.set_importing(true),
+                ImportMark::Clear => header.set_importing(false),
+                ImportMark::Set | ImportMark::Keep => {}
+            }
+            break deleted;
+        }
+        pass.announce_writer(slot.index());
+        drop(pass);
+        weft_os::thread::sleep(LEASE_RETRY_INTERVAL);
+    };
+    if !effects.ready.is_empty() {
+        let ready = std::mem::take(&mut effects.ready).into();
+        server
+            .worker(ThreadIndex::FIRST)
+            .send(Message::ServeWaiters(UnservedKeys::new(ready)));
+    }
+    let objects = tables.iter().map(|table| table.len() as u64).sum();
+    if objects > 0 {
+        server.background.lazyfree.free(objects, 0, Box::new(tables));
+    }
+    NotificationSender::new(server, &mut effects, thread_index).send_broadcasts();
+    wake_workers(server, &mut effects);
+    keys
+}

@@ -1,0 +1,240 @@
+//! CLUSTER SYNCSLOTS: begins an import on the request of the source, and follows the imports of this node's primary.
+//! All other messages of the migration protocol are for connections that the migration thread owns.
+
+use weft_base::SlotIndex;
+
+use super::migrations::{RequestedSlots, check_may_begin, is_word, parse_slots, slots_of};
+use super::{require_cluster, with_state};
+use crate::commands::context::{CommandResult, Context, NextStep};
+use crate::commands::error::CommandError;
+use crate::net::client::ClientFlags;
+use crate::observability::log;
+use crate::propagation::LogTarget;
+use crate::slot_migration::job::{JobKind, JobName, JobNodes, JobState, MigrationJob, SlotRanges};
+use crate::state::{Server, SlotMigrationCommand};
+use weft_cluster::node::NodeId;
+use weft_cluster::state::ClusterState;
+
+/// The messages of an established migration.
+const MESSAGES: [&str; 6] = [
+    "snapshot-eof",
+    "request-pause",
+    "paused",
+    "request-failover",
+    "failover-granted",
+    "ack",
+];
+
+pub(super) fn sync_slots(ctx: &mut Context<'_, '_>) -> CommandResult {
+    require_cluster(ctx)?;
+    let subcommand = String::from_utf8_lossy(ctx.arg(2)).to_ascii_lowercase();
+    match subcommand.as_str() {
+        "establish" => establish(ctx),
+        "finish" => finish(ctx),
+        _ if ctx.client.flags.contains(ClientFlags::PRIMARY) => Ok(()),
+        "capa" => {
+            ctx.reply.ok();
+            Ok(())
+        }
+        name if MESSAGES.contains(&name) => Err(CommandError::from_text(format!(
+            "ERR CLUSTER SYNCSLOTS {} should only be used by slot migration clients",
+            name.to_ascii_uppercase()
+        ))),
+        _ => Err(CommandError::SYNTAX),
+    }
+}
+
+/// Returns `true` if the command comes from this node's primary or the append-only file.
+fn is_replayed(ctx: &Context<'_, '_>) -> bool {
+    ctx.client
+        .flags
+        .intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLAY))
+}
+
+fn parse_name(word: &[u8]) -> Result<JobName, CommandError> {
+    JobName::try_from(word).map_err(|_| CommandError::SYNTAX)
+}
+
+// ---- the beginning ----------------------------------------------------------------------------------------
+
+/// The options of ESTABLISH.
+#[derive(Default)]
+struct EstablishRequest {
+    source: Option<NodeId>,
+    name: Option<JobName>,
+    slots: Option<RequestedSlots>,
+}
+
+fn establish(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let is_tracked = is_replayed(ctx);
+    if !is_tracked && !ctx.may_block {
+        return Err(CommandError::constant(
+            "ERR CLUSTER SYNCSLOTS ESTABLISH is not allowed in a transaction or script",
+        ));
+    }
+    let job = with_state(ctx, |state| {
+        if !is_tracked {
+            check_may_begin(state)?;
+        }
+        let request = parse_establish(ctx, state, is_tracked)?;
+        create_job(ctx, state, request, is_tracked)
+    })??;
+    log::notice!("New slot import job created: {}.", job.description());
+    let (progress, slots) = (job.progress.clone(), job.slots.clone());
+    let mut jobs = ctx.server.slot_migrations.lock();
+    // Another source may have been faster.
+    if slots.iter().any(|slot| jobs.is_moving(JobKind::Import, slot)) {
+        return Err(ALREADY_IMPORTING);
+    }
+    jobs.add(job);
+    drop(jobs);
+    ctx.keys.effects.log_for(LogTarget::all());
+    if is_tracked {
+        mark_slots(ctx.server, slots.iter(), true);
+        ctx.reply.ok();
+        return Ok(());
+    }
+    // The migration thread marks the slots, and answers.
+    let server = ctx.server.clone();
+    ctx.next_step = NextStep::TakeConnection(Box::new(Box::new(move |connection| {
+        server
+            .background
+            .send_to_migration_thread(SlotMigrationCommand::AdoptSource(connection, progress));
+    })));
+    Ok(())
+}
+
+const ALREADY_IMPORTING: CommandError =
+    CommandError::constant("ERR Slot is already being imported on the target by a different migration");
+
+fn parse_establish(
+    ctx: &Context<'_, '_>,
+    state: &ClusterState,
+    is_tracked: bool,
+) -> Result<EstablishRequest, CommandError> {
+    let mut request = EstablishRequest::default();
+    let mut index = 3;
+    while index < ctx.argc() {
+        let is = |name: &str| is_word(ctx.arg(index), name);
+        let has_value = index + 1 < ctx.argc();
+        if is("slotsrange") && request.slots.is_none() {
+            let slots = parse_slots(ctx, state, index + 1)?;
+            let jobs = ctx.server.slot_migrations.lock();
+            if slots_of(&slots.ranges).any(|slot| jobs.is_moving(JobKind::Import, slot)) {
+                return Err(ALREADY_IMPORTING);
+            }
+            index = slots.end;
+            request.slots = Some(slots);
+            continue;
+        }
+        if is("source") && request.source.is_none() && has_value {
+            let word = ctx.arg(index + 1);
+            parse_name(word)?;
+            if !is_tracked {
+                request.source = Some(parse_source(state, word)?);
+            }
+        } else if is("name") && request.name.is_none() && has_value {
+            request.name = Some(parse_name(ctx.arg(index + 1))?);
+        } else {
+            return Err(CommandError::SYNTAX);
+        }
+        index += 2;
+    }
+    Ok(request)
+}
+
+fn parse_source(state: &ClusterState, word: &[u8]) -> Result<NodeId, CommandError> {
+    match NodeId::parse(word).filter(|id| state.nodes.contains_key(id)) {
+        None => Err(CommandError::constant("ERR Target node does not know the source node")),
+        Some(id) if id == state.myself => Err(CommandError::constant("ERR Source node is target node itself")),
+        Some(id) => Ok(id),
+    }
+}
+
+fn create_job(
+    ctx: &Context<'_, '_>,
+    state: &ClusterState,
+    request: EstablishRequest,
+    is_tracked: bool,
+) -> Result<MigrationJob, CommandError> {
+    let (Some(name), Some(slots)) = (request.name, request.slots) else {
+        return Err(CommandError::SYNTAX);
+    };
+    let ranges: SlotRanges = slots.ranges;
+    if is_tracked {
+        return Ok(MigrationJob::new(name, JobKind::Import, ranges, None));
+    }
+    let source = request.source.ok_or(CommandError::SYNTAX)?;
+    if source != slots.owner {
+        return Err(CommandError::constant(
+            "ERR Target node does not agree about current slot ownership",
+        ));
+    }
+    debug_assert!(ctx.may_block, "the connection leaves its worker");
+    let nodes = JobNodes {
+        source,
+        target: state.myself,
+        other_name: state
+            .nodes
+            .get(&source)
+            .map(|node| node.announced.human_name.clone())
+            .unwrap_or_default(),
+    };
+    Ok(MigrationJob::new(name, JobKind::Import, ranges, Some(nodes)))
+}
+
+fn mark_slots(server: &Server, slots: impl Iterator<Item = SlotIndex>, is_importing: bool) {
+    for slot in slots {
+        server.keyspace.slots.header(slot.index()).set_importing(is_importing);
+    }
+}
+
+// ---- the end ----------------------------------------------------------------------------------------------
+
+fn finish(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let (mut state, mut name, mut message) = (None, None, None);
+    let mut index = 3;
+    while index < ctx.argc() {
+        let is = |word: &str| is_word(ctx.arg(index), word);
+        let value = (index + 1 < ctx.argc())
+            .then(|| ctx.arg(index + 1))
+            .ok_or(CommandError::SYNTAX)?;
+        if is("state") && state.is_none() {
+            state = Some(value);
+        } else if is("name") && name.is_none() {
+            name = Some(parse_name(value)?);
+        } else if is("message") && message.is_none() {
+            message = Some(String::from_utf8_lossy(value).into_owned());
+        } else {
+            return Err(CommandError::SYNTAX);
+        }
+        index += 2;
+    }
+    let (Some(state), Some(name)) = (state, name) else {
+        return Err(CommandError::SYNTAX);
+    };
+    let state = match state.to_ascii_lowercase().as_slice() {
+        b"success" => JobState::Success,
+        b"failed" => JobState::Failed,
+        _ => return Err(CommandError::SYNTAX),
+    };
+    let mut jobs = ctx.server.slot_migrations.lock();
+    // Only the node that performs an import ends it.
+    let job = jobs
+        .find_in_progress(JobKind::Import, &name)
+        .filter(|_| is_replayed(ctx));
+    let Some(job) = job else {
+        if is_replayed(ctx) {
+            // The primary has begun the import before this node followed it.
+            return Ok(());
+        }
+        return Err(CommandError::constant("ERR No such slot migration job"));
+    };
+    job.finish(state, message.as_deref(), false);
+    let slots = job.slots.clone();
+    drop(jobs);
+    mark_slots(ctx.server, slots.iter(), false);
+    ctx.keys.effects.log_for(LogTarget::all());
+    ctx.reply.ok();
+    Ok(())
+}

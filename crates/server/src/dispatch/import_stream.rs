@@ -1,0 +1,269 @@
+//! Runs the stream of the source of a slot migration: its commands, in order, without replies.
+//!
+//! One thread runs the streams of all imports of this node. As for the stream of a primary
+//! ([`super::replicated_stream`]), nothing leaves the thread, a command that is refused a slot is tried again, and
+//! nothing has expired. The differences:
+//!
+//! 1. Only commands with keys in the job's slots are executed, and SELECT. Any other command ends the migration, except
+//!    for the messages of the migration protocol, which are returned to the caller.
+//! 2. Any error reply ends the migration. Permissions and the memory limit apply to the source as to any other client.
+//! 3. Nothing runs once the job has ended or the role epoch is over, which is checked before each command within the
+//!    passage of the gate in which it runs.
+//! 4. The executed commands are propagated like those of clients.
+
+use std::sync::Arc;
+
+use weft_base::clock::unix_ms;
+use weft_base::{ParkId, RoleEpoch, ThreadIndex};
+use weft_cluster::slot_set::SlotSet;
+
+use crate::commands::context::{HandlerMode, NextStep};
+use crate::keyspace::Seat;
+use crate::net::client::ClientFlags;
+use crate::net::connection::{Connection, ConnectionState};
+use crate::notify::messages::{NotificationSender, wake_workers};
+use crate::slot_migration::job::JobProgress;
+use crate::state::{Message, Server};
+
+use super::batch::{self, BatchConnections};
+use super::plan::{InputRest, Planner, Plans, RequestKind};
+use super::replicated_stream::first_error;
+use super::thread::ThreadState;
+
+/// The parts of a job that decide what is executed for it.
+pub struct ImportScope<'a> {
+    /// The slots that are imported.
+    pub slots: &'a SlotSet,
+    /// The progress of the job.
+    pub progress: &'a JobProgress,
+    /// The role epoch in which the job was created.
+    pub role_epoch: RoleEpoch,
+}
+
+/// The state of a stream after its complete commands were executed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ImportStep {
+    /// More input is needed.
+    Idle,
+    /// A slot is leased by another thread, or clients are paused: the stream continues later.
+    Delayed,
+    /// The next request is a message of the migration protocol, with these words.
+    Message(Vec<Vec<u8>>),
+    /// The migration has failed.
+    Failed(ImportFailure),
+}
+
+/// The reason for which a stream cannot continue.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ImportFailure {
+    /// A command was refused because memory is above its limit.
+    OutOfMemory,
+    /// A command was refused, or is not allowed in the stream. Contains the error.
+    Refused {
+        /// The error.
+        error: String,
+        /// The command.
+        command: &'static str,
+    },
+}
+
+/// A message of the migration protocol among the requests of a source.
+struct ProtocolMessage {
+    words: Vec<Vec<u8>>,
+    /// The end of the request in the input.
+    end: usize,
+}
+
+/// Executes the streams of imports.
+pub struct ImportExecutor {
+    thread: ThreadState,
+    plans: Plans,
+}
+
+/// The only connection of a batch.
+struct SourceConnection<'a> {
+    connection: &'a mut Connection,
+    scope: &'a ImportScope<'a>,
+    server: &'a Arc<Server>,
+    next_step: Option<NextStep>,
+}
+
+impl BatchConnections for SourceConnection<'_> {
+    fn connection(&mut self, _: usize) -> Option<&mut Connection> {
+        let is_over = self.scope.progress.has_ended() || self.server.replication.role_epoch() != self.scope.role_epoch;
+        (!is_over).then_some(&mut *self.connection)
+    }
+
+    fn start_next_step(&mut self, _: usize, after: NextStep) {
+        // Later commands wait until that is done.
+        self.connection.state = ConnectionState::Parked(ParkId::NONE);
+        self.next_step = Some(after);
+    }
+
+    fn notify(&mut self, thread: &mut ThreadState) {
+        // This thread has no clients of its own, so everything is sent by mail.
+        wake_workers(&thread.server, &mut thread.effects);
+    }
+}
+
+impl ImportExecutor {
+    /// Creates the executor of a thread.
+    pub fn new(server: &Arc<Server>, seat: &Seat) -> Self {
+        let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
+        (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
+        ImportExecutor {
+            thread,
+            plans: Plans::default(),
+        }
+    }
+
+    /// Executes the complete commands in a connection's input, up to the next message of the migration protocol.
+    pub fn run(&mut self, seat: &mut Seat, connection: &mut Connection, scope: &ImportScope<'_>) -> ImportStep {
+        loop {
+            self.thread.begin_batch(unix_ms());
+            let rest = self.plan_commands(connection);
+            let (runnable, message) = match self.check_plans(connection, scope) {
+                Ok(checked) => checked,
+                Err(failure) => {
+                    self.plans.clear();
+                    return ImportStep::Failed(failure);
+                }
+            };
+            if runnable == 0 {
+                self.plans.clear();
+                connection.is_in_batch = false;
+                return self.take_message(connection, message);
+            }
+            self.plans.plans.truncate(runnable);
+            let next_step = self.run_batch(seat, connection, scope);
+            if let Some(next_step) = next_step {
+                self.run_next_step(seat, next_step);
+                connection.state = ConnectionState::Ready;
+            }
+            if let Some(failure) = self.finish_batch(connection) {
+                return ImportStep::Failed(failure);
+            }
+            connection.discard_consumed_if_cheap();
+            if connection.state != ConnectionState::Ready {
+                connection.state = ConnectionState::Ready;
+                connection.client.flags.set(ClientFlags::BLOCKED, false);
+                return ImportStep::Delayed;
+            }
+            let is_done = rest != InputRest::More && message.is_none();
+            if is_done || scope.progress.has_ended() {
+                return ImportStep::Idle;
+            }
+        }
+    }
+
+    fn plan_commands(&mut self, connection: &mut Connection) -> InputRest {
+        let planner = Planner {
+            keyspace: &self.thread.server.keyspace,
+            max_bulk_len: i64::MAX as u64,
+            is_prefetch_enabled: self.thread.tunables.prefetch_depth > 1,
+            commands: crate::commands::registry(),
+        };
+        planner.plan(0, connection, &mut self.plans)
+    }
+
+    /// Checks the planned commands. Returns the number of commands before the first message of the protocol, and that
+    /// message.
+    fn check_plans(
+        &self,
+        connection: &Connection,
+        scope: &ImportScope<'_>,
+    ) -> Result<(usize, Option<ProtocolMessage>), ImportFailure> {
+        for (index, plan) in self.plans.plans.iter().enumerate() {
+            let RequestKind::Command(command, binding) = plan.kind else {
+                return Err(not_allowed("an unknown command"));
+            };
+            if command.full_name == "cluster|syncslots" {
+                let args = plan.args_of(&self.plans.ranges, &connection.input);
+                let words = args.iter().map(<[u8]>::to_vec).collect();
+                return Ok((index, Some(ProtocolMessage { words, end: plan.end })));
+            }
+            let is_select = command.full_name == "select";
+            let keys = self.plans.keys.get(plan.key_range()).unwrap_or_default();
+            let is_of_job = !keys.is_empty() && keys.iter().all(|key| scope.slots.contains(key.slot));
+            let is_script = binding.mode == HandlerMode::Script;
+            if !is_select && (!is_of_job || is_script) {
+                return Err(not_allowed(command.full_name));
+            }
+        }
+        Ok((self.plans.plans.len(), None))
+    }
+
+    /// Consumes the message at the start of the input, if there is one.
+    fn take_message(&self, connection: &mut Connection, message: Option<ProtocolMessage>) -> ImportStep {
+        let Some(ProtocolMessage { words, end }) = message else {
+            connection.discard_consumed();
+            return ImportStep::Idle;
+        };
+        connection.client.last_command = "cluster|syncslots";
+        connection.end_request(end, || false);
+        connection.discard_consumed();
+        ImportStep::Message(words)
+    }
+
+    fn run_batch(&mut self, seat: &mut Seat, connection: &mut Connection, scope: &ImportScope<'_>) -> Option<NextStep> {
+        let server = self.thread.server.clone();
+        connection.client.login.refresh(&server.acl);
+        let mut only = SourceConnection {
+            connection,
+            scope,
+            server: &server,
+            next_step: None,
+        };
+        batch::run_plans(&mut self.thread, seat, &mut self.plans, &mut only);
+        let next_step = only.next_step.take();
+        self.plans.clear();
+        connection.is_in_batch = false;
+        next_step
+    }
+
+    /// Executes the next step of a command.
+    fn run_next_step(&self, seat: &mut Seat, next_step: NextStep) {
+        let server = &self.thread.server;
+        match next_step {
+            NextStep::Background(work) => drop((work.run)(server, seat)),
+            NextStep::AwaitServing(withheld) => server
+                .worker(ThreadIndex::FIRST)
+                .send(Message::ServeWaiters(withheld.0)),
+            // Replies that no client receives, and waits that the stream must not make.
+            _ => {}
+        }
+    }
+
+    /// Completes a batch after its leases have ended. Returns the failure if a command replied with an error.
+    fn finish_batch(&mut self, connection: &mut Connection) -> Option<ImportFailure> {
+        let thread = &mut self.thread;
+        let server = thread.server.clone();
+        thread.collect_ready_keys();
+        for unserved in thread.unserved.drain(..) {
+            server.worker(ThreadIndex::FIRST).send(Message::ServeWaiters(unserved));
+        }
+        NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
+        wake_workers(&server, &mut thread.effects);
+        thread.effects.outbox.clear();
+        thread.effects.expired.clear();
+        let failure = first_error(&connection.output.bytes).map(|error| match error.starts_with(b"OOM ") {
+            true => ImportFailure::OutOfMemory,
+            false => ImportFailure::Refused {
+                error: String::from_utf8_lossy(error).into_owned(),
+                command: connection.client.last_command,
+            },
+        });
+        connection.output.clear();
+        if connection.client.flags.contains(ClientFlags::CLOSE_ASAP) {
+            return failure.or_else(|| Some(not_allowed(connection.client.last_command)));
+        }
+        failure
+    }
+}
+
+fn not_allowed(command: &'static str) -> ImportFailure {
+    ImportFailure::Refused {
+        error: "ERR The command does not belong to the slots of the migration".to_owned(),
+        command,
+    }
+}

@@ -1,0 +1,166 @@
+//! The end of jobs: closes their connections, ends their pauses, deletes the keys of failed imports, and informs the
+//! replicas.
+
+use std::sync::Arc;
+
+use weft_base::DbIndex;
+
+use super::log_consumer::CONSUMER_NAME;
+use super::state::MigrationEngine;
+use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slot};
+use crate::keyspace::Seat;
+use crate::keyspace::effects::Hooks;
+use crate::observability::log;
+use crate::persistence::snapshot_state::SnapshotPurpose;
+use crate::slot_migration::job::{JobName, JobProgress, JobState};
+use crate::state::Server;
+use weft_cluster::Cluster;
+use weft_cluster::slot_set::SlotSet;
+
+/// A failed import whose keys are to be deleted.
+struct PendingCleanup {
+    progress: Arc<JobProgress>,
+    slots: Arc<SlotSet>,
+    name: JobName,
+}
+
+impl MigrationEngine {
+    /// Completes the end of jobs that have ended.
+    pub(super) fn end_finished_jobs(&mut self, cluster: &Cluster) {
+        self.end_exports();
+        for index in (0..self.imports.len()).rev() {
+            if self.imports[index].progress.has_ended() {
+                self.close_source(index);
+                self.imports.remove(index);
+            }
+        }
+        if self.server.slot_migrations.has_imports() {
+            self.clean_up_imports(cluster);
+        }
+    }
+
+    fn end_exports(&mut self) {
+        let mut has_ended = false;
+        for index in (0..self.exports.len()).rev() {
+            if !self.exports[index].progress.has_ended() {
+                continue;
+            }
+            has_ended = true;
+            let mut export = self.exports.remove(index);
+            export.feed.close();
+            let link = export.link.take();
+            self.close(link);
+            self.server.clients.linked.lock().remove(&export.client.id);
+            if export.is_snapshotting {
+                self.server
+                    .persistence
+                    .snapshot
+                    .cancel(&[SnapshotPurpose::SlotMigration]);
+            }
+            if export.paused_until_ms.is_some() {
+                // If the target owns the slots now, commands use a view that says so.
+                self.server.release_held_slots(export.slots());
+            }
+        }
+        if has_ended || self.is_attached_to_log {
+            self.server
+                .slot_migrations
+                .feeds
+                .lock()
+                .retain(|feed| !feed.is_closed());
+        }
+        if self.exports.is_empty() && self.is_attached_to_log {
+            self.detach_from_log();
+        }
+    }
+
+    /// Detaches the exports from the propagation log.
+    fn detach_from_log(&mut self) {
+        let running = &self.server.scripting.running;
+        if !running.try_exclude_runs_per_tick() {
+            return;
+        }
+        let all = self.seat.exclusive();
+        self.server.keyspace.hooks.set(Hooks::LOG_EXPORTS, false);
+        let server = self.server.clone();
+        self.server.propagation.schedule_mark(move |consumers| {
+            drop(consumers.remove(CONSUMER_NAME));
+            server.slot_migrations.feeds.lock().retain(|feed| !feed.is_closed());
+        });
+        drop(all);
+        running.end_exclusion();
+        self.is_attached_to_log = false;
+    }
+
+    /// Deletes the keys of imports that have failed.
+    fn clean_up_imports(&mut self, cluster: &Cluster) {
+        let server = self.server.clone();
+        let mut pending = Vec::new();
+        for job in server.slot_migrations.lock().iter_mut() {
+            if job.state != JobState::CleaningUp {
+                continue;
+            }
+            if server.replication.is_replica() {
+                job.track();
+                continue;
+            }
+            log::notice!(
+                "Cleaning up slot migration {} after {}",
+                job.description(),
+                job.state_after_cleanup.as_str()
+            );
+            pending.push(PendingCleanup {
+                progress: job.progress.clone(),
+                slots: job.slots.clone(),
+                name: job.name,
+            });
+        }
+        for PendingCleanup { progress, slots, name } in pending {
+            for slot in slots.iter() {
+                let may_delete = |_: &_| !cluster.view().is_mine(slot) && !server.replication.is_replica();
+                delete_keys_of_slot(&server, &mut self.seat, slot, ImportMark::Clear, may_delete);
+            }
+            let ended = {
+                let mut jobs = server.slot_migrations.lock();
+                let job = jobs
+                    .iter_mut()
+                    .find(|job| Arc::ptr_eq(&job.progress, &progress) && job.state == JobState::CleaningUp);
+                job.map(|job| {
+                    let (state, message) = (job.state_after_cleanup, job.message.clone());
+                    job.finish(state, message.as_deref(), false);
+                    (state, message)
+                })
+            };
+            if let Some((state, message)) = ended {
+                propagate_finish(&server, &mut self.seat, &name, state, message.as_deref());
+            }
+        }
+    }
+}
+
+/// Propagates the end of an import to the replicas and the append-only file.
+pub(super) fn propagate_finish(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    name: &JobName,
+    state: JobState,
+    message: Option<&str>,
+) {
+    let result: &[u8] = match state {
+        JobState::Success => b"SUCCESS",
+        _ => b"FAILED",
+    };
+    let mut words: Vec<&[u8]> = vec![b"CLUSTER", b"SYNCSLOTS", b"FINISH", b"STATE", result, b"NAME", name];
+    if let Some(message) = message {
+        words.extend([&b"MESSAGE"[..], message.as_bytes()]);
+    }
+    let mut log_writer = server.propagation.log_writer();
+    let pass = seat.enter();
+    let target = server.keyspace.hooks.current().log_target();
+    if !target.is_empty() && !server.replication.is_replica() {
+        log_writer.propagate_before(target, DbIndex::FIRST, &words);
+        log_writer.commit();
+    }
+    drop(pass);
+    log_writer.wake();
+}

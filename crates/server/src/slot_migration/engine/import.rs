@@ -1,0 +1,313 @@
+//! Imports: the connection of the source, the execution of its stream, and the takeover of the slots.
+
+use std::sync::Arc;
+
+use weft_base::clock::unix_ms;
+
+use super::cleanup;
+use super::export_messages::{COMMAND_FAILED, UNEXPECTED_TRANSITION};
+use super::state::{Import, Link, MigrationEngine, message};
+use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slot};
+use crate::cluster_node::topology;
+use crate::dispatch::import_stream::{ImportFailure, ImportScope, ImportStep};
+use crate::net::client::ClientFlags;
+use crate::net::connection::Connection;
+use crate::observability::log;
+use crate::slot_migration::job::{JobProgress, JobState, MigrationJob};
+use weft_cluster::Cluster;
+use weft_os::atomic::Ordering;
+
+/// The number of unexecuted bytes above which nothing more is received.
+const MAX_INPUT_BYTES: usize = 16 << 20;
+
+impl MigrationEngine {
+    /// Begins an import with the connection of its source: empties and marks the slots, and answers. Keys that are left
+    /// in the slots belonged to this node before.
+    pub(super) fn adopt_source(&mut self, mut connection: Box<Connection>, progress: &Arc<JobProgress>) {
+        let server = self.server.clone();
+        let Some(cluster) = &server.cluster else {
+            return;
+        };
+        // Read before the job is looked up: a later change of the role ends the stream.
+        let role_epoch = server.replication.role_epoch();
+        let found = self.with_job(progress, |job| (job.slots.clone(), job.name, job.source));
+        let (Some((slots, name, source)), Some(registered)) = (found, connection.in_transit.take()) else {
+            // The connection is closed.
+            return;
+        };
+        for slot in slots.iter() {
+            let is_foreign = |_: &_| !cluster.view().is_mine(slot);
+            delete_keys_of_slot(&server, &mut self.seat, slot, ImportMark::Set, is_foreign);
+        }
+        let token = self.next_token;
+        self.next_token += 1;
+        connection.client.flags.set(ClientFlags::SLOT_IMPORT, true);
+        if self.reactor.adopt(token, registered).is_err() {
+            return self.fail(progress, CONNECTION_LOST);
+        }
+        if let Some(tls) = &connection.tls
+            && tls.resume_on_reactor(&mut self.reactor, token).is_err()
+        {
+            log::warning!("Cannot continue to send to the source of a slot migration");
+        }
+        server.clients.connections.fetch_add(1, Ordering::Relaxed);
+        let link = Link {
+            token,
+            tls: connection.tls.clone(),
+            acknowledged_ms: unix_ms(),
+        };
+        let is_sent = Self::send(&mut self.reactor, &link, b"+OK\r\n".to_vec());
+        self.imports.push(Import {
+            progress: progress.clone(),
+            connection,
+            link: Some(link),
+            slots,
+            name,
+            source,
+            role_epoch,
+            is_delayed: false,
+        });
+        if !is_sent {
+            return self.on_source_lost(token);
+        }
+        self.publish_clients();
+        self.execute(self.imports.len() - 1);
+    }
+
+    /// Receives from a source and executes what has arrived.
+    pub(super) fn receive_from_source(&mut self, token: usize) {
+        let Some(index) = self.import_of(token) else {
+            return;
+        };
+        let import = &mut self.imports[index];
+        let tls = import.connection.tls.clone();
+        let mut input = std::mem::take(&mut import.connection.input);
+        let received = self.receive(token, tls.as_ref(), &mut input);
+        let import = &mut self.imports[index];
+        import.connection.input = input;
+        match received {
+            Ok(count) => {
+                import.connection.client.net_input_bytes += count as u64;
+                import.connection.client.last_interaction_ms = unix_ms();
+                let progress = import.progress.clone();
+                if count > 0 {
+                    self.with_job(&progress, |job| job.acknowledged_s = unix_ms() / 1000);
+                }
+            }
+            Err(_) => return self.on_source_lost(token),
+        }
+        self.execute(index);
+        let import = &self.imports[index];
+        if import.connection.input.len() > MAX_INPUT_BYTES && import.is_delayed {
+            self.reactor.pause(token);
+        }
+    }
+
+    fn import_of(&self, token: usize) -> Option<usize> {
+        let has_token = |import: &Import| import.link.as_ref().is_some_and(|link| link.token == token);
+        self.imports.iter().position(has_token)
+    }
+
+    /// Executes the received commands of an import, and processes its messages.
+    fn execute(&mut self, index: usize) {
+        loop {
+            let import = &mut self.imports[index];
+            if import.progress.has_ended() {
+                return;
+            }
+            let scope = ImportScope {
+                slots: &import.slots,
+                progress: &import.progress,
+                role_epoch: import.role_epoch,
+            };
+            let step = self.executor.run(&mut self.seat, &mut import.connection, &scope);
+            import.is_delayed = step == ImportStep::Delayed;
+            match step {
+                ImportStep::Idle => return,
+                ImportStep::Delayed => {
+                    self.is_urgent = true;
+                    return;
+                }
+                ImportStep::Message(words) => self.process_source_message(index, &words),
+                ImportStep::Failed(failure) => return self.fail_import(index, &failure),
+            }
+        }
+    }
+
+    fn fail_import(&mut self, index: usize, failure: &ImportFailure) {
+        let progress = self.imports[index].progress.clone();
+        match failure {
+            ImportFailure::OutOfMemory => {
+                self.with_job(&progress, |job| {
+                    log::warning!("Slot migration {} failed due to OOM", job.description());
+                });
+                self.fail(&progress, "Ran out of memory (OOM) during slot import");
+            }
+            ImportFailure::Refused { error, command } => {
+                log::warning!(
+                    "== CRITICAL == This slot-import-target is sending an error to its slot-import-source: '{error}' \
+                     after processing the command '{command}'"
+                );
+                self.fail(&progress, COMMAND_FAILED);
+            }
+        }
+    }
+
+    fn process_source_message(&mut self, index: usize, words: &[Vec<u8>]) {
+        let import = &mut self.imports[index];
+        import.connection.client.commands += 1;
+        let progress = import.progress.clone();
+        let subcommand = words.get(2).map(|word| word.to_ascii_lowercase()).unwrap_or_default();
+        match (subcommand.as_slice(), words.len()) {
+            (b"ack", _) => {
+                self.with_job(&progress, |job| {
+                    if job.state == JobState::WaitingForAck {
+                        job.set_state(JobState::ReceivingSnapshot);
+                    }
+                });
+            }
+            (b"snapshot-eof", _) => self.on_source_progress(
+                index,
+                JobState::ReceivingSnapshot,
+                JobState::WaitingForPaused,
+                Some(b"REQUEST-PAUSE"),
+            ),
+            (b"paused", _) => self.on_source_progress(
+                index,
+                JobState::WaitingForPaused,
+                JobState::FailoverRequested,
+                Some(b"REQUEST-FAILOVER"),
+            ),
+            (b"failover-granted", _) => {
+                self.on_source_progress(index, JobState::FailoverRequested, JobState::ImportGranted, None);
+            }
+            (b"capa", _) => {}
+            _ => {
+                self.with_job(&progress, |job| {
+                    log::warning!(
+                        "Received unknown SYNCSLOTS subcommand from slot migration {}. Failing the migration.",
+                        job.description()
+                    );
+                });
+                self.fail(&progress, "Unknown SYNCSLOTS subcommand used");
+            }
+        }
+    }
+
+    /// Processes a message that moves an import from one state to the next, and requests the step after that.
+    fn on_source_progress(&mut self, index: usize, from: JobState, to: JobState, request: Option<&[u8]>) {
+        let progress = self.imports[index].progress.clone();
+        let fits = self.with_job(&progress, |job| {
+            if job.state != from {
+                log::warning!(
+                    "Received an unexpected message from slot migration {} in the state {}. Failing migration.",
+                    job.description(),
+                    job.state.as_str()
+                );
+                return false;
+            }
+            if to == JobState::WaitingForPaused {
+                log::notice!(
+                    "Slot migration {} successfully received slot snapshot. Beginning incremental stream...",
+                    job.description()
+                );
+            }
+            job.set_state(to);
+            true
+        });
+        match (fits, request) {
+            (Some(true), Some(request)) => {
+                if let Some(link) = &self.imports[index].link {
+                    let token = link.token;
+                    if !Self::send(&mut self.reactor, link, message(request)) {
+                        self.on_source_lost(token);
+                    }
+                }
+            }
+            (Some(true), None) => self.is_urgent = true,
+            (Some(false), _) => self.fail(&progress, UNEXPECTED_TRANSITION),
+            (None, _) => {}
+        }
+    }
+
+    /// Handles the end of a source's connection.
+    pub(super) fn on_source_lost(&mut self, token: usize) {
+        let Some(index) = self.import_of(token) else {
+            return;
+        };
+        let progress = self.imports[index].progress.clone();
+        self.with_job(&progress, |job| {
+            log::notice!("Slot migration {} connection lost", job.description());
+        });
+        self.close_source(index);
+        self.fail(&progress, CONNECTION_LOST);
+    }
+
+    /// Closes the connection of an import.
+    pub(super) fn close_source(&mut self, index: usize) {
+        let import = &mut self.imports[index];
+        let Some(link) = import.link.take() else {
+            return;
+        };
+        let client = import.client_id();
+        self.close(Some(link));
+        self.server.clients.connections.fetch_sub(1, Ordering::Relaxed);
+        self.server.clients.linked.lock().remove(&client);
+    }
+
+    /// Advances all imports: executes commands that were delayed, and takes slots over.
+    pub(super) fn advance_imports(&mut self, cluster: &Cluster) {
+        for index in 0..self.imports.len() {
+            if self.imports[index].is_delayed {
+                self.execute(index);
+                if let Some(link) = &self.imports[index].link
+                    && self.imports[index].connection.input.len() <= MAX_INPUT_BYTES
+                    && self.reactor.is_paused(link.token)
+                {
+                    self.reactor.resume(link.token);
+                }
+            }
+            let progress = self.imports[index].progress.clone();
+            let is_granted = self.with_job(&progress, |job| job.state == JobState::ImportGranted);
+            let is_prevented = self.server.slot_migrations.prevents_failover.load(Ordering::Relaxed);
+            if is_granted == Some(true) && !is_prevented {
+                self.take_over(cluster, index);
+            }
+        }
+    }
+
+    /// Takes the slots of an import over. The keys become visible in the same exclusive mode in which commands get the
+    /// view that makes this node their owner.
+    fn take_over(&mut self, cluster: &Cluster, index: usize) {
+        let server = self.server.clone();
+        let import = &self.imports[index];
+        let (progress, slots, source) = (import.progress.clone(), import.slots.clone(), import.source);
+        let (name, for_change) = (import.name, progress.clone());
+        let is_owner = topology::change_state(&server, cluster, &mut self.seat, |state, keys| {
+            let may_take = !for_change.has_ended() && !state.me().is_replica();
+            if !may_take || state.owner_of_slots(&slots) != source {
+                return false;
+            }
+            state.take_over_slots(&slots, unix_ms());
+            keys.end_import(&slots);
+            for_change.end();
+            true
+        });
+        if !is_owner {
+            return self.fail(&progress, "Slots are no longer owned by source node");
+        }
+        let finish = |job: &mut MigrationJob| {
+            log::notice!(
+                "Slot migration {} completed successfully. This node is now the owner of the slots",
+                job.description()
+            );
+            job.finish(JobState::Success, None, false);
+        };
+        self.with_job(&progress, finish);
+        cleanup::propagate_finish(&server, &mut self.seat, &name, JobState::Success, None);
+    }
+}
+
+/// The reason of an import whose connection broke.
+const CONNECTION_LOST: &str =
+    "Connection lost to source. Check CLUSTER GETSLOTMIGRATIONS on the source node for more information.";
