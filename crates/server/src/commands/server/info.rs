@@ -35,7 +35,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     let samples = match wanted.contains(&InfoSection::Keyspace) {
         true => KeyspaceSamples {
             mean_ttls_ms: mean_ttls_ms(ctx),
-            hidden_keys: hidden_keys(ctx),
+            visible_keys: visible_keys(ctx),
         },
         false => KeyspaceSamples::default(),
     };
@@ -161,17 +161,27 @@ fn sum_client_figures(parts: &[WorkerAnswer]) -> ClientFigures {
 /// The number of slots to sample for estimating a mean, and the number of keys of each.
 const SAMPLE_SIZE: (usize, usize) = (16, 32);
 
-/// Returns the numbers of keys that are being imported, and of those with an expiry, by database. A database with a
-/// slot that is being written counts as without such keys.
-fn hidden_keys(ctx: &Context<'_, '_>) -> Vec<(u64, u64)> {
-    if !ctx.server.slot_migrations.has_imports() {
+/// The number of attempts to count the keys of slots that another thread writes.
+const MAX_COUNT_ATTEMPTS: usize = 100;
+
+/// Returns the numbers of keys, and of keys with an expiry, that clients may see, by database. Returns nothing if no
+/// slot is being imported: then clients may see all keys.
+fn visible_keys(ctx: &Context<'_, '_>) -> Vec<(u64, u64)> {
+    let can_walk = ctx.pass.is_some() || ctx.keys.held.holds_all_slots();
+    if !can_walk || !ctx.server.slot_migrations.has_imports() {
         return Vec::new();
     }
     let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
-    DbIndex::all(ctx.server.keyspace.counts.databases())
+    let counts = &ctx.server.keyspace.counts;
+    DbIndex::all(counts.databases())
         .map(|db| {
-            let hidden = count_hidden_keys(&access, db);
-            hidden.map_or((0, 0), |hidden| (hidden.keys as u64, hidden.with_expiry as u64))
+            // Read first: a key that arrives meanwhile is not shown.
+            let (keys, with_expiry) = (counts.keys(db), counts.with_expiry(db));
+            let hidden = (0..MAX_COUNT_ATTEMPTS).find_map(|_| count_hidden_keys(&access, db));
+            hidden.map_or((keys, with_expiry), |hidden| {
+                let visible = keys.saturating_sub(hidden.keys as u64);
+                (visible, with_expiry.saturating_sub(hidden.with_expiry as u64))
+            })
         })
         .collect()
 }

@@ -142,7 +142,7 @@ fn databases_are_added_and_removed_in_a_slot_with_pinned_values() {
     );
     header.mark_database(DbIndex::new(500), true);
     drop(pin);
-    assert!(!header.has_pinned_values() && header.may_hold(DbIndex::new(400)) && !header.may_hold(DbIndex::new(12)));
+    assert!(!header.has_pinned_values() && header.may_hold(DbIndex::new(400)) && !header.may_hold(DbIndex::new(11)));
 }
 
 #[test]

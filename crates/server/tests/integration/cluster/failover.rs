@@ -30,8 +30,12 @@ pub struct Node {
 
 impl Node {
     pub fn weft() -> Node {
-        let arguments = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "local"];
-        let server = Server::start_node(&arguments);
+        Node::weft_with(&[])
+    }
+
+    fn weft_with(arguments: &[&str]) -> Node {
+        let common = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "local"];
+        let server = Server::start_node(&[&common, arguments].concat());
         let (port, bus_port) = (server.port, server.bus_port.clone());
         Node::new(Process::Weft(server), port, bus_port)
     }
@@ -121,7 +125,12 @@ fn form_cluster(mut nodes: Vec<Node>) -> Vec<Node> {
 }
 
 pub fn weft(count: usize) -> Vec<Node> {
-    form_cluster((0..count).map(|_| Node::weft()).collect())
+    weft_with(count, &[])
+}
+
+/// Does the same as [`weft`] with further arguments of all nodes.
+pub fn weft_with(count: usize, arguments: &[&str]) -> Vec<Node> {
+    form_cluster((0..count).map(|_| Node::weft_with(arguments)).collect())
 }
 
 /// Makes a replica take over with CLUSTER FAILOVER. The server gives up after five seconds, which may be too short on a

@@ -32,8 +32,8 @@ const REDIS_VERSION: &str = "7.2.4";
 pub struct KeyspaceSamples {
     /// The estimated mean times to live in milliseconds.
     pub mean_ttls_ms: Vec<u64>,
-    /// The numbers of keys, and of keys with an expiry, that are being imported and not shown.
-    pub hidden_keys: Vec<(u64, u64)>,
+    /// The numbers of keys, and of keys with an expiry, that clients may see; empty if they may see all.
+    pub visible_keys: Vec<(u64, u64)>,
 }
 
 /// Returns the text of a section. `samples` were taken for the section Keyspace.
@@ -221,11 +221,8 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut InfoLines)
 fn keyspace_lines(server: &Server, samples: &KeyspaceSamples, lines: &mut InfoLines) {
     let counts = &server.keyspace.counts;
     for db in DbIndex::all(counts.databases()) {
-        let (hidden, hidden_expires) = samples.hidden_keys.get(db.get()).copied().unwrap_or_default();
-        let (keys, expires) = (
-            counts.keys(db).saturating_sub(hidden),
-            counts.with_expiry(db).saturating_sub(hidden_expires),
-        );
+        let visible = samples.visible_keys.get(db.get()).copied();
+        let (keys, expires) = visible.unwrap_or_else(|| (counts.keys(db), counts.with_expiry(db)));
         if keys > 0 {
             let ttl_ms = samples.mean_ttls_ms.get(db.get()).copied().unwrap_or(0);
             let volatile = counts.volatile_values(db);
