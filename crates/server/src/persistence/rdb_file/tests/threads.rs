@@ -116,7 +116,7 @@ fn the_last_of_two_equal_keys_stays_or_is_refused() {
     let mut records = Vec::new();
     for round in 0..50 {
         for number in 0..40 {
-            records.extend(string_record(&format!("key:{number}"), &format!("round {round}")));
+            records.extend(string_record(&format!("key:{number}"), &format!("round {round:02}")));
         }
     }
     let file = file(b"VALKEY080", &records);
@@ -137,7 +137,7 @@ fn the_last_of_two_equal_keys_stays_or_is_refused() {
         let first_round = records.len() / 50 + MAGIC_BYTES;
         assert_eq!(
             refused.0,
-            (first_round + string_record("key:0", "round 1").len()) as u64
+            (first_round + string_record("key:0", "round 01").len()) as u64
         );
     }
 }
