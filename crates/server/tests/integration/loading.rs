@@ -179,7 +179,7 @@ fn ordered_log(seed: u64, commands: usize) -> String {
             880..900 => format!("ZUNIONSTORE sorted:{one} 2 sorted:{one} sorted:{other}"),
             900..920 => format!("DEL text:{one} number:{other}"),
             920..935 => format!("RENAME list:{one} list:{one}"),
-            935..950 => format!("COPY text:{one} text:{other} REPLACE"),
+            935..950 => format!("COPY text:{one} text:{} REPLACE", (one + 1 + other % 59) % 60),
             950..960 => format!("SELECT {}", random.u32(..3)),
             960..961 => "FLUSHDB".to_owned(),
             961..963 => "SWAPDB 0 1".to_owned(),
