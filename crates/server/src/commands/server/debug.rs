@@ -275,11 +275,14 @@ fn pause_replication_links(server: &Server, duration: Duration) {
 }
 
 /// Stops all commands of all clients, as in Valkey, which executes them on a single thread. The caller is in exclusive
-/// mode, also within a transaction.
+/// mode, also within a transaction; a script holds all slots.
 fn sleep(ctx: &mut Context<'_, '_>) -> CommandResult {
     let seconds = parse_f64(ctx.arg(2)).filter(|seconds| *seconds > 0.0).unwrap_or(0.0);
     let duration = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-    debug_assert!(ctx.pass.is_none(), "no other thread runs a command meanwhile");
+    debug_assert!(
+        ctx.pass.is_none() || ctx.keys.held.holds_all_slots(),
+        "no other thread runs a command meanwhile"
+    );
     pause_replication_links(ctx.server, duration);
     weft_os::thread::sleep(duration);
     reply_ok(ctx)

@@ -476,6 +476,25 @@ fn debug_sleep_needs_no_background_thread() {
 }
 
 #[test]
+fn a_script_that_sleeps_keeps_all_others_out() {
+    with_workers(|arguments| {
+        let server = Server::start(arguments);
+        let mut client = Client::connect(server.port);
+        assert_eq!(client.call(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "1"]), "OK");
+        let script = "redis.call('SET', 'key', 'value', 'PX', '1')
+            redis.call('DEBUG', 'SLEEP', '0.05')
+            return redis.call('EXISTS', 'key')";
+        let mut other = Client::connect(server.port);
+        client.send(&["EVAL", script, "1", "key"]);
+        for _ in 0..20 {
+            other.call(&["INCR", "other"]);
+        }
+        assert_eq!(client.answer(), "1");
+        assert_eq!(client.call(&["EXISTS", "key"]), "0");
+    });
+}
+
+#[test]
 fn many_clients_sleep_at_the_same_time() {
     with_workers(|arguments| {
         let server = Server::start(arguments);
