@@ -1,4 +1,4 @@
-//! A domain: cells of was_hot data under leases, behind one gate.
+//! A domain: cells of data under leases, behind one gate.
 //!
 //! The crate's documentation has the drawing and the rules; this module turns them into types.
 
@@ -46,7 +46,7 @@ const _: () = {
 /// Makes the type that holds it neither `Send` nor `Sync`.
 type StaysOnThread = PhantomData<*mut ()>;
 
-/// Cells of was_hot data under leases, behind one gate.
+/// Cells of data under leases, behind one gate.
 ///
 /// `H` is a cell's header, readable without a lease (atomics). `T` is a cell's data, reachable only under a lease or by
 /// the holder of the [`Exclusive`].
