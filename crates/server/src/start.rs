@@ -38,7 +38,7 @@ use crate::runtime::coordinator::Coordinator;
 use crate::runtime::process::cpus::CpuLists;
 use crate::runtime::process::pid_file::PidFile;
 use crate::runtime::process::supervisor::Supervisor;
-use crate::runtime::process::{banner, collation, crash, daemon, kernel, oom_score, open_files, title};
+use crate::runtime::process::{banner, collation, crash, daemon, kernel, oom_score, open_files, restart, title};
 use crate::runtime::shutdown::ShutdownOptions;
 use crate::runtime::worker::Worker;
 use crate::state::{BackgroundJob, CoordinatorCommand, Message, PrimaryThreadCommand, Server, ServerParts};
@@ -69,6 +69,7 @@ impl From<ListenError> for StartFailure {
 pub fn run() -> ExitCode {
     log::install();
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    restart::record_invocation(&arguments);
     let started = StartAction::parse(&arguments).and_then(|action| match action {
         StartAction::PrintText(text) => {
             print!("{text}");
@@ -118,7 +119,13 @@ fn run_server(config: Config, is_configured: bool) -> Result<(), StartFailure> {
     // Without a stack of its own, a crash on this thread is reported without the backtrace.
     let _stack = AlternateStack::install();
     let parts = prepare_process(&config, supervisor, daemonized)?;
-    run_threads(config, parts)
+    let shutdown = run_threads(config, parts)?;
+    let Some(delay) = shutdown.restart_after else {
+        return Ok(());
+    };
+    restart::execute_again(delay)
+        .map(|_never| ())
+        .map_err(log_fatal("cannot execute the program again"))
 }
 
 /// Runs a server in a simulation, without what belongs to the whole process. Returns `true` after an orderly end.
@@ -219,8 +226,8 @@ fn prepare_process(config: &Config, supervisor: Supervisor, is_daemon: bool) -> 
     })
 }
 
-/// Runs the threads of the server, from open sockets to closed ones.
-fn run_threads(config: Config, parts: ProcessParts) -> Result<(), StartFailure> {
+/// Runs the threads of the server, from open sockets to closed ones. Returns the options of the shutdown.
+fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, StartFailure> {
     let (jobs_in, jobs_out) = crate::runtime::background::create_queue();
     let (scripts_in, scripts_out) = crate::runtime::background::create_queue();
     let (orders_in, orders_out) = mpsc::channel();
@@ -287,14 +294,14 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<(), StartFailure> 
     log::warning!("Weft is now ready to exit, bye bye...");
     // Freeing all values one by one would take long without benefit.
     std::mem::forget(server);
-    Ok(())
+    Ok(how)
 }
 
 /// Runs a server on threads of this process, for the fuzz targets. It reports no crashes.
 pub(crate) fn run_in_background(config: Config) -> std::io::Result<JoinHandle<Result<(), StartFailure>>> {
     weft_os::thread::Builder::new().spawn(move || {
         let parts = prepare_process(&config, Supervisor::find("no"), false)?;
-        run_threads(config, parts)
+        run_threads(config, parts).map(drop)
     })
 }
 

@@ -9,6 +9,8 @@
 //! A shutdown can be aborted while it is prepared, and not afterwards. A signal that arrives while periodic tasks are
 //! stopped (DEBUG PAUSE-CRON) waits for them, and can be aborted as well.
 
+use std::time::Duration;
+
 use weft_os::atomic::AtomicU64;
 use weft_os::sync::Mutex;
 
@@ -25,6 +27,8 @@ pub struct ShutdownOptions {
     pub is_safe: bool,
     /// Hand over to a replica first.
     pub requests_failover: bool,
+    /// Start the program again in the same process afterwards, once so much time has passed.
+    pub restart_after: Option<Duration>,
     /// The client that requested it, as CLIENT LIST describes it; `None` for a signal.
     pub requested_by: Option<String>,
 }
@@ -55,6 +59,7 @@ impl ShutdownOptions {
             is_forced: has(8),
             is_safe: has(16),
             requests_failover: has(32),
+            restart_after: None,
             requested_by: None,
         }
     }

@@ -117,7 +117,11 @@ fn rewrite_with_scope(ctx: &mut Context<'_, '_>, scope: RewriteScope, error_pref
     })
 }
 
-fn rewrite_file(server: &Server, scope: RewriteScope) -> Result<(), ConfigRewriteError> {
+/// Rewrites the configuration file, and logs if it succeeded.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn rewrite_file(server: &Server, scope: RewriteScope) -> Result<(), ConfigRewriteError> {
     let result = server.config.rewrite(&server.acl.describe_users(), scope);
     match &result {
         Ok(()) => log::notice!("CONFIG REWRITE executed with success."),

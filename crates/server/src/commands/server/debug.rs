@@ -27,11 +27,11 @@ use crate::persistence::save;
 use crate::persistence::save::{ReloadError, ReloadOptions};
 use crate::propagation::LogTarget;
 use crate::state::Server;
-use weft_cluster::state::InjectedFaults;
+use weft_cluster::state::{DroppedMessages, InjectedFaults};
 use weft_os::atomic::Ordering;
 use weft_rdb::dump_payload;
 
-use super::{config, digest, populate};
+use super::{config, digest, populate, restart};
 
 /// DEBUG.
 pub const BINDINGS: &[(&str, Binding)] = &[(
@@ -152,7 +152,7 @@ const SUBCOMMANDS: &[DebugSubcommand] = &[
     }),
     ("drop-cluster-packet-filter", 3..=3, |ctx| {
         let dropped = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
-        change_faults(ctx, |faults| faults.dropped = usize::try_from(dropped).ok())
+        change_faults(ctx, |faults| faults.dropped = DroppedMessages::from_number(dropped))
     }),
     ("close-cluster-link-on-packet-drop", 3..=3, |ctx| {
         let on = parse_switch(ctx.arg(2));
@@ -167,6 +167,8 @@ const SUBCOMMANDS: &[DebugSubcommand] = &[
         change_faults(ctx, |faults| faults.no_reconnection = on)
     }),
     ("clusterlink", 5..=5, end_cluster_links),
+    ("restart", 2..=usize::MAX, restart::restart),
+    ("crash-and-recover", 2..=usize::MAX, restart::crash_and_recover),
     ("panic", 2..=2, |_| crash_process("Panic requested by DEBUG PANIC")),
     ("assert", 2..=2, |_| {
         crash_process("Assertion failed, as DEBUG ASSERT requested")
@@ -537,7 +539,6 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Executes `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`, which writes all data to the dump and loads it again.
 /// Holds slot migrations at one of their steps.
 fn slot_migration(ctx: &mut Context<'_, '_>) -> CommandResult {
     let migrations = &ctx.server.slot_migrations;
@@ -551,6 +552,7 @@ fn slot_migration(ctx: &mut Context<'_, '_>) -> CommandResult {
     reply_ok(ctx)
 }
 
+/// Executes `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`, which writes all data to the dump and loads it again.
 fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut options = ReloadOptions {
         should_save: true,
@@ -690,17 +692,21 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
         &[
             (
                 "AOF-FLUSH-SLEEP <microseconds>",
-                "Hold each write to the append-only file up.",
+                "Sleep before each write to the append-only file.",
             ),
-            ("ASSERT", "Crash as a broken assertion does."),
+            ("ASSERT", "Crash by a failed assertion."),
             (
                 "REPLICATE <command>",
-                "Send a command to the replicas without running it here.",
+                "Send a command to the replicas without executing it here.",
             ),
-            ("CHANGE-REPL-ID", "Begin a new history of the data, under a new id."),
+            ("CHANGE-REPL-ID", "Change the replication IDs."),
             (
                 "CONFIG-REWRITE-FORCE-ALL",
                 "Rewrite the configuration file with every parameter in it.",
+            ),
+            (
+                "CRASH-AND-RECOVER [<milliseconds>]",
+                "Start again without a shutdown, after <milliseconds> (default: 0).",
             ),
             ("DIGEST", "Show a fingerprint of all data."),
             (
@@ -710,7 +716,7 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
             ("ERROR <string>", "Reply with the error <string>."),
             ("HTSTATS <dbid> [full]", "Describe the tables of a database."),
             ("HTSTATS-KEY <key> [full]", "Describe the table that is a key's value."),
-            ("LEAK <string>", "Lose the memory of <string>."),
+            ("LEAK <string>", "Leak the memory of <string>."),
             ("LOG <message>", "Write <message> to the log."),
             (
                 "OBJECT <key> [fast]",
@@ -718,36 +724,40 @@ fn help(ctx: &mut Context<'_, '_>) -> CommandResult {
             ),
             (
                 "MALLCTL <name> [<number>]",
-                "Show, or change, a number of the memory allocator.",
+                "Get or set a number of the memory allocator.",
             ),
             (
                 "MALLCTL-STR <name> [VOID]",
-                "Show a text of the memory allocator, or do what a name without a value stands for.",
+                "Get a text of the memory allocator, or perform an action without a value.",
             ),
-            ("OOM", "Crash as if memory was exhausted."),
+            ("OOM", "Crash as if memory were exhausted."),
             ("PANIC", "Crash."),
-            ("PAUSE-CRON <0|1>", "Stop what happens by itself in the background."),
+            ("PAUSE-CRON <0|1>", "Stop the periodic tasks."),
             (
                 "POPULATE <count> [<prefix>] [<size>]",
-                "Make the keys <prefix>:0, <prefix>:1, ... (key:0 unless told) with values of <size> bytes.",
+                "Create the keys <prefix>:0, <prefix>:1, ... (default: key:0) with values of <size> bytes.",
             ),
             (
                 "PROTOCOL <type>",
                 "Reply with a value of a type: string, integer, double, bignum, null, array, set, map,\n\
                  attrib, push, verbatim, true or false.",
             ),
+            (
+                "RESTART [<milliseconds>]",
+                "Rewrite the configuration file, shut down, and start again after <milliseconds> (default: 0).",
+            ),
             ("SDSLEN <key>", "Show the lengths of a key and its string."),
-            ("SEGFAULT", "Crash by an access to memory that is not there."),
+            ("SEGFAULT", "Crash by an invalid memory access."),
             (
                 "SET-ACTIVE-EXPIRE <0|1>",
-                "Whether expired keys are deleted before anybody asks for them.",
+                "Delete expired keys in the background, or only when they are accessed.",
             ),
             (
                 "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
-                "Whether checksums of dumps and of RESTORE's payloads are passed over.",
+                "Skip the checksum checks of RDB files and RESTORE payloads.",
             ),
-            ("SLEEP <seconds>", "Let all clients wait."),
-            ("STRINGMATCH-TEST", "Try random patterns on random strings."),
+            ("SLEEP <seconds>", "Stop the server for <seconds>."),
+            ("STRINGMATCH-TEST", "Match random patterns against random strings."),
         ],
     )
 }

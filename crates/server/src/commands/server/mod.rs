@@ -15,6 +15,7 @@ pub mod modules;
 pub mod monitor;
 mod populate;
 pub mod replication;
+mod restart;
 pub mod save;
 mod sections;
 pub mod shutdown;

@@ -76,6 +76,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         is_forced: options.is_forced,
         is_safe: options.is_safe,
         requests_failover: options.requests_failover,
+        restart_after: None,
         requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
     };
     save::begin_shutdown(ctx.server, shutdown);

@@ -9,6 +9,7 @@ pub mod kernel;
 pub mod oom_score;
 pub mod open_files;
 pub mod pid_file;
+pub mod restart;
 pub mod supervisor;
 pub mod threads;
 pub mod title;

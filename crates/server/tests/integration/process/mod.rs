@@ -2,6 +2,7 @@
 
 mod ending;
 mod log;
+mod restarting;
 mod settings;
 mod starting;
 

@@ -1,0 +1,64 @@
+//! DEBUG RESTART and DEBUG CRASH-AND-RECOVER.
+
+use std::time::Duration;
+
+use weft_base::files::error_text;
+use weft_config::RewriteScope;
+use weft_resp::number::parse_i64;
+
+use super::config;
+use crate::commands::context::{CommandResult, Context, NextStep};
+use crate::commands::error::CommandError;
+use crate::observability::log;
+use crate::persistence::save;
+use crate::runtime::process::restart as process_restart;
+use crate::runtime::shutdown::ShutdownOptions;
+
+/// The reply if the process cannot be replaced, and that of a client whose restart was aborted.
+const NOT_RESTARTED: &str = "ERR failed to restart the server. Check server logs.";
+
+/// Executes `DEBUG RESTART [delay-ms]`: rewrites the configuration file, shuts down as `SHUTDOWN NOW` does, and starts
+/// the program again in this process.
+pub fn restart(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let delay = restart_delay(ctx)?;
+    let has_file = ctx.server.config.file().is_some();
+    if !process_restart::is_possible() {
+        return Err(CommandError::constant(NOT_RESTARTED));
+    }
+    if has_file && config::rewrite_file(ctx.server, RewriteScope::ChangedOnly).is_err() {
+        return Err(CommandError::constant(NOT_RESTARTED));
+    }
+    let description = ctx.client.list_line(ctx.now_ms, Default::default());
+    save::begin_shutdown(
+        ctx.server,
+        ShutdownOptions {
+            is_immediate: true,
+            restart_after: Some(delay),
+            requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
+            ..Default::default()
+        },
+    );
+    let stays = format!("-{NOT_RESTARTED}\r\n").into_bytes();
+    ctx.next_step = NextStep::ReplyAt(Box::new((u64::MAX, stays)));
+    Ok(())
+}
+
+/// Executes `DEBUG CRASH-AND-RECOVER [delay-ms]`: starts the program again in this process, without a shutdown.
+pub fn crash_and_recover(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let delay = restart_delay(ctx)?;
+    if process_restart::is_possible()
+        && let Err(error) = process_restart::execute_again(delay)
+    {
+        log::warning!("Can't restart: {}", error_text(&error));
+    }
+    Err(CommandError::constant(NOT_RESTARTED))
+}
+
+/// Returns the time that passes before the program starts again.
+fn restart_delay(ctx: &Context<'_, '_>) -> Result<Duration, CommandError> {
+    if ctx.argc() < 3 {
+        return Ok(Duration::ZERO);
+    }
+    let delay_ms = parse_i64(ctx.arg(2)).ok_or(CommandError::NOT_AN_INTEGER)?;
+    Ok(Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0)))
+}
