@@ -66,6 +66,13 @@ impl KeyHasher {
         self.is_clustered
     }
 
+    /// A number that differs between hashers with different secrets, and with it the order of keys. It is never 0.
+    pub fn fingerprint(&self) -> u32 {
+        let mut hasher = self.state.build_hasher();
+        hasher.write(b"order of keys");
+        (hasher.finish() as u32).max(1)
+    }
+
     /// The hash of a key.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {

@@ -50,6 +50,19 @@ impl Cursor {
         Cursor::at_slot(self.slot as usize + 1)
     }
 
+    /// The position within its slot.
+    pub const fn position(self) -> u32 {
+        self.position
+    }
+
+    /// A position in a slot; it may lie after the last key.
+    pub const fn in_slot(slot: SlotIndex, position: u32) -> Self {
+        Cursor {
+            slot: slot.get() as u32,
+            position,
+        }
+    }
+
     /// The cursor as clients see it: below 2^46, and 0 only for the start.
     pub const fn to_number(self) -> u64 {
         (self.slot as u64) << 32 | self.position as u64
@@ -62,6 +75,25 @@ impl Cursor {
         Cursor {
             slot: if slot < SLOTS as u64 { slot as u32 } else { SLOTS as u32 },
             position: number as u32,
+        }
+    }
+}
+
+/// The part of the keyspace that a walk visits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkRange {
+    /// The position of the first key.
+    pub from: Cursor,
+    /// The last slot.
+    pub last: SlotIndex,
+}
+
+impl From<Cursor> for WalkRange {
+    /// The rest of the keyspace.
+    fn from(from: Cursor) -> WalkRange {
+        WalkRange {
+            from,
+            last: SlotIndex::LAST,
         }
     }
 }
@@ -168,17 +200,18 @@ pub enum WalkEnd {
     Contended(Cursor),
 }
 
-/// Visits keys of database `db` starting at `from`, until at least `at_least` keys were visited.
+/// Visits keys of database `db` in `range`, until at least `at_least` keys were visited.
 pub fn walk(
     reach: &WalkAccess<'_, '_>,
     db: DbIndex,
-    from: Cursor,
+    range: impl Into<WalkRange>,
     at_least: usize,
     visit: &mut dyn FnMut(SlotIndex, EntryRef<'_, Value>),
 ) -> WalkEnd {
+    let WalkRange { from, last } = range.into();
     let mut position = from.position;
     let mut visited = 0;
-    for slot in from.slot as usize..SLOTS {
+    for slot in from.slot as usize..=last.index() {
         if reach.may_visit(slot, db) {
             let rest = at_least.saturating_sub(visited);
             let scanned = reach.read_slot(slot, |data| {
@@ -194,7 +227,11 @@ pub fn walk(
             match scanned {
                 None => return WalkEnd::Contended(here),
                 Some(Some(position)) => return WalkEnd::Paused(Cursor { position, ..here }),
-                Some(None) if visited >= at_least => return cursor_or_end(slot + 1),
+                Some(None) if visited >= at_least => {
+                    let mut rest = slot + 1..=last.index();
+                    let next = rest.find(|slot| reach.may_visit(*slot, db));
+                    return next.map_or(WalkEnd::End, |slot| WalkEnd::Paused(Cursor::at_slot(slot)));
+                }
                 Some(None) => {}
             }
         }
@@ -232,32 +269,25 @@ pub fn walk_slot(
     }
 }
 
-fn cursor_or_end(slot: usize) -> WalkEnd {
-    if slot < SLOTS {
-        WalkEnd::Paused(Cursor::at_slot(slot))
-    } else {
-        WalkEnd::End
-    }
-}
-
 /// [`walk`] for a thread that may sleep: it waits for contended slots, unless `should_give_up` returns `true` for one,
 /// and leaves the gate for threads that want exclusive mode.
 pub fn walk_blocking(
     seat: &mut Seat,
     should_give_up: &dyn Fn(SlotIndex) -> bool,
     db: DbIndex,
-    from: Cursor,
+    range: impl Into<WalkRange>,
     at_least: usize,
     visit: &mut dyn FnMut(SlotIndex, EntryRef<'_, Value>),
 ) -> WalkEnd {
-    let mut cursor = from;
+    let WalkRange { from: mut cursor, last } = range.into();
     let mut rest = at_least;
     loop {
         let pass = seat.enter();
         let reach = WalkAccess::Pass(&pass);
         let contended = loop {
             let mut visited = 0;
-            let stop = walk(&reach, db, cursor, rest.min(KEYS_PER_STEP), &mut |slot, entry| {
+            let range = WalkRange { from: cursor, last };
+            let stop = walk(&reach, db, range, rest.min(KEYS_PER_STEP), &mut |slot, entry| {
                 visited += 1;
                 visit(slot, entry);
             });

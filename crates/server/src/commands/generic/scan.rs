@@ -26,7 +26,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 ];
 
 /// The number of keys that a worker examines in place; they take about 100 µs if they are not cached.
-const MAX_KEYS_ON_WORKER: usize = 1000;
+pub(crate) const MAX_KEYS_ON_WORKER: usize = 1000;
 /// The default COUNT: the number of keys that a call of SCAN visits.
 pub(crate) const DEFAULT_COUNT: usize = 10;
 /// The types that TYPE accepts.
@@ -79,7 +79,7 @@ impl<'a> ScanFilter<&'a [u8]> {
         }
     }
 
-    fn to_owned(&self) -> ScanFilter<Vec<u8>> {
+    pub(crate) fn to_owned(&self) -> ScanFilter<Vec<u8>> {
         ScanFilter {
             pattern: self.pattern.map(<[u8]>::to_vec),
             type_name: self.type_name,
@@ -318,12 +318,12 @@ fn keys_in_background(ctx: &mut Context<'_, '_>, filter: ScanFilter<Vec<u8>>) {
 }
 
 /// Returns `true` if an overdue script holds a slot.
-fn is_held_by_overdue_script(server: &Server, slot: SlotIndex) -> bool {
+pub(crate) fn is_held_by_overdue_script(server: &Server, slot: SlotIndex) -> bool {
     server.scripting.running.overdue_holder(Some(slot.get())).is_some()
 }
 
 /// Returns the error if a walk gave up because an overdue script holds the next slot.
-fn busy_error_of_walk(server: &Server, stop: WalkEnd) -> Option<CommandError> {
+pub(crate) fn busy_error_of_walk(server: &Server, stop: WalkEnd) -> Option<CommandError> {
     let WalkEnd::Contended(here) = stop else {
         return None;
     };
