@@ -2,11 +2,15 @@
 //! takes over.
 //!
 //! ```text
-//!                    500 ms … 1 s, and 1 s per better replica                      majority
+//!                    a delay, unless it is the best replica                        majority
 //!   primary is FAIL ──────────────── scheduled ─────────────────▶ epoch + 1, requested ────▶ promoted
 //!        ▲                                                              │ no majority for two node timeouts
 //!        └──────────────────── two more node timeouts ◀─────────────────┘
 //! ```
+//!
+//! The delay's unit is a thirtieth of the node timeout, at most 500 ms. A replica waits for one to two units, for two
+//! units per replica with precedence, and for one unit per failed primary with precedence. If all replicas of the
+//! primary consider it failed, then each knows the final offsets of the others, and the best one does not wait.
 //!
 //! 1. A primary with slots has one vote per epoch. The epoch of its last vote is in the cluster configuration file, on
 //!    disk, before the vote is sent (`cluster_node/bus`). So each epoch has at most one majority and one winner.
@@ -25,15 +29,12 @@ use super::state::ClusterState;
 
 /// The minimum duration of an election, in milliseconds.
 const MIN_ELECTION_TIMEOUT_MS: u64 = 2000;
-/// The fixed delay before an election, so that the news of the failure can spread, in milliseconds.
-const FIXED_DELAY_MS: u64 = 500;
-/// The maximum random delay in addition, in milliseconds.
-const RANDOM_DELAY_MS: u64 = 500;
-/// The delay for each replica with a greater offset, in milliseconds.
-const RANK_DELAY_MS: i64 = 1000;
-/// The delay for each other failed primary with precedence, in milliseconds, so that elections do not disturb each
-/// other.
-const PRIMARY_RANK_DELAY_MS: i64 = 500;
+/// The maximum unit of the delays before an election, in milliseconds.
+const MAX_DELAY_UNIT_MS: u64 = 500;
+/// The fraction of the node timeout that is the unit of the delays.
+const DELAY_UNITS_PER_TIMEOUT: u64 = 30;
+/// The delay of a replica without an offset, in milliseconds: it may be new and not know its siblings yet.
+const NEW_REPLICA_DELAY_MS: u64 = 500;
 /// The interval after which a reason is logged again, in milliseconds.
 const REASON_LOG_INTERVAL_MS: u64 = 10_000;
 /// The interval after which old data is logged again as the reason, in milliseconds.
@@ -124,11 +125,12 @@ impl ClusterState {
         }
         if !self.election.is_recent(now_ms, self.election_retry_ms()) {
             self.schedule_election(now_ms);
-            if !manual {
+            if now_ms < self.election.starts_at_ms {
                 return;
             }
         }
-        if !self.election.votes_requested && self.manual.end_ms == 0 {
+        let starts_now = self.election.starts_at_ms == now_ms;
+        if !self.election.votes_requested && self.manual.end_ms == 0 && !starts_now {
             self.adjust_election(now_ms);
         }
         if now_ms < self.election.starts_at_ms {
@@ -165,18 +167,21 @@ impl ClusterState {
         settings.validity_factor != 0 && age_ms > limit_ms.saturating_add(settings.replica_ping_interval_ms)
     }
 
+    /// Returns the unit of the delays before an election, in milliseconds.
+    fn delay_unit_ms(&self) -> u64 {
+        let unit_ms = self.settings.node_timeout_ms / DELAY_UNITS_PER_TIMEOUT;
+        unit_ms.clamp(1, MAX_DELAY_UNIT_MS)
+    }
+
     fn schedule_election(&mut self, now_ms: u64) {
-        let (rank, primary_rank) = (self.rank(), self.primary_rank());
-        let mut election = Election {
+        self.election = Election {
             starts_at_ms: now_ms,
             ..Election::default()
         };
         if self.manual.end_ms == 0 {
-            let delay = FIXED_DELAY_MS + fastrand::u64(..RANDOM_DELAY_MS);
-            let ranks = rank as i64 * RANK_DELAY_MS + primary_rank as i64 * PRIMARY_RANK_DELAY_MS;
-            election.starts_at_ms += delay + ranks as u64;
-            (election.rank, election.primary_rank) = (rank, primary_rank);
+            self.delay_election(now_ms);
         }
+        let election = &self.election;
         log::info!(
             "Start of election delayed for {} milliseconds (rank #{}, primary rank #{}, offset {}).",
             election.starts_at_ms - now_ms,
@@ -184,28 +189,57 @@ impl ClusterState {
             election.primary_rank,
             self.me().offset
         );
-        self.election = election;
         // The other replicas learn this node's offset, and that it considers the primary failed.
         self.send_pong_to_siblings(now_ms);
     }
 
-    /// Adjusts the delay to what other replicas have announced since: greater offsets, or agreement that the primary
-    /// has failed.
-    fn adjust_election(&mut self, now_ms: u64) {
-        let (rank, primary_rank) = (self.rank(), self.primary_rank());
-        let election = &mut self.election;
-        let added = (rank as i64 - election.rank as i64) * RANK_DELAY_MS
-            + (primary_rank as i64 - election.primary_rank as i64) * PRIMARY_RANK_DELAY_MS;
-        if added != 0 {
-            election.starts_at_ms = election.starts_at_ms.saturating_add_signed(added);
-            (election.rank, election.primary_rank) = (rank, primary_rank);
-            log::info!(
-                "Replica rank updated to #{rank}, primary rank to #{primary_rank}, added {added} milliseconds of delay."
-            );
-        }
-        if now_ms < self.election.starts_at_ms && rank == 0 && primary_rank == 0 && self.all_siblings_agree() {
-            self.election.starts_at_ms = now_ms;
+    /// Delays the election, which is about to be scheduled, by the ranks of this replica and its primary.
+    fn delay_election(&mut self, now_ms: u64) {
+        let (rank, primary_rank) = (self.rank(), self.primary_rank(now_ms));
+        (self.election.rank, self.election.primary_rank) = (rank, primary_rank);
+        if self.is_best_replica() {
             log::info!("This is the best ranked replica and can initiate the election immediately.");
+            return;
+        }
+        let unit_ms = self.delay_unit_ms();
+        let is_new = self.me().offset == 0;
+        let units = 1 + 2 * rank as u64 + primary_rank as u64;
+        self.election.starts_at_ms +=
+            units * unit_ms + fastrand::u64(..unit_ms) + if is_new { NEW_REPLICA_DELAY_MS } else { 0 };
+    }
+
+    /// Returns `true` if no other replica has precedence, and none will: all consider the primary failed, so their
+    /// offsets are final.
+    fn is_best_replica(&self) -> bool {
+        let election = &self.election;
+        let agree = || {
+            self.siblings()
+                .all(|node| node.flags.intersects(NodeFlags::PRIMARY_FAILED))
+        };
+        election.rank == 0 && election.primary_rank == 0 && self.me().offset != 0 && agree()
+    }
+
+    /// Adjusts the delay to what other nodes have announced since: greater offsets, other failures and recoveries, or
+    /// agreement that the primary has failed.
+    fn adjust_election(&mut self, now_ms: u64) {
+        let unit_ms = self.delay_unit_ms() as i64;
+        let (rank, primary_rank) = (self.rank(), self.primary_rank(now_ms));
+        let election = &mut self.election;
+        if rank != election.rank {
+            let added = (rank as i64 - election.rank as i64) * 2 * unit_ms;
+            election.starts_at_ms = election.starts_at_ms.saturating_add_signed(added);
+            election.rank = rank;
+            log::info!("Replica rank updated to #{rank}, added {added} milliseconds of delay.");
+        }
+        if primary_rank != election.primary_rank {
+            let added = (primary_rank as i64 - election.primary_rank as i64) * unit_ms;
+            election.starts_at_ms = election.starts_at_ms.saturating_add_signed(added);
+            election.primary_rank = primary_rank;
+            log::info!("Failed primary rank updated to #{primary_rank}, added {added} milliseconds of delay.");
+        }
+        if self.is_best_replica() {
+            self.election.starts_at_ms = now_ms;
+            log::info!("Myself become the best ranked replica, initiate the election immediately.");
         }
     }
 
@@ -213,7 +247,11 @@ impl ClusterState {
         self.current_epoch += 1;
         self.election.epoch = self.current_epoch;
         self.election.votes_requested = true;
-        log::info!("Starting a failover election for epoch {}.", self.current_epoch);
+        log::info!(
+            "Starting a failover election for epoch {}, node config epoch is {}",
+            self.current_epoch,
+            self.epoch_of(self.me())
+        );
         let mut header = self.header();
         if self.manual.end_ms != 0 {
             header.switches |= switch::FORCED;
@@ -288,19 +326,20 @@ impl ClusterState {
             .count()
     }
 
-    /// Returns the number of failed primaries whose replicas have precedence: those of shards with smaller IDs.
-    fn primary_rank(&self) -> usize {
+    /// Returns the number of failed primaries whose replicas have precedence: those of shards with smaller IDs, unless
+    /// they failed so long ago that their replicas are no candidates any more.
+    fn primary_rank(&self, now_ms: u64) -> usize {
         let (primary, shard) = (self.me().primary, self.me().shard);
+        let settings = &self.settings;
+        let limit_ms = settings.node_timeout_ms.saturating_mul(settings.validity_factor);
+        let is_recent =
+            |node: &&Node| settings.validity_factor == 0 || now_ms.saturating_sub(node.failed_ms) <= limit_ms;
         self.nodes
             .values()
             .filter(|node| node.has_failed() && node.has_vote() && Some(node.id) != primary && node.shard < shard)
             .filter(|node| self.replicas(node.id).next().is_some())
+            .filter(is_recent)
             .count()
-    }
-
-    fn all_siblings_agree(&self) -> bool {
-        self.siblings()
-            .all(|node| node.flags.intersects(NodeFlags::PRIMARY_FAILED))
     }
 
     fn send_pong_to_siblings(&mut self, now_ms: u64) {

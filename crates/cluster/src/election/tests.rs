@@ -283,3 +283,65 @@ fn roles_survive_a_restart() {
     assert_eq!(net.nodes[3].me().shard, net.nodes[0].me().shard);
     assert_eq!(net.nodes[3].primary_address(), Some(("127.0.0.1".into(), 7000)));
 }
+
+/// Returns the time between the moment at which a replica may start its election and the start, in milliseconds.
+fn delay_ms(state: &mut ClusterState, now_ms: u64) -> u64 {
+    state.election = Election::default();
+    state.schedule_election(now_ms);
+    state.election.starts_at_ms - now_ms
+}
+
+#[test]
+fn the_best_replica_starts_its_election_at_once() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 0]);
+    net.nodes[3].me_mut().offset = 100;
+    net.nodes[4].me_mut().offset = 50;
+    net.rounds(20);
+    let now_ms = net.now_ms;
+    let (best, other) = (net.nodes[3].myself, net.nodes[4].myself);
+    let unit_ms = net.nodes[3].delay_unit_ms();
+    assert!((1..=MAX_DELAY_UNIT_MS).contains(&unit_ms));
+    // The other replica has not noticed the failure: its offset may still grow.
+    let delay = delay_ms(&mut net.nodes[3], now_ms);
+    assert!((unit_ms..2 * unit_ms).contains(&delay), "{delay}");
+    net.nodes[3].adjust_election(now_ms + 1);
+    assert_eq!(net.nodes[3].election.starts_at_ms, now_ms + delay);
+    // It has noticed: while the election is scheduled, or before.
+    let agreed = |state: &mut ClusterState, id| {
+        state.nodes.get_mut(&id).expect("is known").flags |= NodeFlags::PRIMARY_FAILED;
+    };
+    agreed(&mut net.nodes[3], other);
+    net.nodes[3].adjust_election(now_ms + 1);
+    assert_eq!(net.nodes[3].election.starts_at_ms, now_ms + 1);
+    assert_eq!(delay_ms(&mut net.nodes[3], now_ms), 0);
+    // The other one has a lower rank, whatever the best one thinks.
+    agreed(&mut net.nodes[4], best);
+    let delay = delay_ms(&mut net.nodes[4], now_ms);
+    assert!((3 * unit_ms..4 * unit_ms).contains(&delay), "{delay}");
+    // Without data it knows little of the shard.
+    net.nodes[3].me_mut().offset = 0;
+    net.nodes[4].me_mut().offset = 0;
+    assert!(delay_ms(&mut net.nodes[3], now_ms) >= NEW_REPLICA_DELAY_MS);
+}
+
+#[test]
+fn failed_primaries_have_precedence_only_while_their_replicas_are_candidates() {
+    let mut net = SimulatedCluster::with_replicas(4, &[0, 1]);
+    let now_ms = net.now_ms;
+    let first = usize::from(net.nodes[1].me().shard < net.nodes[0].me().shard);
+    let (failed, replica) = (net.nodes[first].myself, 4 + (1 - first));
+    let state = &mut net.nodes[replica];
+    state.me_mut().offset = 100;
+    assert_eq!(state.primary_rank(now_ms), 0);
+    let node = state.nodes.get_mut(&failed).expect("is known");
+    node.flags |= NodeFlags::FAIL;
+    node.failed_ms = now_ms;
+    assert_eq!(state.primary_rank(now_ms), 1);
+    let unit_ms = state.delay_unit_ms();
+    assert!(delay_ms(state, now_ms) >= 2 * unit_ms);
+    let limit_ms = state.settings.node_timeout_ms * state.settings.validity_factor;
+    assert_eq!(state.primary_rank(now_ms + limit_ms), 1);
+    assert_eq!(state.primary_rank(now_ms + limit_ms + 1), 0);
+    state.settings.validity_factor = 0;
+    assert_eq!(state.primary_rank(now_ms + limit_ms + 1), 1);
+}
