@@ -2,6 +2,7 @@
 
 use super::message::{BusMessage, Extensions, GossipEntry, Header, MessageType, encode, switch};
 use super::node::{LinkId, Node, NodeFlags, NodeId};
+use super::nodes_text::MESSAGE_NAMES;
 use super::state::{BusAction, ClusterState};
 
 /// The number of rounds, at ten per second, after which a random node is pinged.
@@ -24,6 +25,7 @@ impl ClusterState {
         }
         let others: Vec<NodeId> = self.nodes.keys().copied().filter(|id| *id != self.myself).collect();
         for id in others {
+            self.meet_again(id, now_ms);
             self.check_node(id, now_ms);
         }
         self.advance_manual_failover(now_ms);
@@ -56,8 +58,45 @@ impl ClusterState {
         }
     }
 
+    /// Returns the time after which a handshake has failed, in milliseconds.
+    pub(super) fn handshake_timeout_ms(&self) -> u64 {
+        self.settings.node_timeout_ms.max(MIN_HANDSHAKE_TIMEOUT_MS)
+    }
+
+    /// Sends a MEET to a node that has had no link to this one for long: it probably does not know this node.
+    fn meet_again(&mut self, id: NodeId, now_ms: u64) {
+        let timeout_ms = self.handshake_timeout_ms();
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        match (node.inbound_link, node.inbound_missing_since_ms) {
+            (Some(_), _) => node.inbound_missing_since_ms = 0,
+            (None, 0) => node.inbound_missing_since_ms = now_ms,
+            (None, _) => {}
+        }
+        let unusual = NodeFlags::HANDSHAKE | NodeFlags::MEET | NodeFlags::PFAIL | NodeFlags::FAIL;
+        let is_due = |since_ms: u64| now_ms.saturating_sub(since_ms) > timeout_ms;
+        if node.inbound_link.is_some()
+            || node.flags.intersects(unusual)
+            || !node.flags.intersects(NodeFlags::MULTI_MEET)
+            || !is_due(node.inbound_missing_since_ms)
+            || !is_due(node.meet_sent_ms)
+        {
+            return;
+        }
+        let Some(link) = node.link else {
+            return;
+        };
+        node.flags.set(NodeFlags::MEET, true);
+        log::info!(
+            "Sending MEET packet to node {} because there is no inbound link for it",
+            node.log_name()
+        );
+        self.send_ping(link, MessageType::Meet, now_ms);
+    }
+
     fn connect(&mut self, now_ms: u64) {
-        let patience_ms = self.settings.node_timeout_ms.max(MIN_HANDSHAKE_TIMEOUT_MS);
+        let patience_ms = self.handshake_timeout_ms();
         let old = |node: &Node| node.is_in_handshake() && now_ms.saturating_sub(node.created_ms) > patience_ms;
         let gone: Vec<NodeId> = self
             .nodes
@@ -269,8 +308,20 @@ impl ClusterState {
         let extends = node
             .as_ref()
             .is_some_and(|node| node.flags.intersects(NodeFlags::EXTENSIONS));
-        if let Some(node) = node.filter(|_| !inbound && kind == MessageType::Ping) {
-            node.ping_sent_ms = now_ms;
+        if let Some(node) = &node {
+            log::debug!(
+                "Sending {} packet to node {} on {} link",
+                MESSAGE_NAMES[kind.number()],
+                node.log_name(),
+                if inbound { "inbound" } else { "outbound" }
+            );
+        }
+        if let Some(node) = node.filter(|_| !inbound) {
+            match kind {
+                MessageType::Ping => node.ping_sent_ms = now_ms,
+                MessageType::Meet => node.meet_sent_ms = now_ms,
+                _ => {}
+            }
         }
         let gossip = self.gossip_entries(receiver);
         let extensions = match extends {

@@ -82,6 +82,8 @@ bitflags::bitflags! {
         const EXTENSIONS = 1 << 10;
         /// It supports light headers.
         const LIGHT_HEADERS = 1 << 11;
+        /// It accepts a MEET from a node that it knows, and light headers of messages between modules.
+        const MULTI_MEET = 1 << 12;
         /// A replica that considers its primary failed.
         const PRIMARY_FAILED = 1 << 13;
     }
@@ -184,6 +186,10 @@ pub struct Node {
     pub created_ms: u64,
     /// The time of the ping that has not been answered yet, in milliseconds since the Unix epoch; 0 if there is none.
     pub ping_sent_ms: u64,
+    /// The time at which a MEET was last sent to it, in milliseconds since the Unix epoch; 0 if none was.
+    pub meet_sent_ms: u64,
+    /// The time since which there is no link from it, in milliseconds since the Unix epoch; 0 if there is one.
+    pub inbound_missing_since_ms: u64,
     /// The time of its last answer to a ping, in milliseconds since the Unix epoch.
     pub pong_received_ms: u64,
     /// The time of the last message from it, in milliseconds since the Unix epoch.
@@ -219,6 +225,8 @@ impl Node {
             announced: AnnouncedAddress::default(),
             created_ms: now_ms,
             ping_sent_ms: 0,
+            meet_sent_ms: 0,
+            inbound_missing_since_ms: now_ms,
             pong_received_ms: 0,
             data_received_ms: 0,
             failed_ms: 0,
@@ -264,6 +272,9 @@ impl Node {
     /// Returns its name for the log.
     pub fn log_name(&self) -> String {
         match self.announced.human_name.as_str() {
+            "" if self.address.ip.contains(':') => {
+                format!("{} ([{}]:{})", self.id, self.address.ip, self.address.port())
+            }
             "" => format!("{} ({}:{})", self.id, self.address.ip, self.address.port()),
             name => format!("{} ({name})", self.id),
         }

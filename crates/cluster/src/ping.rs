@@ -28,9 +28,16 @@ impl ClusterState {
         let PingMessage { kind, header, .. } = ping;
         if *kind != MessageType::Pong {
             self.find_own_address(*kind, ends);
-            if sender.is_none() && *kind == MessageType::Meet {
-                self.add_meeting_node(link, header, ends, now_ms);
-                self.process_gossip(None, &ping.gossip, true, now_ms);
+            match sender {
+                None if *kind == MessageType::Meet => {
+                    // Otherwise it is a further MEET of a handshake.
+                    if self.node_of(link).is_none() {
+                        self.add_meeting_node(link, header, ends, now_ms);
+                    }
+                    self.process_gossip(None, &ping.gossip, true, now_ms);
+                }
+                Some(id) if *kind == MessageType::Meet => self.call_again(id, link, now_ms),
+                _ => {}
             }
             self.send_ping(link, MessageType::Pong, now_ms);
         }
@@ -74,6 +81,23 @@ impl ClusterState {
             me.address.ip.clone_from(&ends.local);
             log::info!("IP address for this node updated to {}", ends.local);
             (self.todo.save, self.todo.publish) = (true, true);
+        }
+    }
+
+    /// Replaces the link to a known node that has sent a MEET: it does not consider the link as one from this node. The
+    /// PING on the new link tells it otherwise. A node that became known just now may still be completing its handshake.
+    fn call_again(&mut self, id: NodeId, link: LinkId, now_ms: u64) {
+        let timeout_ms = self.handshake_timeout_ms();
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
+        let is_new = now_ms.saturating_sub(node.created_ms) <= timeout_ms;
+        if let Some(outbound) = node.link.filter(|outbound| !is_new && *outbound != link) {
+            log::info!(
+                "Freeing outbound link to node {} after receiving a MEET packet from this known node",
+                node.log_name()
+            );
+            self.close_link(outbound);
         }
     }
 

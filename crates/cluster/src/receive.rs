@@ -122,7 +122,11 @@ impl ClusterState {
         if header.switches & switch::EXTENSIONS != 0 {
             node.flags.set(NodeFlags::EXTENSIONS, true);
         }
-        for flag in [NodeFlags::LIGHT_HEADERS, NodeFlags::PRIMARY_FAILED] {
+        for flag in [
+            NodeFlags::LIGHT_HEADERS,
+            NodeFlags::MULTI_MEET,
+            NodeFlags::PRIMARY_FAILED,
+        ] {
             node.flags.set(flag, header.flags.intersects(flag));
         }
         node.data_received_ms = now_ms;

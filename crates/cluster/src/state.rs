@@ -103,14 +103,46 @@ pub struct LinkInfo {
 /// The faults that DEBUG injects for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InjectedFaults {
-    /// The type of messages that are ignored.
-    pub dropped: Option<usize>,
+    /// The messages that are ignored.
+    pub dropped: DroppedMessages,
     /// `true` if the links of ignored messages are closed, too.
     pub ends_links: bool,
     /// `true` if no random node is pinged.
     pub no_random_ping: bool,
     /// `true` if broken links are not made again.
     pub no_reconnection: bool,
+}
+
+/// Received messages that are ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DroppedMessages {
+    /// None.
+    #[default]
+    None,
+    /// All.
+    All,
+    /// Those of one type, by its number.
+    OfType(usize),
+}
+
+impl DroppedMessages {
+    /// Returns the messages that a number of DEBUG DROP-CLUSTER-PACKET-FILTER stands for.
+    pub fn from_number(number: i64) -> DroppedMessages {
+        match usize::try_from(number) {
+            Ok(kind) => DroppedMessages::OfType(kind),
+            Err(_) if number == -2 => DroppedMessages::All,
+            Err(_) => DroppedMessages::None,
+        }
+    }
+
+    /// Returns `true` if messages of a type are ignored.
+    pub fn includes(self, kind: usize) -> bool {
+        match self {
+            DroppedMessages::None => false,
+            DroppedMessages::All => true,
+            DroppedMessages::OfType(dropped) => dropped == kind,
+        }
+    }
 }
 
 /// The state of this node's data. Updated by each caller that has access to both the lock and the data.
@@ -320,8 +352,8 @@ impl ClusterState {
         me.address.bus_port = settings.bus_port;
         me.announced = settings.announced;
         me.flags.set(NodeFlags::NO_FAILOVER, settings.replica_no_failover);
-        me.flags
-            .set(NodeFlags::EXTENSIONS.union(NodeFlags::LIGHT_HEADERS), true);
+        let supported = NodeFlags::EXTENSIONS | NodeFlags::LIGHT_HEADERS | NodeFlags::MULTI_MEET;
+        me.flags.set(supported, true);
         self.settings.must_detect_ip = false;
     }
 

@@ -316,3 +316,52 @@ fn damaged_messages_do_no_harm() {
     state.run_round(99_999);
     assert_eq!(state.owners.len(), SLOTS);
 }
+
+#[test]
+fn a_node_that_is_known_on_one_side_alone_is_met_again() {
+    let mut net = SimulatedCluster::formed(2);
+    let (first, second) = (net.nodes[0].myself, net.nodes[1].myself);
+    net.nodes[1].delete_node(first);
+    net.rounds(1);
+    assert!(net.nodes[0].nodes.contains_key(&second) && !net.nodes[1].nodes.contains_key(&first));
+    net.rounds(40);
+    for state in &net.nodes {
+        assert!(state.nodes.values().all(|node| !node.is_in_handshake()));
+        assert!(state.nodes.contains_key(&first) && state.nodes.contains_key(&second));
+        assert!(state.nodes.values().all(|node| !node.flags.intersects(NodeFlags::MEET)));
+        let others = state.nodes.values().filter(|node| node.id != state.myself);
+        assert!(others.clone().count() == 1 && others.clone().all(|node| node.inbound_link.is_some()));
+    }
+    let meets = |net: &SimulatedCluster| net.nodes[0].statistics.sent[MessageType::Meet.number()];
+    let before = meets(&net);
+    net.rounds(60);
+    assert_eq!(meets(&net), before, "nodes that know each other send no MEET");
+}
+
+#[test]
+fn a_meet_of_a_known_node_renews_the_link_to_it() {
+    let mut net = SimulatedCluster::formed(2);
+    let second = net.nodes[1].myself;
+    let link_of = |net: &SimulatedCluster| net.nodes[0].nodes[&second].link;
+    let before = link_of(&net);
+    let first = net.nodes[0].myself;
+    let to_first = net.nodes[1].nodes[&first].link.expect("it is connected");
+    let now_ms = net.now_ms;
+    net.nodes[1].send_ping(to_first, MessageType::Meet, now_ms);
+    net.settle();
+    assert_eq!(link_of(&net), None);
+    net.rounds(2);
+    assert!(link_of(&net).is_some() && link_of(&net) != before);
+    assert_eq!(net.nodes[0].nodes.len(), 2, "a further MEET adds no node");
+}
+
+#[test]
+fn dropped_messages_are_named_by_numbers() {
+    use crate::state::DroppedMessages;
+    let meet = MessageType::Meet.number();
+    for (number, drops_ping, drops_meet) in [(-2, true, true), (-1, false, false), (2, false, true), (0, true, false)] {
+        let dropped = DroppedMessages::from_number(number);
+        assert_eq!(dropped.includes(0), drops_ping, "{number}");
+        assert_eq!(dropped.includes(meet), drops_meet, "{number}");
+    }
+}

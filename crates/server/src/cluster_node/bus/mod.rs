@@ -170,7 +170,7 @@ impl ClusterBus {
                 for message in taken.messages {
                     if let Some(kind) = message.kind {
                         state.statistics.received[kind.number()] += 1;
-                        if state.faults.dropped == Some(kind.number()) {
+                        if state.faults.dropped.includes(kind.number()) {
                             if state.faults.ends_links {
                                 state.close_link(link);
                             }
