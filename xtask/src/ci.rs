@@ -36,7 +36,7 @@ struct CiStep {
 }
 
 /// The time after the start at which all optional steps must have ended.
-const OPTIONAL_STEPS_END: Duration = Duration::from_secs(44 * 60);
+const OPTIONAL_STEPS_END: Duration = Duration::from_secs(42 * 60);
 
 impl CiStep {
     const fn new(name: &'static str, about: &'static str, run: fn() -> Result<StepOutcome, String>) -> Self {
