@@ -3,7 +3,7 @@
 use super::message::{BusMessage, Extensions, GossipEntry, Header, MessageType, encode, switch};
 use super::node::{LinkId, Node, NodeFlags, NodeId};
 use super::nodes_text::MESSAGE_NAMES;
-use super::state::{BusAction, ClusterState};
+use super::state::{BusAction, ClusterState, LinkInfo};
 
 /// The number of rounds, at ten per second, after which a random node is pinged.
 const ROUNDS_PER_RANDOM_PING: u64 = 10;
@@ -44,11 +44,12 @@ impl ClusterState {
         if limit == 0 {
             return;
         }
-        let over = |queued: usize| queued as u64 > limit;
+        // A queue takes memory even if it is empty.
+        let is_over = |queued: usize| (size_of::<LinkInfo>() + queued) as u64 > limit;
         let links: Vec<LinkId> = self
             .links
             .iter()
-            .filter(|(_, figures)| over(figures.queued_bytes))
+            .filter(|(_, figures)| is_over(figures.queued_bytes))
             .map(|(link, _)| *link)
             .collect();
         for link in links {

@@ -106,6 +106,14 @@ impl ClusterState {
         if votes < self.size / 2 + 1 {
             return;
         }
+        self.declare_failed(id, now_ms);
+    }
+
+    /// Marks a node as failed, and tells all other nodes.
+    pub(super) fn declare_failed(&mut self, id: NodeId, now_ms: u64) {
+        let Some(node) = self.nodes.get(&id) else {
+            return;
+        };
         log::info!("Marking node {} as failing (quorum reached).", node.log_name());
         if let Some(node) = self.nodes.get_mut(&id) {
             node.flags.set(NodeFlags::PFAIL, false);

@@ -203,8 +203,8 @@ impl Cluster {
             let sync = std::mem::take(&mut state.todo.sync);
             (nodes_conf::nodes_file_text(&state), sync || always)
         };
-        self.file.save(&text, sync).inspect_err(|error| {
-            log::warn!("Could not write the cluster config file: {error}");
+        self.file.save(&text, sync).inspect_err(|_| {
+            // The file logs the reason.
             self.state.lock().todo.save = true;
         })
     }

@@ -45,6 +45,8 @@ pub enum FailoverMode {
     Coordinated,
     /// Without the primary (FORCE).
     Force,
+    /// Without the primary, because it shuts down and has chosen this replica.
+    ForcedByPrimary,
     /// Without the primary and without votes (TAKEOVER).
     Takeover,
 }
@@ -80,8 +82,13 @@ impl ClusterState {
                 self.bump_epoch();
                 self.promote(now_ms);
             }
-            FailoverMode::Force => {
-                log::info!("Forced failover user request accepted (user request from '{client}').");
+            FailoverMode::Force | FailoverMode::ForcedByPrimary => {
+                let origin = if manner == FailoverMode::Force {
+                    "user"
+                } else {
+                    "primary"
+                };
+                log::info!("Forced failover {origin} request accepted ({origin} request from '{client}').");
                 self.manual.can_start = true;
                 self.advance_failover(now_ms);
             }

@@ -100,15 +100,21 @@ impl NodesFile {
     }
 
     fn write(&self, temporary: &Path, text: &str, sync: bool) -> io::Result<()> {
-        let mut file = File::create(temporary)?;
-        file.write_all(text.as_bytes())?;
+        let failed = |step: &'static str| {
+            move |error: &io::Error| log::warn!("Could not {step}: {}", weft_base::files::error_text(error))
+        };
+        let mut file = File::create(temporary).inspect_err(failed("open temp cluster config file"))?;
+        file.write_all(text.as_bytes())
+            .inspect_err(failed("write tmp cluster config file"))?;
         if sync {
-            file.sync_all()?;
+            file.sync_all().inspect_err(failed("sync tmp cluster config file"))?;
         }
-        std::fs::rename(temporary, &self.path)?;
+        std::fs::rename(temporary, &self.path).inspect_err(failed("rename tmp cluster config file"))?;
         if sync {
             let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+            File::open(directory.unwrap_or(Path::new(".")))
+                .and_then(|directory| directory.sync_all())
+                .inspect_err(failed("sync cluster config file dir"))?;
         }
         Ok(())
     }

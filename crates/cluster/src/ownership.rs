@@ -2,7 +2,7 @@
 //! changes of this node's own role that follow from it.
 
 use super::message::Header;
-use super::node::{NodeFlags, NodeId};
+use super::node::{Node, NodeFlags, NodeId};
 use super::slot_set::SlotSet;
 use super::state::{BusAction, ClusterState};
 use weft_base::SlotIndex;
@@ -98,10 +98,51 @@ impl ClusterState {
             node.config_epoch = node.config_epoch.max(epoch);
         }
         (self.todo.save, self.todo.sync) = (true, true);
+        let name = |id: &NodeId| self.nodes.get(id).map(Node::log_name).unwrap_or_default();
         log::info!(
-            "A failover occurred; node {id} lost {} slot(s) and failed over to node {to} with a config epoch of {epoch}",
-            slots.len()
+            "A failover occurred in shard {}; node {} lost {} slot(s) and failed over to node {} with a config epoch of \
+             {epoch}",
+            self.nodes
+                .get(&id)
+                .map(|node| node.shard.to_string())
+                .unwrap_or_default(),
+            name(&id),
+            slots.len(),
+            name(&to)
         );
+        self.move_open_slots(id, to);
+    }
+
+    /// Continues the migrations from and to a node with the one that has taken over its slots.
+    fn move_open_slots(&mut self, old: NodeId, new: NodeId) {
+        let Some(node) = self.nodes.get(&new) else {
+            return;
+        };
+        let place = format!("{} in shard {}", node.log_name(), node.shard);
+        let (mut sources, mut targets) = (0, 0);
+        for (slot, node) in self.importing.iter_mut().filter(|(_, node)| **node == old) {
+            *node = new;
+            sources += 1;
+            log::info!(
+                "Failover occurred in migration source. Update importing source for slot {slot} to node {place}."
+            );
+        }
+        for (slot, node) in self.migrating.iter_mut().filter(|(_, node)| **node == old) {
+            *node = new;
+            targets += 1;
+            log::info!("Failover occurred in migration target. Slot {slot} is now being migrated to node {place}.");
+        }
+        if sources > 0 {
+            log::info!(
+                "A failover occurred in migration source. Update importing source of {sources} slot(s) to node {place}."
+            );
+        }
+        if targets > 0 {
+            log::info!(
+                "A failover occurred in migration target. Update migrating target of {targets} slot(s) to node {place}."
+            );
+        }
+        (self.todo.save, self.todo.publish) = (true, true);
     }
 
     /// Sends the current owner to a node that claims slots with an old configuration epoch.

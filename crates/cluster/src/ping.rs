@@ -47,7 +47,7 @@ impl ClusterState {
             node.flags.set(NodeFlags::MEET, false);
             log::info!("Successfully completed handshake with {}", node.log_name());
         }
-        if !self.is_inbound(link) && !self.complete_outgoing_handshake(link, sender, header, ends) {
+        if !self.is_inbound(link) && !self.complete_outgoing_handshake(link, sender, header, ends, now_ms) {
             return;
         }
         // A handshake that has just completed has made the sender known.
@@ -123,6 +123,7 @@ impl ClusterState {
         sender: Option<NodeId>,
         header: &Header,
         ends: &LinkAddresses,
+        now_ms: u64,
     ) -> bool {
         let Some(called) = self.node_of(link) else {
             return false;
@@ -148,11 +149,20 @@ impl ClusterState {
             return true;
         }
         if called != header.sender {
-            log::info!("PONG contains mismatching sender ID. About node {}", node.log_name());
+            log::info!(
+                "PONG contains mismatching sender ID. About node {} in shard {}",
+                node.log_name(),
+                node.shard
+            );
             node.flags.set(NodeFlags::NO_ADDRESS, true);
             node.address = Default::default();
+            let had_failed = node.has_failed();
             (self.todo.save, self.todo.publish) = (true, true);
             self.close_link(link);
+            if !had_failed {
+                // This node never connects to it again, and no other node hears of it.
+                self.declare_failed(called, now_ms);
+            }
             return false;
         }
         true

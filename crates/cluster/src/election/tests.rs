@@ -345,3 +345,50 @@ fn failed_primaries_have_precedence_only_while_their_replicas_are_candidates() {
     state.settings.validity_factor = 0;
     assert_eq!(state.primary_rank(now_ms + limit_ms + 1), 1);
 }
+
+#[test]
+fn migrations_follow_a_failover_that_the_old_primary_tells() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    let (old, new) = (net.nodes[0].myself, net.nodes[3].myself);
+    let slots = net.nodes[0].me().slots.clone();
+    let state = &mut net.nodes[1];
+    let (incoming, outgoing) = (SlotIndex::from_index(0), SlotIndex::from_index(6000));
+    state.set_importing(incoming, Some(old));
+    state.set_migrating(outgoing, Some(old));
+    // The old primary is heard before the new one.
+    let header = Header {
+        sender: old,
+        primary: Some(new),
+        config_epoch: state.newest_epoch() + 1,
+        slots: slots.clone(),
+        ..state.header()
+    };
+    state.apply_announced_role_and_slots(old, &header);
+    assert!(state.nodes[&old].is_replica() && state.nodes[&old].slots.is_empty());
+    assert_eq!(state.nodes[&new].slots, slots);
+    assert_eq!(state.importing.get(&incoming), Some(&new));
+    assert_eq!(state.migrating.get(&outgoing), Some(&new));
+}
+
+#[test]
+fn a_node_with_a_new_name_has_failed_under_its_old_one() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    net.nodes[3].settings.replica_no_failover = true;
+    let old = net.nodes[0].myself;
+    let now_ms = net.now_ms;
+    net.nodes[0].reset(true, now_ms);
+    net.rounds(60);
+    for state in &net.nodes[1..] {
+        let node = &state.nodes[&old];
+        assert!(
+            node.flags.contains(NodeFlags::NO_ADDRESS | NodeFlags::FAIL),
+            "{}",
+            node.flags
+        );
+        assert!(!state.is_up, "its slots are not served");
+    }
+    net.nodes[3].settings.replica_no_failover = false;
+    net.rounds(80);
+    assert!(net.nodes[1..].iter().all(|state| state.is_up));
+    assert!(net.nodes[3].me().has_vote());
+}

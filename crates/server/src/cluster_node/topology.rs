@@ -35,6 +35,8 @@ use weft_os::time::Instant;
 const RETRY: Duration = Duration::from_millis(1);
 /// The maximum time for replicas to acknowledge that one of them has to take over.
 const FAILOVER_NOTICE_TIMEOUT: Duration = Duration::from_millis(1000);
+/// The minimum time for which a node that shuts down waits for the acknowledgement of a replica.
+const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The keys of slots on this node, for a caller in exclusive mode.
 pub struct SlotKeyCounts<'a, 'p> {
@@ -229,7 +231,7 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
         return;
     };
     let replicas = &server.replication.replicas;
-    if !cluster.lock(&server.config).me().has_vote() || replicas.online_count() == 0 {
+    if !cluster.lock(&server.config).me().has_vote() {
         return;
     }
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
@@ -242,23 +244,21 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
     server.scripting.running.end_exclusion();
     let start = Instant::now();
     replicas.request_acks();
+    let patience = patience.max(ACKNOWLEDGEMENT_TIMEOUT);
     let target = loop {
         let offset = replicas.backlog().offset_of_sequence(last_sequence);
-        let furthest = replicas.furthest_node();
-        match furthest {
+        match replicas.furthest_node() {
+            Some((node, acknowledged)) if offset.is_some_and(|offset| acknowledged >= offset) => break Some(node),
+            // A replica without all writes would lose some.
+            Some(_) if start.elapsed() >= patience => break None,
             None => break None,
-            Some((node, acknowledged)) => {
-                let has_all = offset.is_some_and(|offset| acknowledged >= offset);
-                if has_all || start.elapsed() >= patience {
-                    break Some(node);
-                }
-            }
+            Some(_) => {}
         }
         server.propagation.wake();
         weft_os::thread::sleep(RETRY);
     };
     let Some(node) = target else {
-        log::warning!("Unable to find a replica to perform the auto failover on shutdown.");
+        log::notice!("Unable to find a replica to perform the auto failover on shutdown.");
         return;
     };
     log::notice!("Perform auto failover to replica {node} on shutdown.");

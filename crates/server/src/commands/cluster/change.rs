@@ -136,9 +136,10 @@ fn change_ranges(ctx: &mut Context<'_, '_>, delete: bool) -> CommandResult {
 
 pub(super) fn flush_slots(ctx: &mut Context<'_, '_>) -> CommandResult {
     require_cluster(ctx)?;
-    let counts = ctx.server.clone();
+    let server = ctx.server.clone();
     change_cluster(ctx, move |state, _| {
-        if counts.keyspace.counts.keys(DbIndex::FIRST) > 0 {
+        let counts = &server.keyspace.counts;
+        if DbIndex::all(counts.databases()).any(|db| counts.keys(db) > 0) {
             return Err(ChangeRefusal::FlushSlotsWithKeys);
         }
         let myself = state.myself;
@@ -442,9 +443,11 @@ pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Handles the request of a primary that is shutting down, so that one of its replicas takes over.
 fn take_over_for_shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (word, now_ms) = (ctx.arg(4).to_vec(), ctx.now_ms);
+    let (word, client, now_ms) = (ctx.arg(4).to_vec(), describe_client(ctx), ctx.now_ms);
     change_cluster(ctx, move |state, _| match state.node_by_id(&word) {
-        Some(node) if node.id == state.myself => Ok(state.begin_failover(FailoverMode::Force, "my primary", now_ms)?),
+        Some(node) if node.id == state.myself => {
+            Ok(state.begin_failover(FailoverMode::ForcedByPrimary, &client, now_ms)?)
+        }
         _ => Ok(()),
     })
 }
