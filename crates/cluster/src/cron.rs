@@ -310,7 +310,7 @@ impl ClusterState {
             .as_ref()
             .is_some_and(|node| node.flags.intersects(NodeFlags::EXTENSIONS));
         if let Some(node) = &node {
-            log::debug!(
+            log::trace!(
                 "Sending {} packet to node {} on {} link",
                 MESSAGE_NAMES[kind.number()],
                 node.log_name(),

@@ -65,6 +65,22 @@ impl FailoverObstacle {
     }
 }
 
+/// The reason for which a replica gets no vote.
+struct VoteRefusal {
+    reason: String,
+    /// The owner of a slot whose configuration epoch the replica does not know yet.
+    newer_owner: Option<NodeId>,
+}
+
+impl VoteRefusal {
+    fn new(reason: impl Into<String>) -> VoteRefusal {
+        VoteRefusal {
+            reason: reason.into(),
+            newer_owner: None,
+        }
+    }
+}
+
 /// The election of a replica.
 #[derive(Clone, Debug, Default)]
 pub struct Election {
@@ -379,8 +395,14 @@ impl ClusterState {
             return;
         };
         let (named, link) = (node.log_name(), node.link);
-        if let Some(reason) = self.vote_refusal_reason(node, request) {
+        if let Some(VoteRefusal { reason, newer_owner }) = self.vote_refusal(node, request) {
             log::warn!("Failover auth denied to {named}: {reason}");
+            if let (Some(owner), Some(link)) = (newer_owner, link) {
+                // Without its primary, the replica learns the owner's epoch from no other message.
+                let owner_name = self.nodes.get(&owner).map(Node::log_name).unwrap_or_default();
+                log::debug!("Node {named} has old slots configuration, sending an UPDATE message about {owner_name}");
+                self.send_update(link, owner);
+            }
             return;
         }
         self.last_vote_epoch = self.current_epoch;
@@ -391,29 +413,33 @@ impl ClusterState {
         log::info!("Failover auth granted to {named} for epoch {}", self.current_epoch);
     }
 
-    /// Returns the reason for which a replica gets no vote.
-    fn vote_refusal_reason(&self, node: &Node, request: &Header) -> Option<String> {
+    /// Returns the reason for which a replica gets no vote, or `None` if it gets one.
+    fn vote_refusal(&self, node: &Node, request: &Header) -> Option<VoteRefusal> {
         if request.current_epoch < self.current_epoch {
             let (asked, current) = (request.current_epoch, self.current_epoch);
-            return Some(format!("reqEpoch ({asked}) < curEpoch({current})"));
+            return Some(VoteRefusal::new(format!("reqEpoch ({asked}) < curEpoch({current})")));
         }
         if self.last_vote_epoch >= self.current_epoch {
-            return Some(format!("already voted for epoch {}", self.current_epoch));
+            let epoch = self.current_epoch;
+            return Some(VoteRefusal::new(format!("already voted for epoch {epoch}")));
         }
         if node.is_primary() {
-            return Some("it is a primary node".into());
+            return Some(VoteRefusal::new("it is a primary node"));
         }
         let Some(primary) = node.primary.and_then(|primary| self.nodes.get(&primary)) else {
-            return Some("I don't know its primary".into());
+            return Some(VoteRefusal::new("I don't know its primary"));
         };
         if !primary.has_failed() && request.switches & switch::FORCED == 0 {
-            return Some("its primary is up".into());
+            return Some(VoteRefusal::new("its primary is up"));
         }
         request.slots.iter().find_map(|slot| {
             let owner = self.owner(slot).filter(|_| !self.unclaimed.contains(slot))?;
             let epoch = self.nodes.get(&owner)?.config_epoch;
             let asked = request.config_epoch;
-            (epoch > asked).then(|| format!("slot {slot} epoch ({epoch}) > reqConfigEpoch ({asked})"))
+            (epoch > asked).then(|| VoteRefusal {
+                newer_owner: Some(owner),
+                ..VoteRefusal::new(format!("slot {slot} epoch ({epoch}) > reqConfigEpoch ({asked})"))
+            })
         })
     }
 }

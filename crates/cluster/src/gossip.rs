@@ -87,7 +87,7 @@ impl ClusterState {
         match node.failure_reports.iter_mut().find(|(reporter, _)| *reporter == by) {
             Some((_, at_ms)) => *at_ms = now_ms,
             None => {
-                log::info!("Node {reporter} reported node {} as not reachable.", node.log_name());
+                log::debug!("Node {reporter} reported node {} as not reachable.", node.log_name());
                 node.failure_reports.push((by, now_ms));
             }
         }

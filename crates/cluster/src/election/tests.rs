@@ -178,13 +178,15 @@ fn a_replica_with_an_old_config_epoch_gets_no_vote() {
     let known = voter.nodes[&failed].config_epoch + 1;
     voter.nodes.get_mut(&failed).expect("is known").config_epoch = known;
     request.config_epoch = known - 1;
-    assert!(
-        voter
-            .vote_refusal_reason(&voter.nodes[&id], &request)
-            .is_some_and(|reason| reason.contains("reqConfigEpoch"))
-    );
+    let refusal = voter.vote_refusal(&voter.nodes[&id], &request).expect("it is refused");
+    assert!(refusal.reason.contains("reqConfigEpoch"), "{}", refusal.reason);
+    voter.consider_vote(id, &request);
+    net.settle();
+    // It learns the epoch with the refusal.
+    assert_eq!(net.nodes[3].nodes[&failed].config_epoch, known);
+    let voter = &mut net.nodes[1];
     request.config_epoch = known;
-    assert_eq!(voter.vote_refusal_reason(&voter.nodes[&id], &request), None);
+    assert!(voter.vote_refusal(&voter.nodes[&id], &request).is_none());
 }
 
 /// Nodes fall silent, return, crash and lose messages. Under all of this no slot has two primaries in one epoch, and
