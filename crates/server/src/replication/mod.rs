@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::observability::log;
+use weft_base::clock::unix_ms;
 use weft_base::{ReplicationOffset, RoleEpoch};
 use weft_config::{Config, id};
 use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -414,6 +415,10 @@ impl Replication {
         }
         if state.primary.is_none() {
             self.demotions.fetch_add(1, Ordering::AcqRel);
+        }
+        if state.phase == LinkState::Connected {
+            // The data is as recent as the link to the primary before.
+            state.down_since_s = Some(unix_ms() / 1000);
         }
         state.primary = Some(primary);
         state.phase = LinkState::Connect;

@@ -1,6 +1,7 @@
 //! Tests of changes of the replication role.
 
 use weft_base::RoleEpoch;
+use weft_base::clock::unix_ms;
 
 use super::{Endpoint, LinkState, Replication, ReplicationOffset, ReplicationState, zero_replication_id};
 
@@ -69,4 +70,24 @@ fn only_a_replica_may_resume_from_another_primary() {
     replication.stop_following();
     replication.start_following(endpoint(1), false);
     assert!(!replication.state().resumable);
+}
+
+#[test]
+fn the_age_of_the_data_is_known_after_a_change_of_the_primary() {
+    let replication = Replication::default();
+    replication.start_following(endpoint(1), false);
+    let now_ms = unix_ms();
+    assert_eq!(replication.silence_ms(now_ms), u64::MAX, "no primary was heard");
+    replication.state().phase = LinkState::Connected;
+    replication.start_following(endpoint(2), false);
+    // The clock of the replication state has seconds.
+    assert!(replication.silence_ms(now_ms) < 2000);
+    replication.start_following(endpoint(3), false);
+    assert!(
+        replication.silence_ms(now_ms) < 2000,
+        "a primary that was never connected changes nothing"
+    );
+    replication.stop_following();
+    replication.start_following(endpoint(1), false);
+    assert_eq!(replication.silence_ms(now_ms), u64::MAX);
 }

@@ -17,6 +17,7 @@ use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::{ReplicaInfo, ReplicaSyncState, ReplicationState};
 use crate::runtime::shutdown::{SavePolicy, ShutdownOptions};
 use crate::state::{Message, PauseReason, Server};
+use weft_cluster::Cluster;
 use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
@@ -63,7 +64,9 @@ pub fn abort_shutdown(server: &Server) -> bool {
 
 fn prepare_and_end(server: &Arc<Server>, how: ShutdownOptions) {
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
-    let prepared = wait_for_replicas(server, &how).and_then(|()| write_final_rdb(server, &how));
+    let prepared = wait_for_replicas(server, &how)
+        .and_then(|()| check_safety(server, &how))
+        .and_then(|()| write_final_rdb(server, &how));
     if matches!(prepared, Err(ShutdownRefusal::Failed)) {
         log::warning!("Errors trying to shut down the server. Check the logs for more information.");
     }
@@ -124,6 +127,21 @@ fn wait_for_replicas(server: &Server, how: &ShutdownOptions) -> Result<(), Shutd
     }
     log_lagging_replicas(server);
     Ok(())
+}
+
+/// Refuses a safe shutdown of a primary with slots, without which the cluster may be down.
+fn check_safety(server: &Server, how: &ShutdownOptions) -> Result<(), ShutdownRefusal> {
+    let has_vote = |cluster: &Cluster| cluster.lock(&server.config).me().has_vote();
+    if !how.is_safe || !server.cluster.as_ref().is_some_and(has_vote) {
+        return Ok(());
+    }
+    let reason = "This is a voting primary. Shutting down may cause the cluster to go down.";
+    if how.is_forced {
+        log::warning!("{reason} Exit anyway.");
+        return Ok(());
+    }
+    log::warning!("{reason} Can't exit.");
+    Err(ShutdownRefusal::Failed)
 }
 
 /// Queries the replicas' offsets.

@@ -1,5 +1,6 @@
 //! Tests failover in a cluster: the new primary and its data, also where some nodes are real Valkeys.
 
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -306,4 +307,20 @@ fn in_mixed_clusters_weft_and_valkey_take_over_from_each_other() {
         let nodes: Vec<Node> = kinds.chars().map(start).collect();
         fails_over_and_back(&mut form_cluster(nodes));
     }
+}
+
+#[test]
+fn a_safe_shutdown_is_refused_by_a_primary_with_slots() {
+    let server = Server::start_node(&[]);
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
+    wait_until("the cluster is up", || is_up(&mut client));
+    for words in [&["SHUTDOWN", "SAFE"][..], &["SHUTDOWN", "NOSAVE", "SAFE"]] {
+        assert_eq!(client.call(words), "ERR Errors trying to SHUTDOWN. Check logs.");
+    }
+    assert_eq!(client.call(&["SET", "key", "value"]), "OK", "writes go on");
+    client.send(&["SHUTDOWN", "NOSAVE", "SAFE", "FORCE"]);
+    let mut rest = Vec::new();
+    let _ = client.0.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "the server ends without a reply");
 }
