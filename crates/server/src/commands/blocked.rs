@@ -14,7 +14,9 @@ use super::error::CommandError;
 use crate::clients_waiting::blocking::{BlockingOperation, WaitKey, Waiter, WaiterParameters, WaiterPermission};
 use crate::keyspace::access::KeyWrite;
 use crate::keyspace::effects::Effects;
+use crate::net::client::ClientFlags;
 use crate::state::BlockedCommand;
+use weft_command_table::spec::CommandFlags;
 use weft_config::Config;
 
 /// Access to keys for the thread that serves a waiting client.
@@ -56,6 +58,8 @@ pub fn wait_for_keys(
         ctx.next_step = NextStep::RetryAsWriter;
         return;
     }
+    let is_read_of_replica =
+        ctx.client.flags.contains(ClientFlags::READONLY) && !ctx.command.spec.flags.contains(CommandFlags::WRITE);
     let names = keys.map(|index| wait_key(ctx, index)).collect();
     let waiter = Arc::new(Waiter::new(WaiterParameters {
         client: ctx.client.id,
@@ -67,7 +71,7 @@ pub fn wait_for_keys(
         keys: names,
         operation,
         deadline_ms,
-        demotions: ctx.server.replication.demotions(),
+        demotions: (!is_read_of_replica).then(|| ctx.server.replication.demotions()),
         permission: WaiterPermission {
             account: ctx.client.login.account().clone(),
             acl_version: ctx.server.acl.version(),

@@ -276,11 +276,7 @@ fn check_replication_state(
     let reads_elsewhere =
         || !client.flags.contains(ClientFlags::READONLY) && has_flag(client, command, CommandFlags::READONLY);
     if redirects && (reads_elsewhere() || writes()) {
-        let state = thread.server.replication.state();
-        return state
-            .primary
-            .as_ref()
-            .map(|primary| CommandError::from_text(format!("REDIRECT {}:{}", primary.host, primary.port)));
+        return thread.server.replication.redirection();
     }
     if replication_state.contains(ReplicationState::ROLE_CHANGE_PENDING) && writes() {
         return Some(refused(

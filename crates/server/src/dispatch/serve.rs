@@ -202,7 +202,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             // transit ends the wait.
             let server = self.context.server;
             if waiter.is_claimed()
-                || waiter.demotions != server.replication.demotions()
+                || waiter.is_ended_by_demotion(server.replication.demotions())
                 || server.clients.directory.is_killed(waiter.client)
             {
                 self.remove_waiter(&waiter, key);

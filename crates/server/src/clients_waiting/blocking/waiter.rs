@@ -67,8 +67,8 @@ pub struct Waiter {
     /// The time at which the wait ends, in milliseconds since the Unix epoch; `None` for never.
     pub deadline_ms: Option<u64>,
     /// The number of times that this server had become a replica when the wait began. A higher number ends the wait:
-    /// the waiter must not be served.
-    pub demotions: u64,
+    /// the waiter must not be served. `None` for a wait that a replica may serve, too.
+    demotions: Option<u64>,
     /// The permission under which it waits.
     pub permission: WaiterPermission,
 }
@@ -91,13 +91,25 @@ pub struct WaiterParameters {
     pub operation: BlockingOperation,
     /// The time at which the wait ends, in milliseconds since the Unix epoch; `None` for never.
     pub deadline_ms: Option<u64>,
-    /// The number of times that this server had become a replica when the wait began.
-    pub demotions: u64,
+    /// The number of times that this server had become a replica when the wait began; `None` if the wait is a read of
+    /// a client that accepts reads of a replica.
+    pub demotions: Option<u64>,
     /// The permission under which it waits.
     pub permission: WaiterPermission,
 }
 
 impl Waiter {
+    /// Returns `true` if the wait goes on when this server becomes a replica.
+    pub fn outlasts_demotion(&self) -> bool {
+        self.demotions.is_none()
+    }
+
+    /// Returns `true` if this server has become a replica since the wait began, and the wait ends with that. `now` is
+    /// the number of times that it has.
+    pub fn is_ended_by_demotion(&self, now: u64) -> bool {
+        self.demotions.is_some_and(|then| then != now)
+    }
+
     /// Creates an unclaimed waiter.
     pub fn new(wait: WaiterParameters) -> Self {
         Waiter {

@@ -45,7 +45,7 @@ impl Worker {
         let reason = if view.is_up {
             blocked.waiter.keys.iter().find_map(|key| {
                 let stays = view.is_mine(key.slot) || view.is_importing(key.slot);
-                let reads = connection.client.flags.contains(ClientFlags::READONLY) && view.is_of_my_shard(key.slot);
+                let reads = blocked.waiter.outlasts_demotion() && view.is_of_my_shard(key.slot);
                 (!stays && !reads).then(|| match view.owner(key.slot) {
                     SlotOwner::Other(place) => {
                         let endpoint_text = place.text(endpoint, requester_info(&connection.client));

@@ -113,7 +113,7 @@ impl Worker {
                 lost_channels,
                 changed_by,
             } => self.close_unauthorized(&lost_channels, changed_by),
-            Message::Demoted => self.end_all_waits(),
+            Message::Demoted => self.end_waits_of_demoted(),
             Message::ShutdownAborted => self.reply_to_aborted_shutdowns(),
             Message::ResumePaused => self.resume_paused(),
             Message::SlotsLeft => self.handle_departed_slots(),

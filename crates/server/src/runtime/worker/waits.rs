@@ -232,7 +232,7 @@ impl Worker {
     /// Ends a wait for keys that begins on this worker if its reason is gone. The messages about a change of the role
     /// or of slots reach the clients that wait on a worker at that time, and so miss a connection on its way.
     fn check_begun_wait(&mut self, waiter: &Waiter) {
-        if waiter.demotions != self.server().replication.demotions() {
+        if waiter.is_ended_by_demotion(self.server().replication.demotions()) {
             self.end_wait_of_demoted(waiter.client);
         } else if let Some(cluster) = &self.server().cluster {
             let view = cluster.view();
@@ -412,16 +412,38 @@ impl Worker {
         self.deliver_parked_reply(client, blocked.waiter.park_id, reply);
     }
 
-    /// Ends all waits, because this server no longer decides about their keys.
-    pub(crate) fn end_all_waits(&mut self) {
+    /// Ends the waits that a replica does not serve, because this server has become one.
+    pub(crate) fn end_waits_of_demoted(&mut self) {
         for client in self.waits.waiting_clients() {
             self.end_wait_of_demoted(client);
         }
     }
 
-    /// Ends the wait of a client, which is disconnected then, because this server has become a replica.
+    /// Ends the wait of a client, because this server has become a replica. In a cluster, the client is redirected if
+    /// another node serves its keys. Otherwise it is redirected to the primary if it can be, or disconnected.
     fn end_wait_of_demoted(&mut self, client: ClientId) {
+        let waiter = match self.waits.client_wait(client) {
+            Some(ClientWait::Keys(blocked)) => Some(blocked.waiter.clone()),
+            _ => None,
+        };
+        if let Some(cluster) = &self.server().cluster {
+            let view = cluster.view();
+            self.redirect_blocked_client(client, &view);
+            return;
+        }
+        if waiter.as_ref().is_some_and(|waiter| waiter.outlasts_demotion()) {
+            return;
+        }
         let token = self.clients.by_id.get(&client).copied();
+        let can_redirect = |connection: &mut Connection| connection.client.flags.contains(ClientFlags::CAPA_REDIRECT);
+        let redirects = token
+            .and_then(|token| self.clients.connection(token))
+            .is_some_and(can_redirect);
+        let redirection = self.server().replication.redirection();
+        if let (Some(_), Some(redirection)) = (waiter, redirection.filter(|_| redirects)) {
+            self.reply_error_to_waiter(client, &redirection);
+            return;
+        }
         if self.end_wait_with_error(client, Some(DEMOTED_REPLY))
             && let Some(connection) = token.and_then(|token| self.clients.connection(token))
         {

@@ -324,3 +324,31 @@ fn a_safe_shutdown_is_refused_by_a_primary_with_slots() {
     let _ = client.0.read_to_end(&mut rest);
     assert!(rest.is_empty(), "the server ends without a reply");
 }
+
+#[test]
+fn blocked_clients_of_an_old_primary_are_redirected_unless_they_read() {
+    let mut nodes = weft(4);
+    let blocked = |node: &mut Node, count: &str| {
+        let field = format!("blocked_clients:{count}\r");
+        wait_until("clients wait", || node.call(&["INFO", "clients"]).contains(&field));
+    };
+    let mut writer = Client::connect(nodes[0].port);
+    writer.send(&["BLPOP", KEY, "0"]);
+    let mut reader = Client::connect(nodes[0].port);
+    assert_eq!(reader.call(&["READONLY"]), "OK");
+    reader.send(&["XREAD", "BLOCK", "0", "STREAMS", KEY, "$"]);
+    let mut on_replica = Client::connect(nodes[3].port);
+    assert_eq!(on_replica.call(&["READONLY"]), "OK");
+    on_replica.send(&["XREAD", "BLOCK", "0", "STREAMS", KEY, "$"]);
+    blocked(&mut nodes[0], "2");
+    blocked(&mut nodes[3], "1");
+    fail_over_to(&mut nodes[3]);
+    assert_eq!(writer.answer(), format!("MOVED 3300 127.0.0.1:{}", nodes[3].port));
+    assert_eq!(writer.call(&["PING"]), "PONG", "it stays connected");
+    blocked(&mut nodes[0], "1");
+    blocked(&mut nodes[3], "1");
+    assert_eq!(nodes[3].call(&["XADD", KEY, "1-1", "field", "value"]), "1-1");
+    let expected = format!("(({KEY} ((1-1 (field value)))))");
+    assert_eq!(on_replica.answer(), expected);
+    assert_eq!(reader.answer(), expected, "the old primary serves it as a replica");
+}

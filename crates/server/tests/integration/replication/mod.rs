@@ -324,6 +324,31 @@ fn clients_learn_that_a_replica_has_no_primary_or_no_data() {
 }
 
 #[test]
+fn waits_that_a_replica_serves_outlast_the_demotion() {
+    let server = Server::start(&[]);
+    let mut other = Client::connect(server.port);
+    let mut reader = Client::connect(server.port);
+    assert_eq!(reader.call(&["READONLY"]), "OK");
+    reader.send(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]);
+    let mut writer = Client::connect(server.port);
+    assert_eq!(writer.call(&["READONLY"]), "OK");
+    writer.send(&["BLPOP", "list", "0"]);
+    let mut redirected = Client::connect(server.port);
+    assert_eq!(redirected.call(&["CLIENT", "CAPA", "redirect"]), "OK");
+    redirected.send(&["BLPOP", "list", "0"]);
+    await_info(&mut other, "blocked_clients:3");
+    // No server listens there.
+    assert_eq!(other.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+    assert_eq!(redirected.answer(), "REDIRECT 127.0.0.1:1");
+    assert!(writer.answer().starts_with("UNBLOCKED force unblock"));
+    await_info(&mut other, "blocked_clients:1");
+    assert_eq!(redirected.call(&["PING"]), "PONG", "it stays connected");
+    assert_eq!(other.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+    assert_eq!(other.call(&["XADD", "stream", "1-1", "field", "value"]), "1-1");
+    assert_eq!(reader.answer(), "((stream ((1-1 (field value)))))");
+}
+
+#[test]
 fn blocked_clients_are_unblocked_when_the_server_becomes_a_replica() {
     let primary = Primary::new();
     let server = Server::start(&[]);

@@ -23,7 +23,7 @@ fn waiter(park_id: u64, db: DbIndex, operation: BlockingOperation) -> Arc<Waiter
         keys: Box::new([]),
         operation,
         deadline_ms: None,
-        demotions: 0,
+        demotions: Some(0),
         permission: WaiterPermission {
             account: Login::unauthenticated().account().clone(),
             acl_version: 1,
