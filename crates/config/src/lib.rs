@@ -49,3 +49,5 @@ pub use values::{Config, ConfigChangeGuard};
 
 /// The version of Valkey whose parameters, files and replies are implemented.
 pub const COMPATIBLE_VERSION: &str = "9.1.2";
+/// The version of Redis with whose protocol and commands Valkey is compatible. Some clients read it.
+pub const REDIS_VERSION: &str = "7.2.4";

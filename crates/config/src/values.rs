@@ -96,6 +96,14 @@ impl Config {
         self.integer(databases).max(1) as usize
     }
 
+    /// Returns the name of the server in error texts: `Redis` with `extended-redis-compatibility`, or else `Valkey`.
+    pub fn product_name(&self) -> &'static str {
+        match self.boolean(super::id::EXTENDED_REDIS_COMPATIBILITY) {
+            true => "Redis",
+            false => "Valkey",
+        }
+    }
+
     /// Returns the client port: the TCP port if there is one, the TLS port otherwise.
     pub fn port(&self) -> i64 {
         match self.integer(super::id::PORT) {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use weft_config::Config;
 use weft_resp::{Protocol, Reply};
 
 /// An error reply. The text begins with its code (`ERR`, `WRONGTYPE`, …), as the client sees it.
@@ -74,4 +75,10 @@ pub fn c_string_prefix(word: &[u8]) -> &[u8] {
 pub fn printable_name(word: &[u8]) -> &[u8] {
     let shown = c_string_prefix(word);
     &shown[..shown.len().min(128)]
+}
+
+/// Returns the error of a command while the data is being loaded.
+pub fn loading_error(config: &Config) -> CommandError {
+    let name = config.product_name();
+    CommandError::from_text(format!("LOADING {name} is loading the dataset in memory"))
 }

@@ -3,7 +3,7 @@
 use weft_resp::{Args, Protocol};
 
 use crate::commands::context::{Binding, HandlerMode};
-use crate::commands::error::{CommandError, c_string_prefix, printable_name};
+use crate::commands::error::{CommandError, c_string_prefix, loading_error, printable_name};
 use crate::commands::permission::{self, CommandPermission};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
@@ -13,7 +13,7 @@ use crate::state::Server;
 use weft_acl::Denial;
 use weft_command_table::registry::{Command, Lookup, Registry};
 use weft_command_table::spec::CommandFlags;
-use weft_config::id;
+use weft_config::{Config, id};
 use weft_os::atomic::{AtomicU64, Ordering};
 
 use super::redirect;
@@ -165,7 +165,7 @@ fn check_memory_and_disk(thread: &ThreadState, client: &Client, command: &Comman
     // PING is refused as well, so that monitoring programs notice.
     let refused = || may_write(client, command) || command.full_name == "ping";
     if tunables.refuses_writes && refused() {
-        return Some(CommandError::constant(RDB_SAVE_ERROR));
+        return Some(CommandError::from_text(rdb_save_error(&thread.server.config)));
     }
     (tunables.is_aof_failing && refused()).then(|| aof_write_error(&thread.server))
 }
@@ -312,7 +312,7 @@ fn check_replication_state(
         || (replication_state.contains(ReplicationState::LOADING_IN_STAGING)
             && has_flag(client, command, CommandFlags::NO_ASYNC_LOADING));
     if loads {
-        return Some(refused("LOADING Valkey is loading the dataset in memory"));
+        return Some(loading_error(config));
     }
     let is_busy = replication_state.contains(ReplicationState::SCRIPT_BUSY)
         && !command.spec.flags.contains(CommandFlags::ALLOW_BUSY);
@@ -367,7 +367,7 @@ pub fn admit_script(
             Admission::Refused(OUT_OF_MEMORY)
         }
         Admission::Run if thread.tunables.refuses_writes && script_flags::may_write(server, command, args) => {
-            Admission::Refused(CommandError::constant(RDB_SAVE_ERROR))
+            Admission::Refused(CommandError::from_text(rdb_save_error(&server.config)))
         }
         Admission::Run if thread.tunables.is_aof_failing && script_flags::may_write(server, command, args) => {
             Admission::Refused(aof_write_error(server))
@@ -390,11 +390,16 @@ pub fn admit_script(
 
 const OUT_OF_MEMORY: CommandError = CommandError::constant("OOM command not allowed when used memory > 'maxmemory'.");
 
-/// The error text of a write command after the last RDB save has failed.
-pub const RDB_SAVE_ERROR: &str = "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the \
-                             data set are disabled, because this instance is configured to report errors during writes \
-                             if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey \
-                             logs for details about the RDB error.";
+/// Returns the error text of a write command after the last RDB save has failed.
+pub fn rdb_save_error(config: &Config) -> String {
+    let name = config.product_name();
+    format!(
+        "MISCONF {name} is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that \
+         may modify the data set are disabled, because this instance is configured to report errors during writes if RDB \
+         snapshotting fails (stop-writes-on-bgsave-error option). Please check the {name} logs for details about the RDB \
+         error."
+    )
+}
 
 /// The commands that wait while CLIENT PAUSE holds back writes.
 pub const WRITE_FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::MAY_REPLICATE);

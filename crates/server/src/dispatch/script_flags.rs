@@ -102,7 +102,7 @@ pub fn busy_error(server: &Server, slots: impl Iterator<Item = SlotIndex>, all: 
             .into_iter()
             .find_map(|slot| running.overdue_holder(Some(slot.get()))),
     };
-    holder.map(|run| busy_error_of_run(&run))
+    holder.map(|run| busy_error_of_run(&server.config, &run))
 }
 
 /// Checks that this server's replication state allows the script that a command would run, if it has flags.

@@ -196,6 +196,27 @@ fn a_busy_script_is_reported_to_all_clients_within_its_scope() {
     assert_eq!(client.call(&["EXISTS", "key"]), ":0");
 }
 
+#[test]
+fn texts_name_redis_with_extended_compatibility() {
+    let server = Server::start(&["--busy-reply-threshold", "20", "--enable-debug-command", "yes"]);
+    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
+    for (extended, name, field) in [("yes", "Redis", "redis_mode:"), ("no", "Valkey", "server_mode:")] {
+        assert_eq!(
+            client.call(&["CONFIG", "SET", "extended-redis-compatibility", extended]),
+            "+OK"
+        );
+        let info = client.call(&["INFO", "server"]);
+        assert!(info.contains(field), "{info}");
+        assert!(client.call(&["LOLWUT"]).contains(&format!("{name} ver. ")));
+        runner.send(&["EVAL", "while true do end", "0"]);
+        let busy = format!("-BUSY {name} is busy running a script. You can only call SCRIPT KILL");
+        client.call_until(&["PING"], &busy);
+        assert_eq!(client.call(&["SCRIPT", "KILL"]), "+OK");
+        assert!(runner.answer().starts_with("-ERR Script killed by user"));
+        client.call_until(&["PING"], "+PONG");
+    }
+}
+
 /// A script on a script thread queries the workers about their clients and waits for the replies.
 #[test]
 fn a_long_script_sees_clients() {

@@ -12,7 +12,7 @@ use crate::commands::connection::client::attributes::check_name;
 use crate::net::client::{BufferFigures, ClientFlags};
 use crate::notify::messages::remove_all_registrations;
 use weft_acl::{DEFAULT_USER, DenialReason, DeniedAccess};
-use weft_config::{COMPATIBLE_VERSION, id};
+use weft_config::{COMPATIBLE_VERSION, REDIS_VERSION, id};
 
 /// The connection commands and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -24,9 +24,6 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("reset", leased(reset)),
     ("select", leased(select)),
 ];
-
-/// The version reported to clients of Redis with `extended-redis-compatibility`.
-const REDIS_VERSION: &str = "7.2.4";
 
 const WRONG_PASSWORD_ERROR: CommandError =
     CommandError::constant("WRONGPASS invalid username-password pair or user is disabled.");

@@ -12,7 +12,7 @@ use weft_values::Value;
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::commands::generic::type_name;
-use crate::commands::scripting::script::{BUSY_SCRIPT, busy_error_of_run};
+use crate::commands::scripting::script::{busy_error, busy_error_of_run};
 use crate::keyspace::access::is_expired;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk, walk_blocking, walk_slot};
@@ -328,5 +328,8 @@ pub(crate) fn busy_error_of_walk(server: &Server, stop: WalkEnd) -> Option<Comma
         return None;
     };
     let holder = server.scripting.running.overdue_holder(Some(here.slot().get()));
-    Some(holder.map_or(BUSY_SCRIPT, |run| busy_error_of_run(&run)))
+    Some(holder.map_or_else(
+        || busy_error(&server.config, false),
+        |run| busy_error_of_run(&server.config, &run),
+    ))
 }

@@ -7,7 +7,7 @@ use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, LogSequence, ThreadIndex};
 use weft_resp::{Protocol, Reply, glob};
 
-use super::script::{BUSY_SCRIPT, is_asynchronous, kill_running};
+use super::script::{busy_error, is_asynchronous, kill_running};
 use crate::commands::context::{Binding, CommandResult, Context, build_reply, exclusive, leased};
 use crate::commands::error::{CommandError, c_string_prefix};
 use crate::observability::metrics::Counter;
@@ -277,7 +277,7 @@ fn write_function(reply: &mut Reply<'_>, function: &LoadedFunction) {
 fn stats(ctx: &mut Context<'_, '_>) -> CommandResult {
     let run = ctx.server.scripting.running.longest_run();
     if run.as_ref().is_some_and(|run| run.is_overdue() && !run.is_function) {
-        return Err(BUSY_SCRIPT);
+        return Err(busy_error(&ctx.server.config, false));
     }
     let set = ctx.server.scripting.libraries.current();
     let reply = &mut ctx.reply;

@@ -4,7 +4,7 @@ use crate::commands::context::{Binding, CommandResult, Context, leased, script};
 use crate::commands::error::CommandError;
 use crate::net::client::ClientFlags;
 use crate::state::Server;
-use weft_config::id;
+use weft_config::{Config, id};
 use weft_scripting::{ScriptKind, ScriptRun, drop_interpreter, prepare_script};
 
 /// The commands of this file and their handlers.
@@ -26,16 +26,17 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 /// No script is cached under a digest.
 pub const NO_SCRIPT: CommandError = CommandError::constant("NOSCRIPT No matching script.");
-/// A script of EVAL is busy.
-pub const BUSY_SCRIPT: CommandError =
-    CommandError::constant("BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
-/// A function is busy.
-pub const BUSY_FUNCTION: CommandError =
-    CommandError::constant("BUSY Valkey is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.");
+/// Returns the error while a script of EVAL, or a function, is busy.
+pub fn busy_error(config: &Config, is_function: bool) -> CommandError {
+    let (name, kind) = (config.product_name(), if is_function { "FUNCTION" } else { "SCRIPT" });
+    CommandError::from_text(format!(
+        "BUSY {name} is busy running a script. You can only call {kind} KILL or SHUTDOWN NOSAVE."
+    ))
+}
 
 /// Returns the error for a client that needs a slot of this run.
-pub fn busy_error_of_run(run: &ScriptRun) -> CommandError {
-    if run.is_function { BUSY_FUNCTION } else { BUSY_SCRIPT }
+pub fn busy_error_of_run(config: &Config, run: &ScriptRun) -> CommandError {
+    busy_error(config, run.is_function)
 }
 
 /// Returns `true` if the memory of SCRIPT FLUSH or FUNCTION FLUSH must be freed later; `name` is the command's name in
@@ -124,8 +125,7 @@ pub fn kill_running(server: &Server, is_function: bool) -> CommandResult {
             "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
              script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
         ),
-        KillError::OtherKind if is_function => BUSY_SCRIPT,
-        KillError::OtherKind => BUSY_FUNCTION,
+        KillError::OtherKind => busy_error(&server.config, !is_function),
     })
 }
 

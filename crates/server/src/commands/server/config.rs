@@ -1,7 +1,7 @@
 //! CONFIG.
 
 use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
-use crate::commands::error::CommandError;
+use crate::commands::error::{CommandError, loading_error};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::runtime::config_changes::apply;
@@ -62,7 +62,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
                     .for_each(warn_about_retired_parameter);
                 reply.ok();
             }
-            Err(SetError::Loading) => reply.error("LOADING Valkey is loading the dataset in memory"),
+            Err(SetError::Loading) => reply.error_bytes(&loading_error(&server.config).0),
             Err(SetError::Refused(text)) => reply.error_bytes(&[b"ERR ", &*text].concat()),
         })
     })

@@ -15,7 +15,7 @@ use weft_table::{EntryRef, ValueRef, allocator};
 use weft_values::Value;
 
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, exclusive_for_sleep};
-use crate::commands::error::{CommandError, printable_name};
+use crate::commands::error::{CommandError, loading_error, printable_name};
 use crate::commands::generic::object::encoding_name;
 use crate::keyspace::Slot;
 use crate::keyspace::access::HeldLeases;
@@ -516,8 +516,12 @@ fn table_statistics_text(server: &Server, db: DbIndex, walk: impl FnOnce(&mut dy
     text
 }
 
-/// The reply while data is loaded, because it cannot be replaced during the load.
-const LOADING_ERROR: &[u8] = b"-LOADING Valkey is loading the dataset in memory\r\n";
+/// Returns the reply while data is loaded, because it cannot be replaced during the load.
+fn loading_reply(server: &Server) -> Vec<u8> {
+    let mut reply = Vec::new();
+    loading_error(&server.config).append_to(&mut reply);
+    reply
+}
 
 /// Executes DEBUG LOADAOF, which replaces the data in memory by the contents of the append-only file.
 fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -531,7 +535,7 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
             crate::observability::log::warning!("Append Only File loaded by DEBUG LOADAOF");
             b"+OK\r\n".to_vec()
         }
-        Err(ReloadError::Loading) => LOADING_ERROR.to_vec(),
+        Err(ReloadError::Loading) => loading_reply(server),
         Err(ReloadError::Save | ReloadError::Load) => {
             b"-ERR Error trying to load the AOF files, check server logs.\r\n".to_vec()
         }
@@ -574,7 +578,7 @@ fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply_from_background(move |server, seat| {
         let reply: &[u8] = match save::reload(server, seat, options) {
             Ok(()) => b"+OK\r\n",
-            Err(ReloadError::Loading) => LOADING_ERROR,
+            Err(ReloadError::Loading) => return loading_reply(server),
             Err(ReloadError::Save) => b"-ERR\r\n",
             Err(ReloadError::Load) => b"-ERR Error trying to load the RDB dump, check server logs.\r\n",
         };

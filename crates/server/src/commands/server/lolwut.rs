@@ -4,7 +4,7 @@ use weft_resp::number::{parse_f64, parse_i64};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
-use weft_config::COMPATIBLE_VERSION;
+use weft_config::{COMPATIBLE_VERSION, REDIS_VERSION, id};
 
 /// LOLWUT.
 pub const BINDINGS: &[(&str, Binding)] = &[("lolwut", leased(lolwut))];
@@ -27,10 +27,16 @@ fn lolwut(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let words: Vec<&[u8]> = (first..ctx.argc()).map(|index| ctx.arg(index)).collect();
     let cut = CanvasOptions::parse(version, &words)?;
+    let config = &ctx.server.config;
+    let version_text = match config.boolean(id::EXTENDED_REDIS_COMPATIBILITY) {
+        true => REDIS_VERSION,
+        false => COMPATIBLE_VERSION,
+    };
     let text = draw_cloth(cut.seed, cut.columns, cut.rows)
         + &format!(
-            "\nwoven by Weft {}, Valkey ver. {COMPATIBLE_VERSION}\n",
-            env!("CARGO_PKG_VERSION")
+            "\nwoven by Weft {}, {} ver. {version_text}\n",
+            env!("CARGO_PKG_VERSION"),
+            config.product_name()
         );
     ctx.reply.verbatim("txt", text.as_bytes());
     Ok(())

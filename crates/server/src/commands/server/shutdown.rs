@@ -63,7 +63,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         .overdue_holder(None)
         .filter(|_| !no_save_alone)
     {
-        return Err(busy_error_of_run(&run));
+        return Err(busy_error_of_run(&ctx.server.config, &run));
     }
     let description = ctx.client.list_line(ctx.now_ms, Default::default());
     let shutdown = ShutdownOptions {

@@ -21,11 +21,8 @@ use memory::{SCRIPT_ENGINE, engine_lines, memory_lines};
 pub use section::InfoSection;
 use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
-use weft_config::id;
+use weft_config::{REDIS_VERSION, id};
 use weft_os::atomic::Ordering;
-
-/// The version of Redis with whose protocol and commands Valkey is compatible. Some clients read it.
-const REDIS_VERSION: &str = "7.2.4";
 
 /// Figures of the keyspace that are sampled under leases, by database.
 #[derive(Default)]
@@ -100,8 +97,9 @@ fn server_lines(server: &Server, lines: &mut InfoLines) {
     lines.push_field("redis_git_sha1", "00000000");
     lines.push_field("redis_git_dirty", 0);
     lines.push_field("redis_build_id", "0000000000000000");
+    let is_redis = config.boolean(id::EXTENDED_REDIS_COMPATIBILITY);
     lines.push_field(
-        "server_mode",
+        if is_redis { "redis_mode" } else { "server_mode" },
         if server.cluster.is_some() {
             "cluster"
         } else {

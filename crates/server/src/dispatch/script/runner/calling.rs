@@ -10,7 +10,7 @@ use crate::commands::error::{CommandError, printable_name};
 use crate::commands::permission::{self, CommandPermission};
 use crate::commands::server::time;
 use crate::dispatch::accounting::CommandEnd;
-use crate::dispatch::admit::{RDB_SAVE_ERROR, WRITE_FLAGS, aof_write_error};
+use crate::dispatch::admit::{WRITE_FLAGS, aof_write_error, rdb_save_error};
 use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::notifications::{Caller, queue_notifications};
 use crate::dispatch::record::{self, CommandLogThresholds};
@@ -127,7 +127,7 @@ impl Runner<'_, '_, '_> {
         let is_first_write = flags.contains(CommandFlags::WRITE) && !self.run.has_written();
         if is_first_write && !self.client.flags.contains(ClientFlags::PRIMARY) {
             if self.thread.tunables.refuses_writes {
-                return refuse(RDB_SAVE_ERROR);
+                return Some(Cow::Owned(rdb_save_error(&self.thread.server.config).into_bytes()));
             }
             if self.thread.tunables.is_aof_failing {
                 return Some(Cow::Owned(aof_write_error(&self.thread.server).0.into_owned()));
