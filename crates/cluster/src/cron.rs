@@ -252,7 +252,7 @@ impl ClusterState {
 
     /// Sends a PONG to all nodes if this node's role has changed.
     pub fn announce_change(&mut self, now_ms: u64) {
-        if std::mem::take(&mut self.must_announce_role) {
+        if std::mem::take(&mut self.must_announce) {
             self.broadcast_pong(now_ms);
         }
     }

@@ -15,6 +15,8 @@ struct ClaimedSlots {
     from_myself: Vec<SlotIndex>,
     /// `true` if any of the slots belonged to that primary.
     any_from_primary: bool,
+    /// `true` if the node claims slots that this node has taken over from it.
+    is_outdated: bool,
 }
 
 impl ClusterState {
@@ -30,6 +32,7 @@ impl ClusterState {
             None => self.make_primary(id),
             Some(primary) => self.record_replica(id, primary, header.config_epoch),
         }
+        self.confirm_takeovers(id, header);
         let Some(node) = self.nodes.get(&id) else {
             return;
         };
@@ -194,12 +197,16 @@ impl ClusterState {
             from: self.my_primary(),
             from_myself: Vec::new(),
             any_from_primary: false,
+            is_outdated: false,
         };
         for slot in SlotIndex::all() {
             match slots.contains(slot) {
                 true => self.process_claimed_slot(id, epoch, slot, &mut taken),
                 false => self.process_unclaimed_slot(id, epoch, slot),
             }
+        }
+        if taken.is_outdated {
+            self.outdo_epoch(epoch);
         }
         let is_bare = |node: NodeId| self.nodes.get(&node).is_none_or(|node| node.slots.is_empty());
         let outdated = self.epoch_of(self.me()) < epoch;
@@ -236,7 +243,13 @@ impl ClusterState {
             .and_then(|owner| self.nodes.get(&owner))
             .map(|node| node.config_epoch);
         let free = owner.is_none() || self.unclaimed.contains(slot);
-        if !free && epoch_of_owner.is_some_and(|known| known >= epoch) {
+        // The epoch of a takeover may be older than the one of this node, which may have taken over slots, too.
+        let is_granted = self.may_take_over(id, slot);
+        if !free && !is_granted && epoch_of_owner.is_some_and(|known| known >= epoch) {
+            return;
+        }
+        if !is_granted && self.taken_over.get(&slot) == Some(&id) {
+            taken.is_outdated = true;
             return;
         }
         if owner == Some(self.myself) {

@@ -62,7 +62,7 @@ impl ClusterState {
         }
         self.needs_full_sync |= resync;
         // A node gets no vote from a node that still considers it a primary.
-        self.must_announce_role = true;
+        self.must_announce = true;
         self.end_manual_failover();
         self.election = Default::default();
         (self.todo.save, self.todo.publish, self.health_may_have_changed) = (true, true, true);

@@ -1,8 +1,17 @@
 //! The end of an atomic slot migration: the importing node becomes the owner of the slots at once.
+//!
+//! No vote decides between the two nodes, and each may get a new configuration epoch at that time because of another
+//! migration. So epochs alone do not tell which of them is the owner:
+//!
+//! 1. The source records whom it has permitted to take the slots over. It accepts that node's claim under any epoch.
+//! 2. The target ignores claims of the source until the source has once announced itself without the slots. If the
+//!    source's epoch is newer, the target gets a newer one, because third nodes compare the epochs.
 
+use super::message::Header;
 use super::node::NodeId;
 use super::slot_set::SlotSet;
 use super::state::ClusterState;
+use weft_base::SlotIndex;
 
 impl ClusterState {
     /// Returns the node that owns all of these slots, or `None` if there is no such node.
@@ -17,12 +26,55 @@ impl ClusterState {
         self.bump_epoch();
         let myself = self.myself;
         for slot in slots.iter() {
+            let source = self.owner(slot).filter(|source| *source != myself);
             self.set_importing(slot, None);
             self.delete_slot(slot);
             self.add_slot(myself, slot);
+            if let Some(source) = source {
+                self.taken_over.insert(slot, source);
+            }
         }
         (self.todo.save, self.todo.sync, self.health_may_have_changed) = (true, true, true);
         self.broadcast_pong(now_ms);
+    }
+
+    /// Permits a node to take over slots of this node. Returns `false` if this node does not own all of them.
+    pub fn grant_takeover(&mut self, slots: &SlotSet, target: NodeId) -> bool {
+        if self.me().is_replica() || self.owner_of_slots(slots) != Some(self.myself) {
+            return false;
+        }
+        self.granted.extend(slots.iter().map(|slot| (slot, target)));
+        true
+    }
+
+    /// Withdraws the permission to take slots over, because this node writes to them again.
+    pub fn withdraw_grant(&mut self, slots: &SlotSet) {
+        self.granted.retain(|slot, _| !slots.contains(*slot));
+    }
+
+    /// Forgets the takeovers that their former owner knows: it announces itself without the slots.
+    pub(super) fn confirm_takeovers(&mut self, id: NodeId, header: &Header) {
+        let before = self.taken_over.len();
+        let claims = |slot: &SlotIndex| header.primary.is_none() && header.slots.contains(*slot);
+        self.taken_over.retain(|slot, source| *source != id || claims(slot));
+        if self.taken_over.len() < before {
+            // An older message of that node may still arrive over another link.
+            self.outdo_epoch(header.config_epoch);
+        }
+    }
+
+    /// Gives this node a newer epoch than a node from which it has taken over slots, so that third nodes do not believe
+    /// the former owner's claim.
+    pub(super) fn outdo_epoch(&mut self, epoch: u64) {
+        if epoch > self.me().config_epoch && self.bump_epoch() {
+            self.must_announce = true;
+        }
+    }
+
+    /// Returns `true` if this node has permitted that node, or a node of its shard, to take the slot over.
+    pub(super) fn may_take_over(&self, id: NodeId, slot: SlotIndex) -> bool {
+        let target = self.granted.get(&slot);
+        target.is_some_and(|target| *target == id || self.shard_of(target) == self.shard_of(&id))
     }
 }
 
@@ -32,8 +84,8 @@ mod tests {
 
     use super::*;
     use crate::node::{Node, NodeFlags};
+    use crate::receive::tests::SimulatedCluster;
     use crate::settings::ClusterSettings;
-    use weft_base::SlotIndex;
 
     #[test]
     fn a_takeover_moves_all_slots_under_a_new_epoch() {
@@ -55,5 +107,93 @@ mod tests {
         state.delete_slot(SlotIndex::from_index(4));
         assert_eq!(state.owner_of_slots(&slots), None, "one slot has no owner");
         assert_eq!(state.owner_of_slots(&SlotSet::default()), None);
+    }
+    fn slots_of(range: std::ops::Range<usize>) -> SlotSet {
+        let mut slots = SlotSet::default();
+        for slot in range {
+            slots.set(SlotIndex::from_index(slot), true);
+        }
+        slots
+    }
+
+    fn assert_owner(net: &SimulatedCluster, slots: &SlotSet, owner: NodeId) {
+        for state in &net.nodes {
+            assert_eq!(state.owner_of_slots(slots), Some(owner), "as {} sees it", state.myself);
+        }
+    }
+
+    #[test]
+    fn two_takeovers_at_a_time_keep_both_new_owners() {
+        // The first node gives slots to the second one and gets slots of the third one. Each node may have the newest
+        // epoch before.
+        for newest in 0..3 {
+            let mut net = SimulatedCluster::formed(3);
+            net.nodes[newest].bump_epoch();
+            net.settle();
+            net.rounds(30);
+            let ids: Vec<NodeId> = net.nodes.iter().map(|state| state.myself).collect();
+            let (given, received) = (slots_of(0..10), slots_of(16000..16010));
+            assert!(net.nodes[0].grant_takeover(&given, ids[1]));
+            assert!(net.nodes[2].grant_takeover(&received, ids[0]));
+            let now_ms = net.now_ms;
+            // Neither message has arrived when the other takeover happens.
+            net.nodes[0].take_over_slots(&received, now_ms);
+            net.nodes[1].take_over_slots(&given, now_ms);
+            net.settle();
+            assert_eq!(net.nodes[0].owner_of_slots(&given), Some(ids[1]), "it is told at once");
+            net.rounds(100);
+            assert_owner(&net, &given, ids[1]);
+            assert_owner(&net, &received, ids[0]);
+            assert!(net.nodes.iter().all(|state| state.granted.is_empty()));
+            assert!(net.nodes.iter().all(|state| state.taken_over.is_empty()));
+        }
+    }
+
+    #[test]
+    fn a_source_that_did_not_hear_of_the_takeover_does_not_take_the_slots_back() {
+        let mut net = SimulatedCluster::formed(3);
+        let ids: Vec<NodeId> = net.nodes.iter().map(|state| state.myself).collect();
+        let given = slots_of(0..10);
+        assert!(net.nodes[0].grant_takeover(&given, ids[1]));
+        let now_ms = net.now_ms;
+        net.nodes[1].take_over_slots(&given, now_ms);
+        // The announcement is lost, and the source gets a newer epoch for another reason.
+        net.nodes[1].actions.clear();
+        net.nodes[0].current_epoch += 1;
+        net.nodes[0].bump_epoch();
+        net.nodes[0].broadcast_pong(now_ms);
+        net.settle();
+        assert_eq!(net.nodes[1].owner_of_slots(&given), Some(ids[1]));
+        net.rounds(100);
+        assert_owner(&net, &given, ids[1]);
+    }
+
+    #[test]
+    fn slots_return_to_their_former_owner() {
+        let mut net = SimulatedCluster::formed(3);
+        let ids: Vec<NodeId> = net.nodes.iter().map(|state| state.myself).collect();
+        let given = slots_of(0..10);
+        for (from, to) in [(0, 1), (1, 0), (0, 1)] {
+            assert!(net.nodes[from].grant_takeover(&given, ids[to]));
+            let now_ms = net.now_ms;
+            net.nodes[to].take_over_slots(&given, now_ms);
+            net.settle();
+            assert_eq!(net.nodes[from].owner_of_slots(&given), Some(ids[to]));
+        }
+        net.rounds(30);
+        assert_owner(&net, &given, ids[1]);
+    }
+
+    #[test]
+    fn only_a_present_owner_grants_a_takeover() {
+        let mut net = SimulatedCluster::formed(2);
+        let ids: Vec<NodeId> = net.nodes.iter().map(|state| state.myself).collect();
+        let given = slots_of(0..10);
+        assert!(!net.nodes[1].grant_takeover(&given, ids[0]));
+        assert!(net.nodes[0].grant_takeover(&given, ids[1]));
+        net.nodes[0].withdraw_grant(&slots_of(3..20));
+        assert_eq!(net.nodes[0].granted.len(), 3);
+        net.nodes[0].delete_slot(SlotIndex::from_index(0));
+        assert_eq!(net.nodes[0].granted.len(), 2, "it is another node's now");
     }
 }

@@ -166,6 +166,10 @@ pub struct ClusterState {
     pub migrating: BTreeMap<SlotIndex, NodeId>,
     /// The slots importing from other nodes.
     pub importing: BTreeMap<SlotIndex, NodeId>,
+    /// The slots that another node may take over from this one, which has stopped writing to them.
+    pub granted: BTreeMap<SlotIndex, NodeId>,
+    /// The slots that this node has taken over from nodes that still claim them.
+    pub taken_over: BTreeMap<SlotIndex, NodeId>,
     /// The migrations recorded in the dump of this node's primary whose nodes are not known yet.
     pub unapplied_migrations: Vec<SlotInMigration>,
     /// The slots that their owner has stopped claiming. They are not announced as its slots.
@@ -186,8 +190,8 @@ pub struct ClusterState {
     pub manual: ManualFailover,
     /// Set if a full synchronisation with the primary is required, because this node's data has another history.
     pub needs_full_sync: bool,
-    /// Set if all nodes must be told at once about a change of this node's role.
-    pub must_announce_role: bool,
+    /// Set if all nodes must be told at once about a change of this node's role or configuration epoch.
+    pub must_announce: bool,
     /// The forgotten nodes, with the times until which they are not added again, in milliseconds since the Unix epoch.
     pub forgotten: BTreeMap<NodeId, u64>,
     /// The parameters.
@@ -234,6 +238,8 @@ impl ClusterState {
             owners: vec![None; SLOTS],
             migrating: BTreeMap::new(),
             importing: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            taken_over: BTreeMap::new(),
             unapplied_migrations: Vec::new(),
             unclaimed: Default::default(),
             current_epoch: 0,
@@ -244,7 +250,7 @@ impl ClusterState {
             election: Election::default(),
             manual: ManualFailover::default(),
             needs_full_sync: false,
-            must_announce_role: false,
+            must_announce: false,
             forgotten: BTreeMap::new(),
             settings,
             todo: DeferredActions::default(),
@@ -395,6 +401,8 @@ impl ClusterState {
         }
         self.owners[slot.index()] = None;
         self.unclaimed.set(slot, false);
+        self.granted.remove(&slot);
+        self.taken_over.remove(&slot);
         self.todo.publish = true;
         true
     }
@@ -414,7 +422,11 @@ impl ClusterState {
     /// Marks a slot as migrating to a node, or clears the mark.
     pub fn set_migrating(&mut self, slot: SlotIndex, to: Option<NodeId>) {
         match to {
-            Some(node) => self.migrating.insert(slot, node),
+            Some(node) => {
+                // An administrator moves the slot on, perhaps back to the node that it came from.
+                self.taken_over.remove(&slot);
+                self.migrating.insert(slot, node)
+            }
             None => self.migrating.remove(&slot),
         };
         self.todo.publish = true;
@@ -443,6 +455,8 @@ impl ClusterState {
         self.delete_slots_of(id);
         self.migrating.retain(|_, to| *to != id);
         self.importing.retain(|_, from| *from != id);
+        self.granted.retain(|_, target| *target != id);
+        self.taken_over.retain(|_, source| *source != id);
         self.clear_primary_of(id);
         for node in self.nodes.values_mut() {
             node.failure_reports.retain(|(reporter, _)| *reporter != id);
