@@ -151,7 +151,12 @@ impl EvictionPool {
             self.pool.clear();
         }
         for only_saved in [true, false] {
-            self.sample_slots(context, only_saved);
+            let any_slot_serves = self.sample_slots(context, only_saved);
+            if !only_saved && !any_slot_serves {
+                // All keys that count are being imported, and no client can access them.
+                self.pool.clear();
+                return EvictionAttempt::NoCandidate;
+            }
             while let Some(candidate) = self.pool.pop() {
                 if evict_candidate(&candidate, policy, context, effects, notify) {
                     return EvictionAttempt::Evicted;
@@ -161,15 +166,16 @@ impl EvictionPool {
         EvictionAttempt::Busy
     }
 
-    /// Samples a few keys, starting at a random slot.
-    fn sample_slots(&mut self, context: &EvictionContext<'_, '_>, only_saved: bool) {
+    /// Samples a few keys, starting at a random slot. Returns `true` if there is a slot from which keys may be evicted,
+    /// even if it is busy.
+    fn sample_slots(&mut self, context: &EvictionContext<'_, '_>, only_saved: bool) -> bool {
         let slots = context.pass.domain();
         let start = fastrand::usize(..SLOTS);
         let wanted = match self.policy.order {
             EvictionOrder::Random => 1,
             _ => context.samples,
         };
-        let (mut found, mut busy) = (0, 0);
+        let (mut found, mut busy, mut any_slot_serves) = (0, 0, false);
         for slot in (start..SLOTS).chain(0..start) {
             let header = slots.header(slot);
             let may_serve = match self.policy.is_volatile_only {
@@ -179,10 +185,11 @@ impl EvictionPool {
             if !may_serve || (only_saved && header.is_unsaved()) || header.is_importing() {
                 continue;
             }
+            any_slot_serves = true;
             let Some(lease) = context.pass.try_read(slot) else {
                 busy += 1;
                 if busy == MAX_BUSY_SLOTS {
-                    return;
+                    return true;
                 }
                 continue;
             };
@@ -194,13 +201,14 @@ impl EvictionPool {
                     found += self.sample_table(table, db, slot, wanted, context);
                 }
                 if found >= wanted && self.policy.order == EvictionOrder::Random {
-                    return;
+                    return true;
                 }
             }
             if found >= wanted {
-                return;
+                return true;
             }
         }
+        any_slot_serves
     }
 
     /// Samples a few keys of one table. Returns the number of keys sampled.

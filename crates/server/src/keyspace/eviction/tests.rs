@@ -186,3 +186,22 @@ fn slots_in_use_are_skipped() {
         EvictionAttempt::NoCandidate
     );
 }
+
+#[test]
+fn keys_that_are_being_imported_are_no_candidates() {
+    for (name, expire_at_ms) in [
+        ("allkeys-lru", None),
+        ("allkeys-random", None),
+        ("volatile-ttl", Some(NOW_S * 1000)),
+    ] {
+        let mut scene = Fixture::new();
+        scene.put(DbIndex::FIRST, "imported", expire_at_ms, 0);
+        let slot = KeyHasher::slot(scene.keyspace.hasher.hash(b"imported"));
+        scene.keyspace.slots.header(slot).set_importing(true);
+        assert!(scene.evict_all(policy(name)).is_empty(), "{name}");
+        scene.put(DbIndex::FIRST, "own", expire_at_ms, 0);
+        assert_eq!(scene.evict_all(policy(name)), ["own"], "{name}");
+        scene.keyspace.slots.header(slot).set_importing(false);
+        assert_eq!(scene.evict_all(policy(name)), ["imported"], "{name}");
+    }
+}
