@@ -275,7 +275,7 @@ const CLUSTER_SUBCOMMANDS: &[CommandSpec] = &[
             ("9.1.0", "The networking metadata has `availability-zone`."),
         ]),
     command("syncslots", -3, Group::Cluster, "9.0.0")
-        .flags(&[ADMIN, STALE, NO_ASYNC_LOADING])
+        .flags(&[ADMIN, STALE, MAY_REPLICATE, NO_ASYNC_LOADING])
         .complexity("Depends on the subcommand")
         .summary("Carries the messages of a slot migration between nodes.")
         .internal(),
