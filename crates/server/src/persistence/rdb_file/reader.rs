@@ -276,7 +276,7 @@ impl<R: Read> RecordReader<'_, '_, '_, R> {
 }
 
 /// Reads the record of a slot import.
-fn read_import<R: Read>(source: &mut RdbSource<R>) -> Result<UnfinishedImport, RdbFault> {
+pub fn read_import<R: Read>(source: &mut RdbSource<R>) -> Result<UnfinishedImport, RdbFault> {
     let invalid = || RdbFault::damaged("Invalid slot import in RDB");
     let name = source.string()?;
     let name = <[u8; IMPORT_NAME_BYTES]>::try_from(name.as_slice()).map_err(|_| invalid())?;

@@ -7,9 +7,10 @@ use std::path::Path;
 use weft_base::clock::unix_ms;
 
 use super::error::RdbFault;
+use super::reader::read_import;
 use super::source::RdbSource;
 use super::value_length::skip_value;
-use super::{MAGIC_BYTES, opcode};
+use super::{MAGIC_BYTES, UnfinishedImport, opcode};
 use crate::keyspace::encoding_limits::EncodingParameters;
 use weft_config::{Config, id};
 use weft_rdb::dump_payload;
@@ -94,6 +95,23 @@ impl RdbToCommands {
     }
 }
 
+/// Appends the command with which an import begins in the append-only file. So the keys that follow are hidden, and are
+/// deleted if the import does not succeed.
+fn write_import(import: &UnfinishedImport, command: &mut Vec<u8>) {
+    let slots = import.ranges.iter().flat_map(|(first, last)| [first, last]);
+    let numbers: Vec<String> = slots.map(ToString::to_string).collect();
+    let fixed: [&[u8]; 6] = [
+        b"CLUSTER",
+        b"SYNCSLOTS",
+        b"ESTABLISH",
+        b"NAME",
+        &import.name,
+        b"SLOTSRANGE",
+    ];
+    let words: Vec<&[u8]> = fixed.into_iter().chain(numbers.iter().map(String::as_bytes)).collect();
+    write_command(words.into_iter(), command);
+}
+
 /// Appends the commands for the next record to `command`. A key and its attributes are one record. Returns `false` at
 /// the end of the file.
 fn convert_key<R: Read>(
@@ -126,6 +144,10 @@ fn convert_key<R: Read>(
             opcode::FUNCTION => {
                 let code = source.string()?;
                 write_command([&b"FUNCTION"[..], b"LOAD", &code].into_iter(), command);
+                return Ok(true);
+            }
+            opcode::SLOT_IMPORT => {
+                write_import(&read_import(source)?, command);
                 return Ok(true);
             }
             opcode::END => return Ok(false),

@@ -294,6 +294,26 @@ fn expired_and_empty_keys_are_skipped() {
 }
 
 #[test]
+fn an_unfinished_import_is_rewritten_as_its_beginning() {
+    let mut records = b"\xf3\x28".to_vec();
+    records.extend([b'n'; 40]);
+    // Two ranges: slots 1 to 2, and slot 3.
+    records.extend(b"\x02\x01\x02\x03\x03\xfe\x00\x00\x01a\x01b");
+    let mut commands = Vec::new();
+    RdbToCommands::default()
+        .convert(&file(b"VALKEY080", &records), &mut commands, &Config::defaults())
+        .expect("is converted");
+    let name = "n".repeat(40);
+    let establish = format!(
+        "*10\r\n$7\r\nCLUSTER\r\n$9\r\nSYNCSLOTS\r\n$9\r\nESTABLISH\r\n$4\r\nNAME\r\n$40\r\n{name}\r\n\
+         $10\r\nSLOTSRANGE\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$1\r\n3\r\n"
+    );
+    let commands = String::from_utf8_lossy(&commands).into_owned();
+    assert!(commands.starts_with(&establish), "{commands}");
+    assert!(commands[establish.len()..].contains("SET"), "the keys follow");
+}
+
+#[test]
 fn unsupported_data_is_refused() {
     let cases: &[(&[u8], &str)] = &[
         (b"\xfe\x40\x63\x00\x01a\x01b", "Database(16)"),
