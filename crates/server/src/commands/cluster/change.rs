@@ -44,6 +44,12 @@ enum ChangeRefusal {
         /// The port as the client wrote it.
         port: String,
     },
+    /// A slot is being imported as a whole.
+    #[error("Slot import in progress.")]
+    ImportInProgress,
+    /// A slot is being exported as a whole.
+    #[error("Slot export in progress.")]
+    ExportInProgress,
     /// Nothing follows the word TIMEOUT.
     #[error("Missing timeout value")]
     MissingTimeout,
@@ -153,13 +159,10 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     const INVALID: CommandError =
         CommandError::constant("ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP");
     require_cluster(ctx)?;
-    if !ctx.client.flags.contains(ClientFlags::PRIMARY) {
-        if ctx.server.slot_migrations.has_imports() {
-            return Err(CommandError::constant("ERR Slot import in progress."));
-        }
-        if ctx.server.slot_migrations.has_exports() {
-            return Err(CommandError::constant("ERR Slot export in progress."));
-        }
+    if !ctx.client.flags.contains(ClientFlags::PRIMARY)
+        && let Err(refusal) = check_no_migration(ctx.server)
+    {
+        return Err(CommandError::from_text(format!("ERR {refusal}")));
     }
     let slot = parse_slot(ctx.arg(2))?;
     let is = |name: &str| ctx.arg(3).eq_ignore_ascii_case(name.as_bytes());
@@ -235,6 +238,7 @@ impl SetSlotRequest {
     fn check_request(&self, server: &Arc<Server>, seat: &mut Seat) -> Result<Duration, ChangeRefusal> {
         let SetSlotRequest { slot, change, .. } = self;
         topology::change_state(server, cluster_of_server(server), seat, |state, keys| {
+            check_no_migration(server)?;
             state.check_slot_change(*slot, change, keys.count_in_slot(*slot))?;
             // The arguments of the timeout are checked last, when everything else is valid.
             self.timeout.clone()
@@ -248,12 +252,26 @@ impl SetSlotRequest {
         }
         let SetSlotRequest { slot, change, .. } = self;
         let result = topology::change_state(server, cluster_of_server(server), seat, |state, keys| {
-            state.change_slot(*slot, change, keys.count_in_slot(*slot))
+            // A migration may have begun while the replicas acknowledged the change.
+            check_no_migration(server)?;
+            Ok::<_, ChangeRefusal>(state.change_slot(*slot, change, keys.count_in_slot(*slot))?)
         });
         match result {
             Ok(()) => build_reply(Protocol::Resp2, |reply| reply.ok()),
-            Err(refusal) => refusal_bytes(&refusal.into()),
+            Err(refusal) => refusal_bytes(&refusal),
         }
+    }
+}
+
+/// Checks that no slots move as a whole at the moment.
+fn check_no_migration(server: &Server) -> Result<(), ChangeRefusal> {
+    let migrations = &server.slot_migrations;
+    if migrations.has_imports() {
+        return Err(ChangeRefusal::ImportInProgress);
+    }
+    match migrations.has_exports() {
+        true => Err(ChangeRefusal::ExportInProgress),
+        false => Ok(()),
     }
 }
 
