@@ -6,7 +6,8 @@ use std::time::Duration;
 use weft_base::{SlotIndex, ThreadIndex};
 
 use crate::keyspace::effects::Effects;
-use crate::keyspace::{Seat, SlotHeader, slot_drop};
+use crate::keyspace::slot_drop::{self, DeletionCause};
+use crate::keyspace::{Seat, SlotHeader};
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::state::{Message, Server, UnservedKeys};
 
@@ -48,8 +49,15 @@ pub fn delete_keys_of_slot(
             let deleted = match deletes && header.may_hold_any() {
                 false => (Vec::new(), 0),
                 true => {
-                    let (tables, databases, keys) =
-                        slot_drop::take_all_keys(keyspace, thread_index, slot, header, data, &mut effects);
+                    let (tables, databases, keys) = slot_drop::take_all_keys(
+                        keyspace,
+                        thread_index,
+                        slot,
+                        header,
+                        data,
+                        DeletionCause::SlotOfOtherNode,
+                        &mut effects,
+                    );
                     slot_drop::log_deletions(&mut effects, &tables, &databases);
                     effects.log_writer.commit();
                     NotificationSender::new(server, &mut effects, thread_index).send_recorded_effects(None);

@@ -10,6 +10,15 @@ use super::key_identity::NamedKey;
 use super::{Keyspace, Slot, SlotHeader, SlotTable, publish_due_time, publish_header, ready_keys};
 use crate::notify::keyspace_event::KeyspaceEvent;
 
+/// The cause of the deletion of a slot's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeletionCause {
+    /// A command. There is a keyspace event for each key.
+    Command,
+    /// Another node owns the keys, so they are not deleted as clients see it. There are no keyspace events, as in Valkey.
+    SlotOfOtherNode,
+}
+
 /// Removes all keys of all databases from a slot that is held for writing. `row` is the thread's row of counts. Returns
 /// the tables, their databases and the number of keys. The caller frees the tables.
 pub fn take_all_keys(
@@ -18,6 +27,7 @@ pub fn take_all_keys(
     number: SlotIndex,
     header: &SlotHeader,
     slot: &mut Slot,
+    cause: DeletionCause,
     effects: &mut Effects,
 ) -> (Vec<SlotTable>, Vec<DbIndex>, u64) {
     let now_ms = unix_ms();
@@ -31,7 +41,7 @@ pub fn take_all_keys(
         if table.is_empty() {
             continue;
         }
-        record_deletions(effects, db, &table);
+        record_deletions(effects, db, &table, cause);
         let volatile = match keyspace.counts.volatile_values(db) {
             0 => 0,
             _ => table
@@ -86,10 +96,10 @@ pub fn log_deletions(effects: &mut Effects, tables: &[SlotTable], databases: &[D
     }
 }
 
-/// Records an event for each deleted key.
-fn record_deletions(effects: &mut Effects, db: DbIndex, table: &SlotTable) {
+/// Records the event and the invalidation of each deleted key.
+fn record_deletions(effects: &mut Effects, db: DbIndex, table: &SlotTable, cause: DeletionCause) {
     let (noted, tracked) = (
-        effects.hooks.intersects(Hooks::RECORDS_EVENTS),
+        cause == DeletionCause::Command && effects.hooks.intersects(Hooks::RECORDS_EVENTS),
         effects.hooks.intersects(Hooks::TRACKING),
     );
     if !noted && !tracked {

@@ -3,7 +3,7 @@
 use super::{parse_slot, require_cluster};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
-use crate::keyspace::slot_drop;
+use crate::keyspace::slot_drop::{self, DeletionCause};
 use weft_config::id;
 
 pub(super) fn flush_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -21,7 +21,15 @@ pub(super) fn flush_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         unreachable!("the command has the whole keyspace");
     };
     let thread_index = ctx.keys.context.thread_index;
-    let (tables, _, keys) = slot_drop::take_all_keys(keyspace, thread_index, slot, header, data, ctx.keys.effects);
+    let (tables, _, keys) = slot_drop::take_all_keys(
+        keyspace,
+        thread_index,
+        slot,
+        header,
+        data,
+        DeletionCause::Command,
+        ctx.keys.effects,
+    );
     if in_background {
         ctx.server.background.lazyfree.free(keys, 0, Box::new(tables));
     }
