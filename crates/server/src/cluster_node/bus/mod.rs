@@ -390,16 +390,18 @@ impl ClusterBus {
                     waiting.push(slot);
                 }
             } else if self.server.keyspace.slots.header(slot.index()).may_hold_any() {
-                self.drop_keys_of_slot(slot);
+                self.drop_keys_of_slot(cluster, slot);
             }
         }
         self.dropping = waiting;
     }
 
-    fn drop_keys_of_slot(&mut self, slot: SlotIndex) {
-        // A slot that comes back was emptied when its import began.
+    /// Deletes the keys of a slot unless the slot comes back, or has come back since this turn began. It was emptied when
+    /// its import began.
+    fn drop_keys_of_slot(&mut self, cluster: &Cluster, slot: SlotIndex) {
         let keys = key_deletion::delete_keys_of_slot(&self.server, &mut self.seat, slot, ImportMark::Keep, |header| {
-            !header.is_importing()
+            let view = cluster.view();
+            !header.is_importing() && !view.is_mine(slot) && !view.is_replica
         });
         if keys > 0 {
             log::notice!("Deleted {keys} keys in slot {slot}, which another node owns now");
@@ -436,7 +438,7 @@ impl ClusterBus {
         }
         drop(state);
         for slot in lost {
-            self.drop_keys_of_slot(slot);
+            self.drop_keys_of_slot(cluster, slot);
         }
         topology::save(&self.server, cluster);
         topology::publish(&self.server, cluster, &mut self.seat);
