@@ -123,7 +123,7 @@ pub fn admit<'a>(
 }
 
 /// Returns `true` if a command that may write may write to a slot that is about to change its owner. A command without
-/// keys may write to any slot, except for PUBLISH.
+/// keys may write to any slot, except for PUBLISH. EXEC writes what its queued commands write.
 #[cold]
 fn writes_held_slot(server: &Server, client: &Client, command: &'static Command<Binding>, keys: &[PlannedKey]) -> bool {
     let held = &server.clients.pause.held_slots;
@@ -131,7 +131,13 @@ fn writes_held_slot(server: &Server, client: &Client, command: &'static Command<
         return false;
     }
     if let Some(transaction) = client.transaction.as_ref().filter(|_| command.full_name == "exec") {
-        let has_undeclared_keys = transaction.runs_script && transaction.keys.is_empty();
+        let commands = crate::commands::registry().commands();
+        let writes_without_keys = transaction.commands.iter().any(|queued| {
+            let command = commands.get(queued.command);
+            let is_write = command.is_some_and(|command| command.spec.flags.contains(CommandFlags::WRITE));
+            is_write && transaction.keys_of(queued).is_empty()
+        });
+        let has_undeclared_keys = writes_without_keys || (transaction.runs_script && transaction.keys.is_empty());
         return has_undeclared_keys || transaction.keys.iter().any(|key| held.contains(key.slot));
     }
     let runs_script = command

@@ -350,7 +350,9 @@ fn reserve_slots(
     keys: &[PlannedKey],
     reservation: Option<SlotReservation>,
 ) -> Option<SlotReservation> {
-    if thread.for_script || server.clients.pause.are_writes_paused(unix_ms()) {
+    let held = &server.clients.pause.held_slots;
+    let is_held = || held.is_any() && keys.iter().any(|key| key.is_write && held.contains(key.slot));
+    if thread.for_script || server.clients.pause.are_writes_paused(unix_ms()) || is_held() {
         return None;
     }
     let slots = || keys.iter().filter(|key| key.is_write).map(|key| key.slot).collect();

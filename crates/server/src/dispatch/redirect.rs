@@ -325,6 +325,9 @@ pub fn check_transaction(
     check_migrating_keys(thread, view, client, moving, held, keys)
 }
 
+/// The error text of a script that writes to a slot while its new owner takes it over.
+const WRITES_TO_MOVING_SLOT: &str = "Script attempted to write to a slot that is moving to another node";
+
 /// Returns the error text for a command that a script calls, if the command is refused: its keys belong to another
 /// node, or the cluster is down.
 #[cold]
@@ -343,8 +346,12 @@ pub fn script_routing_error(
     if collector.is_cross_slot {
         return Some("Attempted to access a non local key in a cluster node");
     }
-    let requirement = collector.requirement.as_ref()?;
     let writes = command.spec.flags.contains(CommandFlags::WRITE);
+    let Some(requirement) = collector.requirement.as_ref() else {
+        // FLUSHALL and similar commands.
+        let writes_anywhere = writes && server.clients.pause.held_slots.is_any();
+        return writes_anywhere.then_some(WRITES_TO_MOVING_SLOT);
+    };
     let mine = view.is_mine(requirement.slot)
         || (view.is_importing(requirement.slot) && client.flags.contains(ClientFlags::ASKING))
         || (view.is_of_my_shard(requirement.slot) && client.flags.contains(ClientFlags::READONLY) && !writes);
@@ -362,7 +369,7 @@ pub fn script_routing_error(
     }
     if command.spec.flags.intersects(WRITE_FLAGS) && server.clients.pause.held_slots.contains(requirement.slot) {
         // Not a declared key, since the script would not have started then.
-        return Some("Script attempted to write to a slot that is moving to another node");
+        return Some(WRITES_TO_MOVING_SLOT);
     }
     if let Some(first) = required_slot {
         match first {
