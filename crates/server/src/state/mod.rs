@@ -56,6 +56,9 @@ pub use parts::ServerParts;
 pub use pause::{Pause, PauseReason};
 pub use subsystems::{Background, Clients, Lifecycle, Persistence, Stats};
 
+/// The reason of migrations that ended because a file was loaded.
+pub const NEW_DATA: &str = "A new RDB is being loaded";
+
 /// The result of a command that ran outside its client's worker.
 pub struct DetachedResult {
     /// The reply.
@@ -566,22 +569,47 @@ impl Server {
         }
     }
 
-    /// Tracks the imports of a file that was loaded, or is being installed. The caller is in exclusive mode.
+    /// Tracks the imports of a file that was loaded, or is being installed. An import that this node has not completed
+    /// yet stays as it is. The caller is in exclusive mode.
     pub fn track_imports(&self, imports: &[UnfinishedImport]) {
         for import in imports.iter().filter(|_| self.cluster.is_some()) {
             let job = MigrationJob::new(import.name, JobKind::Import, import.ranges.clone(), None);
             for slot in job.slots.iter() {
                 self.keyspace.slots.header(slot.index()).set_importing(true);
             }
-            self.slot_migrations.lock().add(job);
+            let mut jobs = self.slot_migrations.lock();
+            let is_known = |known: &MigrationJob| {
+                known.kind == JobKind::Import && known.name == job.name && !known.state.is_finished()
+            };
+            if !jobs.iter().any(is_known) {
+                jobs.add(job);
+            }
+        }
+    }
+
+    /// Ends all imports without a cleanup, and clears the marks of their slots, because all data of this node is being
+    /// replaced.
+    pub fn forget_imports(&self, all: &mut Exclusive<'_>, message: &str) {
+        for slots in self.slot_migrations.forget_imports(message) {
+            for slot in slots.iter() {
+                all.header(slot.index()).set_importing(false);
+            }
+        }
+    }
+
+    /// Ends the imports of a file that was loaded. On a primary no source continues them. The caller is in exclusive
+    /// mode.
+    pub fn end_loaded_imports(&self, message: &str) {
+        if !self.replication.is_replica() {
+            self.slot_migrations.fail_all(Some(JobKind::Import), message, true);
+            self.background.wake_migration_thread();
         }
     }
 
     /// Ends the slot migrations of this node, because a file replaces its data.
     pub fn end_migrations_for_load(&self) {
         let should_clean_up = !self.replication.is_replica();
-        self.slot_migrations
-            .fail_all(None, "A new RDB is being loaded", should_clean_up);
+        self.slot_migrations.fail_all(None, NEW_DATA, should_clean_up);
         self.background.wake_migration_thread();
     }
 

@@ -15,6 +15,7 @@ use crate::keyspace::access::{AccessContext, HeldLeases, WholeKeyspace};
 use crate::keyspace::flush::{DetachedTables, take_databases, touch_watchers_before_swap};
 use crate::keyspace::walk::{WalkAccess, count_hidden_keys};
 use crate::keyspace::{Seat, SlotTable, publish_header, ready_keys};
+use crate::net::client::ClientFlags;
 use crate::notify::messages::NotificationSender;
 use crate::persistence::save;
 use crate::propagation::LogTarget;
@@ -123,6 +124,12 @@ fn is_asynchronous(ctx: &Context<'_, '_>) -> Result<bool, CommandError> {
     }
 }
 
+/// Returns `true` if this node cleans up the imports that a command makes fail. A replica does not do that, and neither
+/// does a file that is loaded: the end of each import follows in it.
+pub fn should_clean_up_imports(ctx: &Context<'_, '_>) -> bool {
+    !ctx.server.replication.is_replica() && !ctx.client.flags.contains(ClientFlags::REPLAY)
+}
+
 /// Empties databases, marks watches and queues waiters.
 fn empty_databases(
     ctx: &mut Context<'_, '_>,
@@ -136,10 +143,9 @@ fn empty_databases(
     );
     ctx.keys.effects.dirty += detached.keys;
     // The data of migrations that are under way is incomplete now.
-    let should_clean_up = !ctx.server.replication.is_replica();
     ctx.server
         .slot_migrations
-        .fail_all(None, "Data was flushed", should_clean_up);
+        .fail_all(None, "Data was flushed", should_clean_up_imports(ctx));
     ctx.server.background.wake_migration_thread();
     // Also for empty databases: a replica may have keys there.
     ctx.keys.effects.log_for(LogTarget::all());

@@ -19,7 +19,7 @@ use crate::persistence::rdb_file::LoadThreads;
 use crate::persistence::save;
 use crate::persistence::save::ReloadError;
 use crate::replication::ReplicationState;
-use crate::state::{ReplayOutcome, Server};
+use crate::state::{NEW_DATA, ReplayOutcome, Server};
 use weft_base::files::error_text;
 use weft_base::{DbIndex, ThreadIndex};
 use weft_config::id;
@@ -306,6 +306,8 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
         return Err(ReloadError::Loading);
     }
     server.end_migrations_for_load();
+    // The file has their beginning.
+    server.forget_imports(&mut all, NEW_DATA);
     super::wait_until_written(server);
     let hooks = &server.keyspace.hooks;
     let logged = hooks.current().intersection(Hooks::LOG);
@@ -333,5 +335,6 @@ fn reload_in_exclusive_mode(server: &Arc<Server>, seat: &mut Seat) -> Result<(),
     );
     server.replication.set_state_bits(ReplicationState::LOADING, false);
     hooks.set(logged, true);
+    server.end_loaded_imports(NEW_DATA);
     loaded.map(|_| ()).map_err(|AofFailed| ReloadError::Load)
 }

@@ -38,7 +38,7 @@ use crate::persistence::rdb_file::{
 use crate::persistence::snapshot::{AuxField, access_clock};
 use crate::replication::ReplicationState;
 use crate::replication::backlog_writer;
-use crate::state::Server;
+use crate::state::{NEW_DATA, Server};
 use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
@@ -452,6 +452,7 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
         log_load_error(&error);
         ReloadError::Load
     })?;
+    server.end_loaded_imports(NEW_DATA);
     log::notice!("DB reloaded by DEBUG RELOAD");
     Ok(())
 }

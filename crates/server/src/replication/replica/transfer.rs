@@ -639,11 +639,7 @@ fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut ThreadS
 
 /// Replaces the slot imports that this node tracks by those of a dump.
 fn replace_imports(server: &Server, all: &mut Exclusive<'_>, imports: &[UnfinishedImport]) {
-    for slots in server.slot_migrations.forget_imports("Full resynchronization occurred") {
-        for slot in slots.iter() {
-            all.header(slot.index()).set_importing(false);
-        }
-    }
+    server.forget_imports(all, "Full resynchronization occurred");
     server.track_imports(imports);
 }
 

@@ -57,12 +57,8 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
     let seat = server.keyspace.slots.join().ok_or_else(no_seat)?;
     let reactor = Reactor::new()?;
     server.background.set_migration_thread_waker(reactor.waker());
-    if !server.replication.is_replica() {
-        // A file had imports that had not ended.
-        server
-            .slot_migrations
-            .fail_all(Some(JobKind::Import), "Process restarted", true);
-    }
+    // A file may have had imports that had not ended.
+    server.end_loaded_imports("Process restarted");
     let mut engine = MigrationEngine {
         executor: ImportExecutor::new(server, &seat),
         server: server.clone(),
