@@ -97,12 +97,22 @@ impl SlotMigrations {
     /// Ends all jobs of a kind that are in progress, except for imports that another node performs and that this node
     /// may not clean up.
     pub fn fail_all(&self, kind: Option<JobKind>, message: &str, should_clean_up: bool) {
+        let is_of_kind = |job: &MigrationJob| kind.is_none_or(|kind| kind == job.kind);
+        self.fail_some(is_of_kind, message, should_clean_up);
+    }
+
+    /// Does the same for the jobs of both kinds that contain a slot.
+    pub fn fail_all_with_slot(&self, slot: SlotIndex, message: &str, should_clean_up: bool) {
+        self.fail_some(|job| job.slots.contains(slot), message, should_clean_up);
+    }
+
+    fn fail_some(&self, is_meant: impl Fn(&MigrationJob) -> bool, message: &str, should_clean_up: bool) {
         if !self.has_imports() && !self.has_exports() {
             return;
         }
         for job in self.lock().iter_mut() {
             let is_foreign = job.kind == JobKind::Import && !should_clean_up;
-            if kind.is_none_or(|kind| kind == job.kind) && job.state.is_in_progress() && !is_foreign {
+            if is_meant(job) && job.state.is_in_progress() && !is_foreign {
                 job.finish(JobState::Failed, Some(message), should_clean_up);
             }
         }
@@ -242,6 +252,24 @@ mod tests {
         assert_eq!(migrations.forget_imports("Full resynchronization occurred").len(), 1);
         assert_eq!(state(&migrations), Some(JobState::Failed));
         assert!(!migrations.has_imports());
+    }
+
+    #[test]
+    fn a_flushed_slot_ends_the_migrations_that_contain_it() {
+        let migrations = SlotMigrations::default();
+        for (name, kind, slot) in [
+            (1, JobKind::Import, 5),
+            (2, JobKind::Export, 5),
+            (3, JobKind::Export, 6),
+        ] {
+            add_job(&migrations, kind, name, slot);
+        }
+        migrations.fail_all_with_slot(SlotIndex::from_index(5), "Data was flushed", false);
+        let states: Vec<JobState> = migrations.lock().iter().map(|job| job.state).collect();
+        let expected = [JobState::Connecting, JobState::Failed, JobState::WaitingForAck];
+        assert_eq!(states, expected, "another node cleans the import up");
+        migrations.fail_all_with_slot(SlotIndex::from_index(5), "Data was flushed", true);
+        assert!(migrations.lock().iter().any(|job| job.state == JobState::CleaningUp));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::{parse_slot, require_cluster};
 use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
+use crate::commands::generic::database::should_clean_up_imports;
 use crate::keyspace::slot_drop::{self, DeletionCause};
 use weft_config::id;
 
@@ -33,6 +34,12 @@ pub(super) fn flush_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     if in_background {
         ctx.server.background.lazyfree.free(keys, 0, Box::new(tables));
     }
+    // The data of a migration of the slot is incomplete now.
+    let should_clean_up = should_clean_up_imports(ctx);
+    ctx.server
+        .slot_migrations
+        .fail_all_with_slot(slot, "Data was flushed", should_clean_up);
+    ctx.server.background.wake_migration_thread();
     ctx.reply.ok();
     Ok(())
 }
