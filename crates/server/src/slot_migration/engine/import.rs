@@ -260,12 +260,14 @@ impl MigrationEngine {
         for index in 0..self.imports.len() {
             if self.imports[index].is_delayed {
                 self.execute(index);
-                if let Some(link) = &self.imports[index].link
-                    && self.imports[index].connection.input.len() <= MAX_INPUT_BYTES
-                    && self.reactor.is_paused(link.token)
-                {
-                    self.reactor.resume(link.token);
-                }
+            }
+            let import = &self.imports[index];
+            let may_receive = !import.is_delayed || import.connection.input.len() <= MAX_INPUT_BYTES;
+            if let Some(link) = &import.link
+                && may_receive
+                && self.reactor.is_paused(link.token)
+            {
+                self.reactor.resume(link.token);
             }
             let progress = self.imports[index].progress.clone();
             let is_granted = self.with_job(&progress, |job| job.state == JobState::ImportGranted);
