@@ -51,6 +51,8 @@ pub enum ImportStep {
     Message(Vec<Vec<u8>>),
     /// The migration has failed.
     Failed(ImportFailure),
+    /// The role of this server has changed since the import began. Nothing more is executed.
+    Over,
 }
 
 /// The reason for which a stream cannot continue.
@@ -119,7 +121,12 @@ impl ImportExecutor {
 
     /// Executes the complete commands in a connection's input, up to the next message of the migration protocol.
     pub fn run(&mut self, seat: &mut Seat, connection: &mut Connection, scope: &ImportScope<'_>) -> ImportStep {
+        let server = self.thread.server.clone();
+        let is_over = || server.replication.role_epoch() != scope.role_epoch;
         loop {
+            if is_over() {
+                return ImportStep::Over;
+            }
             self.thread.begin_batch(unix_ms());
             let rest = self.plan_commands(connection);
             let (runnable, message) = match self.check_plans(connection, scope) {
@@ -148,6 +155,10 @@ impl ImportExecutor {
                 connection.state = ConnectionState::Ready;
                 connection.client.flags.set(ClientFlags::BLOCKED, false);
                 return ImportStep::Delayed;
+            }
+            if is_over() {
+                // Commands of the batch may be left, and would not be executed in the next one either.
+                return ImportStep::Over;
             }
             let is_done = rest != InputRest::More && message.is_none();
             if is_done || scope.progress.has_ended() {

@@ -130,6 +130,10 @@ impl MigrationEngine {
                 }
                 ImportStep::Message(words) => self.process_source_message(index, &words),
                 ImportStep::Failed(failure) => return self.fail_import(index, &failure),
+                ImportStep::Over => {
+                    let progress = import.progress.clone();
+                    return self.fail(&progress, "A failover occurred during slot import");
+                }
             }
         }
     }
