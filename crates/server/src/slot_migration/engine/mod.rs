@@ -191,7 +191,8 @@ impl MigrationEngine {
             let is_of = |node| job.slots.iter().all(|slot| view.is_owned_by(slot, &node));
             match job.kind {
                 JobKind::Export if is_mine && !view.is_replica => {}
-                JobKind::Export if job.target.is_some_and(is_of) && !view.is_replica => {
+                // This node may follow the target now, because it has given its last slot away.
+                JobKind::Export if job.target.is_some_and(is_of) => {
                     log::notice!(
                         "Slot migration {} slots are now owned by target node.",
                         job.description()
