@@ -21,7 +21,7 @@ pub enum ImportMark {
     Keep,
     /// Set together with the deletion of the keys.
     Set,
-    /// Cleared in any case.
+    /// Cleared, also if no keys are deleted. A replica keeps it until its primary ends the import.
     Clear,
 }
 
@@ -66,8 +66,8 @@ pub fn delete_keys_of_slot(
             };
             match mark {
                 ImportMark::Set if deletes => header.set_importing(true),
-                ImportMark::Clear => header.set_importing(false),
-                ImportMark::Set | ImportMark::Keep => {}
+                ImportMark::Clear if !server.replication.is_replica() => header.set_importing(false),
+                ImportMark::Clear | ImportMark::Set | ImportMark::Keep => {}
             }
             break deleted;
         }

@@ -12,7 +12,8 @@ use crate::keyspace::Seat;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
 use crate::persistence::snapshot_state::SnapshotPurpose;
-use crate::slot_migration::job::{JobName, JobProgress, JobState};
+use crate::propagation::LogWriter;
+use crate::slot_migration::job::{JobName, JobProgress, JobState, MigrationJob};
 use crate::state::Server;
 use weft_cluster::Cluster;
 use weft_cluster::slot_set::SlotSet;
@@ -120,28 +121,58 @@ impl MigrationEngine {
                 let may_delete = |_: &_| !cluster.view().is_mine(slot) && !server.replication.is_replica();
                 delete_keys_of_slot(&server, &mut self.seat, slot, ImportMark::Clear, may_delete);
             }
-            let ended = {
-                let mut jobs = server.slot_migrations.lock();
-                let job = jobs
-                    .iter_mut()
-                    .find(|job| Arc::ptr_eq(&job.progress, &progress) && job.state == JobState::CleaningUp);
-                job.map(|job| {
-                    let (state, message) = (job.state_after_cleanup, job.message.clone());
-                    job.finish(state, message.as_deref(), false);
-                    (state, message)
-                })
-            };
-            if let Some((state, message)) = ended {
-                propagate_finish(&server, &mut self.seat, &name, state, message.as_deref());
-            }
+            finish_import(&server, &mut self.seat, &progress, &name);
         }
     }
 }
 
-/// Propagates the end of an import to the replicas and the append-only file.
-pub(super) fn propagate_finish(
-    server: &Arc<Server>,
-    seat: &mut Seat,
+/// Ends an import that has taken its slots over, or whose keys have been deleted, and propagates that. The end is in the
+/// log before another import of the slots can begin, and this node's role cannot change between the two.
+pub(super) fn finish_import(server: &Arc<Server>, seat: &mut Seat, progress: &Arc<JobProgress>, name: &JobName) {
+    let mut log_writer = server.propagation.log_writer();
+    let pass = seat.enter();
+    let is_this = |job: &&mut MigrationJob| Arc::ptr_eq(&job.progress, progress) && !job.state.is_finished();
+    let ended = server
+        .slot_migrations
+        .lock()
+        .iter_mut()
+        .find(is_this)
+        .and_then(|job| match job.state {
+            JobState::CleaningUp => Some((job.state_after_cleanup, job.message.clone())),
+            JobState::ImportGranted => Some((JobState::Success, None)),
+            _ => None,
+        });
+    let Some((state, message)) = ended else {
+        return;
+    };
+    if server.replication.is_replica() {
+        // The new primary decides what becomes of the keys.
+        server
+            .slot_migrations
+            .lock()
+            .iter_mut()
+            .filter(is_this)
+            .for_each(MigrationJob::track);
+        return;
+    }
+    propagate_finish(server, &mut log_writer, name, state, message.as_deref());
+    for job in server.slot_migrations.lock().iter_mut().filter(is_this) {
+        if state == JobState::Success {
+            log::notice!(
+                "Slot migration {} completed successfully. This node is now the owner of the slots",
+                job.description()
+            );
+        }
+        job.finish(state, message.as_deref(), false);
+    }
+    drop(pass);
+    log_writer.wake();
+}
+
+/// Propagates the end of an import to the replicas and the append-only file. The caller is in a passage of the gate.
+fn propagate_finish(
+    server: &Server,
+    log_writer: &mut LogWriter,
     name: &JobName,
     state: JobState,
     message: Option<&str>,
@@ -154,13 +185,9 @@ pub(super) fn propagate_finish(
     if let Some(message) = message {
         words.extend([&b"MESSAGE"[..], message.as_bytes()]);
     }
-    let mut log_writer = server.propagation.log_writer();
-    let pass = seat.enter();
     let target = server.keyspace.hooks.current().log_target();
-    if !target.is_empty() && !server.replication.is_replica() {
+    if !target.is_empty() {
         log_writer.propagate_before(target, DbIndex::FIRST, &words);
         log_writer.commit();
     }
-    drop(pass);
-    log_writer.wake();
 }

@@ -13,7 +13,7 @@ use crate::dispatch::import_stream::{ImportFailure, ImportScope, ImportStep};
 use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
 use crate::observability::log;
-use crate::slot_migration::job::{JobProgress, JobState, MigrationJob};
+use crate::slot_migration::job::{JobProgress, JobState};
 use weft_cluster::Cluster;
 use weft_os::atomic::Ordering;
 
@@ -302,15 +302,7 @@ impl MigrationEngine {
         if !is_owner {
             return self.fail(&progress, "Slots are no longer owned by source node");
         }
-        let finish = |job: &mut MigrationJob| {
-            log::notice!(
-                "Slot migration {} completed successfully. This node is now the owner of the slots",
-                job.description()
-            );
-            job.finish(JobState::Success, None, false);
-        };
-        self.with_job(&progress, finish);
-        cleanup::propagate_finish(&server, &mut self.seat, &name, JobState::Success, None);
+        cleanup::finish_import(&server, &mut self.seat, &progress, &name);
     }
 }
 
