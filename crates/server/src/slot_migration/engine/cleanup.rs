@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use weft_base::DbIndex;
+use weft_base::clock::unix_ms;
 
 use super::log_consumer::CONSUMER_NAME;
-use super::state::MigrationEngine;
+use super::state::{GrantedHold, MigrationEngine};
 use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slot};
 use crate::keyspace::Seat;
 use crate::keyspace::effects::Hooks;
@@ -29,6 +30,7 @@ impl MigrationEngine {
     /// Completes the end of jobs that have ended.
     pub(super) fn end_finished_jobs(&mut self, cluster: &Cluster) {
         self.end_exports();
+        self.release_granted_holds(cluster);
         for index in (0..self.imports.len()).rev() {
             if self.imports[index].progress.has_ended() {
                 self.close_source(index);
@@ -58,9 +60,14 @@ impl MigrationEngine {
                     .snapshot
                     .cancel(&[SnapshotPurpose::SlotMigration]);
             }
-            if export.paused_until_ms.is_some() {
-                // If the target owns the slots now, commands use a view that says so.
-                self.server.release_held_slots(export.slots());
+            match (export.granted_until_ms, export.paused_until_ms) {
+                (Some(until_ms), _) => self.granted_holds.push(GrantedHold {
+                    slots: export.slots.clone(),
+                    until_ms,
+                }),
+                // The target cannot take the slots over.
+                (None, Some(_)) => self.server.release_held_slots(&export.slots),
+                (None, None) => {}
             }
         }
         if has_ended || self.is_attached_to_log {
@@ -123,6 +130,25 @@ impl MigrationEngine {
             }
             finish_import(&server, &mut self.seat, &progress, &name);
         }
+    }
+
+    /// Releases the slots of ended exports that were permitted to be taken over, once commands use a view with the new
+    /// owner, or the target may no longer take them over.
+    fn release_granted_holds(&mut self, cluster: &Cluster) {
+        let server = self.server.clone();
+        let view = cluster.view();
+        self.granted_holds.retain(|hold| {
+            let is_over = hold.until_ms < unix_ms();
+            let mut state = cluster.lock(&server.config);
+            let may_be_lost = |slot| view.is_mine(slot) && (!is_over || state.owner(slot) != Some(state.myself));
+            if hold.slots.iter().any(may_be_lost) {
+                return true;
+            }
+            state.withdraw_grant(&hold.slots);
+            drop(state);
+            server.release_held_slots(&hold.slots);
+            false
+        });
     }
 }
 

@@ -23,7 +23,7 @@ use weft_os::time::Instant;
 
 /// The bytes in flight below which more of the feed is sent.
 const MAX_IN_FLIGHT_BYTES: usize = 1 << 20;
-/// The time that the target has to announce its takeover, in milliseconds.
+/// The time that the target has to announce its takeover, in milliseconds, from the arrival of its request.
 const TAKEOVER_TIMEOUT_MS: u64 = 2000;
 /// The pause lasts so many times `cluster-manual-failover-timeout`.
 const PAUSE_FACTOR: u64 = 2;
@@ -58,6 +58,7 @@ impl Export {
             input: Vec::new(),
             paused_until_ms: None,
             is_snapshotting: false,
+            granted_until_ms: None,
             name: job.name,
             slots: job.slots.clone(),
             ranges: job.ranges.clone(),
@@ -65,11 +66,6 @@ impl Export {
             target,
             over_soft_limit_since: None,
         })
-    }
-
-    /// Returns the slots.
-    pub fn slots(&self) -> &Arc<SlotSet> {
-        &self.slots
     }
 
     /// Returns the request with which the import begins.
@@ -463,7 +459,9 @@ impl MigrationEngine {
         let most_bytes = server.config.integer(id::SLOT_MIGRATION_MAX_FAILOVER_REPL_BYTES);
         let is_too_much = u64::try_from(most_bytes).is_ok_and(|most_bytes| unsent > most_bytes);
         let is_prevented = server.slot_migrations.prevents_pause.load(Ordering::Relaxed);
-        if is_prevented || is_too_much || !server.scripting.running.try_exclude_runs_per_tick() {
+        // The target of an earlier export may still take the slots over. The end of that hold would end this one.
+        let is_held = self.is_granted_to_earlier_target(&self.exports[index].slots);
+        if is_prevented || is_held || is_too_much || !server.scripting.running.try_exclude_runs_per_tick() {
             return false;
         }
         let timeout_ms = server.config.unsigned(id::CLUSTER_MANUAL_FAILOVER_TIMEOUT);
@@ -492,20 +490,57 @@ impl MigrationEngine {
 
     /// Permits the takeover. The pause lasts until the takeover can have been announced.
     pub(super) fn grant_failover(&mut self, index: usize) {
+        let server = self.server.clone();
+        let Some(cluster) = &server.cluster else {
+            return;
+        };
         let export = &mut self.exports[index];
         let until_ms = unix_ms() + TAKEOVER_TIMEOUT_MS;
         export.paused_until_ms = export.paused_until_ms.max(Some(until_ms));
-        self.server.clients.pause.held_slots.extend(until_ms);
-        let progress = export.progress.clone();
-        let is_granted = self.with_job(&progress, |job| job.set_state(JobState::ExportGranted));
-        if is_granted.is_some() {
-            self.send_to_target(index, message(b"FAILOVER-GRANTED"));
+        server.clients.pause.held_slots.extend(until_ms);
+        let (progress, slots, target) = (export.progress.clone(), export.slots.clone(), export.target);
+        let is_granted = {
+            // The cluster state knows of the permission before the target does.
+            let mut state = cluster.lock(&server.config);
+            self.with_job(&progress, |job| {
+                let is_owner = state.grant_takeover(&slots, target);
+                if is_owner {
+                    job.set_state(JobState::ExportGranted);
+                }
+                is_owner
+            })
+        };
+        match is_granted {
+            Some(true) => {
+                self.exports[index].granted_until_ms = Some(until_ms);
+                self.send_to_target(index, message(b"FAILOVER-GRANTED"));
+            }
+            Some(false) => self.fail(&progress, "Slots are no longer owned by myself"),
+            None => {}
         }
+    }
+
+    fn is_granted_to_earlier_target(&self, slots: &SlotSet) -> bool {
+        let mut holds = self.granted_holds.iter();
+        holds.any(|hold| hold.slots.iter().any(|slot| slots.contains(slot)))
+    }
+
+    /// Returns `true` if the cluster state of this node has another owner for any of these slots. The view that
+    /// commands use may be older while a script runs.
+    fn has_lost_any(&self, slots: &SlotSet) -> bool {
+        self.server.cluster.as_ref().is_some_and(|cluster| {
+            let state = cluster.lock(&self.server.config);
+            slots.iter().any(|slot| state.owner(slot) != Some(state.myself))
+        })
     }
 
     fn check_pause(&mut self, index: usize, text: &str, state: JobState) {
         let export = &self.exports[index];
         if !export.is_pause_over() {
+            return;
+        }
+        if state == JobState::ExportGranted && self.has_lost_any(&export.slots) {
+            // The takeover is known. The job ends once commands use a view that says so.
             return;
         }
         let progress = export.progress.clone();

@@ -67,6 +67,7 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
         commands,
         exports: Vec::new(),
         imports: Vec::new(),
+        granted_holds: Vec::new(),
         next_token: 0,
         last_tick: Instant::now(),
         checked_view: 0,
@@ -129,7 +130,7 @@ impl MigrationEngine {
     fn is_idle(&self) -> bool {
         let migrations = &self.server.slot_migrations;
         let has_links = !self.exports.is_empty() || !self.imports.is_empty();
-        !has_links && !self.is_attached_to_log && !migrations.has_exports() && !migrations.has_imports()
+        !has_links && self.granted_holds.is_empty() && !self.is_attached_to_log && !migrations.has_exports() && !migrations.has_imports()
     }
 
     fn handle(&mut self, event: Event) {

@@ -31,6 +31,8 @@ pub struct MigrationEngine {
     pub executor: ImportExecutor,
     pub exports: Vec<Export>,
     pub imports: Vec<Import>,
+    /// The slots of ended exports that the target may still take over.
+    pub granted_holds: Vec<GrantedHold>,
     pub next_token: usize,
     pub last_tick: Instant,
     /// The version of the cluster view for which the owners of all jobs' slots were checked.
@@ -67,12 +69,23 @@ pub struct Export {
     pub paused_until_ms: Option<u64>,
     /// `true` while the snapshot is being written for this export.
     pub is_snapshotting: bool,
+    /// The time until which the target may take the slots over, in milliseconds since the Unix epoch, once that has
+    /// been permitted.
+    pub granted_until_ms: Option<u64>,
     pub name: JobName,
     pub slots: Arc<SlotSet>,
     pub ranges: SlotRanges,
     pub source: NodeId,
     pub target: NodeId,
     pub over_soft_limit_since: Option<Instant>,
+}
+
+/// The slots of an export that has ended after its target was permitted to take them over. Their writes stay held back
+/// until it is known if the target has done that.
+pub struct GrantedHold {
+    pub slots: Arc<SlotSet>,
+    /// The time until which the target may take the slots over, in milliseconds since the Unix epoch.
+    pub until_ms: u64,
 }
 
 /// An import that has not ended.
