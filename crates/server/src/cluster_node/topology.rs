@@ -94,10 +94,40 @@ pub fn change_state<R>(
     seat: &mut Seat,
     change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
 ) -> R {
-    let running = &server.scripting.running;
-    while !running.try_exclude_runs() {
+    while !server.scripting.running.try_exclude_runs() {
         weft_os::thread::sleep(RETRY);
     }
+    change_and_end_exclusion(server, cluster, seat, SaveTime::AfterCommandsContinue, change)
+}
+
+/// Does the same for a takeover of slots. The file is written before any command runs: after a crash, this node would
+/// otherwise delete keys that were written in the meantime. Returns `None` without a change while a script runs on a
+/// separate thread.
+pub fn try_change_state<R>(
+    server: &Arc<Server>,
+    cluster: &Cluster,
+    seat: &mut Seat,
+    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
+) -> Option<R> {
+    let is_excluded = server.scripting.running.try_exclude_runs();
+    is_excluded.then(|| change_and_end_exclusion(server, cluster, seat, SaveTime::BeforeCommandsContinue, change))
+}
+
+/// The time at which the cluster configuration file is written after a change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SaveTime {
+    BeforeCommandsContinue,
+    AfterCommandsContinue,
+}
+
+/// Changes the cluster state in exclusive mode. The caller has excluded runs of scripts.
+fn change_and_end_exclusion<R>(
+    server: &Arc<Server>,
+    cluster: &Cluster,
+    seat: &mut Seat,
+    save_time: SaveTime,
+    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
+) -> R {
     let thread_index = ThreadIndex::new(seat.index());
     let mut all = seat.exclusive();
     let (result, emptied) = {
@@ -112,8 +142,11 @@ pub fn change_state<R>(
     };
     let before = publish_next_view(server, cluster);
     let taken = emptied.then(|| flush_all(server, &mut all, thread_index));
+    if save_time == SaveTime::BeforeCommandsContinue {
+        save(server, cluster);
+    }
     drop(all);
-    running.end_exclusion();
+    server.scripting.running.end_exclusion();
     save(server, cluster);
     notify_clients_of_lost_slots(server, cluster, before);
     cluster.wake_bus();

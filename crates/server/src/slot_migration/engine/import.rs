@@ -1,6 +1,7 @@
 //! Imports: the connection of the source, the execution of its stream, and the takeover of the slots.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 
@@ -16,9 +17,13 @@ use crate::observability::log;
 use crate::slot_migration::job::{JobProgress, JobState};
 use weft_cluster::Cluster;
 use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
 
 /// The number of unexecuted bytes above which nothing more is received.
 const MAX_INPUT_BYTES: usize = 16 << 20;
+/// The time after the request for the takeover in which this node may take the slots over. A source waits for two
+/// seconds from the arrival of the request; the rest is for the announcement of the new owner.
+pub(super) const TAKEOVER_LIMIT: Duration = Duration::from_millis(1500);
 
 impl MigrationEngine {
     /// Begins an import with the connection of its source: empties and marks the slots, and answers. Keys that are left
@@ -66,6 +71,7 @@ impl MigrationEngine {
             source,
             role_epoch,
             is_delayed: false,
+            requested_at: None,
         });
         if !is_sent {
             return self.on_source_lost(token);
@@ -221,6 +227,9 @@ impl MigrationEngine {
         });
         match (fits, request) {
             (Some(true), Some(request)) => {
+                if to == JobState::FailoverRequested {
+                    self.imports[index].requested_at = Some(Instant::now());
+                }
                 if let Some(link) = &self.imports[index].link {
                     let token = link.token;
                     if !Self::send(&mut self.reactor, link, message(request)) {
@@ -276,36 +285,50 @@ impl MigrationEngine {
             let progress = self.imports[index].progress.clone();
             let is_granted = self.with_job(&progress, |job| job.state == JobState::ImportGranted);
             let is_prevented = self.server.slot_migrations.prevents_failover.load(Ordering::Relaxed);
-            if is_granted == Some(true) && !is_prevented {
-                self.take_over(cluster, index);
+            match is_granted == Some(true) {
+                // The time of a test does not count.
+                true if is_prevented => self.imports[index].requested_at = Some(Instant::now()),
+                true => self.take_over(cluster, index),
+                false => {}
             }
         }
     }
 
     /// Takes the slots of an import over. The keys become visible in the same exclusive mode in which commands get the
-    /// view that makes this node their owner.
+    /// view that makes this node their owner. The source admits writes again when it has waited for long enough, so a
+    /// takeover that scripts delay for that time is given up.
     fn take_over(&mut self, cluster: &Cluster, index: usize) {
         let server = self.server.clone();
         let import = &self.imports[index];
         let (progress, slots, source) = (import.progress.clone(), import.slots.clone(), import.source);
-        let (name, for_change) = (import.name, progress.clone());
-        let is_owner = topology::change_state(&server, cluster, &mut self.seat, |state, keys| {
+        let (name, for_change, requested_at) = (import.name, progress.clone(), import.requested_at);
+        let is_in_time = || requested_at.is_some_and(|at| at.elapsed() < TAKEOVER_LIMIT);
+        let attempt = topology::try_change_state(&server, cluster, &mut self.seat, |state, keys| {
             let may_take = !for_change.has_ended() && !state.me().is_replica();
+            if !is_in_time() {
+                return Err(TAKEOVER_TIMED_OUT);
+            }
             if !may_take || state.owner_of_slots(&slots) != source {
-                return false;
+                return Err(NOT_OWNED_BY_SOURCE);
             }
             state.take_over_slots(&slots, unix_ms());
             keys.end_import(&slots);
             for_change.end();
-            true
+            Ok(())
         });
-        if !is_owner {
-            return self.fail(&progress, "Slots are no longer owned by source node");
+        match attempt {
+            Some(Ok(())) => cleanup::finish_import(&server, &mut self.seat, &progress, &name),
+            Some(Err(reason)) => self.fail(&progress, reason),
+            None if is_in_time() => self.is_urgent = true,
+            None => self.fail(&progress, TAKEOVER_TIMED_OUT),
         }
-        cleanup::finish_import(&server, &mut self.seat, &progress, &name);
     }
 }
 
 /// The reason of an import whose connection broke.
 const CONNECTION_LOST: &str =
     "Connection lost to source. Check CLUSTER GETSLOTMIGRATIONS on the source node for more information.";
+/// The reason of an import whose slots have another owner.
+const NOT_OWNED_BY_SOURCE: &str = "Slots are no longer owned by source node";
+/// The reason of an import whose takeover was delayed for too long.
+const TAKEOVER_TIMED_OUT: &str = "Timed out before the slots could be taken over";

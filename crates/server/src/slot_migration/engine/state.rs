@@ -102,6 +102,8 @@ pub struct Import {
     pub role_epoch: RoleEpoch,
     /// Set if received commands could not be executed yet.
     pub is_delayed: bool,
+    /// The time of the request for the takeover. The source waits for [`super::import::TAKEOVER_LIMIT`] at least.
+    pub requested_at: Option<Instant>,
 }
 
 impl Import {
