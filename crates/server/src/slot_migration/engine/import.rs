@@ -1,8 +1,8 @@
 //! Imports: the connection of the source, the execution of its stream, and the takeover of the slots.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::SlotIndex;
 use weft_base::clock::unix_ms;
 
 use super::cleanup;
@@ -12,12 +12,12 @@ use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slot};
 use crate::cluster_node::topology;
 use crate::dispatch::import_stream::{ImportFailure, ImportScope, ImportStep};
 use crate::net::client::ClientFlags;
-use crate::net::connection::Connection;
 use crate::observability::log;
-use crate::slot_migration::job::{JobProgress, JobState};
+use crate::slot_migration::job::JobState;
 use weft_cluster::Cluster;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
+use weft_reactor::DetachedConnection;
 
 /// The number of unexecuted bytes above which nothing more is received.
 const MAX_INPUT_BYTES: usize = 16 << 20;
@@ -26,29 +26,75 @@ const MAX_INPUT_BYTES: usize = 16 << 20;
 pub(super) const TAKEOVER_LIMIT: Duration = Duration::from_millis(1500);
 
 impl MigrationEngine {
+    /// Begins the imports whose sources have connected. An import waits while commands use a view in which this node
+    /// owns the slots: its slots could not be marked, and the bus would delete the imported keys together with the old
+    /// ones.
+    pub(super) fn adopt_sources(&mut self, cluster: &Cluster) {
+        for mut source in std::mem::take(&mut self.arriving) {
+            // Read before the job is looked up: a later change of the role ends the stream.
+            let role_epoch = self.server.replication.role_epoch();
+            let found = self.with_job(&source.progress, |job| (job.slots.clone(), job.name, job.source));
+            let Some((slots, name, node)) = found.filter(|_| !source.progress.has_ended()) else {
+                // The connection is closed.
+                continue;
+            };
+            let owner = cluster.lock(&self.server.config).owner_of_slots(&slots);
+            if owner != node {
+                self.fail(&source.progress, NOT_OWNED_BY_SOURCE);
+                continue;
+            }
+            let view = cluster.view();
+            if slots.iter().any(|slot| view.is_mine(slot)) {
+                // The next view wakes this thread.
+                self.arriving.push(source);
+                continue;
+            }
+            let Some(registered) = source.connection.in_transit.take() else {
+                continue;
+            };
+            let import = Import {
+                progress: source.progress,
+                connection: source.connection,
+                link: None,
+                slots,
+                name,
+                source: node,
+                role_epoch,
+                is_delayed: false,
+                requested_at: None,
+            };
+            self.adopt_source(cluster, import, registered);
+        }
+    }
+
     /// Begins an import with the connection of its source: empties and marks the slots, and answers. Keys that are left
     /// in the slots belonged to this node before.
-    pub(super) fn adopt_source(&mut self, mut connection: Box<Connection>, progress: &Arc<JobProgress>) {
+    fn adopt_source(&mut self, cluster: &Cluster, mut import: Import, registered: DetachedConnection) {
         let server = self.server.clone();
-        let Some(cluster) = &server.cluster else {
-            return;
-        };
-        // Read before the job is looked up: a later change of the role ends the stream.
-        let role_epoch = server.replication.role_epoch();
-        let found = self.with_job(progress, |job| (job.slots.clone(), job.name, job.source));
-        let (Some((slots, name, source)), Some(registered)) = (found, connection.in_transit.take()) else {
-            // The connection is closed.
-            return;
-        };
-        for slot in slots.iter() {
+        let progress = import.progress.clone();
+        for slot in import.slots.iter() {
             let is_foreign = |_: &_| !cluster.view().is_mine(slot);
             delete_keys_of_slot(&server, &mut self.seat, slot, ImportMark::Set, is_foreign);
         }
+        let is_marked = |slot: SlotIndex| server.keyspace.slots.header(slot.index()).is_importing();
+        if !import.slots.iter().all(is_marked) {
+            // This node has become the owner of a slot meanwhile.
+            return self.fail(&progress, NOT_OWNED_BY_SOURCE);
+        }
         let token = self.next_token;
         self.next_token += 1;
+        let connection = &mut import.connection;
         connection.client.flags.set(ClientFlags::SLOT_IMPORT, true);
+        // An error reply ends the import, so it must not be suppressed.
+        for flag in [
+            ClientFlags::REPLY_OFF,
+            ClientFlags::REPLY_SKIP,
+            ClientFlags::REPLY_SKIP_NEXT,
+        ] {
+            connection.client.flags.set(flag, false);
+        }
         if self.reactor.adopt(token, registered).is_err() {
-            return self.fail(progress, CONNECTION_LOST);
+            return self.fail(&progress, CONNECTION_LOST);
         }
         if let Some(tls) = &connection.tls
             && tls.resume_on_reactor(&mut self.reactor, token).is_err()
@@ -62,17 +108,8 @@ impl MigrationEngine {
             acknowledged_ms: unix_ms(),
         };
         let is_sent = Self::send(&mut self.reactor, &link, b"+OK\r\n".to_vec());
-        self.imports.push(Import {
-            progress: progress.clone(),
-            connection,
-            link: Some(link),
-            slots,
-            name,
-            source,
-            role_epoch,
-            is_delayed: false,
-            requested_at: None,
-        });
+        import.link = Some(link);
+        self.imports.push(import);
         if !is_sent {
             return self.on_source_lost(token);
         }

@@ -25,7 +25,7 @@ use weft_base::ClientId;
 use weft_base::clock::unix_ms;
 use weft_reactor::{Event, Reactor};
 
-use self::state::{MigrationEngine, message};
+use self::state::{ArrivingSource, MigrationEngine, message};
 use super::job::{JobKind, JobProgress, JobState};
 use crate::dispatch::import_stream::ImportExecutor;
 use crate::observability::log;
@@ -67,6 +67,7 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
         commands,
         exports: Vec::new(),
         imports: Vec::new(),
+        arriving: Vec::new(),
         granted_holds: Vec::new(),
         next_token: 0,
         last_tick: Instant::now(),
@@ -98,7 +99,9 @@ impl MigrationEngine {
             server.replication.sleep_if_requested();
             while let Ok(command) = self.commands.try_recv() {
                 match command {
-                    SlotMigrationCommand::AdoptSource(connection, progress) => self.adopt_source(connection, &progress),
+                    SlotMigrationCommand::AdoptSource(connection, progress) => {
+                        self.arriving.push(ArrivingSource { connection, progress });
+                    }
                     SlotMigrationCommand::Disconnect(client) => self.disconnect(client),
                 }
             }
@@ -107,6 +110,7 @@ impl MigrationEngine {
             }
             self.start_exports();
             self.check_owners(cluster);
+            self.adopt_sources(cluster);
             self.advance_exports(cluster);
             self.advance_imports(cluster);
             if self.last_tick.elapsed() >= TICK {
@@ -130,7 +134,8 @@ impl MigrationEngine {
     fn is_idle(&self) -> bool {
         let migrations = &self.server.slot_migrations;
         let has_links = !self.exports.is_empty() || !self.imports.is_empty();
-        !has_links && self.granted_holds.is_empty() && !self.is_attached_to_log && !migrations.has_exports() && !migrations.has_imports()
+        let waits = !self.arriving.is_empty() || !self.granted_holds.is_empty();
+        !has_links && !waits && !self.is_attached_to_log && !migrations.has_exports() && !migrations.has_imports()
     }
 
     fn handle(&mut self, event: Event) {

@@ -31,6 +31,8 @@ pub struct MigrationEngine {
     pub executor: ImportExecutor,
     pub exports: Vec<Export>,
     pub imports: Vec<Import>,
+    /// The sources whose imports wait until commands use a view in which the slots belong to the source.
+    pub arriving: Vec<ArrivingSource>,
     /// The slots of ended exports that the target may still take over.
     pub granted_holds: Vec<GrantedHold>,
     pub next_token: usize,
@@ -86,6 +88,13 @@ pub struct GrantedHold {
     pub slots: Arc<SlotSet>,
     /// The time until which the target may take the slots over, in milliseconds since the Unix epoch.
     pub until_ms: u64,
+}
+
+/// The connection of a source whose slots are not marked yet.
+pub struct ArrivingSource {
+    pub connection: Box<Connection>,
+    /// The shared part of the import's job.
+    pub progress: Arc<JobProgress>,
 }
 
 /// An import that has not ended.
