@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::failover::{KEY, Node, weft_with};
+use super::failover::{KEY, Node, fail_over_to, weft_with};
 use super::wait_until;
 use crate::harness::client::Client;
 
@@ -30,16 +30,12 @@ fn job(node: &mut Node, field: &str) -> String {
 }
 
 fn migrate(nodes: &mut [Node], from: usize, to: usize) {
+    migrate_range(nodes, from, to, [SLOT, OTHER_SLOT]);
+}
+
+fn migrate_range(nodes: &mut [Node], from: usize, to: usize, [first, last]: [&str; 2]) {
     let target = nodes[to].id.clone();
-    let request = [
-        "CLUSTER",
-        "MIGRATESLOTS",
-        "SLOTSRANGE",
-        SLOT,
-        OTHER_SLOT,
-        "NODE",
-        &target,
-    ];
+    let request = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", first, last, "NODE", &target];
     assert_eq!(nodes[from].call(&request), "OK");
 }
 
@@ -278,6 +274,13 @@ fn only_writes_to_the_leaving_slots_are_paused() {
         })
         .collect();
     transaction.send(&["EXEC"]);
+    // It would delete the keys of the slots, and it would end the migration.
+    let mut flush = Client::connect(port);
+    assert_eq!(flush.call(&["MULTI"]), "OK");
+    assert_eq!(flush.call(&["FLUSHALL"]), "QUEUED");
+    flush.send(&["EXEC"]);
+    let in_script = nodes[0].call(&["EVAL", "return redis.call('flushall')", "1", "foo{bar}"]);
+    assert!(in_script.contains("slot that is moving"), "{in_script}");
     // Another slot of the same node, and reads of this one.
     assert_eq!(
         nodes[0].call(&["SET", "{a}free", "value"]).split(' ').next(),
@@ -287,7 +290,8 @@ fn only_writes_to_the_leaving_slots_are_paused() {
     assert_eq!(nodes[0].call(&["GET", KEY]), "-");
     assert_eq!(nodes[0].client.info("paused_reason"), "slot_migration_in_progress");
     thread::sleep(Duration::from_millis(100));
-    assert!(waiting.iter().chain([&transaction, &blocked]).all(Client::is_waiting));
+    let all_waiting = waiting.iter().chain([&transaction, &blocked, &flush]);
+    assert!({ all_waiting }.all(Client::is_waiting));
     set_debug(&mut nodes, "PREVENT-FAILOVER", "0");
     wait_for_state(&mut nodes[0], "success");
     let moved = format!("MOVED {SLOT} 127.0.0.1:{}", nodes[1].port);
@@ -296,6 +300,7 @@ fn only_writes_to_the_leaving_slots_are_paused() {
     assert_eq!(waiting[2].answer(), moved);
     assert!(transaction.answer().contains(&moved));
     assert_eq!(blocked.answer(), moved);
+    assert_eq!(flush.answer(), "(OK)");
     assert_eq!(nodes[0].client.info("paused_reason"), "none");
 }
 
@@ -320,4 +325,299 @@ fn replicas_hide_the_keys_of_an_import_too() {
     move_slots(&mut nodes, 1, 0);
     wait_for_state(&mut nodes[3], "success");
     wait_until("the replica shows the keys", || nodes[3].call(&["DBSIZE"]) == "50");
+}
+
+/// A script that runs for the seconds in its first argument, with a key of a slot that stays.
+const LONG_SCRIPT: &str = "local from = redis.call('time')[1] \
+    while redis.call('time')[1] - from < tonumber(ARGV[1]) do end \
+    return 'done'";
+/// A key of the second node.
+const KEY_OF_SECOND: &str = "{c}";
+
+/// Runs a script on a node for some seconds. It keeps the node from publishing a new view of the cluster.
+fn start_long_script(node: &mut Node, key: &str, seconds: &str) -> Client {
+    let mut client = Client::connect(node.port);
+    node.server()
+        .run_script(&mut client, &["EVAL", LONG_SCRIPT, "1", key, seconds]);
+    assert!(client.is_waiting(), "the script runs");
+    client
+}
+
+fn set_keys(node: &mut Node, count: usize) {
+    for index in 0..count {
+        assert_eq!(node.call(&["SET", &format!("{KEY}{index}"), "value"]), "OK");
+    }
+}
+
+#[test]
+fn a_script_of_the_source_delays_the_end_of_the_pause() {
+    let mut nodes = weft_with(3, &["--cluster-manual-failover-timeout", "2000"]);
+    set_keys(&mut nodes[0], 10);
+    set_debug(&mut nodes, "PREVENT-FAILOVER", "1");
+    migrate(&mut nodes, 0, 1);
+    wait_for_state(&mut nodes[0], "failover-granted");
+    let mut script = start_long_script(&mut nodes[0], "foo{bar}", "9");
+    let mut writer = Client::connect(nodes[0].port);
+    writer.send(&["SET", KEY, "written"]);
+    set_debug(&mut nodes[1..2], "PREVENT-FAILOVER", "0");
+    wait_for_state(&mut nodes[1], "success");
+    // The pause lasts for four seconds.
+    assert_eq!(script.answer(), "done");
+    assert_eq!(writer.answer(), format!("MOVED {SLOT} 127.0.0.1:{}", nodes[1].port));
+    wait_for_state(&mut nodes[0], "success");
+    assert_eq!(count_keys(&mut nodes[1]), "10");
+}
+
+#[test]
+fn a_script_of_the_target_makes_a_late_takeover_fail() {
+    let mut nodes = weft_with(3, &["--cluster-manual-failover-timeout", "500"]);
+    set_keys(&mut nodes[0], 10);
+    let mut script = start_long_script(&mut nodes[1], KEY_OF_SECOND, "6");
+    migrate(&mut nodes, 0, 1);
+    wait_for_state(&mut nodes[0], "failed");
+    assert_eq!(nodes[0].call(&["SET", KEY, "written"]), "OK");
+    assert_eq!(script.answer(), "done");
+    wait_for_state(&mut nodes[1], "failed");
+    let message = job(&mut nodes[1], "message");
+    assert_eq!(message, "Timed out before the slots could be taken over");
+    wait_until("no key is left", || count_keys(&mut nodes[1]) == "0");
+    assert_eq!(nodes[0].call(&["GET", KEY]), "written");
+    assert_eq!(count_keys(&mut nodes[0]), "11");
+    move_slots(&mut nodes, 0, 1);
+    assert_eq!(nodes[1].call(&["GET", KEY]), "written");
+}
+
+#[test]
+fn slots_that_return_while_a_script_runs_keep_their_keys() {
+    let mut nodes = weft_with(3, &[]);
+    set_keys(&mut nodes[0], 50);
+    move_slots(&mut nodes, 0, 1);
+    set_debug(&mut nodes, "PREVENT-FAILOVER", "1");
+    migrate(&mut nodes, 1, 0);
+    wait_for_state(&mut nodes[1], "failover-granted");
+    let mut script = start_long_script(&mut nodes[1], KEY_OF_SECOND, "4");
+    set_debug(&mut nodes, "PREVENT-FAILOVER", "0");
+    wait_for_state(&mut nodes[0], "success");
+    wait_until("the former owner knows", || nodes[1].sees("connected 5461-10922") == 1);
+    // Commands of the second node still use a view in which it owns the slots.
+    migrate(&mut nodes, 0, 1);
+    assert_eq!(script.answer(), "done");
+    wait_for_state(&mut nodes[0], "success");
+    wait_for_state(&mut nodes[1], "success");
+    assert_eq!(count_keys(&mut nodes[1]), "50");
+    wait_until("the other node has no key", || nodes[0].call(&["DBSIZE"]) == "0");
+    assert_eq!(nodes[1].call(&["DBSIZE"]), "50");
+}
+
+#[test]
+fn a_node_gives_slots_away_while_it_gets_others() {
+    /// A key of the third node, and its slot.
+    const THIRD: [&str; 2] = ["{x}", "16287"];
+    let mut nodes = weft_with(3, &[]);
+    for _ in 0..3 {
+        set_keys(&mut nodes[0], 10);
+        assert_eq!(nodes[2].call(&["SET", THIRD[0], "value"]), "OK");
+        set_debug(&mut nodes, "PREVENT-FAILOVER", "1");
+        migrate(&mut nodes, 0, 1);
+        migrate_range(&mut nodes, 2, 0, [THIRD[1], THIRD[1]]);
+        for source in [2, 0] {
+            wait_until("both takeovers are permitted", || {
+                let jobs = nodes[source].call(&["CLUSTER", "GETSLOTMIGRATIONS"]);
+                jobs.contains("failover-granted")
+            });
+        }
+        set_debug(&mut nodes[..2], "PREVENT-FAILOVER", "0");
+        for node in &mut nodes {
+            wait_until("the migrations end", || {
+                let jobs = node.call(&["CLUSTER", "GETSLOTMIGRATIONS"]);
+                !jobs.contains("failover-") && !jobs.contains("failed")
+            });
+        }
+        assert_eq!(count_keys(&mut nodes[1]), "10");
+        assert_eq!(nodes[1].call(&["SET", KEY, "written"]), "OK");
+        // The nodes exchange messages for a while.
+        thread::sleep(Duration::from_secs(2));
+        assert_eq!(nodes[1].call(&["GET", KEY]), "written");
+        assert_eq!(nodes[0].call(&["GET", THIRD[0]]), "value");
+        set_debug(&mut nodes, "PREVENT-FAILOVER", "0");
+        move_slots(&mut nodes, 1, 0);
+        migrate_range(&mut nodes, 0, 2, [THIRD[1], THIRD[1]]);
+        wait_for_state(&mut nodes[0], "success");
+        wait_for_state(&mut nodes[2], "success");
+    }
+}
+
+#[test]
+fn a_cancelled_export_holds_writes_until_its_target_cannot_take_over() {
+    let mut nodes = weft_with(3, &["--cluster-manual-failover-timeout", "500"]);
+    set_debug(&mut nodes, "PREVENT-FAILOVER", "1");
+    migrate(&mut nodes, 0, 1);
+    wait_for_state(&mut nodes[0], "failover-granted");
+    assert_eq!(nodes[0].call(&["CLUSTER", "CANCELSLOTMIGRATIONS"]), "OK");
+    let mut writer = Client::connect(nodes[0].port);
+    writer.send(&["SET", KEY, "written"]);
+    wait_for_state(&mut nodes[0], "cancelled");
+    thread::sleep(Duration::from_millis(200));
+    assert!(writer.is_waiting(), "the target may have taken over");
+    // The next migration waits, too.
+    set_debug(&mut nodes, "PREVENT-FAILOVER", "0");
+    move_slots(&mut nodes, 0, 1);
+    let answer = writer.answer();
+    let moved = format!("MOVED {SLOT} 127.0.0.1:{}", nodes[1].port);
+    assert!(answer == "OK" || answer == moved, "{answer}");
+    let expected = if answer == "OK" { "written" } else { "-" };
+    assert_eq!(nodes[1].call(&["GET", KEY]), expected);
+}
+
+#[test]
+fn an_import_without_memory_fails_with_every_policy() {
+    for policy in ["noeviction", "allkeys-lru"] {
+        let mut nodes = weft_with(3, &["--maxmemory-policy", policy]);
+        let value = "v".repeat(100_000);
+        for index in 0..100 {
+            assert_eq!(nodes[0].call(&["SET", &format!("{KEY}{index}"), &value]), "OK");
+        }
+        let used: u64 = nodes[1].client.info("used_memory").parse().expect("a number");
+        let limit = (used + 3_000_000).to_string();
+        assert_eq!(nodes[1].call(&["CONFIG", "SET", "maxmemory", &limit]), "OK");
+        migrate(&mut nodes, 0, 1);
+        wait_for_state(&mut nodes[1], "failed");
+        assert_eq!(
+            job(&mut nodes[1], "message"),
+            "Ran out of memory (OOM) during slot import"
+        );
+        wait_for_state(&mut nodes[0], "failed");
+        wait_until("no key is left", || count_keys(&mut nodes[1]) == "0");
+        assert_eq!(nodes[1].call(&["CONFIG", "SET", "maxmemory", "0"]), "OK");
+        move_slots(&mut nodes, 0, 1);
+        assert_eq!(count_keys(&mut nodes[1]), "100");
+    }
+}
+
+#[test]
+fn a_failover_of_the_target_ends_an_import_with_unexecuted_commands() {
+    // The fourth node follows the first.
+    let mut nodes = weft_with(4, &[]);
+    move_slots(&mut nodes, 0, 1);
+    set_debug(&mut nodes, "PREVENT-PAUSE", "1");
+    migrate(&mut nodes, 1, 0);
+    wait_for_state(&mut nodes[1], "waiting-to-pause");
+    assert_eq!(nodes[0].call(&["CLIENT", "PAUSE", "60000", "WRITE"]), "OK");
+    set_keys(&mut nodes[1], 500);
+    thread::sleep(Duration::from_millis(200));
+    fail_over_to(&mut nodes[3]);
+    for node in [0, 1, 3] {
+        wait_for_state(&mut nodes[node], "failed");
+    }
+    wait_until("no key is left", || count_keys(&mut nodes[3]) == "0");
+    assert_eq!(nodes[0].call(&["CLIENT", "UNPAUSE"]), "OK");
+    assert_eq!(count_keys(&mut nodes[1]), "500");
+    set_debug(&mut nodes, "PREVENT-PAUSE", "0");
+    move_slots(&mut nodes, 1, 3);
+    assert_eq!(count_keys(&mut nodes[3]), "500");
+}
+
+#[test]
+fn an_import_continues_after_a_pause_with_much_input() {
+    let mut nodes = weft_with(3, &[]);
+    set_debug(&mut nodes, "PREVENT-PAUSE", "1");
+    migrate(&mut nodes, 0, 1);
+    wait_for_state(&mut nodes[0], "waiting-to-pause");
+    assert_eq!(nodes[1].call(&["CLIENT", "PAUSE", "3000", "WRITE"]), "OK");
+    let value = "v".repeat(20 << 20);
+    assert_eq!(nodes[0].call(&["SET", KEY, "value"]), "OK");
+    for index in 0..2 {
+        assert_eq!(nodes[0].call(&["SET", &format!("{KEY}{index}"), &value]), "OK");
+    }
+    wait_until("the stream has arrived", || count_keys(&mut nodes[1]) == "3");
+    set_debug(&mut nodes, "PREVENT-PAUSE", "0");
+    wait_for_state(&mut nodes[1], "success");
+    wait_for_state(&mut nodes[0], "success");
+    assert_eq!(nodes[1].call(&["STRLEN", &format!("{KEY}1")]), (20 << 20).to_string());
+}
+
+#[test]
+fn data_that_is_loaded_again_ends_each_import_once() {
+    let mut nodes = weft_with(3, &["--appendonly", "yes"]);
+    set_debug(&mut nodes, "PREVENT-PAUSE", "1");
+    set_keys(&mut nodes[0], 50);
+    let jobs_of = |node: &mut Node| node.call(&["CLUSTER", "GETSLOTMIGRATIONS"]).matches("(name ").count();
+    // The first import is flushed.
+    for (number, reload) in [["FLUSHALL", "SYNC"], ["DEBUG", "LOADAOF"], ["DEBUG", "RELOAD"]]
+        .iter()
+        .enumerate()
+    {
+        migrate(&mut nodes, 0, 1);
+        wait_for_state(&mut nodes[0], "waiting-to-pause");
+        wait_until("the keys have arrived", || count_keys(&mut nodes[1]) == "50");
+        assert_eq!(nodes[1].call(reload), "OK");
+        wait_for_state(&mut nodes[0], "failed");
+        wait_until("all imports have failed", || {
+            let jobs = nodes[1].call(&["CLUSTER", "GETSLOTMIGRATIONS"]);
+            jobs.matches("state failed").count() == jobs.matches("(name ").count()
+        });
+        wait_until("no key is left", || count_keys(&mut nodes[1]) == "0");
+        assert!(jobs_of(&mut nodes[1]) <= 2 * (number + 1), "{reload:?}");
+        assert_eq!(nodes[1].call(&["DBSIZE"]), "0");
+    }
+    // A process that ends with an import.
+    migrate(&mut nodes, 0, 1);
+    wait_for_state(&mut nodes[0], "waiting-to-pause");
+    wait_until("the keys have arrived", || count_keys(&mut nodes[1]) == "50");
+    nodes[1].server().kill();
+    wait_for_state(&mut nodes[0], "failed");
+    nodes[1].server().start_again();
+    nodes[1].client = Client::connect(nodes[1].port);
+    wait_for_state(&mut nodes[1], "failed");
+    assert_eq!(job(&mut nodes[1], "message"), "Process restarted");
+    wait_until("no key is left", || count_keys(&mut nodes[1]) == "0");
+    assert_eq!(nodes[1].call(&["DBSIZE"]), "0");
+    set_debug(&mut nodes, "PREVENT-PAUSE", "0");
+    wait_until("the cluster is up", || {
+        nodes[1].call(&["SET", KEY_OF_SECOND, "value"]) == "OK"
+    });
+    move_slots(&mut nodes, 0, 1);
+    assert_eq!(count_keys(&mut nodes[1]), "50");
+}
+
+#[test]
+fn a_node_that_gives_its_last_slot_away_has_succeeded() {
+    let mut nodes = weft_with(3, &[]);
+    set_keys(&mut nodes[0], 10);
+    migrate_range(&mut nodes, 0, 1, ["0", "5460"]);
+    wait_for_state(&mut nodes[1], "success");
+    let port = nodes[1].port;
+    wait_until("the empty node follows the target", || nodes[0].follows(port));
+    wait_for_state(&mut nodes[0], "success");
+    assert_eq!(count_keys(&mut nodes[1]), "10");
+}
+
+#[test]
+fn flushing_a_slot_ends_its_migration() {
+    let mut nodes = weft_with(3, &["--notify-keyspace-events", "KEA"]);
+    let mut events = Client::connect(nodes[0].port);
+    set_debug(&mut nodes, "PREVENT-PAUSE", "1");
+    for flushed in [1, 0] {
+        set_keys(&mut nodes[0], 50);
+        migrate(&mut nodes, 0, 1);
+        wait_for_state(&mut nodes[0], "waiting-to-pause");
+        wait_until("the keys have arrived", || count_keys(&mut nodes[1]) == "50");
+        assert_eq!(nodes[flushed].call(&["CLUSTER", "FLUSHSLOT", SLOT]), "OK");
+        for node in &mut nodes[..2] {
+            wait_for_state(node, "failed");
+        }
+        assert_eq!(job(&mut nodes[flushed], "message"), "Data was flushed");
+        wait_until("no key is left", || count_keys(&mut nodes[1]) == "0");
+    }
+    assert_eq!(count_keys(&mut nodes[0]), "0");
+    // Keys that leave are not deleted as clients see it.
+    set_keys(&mut nodes[0], 50);
+    let pattern = "__keyevent@0__:del";
+    assert_eq!(events.call(&["SUBSCRIBE", pattern]), format!("(subscribe {pattern} 1)"));
+    set_debug(&mut nodes, "PREVENT-PAUSE", "0");
+    move_slots(&mut nodes, 0, 1);
+    wait_until("the source has no key", || count_keys(&mut nodes[0]) == "0");
+    assert_eq!(nodes[0].call(&["SET", "foo{bar}", "value"]), "OK");
+    assert_eq!(nodes[0].call(&["DEL", "foo{bar}"]), "1");
+    assert_eq!(events.answer(), format!("(message {pattern} foo{{bar}})"));
 }
