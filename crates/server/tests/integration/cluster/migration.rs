@@ -156,7 +156,10 @@ fn imported_keys_are_hidden_until_the_slot_is_owned() {
     assert!(target.call(&["GET", KEY]).starts_with("MOVED"));
     let setslot = target.call(&["CLUSTER", "SETSLOT", "1", "STABLE"]);
     assert_eq!(setslot, "ERR Slot import in progress.");
-    wait_until("the source deletes the expired key", || count_keys(target) == "51");
+    wait_until("the source deletes the expired key", || {
+        count_keys(&mut nodes[0]) == "51"
+    });
+    wait_until("that is sent", || count_keys(&mut nodes[1]) == "51");
     set_debug(&mut nodes, "PREVENT-PAUSE", "0");
     wait_for_state(&mut nodes[1], "success");
     assert_eq!(nodes[1].call(&["DBSIZE"]), "51");
@@ -253,6 +256,10 @@ fn only_writes_to_the_leaving_slots_are_paused() {
     let mut transaction = Client::connect(port);
     assert_eq!(transaction.call(&["MULTI"]), "OK");
     assert_eq!(transaction.call(&["INCR", KEY]), "QUEUED");
+    // This one would delete the keys of the slots, and end the migration.
+    let mut flush = Client::connect(port);
+    assert_eq!(flush.call(&["MULTI"]), "OK");
+    assert_eq!(flush.call(&["FLUSHALL"]), "QUEUED");
     migrate(&mut nodes, 0, 1);
     wait_for_state(&mut nodes[0], "failover-granted");
     let held = [
@@ -274,10 +281,6 @@ fn only_writes_to_the_leaving_slots_are_paused() {
         })
         .collect();
     transaction.send(&["EXEC"]);
-    // It would delete the keys of the slots, and it would end the migration.
-    let mut flush = Client::connect(port);
-    assert_eq!(flush.call(&["MULTI"]), "OK");
-    assert_eq!(flush.call(&["FLUSHALL"]), "QUEUED");
     flush.send(&["EXEC"]);
     let in_script = nodes[0].call(&["EVAL", "return redis.call('flushall')", "1", "foo{bar}"]);
     assert!(in_script.contains("slot that is moving"), "{in_script}");
@@ -434,10 +437,10 @@ fn a_node_gives_slots_away_while_it_gets_others() {
             });
         }
         assert_eq!(count_keys(&mut nodes[1]), "10");
-        assert_eq!(nodes[1].call(&["SET", KEY, "written"]), "OK");
+        assert_eq!(nodes[1].call(&["SET", &format!("{KEY}0"), "written"]), "OK");
         // The nodes exchange messages for a while.
         thread::sleep(Duration::from_secs(2));
-        assert_eq!(nodes[1].call(&["GET", KEY]), "written");
+        assert_eq!(nodes[1].call(&["GET", &format!("{KEY}0")]), "written");
         assert_eq!(nodes[0].call(&["GET", THIRD[0]]), "value");
         set_debug(&mut nodes, "PREVENT-FAILOVER", "0");
         move_slots(&mut nodes, 1, 0);
@@ -473,24 +476,27 @@ fn a_cancelled_export_holds_writes_until_its_target_cannot_take_over() {
 fn an_import_without_memory_fails_with_every_policy() {
     for policy in ["noeviction", "allkeys-lru"] {
         let mut nodes = weft_with(3, &["--maxmemory-policy", policy]);
-        let value = "v".repeat(100_000);
-        for index in 0..100 {
-            assert_eq!(nodes[0].call(&["SET", &format!("{KEY}{index}"), &value]), "OK");
-        }
         let used: u64 = nodes[1].client.info("used_memory").parse().expect("a number");
         let limit = (used + 3_000_000).to_string();
         assert_eq!(nodes[1].call(&["CONFIG", "SET", "maxmemory", &limit]), "OK");
+        set_debug(&mut nodes, "PREVENT-PAUSE", "1");
         migrate(&mut nodes, 0, 1);
-        wait_for_state(&mut nodes[1], "failed");
-        assert_eq!(
-            job(&mut nodes[1], "message"),
-            "Ran out of memory (OOM) during slot import"
-        );
+        wait_for_state(&mut nodes[0], "waiting-to-pause");
+        let (value, mut keys) = ("v".repeat(100_000), 0);
+        // Used memory is measured now and then, so the limit takes effect with a delay.
+        wait_until("the import fails", || {
+            assert_eq!(nodes[0].call(&["SET", &format!("{KEY}{keys}"), &value]), "OK");
+            keys += 1;
+            thread::sleep(Duration::from_millis(10));
+            job(&mut nodes[1], "state") == "failed"
+        });
+        assert!(job(&mut nodes[1], "message").starts_with("Ran out of memory (OOM"));
         wait_for_state(&mut nodes[0], "failed");
         wait_until("no key is left", || count_keys(&mut nodes[1]) == "0");
         assert_eq!(nodes[1].call(&["CONFIG", "SET", "maxmemory", "0"]), "OK");
+        set_debug(&mut nodes, "PREVENT-PAUSE", "0");
         move_slots(&mut nodes, 0, 1);
-        assert_eq!(count_keys(&mut nodes[1]), "100");
+        assert_eq!(count_keys(&mut nodes[1]), keys.to_string());
     }
 }
 
@@ -506,11 +512,12 @@ fn a_failover_of_the_target_ends_an_import_with_unexecuted_commands() {
     set_keys(&mut nodes[1], 500);
     thread::sleep(Duration::from_millis(200));
     fail_over_to(&mut nodes[3]);
-    for node in [0, 1, 3] {
+    wait_until("the target has become a replica", || !nodes[0].is_primary());
+    assert_eq!(nodes[0].call(&["CLIENT", "UNPAUSE"]), "OK");
+    for node in [1, 3, 0] {
         wait_for_state(&mut nodes[node], "failed");
     }
     wait_until("no key is left", || count_keys(&mut nodes[3]) == "0");
-    assert_eq!(nodes[0].call(&["CLIENT", "UNPAUSE"]), "OK");
     assert_eq!(count_keys(&mut nodes[1]), "500");
     set_debug(&mut nodes, "PREVENT-PAUSE", "0");
     move_slots(&mut nodes, 1, 3);
