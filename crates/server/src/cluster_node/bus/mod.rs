@@ -404,7 +404,13 @@ impl ClusterBus {
             !header.is_importing() && !view.is_mine(slot) && !view.is_replica
         });
         if keys > 0 {
-            log::notice!("Deleted {keys} keys in slot {slot}, which another node owns now");
+            let state = self.lock(cluster);
+            let me = state.me();
+            log::notice!(
+                "Deleting keys in dirty slot {slot} on node {} in shard {} ({keys} keys)",
+                me.log_name(),
+                me.shard
+            );
         }
     }
 

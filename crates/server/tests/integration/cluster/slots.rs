@@ -328,3 +328,57 @@ fn a_sleeping_node_is_marked_as_failing() {
         wait_until("it is back", || !is_marked(node));
     }
 }
+
+/// Returns the next cursor and the keys of a call of CLUSTERSCAN.
+fn cluster_scan(client: &mut Client, words: &[&str]) -> (String, Vec<String>) {
+    let reply = client.call(&[&["CLUSTERSCAN"], words].concat());
+    let mut parts = reply.trim_matches(['(', ')']).split([' ', '(']);
+    let cursor = parts.next().expect("a cursor").to_owned();
+    (cursor, parts.filter(|key| !key.is_empty()).map(str::to_owned).collect())
+}
+
+/// Scans all slots with these options, and returns the keys in their order.
+fn scan_all(client: &mut Client, options: &[&str]) -> Vec<String> {
+    let mut cursor = "0".to_owned();
+    let mut all = Vec::new();
+    loop {
+        let (next, keys) = cluster_scan(client, &[&[cursor.as_str()], options].concat());
+        all.extend(keys);
+        if next == "0" {
+            all.sort();
+            return all;
+        }
+        cursor = next;
+    }
+}
+
+#[test]
+fn a_scan_of_the_cluster_finds_all_keys_with_every_count() {
+    let server = Server::start_node(&[]);
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
+    wait_until("the cluster is up", || is_up(&mut client));
+    let mut expected: Vec<String> = (0..3000).map(|number| format!("key:{number}")).collect();
+    expected.extend((0..200).map(|number| format!("{{x}}:{number}")));
+    for key in &expected {
+        assert_eq!(client.call(&["SET", key, "value"]), "OK");
+    }
+    expected.sort();
+    // A large count runs on a background thread.
+    for count in ["7", "1000", "5000"] {
+        assert!(scan_all(&mut client, &["COUNT", count]) == expected, "COUNT {count}");
+    }
+    let of_slot: Vec<String> = expected.iter().filter(|key| key.starts_with("{x}")).cloned().collect();
+    assert_eq!(scan_all(&mut client, &["MATCH", "{x}*", "COUNT", "20"]), of_slot);
+    // A position counts only with the fingerprint of this node.
+    let (cursor, first) = cluster_scan(&mut client, &["0-{x}-0", "COUNT", "20", "SLOT", "16287"]);
+    let (_, second) = cluster_scan(&mut client, &[&cursor, "COUNT", "20", "SLOT", "16287"]);
+    assert!(first.iter().all(|key| !second.contains(key)));
+    let (fingerprint, position) = cursor.split_once('-').expect("a fingerprint");
+    assert_eq!(fingerprint.len(), 6);
+    for other in ["0", "000000"] {
+        let cursor = format!("{other}-{position}");
+        let (_, again) = cluster_scan(&mut client, &[&cursor, "COUNT", "20", "SLOT", "16287"]);
+        assert_eq!(again, first, "it starts at the first key of the slot");
+    }
+}
