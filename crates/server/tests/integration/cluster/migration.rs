@@ -402,9 +402,16 @@ fn slots_that_return_while_a_script_runs_keep_their_keys() {
     set_debug(&mut nodes, "PREVENT-FAILOVER", "0");
     wait_for_state(&mut nodes[0], "success");
     wait_until("the former owner knows", || nodes[1].sees("connected 5461-10922") == 1);
-    // Commands of the second node still use a view in which it owns the slots.
+    // Commands of the second node still use a view in which it owns the slots. The migration goes on for longer.
+    set_debug(&mut nodes, "PREVENT-PAUSE", "1");
     migrate(&mut nodes, 0, 1);
     assert_eq!(script.answer(), "done");
+    let moved = format!("MOVED {SLOT} 127.0.0.1:{}", nodes[0].port);
+    wait_until("commands use the new view", || nodes[1].call(&["GET", KEY]) == moved);
+    wait_for_state(&mut nodes[0], "waiting-to-pause");
+    // The keys of the former ownership are deleted meanwhile.
+    thread::sleep(Duration::from_millis(300));
+    set_debug(&mut nodes, "PREVENT-PAUSE", "0");
     wait_for_state(&mut nodes[0], "success");
     wait_for_state(&mut nodes[1], "success");
     assert_eq!(count_keys(&mut nodes[1]), "50");
