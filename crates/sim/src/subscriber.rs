@@ -1,14 +1,15 @@
 //! A client that receives the messages of the others, and the check of what it received.
 //!
 //! PUBLISH replies with the number of receivers. So the subscriber must have every message that was published with the
-//! reply 1, and the messages of one client come in the order in which it published them.
+//! reply 1, and the messages of one client come in the order in which it published them. So do messages that
+//! transactions publish about a key that they change.
 
 use std::collections::{HashMap, HashSet};
 
 use weft_os::thread;
 
 use crate::client::Client;
-use crate::history::ConnectionHistory;
+use crate::history::{ConnectionHistory, Event};
 use crate::operation::Operation;
 use crate::reply::SeenReply;
 
@@ -59,20 +60,90 @@ impl Subscriber {
         admin.run(vec![last]).map_err(|end| format!("PUBLISH: {end:?}"))?;
         let received = self.0.join().map_err(|_| "the subscriber panicked".to_owned())??;
         check_order(&received)?;
-        let received: HashSet<Message> = received.into_iter().collect();
-        for event in histories.iter().flat_map(|history| &history.events) {
-            let (Operation::Publish { client, number }, Some((replies, _))) = (&event.operation, &event.answer) else {
-                continue;
-            };
-            let message = (*client, *number);
-            if **replies != [SeenReply::Integer(received.contains(&message).into())] {
-                return Err(format!(
-                    "message {message:?}: PUBLISH replied {replies:?}, received {received:?}"
-                ));
-            }
-        }
-        Ok(())
+        let published: Vec<Published<'_>> = histories
+            .iter()
+            .flat_map(|history| &history.events)
+            .filter_map(Published::of_event)
+            .collect();
+        check_counts(&received, &published)?;
+        check_order_of_changes(&received, &published)
     }
+}
+
+/// A message that was published, with what its client saw.
+struct Published<'h> {
+    message: Message,
+    reply: &'h SeenReply,
+    /// If a transaction published it after it had changed a string: the key, the new value, and the old one.
+    change: Option<(usize, u32, &'h SeenReply)>,
+}
+
+impl Published<'_> {
+    fn of_event(event: &Event) -> Option<Published<'_>> {
+        let (replies, _) = event.answer.as_ref()?;
+        match (&event.operation, &**replies) {
+            (Operation::Publish { client, number }, [reply]) => Some(Published {
+                message: (*client, *number),
+                reply,
+                change: None,
+            }),
+            (Operation::Transaction(operations), [.., SeenReply::Array(replies)]) => {
+                match (&**operations, &**replies) {
+                    ([Operation::SetGet(key, value), Operation::Publish { client, number }], [old, reply]) => {
+                        Some(Published {
+                            message: (*client, *number),
+                            reply,
+                            change: Some((*key, *value, old)),
+                        })
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Checks that PUBLISH has reported the messages as they were received.
+fn check_counts(received: &[Message], published: &[Published<'_>]) -> Result<(), String> {
+    let received: HashSet<Message> = received.iter().copied().collect();
+    for Published { message, reply, .. } in published {
+        if **reply != SeenReply::Integer(received.contains(message).into()) {
+            return Err(format!(
+                "message {message:?}: PUBLISH replied {reply:?}, received {received:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the messages about changes of a key are in the order of these changes: a transaction that replaced a
+/// value published after the one that had set it.
+fn check_order_of_changes(received: &[Message], published: &[Published<'_>]) -> Result<(), String> {
+    let positions: HashMap<Message, usize> = received
+        .iter()
+        .enumerate()
+        .map(|(at, message)| (*message, at))
+        .collect();
+    let position = |published: &Published<'_>| positions.get(&published.message).copied();
+    let mut by_value = HashMap::new();
+    for published in published {
+        if let (Some((key, value, _)), Some(at)) = (published.change, position(published)) {
+            by_value.insert((key, SeenReply::bulk(Some(value.to_string().as_bytes()))), at);
+        }
+    }
+    for published in published {
+        let (Some((key, _, old)), Some(at)) = (published.change, position(published)) else {
+            continue;
+        };
+        if by_value.get(&(key, old.clone())).is_some_and(|before| *before > at) {
+            return Err(format!(
+                "message {:?} about key s{key} came before that about the value which it replaced: {received:?}",
+                published.message
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the messages of each client are in its order, each once.
