@@ -3,18 +3,21 @@
 //! The search follows Wing and Gong ("Testing and verifying concurrent objects", 1993), with Lowe's memory of places:
 //! it builds the order from its beginning. An operation can be the next one if it is the first remaining one of its
 //! connection, and no remaining operation was answered before it was sent. A place that was reached before (the same
-//! operations done, the same state) is not searched again. An operation whose connection was killed by CLIENT KILL must
-//! come before all that were sent after the reply to CLIENT KILL.
+//! operations done, the same state) is not searched again. A read that is right in a place is put there without a
+//! search for others. An operation whose connection was killed by CLIENT KILL must come before all that were sent after
+//! the reply to CLIENT KILL. If a transaction has killed it, it must come before that transaction.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::history::{ConnectionHistory, Event};
 use crate::model::{Effect, Model};
+use crate::operation::Operation;
 use crate::reply::{SeenReply, allow_all};
 
 /// The number of places after which the search gives up. A run that is right needs a few thousand.
-const MAX_PLACES: usize = 200_000;
+const MAX_PLACES: usize = 40_000;
 
 /// The result of the check.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ struct Search<'h> {
     /// For each connection, the step at which another one had killed it; `u64::MAX` if none had. Its requests take no
     /// effect later.
     killed_steps: Vec<u64>,
+    /// For each connection, the transactions of others that have killed it, as connections and indexes of events.
+    killing_transactions: Vec<Vec<(usize, usize)>>,
 }
 
 /// One place of the search.
@@ -43,10 +48,14 @@ struct Place {
 
 /// Checks the histories of all connections. `may_reload` is `true` if the server has reloaded its data meanwhile.
 pub fn check(histories: &[ConnectionHistory], may_reload: bool) -> Verdict {
+    let histories = &*without_lost_reads(histories);
     let search = Search {
         histories,
         killed_steps: (0..histories.len())
             .map(|index| killed_step(histories, index))
+            .collect(),
+        killing_transactions: (0..histories.len())
+            .map(|index| killing_transactions(histories, index))
             .collect(),
     };
     let mut seen: HashSet<u64> = HashSet::new();
@@ -74,6 +83,17 @@ pub fn check(histories: &[ConnectionHistory], may_reload: bool) -> Verdict {
     Verdict::NotSerializable(describe(histories, &farthest))
 }
 
+/// Returns the histories without the reads that were not answered. Whatever they saw, no client knows.
+fn without_lost_reads(histories: &[ConnectionHistory]) -> Vec<ConnectionHistory> {
+    let mut histories = histories.to_vec();
+    for history in &mut histories {
+        history
+            .events
+            .retain(|event| event.answer.is_some() || !event.operation.only_reads());
+    }
+    histories
+}
+
 /// Returns `true` if every answered operation is done.
 fn is_complete(histories: &[ConnectionHistory], done: &[usize]) -> bool {
     histories
@@ -82,19 +102,38 @@ fn is_complete(histories: &[ConnectionHistory], done: &[usize]) -> bool {
         .all(|(history, &done)| history.events[done..].iter().all(|event| event.answer.is_none()))
 }
 
-/// Returns the step at which another connection had killed this one, or `u64::MAX`. A connection may be killed once it
-/// has received a reply; before, the server may not know it yet.
+/// Returns the step at which another connection had killed this one, or `u64::MAX`.
 fn killed_step(histories: &[ConnectionHistory], index: usize) -> u64 {
-    let first_answer = histories[index].events.first().and_then(|event| event.answer.as_ref());
-    let Some((_, known_step)) = first_answer else {
-        return u64::MAX;
-    };
-    let others = histories.iter().enumerate().filter(|(other, _)| *other != index);
-    let kills = others
-        .flat_map(|(_, history)| &history.events)
-        .filter(|event| event.operation.kills_others() && event.sent_step > *known_step);
-    let steps = kills.filter_map(|event| event.answer.as_ref().map(|(_, step)| *step));
+    let steps = kills_of(histories, index).filter_map(|(.., event)| event.answer.as_ref().map(|(_, step)| *step));
     steps.min().unwrap_or(u64::MAX)
+}
+
+/// Returns the transactions that have killed a connection.
+fn killing_transactions(histories: &[ConnectionHistory], index: usize) -> Vec<(usize, usize)> {
+    // A transaction that a replica refused has killed none.
+    let has_run = |event: &Event| {
+        let answer = event.answer.as_ref();
+        matches!(event.operation, Operation::Transaction(_))
+            && answer.is_some_and(|(replies, _)| matches!(replies.last(), Some(SeenReply::Array(_))))
+    };
+    kills_of(histories, index)
+        .filter(|(.., event)| has_run(event))
+        .map(|(connection, at, _)| (connection, at))
+        .collect()
+}
+
+/// Returns the operations that certainly kill a connection: those sent after it has received a reply. Before, the
+/// server may not know the connection yet.
+fn kills_of(histories: &[ConnectionHistory], index: usize) -> impl Iterator<Item = (usize, usize, &Event)> {
+    let first_answer = histories[index].events.first().and_then(|event| event.answer.as_ref());
+    let known_step = first_answer.map_or(u64::MAX, |(_, step)| *step);
+    let others = histories.iter().enumerate().filter(move |(other, _)| *other != index);
+    others.flat_map(move |(connection, history)| {
+        let events = history.events.iter().enumerate();
+        events
+            .filter(move |(_, event)| event.operation.kills_others() && event.sent_step > known_step)
+            .map(move |(at, event)| (connection, at, event))
+    })
 }
 
 fn next_places(search: &Search<'_>, place: &Place) -> Vec<Place> {
@@ -115,26 +154,46 @@ fn next_places(search: &Search<'_>, place: &Place) -> Vec<Place> {
         history.events[..done].iter().map(|event| event.sent_step).max()
     };
     let latest_sent = histories.iter().zip(&place.done).filter_map(sent).max().unwrap_or(0);
+    let is_possible_next = |connection: usize, event: &Event| {
+        // Who waits for a list gives up at the end of its time, not before what was answered earlier.
+        earliest_give_up_ns(event).is_none_or(|at_ns| at_ns <= earliest_answer_ns)
+            && event.sent_step <= earliest_answer
+            && latest_sent <= search.killed_steps[connection]
+            && search.killing_transactions[connection]
+                .iter()
+                .all(|(killer, at)| place.done[*killer] <= *at)
+    };
+    // Connections of which a request may still take effect, but not after what was sent later than this step.
+    let unkilled_step = (0..histories.len())
+        .filter(|&connection| place.done[connection] < histories[connection].events.len())
+        .map(|connection| search.killed_steps[connection])
+        .filter(|killed_step| *killed_step >= latest_sent)
+        .min()
+        .unwrap_or(u64::MAX);
     let mut found = Vec::new();
     for (connection, history) in histories.iter().enumerate() {
         let Some(event) = history.events.get(place.done[connection]) else {
             continue;
         };
-        // Who waits for a list gives up at the end of its time, not before what was answered earlier.
-        if earliest_give_up_ns(event).is_some_and(|at_ns| at_ns > earliest_answer_ns) {
-            continue;
-        }
-        if event.sent_step > earliest_answer || latest_sent > search.killed_steps[connection] {
+        if !is_possible_next(connection, event) {
             continue;
         }
         let mut model = place.model.clone();
         if is_possible(&mut model, connection, event) {
             let mut done = place.done.clone();
             done[connection] += 1;
-            found.push(Place { done, model });
+            let is_read = event.operation.only_reads() && model == place.model;
+            let next = Place { done, model };
+            // A read that is right here may come here in any order: it changes nothing, and holds up no other.
+            if is_read && event.sent_step <= unkilled_step {
+                return vec![next];
+            }
+            found.push((event.answer.as_ref().map_or(u64::MAX, |(_, step)| *step), next));
         }
     }
-    found
+    // The last one is searched first: what was answered first most likely came first.
+    found.sort_by_key(|(answer_step, _)| Reverse(*answer_step));
+    found.into_iter().map(|(_, next)| next).collect()
 }
 
 /// Returns the simulated time before which a client did not give up waiting, if it gave up. The server rounds times to
@@ -150,7 +209,7 @@ fn earliest_give_up_ns(event: &Event) -> Option<u64> {
 /// Applies an event. Returns `true` if the client saw what the model replies.
 fn is_possible(model: &mut Model, connection: usize, event: &Event) -> bool {
     let observed = event.answer.as_ref().map(|(replies, _)| &**replies);
-    match model.apply(connection, &event.operation, observed) {
+    match model.apply(connection, event) {
         Effect::Impossible => false,
         Effect::AnyReply => true,
         Effect::Replies(expected) => observed.is_none_or(|observed| allow_all(&expected, observed)),

@@ -36,6 +36,8 @@ pub struct Client {
     received: Vec<u8>,
     history: ConnectionHistory,
     random: Rng,
+    /// `true` if requests are sent in many pieces.
+    pub sends_pieces: bool,
     /// The longest wait of a request that does not block.
     pub longest_idle_wait: IdleWait,
 }
@@ -76,6 +78,7 @@ impl Client {
                     received: Vec::new(),
                     history: ConnectionHistory::default(),
                     random: Rng::with_seed(seed),
+                    sends_pieces: false,
                     longest_idle_wait: IdleWait::default(),
                 });
             }
@@ -201,7 +204,10 @@ impl Client {
         }
         let mut from = 0;
         while from < bytes.len() {
-            let is_whole = self.random.u32(..3) > 0;
+            let is_whole = match self.sends_pieces {
+                true => self.random.u32(..4) == 0,
+                false => self.random.u32(..3) > 0,
+            };
             let to = if is_whole {
                 bytes.len().min(from + MAX_WRITE)
             } else {

@@ -8,7 +8,8 @@ use weft_os::thread;
 
 use crate::client::{Client, ClientEnd};
 use crate::operation::{KEYS_PER_TYPE, Operation};
-use crate::scenario::Disturbance;
+use crate::run::wait_for_meeting;
+use crate::scenario::{Disturbance, RunPlan};
 
 /// The number of times that connections may have been closed by a disturbance.
 static CLOSINGS: AtomicU64 = AtomicU64::new(0);
@@ -22,14 +23,19 @@ pub fn has_closed_connections() -> bool {
 ///
 /// # Errors
 /// If the connection ends.
-pub fn disturb(client: &mut Client, random: &mut Rng, disturbances: &[Disturbance]) -> Result<(), ClientEnd> {
-    for disturbance in disturbances {
-        thread::sleep(Duration::from_micros(random.u64(..3000)));
+pub fn disturb(client: &mut Client, random: &mut Rng, scenario: &RunPlan) -> Result<(), ClientEnd> {
+    // Where disturbances are many, they follow each other quickly.
+    let longest_us = if scenario.is_slow { 500 } else { 3000 };
+    for disturbance in &scenario.disturbances {
+        thread::sleep(Duration::from_micros(random.u64(..longest_us)));
+        if scenario.has_meetings {
+            wait_for_meeting();
+        }
         let requests: Vec<Operation> = match disturbance {
             Disturbance::Pause => {
-                client.run(vec![Operation::Pause])?;
+                client.run(vec![alone_or_with_reads(random, Operation::Pause)])?;
                 read_repeatedly(client, random)?;
-                thread::sleep(Duration::from_micros(random.u64(..5000)));
+                thread::sleep(Duration::from_micros(random.u64(..2 * longest_us)));
                 client.run(vec![Operation::GetAll])?;
                 vec![Operation::Unpause]
             }
@@ -53,7 +59,7 @@ pub fn disturb(client: &mut Client, random: &mut Rng, disturbances: &[Disturbanc
             }
             Disturbance::Configure => vec![Operation::Ignored(vec!["CONFIG", "SET", "maxclients", "500"])],
             Disturbance::KillScript => {
-                for _ in 0..random.usize(..12) {
+                for _ in 0..random.usize(..30) {
                     client.run(vec![Operation::Ignored(vec!["SCRIPT", "KILL"])])?;
                 }
                 vec![]
@@ -68,9 +74,9 @@ pub fn disturb(client: &mut Client, random: &mut Rng, disturbances: &[Disturbanc
             Disturbance::Demote => {
                 // The clients that are blocked are disconnected.
                 CLOSINGS.fetch_add(1, Ordering::SeqCst);
-                client.run(vec![Operation::Demote])?;
+                client.run(vec![alone_or_with_reads(random, Operation::Demote)])?;
                 read_repeatedly(client, random)?;
-                thread::sleep(Duration::from_micros(random.u64(..3000)));
+                thread::sleep(Duration::from_micros(random.u64(..longest_us)));
                 client.run(vec![Operation::GetAll])?;
                 vec![Operation::Promote]
             }
@@ -78,6 +84,29 @@ pub fn disturb(client: &mut Client, random: &mut Rng, disturbances: &[Disturbanc
         client.run(requests)?;
     }
     Ok(())
+}
+
+/// Returns the operation, or a transaction that reads a part of the data and then performs it: whatever is read
+/// afterwards and differs was changed meanwhile. A read of more would wait for more.
+fn alone_or_with_reads(random: &mut Rng, operation: Operation) -> Operation {
+    if random.u32(..4) == 0 {
+        return operation;
+    }
+    let key = random.usize(..KEYS_PER_TYPE.min(2));
+    let reads = match random.u32(..4) {
+        0 => vec![Operation::Range(key)],
+        1 => vec![Operation::GetAll],
+        _ => vec![Operation::GetAll, Operation::Range(key), Operation::Count(key)],
+    };
+    // The longer it lasts, the more others begin meanwhile.
+    let count = reads.len() * random.usize(1..6);
+    let mut operations: Vec<Operation> = reads.into_iter().cycle().take(count).collect();
+    // SCAN makes the transaction wait until it is alone at the gate, as others do.
+    if random.bool() {
+        operations.push(Operation::Ignored(vec!["SCAN", "0"]));
+    }
+    operations.push(operation);
+    Operation::Transaction(operations)
 }
 
 /// Reads the data a few times, at once: whatever changes between two of these reads was changed meanwhile.

@@ -6,7 +6,7 @@
 use fastrand::Rng;
 
 use crate::operation::Operation::{self, *};
-use crate::operation::{KEYS_PER_TYPE, VOLATILE_KEYS};
+use crate::operation::VOLATILE_KEYS;
 
 /// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,12 @@ pub enum OperationKind {
     ScriptRead,
     ScriptUndeclared,
     ScriptPush,
+    ScriptSlowSwap,
     Watch,
+    WatchedTransaction,
+    PublishTransaction,
+    ExclusiveTransaction,
+    PushMany,
     BlockingPop,
     BlockingMove,
     SetRepeatedly,
@@ -34,7 +39,7 @@ pub enum OperationKind {
 use OperationKind as Kind;
 
 /// The usual frequencies.
-const USUAL: [(OperationKind, u32); 18] = [
+const USUAL: [(OperationKind, u32); 23] = [
     (Kind::Read, 4),
     (Kind::String, 32),
     (Kind::List, 21),
@@ -46,7 +51,12 @@ const USUAL: [(OperationKind, u32); 18] = [
     (Kind::ScriptRead, 3),
     (Kind::ScriptUndeclared, 2),
     (Kind::ScriptPush, 2),
+    (Kind::ScriptSlowSwap, 1),
     (Kind::Watch, 3),
+    (Kind::WatchedTransaction, 2),
+    (Kind::PublishTransaction, 2),
+    (Kind::ExclusiveTransaction, 1),
+    (Kind::PushMany, 2),
     (Kind::BlockingPop, 3),
     (Kind::BlockingMove, 3),
     (Kind::SetRepeatedly, 3),
@@ -84,7 +94,7 @@ pub struct OperationSource {
 
 impl OperationMix {
     /// Draws the mix of a run.
-    pub fn draw(random: &mut Rng) -> OperationMix {
+    pub fn draw(random: &mut Rng, keys: usize) -> OperationMix {
         let mut frequencies = USUAL.to_vec();
         if random.bool() {
             for (_, frequency) in &mut frequencies {
@@ -93,15 +103,20 @@ impl OperationMix {
             // Something must be left.
             frequencies.push((Kind::String, 4));
         }
+        OperationMix { frequencies, keys }
+    }
+
+    /// A mix of nothing else than some kinds.
+    pub fn of(kinds: &[OperationKind], keys: usize) -> OperationMix {
         OperationMix {
-            frequencies,
-            keys: [KEYS_PER_TYPE, KEYS_PER_TYPE, 2, 1][random.usize(..4)],
+            frequencies: kinds.iter().map(|kind| (*kind, 1)).collect(),
+            keys,
         }
     }
 
     /// Draws a mix in which some kinds are most of the operations.
-    pub fn draw_focused(random: &mut Rng, kinds: &[OperationKind]) -> OperationMix {
-        let mut mix = OperationMix::draw(random);
+    pub fn draw_focused(random: &mut Rng, kinds: &[OperationKind], keys: usize) -> OperationMix {
+        let mut mix = OperationMix::draw(random, keys);
         mix.frequencies.extend(kinds.iter().map(|kind| (*kind, 60)));
         mix
     }
@@ -184,6 +199,7 @@ impl OperationMix {
             Kind::ScriptSlowAppend => ScriptSlowAppend(first, second),
             Kind::ScriptRead => ScriptRead(first, second),
             Kind::ScriptPush => ScriptPush(first, random.u32(..)),
+            Kind::ScriptSlowSwap => ScriptSlowSwap(first, second, random.u32(..)),
             _ => ScriptUndeclared(first, second, random.u32(..)),
         }
     }
@@ -202,12 +218,20 @@ impl OperationSource {
     /// Draws the operations of a pipeline.
     pub fn draw_pipeline(&mut self, random: &mut Rng) -> Vec<Operation> {
         let length = if random.bool() { 1 } else { random.usize(1..8) };
-        (0..length).map(|_| self.draw(random)).collect()
+        (0..length).flat_map(|_| self.draw(random)).collect()
     }
 
-    fn draw(&mut self, random: &mut Rng) -> Operation {
+    /// Draws an operation, or some that belong together.
+    fn draw(&mut self, random: &mut Rng) -> Vec<Operation> {
+        match self.mix.draw_kind(random, |_| true) {
+            Kind::WatchedTransaction => draw_watched_transaction(random),
+            kind => vec![self.draw_of_kind(random, kind)],
+        }
+    }
+
+    fn draw_of_kind(&mut self, random: &mut Rng, kind: OperationKind) -> Operation {
         let mix = &self.mix;
-        match mix.draw_kind(random, |_| true) {
+        match kind {
             Kind::Read if random.bool() => GetAll,
             Kind::Read => Get(mix.key(random)),
             Kind::String => mix.draw_of_string(random),
@@ -227,15 +251,30 @@ impl OperationSource {
             },
             Kind::SetRepeatedly => SetRepeatedly(mix.key(random), random.u32(..)),
             Kind::FlushAll => FlushAll,
-            Kind::Publish => {
-                self.published += 1;
-                Publish {
-                    client: self.client,
-                    number: self.published,
-                }
+            Kind::Publish => self.draw_publish(),
+            Kind::PublishTransaction => {
+                let write = SetGet(mix.key(random), random.u32(..));
+                Transaction(vec![write, self.draw_publish()])
             }
+            // A command whose keys are not known in advance makes EXEC wait until it is alone at the gate.
+            Kind::ExclusiveTransaction => Transaction(vec![
+                SetGet(mix.key(random), random.u32(..)),
+                Ignored(vec!["SCAN", "0"]),
+            ]),
+            Kind::PushMany => PushMany {
+                list: mix.key(random),
+                values: (0..random.usize(2..6)).map(|_| random.u32(..)).collect(),
+            },
             Kind::Ignored => Ignored(IGNORED[random.usize(..IGNORED.len())].to_vec()),
             script => mix.draw_script(random, script),
+        }
+    }
+
+    fn draw_publish(&mut self) -> Operation {
+        self.published += 1;
+        Publish {
+            client: self.client,
+            number: self.published,
         }
     }
 }
@@ -253,4 +292,13 @@ fn draw_volatile(random: &mut Rng) -> Operation {
         2 => DeleteVolatile(key),
         _ => GetVolatile(key),
     }
+}
+
+/// Draws WATCH and GET of a key, and a transaction that only uses another one. Two such transactions whose keys are
+/// exchanged must not both succeed if they overlap.
+fn draw_watched_transaction(random: &mut Rng) -> Vec<Operation> {
+    let (watched, used) = if random.bool() { (0, 1) } else { (1, 0) };
+    let reads = (0..random.usize(..10)).map(|_| Get(used));
+    let operations = reads.chain([SetGet(used, random.u32(..))]).collect();
+    vec![Watch(vec![watched]), Get(watched), Transaction(operations)]
 }

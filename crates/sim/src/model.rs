@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::history::Event;
 use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::reply::SeenReply;
 
@@ -24,11 +25,29 @@ pub struct Model {
     watches: Vec<Option<BTreeSet<usize>>>,
 }
 
-/// A string that may have an expiry. The model knows no time: such a string has expired once a client saw that it has.
+/// A string that may have an expiry. It has expired once a client saw that it has, which must not be too early or too
+/// late. The server sets its expiry at an unknown time between request and reply, and rounds it to milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct VolatileString {
     value: Vec<u8>,
-    may_expire: bool,
+    /// The simulated time before which it has not expired, in nanoseconds; `u64::MAX` if it does not expire.
+    lives_until_ns: u64,
+    /// The simulated time after which it has expired, in nanoseconds.
+    ends_until_ns: u64,
+}
+
+impl VolatileString {
+    fn new(value: u32, ttl_ms: Option<u32>, event: &Event) -> VolatileString {
+        const MILLISECOND_NS: u64 = 1_000_000;
+        let after = |from_ns: u64, ttl_ms: u32| from_ns.saturating_add(u64::from(ttl_ms) * MILLISECOND_NS);
+        VolatileString {
+            value: value.to_string().into_bytes(),
+            lives_until_ns: ttl_ms.map_or(u64::MAX, |ttl_ms| {
+                after(event.sent_ns, ttl_ms).saturating_sub(MILLISECOND_NS)
+            }),
+            ends_until_ns: ttl_ms.map_or(u64::MAX, |ttl_ms| after(event.answer_ns, ttl_ms + 1)),
+        }
+    }
 }
 
 /// The effect of an operation at some place in the order.
@@ -52,9 +71,11 @@ impl Model {
         }
     }
 
-    /// Applies an operation of a connection. `observed` is what the client saw, which decides between outcomes that are
-    /// both right: a blocking command that waits or gives up.
-    pub fn apply(&mut self, connection: usize, operation: &Operation, observed: Option<&[SeenReply]>) -> Effect {
+    /// Applies an operation of a connection. What the client saw decides between outcomes that are both right: a
+    /// blocking command that waits or gives up.
+    pub fn apply(&mut self, connection: usize, event: &Event) -> Effect {
+        let operation = &event.operation;
+        let observed = event.answer.as_ref().map(|(replies, _)| &**replies);
         // A client that waits for keys may give up during a pause.
         let gives_up = operation.is_blocking() && observed == Some(&[SeenReply::Null]);
         if self.is_paused && operation.is_write() && !gives_up {
@@ -87,7 +108,7 @@ impl Model {
             Operation::BlockingPop { lists, .. } => self.blocking_pop(lists, observed),
             Operation::BlockingMove { from, to, .. } => self.blocking_move(*from, *to, observed),
             Operation::SetVolatile { .. } | Operation::GetVolatile(_) | Operation::DeleteVolatile(_) => {
-                self.volatile_effect(operation, observed)
+                self.volatile_effect(event, observed)
             }
             simple => Effect::Replies(vec![self.reply_to(simple)]),
         }
@@ -182,25 +203,25 @@ impl Model {
 
     /// Applies an operation on a string that may have an expiry. It has expired if the client saw that, and then stays
     /// so.
-    fn volatile_effect(&mut self, operation: &Operation, observed: Option<&[SeenReply]>) -> Effect {
+    fn volatile_effect(&mut self, event: &Event, observed: Option<&[SeenReply]>) -> Effect {
         let (Operation::SetVolatile { key, .. } | Operation::GetVolatile(key) | Operation::DeleteVolatile(key)) =
-            operation
+            &event.operation
         else {
             return Effect::Impossible;
         };
         let string = &mut self.volatile[*key];
         let saw_none = matches!(observed, Some([SeenReply::Null | SeenReply::Integer(0)]));
-        if saw_none && string.as_ref().is_some_and(|string| string.may_expire) {
+        let may_have_expired = |string: &VolatileString| event.answer_ns >= string.lives_until_ns;
+        let must_have_expired = |string: &VolatileString| event.sent_ns > string.ends_until_ns;
+        if string.as_ref().is_some_and(must_have_expired) || (saw_none && string.as_ref().is_some_and(may_have_expired))
+        {
             *string = None;
         }
         let before = SeenReply::bulk(string.as_ref().map(|string| &*string.value));
         let was_there = string.is_some();
-        Effect::Replies(vec![match operation {
+        Effect::Replies(vec![match &event.operation {
             Operation::SetVolatile { value, ttl_ms, .. } => {
-                *string = Some(VolatileString {
-                    value: value.to_string().into_bytes(),
-                    may_expire: ttl_ms.is_some(),
-                });
+                *string = Some(VolatileString::new(*value, *ttl_ms, event));
                 before
             }
             Operation::DeleteVolatile(_) => {
@@ -277,6 +298,11 @@ impl Model {
                 }
                 SeenReply::Integer(self.lists[*list].len() as i64)
             }
+            Operation::PushMany { list, values } => {
+                let values = values.iter().map(|value| value.to_string().into_bytes());
+                self.lists[*list].extend(values);
+                SeenReply::Integer(self.lists[*list].len() as i64)
+            }
             Operation::Pop { list, is_left } => {
                 let list = &mut self.lists[*list];
                 let value = if *is_left { list.pop_front() } else { list.pop_back() };
@@ -307,7 +333,7 @@ impl Model {
     /// Applies a script.
     fn script_reply(&mut self, operation: &Operation) -> Option<SeenReply> {
         Some(match operation {
-            Operation::ScriptSwap(a, b, value) => {
+            Operation::ScriptSwap(a, b, value) | Operation::ScriptSlowSwap(a, b, value) => {
                 let old = vec![
                     SeenReply::bulk(self.strings[*a].as_deref()),
                     SeenReply::bulk(self.strings[*b].as_deref()),
@@ -369,7 +395,7 @@ impl Model {
                 self.is_paused = false;
                 SeenReply::ok()
             }
-            Operation::KillOthers => SeenReply::Unknown,
+            Operation::KillOthers | Operation::Publish { .. } | Operation::Ignored(_) => SeenReply::Unknown,
             _ => return None,
         })
     }

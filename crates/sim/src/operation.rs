@@ -29,6 +29,8 @@ pub enum Operation {
     GetAll,
     /// LPUSH or RPUSH.
     Push { list: usize, value: u32, is_left: bool },
+    /// RPUSH of several elements.
+    PushMany { list: usize, values: Vec<u32> },
     /// LPOP or RPOP.
     Pop { list: usize, is_left: bool },
     /// BLPOP with a timeout in milliseconds.
@@ -49,12 +51,14 @@ pub enum Operation {
     ScriptSwap(usize, usize, u32),
     /// A script that reads, computes for a while, and appends to what it read.
     ScriptSlowAppend(usize, usize),
-    /// A read-only script that reads two strings with a computation between.
+    /// A read-only script that reads two strings, the first of them often.
     ScriptRead(usize, usize),
     /// A script that finds its keys by itself: it declares none.
     ScriptUndeclared(usize, usize, u32),
     /// A script that pushes an element to the right of a list.
     ScriptPush(usize, u32),
+    /// A script that reads often before and between two writes of each of two strings. Returns their old values.
+    ScriptSlowSwap(usize, usize, u32),
     /// SET with GET of a key that expires after a number of milliseconds, or never.
     SetVolatile {
         key: usize,
@@ -110,8 +114,12 @@ const SWAP: &str = "local r={redis.call('GET',KEYS[1]),redis.call('GET',KEYS[2])
                     redis.call('SET',KEYS[1],ARGV[1]) redis.call('SET',KEYS[2],ARGV[1]) return r";
 const SLOW_APPEND: &str = "local v=redis.call('GET',KEYS[1]) or '' local n=0 for i=1,2000 do n=n+i%7 end \
                            redis.call('SET',KEYS[2],v..'x') return redis.call('GET',KEYS[1])";
-const READ: &str = "local a=redis.call('GET',KEYS[1]) local n=0 for i=1,2000 do n=n+i%7 end \
+const READ: &str = "local a=redis.call('GET',KEYS[1]) for i=1,10 do redis.call('GET',KEYS[1]) end \
                     return {a,redis.call('GET',KEYS[2])}";
+const SLOW_SWAP: &str = "local function work() for i=1,25 do redis.call('GET',KEYS[1]) end end \
+                         local r={redis.call('GET',KEYS[1]),redis.call('GET',KEYS[2])} work() \
+                         redis.call('SET',KEYS[1],'-') work() redis.call('SET',KEYS[2],'-') work() \
+                         redis.call('SET',KEYS[1],ARGV[1]) work() redis.call('SET',KEYS[2],ARGV[1]) return r";
 const PUSH: &str = "return redis.call('RPUSH',KEYS[1],ARGV[1])";
 const UNDECLARED: &str = "redis.call('SET','s'..ARGV[1],ARGV[3]) local n=0 for i=1,500 do n=n+i%7 end \
                           redis.call('SET','s'..ARGV[2],ARGV[3]) return redis.call('GET','s'..ARGV[1])";
@@ -162,6 +170,11 @@ impl Operation {
                 let verb = if *is_left { "LPUSH" } else { "RPUSH" };
                 words(&[verb, &list(*key), &value.to_string()])
             }
+            PushMany { list: key, values } => {
+                let mut request = words(&["RPUSH", &list(*key)]);
+                request.extend(values.iter().map(u32::to_string));
+                request
+            }
             Pop { list: key, is_left } => words(&[if *is_left { "LPOP" } else { "RPOP" }, &list(*key)]),
             BlockingPop { lists, timeout_ms } => {
                 let mut request = words(&["BLPOP"]);
@@ -194,6 +207,9 @@ impl Operation {
     fn further_command(&self) -> Vec<String> {
         match self {
             ScriptSwap(a, b, value) => words(&["EVAL", SWAP, "2", &string(*a), &string(*b), &value.to_string()]),
+            ScriptSlowSwap(a, b, value) => {
+                words(&["EVAL", SLOW_SWAP, "2", &string(*a), &string(*b), &value.to_string()])
+            }
             ScriptSlowAppend(a, b) => words(&["EVAL", SLOW_APPEND, "2", &string(*a), &string(*b)]),
             ScriptRead(a, b) => words(&["EVAL_RO", READ, "2", &string(*a), &string(*b)]),
             ScriptUndeclared(a, b, value) => words(&[
@@ -261,11 +277,24 @@ impl Operation {
         }
     }
 
+    /// Returns `true` if the operation changes neither data nor the state of its connection or of the server.
+    pub fn only_reads(&self) -> bool {
+        matches!(
+            self,
+            Get(_) | GetAll | Range(_) | Count(_) | ScriptRead(..) | GetVolatile(_) | Publish { .. } | Ignored(_)
+        )
+    }
+
     /// Returns `true` if the operation is a script.
     pub fn is_script(&self) -> bool {
         matches!(
             self,
-            ScriptSwap(..) | ScriptSlowAppend(..) | ScriptRead(..) | ScriptUndeclared(..) | ScriptPush(..)
+            ScriptSwap(..)
+                | ScriptSlowSwap(..)
+                | ScriptSlowAppend(..)
+                | ScriptRead(..)
+                | ScriptUndeclared(..)
+                | ScriptPush(..)
         )
     }
 

@@ -84,9 +84,8 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
             run_client(seed, index, &scenario)
         }));
     }
-    let disturbances = scenario.disturbances.clone();
-    let seed = random.u64(..);
-    let disturber = spawn("disturber", move || Ok(vec![run_disturber(seed, &disturbances)?]));
+    let (seed, plan) = (random.u64(..), scenario.clone());
+    let disturber = spawn("disturber", move || Ok(vec![run_disturber(seed, &plan)?]));
     let seed = random.u64(..);
     let tracker = match scenario.has_tracker {
         true => Some(spawn("tracker", move || run_tracker(seed))),
@@ -138,11 +137,10 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     }
 }
 
-fn run_disturber(seed: u64, disturbances: &[Disturbance]) -> ConnectionResult {
+fn run_disturber(seed: u64, scenario: &RunPlan) -> ConnectionResult {
     let mut random = Rng::with_seed(seed);
     let mut client = connect(PRIMARY, random.u64(..))?;
-    disturber::disturb(&mut client, &mut random, disturbances)
-        .map_err(|end| format!("the disturbing client: {end:?}"))?;
+    disturber::disturb(&mut client, &mut random, scenario).map_err(|end| format!("the disturbing client: {end:?}"))?;
     finish(client)
 }
 
@@ -207,16 +205,28 @@ fn run_client(seed: u64, index: usize, scenario: &RunPlan) -> Result<Vec<Finishe
         .map(|connection| {
             // Messages of different connections have no order, so each is a publisher of its own.
             let publisher = (index * scenario.connections_per_client + connection) as u64;
-            let source = OperationSource::new(scenario.mix.clone(), publisher);
-            run_connection(random.fork(), source, scenario.pipelines)
+            let mix = scenario
+                .first_mix
+                .as_ref()
+                .filter(|_| index < 2)
+                .unwrap_or(&scenario.mix);
+            let source = OperationSource::new(mix.clone(), publisher);
+            run_connection(random.fork(), source, scenario)
         })
         .collect()
 }
 
 /// Sends pipelines of random operations, and ends in one of several ways.
-fn run_connection(mut random: Rng, mut source: OperationSource, pipelines: usize) -> ConnectionResult {
+fn run_connection(mut random: Rng, mut source: OperationSource, scenario: &RunPlan) -> ConnectionResult {
     let mut client = connect(PRIMARY, random.u64(..))?;
-    for _ in 0..pipelines {
+    client.sends_pieces = scenario.sends_pieces;
+    for _ in 0..scenario.pipelines {
+        if scenario.is_slow {
+            thread::sleep(Duration::from_micros(random.u64(..800)));
+        }
+        if scenario.has_meetings {
+            wait_for_meeting();
+        }
         let operations = source.draw_pipeline(&mut random);
         match client.run(operations) {
             Ok(()) => {}
@@ -246,6 +256,13 @@ fn run_connection(mut random: Rng, mut source: OperationSource, pipelines: usize
         _ => {}
     }
     finish(client)
+}
+
+/// Waits for the next time at which all clients begin to send.
+pub fn wait_for_meeting() {
+    const INTERVAL_NS: u64 = 500_000;
+    let now_ns = scheduler::figures().now_ns;
+    thread::sleep(Duration::from_nanos(INTERVAL_NS - now_ns % INTERVAL_NS));
 }
 
 fn finish(mut client: Client) -> ConnectionResult {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use fastrand::Rng;
 
 use crate::mix::{OperationKind as Kind, OperationMix};
+use crate::operation::KEYS_PER_TYPE;
 
 /// The plan of a run.
 #[derive(Clone, Debug)]
@@ -21,6 +22,14 @@ pub struct RunPlan {
     pub appendfsync: Option<&'static str>,
     /// The operations that clients send.
     pub mix: OperationMix,
+    /// The operations of the first two clients, if they differ.
+    pub first_mix: Option<OperationMix>,
+    /// `true` if clients and disturbances begin at the same times.
+    pub has_meetings: bool,
+    /// `true` if clients pause between requests, so that they last as long as the disturbances.
+    pub is_slow: bool,
+    /// `true` if clients send their requests in many pieces.
+    pub sends_pieces: bool,
     /// The disturbances that a further client causes.
     pub disturbances: Vec<Disturbance>,
     /// `true` if all keys are in two slots of the keyspace.
@@ -63,34 +72,71 @@ pub enum Disturbance {
 /// What the clients of a run do most of the time. What can go wrong in the smallest windows is what a combination is
 /// for.
 struct Focus {
+    /// The kinds of operations. One that is named twice is twice as frequent.
     kinds: &'static [Kind],
+    /// The only kinds of operations of the first two clients, if they differ from the others.
+    first_clients: &'static [Kind],
     disturbances: &'static [Disturbance],
-    moves_connections: bool,
+    needs: &'static [Need],
+}
+
+/// What a focus needs, and other runs may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// Connections move.
+    Moves,
+    /// All keys are in two slots.
+    SharedSlots,
+    /// A client caches what it reads.
+    Tracker,
+    /// A client subscribes to the messages of the others.
+    Subscriber,
+    /// Each client has three connections, one after the other.
+    ShortConnections,
+    /// There is one worker: it is alone at the gate, but for scripts and background threads.
+    OneWorker,
+    /// There are three workers or more, and five clients or more.
+    Crowd,
+    /// There are two keys of each type.
+    TwoKeys,
+    /// Clients send at the same times.
+    Meetings,
+    /// Clients send their requests in many pieces.
+    Pieces,
 }
 
 impl Focus {
     const fn new(kinds: &'static [Kind], disturbances: &'static [Disturbance]) -> Focus {
         Focus {
             kinds,
+            first_clients: &[],
             disturbances,
-            moves_connections: false,
+            needs: &[],
         }
     }
 
-    const fn with_moves(self) -> Focus {
-        Focus {
-            moves_connections: true,
-            ..self
-        }
+    /// Two clients that send other operations only, while the rest sends only those of the focus.
+    const fn beside(self, first_clients: &'static [Kind]) -> Focus {
+        Focus { first_clients, ..self }
+    }
+
+    const fn with(self, needs: &'static [Need]) -> Focus {
+        Focus { needs, ..self }
     }
 }
 
-const FOCUSES: [Focus; 13] = [
+const FOCUSES: [Focus; 23] = [
     Focus::new(&[Kind::FlushAll, Kind::Transaction], &[Disturbance::Pause]),
-    Focus::new(
-        &[Kind::Set, Kind::SetRepeatedly],
-        &[Disturbance::Pause, Disturbance::Demote],
-    ),
+    // Commands that were admitted wait at the gate, or on their way to another thread.
+    Focus::new(&[Kind::ExclusiveTransaction], &[Disturbance::Pause])
+        .beside(&[Kind::String])
+        .with(&[Need::Crowd, Need::Meetings]),
+    Focus::new(&[Kind::ExclusiveTransaction], &[Disturbance::Demote])
+        .beside(&[Kind::String])
+        .with(&[Need::Crowd, Need::Meetings]),
+    Focus::new(&[Kind::SetRepeatedly], &[Disturbance::Demote])
+        .beside(&[Kind::Set, Kind::ExclusiveTransaction])
+        .with(&[Need::Crowd, Need::Meetings]),
     Focus::new(
         &[Kind::FlushAll, Kind::Set, Kind::SetRepeatedly],
         &[Disturbance::Demote],
@@ -99,28 +145,57 @@ const FOCUSES: [Focus; 13] = [
         &[Kind::BlockingPop, Kind::BlockingMove, Kind::List],
         &[Disturbance::Pause],
     ),
+    // Scripts keep the slots of destinations, so that clients are served later.
+    Focus::new(&[Kind::BlockingMove, Kind::PushMany], &[Disturbance::Pause])
+        .beside(&[Kind::ScriptSlowSwap])
+        .with(&[Need::SharedSlots, Need::Crowd, Need::TwoKeys]),
     Focus::new(
         &[Kind::BlockingPop, Kind::BlockingMove, Kind::List, Kind::ScriptPush],
         &[],
     )
-    .with_moves(),
+    .with(&[Need::Moves]),
+    // Two clients serve the same waiting ones at once.
+    Focus::new(&[Kind::BlockingPop], &[])
+        .beside(&[Kind::PushMany])
+        .with(&[Need::Crowd, Need::TwoKeys, Need::Meetings]),
+    // The waiting clients are served by others than their own workers.
+    Focus::new(&[Kind::BlockingPop, Kind::BlockingMove], &[])
+        .beside(&[Kind::PushMany])
+        .with(&[Need::Crowd, Need::Moves, Need::TwoKeys]),
     Focus::new(
-        &[Kind::String],
+        &[Kind::ExclusiveTransaction, Kind::String],
         &[Disturbance::KillInTransaction, Disturbance::KillClients],
-    ),
+    )
+    .beside(&[Kind::String])
+    .with(&[Need::ShortConnections, Need::Crowd, Need::Meetings]),
     Focus::new(
         &[Kind::String, Kind::FlushAll],
         &[Disturbance::Save, Disturbance::Rewrite],
     ),
     Focus::new(
-        &[Kind::ScriptSlowAppend, Kind::ScriptUndeclared, Kind::ScriptSwap],
+        &[Kind::ScriptSlowAppend, Kind::ScriptUndeclared, Kind::ScriptSlowSwap],
         &[Disturbance::KillScript],
     ),
+    // Clients leave while their commands wait for scripts.
+    Focus::new(
+        &[Kind::ScriptSlowSwap, Kind::ScriptSlowSwap, Kind::FlushAll],
+        &[Disturbance::KillClients],
+    )
+    .with(&[Need::ShortConnections]),
+    Focus::new(&[Kind::ScriptSlowSwap, Kind::String], &[Disturbance::KillClients])
+        .with(&[Need::ShortConnections, Need::OneWorker]),
     Focus::new(&[Kind::Volatile, Kind::Transaction], &[]),
+    Focus::new(&[Kind::Volatile, Kind::Volatile], &[]).with(&[Need::Pieces]),
     Focus::new(&[Kind::Watch, Kind::Transaction, Kind::String], &[]),
-    Focus::new(&[Kind::Read], &[]),
-    Focus::new(&[Kind::BlockingPop, Kind::String], &[]),
-    Focus::new(&[Kind::Publish, Kind::String], &[]).with_moves(),
+    Focus::new(&[Kind::WatchedTransaction], &[])
+        .beside(&[Kind::WatchedTransaction])
+        .with(&[Need::Crowd, Need::Meetings]),
+    Focus::new(&[Kind::Read, Kind::ScriptRead], &[])
+        .beside(&[Kind::String])
+        .with(&[Need::SharedSlots, Need::Crowd, Need::Meetings]),
+    Focus::new(&[Kind::Publish, Kind::String], &[]).with(&[Need::Moves]),
+    Focus::new(&[Kind::PublishTransaction, Kind::PublishTransaction], &[]).with(&[Need::Subscriber, Need::Crowd]),
+    Focus::new(&[Kind::String, Kind::String], &[]).with(&[Need::Moves, Need::Tracker]),
 ];
 
 impl Disturbance {
@@ -139,7 +214,7 @@ impl Disturbance {
 
     /// Draws many disturbances of the given kinds.
     fn draw_of(random: &mut Rng, kinds: &[Disturbance]) -> Vec<Disturbance> {
-        let count = if kinds.is_empty() { 0 } else { random.usize(4..16) };
+        let count = if kinds.is_empty() { 0 } else { random.usize(4..24) };
         (0..count).map(|_| kinds[random.usize(..kinds.len())]).collect()
     }
 
@@ -160,28 +235,47 @@ impl RunPlan {
     /// Draws a scenario.
     pub fn draw(random: &mut Rng) -> RunPlan {
         let focus = random.bool().then(|| &FOCUSES[random.usize(..FOCUSES.len())]);
+        let needs = |need: Need| focus.is_some_and(|focus| focus.needs.contains(&need));
         let appendfsync = [None, Some("always"), Some("everysec")][random.usize(..3)];
         // Connections that live shortly end more often.
-        let connections_per_client = [1, 1, 3][random.usize(..3)];
+        let connections_per_client = match needs(Need::ShortConnections) {
+            true => 3,
+            false => [1, 1, 3][random.usize(..3)],
+        };
+        let keys = match needs(Need::TwoKeys) {
+            true => 2,
+            false => [KEYS_PER_TYPE, KEYS_PER_TYPE, 2, 1][random.usize(..4)],
+        };
         RunPlan {
-            workers: random.usize(1..5),
-            clients: random.usize(2..8),
+            workers: match (needs(Need::OneWorker), needs(Need::Crowd)) {
+                (true, _) => 1,
+                (_, true) => random.usize(3..5),
+                _ => random.usize(1..5),
+            },
+            clients: random.usize(if needs(Need::Crowd) { 5..8 } else { 2..8 }),
             connections_per_client,
             pipelines: (random.usize(2..9) / connections_per_client).max(1),
             appendfsync,
             mix: match focus {
-                Some(focus) => OperationMix::draw_focused(random, focus.kinds),
-                None => OperationMix::draw(random),
+                Some(focus) if !focus.first_clients.is_empty() => OperationMix::of(focus.kinds, keys),
+                Some(focus) => OperationMix::draw_focused(random, focus.kinds, keys),
+                None => OperationMix::draw(random, keys),
             },
+            first_mix: focus
+                .filter(|focus| !focus.first_clients.is_empty())
+                .map(|focus| OperationMix::of(focus.first_clients, keys)),
+            has_meetings: needs(Need::Meetings) || random.u32(..6) == 0,
+            is_slow: focus.is_some_and(|focus| !focus.disturbances.is_empty()),
+            sends_pieces: needs(Need::Pieces) || random.u32(..6) == 0,
             disturbances: match focus {
                 Some(focus) => Disturbance::draw_of(random, focus.disturbances),
                 None => Disturbance::draw_list(random),
             },
-            shares_slots: random.u32(..3) == 0,
+            shares_slots: needs(Need::SharedSlots) || random.u32(..3) == 0,
             has_replica: random.u32(..4) == 0,
-            has_subscriber: random.u32(..3) == 0,
-            has_tracker: random.u32(..3) == 0,
-            moves_connections: focus.is_some_and(|focus| focus.moves_connections) || random.u32(..3) == 0,
+            has_subscriber: needs(Need::Subscriber) || random.u32(..3) == 0,
+            has_tracker: needs(Need::Tracker) || random.u32(..3) == 0,
+            moves_connections: needs(Need::Moves) || random.u32(..3) == 0,
         }
     }
 
