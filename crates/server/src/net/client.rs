@@ -300,6 +300,11 @@ impl Client {
     /// more: what follows CLIENT KILL may rely on that.
     pub fn kill(&mut self) {
         self.flags.set(ClientFlags::CLOSE_ASAP, true);
+        self.stop_detached_commands();
+    }
+
+    /// Keeps the commands of the client that wait on other threads from running.
+    pub fn stop_detached_commands(&self) {
         if let Some(is_killed) = &self.is_killed {
             is_killed.store(true, Ordering::Release);
         }

@@ -9,7 +9,8 @@
 //! directory holds no client whose connection belongs to no worker: such mail would be forwarded for ever.
 //!
 //! A transaction kills clients by mail to their workers, which read it later. Until then the directory names them as
-//! killed. So no command of such a client runs after the transaction, and no wait of it is served.
+//! killed. So no command of such a client runs after the transaction, and no wait of it is served. A command that
+//! another thread runs later, when the worker has closed the client, finds that in its view of the client.
 
 use std::collections::HashMap;
 
@@ -66,10 +67,23 @@ impl ClientDirectory {
 
     /// Removes a client that has disconnected.
     pub fn remove(&self, client: ClientId) {
-        let entry = self.shard(client).lock().remove(&client);
-        if entry.is_some_and(|entry| entry.is_killed) {
+        self.remove_entry(client, || ());
+    }
+
+    /// Removes a client that has disconnected. If a transaction has killed it, its commands that wait on other threads
+    /// do not run any more.
+    pub fn remove_client(&self, client: &Client) {
+        self.remove_entry(client.id, || client.stop_detached_commands());
+    }
+
+    /// Removes an entry. Calls `before` first if a transaction has killed the client: one of both is always visible.
+    fn remove_entry(&self, client: ClientId, before: impl FnOnce()) {
+        let mut shard = self.shard(client).lock();
+        if shard.get(&client).is_some_and(|entry| entry.is_killed) {
+            before();
             self.killed.fetch_sub(1, Ordering::AcqRel);
         }
+        shard.remove(&client);
     }
 
     /// Records that a transaction kills a client. The caller holds exclusive mode, so that every command of the client
@@ -101,7 +115,8 @@ impl ClientDirectory {
     /// Returns `true` if a client was killed: by a transaction, or, if this is a view that was detached for another
     /// thread, by CLIENT KILL.
     pub fn was_killed(&self, client: &Client) -> bool {
-        client.was_killed() || self.is_killed(client.id)
+        // In this order, see `remove_client`.
+        self.is_killed(client.id) || client.was_killed()
     }
 
     #[cold]

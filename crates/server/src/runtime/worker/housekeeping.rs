@@ -211,7 +211,7 @@ impl Worker {
         if let Some(mut connection) = self.clients.remove(token) {
             self.uncount_client(connection.usage);
             remove_all_registrations(self.server(), &mut connection.client);
-            self.server().clients.directory.remove(connection.client.id);
+            self.server().clients.directory.remove_client(&connection.client);
             self.abandon_wait(connection.client.id);
             self.abandon_parts(connection.client.id);
             self.ready_tokens.retain(|other| *other != token);
