@@ -38,6 +38,8 @@ struct Search<'h> {
     killed_steps: Vec<u64>,
     /// For each connection, the transactions of others that have killed it, as connections and indexes of events.
     killing_transactions: Vec<Vec<(usize, usize)>>,
+    /// `true` if SCRIPT KILL has stopped scripts.
+    has_killed_scripts: bool,
 }
 
 /// One place of the search.
@@ -57,6 +59,7 @@ pub fn check(histories: &[ConnectionHistory], may_reload: bool) -> Verdict {
         killing_transactions: (0..histories.len())
             .map(|index| killing_transactions(histories, index))
             .collect(),
+        has_killed_scripts: histories.iter().any(has_killed_script),
     };
     let mut seen: HashSet<u64> = HashSet::new();
     let mut places = vec![Place {
@@ -102,6 +105,15 @@ fn is_complete(histories: &[ConnectionHistory], done: &[usize]) -> bool {
         .all(|(history, &done)| history.events[done..].iter().all(|event| event.answer.is_none()))
 }
 
+/// Returns `true` if the connection has stopped a script by SCRIPT KILL.
+fn has_killed_script(history: &ConnectionHistory) -> bool {
+    let script_kill = Operation::Ignored(vec!["SCRIPT", "KILL"]);
+    history.events.iter().any(|event| {
+        let answer = event.answer.as_ref();
+        event.operation == script_kill && answer.is_some_and(|(replies, _)| **replies == [SeenReply::ok()])
+    })
+}
+
 /// Returns the step at which another connection had killed this one, or `u64::MAX`.
 fn killed_step(histories: &[ConnectionHistory], index: usize) -> u64 {
     let steps = kills_of(histories, index).filter_map(|(.., event)| event.answer.as_ref().map(|(_, step)| *step));
@@ -122,16 +134,22 @@ fn killing_transactions(histories: &[ConnectionHistory], index: usize) -> Vec<(u
         .collect()
 }
 
-/// Returns the operations that certainly kill a connection: those sent after it has received a reply. Before, the
-/// server may not know the connection yet.
+/// Returns the operations that certainly kill a connection: those sent after it has received a reply, and answered
+/// before its client closed it. The server does not know it before, and cannot kill it later, when a command of it may
+/// still run on another thread.
 fn kills_of(histories: &[ConnectionHistory], index: usize) -> impl Iterator<Item = (usize, usize, &Event)> {
     let first_answer = histories[index].events.first().and_then(|event| event.answer.as_ref());
     let known_step = first_answer.map_or(u64::MAX, |(_, step)| *step);
+    let closed_step = histories[index].closed_step;
     let others = histories.iter().enumerate().filter(move |(other, _)| *other != index);
     others.flat_map(move |(connection, history)| {
         let events = history.events.iter().enumerate();
         events
             .filter(move |(_, event)| event.operation.kills_others() && event.sent_step > known_step)
+            .filter(move |(_, event)| {
+                let answer_step = event.answer.as_ref().map(|(_, step)| *step);
+                closed_step.is_none_or(|closed_step| answer_step.is_some_and(|step| step < closed_step))
+            })
             .map(move |(at, event)| (connection, at, event))
     })
 }
@@ -177,6 +195,13 @@ fn next_places(search: &Search<'_>, place: &Place) -> Vec<Place> {
         };
         if !is_possible_next(connection, event) {
             continue;
+        }
+        if search.has_killed_scripts && event.operation.is_script() && event.answer.is_none() {
+            // Its connection ended before the error came.
+            let mut done = place.done.clone();
+            done[connection] += 1;
+            let model = place.model.clone();
+            found.push((u64::MAX, Place { done, model }));
         }
         let mut model = place.model.clone();
         if is_possible(&mut model, connection, event) {

@@ -170,6 +170,7 @@ impl Client {
     /// Sends operations and closes the connection without waiting for replies.
     pub fn run_and_close(mut self, operations: Vec<Operation>) -> ConnectionHistory {
         let _ = self.send(operations);
+        self.history.closed_step = Some(scheduler::figures().steps);
         drop(self.stream);
         descriptor::activity();
         self.history

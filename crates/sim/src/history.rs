@@ -24,4 +24,6 @@ pub struct Event {
 pub struct ConnectionHistory {
     /// The events.
     pub events: Vec<Event>,
+    /// The step before which the client did not close the connection, if it closed it while requests were unanswered.
+    pub closed_step: Option<u64>,
 }
