@@ -78,7 +78,9 @@ impl Model {
         let observed = event.answer.as_ref().map(|(replies, _)| &**replies);
         // A client that waits for keys may give up during a pause.
         let gives_up = operation.is_blocking() && observed == Some(&[SeenReply::Null]);
-        if self.is_paused && operation.is_write() && !gives_up {
+        // A transaction whose watched key has changed queues nothing any more, so a pause does not hold back its EXEC.
+        let may_fail = matches!(operation, Operation::Transaction(_)) && self.fails_watch(connection, observed);
+        if self.is_paused && operation.is_write() && !gives_up && !may_fail {
             return Effect::Impossible;
         }
         // SCRIPT KILL ends only scripts that have not written.
