@@ -15,7 +15,8 @@ use crate::notify::keyspace_event::KeyspaceEvent;
 pub enum DeletionCause {
     /// A command. There is a keyspace event for each key.
     Command,
-    /// Another node owns the keys, so they are not deleted as clients see it. There are no keyspace events, as in Valkey.
+    /// Another node owns the keys, so they are not deleted as clients see it. There are no keyspace events, as in
+    /// Valkey.
     SlotOfOtherNode,
 }
 

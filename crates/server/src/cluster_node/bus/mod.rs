@@ -396,8 +396,8 @@ impl ClusterBus {
         self.dropping = waiting;
     }
 
-    /// Deletes the keys of a slot unless the slot comes back, or has come back since this turn began. It was emptied when
-    /// its import began.
+    /// Deletes the keys of a slot unless the slot comes back, or has come back since this turn began. It was emptied
+    /// when its import began.
     fn drop_keys_of_slot(&mut self, cluster: &Cluster, slot: SlotIndex) {
         let keys = key_deletion::delete_keys_of_slot(&self.server, &mut self.seat, slot, ImportMark::Keep, |header| {
             let view = cluster.view();

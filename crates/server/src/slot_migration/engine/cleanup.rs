@@ -152,8 +152,8 @@ impl MigrationEngine {
     }
 }
 
-/// Ends an import that has taken its slots over, or whose keys have been deleted, and propagates that. The end is in the
-/// log before another import of the slots can begin, and this node's role cannot change between the two.
+/// Ends an import that has taken its slots over, or whose keys have been deleted, and propagates that. The end is in
+/// the log before another import of the slots can begin, and this node's role cannot change between the two.
 pub(super) fn finish_import(server: &Arc<Server>, seat: &mut Seat, progress: &Arc<JobProgress>, name: &JobName) {
     let mut log_writer = server.propagation.log_writer();
     let pass = seat.enter();
