@@ -85,7 +85,8 @@ impl ClusterState {
     }
 
     /// Replaces the link to a known node that has sent a MEET: it does not consider the link as one from this node. The
-    /// PING on the new link tells it otherwise. A node that became known just now may still be completing its handshake.
+    /// PING on the new link tells it otherwise. The link to a node that became known just now stays: its handshake may
+    /// not have ended.
     fn call_again(&mut self, id: NodeId, link: LinkId, now_ms: u64) {
         let timeout_ms = self.handshake_timeout_ms();
         let Some(node) = self.nodes.get(&id) else {

@@ -282,7 +282,7 @@ fn check_replication_state(
     let reads_elsewhere =
         || !client.flags.contains(ClientFlags::READONLY) && has_flag(client, command, CommandFlags::READONLY);
     if redirects && (reads_elsewhere() || writes()) {
-        return thread.server.replication.redirection();
+        return thread.server.replication.redirection().map(CommandError::from_text);
     }
     if replication_state.contains(ReplicationState::ROLE_CHANGE_PENDING) && writes() {
         return Some(refused(

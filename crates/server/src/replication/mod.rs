@@ -33,7 +33,6 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::commands::error::CommandError;
 use crate::observability::log;
 use weft_base::clock::unix_ms;
 use weft_base::{ReplicationOffset, RoleEpoch};
@@ -386,14 +385,11 @@ impl Replication {
         self.received_offset.store(offset.get(), Ordering::Relaxed);
     }
 
-    /// Returns the error that redirects a client to the primary; `None` on a primary.
-    pub fn redirection(&self) -> Option<CommandError> {
+    /// Returns the text of the error that redirects a client to the primary; `None` on a primary.
+    pub fn redirection(&self) -> Option<String> {
         let state = self.state();
         let primary = state.primary.as_ref()?;
-        Some(CommandError::from_text(format!(
-            "REDIRECT {}:{}",
-            primary.host, primary.port
-        )))
+        Some(format!("REDIRECT {}:{}", primary.host, primary.port))
     }
 
     /// Returns the time since the primary was last heard, in milliseconds; `u64::MAX` if it never was.

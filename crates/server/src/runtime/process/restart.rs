@@ -37,7 +37,7 @@ pub fn record_invocation(arguments: &[OsString]) {
     });
     let delay = std::env::var(DELAY_VARIABLE).ok().and_then(|text| text.parse().ok());
     if let Some(delay_ms) = delay {
-        std::thread::sleep(Duration::from_millis(delay_ms));
+        weft_os::thread::sleep(Duration::from_millis(delay_ms));
     }
 }
 

@@ -441,7 +441,7 @@ impl Worker {
             .is_some_and(can_redirect);
         let redirection = self.server().replication.redirection();
         if let (Some(_), Some(redirection)) = (waiter, redirection.filter(|_| redirects)) {
-            self.reply_error_to_waiter(client, &redirection);
+            self.reply_error_to_waiter(client, &CommandError::from_text(redirection));
             return;
         }
         if self.end_wait_with_error(client, Some(DEMOTED_REPLY))
