@@ -185,8 +185,8 @@ impl EvictionPool {
             if !may_serve || (only_saved && header.is_unsaved()) || header.is_importing() {
                 continue;
             }
-            any_slot_serves = true;
             let Some(lease) = context.pass.try_read(slot) else {
+                any_slot_serves = true;
                 busy += 1;
                 if busy == MAX_BUSY_SLOTS {
                     return true;
@@ -198,6 +198,11 @@ impl EvictionPool {
             for turn in 0..databases {
                 let db = DbIndex::new((self.next_db + turn) % databases);
                 if let Some(table) = lease.table(db) {
+                    // The header may still have the due time of a key that was evicted.
+                    any_slot_serves |= match self.policy.is_volatile_only {
+                        true => table.with_expiry() > 0,
+                        false => !table.is_empty(),
+                    };
                     found += self.sample_table(table, db, slot, wanted, context);
                 }
                 if found >= wanted && self.policy.order == EvictionOrder::Random {
