@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use rustix::net;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
@@ -626,7 +627,10 @@ fn output_waits_until_connected_and_a_refusal_is_reported() {
     }
     served.read_exact(&mut request).unwrap();
     assert_eq!(&request, b"PING");
-    drop(listener);
+    // A socket that is bound and does not listen keeps the port from others.
+    let refusing = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
+    net::bind(&refusing, &std::net::SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = std::net::SocketAddr::try_from(net::getsockname(&refusing).unwrap()).unwrap();
     reactor.register(1, Socket::connect_tcp(address).unwrap()).unwrap();
     wait_readable(&mut reactor, 1);
     let error = reactor.receive(1, &mut Vec::new(), 10).unwrap_err();
