@@ -168,8 +168,8 @@ pub fn perform(
 
 fn end_word(end: ListEnd) -> &'static [u8] {
     match end {
-        ListEnd::Head => b"left",
-        ListEnd::Tail => b"right",
+        ListEnd::Head => b"LEFT",
+        ListEnd::Tail => b"RIGHT",
     }
 }
 
