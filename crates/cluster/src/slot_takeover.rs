@@ -108,6 +108,7 @@ mod tests {
         assert_eq!(state.owner_of_slots(&slots), None, "one slot has no owner");
         assert_eq!(state.owner_of_slots(&SlotSet::default()), None);
     }
+
     fn slots_of(range: std::ops::Range<usize>) -> SlotSet {
         let mut slots = SlotSet::default();
         for slot in range {
