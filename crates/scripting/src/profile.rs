@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A script that ran longer than this runs outside the worker next time.
 const LONG_RUN: Duration = Duration::from_millis(1);
 /// A script that ran outside the worker and took less than this runs on the worker next time.
 const SHORT_RUN: Duration = Duration::from_micros(200);
+
+/// The number of runs for which a script begins with the token after one that needed it.
+const RUNS_WITH_TOKEN: u32 = 1000;
 
 /// The expected behaviour of the next run of a script.
 #[derive(Debug)]
@@ -15,6 +18,8 @@ pub struct ScriptProfile {
     is_long: AtomicBool,
     has_written: AtomicBool,
     queries_workers: AtomicBool,
+    /// The number of coming runs that do not begin without the token.
+    runs_with_token: AtomicU32,
     may_run_forever: bool,
 }
 
@@ -27,6 +32,7 @@ impl ScriptProfile {
             may_run_forever,
             is_long: AtomicBool::new(may_run_forever),
             has_written: AtomicBool::new(false),
+            runs_with_token: AtomicU32::new(0),
             queries_workers: AtomicBool::new(may_query_workers(code)),
         }
     }
@@ -60,6 +66,24 @@ impl ScriptProfile {
     pub fn note_write(&self) {
         if !self.has_written() {
             self.has_written.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns `true` unless one of the last runs has made changes that cannot be undone.
+    pub fn is_undoable(&self) -> bool {
+        self.runs_with_token.load(Ordering::Relaxed) == 0
+    }
+
+    /// Records that a run makes changes that cannot be undone: [`RUNS_WITH_TOKEN`] runs begin with the token.
+    pub fn note_not_undoable(&self) {
+        self.runs_with_token.store(RUNS_WITH_TOKEN, Ordering::Relaxed);
+    }
+
+    /// Records that a run has written with the token from its start.
+    pub fn note_run_with_token(&self) {
+        let left = self.runs_with_token.load(Ordering::Relaxed);
+        if left > 0 {
+            self.runs_with_token.store(left - 1, Ordering::Relaxed);
         }
     }
 

@@ -186,12 +186,13 @@ impl ScriptRun {
         self.too_long_after.is_some()
     }
 
-    /// Returns `true` if the run has written.
+    /// Returns `true` if the run has written what cannot be undone.
     pub fn has_written(&self) -> bool {
         self.state.load(Ordering::Relaxed) & WROTE != 0
     }
 
-    /// Records that the run is about to write. Returns `false` if the run is to stop and so must not write.
+    /// Records that the run is about to write what cannot be undone. Returns `false` if the run is to stop and so must
+    /// not write.
     pub fn try_note_write(&self) -> bool {
         let changed = self
             .state
@@ -315,7 +316,7 @@ impl RunRegistry {
         }
     }
 
-    /// Stops every other run that holds a slot and has not written. Such a run is restarted later.
+    /// Stops every other run that holds a slot and can be stopped. Such a run is restarted later.
     pub fn preempt(&self, slot: u16, by: &Arc<ScriptRun>) {
         for run in self.runs.lock().iter() {
             if !Arc::ptr_eq(run, by) && run.is_holding(slot) {
@@ -344,7 +345,7 @@ impl RunRegistry {
         self.runs.lock().iter().max_by_key(|run| run.elapsed()).cloned()
     }
 
-    /// Kills the longest of those runs that can be killed.
+    /// Kills the longest of those runs that can be killed. If runs are overdue, only these count.
     ///
     /// # Errors
     /// The reason if there is no such run.
@@ -354,6 +355,9 @@ impl RunRegistry {
             return Err(KillError::NotRunning);
         }
         let mut mine: Vec<&Arc<ScriptRun>> = runs.iter().filter(|run| run.is_function == functions).collect();
+        if mine.iter().any(|run| run.is_overdue()) {
+            mine.retain(|run| run.is_overdue());
+        }
         mine.sort_by_key(|run| std::cmp::Reverse(run.elapsed()));
         match mine
             .iter()

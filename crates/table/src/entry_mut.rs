@@ -159,6 +159,11 @@ impl<'a, V> EntryMut<'a, V> {
         Some(unsafe { object.as_mut() })
     }
 
+    /// Marks a string as one that was appended to or changed in place.
+    pub fn mark_raw(&mut self) {
+        self.entry.set_raw();
+    }
+
     /// Returns the bytes of a packed collection for changing in place.
     #[must_use]
     pub fn packed_mut(&mut self) -> Option<&mut [u8]> {

@@ -79,6 +79,8 @@ pub enum RunOutcome {
         is_returned: bool,
         /// `true` if the reply as a whole is an error.
         is_error: bool,
+        /// `true` if the script was killed.
+        is_killed: bool,
     },
     /// The script was stopped.
     Stopped(StopReason),
@@ -468,12 +470,14 @@ impl Interpreter {
             reply.out.truncate(begin);
             return Ok(RunOutcome::Stopped(stop));
         }
+        let mut is_killed = false;
         let failed_by = match (ended, stopped) {
             (Ok(ScriptEnd::Replied), _) => {
                 return Ok(RunOutcome::Done {
                     errors: Vec::new(),
                     is_returned: true,
                     is_error: false,
+                    is_killed: false,
                 });
             }
             (Ok(ScriptEnd::Returned(value)), _) => {
@@ -483,10 +487,14 @@ impl Interpreter {
                     errors,
                     is_returned: true,
                     is_error,
+                    is_killed: false,
                 });
             }
             (Ok(ScriptEnd::Failed(Value::Table(error))), _) => error_of(&error),
-            (_, Some(stop @ (StopReason::Killed | StopReason::Overdue))) => killed_error(program.kind, stop, &run),
+            (_, Some(stop @ (StopReason::Killed | StopReason::Overdue))) => {
+                is_killed = true;
+                killed_error(program.kind, stop, &run)
+            }
             (_, Some(stop)) => return Ok(RunOutcome::Stopped(stop)),
             (Ok(ScriptEnd::Failed(other)), None) => {
                 let text = match other {
@@ -507,6 +515,7 @@ impl Interpreter {
             },
             is_returned: false,
             is_error: true,
+            is_killed,
         })
     }
 

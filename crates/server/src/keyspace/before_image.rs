@@ -137,18 +137,25 @@ impl DatabaseImages {
         let Some(entry) = entry else {
             return self.mark_done(hash, name);
         };
-        let value = match (entry.value(), entry.share()) {
-            (_, Some(object)) => NewValue::Shared(object),
-            (ValueRef::Int(number), _) => NewValue::Int(number),
-            (ValueRef::Bytes(bytes), _) => NewValue::Bytes(bytes),
-            (ValueRef::Packed(bytes), _) => NewValue::Packed(bytes),
-            (ValueRef::Blob(blob), _) => NewValue::Blob(blob.clone()),
-            (ValueRef::Object(_), None) => unreachable!("every object can be shared"),
-        };
-        drop(
-            self.before
-                .insert(hash, name, value, entry.expire_at_ms(), entry.clock()),
-        );
+        insert_copy(&mut self.before, hash, name, entry);
+    }
+}
+
+/// Inserts an entry of another table, with its expiry and clock. An object is not copied: the tables share it.
+pub(super) fn insert_copy(table: &mut SlotTable, hash: u64, name: &[u8], entry: EntryRef<'_, Value>) {
+    let value = match (entry.value(), entry.share()) {
+        (_, Some(object)) => NewValue::Shared(object),
+        (ValueRef::Int(number), _) => NewValue::Int(number),
+        (ValueRef::Bytes(bytes), _) => NewValue::Bytes(bytes),
+        (ValueRef::Packed(bytes), _) => NewValue::Packed(bytes),
+        (ValueRef::Blob(blob), _) => NewValue::Blob(blob.clone()),
+        (ValueRef::Object(_), None) => unreachable!("every object can be shared"),
+    };
+    drop(table.insert(hash, name, value, entry.expire_at_ms(), entry.clock()));
+    if entry.is_raw()
+        && let Some(mut copy) = table.find_mut(hash, name)
+    {
+        copy.mark_raw();
     }
 }
 

@@ -12,6 +12,7 @@ use super::key_identity::LocalExpiry;
 use super::key_identity::NamedKey;
 use super::key_identity::PlannedKey;
 use super::ready_keys::ReadyKey;
+use super::undo::UndoLog;
 use super::{Keyspace, SlotTable};
 use crate::clients_waiting::watch::Watch;
 use crate::notify::keyspace_event::KeyspaceEvent;
@@ -158,6 +159,10 @@ pub enum RemovalCause {
 pub struct Effects {
     /// The consumers of changes.
     pub hooks: Hooks,
+    /// The undo log of the running script, if its changes may have to be undone.
+    pub undo: Option<Box<UndoLog>>,
+    /// The notifications for workers that are held back while there is an undo log.
+    pub held_notifications: Vec<(ThreadIndex, ClientNotification)>,
     /// The number of changes made (Valkey's `rdb_changes_since_last_save`).
     pub dirty: u64,
     /// The number of lookups that found their key.
@@ -211,6 +216,14 @@ impl Effects {
         match &self.before_images {
             Some(before_images) => before_images.keep_before_image(db, key, table),
             None => unreachable!("a thread that writes keys of the keyspace has a store of before-images"),
+        }
+    }
+
+    /// Stores the state of a key before it changes, if the change may have to be undone.
+    #[cold]
+    pub fn keep_former_state(&mut self, db: DbIndex, key: NamedKey<'_>, table: &SlotTable) {
+        if let Some(undo) = &mut self.undo {
+            undo.keep_former_state(db, key, table);
         }
     }
 

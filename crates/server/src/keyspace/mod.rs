@@ -23,6 +23,8 @@ pub mod scratch_keyspace;
 pub mod slot_drop;
 pub mod staging;
 pub mod string_encoding;
+pub mod undo;
+pub mod undo_changes;
 pub mod walk;
 pub mod writable_replica_keys;
 

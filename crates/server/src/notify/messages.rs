@@ -50,10 +50,16 @@ impl<'a> NotificationSender<'a> {
 
     /// Returns `true` if the thread delivers to its own clients directly.
     fn can_deliver_directly(&self, worker: ThreadIndex) -> bool {
-        self.own_worker == Some(worker) && self.server.worker(worker).mailbox.is_empty_hint()
+        self.effects.undo.is_none()
+            && self.own_worker == Some(worker)
+            && self.server.worker(worker).mailbox.is_empty_hint()
     }
 
     fn send_notification(&mut self, worker: ThreadIndex, notification: ClientNotification) {
+        if self.effects.undo.is_some() {
+            self.effects.held_notifications.push((worker, notification));
+            return;
+        }
         if self.can_deliver_directly(worker) {
             self.effects.outbox.push(notification);
             return;
@@ -64,6 +70,14 @@ impl<'a> NotificationSender<'a> {
         }
         if self.own_worker != Some(worker) && link.is_mailbox_full() {
             self.effects.full_mailbox = Some(worker);
+        }
+    }
+
+    /// Sends the notifications that were held back while there was an undo log.
+    pub fn send_held_notifications(&mut self) {
+        debug_assert!(self.effects.undo.is_none(), "notifications are held back only once");
+        for (worker, notification) in std::mem::take(&mut self.effects.held_notifications) {
+            self.send_notification(worker, notification);
         }
     }
 

@@ -69,6 +69,10 @@ pub enum Counter {
     ExclusiveCommands,
     /// The number of commands that were moved from the worker to another thread.
     BackgroundCommands,
+    /// `weft_scripts_written_in_parallel`
+    ScriptsWrittenInParallel,
+    /// `weft_scripts_undone`
+    ScriptsUndone,
     /// The nanoseconds spent on deleting expired keys (`expire_cycle_cpu_milliseconds`).
     ExpiryNs,
     /// The nanoseconds of the coordinator's periodic work (`eventloop_duration_cron_sum`).

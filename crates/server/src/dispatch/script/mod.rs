@@ -15,9 +15,9 @@
 //!
 //! 1. One script at a time has the token. Only its holder may wait for a slot while it holds others. All other threads
 //!    release their leases when they are refused one, or when they end, so the holder gets the slot.
-//! 2. A script takes the token before its first write, without waiting. If another script has the token, nothing has
-//!    happened yet: the script releases its leases and restarts later. So scripts that only read run in parallel with
-//!    all others, and a script that writes runs in parallel with all commands and reading scripts on other slots.
+//! 2. A script takes the token before its first write, without waiting. If another script has the token, it writes
+//!    under an undo log (rule 11), or releases its leases and restarts later if it cannot. So scripts run in parallel
+//!    with all commands and scripts on other slots.
 //! 3. Before it has the token, a script that is refused a slot restarts. After [`ANNOUNCE_AFTER_FAILURES`] failures it
 //!    takes the token and waits, so that it makes progress.
 //! 4. The counts and log records of a script are buffered until it is certain that the script does not restart.
@@ -30,12 +30,18 @@
 //! 8. A worker does not wait for scripts on other threads: they may take long, and they may wait for the answer of this
 //!    worker (CLIENT LIST, INFO). A script on a worker that has the token and is refused a slot for more than a moment
 //!    moves to a script thread. If it has written, or is part of a transaction, it stops the slot's holder instead. The
-//!    holder has not written, since it has no token, and restarts.
-//! 9. Only the end of the process stops a script that has written. Its unit of the log is discarded, so that the next
-//!    start, and replicas, see nothing of it. Its leases and the token never end, so that no other command sees a part
-//!    of it and no such command is logged.
+//!    holder restarts: without the token it has not written, or under an undo log.
+//! 9. Only the end of the process stops a script that has written with the token. Its unit of the log is discarded, so
+//!    that the next start, and replicas, see nothing of it. Its leases and the token never end, so that no other
+//!    command sees a part of it and no such command is logged.
 //! 10. A script does not start while MIGRATE sends one of its declared keys, and restarts if its first write is to such
 //!     a key. So MIGRATE ends, however many scripts change its keys. The restart waits until some MIGRATE has ended.
+//! 11. Under an undo log ([`crate::keyspace::undo`]) a script may write without the token. No other thread sees its
+//!     changes before it ends, because it keeps its leases; its log records, messages and counts are held back. Until
+//!     it ends it can be stopped at any time, by SCRIPT KILL, too, and its changes are undone. If it needs to wait for
+//!     a slot, to change a large value, or to do what cannot be undone, it takes the token, and from then on its
+//!     changes last. If another script has the token, it is undone and restarts. A script that has needed the token for
+//!     another reason than a slot begins with it for a while.
 
 mod prepared;
 mod runner;
@@ -142,15 +148,16 @@ pub fn run_leased<'p>(
         }
     }
     let impatient = connection.lease_failures >= ANNOUNCE_AFTER_FAILURES;
-    let wants_token = impatient || (!prepared.is_read_only && prepared.program.profile().has_written());
-    if wants_token && !thread.server.scripting.try_take_token() {
+    let writes = !prepared.is_read_only && profile.has_written();
+    let has_token = (impatient || writes) && thread.server.scripting.try_take_token();
+    if !has_token && (impatient || (writes && !profile.is_undoable())) {
         many.clear();
         return Outcome::Contended;
     }
     let index_buffer = std::mem::take(&mut thread.script_buffers.lease_indices);
     let mut leases = ScriptLeases::in_memory_of(std::mem::take(many), index_buffer);
     let held = ScriptAccess::Leased(&mut leases);
-    let outcome = run_under_leases(thread, pass, request, prepared, held, wants_token, connection);
+    let outcome = run_under_leases(thread, pass, request, prepared, held, has_token, connection);
     (*many, thread.script_buffers.lease_indices) = leases.into_memory();
     outcome
 }
@@ -180,12 +187,13 @@ fn run_under_leases<'p>(
     let listed = runner.register();
     let mut reply = Reply::new(&mut output.bytes, client.protocol);
     let ended = runner.run_script(&prepared, args, &mut reply, listed);
+    runner.settle_writes(&ended);
     connection.awaited_thaw = runner.awaited_thaw;
     let has_token = runner.has_token;
     let (mut held, run) = runner.end();
     assert!(
         has_token || !run.has_written(),
-        "a script writes only while it has the token"
+        "what a script writes lasts only if it has the token or has ended"
     );
     if listed || run.is_overdue() {
         thread.server.scripting.running.unlist(&run);
@@ -208,7 +216,7 @@ fn run_under_leases<'p>(
     free_removed_values(&mut thread.effects, &thread.server);
     serve::notify_served_clients(thread);
     let failed = match ended {
-        ScriptOutcome::Done { failed } => failed,
+        ScriptOutcome::Done { failed, .. } => failed,
         ScriptOutcome::Stopped(stop) => {
             assert!(!run.has_written(), "a script that has written does not start again");
             output.truncate(before);
@@ -222,6 +230,9 @@ fn run_under_leases<'p>(
         }
     };
     prepared.program.profile().note_duration(run.elapsed());
+    if has_token {
+        prepared.program.profile().note_run_with_token();
+    }
     if !thread.for_script {
         // A run on a script thread has a copy of its command, which may be large.
         thread.script_buffers.ended_run = Some(run);
@@ -409,7 +420,7 @@ pub fn run_in_transaction<'p>(
     thread.ticks = start;
     prepared.program.profile().note_duration(run.elapsed());
     match ended {
-        ScriptOutcome::Done { failed } => failed,
+        ScriptOutcome::Done { failed, .. } => failed,
         ScriptOutcome::Stopped(_) => {
             thread.is_unit_unfinished = true;
             output.truncate(before);

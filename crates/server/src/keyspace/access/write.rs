@@ -68,6 +68,9 @@ impl<'k> KeyWrite<'k> {
         if header.is_unsaved() {
             effects.keep_before_image(db, key, table);
         }
+        if effects.undo.is_some() {
+            effects.keep_former_state(db, key, table);
+        }
         let expiring = table.with_expiry();
         let open = OpenSlot {
             table,

@@ -18,6 +18,7 @@ mod moving;
 mod order;
 mod random_moves;
 mod replaced_data;
+mod script_writes;
 mod scripts;
 mod shutdown;
 

@@ -355,6 +355,11 @@ pub(super) fn weft_lines(server: &Server, lines: &mut InfoLines) {
     lines.push_field("weft_worker_clients", clients.join(","));
     lines.push_field("weft_tunings", server.lifecycle.tunings.load(Ordering::Relaxed));
     lines.push_field("weft_moved_connections", metrics.sum(Counter::ConnectionsMoved));
+    lines.push_field(
+        "weft_scripts_written_in_parallel",
+        metrics.sum(Counter::ScriptsWrittenInParallel),
+    );
+    lines.push_field("weft_scripts_undone", metrics.sum(Counter::ScriptsUndone));
     lines.push_field("weft_batches", metrics.sum(Counter::Batches));
     lines.push_field("weft_prefetch_batches", metrics.sum(Counter::PrefetchBatches));
     lines.push_field("weft_prefetch_entries", metrics.sum(Counter::PrefetchEntries));

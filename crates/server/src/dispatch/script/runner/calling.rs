@@ -117,14 +117,14 @@ impl Runner<'_, '_, '_> {
             if flags.contains(CommandFlags::WRITE) && is_read_only(self.thread) {
                 return refuse("READONLY You can't write against a read only replica.");
             }
-            if flags.contains(CommandFlags::WRITE) && has_too_few_replicas(self.thread) && !self.run.has_written() {
+            if flags.contains(CommandFlags::WRITE) && has_too_few_replicas(self.thread) && !self.has_written() {
                 return refuse("NOREPLICAS Not enough good replicas to write.");
             }
             if !flags.contains(CommandFlags::STALE) && is_stale(self.thread) {
                 return refuse("ERR Can not execute the command on a stale replica");
             }
         }
-        let is_first_write = flags.contains(CommandFlags::WRITE) && !self.run.has_written();
+        let is_first_write = flags.contains(CommandFlags::WRITE) && !self.has_written();
         if is_first_write && !self.client.flags.contains(ClientFlags::PRIMARY) {
             if self.thread.tunables.refuses_writes {
                 return Some(Cow::Owned(rdb_save_error(&self.thread.server.config).into_bytes()));
@@ -133,7 +133,7 @@ impl Runner<'_, '_, '_> {
                 return Some(Cow::Owned(aof_write_error(&self.thread.server).0.into_owned()));
             }
         }
-        if !self.may_exceed_memory && flags.contains(CommandFlags::DENYOOM) && !self.run.has_written() {
+        if !self.may_exceed_memory && flags.contains(CommandFlags::DENYOOM) && !self.has_written() {
             return refuse("OOM command not allowed when used memory > 'maxmemory'.");
         }
         None
@@ -201,7 +201,7 @@ impl Runner<'_, '_, '_> {
             return (None, NextStep::Reply);
         }
         debug_assert!(
-            !command.spec.flags.intersects(WRITE_FLAGS) || self.run.has_written(),
+            !command.spec.flags.intersects(WRITE_FLAGS) || self.has_written(),
             "the first write of a script is noted before it happens"
         );
         self.thread.effects.hooks = self.thread.server.keyspace.hooks.current();

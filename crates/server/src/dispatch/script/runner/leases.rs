@@ -32,21 +32,30 @@ impl<'p> Runner<'_, '_, 'p> {
         binding: Binding,
         args: Args<'_>,
     ) -> Option<()> {
+        if self.is_undoable {
+            self.limit_undoable_run()?;
+        }
         self.planned.clear();
         plan_write_keys(&self.thread.server.keyspace, command, args, &mut self.planned);
-        let is_first_write = command.spec.flags.intersects(WRITE_FLAGS) && !self.run.has_written();
-        if is_first_write {
-            self.acquire_token()?;
+        let writes = command.spec.flags.intersects(WRITE_FLAGS);
+        let is_first_write = writes && !self.has_written();
+        if is_first_write && !self.try_acquire_token() && !self.may_write_without_token() {
+            self.run.stop(StopReason::Contended);
+            return None;
         }
         self.lease_command_slots(command, binding, args)?;
-        // Not earlier: until here the script can restart.
+        // Not earlier: until here the script can restart without further ado.
         if is_first_write {
             self.await_migrated_keys(command, args)?;
-            if !self.run.try_note_write() {
-                return None;
-            }
             self.program.profile().note_write();
-            self.flush_pending_records();
+            match self.needs_token_to_write() && !self.has_token {
+                true => self.begin_undoable_writes(),
+                false => self.note_lasting_write()?,
+            }
+        }
+        if writes && self.is_undoable && (needs_all_slots(command, binding, args) || !self.can_undo(command, args)) {
+            self.program.profile().note_not_undoable();
+            self.make_writes_last()?;
         }
         Some(())
     }
@@ -95,13 +104,29 @@ impl<'p> Runner<'_, '_, 'p> {
         held
     }
 
-    fn acquire_token(&mut self) -> Option<()> {
-        if !self.has_token && matches!(self.access, ScriptAccess::Leased(_)) {
+    /// Returns `true` if other scripts may run meanwhile, so that this one needs the token, or an undo log, to write.
+    fn needs_token_to_write(&self) -> bool {
+        matches!(self.access, ScriptAccess::Leased(_))
+    }
+
+    /// Takes the token if it is free and needed. Returns `false` if another script has it.
+    pub(super) fn try_acquire_token(&mut self) -> bool {
+        if !self.has_token && self.needs_token_to_write() {
             self.has_token = self.thread.server.scripting.try_take_token();
-            if !self.has_token {
-                self.run.stop(StopReason::Contended);
-                return None;
-            }
+            return self.has_token;
+        }
+        true
+    }
+
+    /// Takes the token for a command that needs it even if nothing was written before. A script that has written under
+    /// an undo log cannot be stopped any more from here on.
+    fn acquire_token(&mut self) -> Option<()> {
+        if self.is_undoable {
+            return self.make_writes_last();
+        }
+        if !self.try_acquire_token() {
+            self.run.stop(StopReason::Contended);
+            return None;
         }
         Some(())
     }
@@ -123,7 +148,7 @@ impl<'p> Runner<'_, '_, 'p> {
         Some(leases.add(lease))
     }
 
-    /// Leases one more slot. Waits only with the token.
+    /// Leases one more slot. Waits only with the token, which a script that has written under an undo log takes first.
     fn acquire_lease(&mut self, slot: SlotIndex) -> Option<Lease<'p>> {
         let pass = self.pass?;
         let mut tries = 0;
@@ -135,6 +160,9 @@ impl<'p> Runner<'_, '_, 'p> {
             };
             if attempt.is_some() {
                 return attempt;
+            }
+            if self.is_undoable {
+                self.make_writes_last()?;
             }
             let running = &self.thread.server.scripting.running;
             if !self.has_token {

@@ -2,6 +2,7 @@
 
 mod calling;
 mod leases;
+mod undoing;
 
 pub(in crate::dispatch) use calling::query_workers;
 
@@ -24,6 +25,7 @@ use crate::dispatch::thread::ThreadState;
 use crate::keyspace::access::{HeldLeases, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
+use crate::keyspace::undo_changes::ChangeCounts;
 use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::{Client, ClientFlags};
 use crate::notify::messages::NotificationSender;
@@ -71,7 +73,11 @@ impl<'p> ScriptAccess<'_, 'p> {
 
 /// The end of a run, with its errors counted.
 pub enum ScriptOutcome {
-    Done { failed: bool },
+    /// The script has ended, or it was killed.
+    Done {
+        failed: bool,
+        is_killed: bool,
+    },
     Stopped(StopReason),
 }
 
@@ -93,6 +99,10 @@ pub struct Runner<'r, 'h, 'p> {
     /// The maximum size of the caller's output in bytes.
     max_reply_bytes: usize,
     pub(super) has_token: bool,
+    /// `true` if it has written without the token: `effects.undo` has the former states of the keys.
+    is_undoable: bool,
+    /// The counts of the effects before the first of these writes.
+    counts_before_writes: Option<ChangeCounts>,
     /// `true` if it may start again before it has written. It is not part of a transaction.
     pub(super) may_restart: bool,
     /// Set when it stops because of a key that MIGRATE is sending: the value of `PinnedSlots::thaws` at that time.
@@ -178,6 +188,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             may_exceed_memory: prepared.allows_oom || !is_out_of_memory(thread),
             max_reply_bytes: max_reply_bytes(thread, caller),
             has_token: false,
+            is_undoable: false,
+            counts_before_writes: None,
             may_restart: false,
             awaited_thaw: None,
             must_use_one_slot: prepared.must_use_one_slot,
@@ -272,6 +284,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                 errors,
                 is_returned: invented,
                 is_error: failed,
+                is_killed,
             }) => {
                 self.flush_pending_records();
                 self.thread.ended_commands += self.command_count;
@@ -282,14 +295,17 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
                     self.pending_outcomes.is_empty() && self.pending_slot_bytes.is_empty(),
                     "the commands of a script that has ended are counted"
                 );
-                ScriptOutcome::Done { failed }
+                ScriptOutcome::Done { failed, is_killed }
             }
             Err(text) => {
                 self.flush_pending_records();
                 self.thread.ended_commands += self.command_count;
                 reply.error_bytes(&text);
                 self.count_error(b"ERR", false);
-                ScriptOutcome::Done { failed: true }
+                ScriptOutcome::Done {
+                    failed: true,
+                    is_killed: false,
+                }
             }
         }
     }

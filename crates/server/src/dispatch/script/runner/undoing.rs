@@ -1,0 +1,164 @@
+//! Writes of a script that has no token: they can be undone until the script ends (rule 11 of [`super::super`]).
+
+use weft_resp::Args;
+
+use crate::commands::context::Binding;
+use crate::dispatch::admit::REPLAYING_CLIENTS;
+use crate::keyspace::access::AccessContext;
+use crate::keyspace::before_image::is_large;
+use crate::keyspace::undo::kept_bytes;
+use crate::keyspace::undo_changes::{ChangeCounts, undo_changes};
+use crate::notify::messages::NotificationSender;
+use crate::observability::metrics::Counter;
+use weft_command_table::registry::Command;
+use weft_command_table::spec::CommandFlags;
+use weft_scripting::StopReason;
+
+use super::{MAX_PENDING_RECORDS, Runner, ScriptAccess, ScriptOutcome};
+
+impl Runner<'_, '_, '_> {
+    /// Returns `true` if the script has written, whether that can be undone or not.
+    pub(super) fn has_written(&self) -> bool {
+        self.is_undoable || self.run.has_written()
+    }
+
+    /// Returns `true` if the script may write under an undo log while another one has the token.
+    pub(super) fn may_write_without_token(&self) -> bool {
+        self.may_restart
+            && matches!(self.access, ScriptAccess::Leased(_))
+            && !self.client.flags.intersects(REPLAYING_CLIENTS)
+            && self.program.profile().is_undoable()
+    }
+
+    /// Starts the undo log, before the first write.
+    pub(super) fn begin_undoable_writes(&mut self) {
+        debug_assert!(
+            self.thread.effects.undo.is_none() && !self.has_token,
+            "a script has one undo log, and none if it has the token"
+        );
+        let effects = &mut self.thread.effects;
+        self.counts_before_writes = Some(ChangeCounts::of_effects(effects));
+        effects.undo = Some(Box::default());
+        self.is_undoable = true;
+    }
+
+    /// Records the first write of a script that cannot be stopped any more.
+    pub(super) fn note_lasting_write(&mut self) -> Option<()> {
+        if !self.run.try_note_write() {
+            return None;
+        }
+        self.flush_pending_records();
+        Some(())
+    }
+
+    /// Ends the undo log before the next command if much is held back, or if the token is free and the run may be long:
+    /// what a long run has done would be lost.
+    pub(super) fn limit_undoable_run(&mut self) -> Option<()> {
+        let held_back = self
+            .thread
+            .effects
+            .held_notifications
+            .len()
+            .max(self.pending_outcomes.len());
+        if held_back + 1 >= MAX_PENDING_RECORDS {
+            self.program.profile().note_not_undoable();
+            return self.make_writes_last();
+        }
+        if self.thread.for_script && self.thread.server.scripting.try_take_token() {
+            self.has_token = true;
+            return self.end_undo_with_token();
+        }
+        Some(())
+    }
+
+    /// Returns `true` if what the command does to its keys, which are leased, can be undone.
+    pub(super) fn can_undo(&mut self, command: &Command<Binding>, args: Args<'_>) -> bool {
+        let Some(undo) = &self.thread.effects.undo else {
+            return false;
+        };
+        // A command that only may replicate, such as PUBLISH, does something else than changing keys.
+        if !command.spec.flags.contains(CommandFlags::WRITE) || !undo.has_room_for(self.planned.len(), 0) {
+            return false;
+        }
+        let held = self.access.as_held_leases();
+        let mut bytes = 0;
+        self.planned.iter().all(|key| {
+            let entry = held.entry(key, self.client.db, args);
+            bytes += entry.map_or(0, |entry| kept_bytes(entry));
+            entry.is_none_or(|entry| !is_large(entry.value())) && undo.has_room_for(self.planned.len(), bytes)
+        })
+    }
+
+    /// Takes the token, so that what was written lasts and the script may wait for slots. Stops the script if another
+    /// one has the token.
+    pub(super) fn make_writes_last(&mut self) -> Option<()> {
+        debug_assert!(
+            self.is_undoable,
+            "only writes under an undo log have to be made to last"
+        );
+        self.has_token = self.thread.server.scripting.try_take_token();
+        if !self.has_token {
+            self.run.stop(StopReason::Contended);
+            return None;
+        }
+        self.end_undo_with_token()
+    }
+
+    fn end_undo_with_token(&mut self) -> Option<()> {
+        // Fails if another thread has stopped the run.
+        self.note_lasting_write()?;
+        self.end_undo_log();
+        Some(())
+    }
+
+    /// Ends the undo log of changes that stay, and sends the messages that were held back.
+    fn end_undo_log(&mut self) {
+        self.is_undoable = false;
+        let thread = &mut *self.thread;
+        thread.effects.undo = None;
+        let metrics = &thread.server.stats.metrics;
+        metrics.add(thread.thread_index, Counter::ScriptsWrittenInParallel, 1);
+        let mut sender = NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index);
+        sender.send_held_notifications();
+    }
+
+    /// Undoes what was written, under the leases of the keys.
+    #[cold]
+    fn undo_writes(&mut self) {
+        self.is_undoable = false;
+        let thread = &mut *self.thread;
+        let (Some(undo), Some(counts)) = (thread.effects.undo.take(), self.counts_before_writes.take()) else {
+            unreachable!("a script that can be undone has an undo log");
+        };
+        let access = AccessContext {
+            now_ms: thread.now_ms,
+            clock: &thread.clock,
+            counts: &thread.server.keyspace.counts,
+            thread_index: thread.thread_index,
+            should_touch: false,
+            sees_expired: true,
+        };
+        let held = &mut self.access.as_held_leases();
+        thread.effects.held_notifications = undo_changes(*undo, counts, held, &access, &mut thread.effects);
+        let metrics = &thread.server.stats.metrics;
+        metrics.add(thread.thread_index, Counter::ScriptsUndone, 1);
+        let mut sender = NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index);
+        sender.send_held_notifications();
+    }
+
+    /// Decides at the end of the run about what was written under an undo log: it stays if the script has ended by
+    /// itself.
+    pub(in crate::dispatch::script) fn settle_writes(&mut self, ended: &ScriptOutcome) {
+        if !self.is_undoable {
+            return;
+        }
+        match ended {
+            ScriptOutcome::Done { is_killed: false, .. } => self.end_undo_log(),
+            ScriptOutcome::Done { is_killed: true, .. } | ScriptOutcome::Stopped(_) => self.undo_writes(),
+        }
+        assert!(
+            self.thread.effects.undo.is_none(),
+            "the undo log of a script ends with it"
+        );
+    }
+}

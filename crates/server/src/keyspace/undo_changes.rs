@@ -1,0 +1,81 @@
+//! Undoes the changes of a script that was stopped, under the leases under which they were made.
+//!
+//! Invalidations of cached keys are sent even if the changes are undone: the clients are no longer registered as
+//! readers of these keys. Watches that were marked stay marked. Both make clients read or try again needlessly, which
+//! does no harm.
+
+use weft_base::ThreadIndex;
+
+use super::access::{AccessContext, HeldLeases, KeyWrite};
+use super::effects::{ClientNotification, Effects, Hooks};
+use super::key_identity::NamedKey;
+use super::undo::UndoLog;
+
+/// The counts of [`Effects`] that are reset if the changes are undone.
+#[derive(Clone, Copy)]
+pub struct ChangeCounts {
+    dirty: u64,
+    expired_keys: u64,
+    expired_fields: u64,
+}
+
+impl ChangeCounts {
+    /// Returns the present counts.
+    pub fn of_effects(effects: &Effects) -> Self {
+        ChangeCounts {
+            dirty: effects.dirty,
+            expired_keys: effects.expired_keys,
+            expired_fields: effects.expired_fields,
+        }
+    }
+}
+
+/// Restores all keys, and discards what would be propagated. `counts` are those before the first change. Returns the
+/// notifications that must be sent all the same.
+#[cold]
+pub fn undo_changes(
+    undo: UndoLog,
+    counts: ChangeCounts,
+    held: &mut HeldLeases<'_, '_>,
+    access: &AccessContext<'_>,
+    effects: &mut Effects,
+) -> Vec<(ThreadIndex, ClientNotification)> {
+    let access = AccessContext {
+        should_touch: false,
+        sees_expired: true,
+        ..*access
+    };
+    effects.hooks = Hooks::empty();
+    for (key, former) in undo.into_former_entries() {
+        let Some((header, slot)) = held.writable_slot(key.slot) else {
+            unreachable!("a changed key's slot is held until the change is undone");
+        };
+        let named = NamedKey {
+            name: &key.name,
+            hash: key.hash,
+            slot: key.slot,
+        };
+        let mut write = KeyWrite::new(header, slot, named, key.db, &access, effects);
+        match former {
+            Some(entry) => write.replace_with_removed(entry),
+            None => _ = write.delete(),
+        }
+        write.changed_with_another_key();
+    }
+    (effects.dirty, effects.expired_keys, effects.expired_fields) =
+        (counts.dirty, counts.expired_keys, counts.expired_fields);
+    effects.log_writer.clear();
+    effects.ready.clear();
+    effects.changes.clear();
+    let mut notifications = std::mem::take(&mut effects.held_notifications);
+    notifications.retain(|(_, notification)| {
+        matches!(
+            notification,
+            ClientNotification::Invalidated(_) | ClientNotification::Redirected(_)
+        )
+    });
+    notifications
+}
+
+#[cfg(test)]
+mod tests;
