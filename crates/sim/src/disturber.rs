@@ -7,8 +7,8 @@ use fastrand::Rng;
 use weft_os::thread;
 
 use crate::client::{Client, ClientEnd};
+use crate::meeting;
 use crate::operation::{KEYS_PER_TYPE, Operation};
-use crate::run::wait_for_meeting;
 use crate::scenario::{Disturbance, RunPlan};
 
 /// The number of times that connections may have been closed by a disturbance.
@@ -29,7 +29,7 @@ pub fn disturb(client: &mut Client, random: &mut Rng, scenario: &RunPlan) -> Res
     for disturbance in &scenario.disturbances {
         thread::sleep(Duration::from_micros(random.u64(..longest_us)));
         if scenario.has_meetings {
-            wait_for_meeting();
+            meeting::begin_round();
         }
         let requests: Vec<Operation> = match disturbance {
             Disturbance::Pause => {

@@ -5,13 +5,15 @@
 //! with a line of figures. The same seed gives the same run, step by step.
 //!
 //! Modules in reading order: `run` is the course of one run, `operation` is what clients ask, `mix` how often they ask
-//! it, `client` how they send it, `disturber` what happens meanwhile, `subscriber` and `tracker` what further clients
-//! receive, `model` what a store does with it, and `checker` decides if the replies are those of one order.
+//! it, `client` how they send it, `disturber` what happens meanwhile, `meeting` when, `subscriber` and `tracker` what
+//! further clients receive, `model` what a store does with it, and `checker` decides if the replies are those of one
+//! order.
 mod checker;
 mod client;
 mod disturber;
 mod entropy;
 mod history;
+mod meeting;
 mod mix;
 mod model;
 mod operation;

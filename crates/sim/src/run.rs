@@ -14,6 +14,7 @@ use crate::client::{Client, ClientEnd, IdleWait};
 use crate::disturber;
 use crate::entropy;
 use crate::history::ConnectionHistory;
+use crate::meeting::{self, Attendance};
 use crate::mix::OperationSource;
 use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::reply::SeenReply;
@@ -84,6 +85,9 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
             run_client(seed, index, &scenario)
         }));
     }
+    if scenario.disturbances.is_empty() {
+        meeting::end_rounds();
+    }
     let (seed, plan) = (random.u64(..), scenario.clone());
     let disturber = spawn("disturber", move || Ok(vec![run_disturber(seed, &plan)?]));
     let seed = random.u64(..);
@@ -140,7 +144,9 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
 fn run_disturber(seed: u64, scenario: &RunPlan) -> ConnectionResult {
     let mut random = Rng::with_seed(seed);
     let mut client = connect(PRIMARY, random.u64(..))?;
-    disturber::disturb(&mut client, &mut random, scenario).map_err(|end| format!("the disturbing client: {end:?}"))?;
+    let ended = disturber::disturb(&mut client, &mut random, scenario);
+    meeting::end_rounds();
+    ended.map_err(|end| format!("the disturbing client: {end:?}"))?;
     finish(client)
 }
 
@@ -220,12 +226,13 @@ fn run_client(seed: u64, index: usize, scenario: &RunPlan) -> Result<Vec<Finishe
 fn run_connection(mut random: Rng, mut source: OperationSource, scenario: &RunPlan) -> ConnectionResult {
     let mut client = connect(PRIMARY, random.u64(..))?;
     client.sends_pieces = scenario.sends_pieces;
+    let mut meetings = Attendance::default();
     for _ in 0..scenario.pipelines {
         if scenario.is_slow {
             thread::sleep(Duration::from_micros(random.u64(..800)));
         }
         if scenario.has_meetings {
-            wait_for_meeting();
+            meetings.wait_for_next();
         }
         let operations = source.draw_pipeline(&mut random);
         match client.run(operations) {
@@ -256,13 +263,6 @@ fn run_connection(mut random: Rng, mut source: OperationSource, scenario: &RunPl
         _ => {}
     }
     finish(client)
-}
-
-/// Waits for the next time at which all clients begin to send.
-pub fn wait_for_meeting() {
-    const INTERVAL_NS: u64 = 500_000;
-    let now_ns = scheduler::figures().now_ns;
-    thread::sleep(Duration::from_nanos(INTERVAL_NS - now_ns % INTERVAL_NS));
 }
 
 fn finish(mut client: Client) -> ConnectionResult {
@@ -342,20 +342,23 @@ fn check_copies(scenario: &RunPlan, admin: &mut Client) -> Result<(), String> {
     Ok(())
 }
 
+/// Waits until the replica has the same data, and as many keys: those that the server deletes because they have expired
+/// are deleted there, too.
 fn check_replica(admin: &mut Client, expected: &SeenReply) -> Result<(), String> {
     let mut replica = connect(REPLICA, 2)?;
-    let mut last = SeenReply::Null;
+    let mut last = (SeenReply::Null, SeenReply::Null, SeenReply::Null);
     for _ in 0..REPLICA_PATIENCE {
-        last = replica
-            .ask(&["DEBUG", "DIGEST"])
-            .map_err(|end| format!("the replica: {end:?}"))?;
-        if last == *expected {
+        let mut ask = |request: &[&'static str]| replica.ask(request).map_err(|end| format!("the replica: {end:?}"));
+        let (digest, keys) = (ask(&["DEBUG", "DIGEST"])?, ask(&["DBSIZE"])?);
+        let own_keys = admin.ask(&["DBSIZE"]).map_err(|end| format!("DBSIZE: {end:?}"))?;
+        if digest == *expected && keys == own_keys {
             return Ok(());
         }
+        last = (digest, keys, own_keys);
         thread::sleep(Duration::from_millis(10));
     }
     let state = admin.ask(&["INFO", "replication"]);
     Err(format!(
-        "the replica's digest is {last:?} instead of {expected:?}; {state:?}"
+        "the replica's digest and number of keys and the primary's are {last:?} instead of {expected:?}; {state:?}"
     ))
 }

@@ -24,7 +24,7 @@ pub struct RunPlan {
     pub mix: OperationMix,
     /// The operations of the first two clients, if they differ.
     pub first_mix: Option<OperationMix>,
-    /// `true` if clients and disturbances begin at the same times.
+    /// `true` if clients begin at the same times, together with the disturbances.
     pub has_meetings: bool,
     /// `true` if clients pause between requests, so that they last as long as the disturbances.
     pub is_slow: bool,
@@ -148,7 +148,7 @@ const FOCUSES: [Focus; 23] = [
     // Scripts keep the slots of destinations, so that clients are served later.
     Focus::new(&[Kind::BlockingMove, Kind::PushMany], &[Disturbance::Pause])
         .beside(&[Kind::ScriptSlowSwap])
-        .with(&[Need::SharedSlots, Need::Crowd, Need::TwoKeys]),
+        .with(&[Need::SharedSlots, Need::Crowd, Need::TwoKeys, Need::Meetings]),
     Focus::new(
         &[Kind::BlockingPop, Kind::BlockingMove, Kind::List, Kind::ScriptPush],
         &[],

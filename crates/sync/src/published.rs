@@ -34,13 +34,7 @@ use crate::loom::{AtomicU32, AtomicU64, model_fence, spin_loop};
 /// The number of cells that a seat can have published at a time. Each cell's number determines its entry.
 const ENTRIES: usize = if cfg!(loom) { 1 } else { 8 };
 /// The number of collisions of a seat with other readers after which it marks a cell as hot.
-const COLLISIONS: u32 = if cfg!(loom) {
-    1
-} else if cfg!(feature = "simulated") {
-    2
-} else {
-    32
-};
+const COLLISIONS: u32 = if cfg!(any(loom, feature = "simulated")) { 1 } else { 32 };
 /// The number of pauses in which a writer waits for published readers: about 1 µs.
 const PAUSES: u32 = if cfg!(loom) { 1 } else { 16 };
 

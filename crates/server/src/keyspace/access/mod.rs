@@ -66,7 +66,7 @@ impl Lease<'_> {
 }
 
 /// A command with more keys than this prefetches keys itself while it iterates over them.
-pub const PREFETCH_WINDOW_KEYS: usize = 64;
+pub const PREFETCH_WINDOW_KEYS: usize = if cfg!(feature = "simulated") { 16 } else { 64 };
 /// The distance in keys at which such a command prefetches values; entries are prefetched at twice the distance.
 const PREFETCH_DISTANCE: usize = 12;
 

@@ -17,8 +17,9 @@ use crate::state::BlockedCommand;
 
 /// Clients whose messages would be out of order if the connection moved.
 const NEVER_MOVED: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
-/// One of this number of connections leaves its worker when connections move at random.
-const RANDOM_MOVE_ODDS: usize = 4;
+/// One of this number of connections leaves its worker when connections move at random. In a simulation, this happens
+/// in each turn.
+const RANDOM_MOVE_ODDS: usize = if cfg!(feature = "simulated") { 16 } else { 4 };
 
 impl Worker {
     pub(crate) fn adopt_connection(&mut self, mut connection: Box<Connection>, wait: Option<Box<BlockedCommand>>) {
@@ -85,7 +86,8 @@ impl Worker {
     /// Gives random connections to random other workers, if that is due.
     pub(crate) fn move_random_connections(&mut self) {
         let interval_ms = self.thread.tunables.connection_move_interval_ms;
-        if interval_ms == 0 || self.thread.now_ms < self.next_random_move_ms {
+        let is_due = cfg!(feature = "simulated") || self.thread.now_ms >= self.next_random_move_ms;
+        if interval_ms == 0 || !is_due {
             return;
         }
         self.next_random_move_ms = self.thread.now_ms + interval_ms;
