@@ -125,7 +125,7 @@ impl Focus {
     }
 }
 
-const FOCUSES: [Focus; 23] = [
+const FOCUSES: [Focus; 25] = [
     Focus::new(&[Kind::FlushAll, Kind::Transaction], &[Disturbance::Pause]),
     // Commands that were admitted wait at the gate, or on their way to another thread.
     Focus::new(&[Kind::ExclusiveTransaction], &[Disturbance::Pause])
@@ -146,9 +146,12 @@ const FOCUSES: [Focus; 23] = [
         &[Disturbance::Pause],
     ),
     // Scripts keep the slots of destinations, so that clients are served later.
-    Focus::new(&[Kind::BlockingMove, Kind::PushMany], &[Disturbance::Pause])
-        .beside(&[Kind::ScriptSlowSwap])
-        .with(&[Need::SharedSlots, Need::Crowd, Need::TwoKeys, Need::Meetings]),
+    Focus::new(
+        &[Kind::BlockingMove, Kind::BlockingMove, Kind::BlockingPop, Kind::List],
+        &[Disturbance::Pause],
+    )
+    .beside(&[Kind::ScriptSlowSwap])
+    .with(&[Need::SharedSlots, Need::Crowd, Need::TwoKeys, Need::Meetings]),
     Focus::new(
         &[Kind::BlockingPop, Kind::BlockingMove, Kind::List, Kind::ScriptPush],
         &[],
@@ -181,9 +184,20 @@ const FOCUSES: [Focus; 23] = [
         &[Kind::ScriptSlowSwap, Kind::ScriptSlowSwap, Kind::FlushAll],
         &[Disturbance::KillClients],
     )
-    .with(&[Need::ShortConnections]),
+    .with(&[Need::ShortConnections, Need::Meetings]),
     Focus::new(&[Kind::ScriptSlowSwap, Kind::String], &[Disturbance::KillClients])
         .with(&[Need::ShortConnections, Need::OneWorker]),
+    // Scripts that write at the same time need slots of each other.
+    Focus::new(
+        &[Kind::ScriptUndeclared, Kind::ScriptUndeclared, Kind::String],
+        &[Disturbance::KillScript],
+    )
+    .with(&[Need::Crowd]),
+    Focus::new(
+        &[Kind::ScriptUndeclared, Kind::ScriptSlowSwap, Kind::String],
+        &[Disturbance::KillScript],
+    )
+    .with(&[Need::Crowd, Need::Tracker, Need::Meetings]),
     Focus::new(&[Kind::Volatile, Kind::Transaction], &[]),
     Focus::new(&[Kind::Volatile, Kind::Volatile], &[]).with(&[Need::Pieces]),
     Focus::new(&[Kind::Watch, Kind::Transaction, Kind::String], &[]),

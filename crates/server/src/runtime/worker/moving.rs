@@ -19,7 +19,7 @@ use crate::state::BlockedCommand;
 const NEVER_MOVED: ClientFlags = ClientFlags::PUBSUB.union(ClientFlags::MONITOR);
 /// One of this number of connections leaves its worker when connections move at random. In a simulation, this happens
 /// in each turn.
-const RANDOM_MOVE_ODDS: usize = if cfg!(feature = "simulated") { 16 } else { 4 };
+const RANDOM_MOVE_ODDS: usize = if cfg!(feature = "simulated") { 6 } else { 4 };
 
 impl Worker {
     pub(crate) fn adopt_connection(&mut self, mut connection: Box<Connection>, wait: Option<Box<BlockedCommand>>) {
