@@ -125,6 +125,7 @@ pub const LOADS: &[Load] = &[
     load("evalsha-set", "EVALSHA {sha:set} 1 {key} {value}", "ok", FILL_STRINGS),
     load("evalsha-get-hset-expire", GET_HSET_EXPIRE, "value", FILL_STRINGS),
     load("evalsha-loop1000", "EVALSHA {sha:loop} 1 {key} 1000", "exactly:500500", ""),
+    load("evalsha-set-loop1000", "EVALSHA {sha:set-loop} 1 {key} {value} 1000", "exactly:500500", FILL_STRINGS),
     load("eval-get", "EVAL {script:get} 1 {key}", "value", FILL_STRINGS),
     load("fcall-get-hset-expire", "FCALL get_hset_expire 2 {key} hash:{same-id} 1000000", "value", FILL_STRINGS),
     load("sort300", "SORT unsorted:{id} ALPHA LIMIT 0 10", "sorted-names:10", FILL_UNSORTED_LISTS),

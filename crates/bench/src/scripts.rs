@@ -42,6 +42,13 @@ pub const SCRIPTS: &[LoadScript] = &[
                  for number = 1, tonumber(ARGV[1]) do sum = sum + number end \
                  return sum",
     },
+    LoadScript {
+        name: "set-loop",
+        source: "redis.call('SET', KEYS[1], ARGV[1]) \
+                 local sum = 0 \
+                 for number = 1, tonumber(ARGV[2]) do sum = sum + number end \
+                 return sum",
+    },
 ];
 
 /// The library of functions that loads call with FCALL.

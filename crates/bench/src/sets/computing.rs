@@ -54,7 +54,7 @@ pub const SCRIPTS: LoadSet = LoadSet {
 /// Commands that cost the server much and the client little, with one and two threads.
 pub const WORKERS: LoadSet = LoadSet {
     name: "workers",
-    about: "SORT, SUNION, SINTER, MGET of 100 keys and a script with a loop, with one and two threads each",
+    about: "SORT, SUNION, SINTER, MGET of 100 keys, scripts with a loop that read and write, with one and two threads each",
     rounds: 5,
     warmup: WARMUP,
     seconds: 1.0,
@@ -81,7 +81,11 @@ pub const WORKERS: LoadSet = LoadSet {
             without_memory(strings(
                 WORKER_KEYS,
                 64,
-                &[case("mget100", 1), case("evalsha-loop1000", 1)],
+                &[
+                    case("mget100", 1),
+                    case("evalsha-loop1000", 1),
+                    case("evalsha-set-loop1000", 1),
+                ],
             )),
         ],
     )],
