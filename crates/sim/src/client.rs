@@ -98,8 +98,9 @@ impl Client {
     /// If the connection ends before.
     pub fn run(&mut self, operations: Vec<Operation>) -> Result<(), ClientEnd> {
         let first = self.history.events.len();
-        let idle = scheduler::figures().idle_ns;
         self.send(operations)?;
+        // Not earlier: the client itself pauses between the pieces of its requests.
+        let idle = scheduler::figures().idle_ns;
         self.receive_all(first)?;
         let waited = scheduler::figures().idle_ns - idle;
         let events = &self.history.events[first..];

@@ -75,10 +75,10 @@ impl<V> Shared<V> {
     #[inline]
     pub(crate) unsafe fn is_unique_raw(object: NonNull<V>) -> bool {
         // SAFETY: rule 8, by the caller: the reference that the pointer stands for stays with its owner.
-        let owned = ManuallyDrop::new(unsafe { Self::from_raw(object) });
+        let mut owned = ManuallyDrop::new(unsafe { Self::from_raw(object) });
         let unique = owned.is_unique();
         // The accesses of other threads through their handles happened before the count fell to one.
-        fence(Acquire);
+        acquire(&mut owned.0);
         unique
     }
 }
@@ -104,4 +104,18 @@ impl<V> Deref for Shared<V> {
     fn deref(&self) -> &V {
         &self.0
     }
+}
+
+/// Makes visible what happened before other references to the object ended.
+#[cfg(not(thread_sanitizer))]
+#[inline]
+fn acquire<V>(_: &mut Arc<V>) {
+    fence(Acquire);
+}
+
+/// Does the same for the thread sanitizer, which knows no fences, by a function that loads the count.
+#[cfg(thread_sanitizer)]
+fn acquire<V>(object: &mut Arc<V>) {
+    fence(Acquire);
+    let _ = Arc::get_mut(object);
 }
