@@ -51,7 +51,7 @@ pub(super) fn check_migrating_slot(
         return Ok(());
     };
     let args = request.args(&connection.input);
-    let keys = keys.iter().map(|key| (args, key));
+    let keys = keys.iter().map(|key| (args, connection.client.db, key));
     redirect::check_migrating_keys(thread, view, &connection.client, moving, held, keys)
 }
 

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use weft_base::SlotIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_resp::Args;
+use weft_resp::number::parse_i64;
 
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
@@ -102,6 +103,33 @@ impl<'a> SlotCollector<'a> {
     }
 }
 
+/// How the slot of a command moves between nodes, as its client sees it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SlotTransition {
+    /// The slot stays.
+    Settled,
+    /// The slot is migrating away from this node, or from the primary of this replica.
+    Leaving,
+    /// This node imports the slot.
+    Arriving,
+}
+
+impl SlotTransition {
+    /// A replica knows the migrations of its primary, so a client that reads from it is redirected as the primary would
+    /// do.
+    fn seen_by(client: &Client, view: &ClusterView, slot: SlotIndex) -> SlotTransition {
+        if view.is_replica && !client.flags.contains(ClientFlags::READONLY) {
+            SlotTransition::Settled
+        } else if view.is_of_my_shard(slot) && view.migrating(slot).is_some() {
+            SlotTransition::Leaving
+        } else if view.is_importing(slot) {
+            SlotTransition::Arriving
+        } else {
+            SlotTransition::Settled
+        }
+    }
+}
+
 fn is_shard_channel_command(command: &Command<Binding>) -> bool {
     matches!(command.full_name, "ssubscribe" | "sunsubscribe" | "spublish")
 }
@@ -131,6 +159,16 @@ pub fn check_routing(
     let Some(wanted) = collected_requirement(&collector)? else {
         return Ok(());
     };
+    let transition = SlotTransition::seen_by(client, view, wanted.slot);
+    if transition != SlotTransition::Settled {
+        let writes_other_database = match transaction {
+            Some(transaction) => has_queued_write_to_other_database(transaction),
+            None => writes_other_database(command, args, client.db),
+        };
+        if writes_other_database {
+            return Err(TRY_AGAIN);
+        }
+    }
     let server = &thread.server;
     // On a replica a script counts as a write unless it declares that it does not write, or declares nothing at all.
     let reads_here = view.is_replica && client.flags.contains(ClientFlags::READONLY);
@@ -140,10 +178,38 @@ pub fn check_routing(
         check_cluster_up(server, wanted, writes)?;
     }
     let asking = client.flags.contains(ClientFlags::ASKING) || command.spec.flags.contains(CommandFlags::ASKING);
+    if command.full_name == "migrate" && transition != SlotTransition::Settled {
+        return Ok(());
+    }
     let endpoint = EndpointType::configured(&server.config);
-    let migrates = command.full_name == "migrate";
-    thread.moving = check_slot_owner(view, client, wanted, asking, writes, migrates, endpoint)?;
+    thread.moving = check_slot_owner(view, client, wanted, transition, asking, writes, endpoint)?;
     Ok(())
+}
+
+/// Returns `true` for MOVE, and for COPY to a database other than `db`. While a slot is migrating, the key may be on the
+/// other node in that database, so the command could create it twice.
+fn writes_other_database(command: &Command<Binding>, args: Args<'_>, db: DbIndex) -> bool {
+    match command.full_name {
+        "move" => true,
+        "copy" => {
+            let options = args.iter().skip(3);
+            let values = options.clone().skip(1);
+            options
+                .zip(values)
+                .filter(|(option, _)| option.eq_ignore_ascii_case(b"DB"))
+                .any(|(_, value)| parse_i64(value).and_then(|number| usize::try_from(number).ok()) != Some(db.get()))
+        }
+        _ => false,
+    }
+}
+
+/// Returns `true` if a queued command may write to a database other than its own.
+fn has_queued_write_to_other_database(transaction: &Transaction) -> bool {
+    let commands = crate::commands::registry().commands();
+    transaction.commands.iter().any(|queued| {
+        let command = commands.get(queued.command);
+        command.is_some_and(|command| writes_other_database(command, transaction.args(queued), queued.db))
+    })
 }
 
 fn collected_requirement<'c>(collector: &'c SlotCollector<'_>) -> Result<Option<&'c ClusterRequirement>, CommandError> {
@@ -197,33 +263,25 @@ fn check_slot_owner(
     view: &ClusterView,
     client: &Client,
     requirement: &ClusterRequirement,
+    transition: SlotTransition,
     asking: bool,
     writes: bool,
-    migrates: bool,
     endpoint: EndpointType,
 ) -> Result<Option<SlotMigration>, CommandError> {
     let slot = requirement.slot;
     debug_assert!(slot.index() < SLOTS, "a key has one of the slots");
     let mine = view.is_mine(slot);
-    let reads = client.flags.contains(ClientFlags::READONLY);
-    // A replica knows the migrations of its primary, so a client that reads from it is redirected as the primary would
-    // do.
-    let minds = !view.is_replica || reads;
-    let leaves = minds && view.is_of_my_shard(slot) && view.migrating(slot).is_some();
-    let comes = minds && view.is_importing(slot);
-    if migrates && (leaves || comes) {
-        return Ok(None);
-    }
-    if leaves && !requirement.uses_shard_channels {
+    if transition == SlotTransition::Leaving && !requirement.uses_shard_channels {
         let runs_here = mine || !writes;
         return Ok(Some(SlotMigration::Out { slot, runs_here }));
     }
-    if comes && asking {
+    if transition == SlotTransition::Arriving && asking {
         return Ok((!requirement.uses_shard_channels).then_some(SlotMigration::In { many: requirement.many }));
     }
     if mine {
         return Ok(None);
     }
+    let reads = client.flags.contains(ClientFlags::READONLY);
     let reads_here = (reads || requirement.uses_shard_channels) && !writes;
     if reads_here && view.is_of_my_shard(slot) {
         return Ok(None);
@@ -250,7 +308,8 @@ pub fn requester_info(client: &Client) -> RequesterInfo {
     }
 }
 
-/// The second check, under the leases of the keys: decides by the keys that are on this node.
+/// The second check, under the leases of the keys: decides by the keys that are on this node. `planned` has the keys,
+/// each with its request and its database.
 ///
 /// # Errors
 /// The redirection or refusal to send.
@@ -261,11 +320,11 @@ pub fn check_migrating_keys<'k>(
     client: &Client,
     migration: SlotMigration,
     held: &HeldLeases<'_, '_>,
-    planned: impl Iterator<Item = (Args<'k>, &'k PlannedKey)>,
+    planned: impl Iterator<Item = (Args<'k>, DbIndex, &'k PlannedKey)>,
 ) -> Result<(), CommandError> {
     let (mut here, mut missing) = (0, 0);
-    for (args, key) in planned {
-        let entry = held.entry(key, client.db, args);
+    for (args, db, key) in planned {
+        let entry = held.entry(key, db, args);
         match entry.is_some_and(|entry| !is_expired(entry.expire_at_ms(), thread.now_ms)) {
             true => here += 1,
             false => missing += 1,
@@ -320,7 +379,10 @@ pub fn check_transaction(
     };
     let keys = transaction.commands.iter().flat_map(|queued| {
         let args = transaction.args(queued);
-        transaction.keys_of(queued).iter().map(move |key| (args, key))
+        transaction
+            .keys_of(queued)
+            .iter()
+            .map(move |key| (args, queued.db, key))
     });
     check_migrating_keys(thread, view, client, moving, held, keys)
 }
@@ -364,7 +426,8 @@ pub fn script_routing_error(
             Err(_) => return Some("Can not execute a command while the cluster is down"),
         }
     }
-    if !mine {
+    let moves = SlotTransition::seen_by(client, view, requirement.slot) != SlotTransition::Settled;
+    if !mine || (moves && writes_other_database(command, args, client.db)) {
         return Some("Attempted to access a non local key in a cluster node");
     }
     if command.spec.flags.intersects(WRITE_FLAGS) && server.clients.pause.held_slots.contains(requirement.slot) {

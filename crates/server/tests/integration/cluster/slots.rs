@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::failover::{KEY, Node, fail_over_to, weft};
+use super::failover::{KEY, Node, fail_over_to, weft, weft_with};
 use super::{LONG_NODE_TIMEOUT_MS, SHORT_NODE_TIMEOUT_MS, is_up, set_node_timeout, wait_until};
 use crate::harness::client::Client;
 use crate::harness::server::Server;
@@ -180,6 +180,54 @@ fn replicas_know_migrating_slots() {
     wait_until("the target learns where the slot comes from", || {
         nodes[1].sees(&format!("[{SLOT}-<-{id}]")) == 1
     });
+}
+
+#[test]
+fn commands_of_a_migrating_slot_see_the_keys_of_their_own_database() {
+    let mut nodes = weft_with(3, &["--cluster-databases", "4"]);
+    let (source, target) = (nodes[0].id.clone(), nodes[1].id.clone());
+    for (db, key) in [("0", "{b}1"), ("0", "{b}2"), ("1", "{b}3")] {
+        assert_eq!(nodes[0].call(&["SELECT", db]), "OK");
+        assert_eq!(nodes[0].call(&["SET", key, "value"]), "OK");
+    }
+    assert_eq!(nodes[1].call(&["CLUSTER", "SETSLOT", SLOT, "IMPORTING", &source]), "OK");
+    assert_eq!(nodes[0].call(&["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &target]), "OK");
+    let unstable = "TRYAGAIN Multiple keys request during rehashing of slot";
+    let mut exec = |requests: &[&[&str]]| {
+        assert_eq!(nodes[0].call(&["SELECT", "0"]), "OK");
+        assert_eq!(nodes[0].call(&["MULTI"]), "OK");
+        for request in requests {
+            assert_eq!(nodes[0].call(request), "QUEUED");
+        }
+        nodes[0].call(&["EXEC"])
+    };
+    let (first, third): (&[&str], &[&str]) = (&["EXISTS", "{b}1"], &["EXISTS", "{b}3"]);
+    assert_eq!(exec(&[first, &["SELECT", "1"], third]), "(1 OK 1)");
+    assert_eq!(exec(&[&["SELECT", "99"], first]), "(ERR DB index is out of range 1)");
+    assert_eq!(exec(&[first, third]), unstable, "the key is in another database");
+    assert_eq!(exec(&[first, &["SELECT", "2"], third]), unstable);
+    assert_eq!(
+        nodes[0].call(&["GET", "{b}1"]),
+        "value",
+        "the database is selected by a transaction that runs"
+    );
+
+    for request in [
+        &["MOVE", "{b}1", "2"][..],
+        &["COPY", "{b}1", "{b}1", "DB", "2"],
+        &["COPY", "{b}1", "{b}2", "REPLACE", "DB", "2"],
+        &["COPY", "{b}1", "{b}9"],
+    ] {
+        assert_eq!(nodes[0].call(request), unstable, "{request:?}");
+    }
+    assert_eq!(nodes[0].call(&["COPY", "{b}1", "{b}2", "DB", "0", "REPLACE"]), "1");
+    let script = "return redis.call('MOVE', KEYS[1], 2)";
+    let refused = nodes[0].call(&["EVAL", script, "1", "{b}1"]);
+    assert!(refused.contains("Attempted to access a non local key"), "{refused}");
+    assert_eq!(nodes[1].call(&["MOVE", "{b}1", "2"]), unstable);
+    assert_eq!(nodes[0].call(&["MULTI"]), "OK");
+    assert_eq!(nodes[0].call(&["MOVE", "{b}1", "2"]), unstable);
+    assert!(nodes[0].call(&["EXEC"]).starts_with("EXECABORT"));
 }
 
 #[test]
