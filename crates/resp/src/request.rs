@@ -127,6 +127,23 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
+    /// Returns the words by which the server log names the error.
+    pub const fn log_reason(&self) -> &'static str {
+        match self {
+            Self::TooBigInlineRequest => "too big inline request",
+            Self::TooBigArrayCount => "too big mbulk count string",
+            Self::InvalidArrayLength => "invalid mbulk count",
+            Self::UnauthenticatedArrayLength => "unauth mbulk count",
+            Self::TooBigBulkCount => "too big bulk count string",
+            Self::ExpectedBulk(_) => "expected $ but got something else",
+            Self::InvalidBulkLength => "invalid bulk length",
+            Self::UnauthenticatedBulkLength => "unauth bulk length",
+            Self::UnbalancedQuotes => "unbalanced quotes in inline request",
+            Self::InvalidLineEnd => "invalid CRLF in request",
+            Self::TooBigRequest => "too big request",
+        }
+    }
+
     /// The text that follows `-ERR ` in the error reply. It may not be UTF-8, because it can contain the byte that the
     /// client sent where a bulk string must begin.
     pub fn message(&self) -> Cow<'static, [u8]> {

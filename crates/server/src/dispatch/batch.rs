@@ -28,6 +28,7 @@ use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::memory_limit;
 use super::plan::{CommandPlan, Plans, RequestKind};
 use super::prefetch::Prefetcher;
+use super::protocol_error;
 use super::queueing::{self, TransactionRole};
 use super::request::{Outcome, Request};
 use super::script_flags;
@@ -531,6 +532,7 @@ fn reply_invalid_request(
 ) {
     match plan.kind {
         RequestKind::Malformed(error) => {
+            protocol_error::log_protocol_error(thread, connection, plan.start..plan.end, error);
             let mut text = b"ERR ".to_vec();
             text.extend_from_slice(&error.message());
             reply_error(thread, connection, &CommandError::from_bytes(text));

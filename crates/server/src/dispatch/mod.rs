@@ -37,6 +37,7 @@ pub mod pins;
 pub mod plan;
 pub mod prefetch;
 pub mod propagate;
+mod protocol_error;
 pub mod queueing;
 pub mod record;
 pub mod redirect;

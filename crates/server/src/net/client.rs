@@ -563,21 +563,35 @@ impl Client {
 
     /// Formats the client's line of CLIENT LIST, without the newline.
     pub fn list_line(&self, now_ms: u64, buffers: BufferFigures) -> Vec<u8> {
+        self.line_with_names(now_ms, buffers, &self.name, self.login.name())
+    }
+
+    /// Formats the client's line for the server log. `hides_user_data` keeps the names of the client and of its user out.
+    pub fn log_line(&self, now_ms: u64, buffers: BufferFigures, hides_user_data: bool) -> String {
+        const REDACTED: &[u8] = b"*redacted*";
+        let line = match hides_user_data {
+            true => self.line_with_names(now_ms, buffers, REDACTED, REDACTED),
+            false => self.list_line(now_ms, buffers),
+        };
+        String::from_utf8_lossy(&line).into_owned()
+    }
+
+    fn line_with_names(&self, now_ms: u64, buffers: BufferFigures, name: &[u8], user: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(500);
         // Writing to a vector cannot fail.
-        let _ = self.write_identity(&mut out, now_ms);
+        let _ = self.write_identity(&mut out, now_ms, name);
         let _ = self.write_buffers(&mut out, buffers);
-        let _ = self.write_program(&mut out);
+        let _ = self.write_program(&mut out, user);
         out
     }
 
-    fn write_identity(&self, out: &mut Vec<u8>, now_ms: u64) -> std::io::Result<()> {
+    fn write_identity(&self, out: &mut Vec<u8>, now_ms: u64, name: &[u8]) -> std::io::Result<()> {
         write!(
             out,
             "id={} addr={} laddr={} fd={} name=",
             self.id, self.address, self.local_address, self.fd
         )?;
-        out.extend_from_slice(c_string_prefix(&self.name));
+        out.extend_from_slice(c_string_prefix(name));
         write!(
             out,
             " age={} idle={} flags={} capa={} db={} sub={} psub={} ssub={} multi={} watch={}",
@@ -615,7 +629,7 @@ impl Client {
         )
     }
 
-    fn write_program(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
+    fn write_program(&self, out: &mut Vec<u8>, user: &[u8]) -> std::io::Result<()> {
         let command = if self.last_command.is_empty() {
             "NULL"
         } else {
@@ -626,7 +640,7 @@ impl Client {
             Protocol::Resp3 => 3,
         };
         write!(out, " cmd={command} user=")?;
-        out.extend_from_slice(self.login.name());
+        out.extend_from_slice(user);
         write!(out, " redir={} resp={resp} lib-name=", self.redirect())?;
         out.extend_from_slice(c_string_prefix(&self.lib_name));
         out.extend_from_slice(b" lib-ver=");

@@ -161,6 +161,8 @@ fn json_escaped(text: &str) -> String {
             '\n' => escaped.push_str("\\n"),
             '\r' => escaped.push_str("\\r"),
             '\t' => escaped.push_str("\\t"),
+            '\u{8}' => escaped.push_str("\\b"),
+            '\u{c}' => escaped.push_str("\\f"),
             control if control < ' ' => {
                 // Writing to a string cannot fail.
                 let _ = write!(escaped, "\\u{:04x}", control as u32);

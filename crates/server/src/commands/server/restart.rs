@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weft_base::files::error_text;
-use weft_config::RewriteScope;
+use weft_config::{RewriteScope, id};
 use weft_resp::number::parse_i64;
 
 use super::config;
@@ -28,13 +28,14 @@ pub fn restart(ctx: &mut Context<'_, '_>) -> CommandResult {
     if has_file && config::rewrite_file(ctx.server, RewriteScope::ChangedOnly).is_err() {
         return Err(CommandError::constant(NOT_RESTARTED));
     }
-    let description = ctx.client.list_line(ctx.now_ms, Default::default());
+    let hides_user_data = ctx.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
+    let description = ctx.client.log_line(ctx.now_ms, Default::default(), hides_user_data);
     save::begin_shutdown(
         ctx.server,
         ShutdownOptions {
             is_immediate: true,
             restart_after: Some(delay),
-            requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
+            requested_by: Some(description),
             ..Default::default()
         },
     );

@@ -5,6 +5,7 @@ use crate::commands::error::CommandError;
 use crate::commands::scripting::script::busy_error_of_run;
 use crate::persistence::save;
 use crate::runtime::shutdown::{SavePolicy, ShutdownOptions};
+use weft_config::id;
 
 /// SHUTDOWN.
 pub const BINDINGS: &[(&str, Binding)] = &[("shutdown", leased(shutdown))];
@@ -65,7 +66,8 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
     {
         return Err(busy_error_of_run(&ctx.server.config, &run));
     }
-    let description = ctx.client.list_line(ctx.now_ms, Default::default());
+    let hides_user_data = ctx.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
+    let description = ctx.client.log_line(ctx.now_ms, Default::default(), hides_user_data);
     let shutdown = ShutdownOptions {
         save: match (options.has_save, options.has_no_save) {
             (true, _) => SavePolicy::Always,
@@ -77,7 +79,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         is_safe: options.is_safe,
         requests_failover: options.requests_failover,
         restart_after: None,
-        requested_by: Some(String::from_utf8_lossy(&description).into_owned()),
+        requested_by: Some(description),
     };
     save::begin_shutdown(ctx.server, shutdown);
     // After a successful shutdown there is no reply: the connection ends with the process.

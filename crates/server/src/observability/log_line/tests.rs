@@ -128,6 +128,7 @@ fn messages_cannot_break_out_of_their_quotes() {
         ("a\"b\\c/d", "a'b\\c/d", "a\\\"b\\\\c/d"),
         ("x\ny\r\tz", "x y \tz", "x\\ny\\r\\tz"),
         ("\u{1}\u{1f}\u{7f}", "\u{1}\u{1f}\u{7f}", "\\u0001\\u001f\u{7f}"),
+        ("\u{8}\u{c}", "\u{8}\u{c}", "\\b\\f"),
         ("é a=b", "é a=b", "é a=b"),
     ];
     for (message, logfmt, json) in cases {

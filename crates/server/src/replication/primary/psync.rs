@@ -183,7 +183,7 @@ impl PrimaryThread {
         let server = self.server.clone();
         let replicas = &server.replication.replicas;
         if replicas.awaited_dumps().contains(&id) {
-            self.start_grace_period(id, &replica.name, replica.description());
+            self.start_grace_period(id, &replica.name, replica.description(&server.config));
         } else {
             replicas.backlog().unpin(id);
         }

@@ -30,7 +30,7 @@ pub(crate) struct AwaitedMainChannel {
     /// The id of the closed client.
     client: ClientId,
     /// The description of the client for the server log.
-    description: Vec<u8>,
+    description: String,
     since: Instant,
     over_soft_limit_since: Option<Instant>,
 }
@@ -105,7 +105,7 @@ impl PrimaryThread {
     }
 
     /// Starts the grace period of an awaited dump whose connection is closed.
-    pub(crate) fn start_grace_period(&mut self, client: ClientId, name: &str, shown: Vec<u8>) {
+    pub(crate) fn start_grace_period(&mut self, client: ClientId, name: &str, shown: String) {
         if self.grace_periods.iter().any(|grace| grace.client == client) {
             return;
         }
@@ -156,7 +156,7 @@ impl PrimaryThread {
             } else if bounds.are_exceeded(bytes, &mut grace.over_soft_limit_since) {
                 log::warning!(
                     "Client {} scheduled to be closed ASAP for overcoming of output buffer limits.",
-                    String::from_utf8_lossy(&grace.description)
+                    grace.description
                 );
                 let metrics = &self.server.stats.metrics;
                 metrics.add(
@@ -193,7 +193,7 @@ impl PrimaryThread {
                 let id = replica.id();
                 log::warning!(
                     "Client {} scheduled to be closed ASAP for overcoming of output buffer limits.",
-                    String::from_utf8_lossy(&replica.description())
+                    replica.description(&self.server.config)
                 );
                 let metrics = &self.server.stats.metrics;
                 metrics.add(
@@ -230,7 +230,9 @@ impl PrimaryThread {
 
 impl super::Replica {
     /// Returns the description of its client for the server log.
-    pub(crate) fn description(&self) -> Vec<u8> {
-        self.connection.client.list_line(unix_ms(), self.connection.buffers(0))
+    pub(crate) fn description(&self, config: &Config) -> String {
+        let hides_user_data = config.boolean(id::HIDE_USER_DATA_FROM_LOG);
+        let buffers = self.connection.buffers(0);
+        self.connection.client.log_line(unix_ms(), buffers, hides_user_data)
     }
 }

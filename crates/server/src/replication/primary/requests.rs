@@ -101,7 +101,7 @@ impl PrimaryThread {
         };
         log::warning!(
             "Replica generated a reply to command '{name}', disconnecting it: {}",
-            String::from_utf8_lossy(&replica.description())
+            replica.description(&self.server.config)
         );
         if touches_keys {
             log::warning!(

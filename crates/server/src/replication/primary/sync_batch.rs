@@ -167,7 +167,7 @@ impl PrimaryThread {
                 // The replica disconnected before its offset was pinned.
                 let is_awaited = self.server.replication.replicas.awaited_dumps().contains(id);
                 match is_awaited {
-                    true => self.start_grace_period(*id, "gone", Vec::new()),
+                    true => self.start_grace_period(*id, "gone", String::new()),
                     false => self.server.replication.replicas.backlog().unpin(*id),
                 }
                 continue;

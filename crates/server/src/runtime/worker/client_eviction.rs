@@ -11,6 +11,7 @@ use crate::net::connection::Connection;
 use crate::net::usage::ClientUsage;
 use crate::observability::metrics::Counter;
 use crate::state::Message;
+use weft_config::id;
 
 /// Clients that are never evicted.
 const NEVER_EVICTED: ClientFlags = ClientFlags::NO_EVICT
@@ -115,11 +116,13 @@ impl Worker {
     fn evict_client(&mut self, token: usize) {
         let in_flight = self.in_flight_bytes(token);
         let now_ms = self.thread.now_ms;
+        let hides_user_data = self.thread.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        let line = connection.client.list_line(now_ms, connection.buffers(in_flight));
-        crate::observability::log::notice!("Evicting client: {}", String::from_utf8_lossy(&line));
+        let buffers = connection.buffers(in_flight);
+        let line = connection.client.log_line(now_ms, buffers, hides_user_data);
+        crate::observability::log::notice!("Evicting client: {line}");
         // A connection in a batch is closed at the batch's end.
         let before = std::mem::take(&mut connection.usage);
         self.uncount_client(before);

@@ -8,6 +8,7 @@ use crate::dispatch::plan::Planner;
 use crate::net::client::ClientFlags;
 use crate::net::connection::ConnectionState;
 use crate::observability::metrics::Counter;
+use weft_config::id;
 use weft_reactor::{Output, ReceiveOutcome};
 
 /// The unexecuted input that an unauthenticated client may leave, in bytes.
@@ -80,11 +81,10 @@ impl Worker {
         metrics.add(self.thread.thread_index, Counter::Reads, 1);
         if over_limit {
             metrics.add(self.thread.thread_index, Counter::QueryBufferDisconnections, 1);
-            let line = connection.client.list_line(self.thread.now_ms, connection.buffers(0));
-            crate::observability::log::warning!(
-                "Closing client that reached max query buffer length: {}",
-                String::from_utf8_lossy(&line)
-            );
+            let hides_user_data = self.thread.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
+            let buffers = connection.buffers(0);
+            let line = connection.client.log_line(self.thread.now_ms, buffers, hides_user_data);
+            crate::observability::log::warning!("Closing client that reached max query buffer length: {line}");
             return self.close(token);
         }
         if self.thread.tunables.client_memory != 0 {

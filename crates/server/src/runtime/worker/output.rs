@@ -8,7 +8,7 @@ use crate::dispatch::tunables::Tunables;
 use crate::net::client::ClientFlags;
 use crate::observability::metrics::Counter;
 use weft_base::LogSequence;
-use weft_config::OutputBufferLimit;
+use weft_config::{OutputBufferLimit, id};
 use weft_reactor::SendOutcome;
 
 /// The output that an unauthenticated client may leave unread, in bytes: Valkey's reply buffer and its limit for such
@@ -173,13 +173,10 @@ impl Worker {
 
     pub(crate) fn close_over_output_limit(&mut self, token: usize, in_flight: usize) {
         if let Some(connection) = self.clients.connection(token) {
-            let line = connection
-                .client
-                .list_line(self.thread.now_ms, connection.buffers(in_flight));
-            crate::observability::log::warning!(
-                "Client {} closed for overcoming of output buffer limits.",
-                String::from_utf8_lossy(&line)
-            );
+            let hides_user_data = self.thread.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
+            let buffers = connection.buffers(in_flight);
+            let line = connection.client.log_line(self.thread.now_ms, buffers, hides_user_data);
+            crate::observability::log::warning!("Client {line} closed for overcoming of output buffer limits.");
         }
         let metrics = &self.thread.server.stats.metrics;
         metrics.add(self.thread.thread_index, Counter::OutputBufferDisconnections, 1);

@@ -1,6 +1,7 @@
 //! Tests the output of the process: formats and levels of the log, crash reports, and a log file that is moved.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 
@@ -123,6 +124,34 @@ fn levels_below_the_threshold_are_left_out() {
         place.read("log").contains(" . Total: 0 clients connected")
     });
     server.stop();
+}
+
+#[test]
+fn requests_that_violate_the_protocol_are_logged_without_user_data() {
+    for (hides, expected) in [("no", "name=visible age="), ("yes", "name=*redacted* age=")] {
+        let place = TestDirectory::new();
+        let server = place.start(&["--loglevel", "verbose", "--hide-user-data-from-log", hides]);
+        let mut client = server.connect();
+        let name = "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$7\r\nvisible\r\n";
+        client.write_all(name.as_bytes()).expect("sends");
+        client.write_all(b"*2\r\n$3\r\nGET\r\n$blabla\r\n").expect("sends");
+        let mut replies = String::new();
+        client.read_to_string(&mut replies).expect("is closed");
+        assert_eq!(replies, "+OK\r\n-ERR Protocol error: invalid bulk length\r\n");
+        server.stop();
+        let log = place.read("log");
+        let line = log
+            .lines()
+            .find(|line| line.contains("Protocol error (invalid bulk length) from client: id="));
+        let line = line.unwrap_or_else(|| panic!("{log}"));
+        assert!(line.contains(expected), "{line}");
+        let sample = if hides == "yes" {
+            "*redacted*"
+        } else {
+            "'*2..$3..GET..$blabla..'"
+        };
+        assert!(line.ends_with(&format!("Query buffer: {sample}")), "{line}");
+    }
 }
 
 #[test]
