@@ -52,6 +52,9 @@ struct DumpFault(String);
 impl From<RdbFault> for DumpFault {
     fn from(fault: RdbFault) -> Self {
         DumpFault(match fault {
+            RdbFault::UnknownType(kind) => {
+                format!("Internal error in RDB reading -> Unknown RDB encoding type {kind}")
+            }
             RdbFault::Damaged(what) => format!("Internal error in RDB reading -> {what}"),
             _ => "Unexpected EOF reading RDB file".to_owned(),
         })
@@ -126,7 +129,11 @@ impl<'o, R: Read> RdbCheck<'o, R> {
         let code = u8::from(!sound);
         self.print_with_offset(&format!("Check RDB returned error code {code} (0 means success)"));
         if sound {
-            self.print_with_offset("\\o/ RDB looks OK! \\o/");
+            let needs_relaxed_check = self.is_foreign() || self.version > u32::from(VERSION);
+            self.print_with_offset(match needs_relaxed_check {
+                true => "\\o/ RDB looks OK, but loading requires config 'rdb-version-check relaxed'",
+                false => "\\o/ RDB looks OK! \\o/",
+            });
             self.print_counts();
         }
     }

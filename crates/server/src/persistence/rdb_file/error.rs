@@ -39,6 +39,10 @@ pub enum RdbFault {
     /// A type or opcode that does not exist up to this version, or that other servers use for something else. Contains
     /// the type or opcode, and the version.
     ForeignType(u8, u32),
+    /// A type that does not exist. Contains the type.
+    UnknownType(u8),
+    /// A type of a version that is not supported, which `rdb-version-check relaxed` lets in.
+    UnknownNewerType,
     /// The version is not supported.
     Version(u32),
     /// The file has a database that this server does not have. Contains the number of databases of this server.
@@ -87,6 +91,13 @@ impl Display for RdbLoadError {
                 write!(
                     out,
                     "Can't handle foreign type or opcode {kind} in RDB with version {version}"
+                )
+            }
+            RdbFault::UnknownType(kind) => self.write_with_offset(out, &format!("Unknown RDB encoding type {kind}")),
+            RdbFault::UnknownNewerType => {
+                write!(
+                    out,
+                    "Unknown type or opcode when loading DB. Unrecoverable error, aborting now."
                 )
             }
             RdbFault::Version(version) => write!(out, "Can't handle RDB format version {version}"),

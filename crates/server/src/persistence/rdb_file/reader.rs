@@ -4,7 +4,7 @@ use std::io::Read;
 
 use weft_base::slots::SLOTS;
 use weft_base::{DbIndex, SlotIndex, ThreadIndex};
-use weft_config::Config;
+use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
 use weft_rdb::dump_payload;
 
@@ -242,7 +242,11 @@ impl<R: Read> RecordReader<'_, '_, '_, R> {
     /// Finds the end of a key without decoding its value.
     fn read_key(&mut self, kind: u8) -> Result<Record, RdbFault> {
         let name = self.source.skip_string()?;
-        skip_value(self.source, kind)?;
+        let accepts_newer = || self.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
+        skip_value(self.source, kind).map_err(|fault| match fault {
+            RdbFault::UnknownType(_) if accepts_newer() => RdbFault::UnknownNewerType,
+            fault => fault,
+        })?;
         Ok(Record::Key {
             kind,
             hash: self

@@ -55,7 +55,7 @@ pub fn skip_value<R: Read>(source: &mut RdbSource<R>, kind: u8) -> Result<(), Rd
                 "The RDB file contains module data I can't load: no matching module type '{name}'"
             )))
         }
-        _ => Err(RdbFault::damaged(format!("Unknown RDB encoding type {kind}"))),
+        _ => Err(RdbFault::UnknownType(kind)),
     }
 }
 

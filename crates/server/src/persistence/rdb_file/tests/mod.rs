@@ -318,7 +318,7 @@ fn unsupported_data_is_refused() {
     let cases: &[(&[u8], &str)] = &[
         (b"\xfe\x40\x63\x00\x01a\x01b", "Database(16)"),
         (b"\xf7\x81\x12\x34\x56\x78\x12\x34\x56\x78", "Module(\"EjRWeBI0V\")"),
-        (b"\x63\x01a\x01b", "Damaged(\"Unknown RDB encoding type 99\")"),
+        (b"\x63\x01a\x01b", "UnknownType(99)"),
         (
             b"\x10\x01a\x04abcd",
             "Damaged(\"Integrity check of a value of type 16 failed.\")",
@@ -333,6 +333,14 @@ fn unsupported_data_is_refused() {
             .expect_err("is refused");
         assert_eq!(format!("{error:?}"), *fault, "{records:?}");
     }
+    let mut relaxed = Fixture::new();
+    let parameter: [(&[u8], &[u8]); 1] = [(b"rdb-version-check", b"relaxed")];
+    let set = relaxed.config.set(&parameter, ALL_PERMISSIONS, &mut |_| Ok(()));
+    set.expect("sets");
+    let error = relaxed
+        .read(&file(b"VALKEY987", b"\x63\x01a\x01b"), false)
+        .expect_err("is refused");
+    assert_eq!(format!("{error:?}"), "UnknownNewerType");
 }
 
 /// The fuzz target `rdb_file` found this: the first bytes of a file were logged as they are.
