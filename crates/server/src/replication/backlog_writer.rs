@@ -42,8 +42,16 @@ impl BacklogWriter {
     fn flush(&mut self) {
         let repl = &self.server.replication;
         let most_bytes = self.server.config.integer(id::REPL_BACKLOG_SIZE);
-        let end = repl.replicas.backlog().append(&self.batch, most_bytes);
+        let (was_empty, end) = {
+            let mut backlog = repl.replicas.backlog();
+            (backlog.memory_bytes() == 0, backlog.append(&self.batch, most_bytes))
+        };
         self.batch.clear();
+        if was_empty {
+            for dump in repl.replicas.awaited_dumps().iter() {
+                log::debug!("Dual channel replication: Attach replica rdb client {dump} to repl buf block");
+            }
+        }
         if let Some(end) = end {
             assert!(
                 end >= repl.offset(),

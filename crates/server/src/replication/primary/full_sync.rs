@@ -36,7 +36,7 @@ use crate::replication::backlog_writer::HistoryPosition;
 use crate::replication::{REPLICATION_ID_DIGITS, ReplicaSyncState};
 use crate::state::{PrimaryThreadCommand, Server};
 use weft_base::files::error_text;
-use weft_config::id;
+use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
 use weft_os::descriptor::{self, Interest};
 use weft_os::sync::Mutex;
@@ -155,17 +155,17 @@ impl DumpReceiver {
         }
     }
 
-    /// Writes all bytes. Blocks until the socket accepts them.
-    fn write_all(&self, bytes: &[u8], timeout: Duration, running: &SnapshotState) -> io::Result<()> {
+    /// Writes all bytes. Blocks until the socket accepts them, but not longer than `repl-timeout` without progress.
+    fn write_all(&self, bytes: &[u8], config: &Config, running: &SnapshotState) -> io::Result<()> {
         let Some(tls) = &self.tls else {
-            return self.write_raw(bytes, timeout, running);
+            return self.write_raw(bytes, config, running);
         };
         bytes
             .chunks(TLS_CHUNK_BYTES)
-            .try_for_each(|piece| self.write_raw(&tls.encrypt(piece)?, timeout, running))
+            .try_for_each(|piece| self.write_raw(&tls.encrypt(piece)?, config, running))
     }
 
-    fn write_raw(&self, mut bytes: &[u8], timeout: Duration, running: &SnapshotState) -> io::Result<()> {
+    fn write_raw(&self, mut bytes: &[u8], config: &Config, running: &SnapshotState) -> io::Result<()> {
         let mut progress = Instant::now();
         while !bytes.is_empty() {
             match self.handle.write(bytes) {
@@ -176,6 +176,8 @@ impl DumpReceiver {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    // The timeout may be changed meanwhile.
+                    let timeout = Duration::from_secs(config.unsigned(id::REPL_TIMEOUT).max(1));
                     if progress.elapsed() > timeout || running.is_cancelled() {
                         return Err(ErrorKind::TimedOut.into());
                     }
@@ -202,13 +204,16 @@ struct DumpReceivers {
 }
 
 impl DumpReceivers {
-    /// Writes the bytes to all replicas, and drops those that fail.
+    /// Writes the bytes to all replicas, counts them, and drops the replicas that fail.
     fn write(&mut self, bytes: &[u8], running: &SnapshotState) -> Result<(), ConsumerError> {
-        // The timeout may be changed while the dump is being sent.
-        let timeout = Duration::from_secs(self.server.config.unsigned(id::REPL_TIMEOUT).max(1));
+        let config = &self.server.config;
+        let output_bytes = &self.server.replication.replicas.output_bytes;
         self.list
-            .retain(|target| match target.write_all(bytes, timeout, running) {
-                Ok(()) => true,
+            .retain(|target| match target.write_all(bytes, config, running) {
+                Ok(()) => {
+                    output_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                    true
+                }
                 Err(error) if error.kind() == ErrorKind::TimedOut && !running.is_cancelled() => {
                     log::warning!("Disconnecting timedout replica (full sync): {}", target.name);
                     false
@@ -235,7 +240,7 @@ impl DumpReceivers {
             "a dump has a position in a history"
         );
         let HistoryPosition { id, offset, db } = place;
-        let timeout = Duration::from_secs(self.server.config.unsigned(weft_config::id::REPL_TIMEOUT).max(1));
+        let config = &self.server.config;
         self.list.retain(|target| {
             let line = match target.announcement {
                 OffsetAnnouncement::None => return true,
@@ -249,7 +254,7 @@ impl DumpReceivers {
                     format!("$ENDOFF:{offset} {id} {db} {}\r\n", target.id)
                 }
             };
-            target.write_all(line.as_bytes(), timeout, running).is_ok()
+            target.write_all(line.as_bytes(), config, running).is_ok()
         });
     }
 

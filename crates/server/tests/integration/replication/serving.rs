@@ -112,6 +112,10 @@ fn a_replica_gets_a_dump_and_then_every_write_in_order() {
         let (id, offset) = full_resync_position(&replica.line());
         let dump = replica.take_dump();
         assert!(dump.starts_with(b"VALKEY") && dump.windows(6).any(|bytes| bytes == b"before"));
+        for field in ["total_net_repl_output_bytes", "total_net_output_bytes"] {
+            let sent: usize = client.info(field).parse().expect("a number");
+            assert!(sent >= dump.len(), "{field} counts the dump");
+        }
         let start = Instant::now();
         while !client.info("slave0").starts_with("ip=10.1.2.3,port=1234,state=online,") {
             assert!(start.elapsed() < PATIENCE);
@@ -152,6 +156,22 @@ fn a_replica_gets_a_dump_and_then_every_write_in_order() {
         }
         assert_eq!(client.info("sync_partial_err"), "2");
     }
+}
+
+#[test]
+fn a_shorter_timeout_disconnects_a_replica_that_accepts_no_more_of_its_dump() {
+    let arguments = ["--repl-timeout", "100000", "--rdbcompression", "no"];
+    let server = Server::start(&[&AT_ONCE[..], &arguments].concat());
+    let mut client = Client::connect(server.port);
+    // More than the buffers of a socket hold.
+    assert_eq!(client.call(&["DEBUG", "POPULATE", "400", "key", "100000"]), "OK");
+    let mut replica = Replica::connect(server.port);
+    replica.handshake();
+    replica.send(&["PSYNC", "?", "-1"]);
+    full_resync_position(&replica.line());
+    await_info(&mut client, "rdb_bgsave_in_progress:1");
+    assert_eq!(client.call(&["CONFIG", "SET", "repl-timeout", "1"]), "OK");
+    await_info(&mut client, "connected_slaves:0");
 }
 
 /// A test that waits until a replica has all writes compares the offsets of both sides. The log writer appends writes

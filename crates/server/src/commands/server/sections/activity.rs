@@ -186,16 +186,17 @@ fn traffic_lines(server: &Server, lines: &mut InfoLines) {
         "instantaneous_ops_per_sec",
         rates.per_second(Rate::Commands).round() as u64,
     );
-    lines.push_field("total_net_input_bytes", metrics.sum(Counter::NetInputBytes));
-    lines.push_field("total_net_output_bytes", metrics.sum(Counter::NetOutputBytes));
-    lines.push_field(
-        "total_net_repl_input_bytes",
-        server.replication.input_bytes.load(Ordering::Relaxed),
+    let replication = &server.replication;
+    let (replication_input, replication_output) = (
+        replication.input_bytes.load(Ordering::Relaxed),
+        replication.replicas.output_bytes.load(Ordering::Relaxed),
     );
-    lines.push_field(
-        "total_net_repl_output_bytes",
-        server.replication.replicas.output_bytes.load(Ordering::Relaxed),
-    );
+    let input_bytes = metrics.sum(Counter::NetInputBytes) + replication_input;
+    let output_bytes = metrics.sum(Counter::NetOutputBytes) + replication_output;
+    lines.push_field("total_net_input_bytes", input_bytes);
+    lines.push_field("total_net_output_bytes", output_bytes);
+    lines.push_field("total_net_repl_input_bytes", replication_input);
+    lines.push_field("total_net_repl_output_bytes", replication_output);
     lines.push_zero_fields(&[
         "total_net_cluster_slot_import_bytes",
         "total_net_cluster_slot_export_bytes",
