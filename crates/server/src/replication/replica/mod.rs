@@ -106,9 +106,9 @@ impl Follower {
     /// Follows the configured primary until the link breaks. Returns `true` if a stream was established.
     pub fn follow(&mut self) -> bool {
         let (primary, role_epoch) = self.0.server.replication.wait_for_primary();
-        let was_up = self.0.follow_until_broken(&primary, role_epoch);
+        let end = self.0.follow_until_broken(&primary, role_epoch);
         self.0.server.replication.drop_sockets(role_epoch);
-        was_up
+        matches!(end, LinkEnd::StreamBroken)
     }
 }
 
@@ -119,6 +119,16 @@ struct StreamStart {
     is_id_changed: bool,
     /// The stream that was buffered while the dump was loaded over a separate connection.
     buffered: Option<BufferedStream>,
+}
+
+/// How far a link got before it ended.
+enum LinkEnd {
+    /// The primary did not agree to synchronise.
+    NotSynchronised,
+    /// The full synchronisation failed.
+    TransferFailed,
+    /// A stream was established.
+    StreamBroken,
 }
 
 /// The state of the thread.
@@ -135,39 +145,56 @@ impl ReplicaThread {
             let (primary, role_epoch) = self.server.replication.wait_for_primary();
             // A dump loaded after this thread was started may have recorded the selected database.
             self.db = DbIndex::new(self.server.replication.stream_db.load(Ordering::Relaxed));
-            let was_up = self.follow_until_broken(&primary, role_epoch);
+            let end = self.follow_until_broken(&primary, role_epoch);
             let repl = &self.server.replication;
             repl.drop_sockets(role_epoch);
             let again = repl
                 .in_role_epoch(role_epoch, |state| state.phase = LinkState::Connect)
                 .is_some();
-            if again && was_up {
-                log::notice!("Reconnecting to PRIMARY {}:{}", primary.host, primary.port);
-            } else if again {
-                repl.sleep_in_role_epoch(role_epoch, RECONNECT_DELAY);
+            if !again {
+                continue;
+            }
+            let Endpoint { host, port } = &primary;
+            match end {
+                // No dump can be loaded while this server loads a file of its own.
+                LinkEnd::TransferFailed if !self.server.is_loading() => {
+                    log::notice!("Reconnecting to PRIMARY {host}:{port} after failure");
+                }
+                LinkEnd::NotSynchronised | LinkEnd::TransferFailed => {
+                    repl.sleep_in_role_epoch(role_epoch, RECONNECT_DELAY);
+                }
+                LinkEnd::StreamBroken => log::notice!("Reconnecting to PRIMARY {host}:{port}"),
             }
         }
     }
 
-    /// Follows a primary until the link breaks. Returns `true` if a stream was established.
-    fn follow_until_broken(&mut self, primary: &Endpoint, role_epoch: RoleEpoch) -> bool {
+    /// Follows a primary until the link breaks.
+    fn follow_until_broken(&mut self, primary: &Endpoint, role_epoch: RoleEpoch) -> LinkEnd {
         let mut link = match self.establish_link(primary, role_epoch) {
             Ok(link) => link,
             Err(failure) => {
                 failure.log();
-                return false;
+                return LinkEnd::NotSynchronised;
             }
         };
-        let begun = match self.synchronise(&mut link, primary) {
+        let reply = match self.request_synchronisation(&mut link) {
+            Ok(reply) => reply,
+            Err(failure) => {
+                failure.log();
+                self.mark_link_down(role_epoch);
+                return LinkEnd::NotSynchronised;
+            }
+        };
+        let begun = match self.synchronise(&mut link, primary, reply) {
             Ok(begun) => begun,
             Err(failure) => {
                 failure.log();
                 self.mark_link_down(role_epoch);
-                return false;
+                return LinkEnd::TransferFailed;
             }
         };
         if begun.buffered.is_none() && self.mark_link_up(role_epoch).is_none() {
-            return false;
+            return LinkEnd::NotSynchronised;
         }
         if begun.is_id_changed {
             // The replicas reconnect and learn the new ID. They are not disconnected earlier, because they would be
@@ -183,7 +210,7 @@ impl ReplicaThread {
             log::notice!("Caching the disconnected primary state.");
         }
         self.mark_link_down(role_epoch);
-        true
+        LinkEnd::StreamBroken
     }
 
     fn establish_link(&self, primary: &Endpoint, role_epoch: RoleEpoch) -> Result<PrimaryLink, LinkFailure> {
@@ -212,9 +239,8 @@ impl ReplicaThread {
         Ok(link)
     }
 
-    /// Sends PSYNC, and performs a full synchronisation if a partial one is not possible.
-    fn synchronise(&mut self, link: &mut PrimaryLink, primary: &Endpoint) -> Result<StreamStart, LinkFailure> {
-        let role_epoch = link.role_epoch();
+    /// Sends PSYNC, and ends a coordinated failover by the reply.
+    fn request_synchronisation(&mut self, link: &mut PrimaryLink) -> Result<PsyncReply, LinkFailure> {
         self.server.replication.sleep_if_requested();
         let answer = handshake::send_psync(link);
         if self.server.replication.failover().state == CoordinatedFailoverState::InProgress {
@@ -223,7 +249,18 @@ impl ReplicaThread {
                 Err(_) => self.abort_failover(),
             }
         }
-        match answer? {
+        answer
+    }
+
+    /// Continues the stream, or performs a full synchronisation if the primary demands one.
+    fn synchronise(
+        &mut self,
+        link: &mut PrimaryLink,
+        primary: &Endpoint,
+        reply: PsyncReply,
+    ) -> Result<StreamStart, LinkFailure> {
+        let role_epoch = link.role_epoch();
+        match reply {
             PsyncReply::Continue(id) => {
                 log::notice!("Successful partial resynchronization with primary.");
                 let repl = &self.server.replication;

@@ -460,18 +460,30 @@ fn load<'l>(
 ) -> LoadResult<'l> {
     log::notice!("PRIMARY <-> REPLICA sync: Loading DB in memory");
     let role_epoch = feed.link.role_epoch();
+    let is_streamed = feed.file.is_none();
     let mut opened = RdbInput::open(feed, &server.config).map_err(|fault| {
-        log::warning!("PRIMARY <-> REPLICA sync: RDB version or signature incompatible, old data preserved");
-        load_failure(path, 0, fault)
+        if matches!(fault, RdbFault::Signature(_) | RdbFault::Version(_)) {
+            log::warning!("PRIMARY <-> REPLICA sync: RDB version or signature incompatible, old data preserved");
+        }
+        load_failure(path, 0, fault, is_streamed)
     })?;
     let loading = begin_loading(server, seat, role_epoch, plan)?;
     let loaded = load_into_staging(server, seat, &mut opened);
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err((offset, fault)) => {
-            let (_, feed) = opened.into_rest();
-            log::notice!("PRIMARY <-> REPLICA sync: Discarding the half-loaded data");
-            return Err(feed.failure.unwrap_or_else(|| load_failure(path, offset, fault)));
+            if server.replication.role_epoch() != role_epoch {
+                return Err(LinkFailure::EpochOver);
+            }
+            let failure = load_failure(path, offset, fault, is_streamed);
+            match plan.keeps_old_until_loaded {
+                true => log::notice!("PRIMARY <-> REPLICA sync: Discarding temporary DB in background"),
+                false => log::notice!("PRIMARY <-> REPLICA sync: Discarding the half-loaded data"),
+            }
+            if let Some(reason) = opened.into_rest().1.failure {
+                reason.log();
+            }
+            return Err(failure);
         }
     };
     let (rest, feed) = opened.into_rest();
@@ -530,14 +542,22 @@ fn load_into_staging<R: Read>(
     })
 }
 
-fn load_failure(path: &Path, offset: u64, fault: RdbFault) -> LinkFailure {
-    let error = RdbLoadError {
-        path: path.to_owned(),
-        offset,
-        fault,
-    };
-    log::warning!("{error}");
-    LinkFailure::Other("Failed trying to load the PRIMARY synchronization DB, check server logs.".into())
+/// Logs why a dump was not loaded. Returns the failure of the link.
+fn load_failure(path: &Path, offset: u64, fault: RdbFault, is_streamed: bool) -> LinkFailure {
+    let is_cut_short = is_streamed && matches!(fault, RdbFault::Truncated | RdbFault::Read(_));
+    if is_cut_short {
+        log::warning!(
+            "Internal error in RDB reading offset {offset} -> Unexpected EOF reading RDB file. Failure loading rdb \
+             format from socket, assuming connection error, resuming operation."
+        );
+    } else {
+        let path = path.to_owned();
+        log::warning!("{}", RdbLoadError { path, offset, fault });
+    }
+    let source = if is_streamed { "socket" } else { "disk" };
+    LinkFailure::Other(format!(
+        "Failed trying to load the PRIMARY synchronization DB from {source}, check server logs."
+    ))
 }
 
 /// Runs `change` in exclusive mode if the role epoch is not over.

@@ -91,6 +91,39 @@ fn a_load_ends_when_the_link_breaks_behind_the_dump() {
     }
 }
 
+#[test]
+fn a_dump_that_is_cut_short_is_requested_again_at_once() {
+    let log = std::env::temp_dir().join(format!("weft-cut-short-{}.log", std::process::id()));
+    for load in ["flush-before-load", "swapdb"] {
+        let primary = Primary::new();
+        let follows = format!("127.0.0.1 {}", primary.port());
+        let logfile = log.display().to_string();
+        let options = [
+            "--replicaof",
+            &follows,
+            "--repl-diskless-load",
+            load,
+            "--logfile",
+            &logfile,
+        ];
+        let _replica = Server::start(&options);
+        let (mut link, _) = primary.accept();
+        link.send(format!("+FULLRESYNC {FIRST_ID} 1000\r\n$EOF:{FIRST_ID}\r\n").as_bytes());
+        link.send(&DUMP[..DUMP.len() / 2]);
+        drop(link);
+        let _second = primary.accept();
+        let lines = std::fs::read_to_string(&log).expect("reads the log");
+        std::fs::remove_file(&log).expect("removes the log");
+        for line in [
+            "-> Unexpected EOF reading RDB file. Failure loading rdb format from socket, assuming connection error",
+            "Failed trying to load the PRIMARY synchronization DB from socket, check server logs.",
+            &format!("Reconnecting to PRIMARY {} after failure", follows.replace(' ', ":")),
+        ] {
+            assert!(lines.contains(line), "{line}: {lines}");
+        }
+    }
+}
+
 /// Offsets near the limits of their type would overflow with the first bytes of the stream.
 #[test]
 fn a_primary_with_an_impossible_offset_is_not_followed() {
