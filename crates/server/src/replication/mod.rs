@@ -355,9 +355,15 @@ impl Replication {
         RoleEpoch::new(self.role_epoch.load(Ordering::Acquire))
     }
 
-    /// Returns the number of times this server, being a primary, has become a replica. Changes in exclusive mode.
+    /// Returns the number of times this server, being a primary, has become a replica for good. A coordinated failover
+    /// counts when the replica has taken over. Changes in exclusive mode.
     pub fn demotions(&self) -> u64 {
         self.demotions.load(Ordering::Acquire)
+    }
+
+    /// Counts a demotion. The waits of the clients that are blocked now end. The caller must hold exclusive mode.
+    pub fn record_demotion(&self) {
+        self.demotions.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Locks the state that changes rarely. The lock must be held only briefly.
@@ -419,9 +425,6 @@ impl Replication {
                      be able to synchronize with the new primary with just a partial transfer."
                 );
             }
-        }
-        if state.primary.is_none() {
-            self.demotions.fetch_add(1, Ordering::AcqRel);
         }
         if state.phase == LinkState::Connected {
             // The data is as recent as the link to the primary before.

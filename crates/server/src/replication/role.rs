@@ -26,6 +26,14 @@ use weft_os::atomic::Ordering;
 /// know the history of the data on this server.
 pub fn become_replica(server: &Arc<Server>, primary: Endpoint, is_new_history: bool) {
     let was_primary = !server.replication.is_replica();
+    follow(server, primary, is_new_history);
+    if was_primary {
+        end_waits_of_blocked_clients(server);
+    }
+}
+
+/// Starts to follow a primary. Blocked clients continue to wait.
+fn follow(server: &Arc<Server>, primary: Endpoint, is_new_history: bool) {
     server.config.set_primary(Some(PrimaryAddress {
         host: primary.host.clone(),
         port: primary.port,
@@ -34,10 +42,13 @@ pub fn become_replica(server: &Arc<Server>, primary: Endpoint, is_new_history: b
     server.replication.start_following(primary, is_new_history);
     backlog_writer::on_demotion(server);
     apply_role_change(server);
-    if was_primary {
-        for worker in &server.workers {
-            worker.send(Message::Demoted);
-        }
+}
+
+/// Ends the waits of blocked clients, or redirects the clients, because this server is a replica now.
+fn end_waits_of_blocked_clients(server: &Server) {
+    server.replication.record_demotion();
+    for worker in &server.workers {
+        worker.send(Message::Demoted);
     }
 }
 
@@ -87,8 +98,14 @@ pub fn begin_failover(server: &Server, wanted: CoordinatedFailover) {
         .send_to_primary_thread(PrimaryThreadCommand::CheckReplicas);
 }
 
+/// Ends a failover in which the replica has taken over.
+pub fn complete_failover(server: &Server) {
+    end_waits_of_blocked_clients(server);
+    end_failover(server);
+}
+
 /// Ends the failover and resumes writes.
-pub fn end_failover(server: &Server) {
+fn end_failover(server: &Server) {
     *server.replication.failover() = CoordinatedFailover::default();
     server.replication.is_failing_over.store(false, Ordering::Release);
     server.unpause_clients(PauseReason::Failover);
@@ -119,7 +136,12 @@ pub enum FailoverStep {
     /// The deadline has passed.
     Abort,
     /// Fail over to this replica.
-    HandOverTo(Endpoint),
+    HandOverTo {
+        /// The replica.
+        replica: Endpoint,
+        /// `true` if it has acknowledged all writes, and `false` if the failover is forced.
+        is_synced: bool,
+    },
 }
 
 /// Returns the next step of a failover that waits for a replica.
@@ -130,14 +152,10 @@ pub fn next_failover_step(server: &Server) -> FailoverStep {
     }
     if handover.until_ms.is_some_and(|until_ms| unix_ms() >= until_ms) {
         return match (handover.is_forced, handover.target) {
-            (true, Some(target)) => {
-                log::notice!(
-                    "FAILOVER to {}:{} time out exceeded, failing over.",
-                    target.host,
-                    target.port
-                );
-                FailoverStep::HandOverTo(target)
-            }
+            (true, Some(replica)) => FailoverStep::HandOverTo {
+                replica,
+                is_synced: false,
+            },
             _ => FailoverStep::Abort,
         };
     }
@@ -161,19 +179,22 @@ pub fn next_failover_step(server: &Server) -> FailoverStep {
     let Some(replica) = ready else {
         return FailoverStep::Wait;
     };
-    log::notice!(
-        "Failover target {}:{} is synced, failing over.",
-        replica.host,
-        replica.port
-    );
-    FailoverStep::HandOverTo(Endpoint {
-        host: replica.host.as_str().into(),
-        port: u16::try_from(replica.port).unwrap_or(0),
-    })
+    FailoverStep::HandOverTo {
+        replica: Endpoint {
+            host: replica.host.as_str().into(),
+            port: u16::try_from(replica.port).unwrap_or(0),
+        },
+        is_synced: true,
+    }
 }
 
-/// Fails over to a replica: follows it and asks it to take over.
-pub fn fail_over_to(server: &Arc<Server>, to: Endpoint) {
+/// Fails over to a replica: follows it and asks it to take over. Blocked clients continue to wait, since this server
+/// serves them if the replica refuses.
+pub fn fail_over_to(server: &Arc<Server>, to: Endpoint, is_synced: bool) {
+    match is_synced {
+        true => log::notice!("Failover target {}:{} is synced, failing over.", to.host, to.port),
+        false => log::notice!("FAILOVER to {}:{} time out exceeded, failing over.", to.host, to.port),
+    }
     {
         let mut handover = server.replication.failover();
         assert_eq!(
@@ -184,5 +205,5 @@ pub fn fail_over_to(server: &Arc<Server>, to: Endpoint) {
         handover.state = CoordinatedFailoverState::InProgress;
         handover.target = Some(to.clone());
     }
-    become_replica(server, to, false);
+    follow(server, to, false);
 }

@@ -488,9 +488,9 @@ impl PrimaryThread {
             FailoverStep::Abort => {
                 role::abort_failover(server, "Replica never caught up before timeout");
             }
-            FailoverStep::HandOverTo(replica) => {
+            FailoverStep::HandOverTo { replica, is_synced } => {
                 if server.replication.failover().state == CoordinatedFailoverState::WaitForSync {
-                    role::fail_over_to(server, replica);
+                    role::fail_over_to(server, replica, is_synced);
                 }
             }
         });

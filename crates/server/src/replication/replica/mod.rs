@@ -245,7 +245,7 @@ impl ReplicaThread {
         let answer = handshake::send_psync(link);
         if self.server.replication.failover().state == CoordinatedFailoverState::InProgress {
             match &answer {
-                Ok(_) => role::end_failover(&self.server),
+                Ok(_) => self.complete_failover(),
                 Err(_) => self.abort_failover(),
             }
         }
@@ -300,6 +300,12 @@ impl ReplicaThread {
                 })
             }
         }
+    }
+
+    /// Ends the failover, because the replica has taken over.
+    fn complete_failover(&mut self) {
+        let server = &self.server;
+        server.run_exclusive(&mut self.seat, |_| role::complete_failover(server));
     }
 
     /// Becomes a primary again, because the replica refused the failover.

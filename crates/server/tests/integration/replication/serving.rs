@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
 use super::{UP, Valkey, await_info, command, compare, is_closed_at_once, write_everything};
 use crate::harness::client::Client;
 use crate::harness::connection::open;
 use crate::harness::server::{PATIENCE, Server};
+use crate::harness::wait_until;
 
 /// A replica implemented here.
 pub struct Replica(pub BufReader<TcpStream>);
@@ -510,6 +513,46 @@ fn hands_over_its_role(port: u16) {
     );
     await_info(&mut primary, "master_failover_state:no-failover");
     assert_eq!(primary.call(&["SET", "key", "still"]), "OK");
+}
+
+#[test]
+fn blocked_clients_wait_until_a_failover_succeeds_or_is_aborted() {
+    let log = std::env::temp_dir().join(format!("weft-failover-{}.log", std::process::id()));
+    let logfile = log.display().to_string();
+    let server = Server::start(&[&AT_ONCE[..], &["--logfile", &logfile]].concat());
+    let other = Server::start(&AT_ONCE);
+    let (mut primary, mut replica) = (Client::connect(server.port), Client::connect(other.port));
+    let port = other.port.to_string();
+    replica.call(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
+    await_info(&mut replica, UP);
+    for is_aborted in [true, false] {
+        wait_until("the replica is online", || {
+            primary.call(&["INFO", "replication"]).contains("state=online")
+        });
+        let mut blocked = Client::connect(server.port);
+        blocked.send(&["BLPOP", "list", "0"]);
+        await_info(&mut primary, "blocked_clients:1");
+        other.signal(Signal::SIGSTOP);
+        let request = ["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "100", "FORCE"];
+        assert_eq!(primary.call(&["SET", "key", "not acknowledged"]), "OK");
+        assert_eq!(primary.call(&request), "OK");
+        await_info(&mut primary, "master_failover_state:failover-in-progress");
+        assert_eq!(primary.info("blocked_clients"), "1");
+        assert!(blocked.is_waiting());
+        if is_aborted {
+            assert_eq!(primary.call(&["FAILOVER", "ABORT"]), "OK");
+            assert_eq!(primary.call(&["RPUSH", "list", "element"]), "1");
+            assert_eq!(blocked.answer(), "(list element)");
+            other.signal(Signal::SIGCONT);
+        } else {
+            other.signal(Signal::SIGCONT);
+            await_info(&mut primary, "master_failover_state:no-failover");
+            assert!(blocked.answer().starts_with("UNBLOCKED "));
+        }
+    }
+    let lines = std::fs::read_to_string(&log).expect("reads the log");
+    std::fs::remove_file(&log).expect("removes the log");
+    assert_eq!(lines.matches("time out exceeded, failing over.").count(), 2, "{lines}");
 }
 
 #[test]
