@@ -245,6 +245,8 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     // Workers take the first thread indexes; the tuner relies on that.
     let made = create_workers(&server)?;
     log::notice!("Server initialized");
+    // Before the load, so that a load that fails has the last word.
+    log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     server.persistence.dumps.record_save(server.lifecycle.started_unix_s, 0);
     let loading = LoadingThread::begin(&server)?;
     // The ownership of slots depends on the loaded data, and must be settled before the first client.
@@ -266,7 +268,6 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     if let Some(bus) = bus {
         bus.start().map_err(log_fatal("cannot start the cluster bus"))?;
     }
-    log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     let (supervisor, kinds) = (Arc::new(parts.supervisor), parts.listeners.kinds());
     match loading {
         None => {

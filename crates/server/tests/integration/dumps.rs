@@ -257,6 +257,7 @@ fn a_damaged_dump_prevents_the_start() {
     ] {
         assert!(log.contains(line), "{line} in {log}");
     }
+    assert!(log.trim_end().ends_with("Exiting."), "nothing follows: {log}");
 }
 
 /// Newer versions of other servers use these types and opcodes in a different way.
