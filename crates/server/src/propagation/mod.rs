@@ -166,6 +166,11 @@ impl PropagationLog {
         self.wake();
     }
 
+    /// Returns `true` if the log thread has been started.
+    pub fn is_started(&self) -> bool {
+        self.thread.lock().is_some()
+    }
+
     /// Wakes the log thread if it sleeps. Before it falls asleep, the log thread processes everything it was given, so
     /// one call at the end of a batch is enough.
     #[inline]

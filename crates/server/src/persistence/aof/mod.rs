@@ -249,7 +249,8 @@ pub fn finish(server: &Arc<Server>) {
 
 /// Waits until everything that was logged before is written. It is complete only if no thread writes meanwhile.
 fn wait_until_written(server: &Server) {
-    if server.persistence.aof.state() == AofState::Off {
+    // The file may have been switched on without a rewrite so far. Then nothing was logged.
+    if server.persistence.aof.state() == AofState::Off || !server.propagation.is_started() {
         return;
     }
     let (done, is_done) = mpsc::sync_channel(1);

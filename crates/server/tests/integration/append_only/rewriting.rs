@@ -57,6 +57,27 @@ fn lose_nothing(workers: &[&str], first: &[&str], second: &[&str]) {
 }
 
 #[test]
+fn the_file_is_switched_on_and_off_within_a_transaction() {
+    for first in ["yes", "no"] {
+        let place = TestDirectory::new();
+        let server = Server::start(&weft(), &place, &["--appendonly", "no"]);
+        let mut client = server.client();
+        let second = if first == "yes" { "no" } else { "yes" };
+        if first == "no" {
+            assert_eq!(client.call(&["CONFIG", "SET", "appendonly", "yes"]), "OK");
+        }
+        assert_eq!(client.call(&["MULTI"]), "OK");
+        for value in [first, second] {
+            assert_eq!(client.call(&["CONFIG", "SET", "appendonly", value]), "QUEUED");
+        }
+        client.call(&["EXEC"]);
+        // Waits until the changes are applied.
+        assert_eq!(client.call(&["CONFIG", "SET", "appendonly", second]), "OK");
+        assert_eq!(client.call(&["SET", "key", "value"]), "OK");
+    }
+}
+
+#[test]
 fn concurrent_rewrites_lose_no_later_write() {
     let workers: [&[&str]; 3] = [
         &["--io-threads", "1"],
