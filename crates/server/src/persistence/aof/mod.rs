@@ -25,9 +25,11 @@ use weft_os::atomic::Ordering;
 use weft_os::sync::Mutex;
 use weft_os::sync::mpsc;
 
+mod base_from_dump;
 mod loading;
 mod rewriting;
 
+pub use base_from_dump::{BaseFromDump, LoadedDumpFile};
 pub use loading::{load_at_start, load_threads, reload};
 pub use rewriting::{RewriteError, apply_appendonly, start_due_rewrite, start_rewrite};
 

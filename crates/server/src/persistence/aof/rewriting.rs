@@ -13,7 +13,8 @@
 //! Until then the next start would load the old files, if there are any.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ pub enum RewriteError {
 }
 
 /// The file to which a rewrite switches at its moment.
-enum NextIncrement {
+pub(super) enum NextIncrement {
     /// No write is logged.
     NoLog,
     /// An increment for an appender that is in use.
@@ -78,7 +79,7 @@ impl NextIncrement {
     }
 }
 
-fn temporary_increment(place: &AofLocation) -> (String, PathBuf) {
+pub(super) fn temporary_increment(place: &AofLocation) -> (String, PathBuf) {
     let name = format!("temp-{}.incr", place.filename);
     let path = place.path(&name);
     (name, path)
@@ -113,18 +114,12 @@ fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError
     place.make_directory().map_err(failed)?;
     sync_current_increment(server);
     let files = &mut *server.persistence.aof_files.lock();
-    let open_fresh = |name: &str| {
-        open(&place.path(name), true).map_err(|error| {
-            log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
-            RewriteError::Failed
-        })
-    };
     let (next, name) = match (server.persistence.aof.state(), &files.appender) {
         (AofState::Off, _) => return Ok(NextIncrement::NoLog),
         (AofState::On, Some(appender)) => {
             let mut manifest = files.manifest.clone();
             let name = manifest.begin_increment(&place.filename);
-            let file = open_fresh(&name)?;
+            let file = open_fresh(&place, &name).map_err(failed)?;
             if let Err(error) = place.try_store(&mut manifest) {
                 if error.is_replaced() {
                     // The log stays in the previous increment. If this store fails too, a start skips the empty
@@ -139,17 +134,32 @@ fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError
             (next, name)
         }
         (_, appending) => {
-            let (name, _) = temporary_increment(&place);
-            let file = open_fresh(&name)?;
-            let next = match appending {
-                Some(appender) => NextIncrement::Temporary(appender.clone(), file),
-                None => NextIncrement::First(start_appender(server, file).map_err(failed)?),
-            };
-            (next, name)
+            let next = create_temporary_increment(server, &place, appending.as_ref()).map_err(failed)?;
+            (next, temporary_increment(&place).0)
         }
     };
     log::notice!("Creating AOF incr file {name} on background rewrite");
     Ok(next)
+}
+
+/// Creates an increment that no manifest names yet. `appending` is the appender in use, if there is one.
+pub(super) fn create_temporary_increment(
+    server: &Arc<Server>,
+    place: &AofLocation,
+    appending: Option<&Arc<Mutex<AofAppender>>>,
+) -> Result<NextIncrement, AofFailed> {
+    let file = open_fresh(place, &temporary_increment(place).0)?;
+    Ok(match appending {
+        Some(appender) => NextIncrement::Temporary(appender.clone(), file),
+        None => NextIncrement::First(start_appender(server, file)?),
+    })
+}
+
+fn open_fresh(place: &AofLocation, name: &str) -> Result<File, AofFailed> {
+    open(&place.path(name), true).map_err(|error| {
+        log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
+        AofFailed
+    })
 }
 
 /// Syncs what the current increment contains, so that little is left when the log thread has to sync it at the mark.
@@ -228,13 +238,13 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
 
 /// Returns `true` if the state of the file is still the one in which an increment was created. In exclusive mode the
 /// answer holds.
-fn is_logged_in(server: &Server, phase: AofState) -> bool {
+pub(super) fn is_logged_in(server: &Server, phase: AofState) -> bool {
     let status = &server.persistence.aof;
     status.state() == phase && !status.is_switching_off.load(Ordering::Relaxed)
 }
 
 /// Switches the log to the next increment at the snapshot's moment.
-fn use_increment(server: &Server, next: NextIncrement) {
+pub(super) fn use_increment(server: &Server, next: NextIncrement) {
     match next {
         NextIncrement::NoLog => {}
         NextIncrement::First(appender) => begin_logging(server, &appender),
@@ -342,7 +352,7 @@ fn finish_rewrite(
 
 /// Declares the append-only file complete. Replies wait for the log from now on. Earlier replies did not, and their
 /// writes must be as safe as later ones once clients see the rewrite ended.
-fn finish_switching_on(server: &Server) {
+pub(super) fn finish_switching_on(server: &Server) {
     let status = &server.persistence.aof;
     let mut seat = server.keyspace.slots.join();
     server.scripting.running.exclude_runs();
@@ -366,7 +376,7 @@ fn finish_switching_on(server: &Server) {
 /// Renames the new base to its final name, and turns the replaced files into history.
 fn install_base(server: &Arc<Server>, phase: AofState, as_dump: bool) -> Result<(), AofFailed> {
     let status = &server.persistence.aof;
-    let published = rename_files(server, phase, as_dump);
+    let published = rename_files(server, phase, as_dump, &NewBase::written(temporary_base())).map(drop);
     if published.is_err() {
         status.failures.fetch_add(1, Ordering::Relaxed);
         status.last_rewrite_failed.store(true, Ordering::Relaxed);
@@ -374,18 +384,60 @@ fn install_base(server: &Arc<Server>, phase: AofState, as_dump: bool) -> Result<
     published
 }
 
-fn rename_files(server: &Arc<Server>, phase: AofState, as_dump: bool) -> Result<(), AofFailed> {
+/// A complete file that is to become the base.
+pub(super) struct NewBase {
+    path: PathBuf,
+    /// The file that must be at `path`, if another process or thread may have replaced it.
+    file: Option<File>,
+}
+
+impl NewBase {
+    /// A base that a rewrite has written.
+    fn written(path: String) -> Self {
+        let path = path.into();
+        NewBase { path, file: None }
+    }
+
+    /// A file under a name at which it may have been replaced by another one.
+    pub fn loaded(path: PathBuf, file: File) -> Self {
+        let file = Some(file);
+        NewBase { path, file }
+    }
+
+    /// Returns `true` if the expected file has been renamed to `path`.
+    fn is_at(&self, path: &Path) -> std::io::Result<bool> {
+        let Some(file) = &self.file else { return Ok(true) };
+        let (expected, found) = (file.metadata()?, std::fs::metadata(path)?);
+        Ok((expected.dev(), expected.ino()) == (found.dev(), found.ino()))
+    }
+}
+
+/// Renames a new base and its increment to their final names, stores the manifest, and deletes the replaced files.
+/// Returns the name of the base. After an error the base has its old name again.
+pub(super) fn rename_files(
+    server: &Arc<Server>,
+    phase: AofState,
+    as_dump: bool,
+    new_base: &NewBase,
+) -> Result<String, AofFailed> {
     let place = AofLocation::from_config(&server.config);
     let files = &mut *server.persistence.aof_files.lock();
     let mut manifest = files.manifest.clone();
-    let temporary = temporary_base();
+    let temporary = new_base.path.display();
     let base = manifest.begin_base(&place.filename, as_dump);
     let base_path = place.path(&base);
-    std::fs::rename(&temporary, &base_path).map_err(|error| {
+    std::fs::rename(&new_base.path, &base_path).map_err(|error| {
         let (path, reason) = (base_path.display(), error_text(&error));
         log::warning!("Error trying to rename the temporary AOF base file {temporary} into {path}: {reason}");
         AofFailed
     })?;
+    // The name is free again. If the file cannot be renamed back, it does no harm.
+    let undo = || drop(std::fs::rename(&base_path, &new_base.path));
+    if !new_base.is_at(&base_path).unwrap_or(false) {
+        log::warning!("The file {temporary} has been replaced by another one");
+        undo();
+        return Err(AofFailed);
+    }
     log::notice!("Successfully renamed the temporary AOF base file {temporary} into {base}");
     if phase == AofState::WritingBase {
         let (name, path) = temporary_increment(&place);
@@ -394,7 +446,7 @@ fn rename_files(server: &Arc<Server>, phase: AofState, as_dump: bool) -> Result<
         std::fs::rename(&path, &new_path).map_err(|error| {
             let (old, new, reason) = (path.display(), new_path.display(), error_text(&error));
             log::warning!("Error trying to rename the temporary AOF incr file {old} into {new}: {reason}");
-            let _ = std::fs::remove_file(&base_path);
+            undo();
             AofFailed
         })?;
         log::notice!("Successfully renamed the temporary AOF incr file {name} into {increment}");
@@ -409,7 +461,7 @@ fn rename_files(server: &Arc<Server>, phase: AofState, as_dump: bool) -> Result<
             // After a power failure either manifest may be in the directory, so the files of both stay.
             files.manifest = manifest;
         } else {
-            let _ = std::fs::remove_file(&base_path);
+            undo();
         }
         return Err(AofFailed);
     }
@@ -419,7 +471,7 @@ fn rename_files(server: &Arc<Server>, phase: AofState, as_dump: bool) -> Result<
     }
     files.manifest = manifest;
     delete_history(server, &place, &mut files.manifest);
-    Ok(())
+    Ok(base)
 }
 
 fn update_sizes(server: &Server, place: &AofLocation, manifest: &Manifest, base: &str) {

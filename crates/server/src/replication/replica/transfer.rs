@@ -30,6 +30,7 @@ use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::{Exclusive, Seat, ready_keys};
 use crate::notify::messages::invalidate_replaced_data;
 use crate::observability::log;
+use crate::persistence::aof::{BaseFromDump, LoadedDumpFile};
 use crate::persistence::rdb_file::{
     LoadDestination, LoadThreads, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError, RdbLoader,
     UnfinishedImport,
@@ -314,6 +315,8 @@ struct LoadedDump {
     data: StagedDatabases,
     loaded: LoadedFile,
     libraries: Vec<Arc<Library>>,
+    /// The file from which it was loaded.
+    file: Option<LoadedDumpFile>,
 }
 
 /// The loading state. Ends when this is dropped, after the load has succeeded or failed.
@@ -375,27 +378,32 @@ fn load_from_file(
     let temporary = PathBuf::from(format!("temp-{}.{}.rdb", unix_ms() / 1000, std::process::id()));
     let path: PathBuf = OsString::from_vec(server.config.text(id::DBFILENAME).to_vec()).into();
     let fetched = receive_into_file(link, extent, &temporary).and_then(|()| {
+        // Opened first: a dump of this server may replace the file once it has its final name.
+        let file = File::open(&temporary)
+            .map_err(|error| LinkFailure::from_io_error("Opening the DB of the PRIMARY", &error))?;
         std::fs::rename(&temporary, &path).map_err(|error| {
             LinkFailure::Other(format!(
                 "Failed trying to rename the temp DB into {} in PRIMARY <-> REPLICA synchronization: {}",
                 path.display(),
                 error_text(&error)
             ))
-        })
+        })?;
+        Ok(file)
     });
-    if let Err(failure) = fetched {
+    let file = fetched.inspect_err(|_| {
         // The file is no longer needed. It may not exist.
         let _ = std::fs::remove_file(&temporary);
-        return Err(failure);
-    }
+    })?;
     log::notice!("Loading the RDB and finalizing primary-replica sync...");
-    let file =
-        File::open(&path).map_err(|error| LinkFailure::from_io_error("Opening the DB of the PRIMARY", &error))?;
     let size = file.metadata().map_or(0, |data| data.len());
     server.replication.loading.total_bytes.store(size, Ordering::Relaxed);
     let mut feed = DumpSource::new(link, DumpEnd::Bytes(0), true);
     feed.file = Some(file);
-    let brought = load(server, seat, feed, plan, &path).map(|(brought, ..)| brought);
+    let brought = load(server, seat, feed, plan, &path).map(|((mut dump, loading), _, feed)| {
+        let path = path.clone();
+        dump.file = feed.file.map(|file| LoadedDumpFile { path, file });
+        (dump, loading)
+    });
     let persists = !server.config.save_points().is_empty() || server.config.boolean(id::APPENDONLY);
     if server.config.boolean(id::RDB_DEL_SYNC_FILES) && !persists {
         log::notice!("Removing the RDB file obtained from the primary. This replica has persistence disabled");
@@ -539,6 +547,7 @@ fn load_into_staging<R: Read>(
         data,
         loaded,
         libraries,
+        file: None,
     })
 }
 
@@ -677,13 +686,17 @@ fn install(
         data,
         loaded,
         libraries,
+        file,
     } = dump;
+    let mut new_base = file.and_then(|file| BaseFromDump::prepare(server, file));
     let imports = loaded.imports.clone();
     let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
     let counts = &server.keyspace.counts;
     let repl = &server.replication;
     let placed = run_exclusive(server, seat, role_epoch, |all, row| {
-        cancel_snapshots(server);
+        if new_base.is_none() {
+            cancel_snapshots(server);
+        }
         let state_bits = repl.state_bits();
         assert!(
             state_bits.contains(ReplicationState::IS_REPLICA)
@@ -699,6 +712,9 @@ fn install(
         if server.persistence.aof.mark_data_replaced() {
             // The existing append-only file stays as it is until a base with the new data exists.
             server.keyspace.hooks.set(Hooks::LOG_FILE, false);
+            if let Some(new_base) = &mut new_base {
+                new_base.at_moment(all);
+            }
         }
         server.keyspace.local_expiry.clear();
         repl.replicas.backlog().open(offset);
@@ -715,7 +731,13 @@ fn install(
         drop(loading);
         (taken, restored)
     });
-    let (taken, restored) = placed?;
+    let (taken, restored) = match placed {
+        Ok(placed) => placed,
+        Err(failure) => {
+            new_base.into_iter().for_each(BaseFromDump::abandon);
+            return Err(failure);
+        }
+    };
     // The data has another history now, so the replicas must synchronise again.
     server
         .background
@@ -726,7 +748,8 @@ fn install(
     }
     server.persistence.dumps.record_load(&loaded);
     free_old_data(server, taken);
-    if server.config.boolean(id::APPENDONLY) {
+    let has_base = new_base.is_some_and(BaseFromDump::finish);
+    if server.config.boolean(id::APPENDONLY) && !has_base {
         // The append-only file does not belong to the new data. It is rewritten from the new data.
         server
             .persistence

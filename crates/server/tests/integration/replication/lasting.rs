@@ -365,7 +365,7 @@ fn after_crashes_of_either_side_under_load_the_data_is_the_same() {
 #[test]
 fn the_append_only_file_has_the_old_data_until_it_has_all_of_the_new() {
     let primary = Primary::new();
-    let mut replica = Server::start(&["--appendonly", "yes", "--enable-debug-command", "yes"]);
+    let mut replica = Server::start(&["--appendonly", "yes", "--repl-diskless-load", "flush-before-load"]);
     let mut client = Client::connect(replica.port);
     client.call(&["SET", "old", "1"]);
     for ends in [false, true] {
@@ -391,6 +391,32 @@ fn the_append_only_file_has_the_old_data_until_it_has_all_of_the_new() {
         assert_eq!(client.call(&["GET", "old"]), old);
         client.call(&["SELECT", "9"]);
         assert_eq!(client.call(&["GET", "new"]), new);
+        client.call(&["SELECT", "0"]);
+    }
+}
+
+#[test]
+fn a_dump_file_that_a_replica_has_loaded_becomes_the_base_of_its_append_only_file() {
+    let primary = Primary::new();
+    let mut replica = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut client = Client::connect(replica.port);
+    // The second synchronization replaces a base that was a dump.
+    for round in ["1", "2"] {
+        client.call(&["SET", "old", round]);
+        assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &primary.port()]), "OK");
+        let (mut link, _) = primary.accept();
+        link.send_full_sync(DUMP);
+        let mut offset = link.command(&["SELECT", "9"]);
+        offset += link.command(&["SET", "new", round]);
+        link.await_acknowledged(offset);
+        assert_eq!(client.info("aof_rewrites"), "0");
+        replica.kill();
+        replica.start_again();
+        client = Client::connect(replica.port);
+        await_info(&mut client, "loading:0");
+        assert_eq!(client.call(&["GET", "old"]), "-");
+        client.call(&["SELECT", "9"]);
+        assert_eq!(client.call(&["GET", "new"]), round);
         client.call(&["SELECT", "0"]);
     }
 }
