@@ -115,7 +115,7 @@ const SUBSYSTEMS: &[(&str, &[&str])] = &[
         "persistence::rdb_file", "replication", "slot_migration", "net", "state", "notify::messages", "commands"]),
     ("replication::replica", &["observability", "keyspace", "persistence::rdb_file",
         "persistence::snapshot_state", "replication", "net", "state", "notify::messages", "persistence::snapshot",
-        "replication::role", "dispatch"]),
+        "persistence::aof", "replication::role", "dispatch"]),
     ("replication::primary", &["observability", "keyspace", "persistence::aof_files",
         "persistence::rdb_file", "persistence::snapshot_state", "replication", "net", "state",
         "replication::backlog_writer", "persistence::snapshot", "persistence::save", "replication::role",

@@ -186,8 +186,8 @@ pub fn check_routing(
     Ok(())
 }
 
-/// Returns `true` for MOVE, and for COPY to a database other than `db`. While a slot is migrating, the key may be on the
-/// other node in that database, so the command could create it twice.
+/// Returns `true` for MOVE, and for COPY to a database other than `db`. While a slot is migrating, the key may be on
+/// the other node in that database, so the command could create it twice.
 fn writes_other_database(command: &Command<Binding>, args: Args<'_>, db: DbIndex) -> bool {
     match command.full_name {
         "move" => true,

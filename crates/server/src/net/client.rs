@@ -566,7 +566,8 @@ impl Client {
         self.line_with_names(now_ms, buffers, &self.name, self.login.name())
     }
 
-    /// Formats the client's line for the server log. `hides_user_data` keeps the names of the client and of its user out.
+    /// Formats the client's line for the server log. `hides_user_data` keeps the names of the client and of its user
+    /// out.
     pub fn log_line(&self, now_ms: u64, buffers: BufferFigures, hides_user_data: bool) -> String {
         const REDACTED: &[u8] = b"*redacted*";
         let line = match hides_user_data {

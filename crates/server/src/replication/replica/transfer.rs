@@ -672,6 +672,22 @@ fn replace_imports(server: &Server, all: &mut Exclusive<'_>, imports: &[Unfinish
     server.track_imports(imports);
 }
 
+/// Begins the history that the data of a dump belongs to, at an offset.
+fn begin_history(server: &Server, id: &str, offset: ReplicationOffset) {
+    let repl = &server.replication;
+    repl.replicas.backlog().open(offset);
+    repl.set_offset(offset);
+    repl.set_received_offset(offset);
+    let mut state = repl.state();
+    state.history = ReplicationHistory {
+        id: id.to_owned(),
+        second_id: zero_replication_id(),
+        second_end: None,
+    };
+    state.resumable = true;
+    repl.awaits_full_sync.store(false, Ordering::Release);
+}
+
 /// Replaces this server's data with the contents of a dump.
 fn install(
     server: &Arc<Server>,
@@ -692,12 +708,11 @@ fn install(
     let imports = loaded.imports.clone();
     let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
     let counts = &server.keyspace.counts;
-    let repl = &server.replication;
     let placed = run_exclusive(server, seat, role_epoch, |all, row| {
         if new_base.is_none() {
             cancel_snapshots(server);
         }
-        let state_bits = repl.state_bits();
+        let state_bits = server.replication.state_bits();
         assert!(
             state_bits.contains(ReplicationState::IS_REPLICA)
                 && state_bits.intersects(ReplicationState::LOADING.union(ReplicationState::LOADING_IN_STAGING)),
@@ -717,17 +732,7 @@ fn install(
             }
         }
         server.keyspace.local_expiry.clear();
-        repl.replicas.backlog().open(offset);
-        repl.set_offset(offset);
-        repl.set_received_offset(offset);
-        let mut state = repl.state();
-        state.history = ReplicationHistory {
-            id: id.to_owned(),
-            second_id: zero_replication_id(),
-            second_end: None,
-        };
-        state.resumable = true;
-        repl.awaits_full_sync.store(false, Ordering::Release);
+        begin_history(server, id, offset);
         drop(loading);
         (taken, restored)
     });
@@ -751,11 +756,8 @@ fn install(
     let has_base = new_base.is_some_and(BaseFromDump::finish);
     if server.config.boolean(id::APPENDONLY) && !has_base {
         // The append-only file does not belong to the new data. It is rewritten from the new data.
-        server
-            .persistence
-            .aof
-            .is_rewrite_scheduled
-            .store(true, Ordering::Relaxed);
+        let is_scheduled = &server.persistence.aof.is_rewrite_scheduled;
+        is_scheduled.store(true, Ordering::Relaxed);
     }
     restored.map_err(|reason| {
         LinkFailure::Other(format!(
