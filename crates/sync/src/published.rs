@@ -97,8 +97,9 @@ impl Publications {
     pub(crate) fn record_collision(&self, seat: usize) -> bool {
         let collisions = &self.lines[seat].collisions;
         let count = collisions.load(Relaxed) + 1;
-        collisions.store(count % COLLISIONS, Relaxed);
-        count >= COLLISIONS
+        let is_hot = count >= COLLISIONS;
+        collisions.store(if is_hot { 0 } else { count }, Relaxed);
+        is_hot
     }
 
     /// Waits a bounded time until no seat has published `cell`. Returns `true` if none has. For a writer that has just
