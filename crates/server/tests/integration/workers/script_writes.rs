@@ -238,3 +238,50 @@ fn a_script_empties_the_database_only_with_the_token() {
         is_in_time
     });
 }
+
+/// A stream, and a hash whose fields expire, are as before after a script that changed them was undone.
+#[test]
+fn streams_and_expiring_fields_are_undone() {
+    with_workers(&[], |server| {
+        let (mut long, mut second) = (Client::connect(server.port), Client::connect(server.port));
+        let mut reader = Client::connect(server.port);
+        let state = |reader: &mut Client| {
+            [
+                reader.call(&["XINFO", "STREAM", "stream"]),
+                reader.call(&["XPENDING", "stream", "group"]),
+                reader.call(&["HGETALL", "hash"]),
+                reader.call(&["HPEXPIRETIME", "hash", "FIELDS", "2", "a", "b"]),
+            ]
+        };
+        lengthen_until("the first script was faster", |rounds| {
+            reader.call(&["DEL", "stream", "hash"]);
+            reader.call(&["XADD", "stream", "1-1", "f", "v"]);
+            reader.call(&["XGROUP", "CREATE", "stream", "group", "0"]);
+            reader.call(&["HSET", "hash", "a", "1", "b", "2"]);
+            reader.call(&["HPEXPIREAT", "hash", "4102444800000", "FIELDS", "1", "a"]);
+            let expected = state(&mut reader);
+            start_long_writer(server, &mut long, rounds);
+            let before = figure(&mut reader, "weft_scripts_undone");
+            let body = format!(
+                "redis.call('XADD', KEYS[1], '2-1', 'f', 'v') \
+                 redis.call('XREADGROUP', 'GROUP', 'group', 'c', 'STREAMS', KEYS[1], '>') \
+                 redis.call('HDEL', KEYS[2], 'b') redis.call('HPERSIST', KEYS[2], 'FIELDS', '1', 'a') \
+                 redis.call('GET', 'fir' .. 'st') return 'second' -- {rounds}"
+            );
+            second.send(&["EVAL", &body, "2", "stream", "hash"]);
+            wait_until("the script is undone", || {
+                !is_waiting(&mut long) || figure(&mut reader, "weft_scripts_undone") > before
+            });
+            let seen = state(&mut reader);
+            let is_in_time = is_waiting(&mut long);
+            if is_in_time {
+                assert_eq!(seen, expected);
+            }
+            assert_eq!(
+                (long.answer(), second.answer()),
+                ("first".to_owned(), "second".to_owned())
+            );
+            is_in_time
+        });
+    });
+}
