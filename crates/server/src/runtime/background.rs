@@ -59,7 +59,8 @@ fn start_threads(
             .name(format!("{name}-{index}"))
             .stack_size(weft_scripting::SCRIPT_STACK_BYTES)
             .spawn(move || {
-                if is_low_priority {
+                // All other threads of a simulation wait while this one has its turn.
+                if is_low_priority && !cfg!(feature = "simulated") {
                     lower_priority();
                 }
                 loop {

@@ -441,6 +441,10 @@ pub fn access_clock(config: &Config, now_s: u64) -> AccessClock {
 /// Lowers the priority of the calling thread below the workers, and moves it to the CPUs of `bgsave-cpulist` or
 /// `aof-rewrite-cpulist`.
 fn yield_cpu_to_workers(server: &Server) {
+    // All other threads of a simulation wait while this one has its turn.
+    if cfg!(feature = "simulated") {
+        return;
+    }
     if let Err(error) = lower_priority(NICE_VALUE) {
         log::debug!("cannot lower the priority of the snapshot thread: {error}");
     }
