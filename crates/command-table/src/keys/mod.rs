@@ -142,13 +142,16 @@ impl KeyRange {
     };
 
     fn visit(self, visit: &mut impl FnMut(KeyPosition)) -> usize {
+        debug_assert!(self.step > 0, "the keys of a range are apart");
         let mut count = 0;
-        for index in (self.first..=self.last).step_by(self.step) {
+        let mut index = self.first;
+        while index <= self.last {
             visit(KeyPosition {
                 index,
                 flags: self.flags,
             });
             count += 1;
+            index += self.step;
         }
         count
     }
@@ -178,7 +181,8 @@ fn walk_specs<Args: CommandArguments + ?Sized>(
             Err(KeySpecError) => return walk_special(spec.special_keys, args, visit),
         }
     }
-    ranges.into_iter().map(|range| range.visit(visit)).sum()
+    let located = ranges.iter().take(spec.key_specs.len());
+    located.map(|range| range.visit(visit)).sum()
 }
 
 /// Returns the arguments that `spec` describes. The range is empty if the keyword is missing, or if the spec extends to
@@ -246,7 +250,10 @@ fn parse_strict_integer(word: &[u8]) -> Option<i64> {
     if word.is_empty() || word.len() > 19 || (word[0] == b'0' && word.len() > 1) {
         return None;
     }
-    parse_leading_integer(word).filter(|_| word.iter().all(u8::is_ascii_digit))
+    word.iter().try_fold(0_i64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| i64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
 }
 
 /// Parses the decimal integer that `word` begins with. Returns `None` if it does not begin with a digit or the number
