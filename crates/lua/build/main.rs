@@ -31,17 +31,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         .flag_if_supported("-fno-common")
         .cargo_metadata(false);
     // Scripts are performance-critical, also in tests.
-    build.opt_level(3);
+    build.opt_level(3).force_frame_pointer(false);
     // Of the features that LUA_USE_LINUX enables, only cheap non-local jumps are needed: scripts load no shared
     // objects.
     build.define("LUA_USE_POSIX", None);
     if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
         build.define("LUA_USE_APICHECK", None);
     }
-    for source in file_names_ending_with(&patched, ".c")? {
-        build.file(patched.join(source));
-    }
-    build.file("native/calls.c");
+    build.file(write_whole_program(&patched)?);
     build.try_compile("weft-lua5.1")?;
     // The whole archive is linked, because this crate may precede `mlua-sys` on the linker's command line.
     println!("cargo:rustc-link-search=native={}", env::var("OUT_DIR")?);
@@ -117,6 +114,22 @@ fn copy_and_patch(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
         None => Ok(()),
         Some(patch) => Err(format!("the file {} to patch does not exist", patch.file).into()),
     }
+}
+
+/// Writes one source file that includes all others, and returns its path. The compiler can then inline functions of the
+/// interpreter into each other and into `native/calls.c`. Lua's sources support this by the macro `luaall_c`.
+///
+/// # Errors
+/// Fails if a directory cannot be read or the file cannot be written.
+fn write_whole_program(patched: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    let whole = patched.with_file_name("whole.c");
+    let calls = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("native/calls.c");
+    let sources = file_names_ending_with(patched, ".c")?;
+    let paths = sources.iter().map(|name| patched.join(name)).chain([calls]);
+    let includes: String = paths.map(|path| format!("#include \"{}\"\n", path.display())).collect();
+    // Lua has a macro with the name of a function of this header.
+    fs::write(&whole, format!("#define luaall_c\n#include <stdio.h>\n{includes}"))?;
+    Ok(whole)
 }
 
 fn file_names_ending_with(directory: &Path, ending: &str) -> Result<Vec<String>, Box<dyn Error>> {

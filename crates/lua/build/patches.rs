@@ -204,6 +204,21 @@ LUA_API void weft_set_readonly (lua_State *L, int idx, int is_readonly) {
   hvalue(t)->is_readonly = cast_byte(is_readonly);
 }
 
+LUA_API void weft_push_function (lua_State *L, const void *function) {
+  setclvalue(L, L->top, (Closure *)function);
+  api_incr_top(L);
+}
+
+LUA_API void weft_push_table (lua_State *L, const void *table) {
+  sethvalue(L, L->top, (Table *)table);
+  api_incr_top(L);
+}
+
+LUA_API int weft_is_plain_array (lua_State *L, int idx, int size) {
+  StkId t = index2adr(L, idx);
+  return ttistable(t) && luaH_isplainarray(hvalue(t), size);
+}
+
 LUA_API size_t weft_pause_collector (lua_State *L) {
   size_t threshold = G(L)->GCthreshold;
   G(L)->GCthreshold = MAX_LUMEM;
@@ -228,7 +243,148 @@ LUA_API void lua_settable (lua_State *L, int idx) {"
                   lu_mem by_pause = (g->estimate/100) * g->gcpause, least = g->estimate + (256u << 10);\n  \
                   return g->gcpause > 100 && by_pause < least ? least : by_pause;\n}",
     },
+    // KEYS and ARGV of the script before are used again if it has left them as they were created, apart from the elements.
+    Patch {
+        file: "ltable.h",
+        search: "LUAI_FUNC int luaH_getn (Table *t);",
+        occurrences: 1,
+        replace: "LUAI_FUNC int luaH_getn (Table *t);\nLUAI_FUNC int luaH_isplainarray (const Table *t, int size);",
+    },
+    Patch {
+        file: "ltable.c",
+        search: "int luaH_getn (Table *t) {",
+        occurrences: 1,
+        replace: "int luaH_isplainarray (const Table *t, int size) {\n  \
+                  return t->sizearray == size && t->node == dummynode && t->metatable == NULL && !t->is_readonly;\n}\n\n\
+                  int luaH_getn (Table *t) {",
+    },
+    // Short scripts make and leave small objects: tables for KEYS and ARGV, strings. A state keeps the blocks of some, up to
+    // 256 KB, which is the garbage between two cycles, and so rarely goes through the allocator of the process.
+    Patch {
+        file: "lstate.h",
+        search: "  lua_Alloc frealloc;  /* function to reallocate memory */",
+        occurrences: 1,
+        replace: "  lua_Alloc frealloc;  /* function to reallocate memory */\n  \
+                  struct free_block *free_blocks[SMALL_CLASSES];\n  \
+                  size_t free_bytes;",
+    },
+    Patch {
+        file: "lstate.h",
+        search: "typedef struct global_State {",
+        occurrences: 1,
+        replace: "#define SMALL_UNIT 16u\n\
+                  #define SMALL_CLASSES 16\n\
+                  #define SMALL_MAX (SMALL_CLASSES * SMALL_UNIT)\n\
+                  #define FREE_BYTES_MAX (256u << 10)\n\n\
+                  struct free_block {\n  struct free_block *next;\n};\n\n\
+                  typedef struct global_State {",
+    },
+    Patch {
+        file: "lstate.c",
+        search: "  g->frealloc = f;",
+        occurrences: 1,
+        replace: "  for (i = 0; i < SMALL_CLASSES; i++) g->free_blocks[i] = NULL;\n  \
+                  g->free_bytes = 0;\n  g->frealloc = f;",
+    },
+    Patch {
+        file: "lstate.c",
+        search: "  (*g->frealloc)(g->ud, fromstate(L), state_size(LG), 0);",
+        occurrences: 1,
+        replace: "  luaM_free_small_blocks(g);\n  (*g->frealloc)(g->ud, fromstate(L), state_size(LG), 0);",
+    },
+    Patch {
+        file: "lmem.h",
+        search: "LUAI_FUNC void *luaM_toobig (lua_State *L);",
+        occurrences: 1,
+        replace: "LUAI_FUNC void *luaM_toobig (lua_State *L);\n\
+                  struct global_State;\n\
+                  LUAI_FUNC void luaM_free_small_blocks (struct global_State *g);",
+    },
+    Patch {
+        file: "lmem.c",
+        search: "#include <stddef.h>",
+        occurrences: 1,
+        replace: "#include <stddef.h>\n#include <string.h>",
+    },
+    Patch {
+        file: "lmem.c",
+        search: "void *luaM_realloc_ (lua_State *L, void *block, size_t osize, size_t nsize) {",
+        occurrences: 1,
+        replace: SMALL_BLOCKS,
+    },
+    Patch {
+        file: "lmem.c",
+        search: "  block = (*g->frealloc)(g->ud, block, osize, nsize);",
+        occurrences: 1,
+        replace: "  block = reallocate(g, block, osize, nsize);",
+    },
 ];
+
+/// Blocks of up to `SMALL_MAX` bytes have the size of their class, also for the allocator of the process.
+const SMALL_BLOCKS: &str = r"
+static size_t small_class (size_t size) {
+  return (size - 1) / SMALL_UNIT;
+}
+
+static size_t small_size (size_t size) {
+  return (small_class(size) + 1) * SMALL_UNIT;
+}
+
+static void *allocate (global_State *g, size_t size) {
+  struct free_block *block;
+  if (size > SMALL_MAX) return (*g->frealloc)(g->ud, NULL, 0, size);
+  block = g->free_blocks[small_class(size)];
+  if (block == NULL) return (*g->frealloc)(g->ud, NULL, 0, small_size(size));
+  g->free_blocks[small_class(size)] = block->next;
+  g->free_bytes -= small_size(size);
+  return block;
+}
+
+static void deallocate (global_State *g, void *at, size_t size) {
+  struct free_block *block = (struct free_block *)at;
+  if (size > SMALL_MAX) {
+    (*g->frealloc)(g->ud, at, size, 0);
+  } else if (g->free_bytes + small_size(size) > FREE_BYTES_MAX) {
+    (*g->frealloc)(g->ud, at, small_size(size), 0);
+  } else {
+    block->next = g->free_blocks[small_class(size)];
+    g->free_blocks[small_class(size)] = block;
+    g->free_bytes += small_size(size);
+  }
+}
+
+static void *reallocate (global_State *g, void *old, size_t osize, size_t nsize) {
+  void *block;
+  if (nsize == 0) {
+    if (osize > 0) deallocate(g, old, osize);
+    return NULL;
+  }
+  if (osize == 0) return allocate(g, nsize);
+  if (osize > SMALL_MAX && nsize > SMALL_MAX) return (*g->frealloc)(g->ud, old, osize, nsize);
+  if (osize <= SMALL_MAX && nsize <= SMALL_MAX && small_class(osize) == small_class(nsize)) return old;
+  block = allocate(g, nsize);
+  if (block != NULL) {
+    memcpy(block, old, osize < nsize ? osize : nsize);
+    deallocate(g, old, osize);
+  }
+  return block;
+}
+
+void luaM_free_small_blocks (global_State *g) {
+  size_t class;
+  for (class = 0; class < SMALL_CLASSES; class++) {
+    struct free_block *block = g->free_blocks[class];
+    while (block != NULL) {
+      struct free_block *next = block->next;
+      (*g->frealloc)(g->ud, block, (class + 1) * SMALL_UNIT, 0);
+      block = next;
+    }
+    g->free_blocks[class] = NULL;
+  }
+  g->free_bytes = 0;
+}
+
+void *luaM_realloc_ (lua_State *L, void *block, size_t osize, size_t nsize) {";
 
 const MURMUR_HASH_3: &str = r"
 static unsigned int rotated (unsigned int x, int bits) {

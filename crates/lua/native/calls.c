@@ -39,6 +39,12 @@ void weft_host_write_result (int type, struct weft_bytes text, double number);
 
 /* Makes a table read-only, or no longer. A patch of Lua adds it. */
 void weft_set_readonly (lua_State *L, int index, int is_readonly);
+/* Returns 1 if the value is a table that may be changed, with exactly as many places for elements and nothing else. A patch
+ * of Lua adds it. */
+int weft_is_plain_array (lua_State *L, int index, int size);
+/* Push a function or a table that Lua keeps, by its address. Patches of Lua add them. */
+void weft_push_function (lua_State *L, const void *function);
+void weft_push_table (lua_State *L, const void *table);
 /* Keeps the garbage collector, and thereby finalizers, from running. Returns what the other function needs to let it run
  * again. Patches of Lua add them. */
 size_t weft_pause_collector (lua_State *L);
@@ -173,23 +179,29 @@ void weft_push_command_function (lua_State *L) {
 /* ---- scripts ---------------------------------------------------------------------------------------------------- */
 
 /* The upvalues of the functions that start scripts. */
-#define HANDLER lua_upvalueindex(1)
-#define RESULT_ERR lua_upvalueindex(2)
-#define RESULT_OK lua_upvalueindex(3)
-#define GLOBALS lua_upvalueindex(4)
-#define NAME_KEYS lua_upvalueindex(5)
-#define NAME_ARGV lua_upvalueindex(6)
+#define RESULT_ERR lua_upvalueindex(1)
+#define RESULT_OK lua_upvalueindex(2)
+#define GLOBALS lua_upvalueindex(3)
+#define NAME_KEYS lua_upvalueindex(4)
+#define NAME_ARGV lua_upvalueindex(5)
+#define MAY_SHARE_WORDS lua_upvalueindex(6)
 
-enum { RUN_FAILED, RUN_RETURNED, RUN_REPLIED };
+enum { RUN_FAILED, RUN_RETURNED, RUN_REPLIED, RUN_WITHOUT_MEMORY };
 
-static void push_words (lua_State *L, int list) {
-  size_t count = weft_host_word_count(list), index;
-  lua_createtable(L, (int)count, 0);
+/* Sets the elements of the table on the top of the stack. */
+static void set_words (lua_State *L, int list, size_t count) {
+  size_t index;
   for (index = 0; index < count; index++) {
     struct weft_bytes word = weft_host_word(list, index);
     lua_pushlstring(L, word.bytes, word.length);
     lua_rawseti(L, -2, (int)index + 1);
   }
+}
+
+static void push_words (lua_State *L, int list) {
+  size_t count = weft_host_word_count(list);
+  lua_createtable(L, (int)count, 0);
+  set_words(L, list, count);
 }
 
 /* Writes the value on the top of the stack as a reply, if it is one of the simple ones. Returns 1 if it was. */
@@ -226,23 +238,37 @@ static int write_simple_result (lua_State *L) {
   }
 }
 
-/* Calls the script, which is below its `count` arguments. The error handler is at the bottom of the stack. Returns how
- * the script ended, and the value that it returned or threw, unless that was written as a reply. */
-static int call_script (lua_State *L, int count) {
-  int status = lua_pcall(L, count, 1, 1);
+/* Ends a call that an error has left early. */
+static void end_left_call (lua_State *L) {
   if (weft_host_end_script()) lua_gc(L, LUA_GCRESTART, 0);
-  if (status == 0 && write_simple_result(L)) {
-    lua_pushinteger(L, RUN_REPLIED);
-    return 1;
-  }
-  lua_pushinteger(L, status == 0 ? RUN_RETURNED : RUN_FAILED);
-  lua_insert(L, -2);
+}
+
+/* Calls the script, which is below its `count` arguments; below it is one more value. Returns how the script ended, and the
+ * value that it returned. */
+static int call_script (lua_State *L, int count) {
+  lua_call(L, count, 1);
+  end_left_call(L);
+  lua_pushinteger(L, write_simple_result(L) ? RUN_REPLIED : RUN_RETURNED);
+  lua_replace(L, 1);
+  lua_settop(L, 2);
   return 2;
 }
 
 /* Sets a global variable, although the table of global variables is read-only. The variable exists, so no error can
- * leave the table changeable. */
+ * leave the table changeable.
+ *
+ * With MAY_SHARE_WORDS, the table of the script before is used again if it is as a new one would be: that script has ended,
+ * and it had no place in which to keep a reference. */
 static void set_global_words (lua_State *L, int name, int list) {
+  size_t count = weft_host_word_count(list);
+  lua_pushvalue(L, name);
+  lua_rawget(L, GLOBALS);
+  if (lua_toboolean(L, MAY_SHARE_WORDS) && weft_is_plain_array(L, -1, (int)count)) {
+    set_words(L, list, count);
+    lua_pop(L, 1);
+    return;
+  }
+  lua_pop(L, 1);
   lua_pushvalue(L, name);
   push_words(L, list);
   weft_set_readonly(L, GLOBALS, 0);
@@ -250,43 +276,64 @@ static void set_global_words (lua_State *L, int name, int list) {
   weft_set_readonly(L, GLOBALS, 1);
 }
 
+/* The functions that start scripts. They take any value and the script, and return what call_script returns. */
 static int run_eval (lua_State *L) {
-  lua_settop(L, 1);
-  lua_pushvalue(L, HANDLER);
-  lua_insert(L, 1);
   set_global_words(L, NAME_KEYS, WEFT_KEYS);
   set_global_words(L, NAME_ARGV, WEFT_ARGUMENTS);
   return call_script(L, 0);
 }
 
 static int run_function (lua_State *L) {
-  lua_settop(L, 1);
-  lua_pushvalue(L, HANDLER);
-  lua_insert(L, 1);
   push_words(L, WEFT_KEYS);
   push_words(L, WEFT_ARGUMENTS);
   return call_script(L, 2);
 }
 
-/* Takes the handler of errors and the table of global variables from the stack, and pushes the function that runs
- * scripts: it sets KEYS and ARGV. */
+/* Takes the table of global variables and MAY_SHARE_WORDS from the stack, and pushes the function that runs scripts: it sets
+ * KEYS and ARGV. */
 void weft_push_eval_function (lua_State *L) {
-  int globals = lua_gettop(L);
+  int globals = lua_gettop(L) - 1;
   lua_pushliteral(L, "err");
+  lua_insert(L, globals);
   lua_pushliteral(L, "ok");
-  lua_pushvalue(L, globals);
+  lua_insert(L, globals + 1);
   lua_pushliteral(L, "KEYS");
+  lua_insert(L, globals + 3);
   lua_pushliteral(L, "ARGV");
-  lua_remove(L, globals);
+  lua_insert(L, globals + 4);
   lua_pushcclosure(L, run_eval, 6);
 }
 
-/* Takes the handler of errors from the stack, and pushes the function that runs functions of libraries: they get their
- * keys and arguments as parameters. */
+/* Pushes the function that runs functions of libraries: they get their keys and arguments as parameters. */
 void weft_push_function_function (lua_State *L) {
   lua_pushliteral(L, "err");
   lua_pushliteral(L, "ok");
-  lua_pushcclosure(L, run_function, 3);
+  lua_pushcclosure(L, run_function, 2);
+}
+
+/* Runs a script by one of these functions. Errors go to `handler`. Returns how the script ended. The value that it returned
+ * or threw, unless it was written as a reply, becomes the first element of the table `result`, which has a place for it.
+ * Nothing here throws: only the protected call uses memory. */
+int weft_run_script (lua_State *L, const void *handler, const void *start, const void *script, const void *result) {
+  int top = lua_gettop(L), end;
+  if (!lua_checkstack(L, 4)) return RUN_WITHOUT_MEMORY;
+  weft_push_function(L, handler);
+  weft_push_function(L, start);
+  lua_pushnil(L);
+  weft_push_function(L, script);
+  if (lua_pcall(L, 2, 2, top + 1) == 0) {
+    end = (int)lua_tointeger(L, -2);
+  } else {
+    end = RUN_FAILED;
+    end_left_call(L);
+  }
+  if (end != RUN_REPLIED) {
+    weft_push_table(L, result);
+    lua_insert(L, -2);
+    lua_rawseti(L, -2, 1);
+  }
+  lua_settop(L, top);
+  return end;
 }
 
 /* ---- read-only tables ------------------------------------------------------------------------------------------- */

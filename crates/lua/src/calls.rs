@@ -1,9 +1,10 @@
 //! Scripts that call commands: the border between `native/calls.c` and the host of the running script.
 
 use std::cell::Cell;
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::mem;
 use std::ptr;
+use std::rc::Rc;
 use std::slice;
 
 use mlua::{Function, Lua, MultiValue, Table, Value};
@@ -75,7 +76,7 @@ pub enum ScriptResult<'a> {
     Nil,
 }
 
-/// The end of a script that was started by a function of [`run_eval_function`] or [`run_library_function`].
+/// The end of a script that was run by a [`ScriptStarter`].
 #[derive(Debug)]
 pub enum ScriptEnd {
     /// It returned a value that the host has written.
@@ -189,6 +190,13 @@ unsafe extern "C" {
     fn weft_push_eval_function(state: *mut lua_State);
     fn weft_push_function_function(state: *mut lua_State);
     fn weft_push_readonly_function(state: *mut lua_State);
+    fn weft_run_script(
+        state: *mut lua_State,
+        handler: *const c_void,
+        start: *const c_void,
+        script: *const c_void,
+        result: *const c_void,
+    ) -> c_int;
 }
 
 /// The functions to which a function that runs commands leaves what is rare.
@@ -216,24 +224,142 @@ pub fn command_function(lua: &Lua, fallbacks: CommandFallbacks) -> mlua::Result<
     unsafe { lua.exec_raw(upvalues, |state| weft_push_command_function(state)) }
 }
 
-/// Creates a function that starts a script: its argument. It sets KEYS and ARGV in `globals`. `handler` gets what the
-/// script throws. Call the function by [`run_script`].
-///
-/// # Errors
-/// Fails if memory is exhausted.
-pub fn run_eval_function(lua: &Lua, handler: Function, globals: Table) -> mlua::Result<Function> {
-    // SAFETY: rule 3. It takes the two values and leaves one.
-    unsafe { lua.exec_raw((handler, globals), |state| weft_push_eval_function(state)) }
+/// Starts the scripts of a Lua state.
+#[derive(Debug)]
+pub struct ScriptStarter {
+    state: *mut lua_State,
+    handler: Pinned<Function>,
+    start: Pinned<Function>,
+    /// A table whose first element is what the last script returned or threw.
+    result: Pinned<Table>,
+    /// Tells the scripts of this starter from those of another one.
+    identity: Rc<()>,
+    /// Must be dropped last: the other fields belong to this state.
+    _lua: Lua,
 }
 
-/// Creates a function that calls a function of a library, its argument, with the keys and the arguments of the host.
-/// `handler` gets what the function throws. Call it by [`run_script`].
-///
-/// # Errors
-/// Fails if memory is exhausted.
-pub fn run_library_function(lua: &Lua, handler: Function) -> mlua::Result<Function> {
-    // SAFETY: rule 3. It takes the value and leaves one.
-    unsafe { lua.exec_raw(handler, |state| weft_push_function_function(state)) }
+/// A function that a [`ScriptStarter`] can call.
+#[derive(Debug)]
+pub struct StartableScript {
+    starter: Rc<()>,
+    function: Pinned<Function>,
+}
+
+/// A handle, which keeps its object from being collected, and the object's address, which Lua never changes.
+#[derive(Debug)]
+struct Pinned<T> {
+    address: *const c_void,
+    handle: T,
+}
+
+impl Pinned<Function> {
+    fn function(handle: Function) -> Self {
+        Pinned {
+            address: handle.to_pointer(),
+            handle,
+        }
+    }
+}
+
+impl Pinned<Table> {
+    fn table(handle: Table) -> Self {
+        Pinned {
+            address: handle.to_pointer(),
+            handle,
+        }
+    }
+}
+
+impl ScriptStarter {
+    /// Creates a starter that sets KEYS and ARGV in `globals`. `handler` gets what a script throws. If `may_share_words`,
+    /// a script may get the tables of an earlier one, with other elements: scripts must not be able to keep a reference
+    /// to a table.
+    ///
+    /// # Errors
+    /// Fails if memory is exhausted.
+    pub fn for_scripts(lua: &Lua, handler: Function, globals: Table, may_share_words: bool) -> mlua::Result<Self> {
+        // SAFETY: rule 3. It takes the two values and leaves one.
+        let start = unsafe { lua.exec_raw((globals, may_share_words), |state| weft_push_eval_function(state)) }?;
+        ScriptStarter::new(lua, handler, start)
+    }
+
+    /// Creates a starter that passes the keys and arguments as parameters to a function of a library. `handler` gets
+    /// what the function throws.
+    ///
+    /// # Errors
+    /// Fails if memory is exhausted.
+    pub fn for_functions(lua: &Lua, handler: Function) -> mlua::Result<Self> {
+        // SAFETY: rule 3. It leaves one value.
+        let start = unsafe { lua.exec_raw((), |state| weft_push_function_function(state)) }?;
+        ScriptStarter::new(lua, handler, start)
+    }
+
+    fn new(lua: &Lua, handler: Function, start: Function) -> mlua::Result<Self> {
+        let result = lua.create_table_with_capacity(1, 0)?;
+        let mut state = ptr::null_mut();
+        // SAFETY: rule 3. It leaves nothing.
+        unsafe { lua.exec_raw::<()>((), |running| state = running) }?;
+        Ok(ScriptStarter {
+            state,
+            handler: Pinned::function(handler),
+            start: Pinned::function(start),
+            result: Pinned::table(result),
+            identity: Rc::new(()),
+            _lua: lua.clone(),
+        })
+    }
+
+    /// Prepares a function of the same Lua state, to be run as a script.
+    ///
+    /// # Errors
+    /// Fails if memory is exhausted.
+    ///
+    /// # Panics
+    /// If the function belongs to another Lua state.
+    pub fn prepare(&self, function: Function) -> mlua::Result<StartableScript> {
+        // `mlua` checks that both are of one state.
+        self.result.handle.raw_set(1, &function)?;
+        self.result.handle.raw_set(1, Value::Nil)?;
+        Ok(StartableScript {
+            starter: self.identity.clone(),
+            function: Pinned::function(function),
+        })
+    }
+
+    /// Runs a script. No script of the same state may be running.
+    ///
+    /// # Errors
+    /// Fails if memory is exhausted before the script starts.
+    ///
+    /// # Panics
+    /// If the script was prepared by another starter.
+    pub fn run(&self, script: &StartableScript) -> mlua::Result<ScriptEnd> {
+        assert!(
+            Rc::ptr_eq(&self.identity, &script.starter),
+            "a script is run by the starter that has prepared it"
+        );
+        // SAFETY: rule 4.
+        let end = unsafe {
+            weft_run_script(
+                self.state,
+                self.handler.address,
+                self.start.address,
+                script.function.address,
+                self.result.address,
+            )
+        };
+        let take_result = || {
+            let value: Value = self.result.handle.raw_get(1)?;
+            self.result.handle.raw_set(1, Value::Nil)?;
+            Ok(value)
+        };
+        match end {
+            RUN_FAILED => take_result().map(ScriptEnd::Failed),
+            RUN_RETURNED => take_result().map(ScriptEnd::Returned),
+            RUN_REPLIED => Ok(ScriptEnd::Replied),
+            _ => Err(mlua::Error::MemoryError("not enough memory".to_owned())),
+        }
+    }
 }
 
 /// Creates a function that makes its first argument, a table, read-only if the second one is true, and otherwise no
@@ -246,26 +372,14 @@ pub fn readonly_function(lua: &Lua) -> mlua::Result<Function> {
     unsafe { lua.exec_raw((), |state| weft_push_readonly_function(state)) }
 }
 
-/// Runs a script by a function of [`run_eval_function`] or [`run_library_function`].
-///
-/// # Errors
-/// Fails if memory is exhausted before the script starts.
-pub fn run_script(run: &Function, script: &Function) -> mlua::Result<ScriptEnd> {
-    let (end, value): (i64, Value) = run.call(script)?;
-    Ok(match end {
-        RUN_FAILED => ScriptEnd::Failed(value),
-        RUN_RETURNED => ScriptEnd::Returned(value),
-        _ => ScriptEnd::Replied,
-    })
-}
-
 // ---- functions for native/calls.c ----------------------------------------------------------------------------------
 
 // The enumerations of native/calls.c.
 const REPLY: c_int = 0;
 const FAILURE: c_int = 1;
-const RUN_FAILED: i64 = 0;
-const RUN_RETURNED: i64 = 1;
+const RUN_FAILED: c_int = 0;
+const RUN_RETURNED: c_int = 1;
+const RUN_REPLIED: c_int = 2;
 
 fn word_list(list: c_int) -> WordList {
     match list {

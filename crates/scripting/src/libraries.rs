@@ -115,12 +115,25 @@ pub struct Libraries {
     /// A change copies the set only if a thread is reading it.
     current: RwLock<Arc<LibrarySet>>,
     flushes: AtomicU64,
+    /// The number of changes of the set so far.
+    version: AtomicU64,
 }
 
 impl Libraries {
     /// Returns the current set of libraries.
     pub fn current(&self) -> Arc<LibrarySet> {
         self.current.read().clone()
+    }
+
+    /// Returns the number of changes of the set so far. It changes before the lock of the set is released, so what a thread
+    /// finds in the set after reading the version is at least as new as that version.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn note_change(&self) {
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// Checks that a library of that name can be loaded, before its code is run.
@@ -142,6 +155,7 @@ impl Libraries {
         }
         current.check_functions(library)?;
         Arc::make_mut(&mut current).add(library);
+        self.note_change();
         Ok(())
     }
 
@@ -171,18 +185,23 @@ impl Libraries {
             next.add(library);
         }
         *current = Arc::new(next);
+        self.note_change();
         Ok(())
     }
 
     /// Deletes a library. Returns `true` if it was loaded.
     pub fn delete(&self, name: &[u8]) -> bool {
         let mut current = self.current.write();
-        current.libraries.contains_key(name) && Arc::make_mut(&mut current).remove(name)
+        let is_deleted = current.libraries.contains_key(name) && Arc::make_mut(&mut current).remove(name);
+        self.note_change();
+        is_deleted
     }
 
     /// Deletes all libraries.
     pub fn flush(&self) {
-        *self.current.write() = Arc::default();
+        let mut current = self.current.write();
+        *current = Arc::default();
+        self.note_change();
         self.flushes.fetch_add(1, Ordering::Release);
     }
 

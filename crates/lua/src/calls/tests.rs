@@ -74,7 +74,7 @@ impl ScriptHost for FakeHost {
 }
 
 /// A state whose global `call` runs commands, and the function that starts scripts in it.
-fn new_state() -> (Lua, Function) {
+fn new_state() -> (Lua, ScriptStarter) {
     let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE, LuaOptions::new()).expect("there is memory");
     let failing = || match with_current_host(|host| host.take_failure()) {
         Some(error) => Err::<(), Error>(error),
@@ -93,15 +93,17 @@ fn new_state() -> (Lua, Function) {
     let call = command_function(&lua, fallbacks).expect("memory");
     lua.globals().set("call", call).expect("memory");
     let handler = lua.load("return ...").into_function().expect("it compiles");
-    let start = run_eval_function(&lua, handler, lua.globals()).expect("memory");
+    let start = ScriptStarter::for_scripts(&lua, handler, lua.globals(), true).expect("memory");
     (lua, start)
 }
 
 /// Runs a script. Returns the values that it left, or the result that the host got.
 fn run(host: &mut FakeHost, source: &str) -> String {
     let (lua, start) = new_state();
-    let script = lua.load(source).into_function().expect("it compiles");
-    match with_host(host, || run_script(&start, &script)).expect("there is memory") {
+    let script = start
+        .prepare(lua.load(source).into_function().expect("it compiles"))
+        .expect("memory");
+    match with_host(host, || start.run(&script)).expect("there is memory") {
         ScriptEnd::Replied => host.results.pop().expect("the host got the result"),
         ScriptEnd::Returned(value) => format!("returned a {}", value.type_name()),
         ScriptEnd::Failed(value) => format!("failed: {}", value.to_string().expect("a text")),
@@ -210,14 +212,48 @@ fn scripts_get_their_words_and_simple_results_are_written() {
 }
 
 #[test]
+fn no_script_sees_what_the_one_before_did_to_its_words() {
+    let (lua, start) = new_state();
+    let shows = "return #KEYS .. ' ' .. KEYS[1] .. ' ' .. KEYS[2] .. ' ' .. #ARGV .. ARGV[1] .. ' ' .. tostring(KEYS.x)
+        .. ' ' .. tostring(KEYS[3]) .. ' ' .. tostring(getmetatable(KEYS)) .. ' ' .. tostring(next(KEYS, 2))";
+    let shows = start
+        .prepare(lua.load(shows).into_function().expect("it compiles"))
+        .expect("memory");
+    let changes = [
+        "KEYS[1] = nil",
+        "KEYS[2] = nil KEYS[1] = nil ARGV[1] = nil",
+        "KEYS.x = 1",
+        "KEYS[3] = 'c'",
+        "KEYS.x = 1 KEYS.x = nil",
+        "setmetatable(KEYS, {__newindex = function() error('no') end})",
+        "table.remove(KEYS) table.insert(ARGV, 'c')",
+        "for i = 1, 100 do KEYS[i] = i end",
+        "return KEYS",
+        "error(KEYS)",
+    ];
+    for change in changes {
+        let change_script = start
+            .prepare(lua.load(change).into_function().expect("it compiles"))
+            .expect("memory");
+        let mut host = FakeHost::replying(b"");
+        with_host(&mut host, || start.run(&change_script)).expect("there is memory");
+        host.results.clear();
+        with_host(&mut host, || start.run(&shows)).expect("there is memory");
+        assert_eq!(host.results, ["text 2 k1 k2 1a\0b nil nil nil nil"], "{change}");
+    }
+}
+
+#[test]
 fn functions_of_libraries_get_their_words_as_parameters() {
     let (lua, _) = new_state();
     let handler = lua.load("return ...").into_function().expect("it compiles");
-    let start = run_library_function(&lua, handler).expect("memory");
+    let start = ScriptStarter::for_functions(&lua, handler).expect("memory");
     let source = "local keys, arguments = ... return keys[2] .. #arguments .. type(KEYS)";
-    let function = lua.load(source).into_function().expect("it compiles");
+    let function = start
+        .prepare(lua.load(source).into_function().expect("it compiles"))
+        .expect("memory");
     let mut host = FakeHost::replying(b"");
-    let end = with_host(&mut host, || run_script(&start, &function)).expect("there is memory");
+    let end = with_host(&mut host, || start.run(&function)).expect("there is memory");
     assert!(matches!(end, ScriptEnd::Replied));
     assert_eq!(host.results, ["text k21nil"]);
 }
@@ -244,7 +280,9 @@ fn no_finalizer_runs_while_a_reply_is_converted() {
         local at_once = finalized
         collectgarbage()
         return #reply .. ' ' .. at_once .. ' ' .. finalized .. ' ' .. refused";
-    let script = lua.load(source).into_function().expect("it compiles");
+    let script = start
+        .prepare(lua.load(source).into_function().expect("it compiles"))
+        .expect("memory");
     let elements = 5_000;
     let reply = [
         format!("*{elements}\r\n").into_bytes(),
@@ -252,7 +290,7 @@ fn no_finalizer_runs_while_a_reply_is_converted() {
     ]
     .concat();
     let mut host = FakeHost::replying(&reply);
-    let end = with_host(&mut host, || run_script(&start, &script)).expect("there is memory");
+    let end = with_host(&mut host, || start.run(&script)).expect("there is memory");
     assert!(matches!(end, ScriptEnd::Replied), "{end:?}");
     assert_eq!(host.results, [format!("text {elements} 0 20 0")]);
 }
@@ -275,11 +313,13 @@ fn a_script_replies_although_memory_was_short_for_a_reply() {
     let source = "
         local is_converted, error = pcall(call, 'big')
         return tostring(is_converted) .. ' ' .. tostring(error)";
-    let script = lua.load(source).into_function().expect("it compiles");
+    let script = start
+        .prepare(lua.load(source).into_function().expect("it compiles"))
+        .expect("memory");
     let mut host = FakeHost::replying(&[b"$4000000\r\n", &vec![b'x'; 4_000_000][..], b"\r\n"].concat());
     lua.set_memory_limit(lua.used_memory() + 1_000_000)
         .expect("it can be limited");
-    let end = with_host(&mut host, || run_script(&start, &script)).expect("there is memory for the script");
+    let end = with_host(&mut host, || start.run(&script)).expect("there is memory for the script");
     assert!(matches!(end, ScriptEnd::Replied));
     assert_eq!(host.results, ["text false not enough memory"]);
 }

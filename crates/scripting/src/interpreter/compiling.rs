@@ -39,25 +39,36 @@ impl Interpreter {
         let what = "Error compiling script (new function): ";
         let callback = self.compile(&source[header.code_at..], "@user_script", what)?;
         let script = scripts.cache.add(digest, source, header.flags, !keep);
-        Ok(self.remember(scripts, script, callback))
+        self.remember(scripts, script, callback)
     }
 
     pub(super) fn program_of_digest(&mut self, scripts: &Scripts, digest: &[u8]) -> Result<Rc<Program>, Vec<u8>> {
+        let recent = self.recent_script.as_ref();
+        if let Some(program) = recent.filter(|program| program.name() == digest && is_alive(program)) {
+            return Ok(program.clone());
+        }
         let Ok(mut lower) = Digest::try_from(digest) else {
             return Err(Vec::new());
         };
         lower.make_ascii_lowercase();
         if let Some(program) = self.by_digest.get(&lower).filter(|program| is_alive(program)) {
+            self.recent_script = Some(program.clone());
             return Ok(program.clone());
         }
         let script = scripts.cache.find(&lower).ok_or(Vec::new())?;
         let header = shebang::of_script(&script.source)?;
         let callback = self.compile(&script.source[header.code_at..], "@user_script", "")?;
-        Ok(self.remember(scripts, script, callback))
+        self.remember(scripts, script, callback)
     }
 
-    fn remember(&mut self, scripts: &Scripts, script: Arc<Script>, callback: LuaFunction) -> Rc<Program> {
+    fn remember(
+        &mut self,
+        scripts: &Scripts,
+        script: Arc<Script>,
+        callback: LuaFunction,
+    ) -> Result<Rc<Program>, Vec<u8>> {
         if self.by_digest.len() > scripts.cache.script_count() + DEAD_SCRIPTS {
+            self.recent_script = None;
             self.by_digest.retain(|_, program| is_alive(program));
             self.by_source.retain(|_, program| is_alive(program));
         }
@@ -68,13 +79,13 @@ impl Interpreter {
         }
         let program = Rc::new(Program {
             kind: ScriptKind::Eval,
-            callback,
+            callback: self.start.prepare(callback).map_err(crate::arguments::message)?,
             source: ProgramSource::Script(script.clone()),
         });
         self.by_digest.insert(script.digest, program.clone());
         self.by_source.insert(script.source.clone(), program.clone());
         self.measure_memory(scripts, ScriptKind::Eval);
-        program
+        Ok(program)
     }
 }
 

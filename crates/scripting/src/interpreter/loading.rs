@@ -48,7 +48,7 @@ impl Interpreter {
             if callbacks.len() != library.functions.len() {
                 return Err(b"The library registers different functions each time it is loaded".to_vec());
             }
-            let compiled = CompiledLibrary::new(library.clone(), callbacks);
+            let compiled = CompiledLibrary::new(library.clone(), callbacks, &self.start)?;
             self.libraries.insert(address, compiled);
             self.measure_memory(scripts, ScriptKind::Function);
         }
@@ -60,6 +60,7 @@ impl Interpreter {
     /// Drops the compiled libraries that are no longer loaded, if there must be some: at most as many of them stay as
     /// there are loaded libraries.
     pub(super) fn forget_unloaded_libraries(&mut self, scripts: &Scripts) {
+        self.recent_function = None;
         let current = scripts.libraries.current();
         if self.libraries.len() > current.libraries().len() {
             let address = |library: &Arc<Library>| Arc::as_ptr(library) as usize;

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mlua::{Function as LuaFunction, Lua, LuaOptions, StdLib, Table, Value};
-use weft_lua::calls::{self, ScriptEnd};
+use weft_lua::calls::{ScriptEnd, ScriptStarter, StartableScript};
 use weft_resp::{ArgRange, Protocol, Reply};
 
 use super::cache::{Digest, Script};
@@ -90,7 +90,7 @@ pub enum RunOutcome {
 pub struct Program {
     /// The kind of state that the program belongs to.
     pub kind: ScriptKind,
-    callback: LuaFunction,
+    callback: StartableScript,
     source: ProgramSource,
 }
 
@@ -180,29 +180,43 @@ struct CompiledLibrary {
 }
 
 impl CompiledLibrary {
-    fn new(library: Arc<Library>, callbacks: impl IntoIterator<Item = LuaFunction>) -> Self {
+    fn new(library: Arc<Library>, callbacks: Vec<LuaFunction>, start: &ScriptStarter) -> Result<Self, Vec<u8>> {
         let program = |(index, callback)| {
-            Rc::new(Program {
+            let program = Program {
                 kind: ScriptKind::Function,
-                callback,
+                callback: start.prepare(callback).map_err(super::arguments::message)?,
                 source: ProgramSource::Function(library.clone(), index),
-            })
+            };
+            Ok(Rc::new(program))
         };
-        let functions = callbacks.into_iter().enumerate().map(program).collect();
-        CompiledLibrary { library, functions }
+        let functions = callbacks.into_iter().enumerate().map(program);
+        let functions = functions.collect::<Result<_, Vec<u8>>>()?;
+        Ok(CompiledLibrary { library, functions })
     }
+}
+
+/// The function that was prepared last.
+struct RecentFunction {
+    /// The name by which it was called.
+    name: Vec<u8>,
+    /// The version of the libraries in which it was found.
+    version: u64,
+    program: Rc<Program>,
 }
 
 struct Interpreter {
     shared: Rc<InterpreterShared>,
     /// Starts a program of the state's kind.
-    start: LuaFunction,
+    start: ScriptStarter,
     load: LuaFunction,
     by_source: HashMap<Vec<u8>, Rc<Program>, ahash::RandomState>,
     by_digest: HashMap<Digest, Rc<Program>, ahash::RandomState>,
     /// The functions of each library, keyed by the library's address. The entry keeps the library alive, so the address
     /// stays unique.
     libraries: HashMap<usize, CompiledLibrary, ahash::RandomState>,
+    /// The script that was prepared last. Scripts are often called many times in a row.
+    recent_script: Option<Rc<Program>>,
+    recent_function: Option<RecentFunction>,
     /// The flush counter of the cache or the libraries when this state was created.
     flushes: u64,
     counted_bytes: u64,
@@ -295,11 +309,35 @@ pub fn prepare_script(
 /// # Errors
 /// The text of the error reply if the library cannot be loaded in this interpreter, although it could in another one.
 pub fn prepare_function(scripts: &Scripts, name: &[u8]) -> Result<Option<Rc<Program>>, Vec<u8>> {
+    // Read before the libraries: they may change meanwhile.
+    let version = scripts.libraries.version();
+    if let Some(program) = recent_function(name, version) {
+        return Ok(Some(program));
+    }
     let Some((library, index)) = scripts.libraries.current().function(name) else {
         return Ok(None);
     };
     with_interpreter(scripts, ScriptKind::Function, |interpreter| {
-        interpreter.function(scripts, &library, index).map(Some)
+        let program = interpreter.function(scripts, &library, index)?;
+        interpreter.recent_function = Some(RecentFunction {
+            name: name.to_vec(),
+            version,
+            program: program.clone(),
+        });
+        Ok(Some(program))
+    })
+}
+
+/// Returns the function that this thread has prepared last, if it was called by that name in that version of the
+/// libraries.
+fn recent_function(name: &[u8], version: u64) -> Option<Rc<Program>> {
+    INTERPRETERS.with(|interpreters| {
+        let interpreters = interpreters.try_borrow().ok()?;
+        let recent = interpreters[ScriptKind::Function as usize]
+            .as_ref()?
+            .recent_function
+            .as_ref()?;
+        (recent.version == version && recent.name == name).then(|| recent.program.clone())
     })
 }
 
@@ -328,7 +366,7 @@ pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc
             code: code.to_vec(),
             functions,
         });
-        let compiled = CompiledLibrary::new(library.clone(), callbacks);
+        let compiled = CompiledLibrary::new(library.clone(), callbacks, &interpreter.start)?;
         interpreter.forget_unloaded_libraries(scripts);
         interpreter.libraries.insert(Arc::as_ptr(&library) as usize, compiled);
         interpreter.measure_memory(scripts, ScriptKind::Function);
@@ -410,8 +448,13 @@ impl Interpreter {
         lua.set_globals(program.raw_get("globals")?)?;
         let handler = program.raw_get("note_place")?;
         let start = match kind {
-            ScriptKind::Eval => calls::run_eval_function(&lua, handler, program.raw_get("variables")?)?,
-            ScriptKind::Function => calls::run_library_function(&lua, handler)?,
+            // All tables that outlive a script are read-only, and only the insecure functions reach anything else that
+            // does.
+            ScriptKind::Eval => {
+                let may_share_words = !scripts.is_insecure(kind);
+                ScriptStarter::for_scripts(&lua, handler, program.raw_get("variables")?, may_share_words)?
+            }
+            ScriptKind::Function => ScriptStarter::for_functions(&lua, handler)?,
         };
         // Memory that was only needed during creation does not count as the script's.
         lua.gc_collect()?;
@@ -421,6 +464,8 @@ impl Interpreter {
             by_source: HashMap::default(),
             by_digest: HashMap::default(),
             libraries: HashMap::default(),
+            recent_script: None,
+            recent_function: None,
             flushes,
             counted_bytes: 0,
             runs: 0,
@@ -458,7 +503,7 @@ impl Interpreter {
         let most_reply_bytes = host.reply_bytes_max();
         let begin = reply.len();
         let gate = HostGate::new(host, &self.shared, words, reply);
-        let ended = gate.run(|| calls::run_script(&self.start, &program.callback));
+        let ended = gate.run(|| self.start.run(&program.callback));
         let Some(CurrentRun { run, .. }) = self.shared.run.take() else {
             unreachable!("a run is current until it ends");
         };

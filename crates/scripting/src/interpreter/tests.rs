@@ -8,7 +8,7 @@ use super::{
     CallResult, CurrentRun, Host, Program, RunOutcome, ScriptWords, load_library, prepare_function, prepare_script, run,
 };
 use super::{ScriptKind, drop_interpreter};
-use crate::{RunParameters, ScriptRun, Scripts, StopReason};
+use crate::{RestorePolicy, RunParameters, ScriptRun, Scripts, StopReason};
 
 /// A host that replies to ECHO, refuses BAD, and stops the script at STOP.
 #[derive(Default)]
@@ -188,6 +188,40 @@ fn functions_are_loaded_where_they_are_called() {
     );
     scripts.libraries.flush();
     assert!(prepare_function(&scripts, b"f").expect("no error").is_none());
+}
+
+#[test]
+fn a_function_that_was_called_is_found_in_the_current_libraries() {
+    let scripts = Scripts::default();
+    let load = |number: u32| {
+        let code = format!("#!lua name=lib\nredis.register_function('f', function() return {number} end)");
+        let library = load_library(&scripts, code.as_bytes(), true).expect("it loads");
+        scripts.libraries.add(&library, true).expect("it is replaced");
+    };
+    let call = || {
+        let program = prepare_function(&scripts, b"f").expect("no error")?;
+        Some(run_program(&program).expect("it runs"))
+    };
+    for number in [1, 2] {
+        load(number);
+        assert_eq!(call(), Some(format!(":{number}\r\n")));
+        assert_eq!(call(), Some(format!(":{number}\r\n")));
+    }
+    assert!(scripts.libraries.delete(b"lib"));
+    assert_eq!(call(), None, "it is deleted");
+    load(3);
+    assert_eq!(call(), Some(":3\r\n".to_owned()));
+    let others = load_library(
+        &scripts,
+        b"#!lua name=other\nredis.register_function('f', function() return 4 end)",
+        true,
+    );
+    let others = [others.expect("it loads")];
+    scripts
+        .libraries
+        .restore(&others, RestorePolicy::Flush)
+        .expect("all others are deleted");
+    assert_eq!(call(), Some(":4\r\n".to_owned()));
 }
 
 #[test]
