@@ -101,16 +101,18 @@ pub struct RunParameters<'a> {
     pub leaves_after: Option<Duration>,
     /// The run time after which the run counts as busy; `None` for never.
     pub overdue_after: Option<Duration>,
+    /// The start of the run; `None` for now.
+    pub started: Option<Instant>,
 }
 
 impl ScriptRun {
-    /// Creates a run that starts now.
+    /// Creates a run.
     pub fn new(beginning: RunParameters<'_>) -> Self {
         ScriptRun {
             name: beginning.name.to_vec(),
             is_function: beginning.is_function,
             command: beginning.command,
-            started: Instant::now(),
+            started: beginning.started.unwrap_or_else(Instant::now),
             too_long_after: beginning.leaves_after,
             overdue_after: beginning.overdue_after,
             state: AtomicU8::new(0),
@@ -122,7 +124,7 @@ impl ScriptRun {
         }
     }
 
-    /// Creates a run that starts now, in the memory of an earlier one unless something else still refers to that.
+    /// Creates a run in the memory of an earlier one unless something else still refers to that.
     pub fn start(earlier: Option<Arc<ScriptRun>>, beginning: RunParameters<'_>) -> Arc<ScriptRun> {
         let Some(mut run) = earlier else {
             return Arc::new(ScriptRun::new(beginning));

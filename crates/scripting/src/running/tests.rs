@@ -12,6 +12,7 @@ fn run(is_function: bool) -> Arc<ScriptRun> {
         command: Vec::new(),
         leaves_after: None,
         overdue_after: Some(std::time::Duration::ZERO),
+        started: None,
     }))
 }
 

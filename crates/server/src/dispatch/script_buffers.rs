@@ -1,9 +1,11 @@
 //! Memory that scripts use again, and what is held back of a script's commands.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_base::SlotIndex;
 use weft_command_table::registry::Command;
+use weft_os::time::Instant;
 use weft_reactor::Output;
 use weft_scripting::ScriptRun;
 
@@ -35,6 +37,37 @@ pub struct ScriptBuffers {
     pub lease_indices: Vec<(SlotIndex, u32)>,
     /// The last run.
     pub ended_run: Option<Arc<ScriptRun>>,
+    /// The clock for the starts of runs.
+    pub clock: TickClock,
+}
+
+/// A monotonic clock that mostly reads the processor's counter only. The system's clock takes several times as long as
+/// that.
+#[derive(Clone, Copy, Default)]
+pub struct TickClock {
+    /// The last reading of the system's clock, and the timer's ticks at that time.
+    read_at: Option<(Instant, u64)>,
+}
+
+/// The time after which a [`TickClock`] reads the system's clock again, in nanoseconds.
+const SYSTEM_CLOCK_INTERVAL_NS: u64 = 1_000_000;
+
+impl TickClock {
+    /// Returns the time, which is `ticks` on `timer`.
+    pub fn at(&mut self, timer: &quanta::Clock, ticks: u64) -> Instant {
+        // The timer of a simulation stands still.
+        if !cfg!(feature = "simulated")
+            && let Some((time, read_ticks)) = self.read_at
+        {
+            let since = timer.delta_as_nanos(read_ticks, ticks);
+            if since < SYSTEM_CLOCK_INTERVAL_NS {
+                return time + Duration::from_nanos(since);
+            }
+        }
+        let now = Instant::now();
+        self.read_at = Some((now, ticks));
+        now
+    }
 }
 
 /// The bytes of a reply's memory that are kept for the next run.

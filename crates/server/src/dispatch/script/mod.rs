@@ -47,6 +47,8 @@ mod prepared;
 mod runner;
 mod session;
 
+use std::time::Duration;
+
 use weft_reactor::{Output, OutputMark};
 use weft_resp::{Args, Reply};
 
@@ -189,7 +191,7 @@ fn run_under_leases<'p>(
     let ended = runner.run_script(&prepared, args, &mut reply, listed);
     runner.settle_writes(&ended);
     connection.awaited_thaw = runner.awaited_thaw;
-    let has_token = runner.has_token;
+    let (has_token, start_ticks) = (runner.has_token, runner.start_ticks);
     let (mut held, run) = runner.end();
     assert!(
         has_token || !run.has_written(),
@@ -229,16 +231,21 @@ fn run_under_leases<'p>(
             return move_to_script_thread(thread, request, &keys, connection);
         }
     };
-    prepared.program.profile().note_duration(run.elapsed());
     if has_token {
         prepared.program.profile().note_run_with_token();
     }
+    thread.ticks = start;
+    record_script_command(thread, request, connection, length_before, failed);
+    let duration = match cfg!(feature = "simulated") {
+        // The timer of a simulation stands still.
+        true => run.elapsed(),
+        false => Duration::from_nanos(thread.timer.delta_as_nanos(start_ticks, thread.ticks)),
+    };
+    prepared.program.profile().note_duration(duration);
     if !thread.for_script {
         // A run on a script thread has a copy of its command, which may be large.
         thread.script_buffers.ended_run = Some(run);
     }
-    thread.ticks = start;
-    record_script_command(thread, request, connection, length_before, failed);
     complete_script_reply(connection, before, unserved)
 }
 

@@ -20,7 +20,7 @@ use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
 use crate::dispatch::notifications::monitor_line_of_unit;
 use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory};
 use crate::dispatch::script::session::{DebuggedHost, KeyCopier};
-use crate::dispatch::script_buffers::{ScriptBuffers, ScriptCallOutcome};
+use crate::dispatch::script_buffers::{ScriptBuffers, ScriptCallOutcome, TickClock};
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::access::{HeldLeases, ScriptLeases};
 use crate::keyspace::effects::Hooks;
@@ -127,6 +127,10 @@ pub struct Runner<'r, 'h, 'p> {
     pending_slot_bytes: Vec<(SlotIndex, usize)>,
     /// Memory for the leases of the next run.
     lease_indices: Vec<(SlotIndex, u32)>,
+    /// The clock of the next run.
+    clock: TickClock,
+    /// The reading of the thread's timer at the start of the run.
+    pub(super) start_ticks: u64,
 }
 
 /// Returns the maximum output of a client in bytes, as its worker applies it.
@@ -166,12 +170,15 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         let program = prepared.program.clone();
         let mut buffers = std::mem::take(&mut thread.script_buffers);
         let earlier = buffers.ended_run.take();
+        let start_ticks = thread.timer.raw();
+        let started = buffers.clock.at(&thread.timer, start_ticks);
         let parameters = RunParameters {
             name: program.name(),
             is_function: program.kind == scripting::ScriptKind::Function,
             command,
             leaves_after: may_leave.then_some(MAX_TIME_ON_WORKER),
             overdue_after: (threshold_ms > 0).then(|| Duration::from_millis(threshold_ms)),
+            started: Some(started),
         };
         let run = ScriptRun::start(earlier, parameters);
         Runner {
@@ -180,7 +187,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             client,
             output: buffers.output,
             planned: buffers.planned,
-            last_gate_release: run.started(),
+            last_gate_release: started,
+            start_ticks,
+            clock: buffers.clock,
             run,
             program,
             debugger: None,
@@ -214,6 +223,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             pending_slot_bytes: self.pending_slot_bytes,
             lease_indices: self.lease_indices,
             ended_run: None,
+            clock: self.clock,
         };
         self.thread.script_buffers.shrink();
         (self.access, self.run)
