@@ -19,10 +19,10 @@
 //!    is used or while C reads its reply: a finalizer that runs meanwhile finds no host.
 //! 3. **Functions that push closures.** Each takes its upvalues from the stack and leaves one function. No function of
 //!    Rust that C calls uses Lua or unwinds, so a long jump of Lua never skips a frame of Rust.
-//! 4. **Addresses of Lua's objects.** Lua does not move objects. An address is passed to Lua only while a handle keeps its
-//!    object from being collected, and only to the state of the object. A script is run outside of any call of Lua, so
-//!    `mlua` takes the same state as the current one. The functions that do this throw nothing, so no long jump reaches
-//!    Rust.
+//! 4. **Addresses of Lua's objects.** Lua does not move objects. An address is passed to Lua only while a handle keeps
+//!    its object from being collected, and only to the state of the object. A script is run outside of any call of Lua,
+//!    so `mlua` takes the same state as the current one. The function that runs it throws nothing, so no long jump
+//!    reaches Rust.
 
 pub mod calls;
 
