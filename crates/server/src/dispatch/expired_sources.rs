@@ -59,6 +59,7 @@ pub(super) fn lease_command<'p>(
     failures: u32,
 ) -> Option<SourceLeases> {
     let has_marked_slots = lease_slots(pass, keys, &mut thread.order, many, failures)?;
+    thread.catch_up_with_seen_expiry();
     let mut expired = Vec::new();
     if keys.iter().any(|key| !key.is_write) && must_delete_expired(thread, call.command) {
         let held = HeldLeases::Many(many);
@@ -87,6 +88,7 @@ pub(super) fn lease_transaction<'p>(
     failures: u32,
 ) -> Option<bool> {
     let has_marked_slots = lease_slots(pass, &mut transaction.keys, &mut thread.order, many, failures)?;
+    thread.catch_up_with_seen_expiry();
     let commands = crate::commands::registry().commands();
     let held = HeldLeases::Many(many);
     let mut expired = Vec::new();

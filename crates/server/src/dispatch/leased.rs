@@ -58,6 +58,7 @@ fn attempt_leased<'p>(
             let Some(lease) = &mut lease else {
                 return Outcome::Contended;
             };
+            thread.catch_up_with_seen_expiry();
             let leased = SourceLeases {
                 has_marked_slots: lease.has_pinned_or_unsaved_values(),
                 has_expired_source: false,
@@ -145,6 +146,7 @@ pub fn run_exclusive(
         .stats
         .metrics
         .add(thread.thread_index, Counter::ExclusiveCommands, 1);
+    thread.catch_up_with_seen_expiry();
     let held = HeldLeases::Exclusive(all);
     if let Err(error) = check_migrating_slot(thread, request, keys, &held, connection) {
         return reply_redirection(thread, request, keys, connection, error);

@@ -180,6 +180,17 @@ impl ThreadState {
         self.refresh_cluster_view();
     }
 
+    /// Takes over the time at which another thread has found an expired key, if it is later than the time of this
+    /// batch. Call it once a command, a transaction or a script has its leases: within it the time does not change.
+    #[inline]
+    pub fn catch_up_with_seen_expiry(&mut self) {
+        let seen_ms = self.server.keyspace.counts.seen_expiry.latest_ms();
+        if seen_ms > self.expiry_ms && !self.replays {
+            self.expiry_ms = seen_ms;
+            self.now_ms = self.now_ms.max(seen_ms);
+        }
+    }
+
     /// Takes over keys that became ready by changes without a command (expiry). They are served later, under separate
     /// leases.
     #[inline]

@@ -214,6 +214,7 @@ pub fn exec_exclusive(
         discard_client_snapshots(&mut connection.client);
         return Outcome::Contended;
     }
+    thread.catch_up_with_seen_expiry();
     let start = thread.ticks;
     let keep_back = |keeps_back| {
         if let Some(cluster) = &server.cluster {

@@ -206,6 +206,7 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
     let mut found = BulkNameList::new(ctx.reply.protocol);
     let db = ctx.keys.db;
     let (hasher, effects) = (&ctx.server.keyspace.hasher, &mut *ctx.keys.effects);
+    let (seen_expiry, now_ms) = (&ctx.server.keyspace.counts.seen_expiry, ctx.now_ms);
     let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     // A database that fits into one reply is returned completely, so that no second call is needed.
     let small = ctx.server.keyspace.counts.keys(db) <= count as u64;
@@ -220,6 +221,7 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
             FilterResult::Included => found.add(entry.key()),
             FilterResult::Expired => {
                 let key = PlannedKey::unnamed(hasher.hash(entry.key()));
+                seen_expiry.note(now_ms);
                 effects.queue_expired(db, &key, entry.key(), false);
             }
         },

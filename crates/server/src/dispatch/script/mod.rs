@@ -130,6 +130,7 @@ pub fn run_leased<'p>(
     let Some(has_marked_slots) = lease_slots(pass, keys, &mut thread.order, many, connection.lease_failures) else {
         return Outcome::Contended;
     };
+    thread.catch_up_with_seen_expiry();
     if thread.for_script && thread.server.clients.directory.was_killed(&connection.client) {
         many.clear();
         return Outcome::Done;

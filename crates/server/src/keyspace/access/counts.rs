@@ -4,6 +4,8 @@ use weft_base::{DbIndex, ThreadIndex};
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_sync::StripedCounters;
 
+use super::seen_expiry::SeenExpiry;
+
 use crate::keyspace::SlotTable;
 
 /// The number of counters per database.
@@ -36,6 +38,8 @@ pub struct KeyCounts {
     /// For each database, `true` once it was used.
     was_used: Box<[AtomicBool]>,
     databases: usize,
+    /// The latest time at which an expired key was found.
+    pub seen_expiry: SeenExpiry,
 }
 
 impl KeyCounts {
@@ -47,6 +51,7 @@ impl KeyCounts {
                 .map(|db| AtomicBool::new(db == DbIndex::FIRST))
                 .collect(),
             databases,
+            seen_expiry: SeenExpiry::default(),
         }
     }
 

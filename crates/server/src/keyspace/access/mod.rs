@@ -7,6 +7,7 @@
 
 mod counts;
 mod growing;
+mod seen_expiry;
 mod snapshot;
 mod undeclared;
 mod write;
@@ -394,8 +395,13 @@ fn visible_entry<'e>(
     };
     if is_expired(entry.expire_at_ms(), access.now_ms) && !access.sees_expired {
         effects.misses += 1;
+        access.counts.seen_expiry.note(access.now_ms);
         effects.queue_expired(db, key, name, touch != LookupStatistics::NoEvent);
         return None;
+    }
+    // The command may find expired fields, too, which it cannot delete.
+    if value_due_ms(entry.value()).is_some_and(|due_ms| access.now_ms > due_ms) {
+        access.counts.seen_expiry.note(access.now_ms);
     }
     effects.hits += 1;
     let advance = match touch {
