@@ -225,7 +225,7 @@ impl Client {
             from += self.write(&bytes[from..to])?;
             if from < bytes.len() && self.random.bool() {
                 // Now and then as long as a key lives.
-                let is_long = self.sends_pieces && self.random.u32(..4) == 0;
+                let is_long = self.sends_pieces && self.random.u32(..3) == 0;
                 let longest_us = if is_long { 5000 } else { 300 };
                 thread::sleep(Duration::from_micros(self.random.u64(..longest_us)));
             }

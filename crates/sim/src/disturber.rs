@@ -30,13 +30,19 @@ pub fn disturb(client: &mut Client, random: &mut Rng, scenario: &RunPlan) -> Res
         thread::sleep(Duration::from_micros(random.u64(..longest_us)));
         if scenario.has_meetings {
             meeting::begin_round();
+            // What the others have begun meanwhile is under way.
+            if random.bool() {
+                thread::sleep(Duration::from_micros(random.u64(..400)));
+            }
         }
         let requests: Vec<Operation> = match disturbance {
             Disturbance::Pause => {
                 client.run(vec![alone_or_with_reads(random, Operation::Pause)])?;
+                read_lists_repeatedly(client, random)?;
                 read_repeatedly(client, random)?;
                 thread::sleep(Duration::from_micros(random.u64(..2 * longest_us)));
                 client.run(vec![Operation::GetAll])?;
+                client.run(vec![Operation::Range(0), Operation::Range(1)])?;
                 vec![Operation::Unpause]
             }
             Disturbance::Save => vec![Operation::Ignored(vec!["BGSAVE"])],
@@ -89,7 +95,7 @@ pub fn disturb(client: &mut Client, random: &mut Rng, scenario: &RunPlan) -> Res
 /// Returns the operation, or a transaction that reads a part of the data and then performs it: whatever is read
 /// afterwards and differs was changed meanwhile. A read of more would wait for more.
 fn alone_or_with_reads(random: &mut Rng, operation: Operation) -> Operation {
-    if random.u32(..4) == 0 {
+    if random.bool() {
         return operation;
     }
     let key = random.usize(..KEYS_PER_TYPE.min(2));
@@ -107,6 +113,15 @@ fn alone_or_with_reads(random: &mut Rng, operation: Operation) -> Operation {
     }
     operations.push(operation);
     Operation::Transaction(operations)
+}
+
+/// Reads lists a few times, each with a request of its own, so that a list whose slot a script holds does not delay the
+/// reading of another one.
+fn read_lists_repeatedly(client: &mut Client, random: &mut Rng) -> Result<(), ClientEnd> {
+    for _ in 0..random.usize(1..5) {
+        client.run(vec![Operation::Range(random.usize(..KEYS_PER_TYPE.min(2)))])?;
+    }
+    Ok(())
 }
 
 /// Reads the data a few times, at once: whatever changes between two of these reads was changed meanwhile.

@@ -21,7 +21,9 @@ pub enum OperationKind {
     ScriptSlowAppend,
     ScriptRead,
     ScriptUndeclared,
+    ScriptAppendUndeclared,
     ScriptPush,
+    ScriptSlowPush,
     ScriptSlowSwap,
     Watch,
     WatchedTransaction,
@@ -39,7 +41,7 @@ pub enum OperationKind {
 use OperationKind as Kind;
 
 /// The usual frequencies.
-const USUAL: [(OperationKind, u32); 23] = [
+const USUAL: [(OperationKind, u32); 25] = [
     (Kind::Read, 4),
     (Kind::String, 32),
     (Kind::List, 21),
@@ -50,7 +52,9 @@ const USUAL: [(OperationKind, u32); 23] = [
     (Kind::ScriptSlowAppend, 3),
     (Kind::ScriptRead, 3),
     (Kind::ScriptUndeclared, 2),
+    (Kind::ScriptAppendUndeclared, 2),
     (Kind::ScriptPush, 2),
+    (Kind::ScriptSlowPush, 1),
     (Kind::ScriptSlowSwap, 1),
     (Kind::Watch, 3),
     (Kind::WatchedTransaction, 2),
@@ -199,7 +203,9 @@ impl OperationMix {
             Kind::ScriptSlowAppend => ScriptSlowAppend(first, second),
             Kind::ScriptRead => ScriptRead(first, second),
             Kind::ScriptPush => ScriptPush(first, random.u32(..)),
+            Kind::ScriptSlowPush => ScriptSlowPush(first, random.u32(..)),
             Kind::ScriptSlowSwap => ScriptSlowSwap(first, second, random.u32(..)),
+            Kind::ScriptAppendUndeclared => ScriptAppendUndeclared(first, second),
             _ => ScriptUndeclared(first, second, random.u32(..)),
         }
     }

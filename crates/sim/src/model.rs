@@ -354,13 +354,21 @@ impl Model {
                 SeenReply::bulk(self.strings[*a].as_deref()),
                 SeenReply::bulk(self.strings[*b].as_deref()),
             ]),
-            Operation::ScriptPush(key, value) => {
+            Operation::ScriptPush(key, value) | Operation::ScriptSlowPush(key, value) => {
                 self.lists[*key].push_back(value.to_string().into_bytes());
                 SeenReply::Integer(self.lists[*key].len() as i64)
             }
             Operation::ScriptUndeclared(a, b, value) => {
                 self.set(*a, value.to_string().into_bytes());
                 self.set(*b, value.to_string().into_bytes());
+                SeenReply::bulk(self.strings[*a].as_deref())
+            }
+            Operation::ScriptAppendUndeclared(a, b) => {
+                for (key, byte) in [(*a, b'b'), (*b, b'c')] {
+                    let mut value = self.strings[key].clone().unwrap_or_default();
+                    value.push(byte);
+                    self.set(key, value);
+                }
                 SeenReply::bulk(self.strings[*a].as_deref())
             }
             _ => return None,

@@ -4,6 +4,9 @@
 pub const KEYS_PER_TYPE: usize = 4;
 /// The number of keys with an expiry.
 pub const VOLATILE_KEYS: usize = 2;
+/// The number of scripts that do the same as one of another text. A script that the server has not seen yet runs on
+/// another thread than one that has proved to be short.
+const SCRIPT_VARIANTS: u32 = 16;
 /// The number of keys above which a command leaves its worker, and one more.
 const MANY_KEYS: usize = 21;
 
@@ -55,8 +58,12 @@ pub enum Operation {
     ScriptRead(usize, usize),
     /// A script that finds its keys by itself: it declares none.
     ScriptUndeclared(usize, usize, u32),
+    /// A script that finds its keys by itself, and appends a byte to each of two strings. What it does twice shows.
+    ScriptAppendUndeclared(usize, usize),
     /// A script that pushes an element to the right of a list.
     ScriptPush(usize, u32),
+    /// A script that reads a list often before it pushes an element to the right of it.
+    ScriptSlowPush(usize, u32),
     /// A script that reads often before and between two writes of each of two strings. Returns their old values.
     ScriptSlowSwap(usize, usize, u32),
     /// SET with GET of a key that expires after a number of milliseconds, or never.
@@ -121,8 +128,11 @@ const SLOW_SWAP: &str = "local function work() for i=1,25 do redis.call('GET',KE
                          redis.call('SET',KEYS[1],'-') work() redis.call('SET',KEYS[2],'-') work() \
                          redis.call('SET',KEYS[1],ARGV[1]) work() redis.call('SET',KEYS[2],ARGV[1]) return r";
 const PUSH: &str = "return redis.call('RPUSH',KEYS[1],ARGV[1])";
+const SLOW_PUSH: &str = "for i=1,120 do redis.call('LLEN',KEYS[1]) end return redis.call('RPUSH',KEYS[1],ARGV[1])";
 const UNDECLARED: &str = "redis.call('SET','s'..ARGV[1],ARGV[3]) local n=0 for i=1,500 do n=n+i%7 end \
                           redis.call('SET','s'..ARGV[2],ARGV[3]) return redis.call('GET','s'..ARGV[1])";
+const APPEND_UNDECLARED: &str = "redis.call('APPEND','s'..ARGV[1],'b') local n=0 for i=1,500 do n=n+i%7 end \
+                                 redis.call('APPEND','s'..ARGV[2],'c') return redis.call('GET','s'..ARGV[1])";
 
 impl Operation {
     /// The commands, as words. A transaction has several.
@@ -208,7 +218,8 @@ impl Operation {
         match self {
             ScriptSwap(a, b, value) => words(&["EVAL", SWAP, "2", &string(*a), &string(*b), &value.to_string()]),
             ScriptSlowSwap(a, b, value) => {
-                words(&["EVAL", SLOW_SWAP, "2", &string(*a), &string(*b), &value.to_string()])
+                let script = format!("{SLOW_SWAP} --{}", value % SCRIPT_VARIANTS);
+                words(&["EVAL", &script, "2", &string(*a), &string(*b), &value.to_string()])
             }
             ScriptSlowAppend(a, b) => words(&["EVAL", SLOW_APPEND, "2", &string(*a), &string(*b)]),
             ScriptRead(a, b) => words(&["EVAL_RO", READ, "2", &string(*a), &string(*b)]),
@@ -220,6 +231,11 @@ impl Operation {
                 &b.to_string(),
                 &value.to_string(),
             ]),
+            ScriptSlowPush(key, value) => {
+                let script = format!("{SLOW_PUSH} --{}", value % SCRIPT_VARIANTS);
+                words(&["EVAL", &script, "1", &list(*key), &value.to_string()])
+            }
+            ScriptAppendUndeclared(a, b) => words(&["EVAL", APPEND_UNDECLARED, "0", &a.to_string(), &b.to_string()]),
             ScriptPush(key, value) => words(&["EVAL", PUSH, "1", &list(*key), &value.to_string()]),
             SetVolatile { key, value, ttl_ms } => {
                 let mut request = words(&["SET", &volatile(*key), &value.to_string(), "GET"]);
@@ -294,7 +310,9 @@ impl Operation {
                 | ScriptSlowAppend(..)
                 | ScriptRead(..)
                 | ScriptUndeclared(..)
+                | ScriptAppendUndeclared(..)
                 | ScriptPush(..)
+                | ScriptSlowPush(..)
         )
     }
 

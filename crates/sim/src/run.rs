@@ -207,7 +207,11 @@ fn connect(path: &str, seed: u64) -> Result<Client, String> {
 /// Runs a client with one connection after the other.
 fn run_client(seed: u64, index: usize, scenario: &RunPlan) -> Result<Vec<FinishedConnection>, String> {
     let mut random = Rng::with_seed(seed);
-    (0..scenario.connections_per_client)
+    let (connections, pipelines) = match scenario.first_leave_early && index < 2 {
+        true => (1, 0),
+        false => (scenario.connections_per_client, scenario.pipelines),
+    };
+    (0..connections)
         .map(|connection| {
             // Messages of different connections have no order, so each is a publisher of its own.
             let publisher = (index * scenario.connections_per_client + connection) as u64;
@@ -217,17 +221,22 @@ fn run_client(seed: u64, index: usize, scenario: &RunPlan) -> Result<Vec<Finishe
                 .filter(|_| index < 2)
                 .unwrap_or(&scenario.mix);
             let source = OperationSource::new(mix.clone(), publisher);
-            run_connection(random.fork(), source, scenario)
+            run_connection(random.fork(), source, pipelines, scenario)
         })
         .collect()
 }
 
-/// Sends pipelines of random operations, and ends in one of several ways.
-fn run_connection(mut random: Rng, mut source: OperationSource, scenario: &RunPlan) -> ConnectionResult {
+/// Sends pipelines of random operations and a last one, and ends in one of several ways.
+fn run_connection(
+    mut random: Rng,
+    mut source: OperationSource,
+    pipelines: usize,
+    scenario: &RunPlan,
+) -> ConnectionResult {
     let mut client = connect(PRIMARY, random.u64(..))?;
     client.sends_pieces = scenario.sends_pieces;
     let mut meetings = Attendance::default();
-    for _ in 0..scenario.pipelines {
+    for _ in 0..pipelines {
         if scenario.is_slow {
             thread::sleep(Duration::from_micros(random.u64(..800)));
         }

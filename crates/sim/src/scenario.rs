@@ -24,6 +24,8 @@ pub struct RunPlan {
     pub mix: OperationMix,
     /// The operations of the first two clients, if they differ.
     pub first_mix: Option<OperationMix>,
+    /// `true` if the first two clients send one pipeline each.
+    pub first_leave_early: bool,
     /// `true` if clients begin at the same times, together with the disturbances.
     pub has_meetings: bool,
     /// `true` if clients pause between requests, so that they last as long as the disturbances.
@@ -78,6 +80,8 @@ struct Focus {
     first_clients: &'static [Kind],
     disturbances: &'static [Disturbance],
     needs: &'static [Need],
+    /// How many times as often as another one it is drawn.
+    weight: usize,
 }
 
 /// What a focus needs, and other runs may have.
@@ -93,12 +97,16 @@ enum Need {
     Subscriber,
     /// Each client has three connections, one after the other.
     ShortConnections,
+    /// Each client has one connection, on which it sends many pipelines.
+    LongConnections,
     /// There is one worker: it is alone at the gate, but for scripts and background threads.
     OneWorker,
     /// There are three workers or more, and five clients or more.
     Crowd,
     /// There are two keys of each type.
     TwoKeys,
+    /// The first two clients send one pipeline each.
+    FirstLeaveEarly,
     /// Clients send at the same times.
     Meetings,
     /// Clients send their requests in many pieces.
@@ -112,7 +120,25 @@ impl Focus {
             first_clients: &[],
             disturbances,
             needs: &[],
+            weight: 1,
         }
+    }
+
+    /// Draws the combination more often: it reaches what it is for in few runs only.
+    const fn weighted(self, weight: usize) -> Focus {
+        Focus { weight, ..self }
+    }
+
+    fn draw(random: &mut Rng) -> &'static Focus {
+        let sum: usize = FOCUSES.iter().map(|focus| focus.weight).sum();
+        let mut left = random.usize(..sum);
+        for focus in &FOCUSES {
+            if left < focus.weight {
+                return focus;
+            }
+            left -= focus.weight;
+        }
+        &FOCUSES[0]
     }
 
     /// Two clients that send other operations only, while the rest sends only those of the focus.
@@ -125,7 +151,7 @@ impl Focus {
     }
 }
 
-const FOCUSES: [Focus; 25] = [
+const FOCUSES: [Focus; 27] = [
     Focus::new(&[Kind::FlushAll, Kind::Transaction], &[Disturbance::Pause]),
     // Commands that were admitted wait at the gate, or on their way to another thread.
     Focus::new(&[Kind::ExclusiveTransaction], &[Disturbance::Pause])
@@ -150,8 +176,9 @@ const FOCUSES: [Focus; 25] = [
         &[Kind::BlockingMove, Kind::BlockingMove, Kind::BlockingPop, Kind::List],
         &[Disturbance::Pause],
     )
-    .beside(&[Kind::ScriptSlowSwap])
-    .with(&[Need::SharedSlots, Need::Crowd, Need::TwoKeys, Need::Meetings]),
+    .beside(&[Kind::ScriptSlowPush])
+    .with(&[Need::LongConnections, Need::Crowd, Need::TwoKeys, Need::Meetings])
+    .weighted(4),
     Focus::new(
         &[Kind::BlockingPop, Kind::BlockingMove, Kind::List, Kind::ScriptPush],
         &[],
@@ -164,7 +191,8 @@ const FOCUSES: [Focus; 25] = [
     // The waiting clients are served by others than their own workers.
     Focus::new(&[Kind::BlockingPop, Kind::BlockingMove], &[])
         .beside(&[Kind::PushMany])
-        .with(&[Need::Crowd, Need::Moves, Need::TwoKeys]),
+        .with(&[Need::Crowd, Need::Moves, Need::TwoKeys, Need::LongConnections])
+        .weighted(5),
     Focus::new(
         &[Kind::ExclusiveTransaction, Kind::String],
         &[Disturbance::KillInTransaction, Disturbance::KillClients],
@@ -185,11 +213,24 @@ const FOCUSES: [Focus; 25] = [
         &[Disturbance::KillClients],
     )
     .with(&[Need::ShortConnections, Need::Meetings]),
+    // The clients whose commands waited for scripts are killed, and further scripts begin.
+    Focus::new(
+        &[Kind::ScriptSlowSwap, Kind::ScriptSlowPush],
+        &[Disturbance::KillClients, Disturbance::KillScript],
+    )
+    .beside(&[Kind::FlushAll])
+    .with(&[
+        Need::Crowd,
+        Need::FirstLeaveEarly,
+        Need::ShortConnections,
+        Need::Meetings,
+    ])
+    .weighted(4),
     Focus::new(&[Kind::ScriptSlowSwap, Kind::String], &[Disturbance::KillClients])
         .with(&[Need::ShortConnections, Need::OneWorker]),
     // Scripts that write at the same time need slots of each other.
     Focus::new(
-        &[Kind::ScriptUndeclared, Kind::ScriptUndeclared, Kind::String],
+        &[Kind::ScriptUndeclared, Kind::ScriptAppendUndeclared, Kind::String],
         &[Disturbance::KillScript],
     )
     .with(&[Need::Crowd]),
@@ -200,6 +241,10 @@ const FOCUSES: [Focus; 25] = [
     .with(&[Need::Crowd, Need::Tracker, Need::Meetings]),
     Focus::new(&[Kind::Volatile, Kind::Transaction], &[]),
     Focus::new(&[Kind::Volatile, Kind::Volatile], &[]).with(&[Need::Pieces]),
+    Focus::new(&[Kind::Volatile], &[])
+        .beside(&[Kind::Volatile])
+        .with(&[Need::Pieces, Need::Crowd, Need::LongConnections])
+        .weighted(5),
     Focus::new(&[Kind::Watch, Kind::Transaction, Kind::String], &[]),
     Focus::new(&[Kind::WatchedTransaction], &[])
         .beside(&[Kind::WatchedTransaction])
@@ -245,17 +290,26 @@ impl Disturbance {
     }
 }
 
+/// Returns the combination whose number is in `WEFT_SIM_FOCUS`, to see what it reaches.
+fn chosen_focus() -> Option<&'static Focus> {
+    let number = std::env::var("WEFT_SIM_FOCUS").ok()?;
+    FOCUSES.get(number.parse::<usize>().ok()?)
+}
+
 impl RunPlan {
     /// Draws a scenario.
     pub fn draw(random: &mut Rng) -> RunPlan {
-        let focus = random.bool().then(|| &FOCUSES[random.usize(..FOCUSES.len())]);
+        let drawn = random.bool().then(|| Focus::draw(random));
+        let focus = chosen_focus().or(drawn);
         let needs = |need: Need| focus.is_some_and(|focus| focus.needs.contains(&need));
         let appendfsync = [None, Some("always"), Some("everysec")][random.usize(..3)];
         // Connections that live shortly end more often.
-        let connections_per_client = match needs(Need::ShortConnections) {
-            true => 3,
-            false => [1, 1, 3][random.usize(..3)],
+        let connections_per_client = match (needs(Need::ShortConnections), needs(Need::LongConnections)) {
+            (true, _) => 3,
+            (_, true) => 1,
+            _ => [1, 1, 3][random.usize(..3)],
         };
+        let pipelines = random.usize(2..9) * if needs(Need::LongConnections) { 3 } else { 1 };
         let keys = match needs(Need::TwoKeys) {
             true => 2,
             false => [KEYS_PER_TYPE, KEYS_PER_TYPE, 2, 1][random.usize(..4)],
@@ -268,7 +322,7 @@ impl RunPlan {
             },
             clients: random.usize(if needs(Need::Crowd) { 5..8 } else { 2..8 }),
             connections_per_client,
-            pipelines: (random.usize(2..9) / connections_per_client).max(1),
+            pipelines: (pipelines / connections_per_client).max(1),
             appendfsync,
             mix: match focus {
                 Some(focus) if !focus.first_clients.is_empty() => OperationMix::of(focus.kinds, keys),
@@ -278,6 +332,7 @@ impl RunPlan {
             first_mix: focus
                 .filter(|focus| !focus.first_clients.is_empty())
                 .map(|focus| OperationMix::of(focus.first_clients, keys)),
+            first_leave_early: needs(Need::FirstLeaveEarly),
             has_meetings: needs(Need::Meetings) || random.u32(..6) == 0,
             is_slow: focus.is_some_and(|focus| !focus.disturbances.is_empty()),
             sends_pieces: needs(Need::Pieces) || random.u32(..6) == 0,

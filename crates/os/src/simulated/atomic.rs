@@ -8,6 +8,7 @@ pub use std::sync::atomic::Ordering;
 use super::scheduler::step;
 
 /// A fence is a step.
+#[track_caller]
 pub fn fence(_order: Ordering) {
     step();
 }
@@ -25,21 +26,25 @@ macro_rules! any_atomic {
                 Self(std::sync::atomic::$name::new(value))
             }
             #[inline]
+            #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
                 step();
                 self.0.load(order)
             }
             #[inline]
+            #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
                 step();
                 self.0.store(value, order);
             }
             #[inline]
+            #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 step();
                 self.0.swap(value, order)
             }
             #[inline]
+            #[track_caller]
             pub fn compare_exchange(
                 &self,
                 now: $value,
@@ -51,6 +56,7 @@ macro_rules! any_atomic {
                 self.0.compare_exchange(now, next, a, b)
             }
             #[inline]
+            #[track_caller]
             pub fn compare_exchange_weak(
                 &self,
                 now: $value,
@@ -61,6 +67,7 @@ macro_rules! any_atomic {
                 self.compare_exchange(now, next, a, b)
             }
             #[inline]
+            #[track_caller]
             pub fn fetch_update(
                 &self,
                 a: Ordering,
@@ -100,6 +107,7 @@ macro_rules! fetch {
         impl $name {
             $(
                 #[inline]
+                #[track_caller]
                 pub fn $operation(&self, value: $value, order: Ordering) -> $value {
                     step();
                     self.0.$operation(value, order)

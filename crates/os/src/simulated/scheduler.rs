@@ -30,12 +30,13 @@
 //!    would wait for ever, with the baton.
 
 use std::cell::Cell;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
-use super::strategy::Strategy;
+use super::strategy::{StallPlaces, Strategy};
 
 /// The number of a simulated thread, in the order of creation.
 pub type ThreadId = usize;
@@ -55,9 +56,13 @@ thread_local! {
     static UNDIVIDED: Cell<u32> = const { Cell::new(0) };
     /// The quantum that was drawn.
     static DRAWN: Cell<u32> = const { Cell::new(0) };
+    /// The place in the source of the latest step.
+    static LATEST_PLACE: Cell<u32> = const { Cell::new(0) };
 }
 
 static SCHEDULER: OnceLock<Mutex<Core>> = OnceLock::new();
+/// The places in the source at which threads are stalled, if the run has some.
+static STALL_PLACES: OnceLock<StallPlaces> = OnceLock::new();
 
 /// The resource that a blocked thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +177,9 @@ pub fn start(seed: u64, max_steps: u64) {
         has_asked_sockets: false,
     };
     fastrand::seed(core.strategy.thread_seed());
+    if let Some(places) = core.strategy.stall_places() {
+        let _ = STALL_PLACES.set(places);
+    }
     let (id, baton) = core.add_thread("main".to_owned());
     assert!(SCHEDULER.set(Mutex::new(core)).is_ok(), "a simulation runs already");
     adopt_current_thread(id, &baton);
@@ -196,12 +204,19 @@ pub fn is_simulated() -> bool {
 
 /// A scheduling point.
 #[inline]
+#[track_caller]
 pub fn step() {
+    if let Some(places) = STALL_PLACES.get() {
+        let place = StallPlaces::number_of(Location::caller());
+        if places.contain(LATEST_PLACE.replace(place), place) {
+            return decide(Reason::StallPlace(place));
+        }
+    }
     let left = QUANTUM.get();
     if left > 0 {
         QUANTUM.set(left - 1);
     } else {
-        decide();
+        decide(Reason::Quantum);
     }
 }
 
@@ -217,20 +232,33 @@ pub(super) fn without_switches<T>(run: impl FnOnce() -> T) -> T {
 pub fn yield_now() {
     if is_simulated() {
         QUANTUM.set(0);
-        decide();
+        decide(Reason::Quantum);
     }
+}
+
+/// Why the scheduler decides at a step.
+#[derive(Clone, Copy)]
+enum Reason {
+    /// The quantum is used up, or the thread gives up the rest of it.
+    Quantum,
+    /// The step is at a place at which threads are stalled.
+    StallPlace(u32),
 }
 
 /// The slow part of a step: draws the next thread.
 #[cold]
-fn decide() {
+fn decide(reason: Reason) {
     let me = CURRENT.get();
     if me == NOT_SIMULATED || UNDIVIDED.get() > 0 {
         return;
     }
     let mut core = lock();
     core.count_steps();
-    if let Some(stall_ns) = core.strategy.next_stall_ns() {
+    let stall_ns = match reason {
+        Reason::Quantum => core.strategy.next_stall_ns(),
+        Reason::StallPlace(place) => core.strategy.next_stall_at_place_ns(place),
+    };
+    if let Some(stall_ns) = stall_ns {
         let until = core.now_ns + stall_ns;
         core.threads[me].state = State::Blocked {
             on: Resource::Stall,

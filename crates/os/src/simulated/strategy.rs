@@ -1,5 +1,8 @@
 //! The random decisions of the scheduler in a run.
 
+use std::collections::HashMap;
+use std::panic::Location;
+
 use fastrand::Rng;
 
 /// The random decisions of one run. Each seed draws its own habits first, so that some seeds switch at nearly every
@@ -13,6 +16,10 @@ pub struct Strategy {
     stall_interval: u32,
     /// The maximum length of a stall, in nanoseconds.
     max_stall_ns: u64,
+    /// The places in the source at which threads are stalled often.
+    stall_places: Option<StallPlaces>,
+    /// The number of steps at each of these places.
+    place_visits: HashMap<u32, u32>,
     /// The thread that is chosen rarely, as the index at its creation.
     slow_thread: Option<usize>,
     /// The priorities of the threads, if the runnable thread of the highest one is chosen (Burckhardt and others, "A
@@ -36,6 +43,47 @@ impl Priorities {
     }
 }
 
+/// A few places in the source, drawn at random. A window between two steps that is passed rarely is hardly ever hit by
+/// stalls that are drawn per step: it is, as soon as its place is among these.
+#[derive(Clone, Copy, Debug)]
+pub struct StallPlaces {
+    salt: u32,
+    /// One in so many places is among these.
+    interval: u32,
+    /// `true` if a place is told apart by the step before it, too: a step in a function that many call.
+    by_two_steps: bool,
+}
+
+/// One in so many of the first steps at such a place stalls its thread. The more often the place is visited, the rarer
+/// that becomes: otherwise a run would last for minutes of simulated time if a place is visited by every request.
+const FIRST_STEPS_PER_STALL: u32 = 3;
+/// After so many steps at a place, its stalls are half as frequent as at first.
+const STEPS_PER_HALVING: u32 = 32;
+/// The mean time that a step adds at a place that is visited all the time, in nanoseconds.
+const STALL_NS_PER_STEP: u64 = 15_000;
+
+impl StallPlaces {
+    /// Returns the number of a place. It depends on the source alone, so that a seed repeats a run.
+    #[inline]
+    pub fn number_of(place: &Location<'_>) -> u32 {
+        (place.file().len() as u32)
+            .wrapping_mul(31)
+            .wrapping_add(place.line())
+            .wrapping_mul(127)
+            .wrapping_add(place.column())
+    }
+
+    /// Returns `true` if a step is at one of these places. `latest` is the place of the thread's step before.
+    #[inline]
+    pub fn contain(&self, latest: u32, place: u32) -> bool {
+        let latest = if self.by_two_steps { latest } else { 0 };
+        let mixed = (place ^ self.salt)
+            .wrapping_mul(0x9e37_79b1)
+            .wrapping_add(latest.wrapping_mul(0x85eb_ca77));
+        (mixed ^ (mixed >> 15)).wrapping_mul(0xc2b2_ae3d) < u32::MAX / self.interval
+    }
+}
+
 impl Strategy {
     /// Draws the habits of a run.
     pub fn new(seed: u64) -> Strategy {
@@ -49,8 +97,15 @@ impl Strategy {
             change_interval: [50, 300, 2000][random.usize(..3)],
             salt: random.u64(..),
         });
+        let stall_places = random.bool().then(|| StallPlaces {
+            salt: random.u32(..),
+            interval: [6, 20, 80][random.usize(..3)],
+            by_two_steps: random.bool(),
+        });
         Strategy {
             random,
+            stall_places,
+            place_visits: HashMap::new(),
             priorities,
             mean_quantum,
             stall_interval,
@@ -91,6 +146,21 @@ impl Strategy {
             return None;
         }
         Some(self.random.u64(..self.max_stall_ns))
+    }
+
+    /// Returns the length of a stall at one of the places that stall threads, in nanoseconds, if the thread is to be
+    /// stalled.
+    pub fn next_stall_at_place_ns(&mut self, place: u32) -> Option<u64> {
+        let visits = self.place_visits.entry(place).or_default();
+        *visits += 1;
+        let rarest = (self.max_stall_ns / 2 / STALL_NS_PER_STEP) as u32;
+        let steps_per_stall = (FIRST_STEPS_PER_STALL * (1 + *visits / STEPS_PER_HALVING)).min(rarest.max(16));
+        (self.random.u32(..steps_per_stall) == 0).then(|| self.random.u64(..self.max_stall_ns))
+    }
+
+    /// Returns the places that stall threads, if the run has some.
+    pub fn stall_places(&self) -> Option<StallPlaces> {
+        self.stall_places
     }
 
     /// Returns a seed for the random numbers of a new thread.

@@ -31,12 +31,14 @@ impl<T> Mutex<T> {
 
 #[allow(missing_docs)]
 impl<T: ?Sized> Mutex<T> {
+    #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard {
             lock: self,
             inner: Some(self.acquire()),
         }
     }
+    #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         scheduler::step();
         self.0.try_lock().map(|inner| MutexGuard {
@@ -47,6 +49,7 @@ impl<T: ?Sized> Mutex<T> {
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
+    #[track_caller]
     fn acquire(&self) -> parking_lot::MutexGuard<'_, T> {
         scheduler::step();
         loop {
@@ -110,12 +113,15 @@ impl Condvar {
     pub const fn new() -> Condvar {
         Condvar(0)
     }
+    #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         self.wait_at_most(guard, None);
     }
+    #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
         WaitTimeoutResult(self.wait_at_most(guard, Some(timeout)) == Wakeup::TimedOut)
     }
+    #[track_caller]
     pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> WaitTimeoutResult {
         self.wait_for(guard, deadline.saturating_duration_since(Instant::now()))
     }
@@ -138,15 +144,18 @@ impl Condvar {
         }
         WaitTimeoutResult(false)
     }
+    #[track_caller]
     pub fn notify_one(&self) -> bool {
         scheduler::step();
         scheduler::wake(self.address(), 1) > 0
     }
+    #[track_caller]
     pub fn notify_all(&self) -> usize {
         scheduler::step();
         scheduler::wake(self.address(), usize::MAX)
     }
     /// The mutex is released without a step, so that no notification between the two is lost.
+    #[track_caller]
     fn wait_at_most<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Option<Duration>) -> Wakeup {
         drop(guard.inner.take());
         guard.lock.wake_waiting();
@@ -183,6 +192,7 @@ impl<T> RwLock<T> {
 
 #[allow(missing_docs)]
 impl<T: ?Sized> RwLock<T> {
+    #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         scheduler::step();
         loop {
@@ -192,6 +202,7 @@ impl<T: ?Sized> RwLock<T> {
             scheduler::block(Resource::Address(self.address()), None);
         }
     }
+    #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         scheduler::step();
         loop {
@@ -201,12 +212,14 @@ impl<T: ?Sized> RwLock<T> {
             scheduler::block(Resource::Address(self.address()), None);
         }
     }
+    #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         scheduler::step();
         self.0
             .try_read()
             .map(|guard| RwLockReadGuard(Some(guard), self.address()))
     }
+    #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         scheduler::step();
         self.0
@@ -308,6 +321,7 @@ impl<T> ReentrantMutex<T> {
 
 #[allow(missing_docs)]
 impl<T: ?Sized> ReentrantMutex<T> {
+    #[track_caller]
     pub fn lock(&self) -> ReentrantMutexGuard<'_, T> {
         scheduler::step();
         loop {
@@ -317,6 +331,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
             scheduler::block(Resource::Address(self.address()), None);
         }
     }
+    #[track_caller]
     pub fn try_lock(&self) -> Option<ReentrantMutexGuard<'_, T>> {
         scheduler::step();
         self.0
