@@ -84,6 +84,13 @@
 //!     `WriteLease` that comes from such a passage borrows it, in place of a `GatePassage` (rule 3). The mutex that
 //!     counts the passages orders their effects before those of the holder of exclusive access, and of the threads that
 //!     enter during a pause.
+//! 12. **Lent passages.** A `GatePassage` under a `PassageLoan` exists only while another seat of the same domain is
+//!     inside, in a passage that is not biased: it is counted from its creation to its drop, it is created only while
+//!     the loan is open, and `GatePassage::lend` returns only once the loan is closed and none is counted. The lender's
+//!     `IN` bit thus stands for that of the seat (rule 3), so no `Exclusive` exists (rule 4) and no passage is biased
+//!     (rule 10). The passage borrows its `ThreadSeat` mutably, so the seat neither enters nor closes meanwhile. The
+//!     mutex that counts these passages orders their effects before the end of the lender's passage, and those of
+//!     earlier exclusive access before them.
 //!
 //! # Freedom from deadlock and starvation
 //!
@@ -97,6 +104,8 @@
 //!   take turns in order of arrival. A holder of exclusive access that pauses goes to the end of the queue.
 //! * A seat that enters while the gate is biased towards another one waits for the end of that seat's passage, which
 //!   waits for no other thread.
+//! * A seat enters under a loan without waiting, whether the gate is being closed or not. The lender waits for the ends
+//!   of these passages, so a thread in one of them must not wait for what may itself wait at the gate.
 //! * A thread inside a `SharedPassage` waits for the lease of one cell only while it holds no other one. A pause waits
 //!   for the ends of all passages, and new ones wait for the end of the pause, so the thread that pauses has none.
 //!
@@ -119,7 +128,9 @@ mod unlogged;
 
 pub use claim::Claim;
 pub use counters::StripedCounters;
-pub use domain::{Domain, Exclusive, GatePassage, ReadLease, SharedExclusive, SharedPassage, ThreadSeat, WriteLease};
+pub use domain::{
+    Domain, Exclusive, GatePassage, PassageLoan, ReadLease, SharedExclusive, SharedPassage, ThreadSeat, WriteLease,
+};
 pub use gate::Gate;
 pub use mailbox::Mailbox;
 pub use prefetch::{prefetch, prefetch_for_write, prefetch_read};

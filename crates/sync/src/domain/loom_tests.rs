@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{Domain, Exclusive, SharedExclusive, ThreadSeat};
+use super::{Domain, Exclusive, GatePassage, PassageLoan, SharedExclusive, ThreadSeat};
 use crate::loom::explore;
 
 type Counts = Domain<(), (usize, usize)>;
@@ -526,5 +526,92 @@ fn threads_that_share_exclusive_access_exclude_each_other_and_every_seat() {
         drop(all);
         let entered = batch.join().unwrap();
         assert_eq!(seat.exclusive().cell(0).0, 2 + entered);
+    });
+}
+
+/// Increments both halves of a cell in a passage, if the lease is granted; returns how often it did.
+fn increment_within(pass: &GatePassage<'_, (), (usize, usize)>) -> usize {
+    let Some(mut lease) = pass.try_write(0) else {
+        return 0;
+    };
+    lease.0 += 1;
+    lease.1 += 1;
+    1
+}
+
+#[test]
+fn exclusive_access_waits_for_the_passages_under_a_loan() {
+    explore(3, || {
+        let domain = counts(1, 3);
+        let loan = Arc::new(PassageLoan::new(&domain));
+        let lent = loan.clone();
+        let helper = spawn(&domain, move |mut seat| match seat.enter_lent(&lent) {
+            Some(pass) => increment_within(&pass),
+            None => 0,
+        });
+        let closer = spawn(&domain, |mut seat| {
+            let mut all = seat.exclusive();
+            let cell = all.cell_mut(0);
+            assert_eq!(cell.0, cell.1);
+            cell.0 += 10;
+            cell.1 += 10;
+        });
+        let mut seat = domain.join().unwrap();
+        let own = {
+            let pass = seat.enter();
+            pass.lend(&loan, || increment_within(&pass))
+        };
+        let (helped, ()) = (helper.join().unwrap(), closer.join().unwrap());
+        let count = 10 + own + helped;
+        assert_eq!(*seat.exclusive().cell(0), (count, count));
+    });
+}
+
+#[test]
+fn a_seat_under_a_loan_does_not_wait_for_a_closer() {
+    explore(3, || {
+        let domain = counts(1, 3);
+        let loan = Arc::new(PassageLoan::new(&domain));
+        let closer = spawn(&domain, |mut seat| seat.exclusive().cell_mut(0).0 += 10);
+        let mut seat = domain.join().unwrap();
+        let pass = seat.enter();
+        pass.lend(&loan, || {
+            let lent = loan.clone();
+            let helper = spawn(&domain, move |mut seat| {
+                let pass = seat.enter_lent(&lent).expect("the loan is open until this thread ends");
+                increment_within(&pass)
+            });
+            assert_eq!(helper.join().unwrap(), 1);
+        });
+        drop(pass);
+        closer.join().unwrap();
+        assert_eq!(*seat.exclusive().cell(0), (11, 1));
+    });
+}
+
+#[test]
+fn a_seat_under_a_loan_and_a_biased_seat_exclude_each_other() {
+    explore(3, || {
+        let domain = counts(1, 3);
+        let loan = Arc::new(PassageLoan::new(&domain));
+        let biased = spawn(&domain, |mut seat| {
+            let mut raised = 0;
+            for _ in 0..2 {
+                let pass = seat.enter_alone();
+                raised += increment_within(&pass);
+            }
+            raised
+        });
+        let lent = loan.clone();
+        let helper = spawn(&domain, move |mut seat| match seat.enter_lent(&lent) {
+            Some(pass) => increment_within(&pass),
+            None => 0,
+        });
+        let mut seat = domain.join().unwrap();
+        let pass = seat.enter();
+        pass.lend(&loan, || ());
+        drop(pass);
+        let raised = biased.join().unwrap() + helper.join().unwrap();
+        assert_eq!(*seat.exclusive().cell(0), (raised, raised));
     });
 }

@@ -13,6 +13,7 @@ use crate::prefetch::prefetch_for_write;
 use crate::published::{Publications, ReadLeaseToken};
 use crate::unlogged::assert_all_logged;
 
+mod loan;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod shared;
@@ -21,6 +22,7 @@ mod stress_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use loan::PassageLoan;
 pub use shared::{SharedExclusive, SharedPassage};
 
 /// A cell: the unit of leasing. The word comes first, so that a small header shares its cache line, which
@@ -206,6 +208,7 @@ impl<H: Sync, T: Send + Sync> ThreadSeat<H, T> {
             domain: &self.domain,
             seat: self.index,
             biased,
+            loan: None,
             stays: PhantomData,
         }
     }
@@ -238,6 +241,8 @@ pub struct GatePassage<'seat, H, T> {
     seat: usize,
     /// No other seat is inside, so leases need no locked instructions (rule 10).
     biased: bool,
+    /// The loan under which the seat is inside. Another seat keeps the gate open then (rule 12).
+    loan: Option<&'seat PassageLoan<H, T>>,
     stays: StaysOnThread,
 }
 
@@ -348,7 +353,10 @@ impl<H: Sync, T: Send + Sync> GatePassage<'_, H, T> {
 impl<H, T> Drop for GatePassage<'_, H, T> {
     #[inline]
     fn drop(&mut self) {
-        self.domain.gate.leave(self.seat);
+        match self.loan {
+            None => self.domain.gate.leave(self.seat),
+            Some(loan) => loan.leave(),
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::MutexGuard;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Domain, Exclusive, GatePassage, ReadLease, SharedExclusive, SharedPassage, ThreadSeat, WriteLease};
+use super::{
+    Domain, Exclusive, GatePassage, PassageLoan, ReadLease, SharedExclusive, SharedPassage, ThreadSeat, WriteLease,
+};
 
 /// Compiles only if the type lacks the trait: otherwise two implementations match and the `_` is ambiguous.
 macro_rules! assert_lacks {
@@ -267,4 +269,56 @@ fn shared_exclusive_access_keeps_seats_out_except_in_a_pause() {
         is_over.store(true, Relaxed);
         assert_eq!(*seat.exclusive().cell(0), batches.join().unwrap());
     });
+}
+
+#[test]
+fn a_loan_lets_other_seats_in_until_it_ends() {
+    let domain = Arc::new(Domain::new(2, 2, |_| ((), 0_u8)));
+    let loan = PassageLoan::new(&domain);
+    let (mut lender, mut other) = (domain.join().unwrap(), domain.join().unwrap());
+    assert!(other.enter_lent(&loan).is_none(), "nothing is lent");
+    {
+        let pass = lender.enter();
+        let lease = pass.try_write(0);
+        pass.lend(&loan, || {
+            let lent = other.enter_lent(&loan).expect("a passage is lent");
+            assert!(lent.try_write(0).is_none(), "the lender's leases hold");
+            *lent.try_write(1).expect("cell 1 is free") = 1;
+        });
+        drop(lease);
+        assert!(other.enter_lent(&loan).is_none(), "the loan has ended");
+    }
+    assert_eq!(*other.exclusive().cell(1), 1);
+}
+
+#[test]
+fn a_loan_ends_when_its_lender_panics() {
+    let domain = Arc::new(Domain::new(1, 2, |_| ((), 0_u8)));
+    let loan = PassageLoan::new(&domain);
+    let (mut lender, mut other) = (domain.join().unwrap(), domain.join().unwrap());
+    let lend = std::panic::AssertUnwindSafe(|| lender.enter().lend(&loan, || panic!("as the test wants")));
+    assert!(std::panic::catch_unwind(lend).is_err());
+    assert!(other.enter_lent(&loan).is_none());
+    assert_eq!(*other.exclusive().cell(0), 0);
+    lender.enter().lend(&loan, || ());
+}
+
+#[test]
+#[should_panic(expected = "only a seat that is inside as usual lends its passage")]
+fn a_biased_passage_is_not_lent() {
+    let domain = Arc::new(Domain::new(1, 1, |_| ((), 0_u8)));
+    let loan = PassageLoan::new(&domain);
+    let mut seat = domain.join().unwrap();
+    for _ in 0..1000 {
+        seat.enter_alone().lend(&loan, || ());
+    }
+}
+
+#[test]
+#[should_panic(expected = "a passage is lent to seats of its own domain")]
+fn a_passage_is_not_lent_to_another_domain() {
+    let domains = [(); 2].map(|()| Arc::new(Domain::new(1, 1, |_| ((), 0_u8))));
+    let loan = PassageLoan::new(&domains[0]);
+    let mut seat = domains[1].join().unwrap();
+    seat.enter().lend(&loan, || ());
 }
