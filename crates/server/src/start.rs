@@ -22,6 +22,7 @@ use crate::check;
 use crate::cluster_node::bus::ClusterBus;
 use crate::commands::context::Binding;
 use crate::commands::permission;
+use crate::dispatch::apply_threads;
 use crate::keyspace::hash::{KeyHasher, secrets_from_seed};
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
@@ -470,12 +471,13 @@ pub(crate) fn create_server(
     primary_thread: mpsc::Sender<PrimaryThreadCommand>,
 ) -> Result<Arc<Server>, StartFailure> {
     // One thread index for each worker, for the background threads, the link to a primary, the replicas' thread, the
-    // thread of slot migrations and a snapshot, for the threads that load an append-only file, and a few spare ones for
-    // temporary threads.
+    // thread of slot migrations and a snapshot, for the threads that load an append-only file and those that help to
+    // apply the stream of a primary, and a few spare ones for temporary threads.
     let background_threads =
         crate::runtime::background::THREAD_COUNT + crate::runtime::background::EXCHANGE_THREAD_COUNT;
     let load_threads = aof::load_threads(workers);
-    let seats = workers + background_threads + weft_scripting::SCRIPT_THREADS + load_threads + 4 + 3;
+    let apply_threads = apply_threads::count(&config, workers) - 1;
+    let seats = workers + background_threads + weft_scripting::SCRIPT_THREADS + load_threads + apply_threads + 4 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
         true => Some(Cluster::start(&config).map_err(|weft_cluster::nodes_conf::NodesFileUnusable| StartFailure)?),
         false => None,

@@ -47,7 +47,7 @@ fn every_default_is_the_one_of_valkey() {
 }
 
 /// The parameters that Valkey does not have. They are hidden.
-const WEFT_ONLY: [&str; 2] = ["busy-reply-scope", "connection-move-interval"];
+const WEFT_ONLY: [&str; 3] = ["busy-reply-scope", "connection-move-interval", "replica-apply-threads"];
 
 #[test]
 fn all_names_are_those_of_valkey_and_the_same_ones_are_hidden() {

@@ -54,7 +54,18 @@ pub trait BatchConnections {
 
 /// Runs every plan, in order. A plan is left unexecuted once its connection is no longer ready.
 pub fn run_plans(thread: &mut ThreadState, seat: &mut Seat, plans: &mut Plans, connections: &mut dyn BatchConnections) {
-    let mut next = 0;
+    run_plans_from(thread, seat, plans, 0, connections);
+}
+
+/// Does the same as [`run_plans`] for the plans from the one with the index `first` on.
+pub fn run_plans_from(
+    thread: &mut ThreadState,
+    seat: &mut Seat,
+    plans: &mut Plans,
+    first: usize,
+    connections: &mut dyn BatchConnections,
+) {
+    let mut next = first;
     debug_assert!(
         plans.plans.is_sorted_by_key(|plan| plan.probes_end),
         "the probes of the plans are in the order of the plans"
@@ -66,6 +77,25 @@ pub fn run_plans(thread: &mut ThreadState, seat: &mut Seat, plans: &mut Plans, c
             next += 1;
         }
     }
+    finish_plans(thread, plans);
+}
+
+/// Runs the plans from the one with the index `first` on in a passage of the gate that the caller holds. None of them
+/// needs exclusive mode.
+pub fn run_plans_within(
+    thread: &mut ThreadState,
+    pass: &GatePassage<'_>,
+    plans: &mut Plans,
+    first: usize,
+    connections: &mut dyn BatchConnections,
+) {
+    let end = run_within(thread, pass, plans, connections, first);
+    assert_eq!(end, plans.plans.len(), "no command needs exclusive mode");
+    finish_plans(thread, plans);
+}
+
+/// Wakes the log thread and counts the batch.
+fn finish_plans(thread: &mut ThreadState, plans: &Plans) {
     thread.effects.log_writer.wake();
     let server = &thread.server;
     thread
@@ -98,25 +128,37 @@ fn run_until_exclusive(
         1 => seat.enter_alone(),
         _ => seat.enter(),
     };
+    run_within(thread, &pass, plans, connections, first)
+}
+
+/// Does the same as [`run_until_exclusive`] in a passage that has begun.
+#[inline]
+fn run_within<'p>(
+    thread: &mut ThreadState,
+    pass: &'p GatePassage<'p>,
+    plans: &mut Plans,
+    connections: &mut dyn BatchConnections,
+    first: usize,
+) -> usize {
     thread.begin_passage();
     // Waiting at the gate does not count as the time of a command.
     thread.ticks = thread.timer.raw();
-    let mut many: Vec<Lease<'_>> = Vec::new();
+    let mut many: Vec<Lease<'p>> = Vec::new();
     let asked_for = first
         .checked_sub(1)
         .map_or(0, |last| plans.plans[last].probes_end as usize);
     let (depth, policy) = (thread.tunables.prefetch_depth, thread.prefetch_policy);
     let mut prefetcher = Prefetcher::new(&plans.probes, asked_for, depth, policy);
-    let log_behind = thread.effects.log_writer.is_backlogged();
+    let log_behind = !thread.is_in_round && thread.effects.log_writer.is_backlogged();
     let feeds_replicas = thread.server.replication.log_feeds_backlog();
     let has_one_probe = plans.probes.len() < 2;
     for index in first..plans.plans.len() {
         let plan = &plans.plans[index];
         if thread.tunables.max_memory != 0 {
-            evict_if_over_limit(thread, &pass, connections);
+            evict_if_over_limit(thread, pass, connections);
         }
         if !has_one_probe {
-            prefetcher.advance(&pass, &plans.probes, plan.probes_end as usize);
+            prefetcher.advance(pass, &plans.probes, plan.probes_end as usize);
         }
         let Some(connection) = connections.connection(plan.token) else {
             continue;
@@ -154,7 +196,7 @@ fn run_until_exclusive(
             apply_outcome(thread, plan, connection, Outcome::Contended);
             continue;
         }
-        let outcome = run_admitted(thread, &pass, &request, keys, &mut many, role, connection);
+        let outcome = run_admitted(thread, pass, &request, keys, &mut many, role, connection);
         if let Some(after) = apply_outcome(thread, plan, connection, outcome) {
             connections.start_next_step(plan.token, after);
         }

@@ -27,7 +27,7 @@ use crate::state::{Message, Server};
 
 use super::batch::{self, BatchConnections};
 use super::plan::{InputRest, Planner, Plans, RequestKind};
-use super::replicated_stream::first_error;
+use super::replies::first_error;
 use super::thread::ThreadState;
 
 /// The parts of a job that decide what is executed for it.

@@ -111,7 +111,10 @@ fn run_under_leases<'p>(
         return Outcome::Done;
     }
     if leased.has_marked_slots | thread.moving.is_some() {
+        // The thread that unpins or saves the value may sleep at the gate. The value is copied then.
+        let may_wait = !(thread.is_in_round && pass.gate_is_closing());
         if leased.has_marked_slots
+            && may_wait
             && let Some(wait) = pins::find_wait(&thread.server.keyspace, request, keys, &held, connection)
         {
             connection.awaited_thaw = wait.awaited_thaw();

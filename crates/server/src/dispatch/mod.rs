@@ -18,10 +18,11 @@
 //! 5. `background`: runs a command on a background thread. It is passed the function that leases and runs.
 //! 6. `script` and then `leased`: lease and run.
 //! 7. `queueing`, `transaction` and then `exec_detached`: transactions, on a worker or on a script thread.
-//! 8. `batch`, `replay` and `replicated_stream`: the callers.
+//! 8. `batch`, `replay`, and then `apply_threads` and `replicated_stream`: the callers.
 
 pub mod accounting;
 pub mod admit;
+pub mod apply_threads;
 pub mod background;
 pub mod batch;
 pub mod effects;
@@ -44,6 +45,7 @@ pub mod redirect;
 pub mod replay;
 mod replay_threads;
 pub mod replicated_stream;
+mod replies;
 pub mod request;
 pub mod script;
 mod script_buffers;

@@ -32,7 +32,7 @@ use super::leased::run_exclusive;
 use super::plan::{CommandPlan, RequestKind, plan_write_keys};
 use super::queueing::{self, TransactionRole};
 use super::replay_threads::{CommandBatch, ReplayThreads, SharedSlots, is_local};
-use super::replicated_stream::first_error;
+use super::replies::first_error;
 use super::request::Request;
 use super::thread::ThreadState;
 use super::transaction;

@@ -1,15 +1,17 @@
 //! Runs the stream of a primary: its commands, in order, as one client that is never refused.
 //!
 //! One thread owns the stream. Its commands take the path of all commands (plan, batch, leases, handler), so their
-//! effects on local clients that watch, block and listen need no further code. The differences:
+//! effects on local clients that watch, block and listen need no further code. While many writes have arrived, other
+//! threads run a part of them, in rounds (`apply_threads.rs`). The differences to a client:
 //!
-//! 1. Nothing is refused except by CLIENT PAUSE, and nothing leaves the thread, because the next command must not
+//! 1. Nothing is refused except by CLIENT PAUSE, and nothing leaves its thread, because the next command must not
 //!    overtake.
 //! 2. A command that is refused a slot is tried again until it succeeds.
 //! 3. For a primary's commands nothing has expired: the primary sends a DEL instead (see [`ThreadState::expiry_ms`]).
 //! 4. An offset of the stream counts as reached when the command before it has run and no transaction is open. A link
-//!    that is re-established continues from there, so nothing runs twice and no transaction runs in halves.
-//! 5. The end of the role epoch ends the stream, between two commands.
+//!    that is re-established continues from there, so nothing runs twice and no transaction runs in halves. Within a
+//!    round no offset counts as reached.
+//! 5. The end of the role epoch ends the stream, between two commands or rounds.
 //! 6. The bytes that were run go into the backlog unchanged, before the passage of the gate in which they ran ends. So
 //!    a thread in exclusive mode finds data and offset in agreement, and replicas of this server follow the stream of
 //!    its primary.
@@ -24,25 +26,34 @@ use weft_base::{DbIndex, LogSequence, ParkId, ReplicationOffset, RoleEpoch, Thre
 use crate::commands::context::NextStep;
 use crate::keyspace::Seat;
 use crate::keyspace::access::KeyCounts;
+use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::{Connection, ConnectionState};
-use crate::notify::messages::{NotificationSender, wake_workers};
+use crate::notify::messages::wake_workers;
 use crate::observability::log;
-use crate::propagation::LogMilestone;
-use crate::state::{Message, Server};
+use crate::propagation::{LogMilestone, MAX_UNREAD_BYTES};
+use crate::state::Server;
 use weft_command_table::spec::CommandFlags;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
+use super::apply_threads::{
+    self, ApplyThreads, MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, PartRunner, StreamPart, finish_batch, may_run_in_round,
+    replicated_thread, send_unserved,
+};
 use super::batch::{self, BatchConnections};
 use super::plan::{CommandPlan, InputRest, Planner, Plans, RequestKind};
 use super::thread::ThreadState;
 
-/// The first pause after a refusal; it doubles up to [`MAX_RETRY_PAUSE`].
-const MIN_RETRY_PAUSE: Duration = Duration::from_micros(20);
-/// The longest pause after a refusal.
-const MAX_RETRY_PAUSE: Duration = Duration::from_millis(1);
+/// The number of bytes after which a round is full.
+const ROUND_BYTES: usize = if cfg!(feature = "simulated") { 512 } else { 128 * 1024 };
+/// The number of writes in a row with which a round begins. They are what is planned at a time.
+const MIN_ROUND_COMMANDS: usize = if cfg!(feature = "simulated") {
+    2
+} else {
+    super::plan::MAX_REQUESTS_PER_TURN
+};
 
 /// The minimum interval between two log lines about a failing disk.
 const DISK_WARNING_PERIOD: Duration = Duration::from_secs(10);
@@ -66,12 +77,43 @@ pub struct ReplicatedStream {
     plans: Plans,
     /// Log sequence numbers, ascending, with the stream offset after each. Entries that are on disk are removed.
     write_positions: VecDeque<(LogSequence, ReplicationOffset)>,
-    /// Sequence numbers before this one were taken before this link, and say nothing about its offsets.
-    first_sequence: LogSequence,
     /// The offset up to which the stream is on disk here.
     fsynced_offset: ReplicationOffset,
     /// The time of the last warning that the disk fails.
     last_disk_warning: Option<Instant>,
+    /// The last position in the propagation log that was taken for a command of the stream.
+    last_sequence: LogSequence,
+    /// The number of threads that may apply the stream, with the link's thread.
+    thread_count: usize,
+    /// The apply threads, from the first round on.
+    threads: Option<ApplyThreads>,
+    /// Runs the parts of rounds that this thread takes.
+    runner: Option<PartRunner>,
+    /// Memory for the next two rounds.
+    spare_rounds: (Round, Round),
+}
+
+/// Commands that may run on several threads, and the position of the stream after them.
+#[derive(Default)]
+struct Round {
+    parts: Vec<StreamPart>,
+    commands: usize,
+    bytes: usize,
+    /// The start of its first request in the input, and the database that was selected there.
+    start: (usize, DbIndex),
+    /// The number of bytes of the stream up to its end, and the database that is selected there.
+    end: (u64, DbIndex),
+    last_command: &'static str,
+}
+
+/// The state of the plans after a round was taken from them.
+#[derive(Clone, Copy)]
+struct RoundPlanned {
+    /// The index of the first plan that is not part of the round.
+    next: usize,
+    rest: InputRest,
+    /// `true` if the round is full, and another one may follow.
+    is_full: bool,
 }
 
 /// The stream's only connection, as a batch sees it.
@@ -104,7 +146,9 @@ impl PrimaryConnection {
 
 impl PrimaryConnection {
     /// Appends the bytes of the stream from `relayed_bytes` up to `applied_bytes` to the backlog.
-    fn append_to_backlog(&mut self, server: &Server) {
+    ///
+    /// `db` is the database that is selected there.
+    fn append_to_backlog(&mut self, server: &Server, db: DbIndex) {
         assert!(
             self.applied_bytes >= self.relayed_bytes,
             "no byte of the stream goes into the backlog before it counts as reached"
@@ -136,7 +180,7 @@ impl PrimaryConnection {
             end.is_none_or(|end| end == offset),
             "the backlog ends at {end:?}, and the data of this replica has the offset {offset}"
         );
-        repl.stream_db.store(self.connection.client.db.get(), Ordering::Relaxed);
+        repl.stream_db.store(db.get(), Ordering::Relaxed);
         repl.set_offset(offset);
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
             server.background.wake_primary_thread();
@@ -193,7 +237,8 @@ impl BatchConnections for SingleConnection<'_> {
     fn before_gate_release(&mut self) {
         if self.server.replication.role_epoch() == self.connection.role_epoch {
             self.connection.update_applied_offset();
-            self.connection.append_to_backlog(self.server);
+            let db = self.connection.connection.client.db;
+            self.connection.append_to_backlog(self.server, db);
         }
     }
 
@@ -207,8 +252,7 @@ impl ReplicatedStream {
     /// Creates the stream of a link that was made for the role epoch `role_epoch` and has selected database `db`.
     /// `client` represents the primary.
     pub fn new(server: &Arc<Server>, seat: &Seat, role_epoch: RoleEpoch, mut client: Client, db: DbIndex) -> Self {
-        let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
-        (thread.may_leave, thread.may_block, thread.replays) = (false, false, true);
+        let thread = replicated_thread(server, ThreadIndex::new(seat.index()));
         client.login = server.acl.superuser_login();
         client.flags.set(ClientFlags::PRIMARY, true);
         let first_sequence = server.propagation.last_sequence();
@@ -227,9 +271,13 @@ impl ReplicatedStream {
             },
             plans: Plans::default(),
             write_positions: VecDeque::from([(first_sequence, server.replication.offset())]),
-            first_sequence,
             fsynced_offset: ReplicationOffset::ZERO,
             last_disk_warning: None,
+            last_sequence: first_sequence,
+            thread_count: apply_threads::count(&server.config, server.workers.len()),
+            threads: None,
+            runner: None,
+            spare_rounds: Default::default(),
         }
     }
 
@@ -256,7 +304,8 @@ impl ReplicatedStream {
     fn record_write_position(&mut self) {
         let server = &self.thread.server;
         let offset = server.replication.offset();
-        let sequence = self.thread.effects.log_writer.last_sequence().max(self.first_sequence);
+        self.last_sequence = self.last_sequence.max(self.thread.effects.log_writer.last_sequence());
+        let sequence = self.last_sequence;
         let is_full = self.write_positions.len() == MAX_WRITE_POSITIONS;
         assert!(
             self.write_positions
@@ -287,6 +336,11 @@ impl ReplicatedStream {
         &self.connection.connection
     }
 
+    /// Returns `true` if several threads apply the stream.
+    pub fn has_apply_threads(&self) -> bool {
+        self.thread_count > 1 && self.threads.is_some()
+    }
+
     /// Returns the database that the stream has selected.
     pub fn db(&self) -> DbIndex {
         self.connection.connection.client.db
@@ -300,18 +354,25 @@ impl ReplicatedStream {
         let mut pause = MIN_RETRY_PAUSE;
         loop {
             self.begin_batch();
-            let rest = self.plan_commands();
-            let planned = !self.plans.plans.is_empty();
+            let mut rest = self.plan_commands();
+            let mut first = 0;
+            if self.may_begin_round() {
+                (first, rest) = self.run_rounds(seat, rest);
+                self.begin_batch();
+            }
+            let planned = first < self.plans.plans.len();
             let malformed =
                 matches!(self.plans.plans.last(), Some(plan) if matches!(plan.kind, RequestKind::Malformed(_)));
             if planned {
-                self.handle_disk_errors();
+                if self.has_disk_errors() && self.plans.plans[first..].iter().any(is_write) {
+                    self.handle_disk_errors();
+                }
                 let server = self.thread.server.clone();
                 let mut only = SingleConnection {
                     connection: &mut self.connection,
                     server: &server,
                 };
-                batch::run_plans(&mut self.thread, seat, &mut self.plans, &mut only);
+                batch::run_plans_from(&mut self.thread, seat, &mut self.plans, first, &mut only);
             }
             self.plans.clear();
             self.connection.connection.is_in_batch = false;
@@ -321,7 +382,7 @@ impl ReplicatedStream {
             if let Some(after) = next_step {
                 self.run_next_step(seat, after);
             }
-            self.finish_batch();
+            finish_batch(&mut self.thread, &mut self.connection.connection);
             self.record_write_position();
             let advanced = self.connection.discard_executed();
             if self.thread.server.replication.role_epoch() != self.connection.role_epoch {
@@ -355,28 +416,167 @@ impl ReplicatedStream {
     }
 
     fn plan_commands(&mut self) -> InputRest {
-        let planner = Planner {
-            keyspace: &self.thread.server.keyspace,
-            max_bulk_len: i64::MAX as u64,
-            is_prefetch_enabled: self.thread.tunables.prefetch_depth > 1,
-            commands: crate::commands::registry(),
+        let prefetches = self.thread.tunables.prefetch_depth > 1;
+        plan_input(&self.thread.server, prefetches, &mut self.connection, &mut self.plans)
+    }
+
+    /// Returns `true` if the plans begin with enough commands for a round, and there are apply threads.
+    fn may_begin_round(&mut self) -> bool {
+        if self.thread_count < 2 || self.plans.plans.len() < MIN_ROUND_COMMANDS {
+            return false;
+        }
+        let client = &self.connection.connection.client;
+        let input = &self.connection.connection.input;
+        let is_part = |plan: &CommandPlan| {
+            self.plans.runs_in_round(plan) || selected_db(&self.thread.server, plan, &self.plans, input).is_some()
         };
-        planner.plan(0, &mut self.connection.connection, &mut self.plans)
+        if client.transaction.is_some()
+            || !self.plans.plans[..MIN_ROUND_COMMANDS].iter().all(is_part)
+            || !self.admits_rounds()
+        {
+            return false;
+        }
+        if self.threads.is_none() {
+            self.start_threads();
+        }
+        self.thread_count > 1
+    }
+
+    /// Returns `true` if rounds of this stream may run now. In a passage of the gate, the answer holds until its end:
+    /// the role, pauses and killed clients change in exclusive mode. MONITOR shows the order of the stream.
+    fn admits_rounds(&self) -> bool {
+        let server = &self.thread.server;
+        let pause = &server.clients.pause;
+        server.replication.role_epoch() == self.connection.role_epoch
+            && !pause.are_writes_paused(self.thread.now_ms)
+            && !pause.held_slots.is_any()
+            && !server.keyspace.hooks.current().intersects(Hooks::MONITOR)
+            && !server.clients.directory.is_killed(self.connection.connection.client.id)
+    }
+
+    #[cold]
+    fn start_threads(&mut self) {
+        let server = &self.thread.server;
+        let primary = &self.connection.connection.client;
+        let client = || {
+            let mut client = primary.link_snapshot();
+            client.login = server.acl.superuser_login();
+            client.flags = primary.flags;
+            client.commands = 0;
+            client
+        };
+        let threads = ApplyThreads::start(server, self.thread_count, client);
+        if threads.part_count() == 0 {
+            self.thread_count = 1;
+        }
+        self.runner = Some(PartRunner::new(client()));
+        self.threads = Some(threads);
+    }
+
+    /// Runs rounds, beginning with the plans. Returns the index of the first plan that is still to be run, and the
+    /// state of the input behind the plans.
+    fn run_rounds(&mut self, seat: &mut Seat, rest: InputRest) -> (usize, InputRest) {
+        let server = self.thread.server.clone();
+        let (mut round, mut following) = std::mem::take(&mut self.spare_rounds);
+        let mut planned = self.plan_round(&mut round, rest);
+        loop {
+            self.begin_batch();
+            if self.has_disk_errors() {
+                self.handle_disk_errors();
+            }
+            let is_admitted = self.await_log();
+            let pass = seat.enter();
+            if !is_admitted || !self.admits_rounds() {
+                drop(pass);
+                self.give_up_round(&mut round);
+                self.spare_rounds = (round, following);
+                return (0, InputRest::More);
+            }
+            let ReplicatedStream {
+                thread,
+                connection,
+                plans,
+                threads,
+                runner,
+                ..
+            } = self;
+            let (Some(threads), Some(runner)) = (threads, runner) else {
+                unreachable!("rounds are planned when the threads are started");
+            };
+            let prefetches = thread.tunables.prefetch_depth > 1;
+            following.parts.resize_with(round.parts.len(), StreamPart::default);
+            let mut next = None;
+            let plan_next = || {
+                if planned.is_full {
+                    let rest = plan_input(&server, prefetches, connection, plans);
+                    next = Some(take_round(&server, prefetches, connection, plans, &mut following, rest));
+                }
+            };
+            let figures = threads.run_round(&pass, (&mut round.parts, round.commands), (thread, runner), plan_next);
+            let (end, db) = round.end;
+            connection.applied_bytes = end;
+            connection.append_to_backlog(&server, db);
+            drop(pass);
+            let client = &mut connection.connection.client;
+            client.commands += figures.commands;
+            client.last_command = round.last_command;
+            self.last_sequence = self.last_sequence.max(figures.last_sequence);
+            self.record_write_position();
+            std::mem::swap(&mut round, &mut following);
+            match next {
+                Some(next) => planned = next,
+                None => break,
+            }
+            if round.commands == 0 {
+                break;
+            }
+        }
+        self.spare_rounds = (round, following);
+        (planned.next, planned.rest)
+    }
+
+    /// Takes a round from the plans, and plans further commands for it.
+    fn plan_round(&mut self, round: &mut Round, rest: InputRest) -> RoundPlanned {
+        let parts = self.threads.as_ref().map_or(1, ApplyThreads::part_count);
+        round.parts.resize_with(parts, StreamPart::default);
+        let prefetches = self.thread.tunables.prefetch_depth > 1;
+        let server = &self.thread.server;
+        take_round(server, prefetches, &mut self.connection, &mut self.plans, round, rest)
+    }
+
+    /// Waits until the log thread is not far behind. Returns `false` if the role epoch has ended.
+    fn await_log(&self) -> bool {
+        let server = &self.thread.server;
+        let mut pause = MIN_RETRY_PAUSE;
+        while server.keyspace.hooks.current().intersects(Hooks::LOG)
+            && server.propagation.unread_bytes() > MAX_UNREAD_BYTES
+        {
+            if server.replication.role_epoch() != self.connection.role_epoch {
+                return false;
+            }
+            server.propagation.wake();
+            weft_os::thread::sleep(pause);
+            pause = (pause * 2).min(MAX_RETRY_PAUSE);
+        }
+        true
+    }
+
+    /// Forgets the plans of a round that may not run now. Its commands are planned again.
+    fn give_up_round(&mut self, round: &mut Round) {
+        round.parts.iter_mut().for_each(StreamPart::clear);
+        self.plans.clear();
+        let connection = &mut self.connection.connection;
+        (connection.consumed, connection.client.db) = round.start;
+        connection.planned_to = connection.consumed;
+        connection.parser.reset();
+    }
+
+    fn has_disk_errors(&self) -> bool {
+        self.thread.tunables.refuses_writes || self.thread.tunables.is_aof_failing
     }
 
     /// Executes the primary's writes even while the disk fails, unless this server is configured to end then.
     fn handle_disk_errors(&mut self) {
-        let tunables = &self.thread.tunables;
-        if !tunables.refuses_writes && !tunables.is_aof_failing {
-            return;
-        }
-        let writes = |plan: &CommandPlan| match plan.kind {
-            RequestKind::Command(command, _) => command.spec.flags.contains(CommandFlags::WRITE),
-            _ => false,
-        };
-        if !self.plans.plans.iter().any(writes) {
-            return;
-        }
         if !self.thread.server.config.boolean(id::REPLICA_IGNORE_DISK_WRITE_ERRORS) {
             log::warning!("Replica was unable to write command to disk.");
             panic!("Replica was unable to write command to disk.");
@@ -390,41 +590,6 @@ impl ReplicatedStream {
         }
     }
 
-    /// Completes a batch after its leases have ended.
-    fn finish_batch(&mut self) {
-        let ReplicatedStream {
-            thread,
-            connection: lane,
-            ..
-        } = self;
-        let server = thread.server.clone();
-        // Includes keys whose waiters could not be served immediately.
-        thread.collect_ready_keys();
-        for unserved in thread.unserved.drain(..) {
-            server.worker(ThreadIndex::FIRST).send(Message::ServeWaiters(unserved));
-        }
-        NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
-        wake_workers(&server, &mut thread.effects);
-        thread.effects.outbox.clear();
-        thread.effects.expired.clear();
-        let output = &mut lane.connection.output;
-        if let Some(error) = first_error(&output.bytes) {
-            server.replication.unexpected_errors.fetch_add(1, Ordering::Relaxed);
-            log::warning!(
-                "== CRITICAL == This replica is sending an error to its primary: '{}' after processing the command '{}'",
-                String::from_utf8_lossy(error),
-                lane.connection.client.last_command
-            );
-            let is_copy = server.config.boolean(id::REPLICA_READ_ONLY);
-            assert!(
-                !is_copy || server.config.choice(id::PROPAGATION_ERROR_BEHAVIOR) == "ignore",
-                "This replica panicked sending an error to its primary after processing the command '{}'",
-                lane.connection.client.last_command
-            );
-        }
-        output.clear();
-    }
-
     /// Executes the next step of a command.
     fn run_next_step(&mut self, seat: &mut Seat, next_step: NextStep) {
         let server = self.thread.server.clone();
@@ -436,9 +601,7 @@ impl ReplicatedStream {
                     .bytes
                     .extend_from_slice(&(work.run)(&server, seat));
             }
-            NextStep::AwaitServing(withheld) => server
-                .worker(ThreadIndex::FIRST)
-                .send(Message::ServeWaiters(withheld.0)),
+            NextStep::AwaitServing(withheld) => send_unserved(&server, withheld.0),
             NextStep::TransactionParts(parts) => {
                 for (after, _) in parts.1 {
                     self.run_next_step(seat, after);
@@ -468,34 +631,99 @@ fn key_counts(server: &Server) -> &KeyCounts {
     &server.keyspace.counts
 }
 
-/// Returns the first error among some replies, without its type byte.
-pub(super) fn first_error(replies: &[u8]) -> Option<&[u8]> {
-    let mut at = 0;
-    while let Some(reply) = replies.get(at..).filter(|reply| !reply.is_empty()) {
-        if let Some(error) = reply.strip_prefix(b"-") {
-            return error.split(|byte| *byte == b'\r').next();
-        }
-        at += first_reply_len(reply)?;
-    }
-    None
-}
-
-/// Returns the length of the first of some replies.
-fn first_reply_len(replies: &[u8]) -> Option<usize> {
-    let line = 2 + replies.windows(2).position(|window| window == b"\r\n")?;
-    let number = || weft_resp::number::parse_i64(replies.get(1..line - 2)?);
-    match replies.first()? {
-        b'$' | b'=' => {
-            let body = usize::try_from(number()?).map_or(0, |length| length + 2);
-            Some(line + body)
-        }
-        kind @ (b'*' | b'~' | b'>' | b'%') => {
-            let elements = number()?.max(0) * if *kind == b'%' { 2 } else { 1 };
-            (0..elements).try_fold(line, |at, _| Some(at + first_reply_len(replies.get(at..)?)?))
-        }
-        _ => Some(line),
+fn is_write(plan: &CommandPlan) -> bool {
+    match plan.kind {
+        RequestKind::Command(command, _) => command.spec.flags.contains(CommandFlags::WRITE),
+        _ => false,
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Plans the requests in the input that are in no plan or round yet.
+fn plan_input(server: &Server, prefetches: bool, connection: &mut PrimaryConnection, plans: &mut Plans) -> InputRest {
+    let planner = Planner {
+        keyspace: &server.keyspace,
+        max_bulk_len: i64::MAX as u64,
+        is_prefetch_enabled: prefetches,
+        commands: crate::commands::registry(),
+    };
+    planner.plan(0, &mut connection.connection, plans)
+}
+
+/// Takes a round from the plans. Plans further commands while it is not full and no other command comes.
+fn take_round(
+    server: &Server,
+    prefetches: bool,
+    connection: &mut PrimaryConnection,
+    plans: &mut Plans,
+    round: &mut Round,
+    mut rest: InputRest,
+) -> RoundPlanned {
+    (round.commands, round.bytes) = (0, 0);
+    round.start = (connection.connection.consumed, connection.connection.client.db);
+    let planned = loop {
+        let next = round.take_plans(server, &mut connection.connection, plans);
+        if next < plans.plans.len() || rest != InputRest::More {
+            let is_full = false;
+            break RoundPlanned { next, rest, is_full };
+        }
+        plans.clear();
+        if round.bytes >= ROUND_BYTES {
+            let is_full = true;
+            break RoundPlanned { next: 0, rest, is_full };
+        }
+        rest = plan_input(server, prefetches, connection, plans);
+    };
+    let reached = connection.discarded_bytes + connection.connection.consumed as u64;
+    round.end = (reached, connection.connection.client.db);
+    planned
+}
+
+impl Plans {
+    /// Returns `true` if a command may run in a round.
+    fn runs_in_round(&self, plan: &CommandPlan) -> bool {
+        match plan.kind {
+            RequestKind::Command(command, binding) => {
+                may_run_in_round(plan, command, binding, &self.keys[plan.key_range()])
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Round {
+    /// Takes the first plans that may run in a round. Returns their number.
+    fn take_plans(&mut self, server: &Server, connection: &mut Connection, plans: &Plans) -> usize {
+        for (index, plan) in plans.plans.iter().enumerate() {
+            let Connection { client, input, .. } = &mut *connection;
+            let part = if plans.runs_in_round(plan) {
+                plans.keys[plan.keys.start as usize].slot.index() % self.parts.len()
+            } else if let Some(selected) = selected_db(server, plan, plans, input) {
+                // It changes the database of the commands that follow. It runs like them, because it is counted.
+                client.db = selected;
+                0
+            } else {
+                return index;
+            };
+            self.parts[part].push(client.db, input, plans, index);
+            self.commands += 1;
+            self.bytes += plan.end - plan.start;
+            if let RequestKind::Command(command, _) = plan.kind {
+                self.last_command = command.full_name;
+            }
+            connection.consumed = plan.end;
+        }
+        plans.plans.len()
+    }
+}
+
+/// Returns the database that a request selects, if it is a valid SELECT.
+fn selected_db(server: &Server, plan: &CommandPlan, plans: &Plans, input: &[u8]) -> Option<DbIndex> {
+    let RequestKind::Command(command, _) = plan.kind else {
+        return None;
+    };
+    if command.full_name != "select" {
+        return None;
+    }
+    let number = weft_resp::number::parse_i64(plan.args_of(&plans.ranges, input).argument(1))?;
+    DbIndex::parse(number, server.config.databases())
+}

@@ -68,6 +68,9 @@ pub struct ThreadState {
     pub for_script: bool,
     /// `true` if the thread replays commands, for which no key expires.
     pub replays: bool,
+    /// `true` while the thread runs commands of a round (`dispatch/apply_threads.rs`). Other threads may sleep at the
+    /// gate until the round is over, so the thread waits for nothing that they do behind it.
+    pub is_in_round: bool,
     /// The time for the expiry of keys, in milliseconds since the Unix epoch. It stays 0 while `replays` is set.
     pub expiry_ms: u64,
     /// `true` if a long script opens the gate at intervals, so that clients get `-LOADING`.
@@ -130,6 +133,7 @@ impl ThreadState {
             may_block: true,
             for_script: false,
             replays: false,
+            is_in_round: false,
             expiry_ms: 0,
             opens_gate_in_scripts: false,
             client_snapshots: None,

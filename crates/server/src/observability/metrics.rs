@@ -16,6 +16,8 @@ pub enum Counter {
     ConnectionsRejected,
     /// `weft_moved_connections`
     ConnectionsMoved,
+    /// `weft_apply_thread_commands`
+    ApplyThreadCommands,
     /// `total_net_input_bytes`
     NetInputBytes,
     /// `total_net_output_bytes`

@@ -50,6 +50,9 @@ const ACK_INTERVAL: Duration = Duration::from_secs(1);
 const CLIENT_LIST_MAX_AGE: Duration = Duration::from_millis(20);
 /// The maximum number of bytes per receive.
 const MAX_RECEIVE_BYTES: usize = 64 * 1024;
+/// The same while more than that waits, and several threads apply the stream: the next commands are planned while the
+/// first ones run.
+const MAX_RECEIVE_BYTES_AHEAD: usize = 512 * 1024;
 
 /// The interval at which this server checks if its disk has reached an owed offset.
 const FSYNC_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -424,6 +427,7 @@ impl ReplicaThread {
         let mut acknowledged = Instant::now();
         let mut shown = Instant::now();
         let mut owed: Option<PendingAck> = None;
+        let mut max_bytes = MAX_RECEIVE_BYTES;
         self.publish_client(stream);
         if let Err(failure) = self.acknowledge(link, stream) {
             return failure;
@@ -470,7 +474,9 @@ impl ReplicaThread {
             } else {
                 patience
             };
-            match link.receive(stream.input_mut(), MAX_RECEIVE_BYTES, patience) {
+            let received_bytes = link.receive(stream.input_mut(), max_bytes, patience);
+            max_bytes = receive_limit(&received_bytes, stream);
+            match received_bytes {
                 Ok(0) => {
                     let timeout_s = server.config.unsigned(id::REPL_TIMEOUT);
                     let silent_s = (unix_ms() / 1000).saturating_sub(repl.last_heard_s.load(Ordering::Relaxed));
@@ -515,5 +521,14 @@ impl ReplicaThread {
         let buffers: BufferFigures = stream.connection().buffers(0);
         let view = stream.client_mut().link_snapshot();
         self.server.clients.linked.lock().insert(view.id, (view, buffers));
+    }
+}
+
+/// Returns the maximum number of bytes of the receive after one with this result.
+fn receive_limit(received: &Result<usize, LinkFailure>, stream: &ReplicatedStream) -> usize {
+    let is_more_waiting = matches!(received, Ok(bytes) if *bytes >= MAX_RECEIVE_BYTES);
+    match is_more_waiting && stream.has_apply_threads() {
+        true => MAX_RECEIVE_BYTES_AHEAD,
+        false => MAX_RECEIVE_BYTES,
     }
 }

@@ -1,6 +1,7 @@
 //! End-to-end tests of replication: with a primary and a replica implemented here, whose messages are those of Valkey
 //! 9.1.2, and with real servers where they are installed.
 
+mod applying;
 mod dual;
 mod lasting;
 mod mishaps;

@@ -356,6 +356,7 @@ pub(super) fn weft_lines(server: &Server, lines: &mut InfoLines) {
     lines.push_field("weft_worker_clients", clients.join(","));
     lines.push_field("weft_tunings", server.lifecycle.tunings.load(Ordering::Relaxed));
     lines.push_field("weft_moved_connections", metrics.sum(Counter::ConnectionsMoved));
+    lines.push_field("weft_apply_thread_commands", metrics.sum(Counter::ApplyThreadCommands));
     lines.push_field(
         "weft_scripts_written_in_parallel",
         metrics.sum(Counter::ScriptsWrittenInParallel),
