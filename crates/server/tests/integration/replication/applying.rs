@@ -298,6 +298,35 @@ fn a_pause_of_the_replicas_clients_holds_the_stream_back() {
 }
 
 #[test]
+fn a_script_that_reads_a_key_holds_back_the_stream_and_no_reader_of_other_keys() {
+    for workers in ["2", "8"] {
+        let (primary, replica) = applying("4", &["--io-threads", workers]);
+        let (mut link, _) = primary.accept();
+        send_empty(&mut link);
+        link.await_acknowledged(0);
+        let stream = Stream::of(20_000, 100_000);
+        let (mut running, mut client) = (Client::connect(replica.port), Client::connect(replica.port));
+        let script = "redis.call('LLEN', KEYS[1]) while true do end";
+        replica.run_script(&mut running, &["EVAL", script, "1", "list:7"]);
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| try_send(&mut link, &stream.bytes));
+            for _ in 0..20 {
+                assert_eq!(client.call(&["LLEN", "another list"]), "0");
+                thread::sleep(Duration::from_millis(2));
+            }
+            assert!(running.is_waiting(), "the script runs");
+            wait_until("the script is killed", || client.call(&["SCRIPT", "KILL"]) == "OK");
+            sender.join().expect("sends");
+        });
+        running.answer();
+        wait_until("the stream is applied", || {
+            client.info("master_repl_offset") == stream.bytes.len().to_string()
+        });
+        stream.check(&mut client, stream.bytes.len());
+    }
+}
+
+#[test]
 fn an_append_only_file_of_a_replica_has_what_its_threads_wrote() {
     for fsync in ["always", "everysec"] {
         let (primary, mut replica) = applying("4", &["--appendonly", "yes", "--appendfsync", fsync]);
