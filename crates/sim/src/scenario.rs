@@ -385,7 +385,10 @@ impl RunPlan {
             "--unixsocket",
             "replica.sock",
         ];
-        words.extend(["--io-threads", "1", "--save", "", "--replicaof", &primary]);
+        // Drawn from what is drawn already, so that the seeds stay what they are.
+        let apply_threads = ["1", "2", "4"][(self.clients + self.pipelines) % 3];
+        words.extend(["--io-threads", "1", "--replica-apply-threads", apply_threads]);
+        words.extend(["--save", "", "--replicaof", &primary]);
         words.extend(["--enable-debug-command", "yes"]);
         words.extend([
             "--dbfilename",
