@@ -457,7 +457,7 @@ fn address_sanitizer() -> Result<StepOutcome, String> {
 }
 
 fn sanitizers() -> Result<StepOutcome, String> {
-    sanitize::stress_server(&[]).map(outcome_of)
+    sanitize::stress_server().map(outcome_of)
 }
 
 /// The outcome of a step that passed, or was skipped for a reason.

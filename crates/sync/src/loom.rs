@@ -1,8 +1,8 @@
-//! The switch between a real build (std) and a model (loom).
+//! The switch between a real or simulated build (`weft-os`) and a model (loom).
 //!
 //! The crate takes its atomics, locks, cells and hints from here only. With `--cfg loom` they are loom's, which run a
-//! test once per interleaving and check every access to a cell. Otherwise they are std's, and the cell tracking below
-//! compiles to nothing.
+//! test once per interleaving and check every access to a cell. Otherwise they are those of `weft-os`, and the cell
+//! tracking below compiles to nothing.
 
 #[cfg(not(loom))]
 pub(crate) use real::*;
@@ -11,25 +11,25 @@ pub(crate) use real::*;
 pub(crate) use model::*;
 
 /// Locks a mutex whose critical sections cannot leave it half changed, so that poison has no meaning.
-#[cfg(not(feature = "simulated"))]
+#[cfg(loom)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Sleeps on a condition variable, ignoring poison as [`lock`] does.
-#[cfg(not(feature = "simulated"))]
+#[cfg(loom)]
 pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condition.wait(guard).unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Locks a mutex of a simulation.
-#[cfg(feature = "simulated")]
+/// Locks a mutex whose critical sections cannot leave it half changed.
+#[cfg(not(loom))]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// Sleeps on a condition variable of a simulation.
-#[cfg(feature = "simulated")]
+/// Sleeps on a condition variable.
+#[cfg(not(loom))]
 pub(crate) fn wait<'a, T>(condition: &Condvar, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condition.wait(&mut guard);
     guard
@@ -37,11 +37,8 @@ pub(crate) fn wait<'a, T>(condition: &Condvar, mut guard: MutexGuard<'a, T>) -> 
 
 #[cfg(not(loom))]
 mod real {
-    #[cfg(not(feature = "simulated"))]
-    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use weft_os::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use weft_os::hint::spin_loop;
-    #[cfg(feature = "simulated")]
     pub(crate) use weft_os::sync::{Condvar, Mutex, MutexGuard};
 
     use std::marker::PhantomData;
