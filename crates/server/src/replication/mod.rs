@@ -600,6 +600,11 @@ impl Replication {
         }
     }
 
+    /// Returns `true` if the links sleep now ([`Replication::sleep_if_requested`]).
+    pub fn do_links_sleep(&self) -> bool {
+        self.links_sleep_until_ms.load(Ordering::Relaxed) > weft_base::clock::unix_ms()
+    }
+
     /// Blocks until the time given by `links_sleep_until_ms`.
     pub fn sleep_if_requested(&self) {
         loop {

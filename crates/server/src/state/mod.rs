@@ -452,6 +452,13 @@ pub enum PrimaryThreadCommand {
     DisconnectAll,
     /// Disconnect the replica with this client id.
     Disconnect(ClientId),
+    /// Reply to a parked replica that has named the client to which a dump is sent: is the dump awaited?
+    ConfirmDump {
+        /// The replica that waits for the reply.
+        requester: ParkedClient,
+        /// The client to which the dump is sent.
+        dump: ClientId,
+    },
     /// A state that matters to replicas has changed: check them.
     CheckReplicas,
 }

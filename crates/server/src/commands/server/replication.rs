@@ -11,7 +11,7 @@ use crate::replication::role;
 use crate::replication::{
     CoordinatedFailover, CoordinatedFailoverState, Endpoint, LinkState, ReplicaInfo, ReplicaSyncState, ResumePosition,
 };
-use crate::state::{Server, SyncRequest};
+use crate::state::{PrimaryThreadCommand, Server, SyncRequest};
 use weft_config::id;
 use weft_os::atomic::Ordering;
 
@@ -216,6 +216,7 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::SYNTAX);
     }
     let args = ctx.args;
+    let mut names_dump = false;
     for index in (1..args.len()).step_by(2) {
         let value = args.argument(index + 1);
         match args.argument(index).to_ascii_lowercase().as_slice() {
@@ -228,6 +229,23 @@ fn replconf(ctx: &mut Context<'_, '_>) -> CommandResult {
             }
             option => record_option(ctx.server, ctx.client.handshake.get_or_insert_default(), option, value)?,
         }
+        names_dump |= args.argument(index).eq_ignore_ascii_case(b"set-rdb-client-id");
+    }
+    let dump = ctx
+        .client
+        .handshake
+        .as_deref()
+        .and_then(|known| known.rdb_channel_client);
+    let must_wait = names_dump && ctx.may_block && ctx.server.replication.do_links_sleep();
+    if let Some(dump) = dump.filter(|_| must_wait) {
+        // Tests stop the thread that serves replicas. The replica waits for that thread, and this worker does not.
+        ctx.next_step = NextStep::AwaitBackground(Box::new(Box::new(move |requester| {
+            Box::new(move |server, _| {
+                let confirm = PrimaryThreadCommand::ConfirmDump { requester, dump };
+                server.background.send_to_primary_thread(confirm);
+            })
+        })));
+        return Ok(());
     }
     ctx.reply.ok();
     Ok(())
@@ -266,10 +284,12 @@ fn record_option(server: &Server, handshake: &mut ReplicaHandshake, option: &[u8
         b"rdb-channel" => handshake.is_rdb_channel = is_on()?,
         b"set-rdb-client-id" => {
             let id = parse_i64(value).ok_or(CommandError::NOT_AN_INTEGER)?;
-            // While tests stop the links, requests for the replication stream wait, too.
-            server.replication.sleep_if_requested();
             let client = u64::try_from(id).ok().map(ClientId::new);
-            let client = client.filter(|client| server.replication.replicas.awaited_dumps().contains(client));
+            let is_known = |client: &ClientId| {
+                // While the links sleep, the thread that serves replicas checks the dump later.
+                server.replication.do_links_sleep() || server.replication.replicas.awaited_dumps().contains(client)
+            };
+            let client = client.filter(is_known);
             handshake.rdb_channel_client =
                 Some(client.ok_or_else(|| CommandError::from_text(format!("ERR Unrecognized RDB client id {id}")))?);
         }

@@ -200,6 +200,7 @@ impl PrimaryThread {
                     self.close_replica(token);
                 }
             }
+            PrimaryThreadCommand::ConfirmDump { requester, dump } => self.confirm_dump(requester, dump),
             // The rest of the turn checks everything.
             PrimaryThreadCommand::CheckReplicas => {}
         }

@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{ClientId, ReplicationOffset, ThreadIndex};
+use weft_base::{ClientId, LogSequence, ParkedClient, ReplicationOffset, ThreadIndex};
 
 use super::PrimaryThread;
 use crate::observability::log;
@@ -77,6 +77,16 @@ impl PrimaryThread {
         replicas.backlog().unpin(dump);
         self.grace_periods.retain(|grace| grace.client != dump);
         true
+    }
+
+    /// Replies to a replica that has named the client of its dump while the links slept.
+    pub(crate) fn confirm_dump(&self, requester: ParkedClient, dump: ClientId) {
+        let is_awaited = self.server.replication.replicas.awaited_dumps().contains(&dump);
+        let reply = match is_awaited {
+            true => b"+OK\r\n".to_vec(),
+            false => format!("-ERR Unrecognized RDB client id {dump}\r\n").into_bytes(),
+        };
+        self.server.send_reply(requester, reply, LogSequence::NONE);
     }
 
     /// Starts to send the stream to a replica that is still loading its dump.

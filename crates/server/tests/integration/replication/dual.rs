@@ -182,6 +182,38 @@ fn the_stream_after_a_dump_is_kept_within_limits_of_time_and_size() {
 }
 
 #[test]
+fn a_replica_waits_for_stopped_links_and_stops_no_other_client() {
+    let server = Server::start(&[&AT_ONCE[..], &DUAL[..]].concat());
+    let mut client = Client::connect(server.port);
+    client.call(&["DEBUG", "POPULATE", "20", "key", "100"]);
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "100000"]);
+    client.call(&["DEBUG", "PAUSE-AFTER-FORK", "1"]);
+    let mut channels = DualChannels::open(server.port);
+    channels.main.send(&["REPLCONF", "set-rdb-client-id", &channels.client]);
+    let start = Instant::now();
+    for _ in 0..3 {
+        // Each of them stops all threads for a moment.
+        client.call(&["FLUSHALL"]);
+        client.call(&["PSYNC", "?", "none"]);
+    }
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    // In a transaction there is nothing to wait for.
+    client.call(&["MULTI"]);
+    client.call(&["REPLCONF", "set-rdb-client-id", &channels.client]);
+    assert_eq!(client.call(&["EXEC"]), "(OK)");
+    assert_eq!(client.info("rdb_bgsave_in_progress"), "1", "the links still sleep");
+    // Otherwise the process would stop itself now.
+    client.call(&["DEBUG", "PAUSE-AFTER-FORK", "0"]);
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    assert_eq!(channels.main.line(), "+OK");
+    assert_eq!(client.info("rdb_bgsave_in_progress"), "0");
+    channels
+        .main
+        .send(&["PSYNC", &channels.id, &(channels.offset + 1).to_string()]);
+    assert_eq!(channels.main.line(), format!("+CONTINUE {}", channels.id));
+}
+
+#[test]
 fn a_dump_without_receivers_ends() {
     let server = Server::start(&[&AT_ONCE[..], &DUAL[..]].concat());
     let mut client = Client::connect(server.port);
