@@ -133,7 +133,7 @@ fn write_statistics(reply: &mut Reply<'_>, figures: &MemoryFigures, client_bytes
         ("total.allocated", Count(allocator.used)),
         ("startup.allocated", Count(figures.startup_bytes)),
         ("replication.backlog", Count(figures.backlog_bytes)),
-        ("replicas.repl.buffer", Count(0)),
+        ("replicas.repl.buffer", Count(figures.loading_stream_bytes)),
         ("clients.slaves", Count(figures.excess_backlog_bytes)),
         ("clients.normal", Count(client_bytes)),
         ("cluster.links", Count(figures.link_bytes)),

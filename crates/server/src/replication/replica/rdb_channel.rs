@@ -31,6 +31,8 @@ use weft_config::ClientClass;
 
 /// The size of a buffer block in bytes.
 const BLOCK_BYTES: usize = 16 * 1024;
+/// The number of buffered blocks above which the lazyfree thread frees them.
+const LAZYFREE_BLOCKS: usize = 64;
 /// The interval at which the buffering thread checks if the dump is loaded.
 const LOAD_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// The interval between two keepalive newlines.
@@ -105,10 +107,14 @@ impl BufferedStream {
 
 impl Drop for BufferedStream {
     fn drop(&mut self) {
-        self.server
-            .replication
-            .buffered_stream_bytes
-            .store(0, Ordering::Relaxed);
+        let bytes = self.bytes();
+        let blocks = std::mem::take(&mut self.blocks);
+        self.publish();
+        if blocks.len() > LAZYFREE_BLOCKS {
+            // The next attempt to synchronise does not wait until they are freed.
+            let lazyfree = &self.server.background.lazyfree;
+            lazyfree.free(blocks.len() as u64, bytes as usize, Box::new(blocks));
+        }
     }
 }
 

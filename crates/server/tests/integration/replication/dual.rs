@@ -353,12 +353,25 @@ fn a_replica_restarts_the_full_sync_when_either_connection_breaks() {
         }
         main.send(format!("+CONTINUE {FIRST_ID}\r\n").as_bytes());
         await_info(&mut client, "async_loading:0");
+        if breaks == "main" {
+            main.command(&["SET", "long", &"x".repeat(1_500_000)]);
+            let buffered = |client: &mut Client| client.info("replicas_repl_buffer_size").parse::<u64>();
+            until("the stream is buffered", || {
+                buffered(&mut client).expect("a number") >= 1_500_000
+            });
+        }
         let (broken, mut other) = if breaks == "dump" { (dump, main) } else { (main, dump) };
         drop(broken);
         assert!(is_closed(&mut other.0), "{breaks}");
         // The connection may be closed before the load has ended, and until then all commands are refused.
         await_info(&mut client, "loading:0");
         assert_eq!(client.call(&["GET", "old"]), "1", "{breaks}");
+        if breaks == "main" {
+            let blocks = 1_500_000 / 16_384 + 1;
+            await_info(&mut client, "lazyfree_pending_objects:0");
+            let freed: u64 = client.info("lazyfreed_objects").parse().expect("a number");
+            assert!(freed >= blocks, "{freed} of {blocks} blocks");
+        }
     }
     // A promotion ends the full sync, too.
     let (mut main, _) = primary.accept();
@@ -394,6 +407,21 @@ fn the_stream_beyond_the_replicas_buffer_waits_at_the_primary() {
     until("the buffer is full", || size(&mut client) > 102_400);
     thread::sleep(Duration::from_millis(200));
     assert!(size(&mut client) <= 102_400 + 2 * 16_384, "{}", size(&mut client));
+    let kept = client.info("replicas_repl_buffer_size");
+    for field in ["mem_replicas_repl_buffer", "mem_total_replication_buffers"] {
+        assert_eq!(client.info(field), kept, "{field}");
+    }
+    let statistics = client.call(&["MEMORY", "STATS"]);
+    assert!(
+        statistics.contains(&format!("replicas.repl.buffer {kept}")),
+        "{statistics}"
+    );
+    let overhead: u64 = client.info("used_memory_overhead").parse().expect("a number");
+    let startup: u64 = client.info("used_memory_startup").parse().expect("a number");
+    assert!(
+        overhead - startup >= 102_400,
+        "{overhead} bytes, {startup} at the start"
+    );
     give_dump(&mut dump);
     main.await_acknowledged(offset);
     client.call(&["SELECT", "9"]);

@@ -34,6 +34,8 @@ pub struct MemoryFigures {
     pub backlog_bytes: u64,
     /// The memory of the data beyond that size, which replicas still need, in bytes.
     pub excess_backlog_bytes: u64,
+    /// The memory of the stream that a replica buffers while it loads a dump, in bytes.
+    pub loading_stream_bytes: u64,
     /// The data that is not yet written to the append-only file, in bytes.
     pub aof_bytes: u64,
     /// The memory of links to other cluster nodes and of their unsent messages, in bytes.
@@ -70,7 +72,8 @@ impl MemoryFigures {
         let script_bytes = server.scripting.cache.bytes();
         let library_bytes = server.scripting.libraries.bytes();
         let link_bytes = server.cluster.as_ref().map_or(0, |cluster| cluster.link_bytes() as u64);
-        let buffers = client_bytes + held + aof_bytes + link_bytes;
+        let loading_stream_bytes = server.replication.buffered_stream_bytes.load(Ordering::Relaxed);
+        let buffers = client_bytes + held + loading_stream_bytes + aof_bytes + link_bytes;
         let overhead_bytes = startup_bytes
             + buffers
             + script_bytes
@@ -88,6 +91,7 @@ impl MemoryFigures {
             library_bytes,
             backlog_bytes,
             excess_backlog_bytes: held - backlog_bytes,
+            loading_stream_bytes,
             aof_bytes,
             link_bytes,
             uncounted_bytes: server.uncounted_memory(),
@@ -150,11 +154,11 @@ pub(super) fn memory_lines(server: &Server, clients: &ClientFigures, lines: &mut
     let (backlog, excess) = (figures.backlog_bytes, figures.excess_backlog_bytes);
     lines.push_field("mem_not_counted_for_evict", figures.uncounted_bytes);
     lines.push_field("mem_replication_backlog", backlog);
-    lines.push_field("mem_total_replication_buffers", backlog + excess);
     lines.push_field(
-        "mem_replicas_repl_buffer",
-        server.replication.buffered_stream_bytes.load(Ordering::Relaxed),
+        "mem_total_replication_buffers",
+        backlog + excess + figures.loading_stream_bytes,
     );
+    lines.push_field("mem_replicas_repl_buffer", figures.loading_stream_bytes);
     lines.push_field("mem_clients_slaves", excess + clients.replica_bytes);
     lines.push_field("mem_clients_normal", clients.memory_bytes);
     lines.push_field("mem_cluster_links", figures.link_bytes);
