@@ -30,6 +30,8 @@ pub enum BlockingOperation {
         destination_end: ListEnd,
         /// The list into which it is inserted.
         destination: WaitKey,
+        /// The client's words for the two ends, which are propagated as they are; `None` for BRPOPLPUSH.
+        end_words: Option<[Box<[u8]>; 2]>,
     },
     /// BZPOPMIN, BZPOPMAX: one member.
     SortedSetPop(ScoreEnd),

@@ -96,12 +96,17 @@ fn move_or_wait(
         }
     } else {
         let destination = wait_key(ctx, 1);
+        let end_words = match timeout_index {
+            3 => None,
+            _ => Some([ctx.arg(3).into(), ctx.arg(4).into()]),
+        };
         wait_for_keys(
             ctx,
             BlockingOperation::ListMove {
                 source_end,
                 destination_end,
                 destination,
+                end_words,
             },
             0..1,
             deadline_ms,
@@ -140,6 +145,7 @@ pub fn perform(
             source_end: from,
             destination_end: to,
             destination,
+            end_words,
         } => {
             let mut keys = BlockedMove {
                 keys: access,
@@ -149,28 +155,14 @@ pub fn perform(
             };
             move_element(&mut keys, *from, *to, rules, reply)?;
             let (source, target) = (&key.name, &destination.name);
-            let is_old = crate::commands::registry()
-                .commands()
-                .get(waiter.permission.command as usize)
-                .is_some_and(|command| command.full_name == "brpoplpush");
-            match is_old {
-                true => access.effects().log_instead(&[b"RPOPLPUSH", source, target]),
-                false => {
-                    let (from, to) = (end_word(*from), end_word(*to));
-                    access.effects().log_instead(&[b"LMOVE", source, target, from, to]);
-                }
+            match end_words {
+                None => access.effects().log_instead(&[b"RPOPLPUSH", source, target]),
+                Some([from, to]) => access.effects().log_instead(&[b"LMOVE", source, target, from, to]),
             }
         }
         _ => unreachable!("only who waits for a list is served from one"),
     }
     Ok(())
-}
-
-fn end_word(end: ListEnd) -> &'static [u8] {
-    match end {
-        ListEnd::Head => b"LEFT",
-        ListEnd::Tail => b"RIGHT",
-    }
 }
 
 /// The keys of a BLMOVE that has waited.

@@ -54,6 +54,7 @@ fn operations() -> [BlockingOperation; 3] {
             source_end: from,
             destination_end: to,
             destination,
+            end_words: None,
         },
         BlockingOperation::SortedSetPop(ScoreEnd::Min),
     ]
