@@ -4,6 +4,7 @@
 //! cycle needs no sampling: it reads 16384 header words and queues the slots that are due. Workers process the queue in
 //! slices between their batches.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weft_base::{DbIndex, SlotIndex, ThreadIndex};
@@ -196,16 +197,21 @@ fn record_expired(effects: &mut Effects, db: DbIndex, removed: &[Removed<Value>]
         }
     }
     for key in removed.iter().filter(|key| !is_emptied_hash(key)) {
-        if effects.is_logging() {
-            effects.log_expired(db, key.key());
-            effects.log_writer.end_unit();
-        }
-        if events {
-            effects.record_event(db, key.key(), KeyspaceEvent::EXPIRED);
-        }
-        if tracking {
-            effects.record_invalidation(db, key.key());
-        }
+        record_deletion(effects, db, key);
+        effects.log_writer.end_unit();
+    }
+}
+
+/// Records the deletion of an expired key for the hooks that are set.
+fn record_deletion(effects: &mut Effects, db: DbIndex, key: &Removed<Value>) {
+    if effects.is_logging() {
+        effects.log_expired(db, key.key());
+    }
+    if effects.hooks.intersects(Hooks::EVENTS) {
+        effects.record_event(db, key.key(), KeyspaceEvent::EXPIRED);
+    }
+    if effects.hooks.intersects(Hooks::TRACKING) {
+        effects.record_invalidation(db, key.key());
     }
 }
 
@@ -343,59 +349,83 @@ pub fn delete_keys_found_expired_in_pass(
     effects: &mut Effects,
     notify: OnExpired<'_>,
 ) {
-    for key in std::mem::take(&mut effects.expired) {
-        let ExpiredKey {
-            db,
-            slot,
-            hash,
-            name,
-            should_publish_miss: missed,
-        } = key;
-        // A leased slot is left to the expiry cycle. The key is invisible already.
-        let Some(mut lease) = pass.try_write(slot.index()) else {
-            if missed {
-                effects.record_event(db, &name, KeyspaceEvent::MISSED);
-                notify(effects);
-            }
-            continue;
-        };
-        effects.hooks = keyspace.hooks.current();
-        let (header, data) = lease.parts_mut();
-        let table = data.table_mut(db);
-        let before = TableCounts::of_table(table);
-        let still_expired = table
-            .find(hash, &name)
-            .is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms));
-        if still_expired && header.is_unsaved() {
-            let key = NamedKey {
-                name: &name,
-                hash,
-                slot,
-            };
-            keyspace.before_images.keep_before_image(db, key, table);
+    let expired = std::mem::take(&mut effects.expired);
+    // The leases are held to the end, because the log has all deletions as one transaction.
+    let mut leases = BTreeMap::new();
+    for key in &expired {
+        let slot = key.slot.index();
+        // A leased slot is left to the expiry cycle. Its keys are invisible already.
+        if !leases.contains_key(&slot)
+            && let Some(lease) = pass.try_write(slot)
+        {
+            leases.insert(slot, lease);
         }
-        if still_expired && let Some(removed) = table.remove(hash, &name) {
-            let volatile = value_due_ms(removed.value()).is_some();
-            keyspace.counts.add_volatile(thread_index, db, -i64::from(volatile));
-            if !effects.hooks.is_empty() {
-                record_expired(effects, db, std::slice::from_ref(&removed), &mut Vec::new());
-                effects.log_writer.commit();
-            }
-            effects.discard_removed(removed, RemovalCause::Expiry);
+    }
+    for key in &expired {
+        let was_deleted = leases.get_mut(&key.slot.index()).is_some_and(|lease| {
+            effects.hooks = keyspace.hooks.current();
+            let (header, data) = lease.parts_mut();
+            let is_unsaved = header.is_unsaved();
+            delete_key_found_expired(keyspace, data, is_unsaved, key, thread_index, now_ms, effects)
+        });
+        if was_deleted {
             effects.expired_keys += 1;
         }
-        if missed {
-            effects.record_event(db, &name, KeyspaceEvent::MISSED);
+        if key.should_publish_miss {
+            effects.record_event(key.db, &key.name, KeyspaceEvent::MISSED);
         }
-        notify(effects);
-        let after = TableCounts::of_table(table);
-        keyspace.counts.add_difference(thread_index, db, before, after);
-        publish_header(header, data);
-        if still_expired && let Some(watching) = data.watching() {
-            watching.mark_key(db, &name, false);
-        }
-        queue_blocked_clients_of_slot(keyspace, data, slot, effects);
     }
+    effects.log_writer.commit();
+    notify(effects);
+    for (slot, lease) in &mut leases {
+        let (header, data) = lease.parts_mut();
+        publish_header(header, data);
+        queue_blocked_clients_of_slot(keyspace, data, SlotIndex::from_index(*slot), effects);
+    }
+}
+
+/// Deletes a key if it has expired, and records that. Returns `true` if it was deleted.
+fn delete_key_found_expired(
+    keyspace: &Keyspace,
+    data: &mut Slot,
+    is_unsaved: bool,
+    key: &ExpiredKey,
+    thread_index: ThreadIndex,
+    now_ms: u64,
+    effects: &mut Effects,
+) -> bool {
+    let (db, name) = (key.db, &key.name);
+    let table = data.table_mut(db);
+    let before = TableCounts::of_table(table);
+    let has_expired = table
+        .find(key.hash, name)
+        .is_some_and(|entry| is_expired(entry.expire_at_ms(), now_ms));
+    if !has_expired {
+        return false;
+    }
+    if is_unsaved {
+        let key = NamedKey {
+            name,
+            hash: key.hash,
+            slot: key.slot,
+        };
+        keyspace.before_images.keep_before_image(db, key, table);
+    }
+    let Some(removed) = table.remove(key.hash, name) else {
+        return false;
+    };
+    let volatile = value_due_ms(removed.value()).is_some();
+    keyspace.counts.add_volatile(thread_index, db, -i64::from(volatile));
+    let after = TableCounts::of_table(table);
+    keyspace.counts.add_difference(thread_index, db, before, after);
+    if !effects.hooks.is_empty() {
+        record_deletion(effects, db, &removed);
+    }
+    effects.discard_removed(removed, RemovalCause::Expiry);
+    if let Some(watching) = data.watching() {
+        watching.mark_key(db, name, false);
+    }
+    true
 }
 
 #[cfg(test)]
