@@ -6,6 +6,7 @@ use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::runtime::config_changes::apply;
 use crate::state::Server;
+use weft_cluster::state::BusStatistics;
 use weft_config::{ConfigChangeGuard, ConfigRewriteError, ParameterId, RewriteScope, SetError, SetPermissions, id};
 use weft_os::atomic::Ordering;
 
@@ -155,6 +156,9 @@ fn reset_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
     server.persistence.reset_statistics();
     server.memory.reset_statistics();
     server.stats.history.rates.reset();
+    if let Some(cluster) = &server.cluster {
+        cluster.lock(&server.config).statistics = BusStatistics::default();
+    }
     ctx.reply.ok();
     Ok(())
 }

@@ -46,6 +46,26 @@ fn reset(nodes: &mut [Node]) {
 }
 
 #[test]
+fn resetstat_resets_the_statistics_of_the_bus() {
+    const MESSAGES: u64 = 50;
+    let mut nodes = weft(4);
+    let figure_of = |node: &mut Node, name: &str| -> u64 {
+        let info = node.call(&["CLUSTER", "INFO"]);
+        let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.and_then(|value| value.trim().parse().ok()).expect("a number")
+    };
+    let figures = ["cluster_stats_messages_sent", "cluster_stats_messages_received"];
+    for name in figures {
+        wait_until(name, || figure_of(&mut nodes[0], name) > MESSAGES);
+    }
+    reset(&mut nodes);
+    for name in figures {
+        let messages = figure_of(&mut nodes[0], name);
+        assert!(messages < MESSAGES, "{name}: {messages}");
+    }
+}
+
+#[test]
 fn slot_statistics_cover_a_primary_and_its_replica() {
     let mut nodes = weft(4);
     assert!(!figures(&mut nodes[0].client).contains("cpu-usec"));
