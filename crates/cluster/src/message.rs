@@ -437,11 +437,14 @@ pub(super) fn truncate_address(ip: &str) -> &str {
     &ip[..end]
 }
 
-/// Returns an IP address in its canonical form, or an empty text if it is none: the cluster configuration file may
+/// Returns an IP address as the sender writes it, or an empty text if it is none: the cluster configuration file may
 /// contain nothing else.
-fn ip_address<Ip: std::str::FromStr + ToString>(data: &[u8]) -> Option<String> {
-    let address = text(data)?.parse::<Ip>();
-    Some(address.map_or_else(|_| String::new(), |address| address.to_string()))
+fn ip_address<Ip: std::str::FromStr>(data: &[u8]) -> Option<String> {
+    let text = text(data)?;
+    Some(match text.parse::<Ip>() {
+        Ok(_) => text,
+        Err(_) => String::new(),
+    })
 }
 
 /// Returns the text before the first zero byte. It may contain only characters that are allowed in the configuration

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use weft_base::SlotIndex;
@@ -206,6 +207,11 @@ pub fn parse(text: &str, settings: ClusterSettings, now_ms: u64) -> Result<Clust
     Ok(state)
 }
 
+/// Returns `text` if it is an IP address. It stays as it was announced, since clients may compare it.
+fn ip_address<Ip: std::str::FromStr>(text: &str) -> Option<String> {
+    text.parse::<Ip>().is_ok().then(|| text.to_owned())
+}
+
 /// Puts each primary and its replicas into one shard, as they always are in a file that a node writes: the shard that
 /// the file contains for the primary, or else for the first replica that has one. `sharded` are the nodes whose shards
 /// the file contains.
@@ -349,8 +355,8 @@ impl NodesFileParser {
                     self.sharded.insert(node.id);
                 }
                 "nodename" => node.announced.human_name = value.to_owned(),
-                "client-ipv4" => node.announced.client_ipv4 = value.parse::<std::net::Ipv4Addr>().ok()?.to_string(),
-                "client-ipv6" => node.announced.client_ipv6 = value.parse::<std::net::Ipv6Addr>().ok()?.to_string(),
+                "client-ipv4" => node.announced.client_ipv4 = ip_address::<Ipv4Addr>(value)?,
+                "client-ipv6" => node.announced.client_ipv6 = ip_address::<Ipv6Addr>(value)?,
                 "tcp-port" => node.address.tcp_port = value.parse().ok()?,
                 "tls-port" => node.address.tls_port = value.parse().ok()?,
                 "client-tcp-port" => node.announced.client_port = value.parse().ok()?,

@@ -4,7 +4,7 @@ use super::*;
 
 const VALKEY: &str = "\
 1e8e4367da6fbfb1f3542a4697c51e54263d466b 10.0.0.1:1234@12345,foo.bar,availability-zone=zone1,client-tls-port=7778,client-tcp-port=7777,client-ipv4=1.2.3.4,tls-port=0,nodename=Nemo,shard-id=3045ebc0e2680cd6124029486f74c57d0350c6ed myself,master - 0 0 7 connected 0-15494 15496-16383 [3->-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa]
-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 10.0.0.2:1@2,,tls-port=0,shard-id=bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb master,fail? - 5 6 9 disconnected 15495
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 10.0.0.2:1@2,,client-ipv6=cafe::0,tls-port=0,shard-id=bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb master,fail? - 5 6 9 disconnected 15495
 vars currentEpoch 8 lastVoteEpoch 3
 ";
 
