@@ -764,3 +764,22 @@ fn a_requested_readable_event_comes_without_input() {
     reactor.resume(4);
     wait_readable(&mut reactor, 4);
 }
+
+#[test]
+fn a_long_input_grows_in_small_steps() {
+    const STEP: usize = 16 * 1024;
+    let mut reactor = Reactor::new().unwrap();
+    let (served, mut client) = tcp_pair();
+    reactor.register(5, served).unwrap();
+    let sent = vec![b'x'; 1_300_000];
+    let writer = thread::spawn(move || client.write_all(&sent).map(|()| client));
+    let mut into = Vec::new();
+    while into.len() < 1_300_000 {
+        wait_readable(&mut reactor, 5);
+        let received = reactor.receive(5, &mut into, STEP).unwrap();
+        assert!(!matches!(received, ReceiveOutcome::Closed));
+        let most = (into.len() + into.len() / 8 + STEP).max(2 * 64 * 1024 + STEP);
+        assert!(into.capacity() <= most, "{} bytes for {}", into.capacity(), into.len());
+    }
+    writer.join().unwrap().unwrap();
+}
