@@ -170,7 +170,8 @@ impl ReplicationBacklog {
         }
     }
 
-    /// Sets the offset of a reader. The bytes after it are kept until the reader advances.
+    /// Sets the offset of a reader. The bytes after it are kept until the reader advances, and those before it only if
+    /// they belong to the `replication-backlog-size` bytes that are kept in any case.
     ///
     /// # Panics
     /// If the reader would go back, or ahead of the backlog.
@@ -184,6 +185,7 @@ impl ReplicationBacklog {
             self.backlog.as_ref().is_none_or(|backlog| offset <= backlog.end),
             "reader {reader} of the backlog is ahead of it"
         );
+        self.trim();
     }
 
     /// Removes a reader.

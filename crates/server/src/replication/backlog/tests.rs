@@ -43,6 +43,11 @@ fn the_backlog_keeps_its_size_and_what_readers_need() {
         backlog.append(&bytes(round, BLOCK_BYTES), BLOCK_BYTES as i64);
     }
     assert!(backlog.contains(at(10)), "a replica is there");
+    // What a replica was sent is dropped at once, not with the next write.
+    let middle = 10 + 20 * BLOCK_BYTES as i64;
+    backlog.pin(ClientId::new(7), at(middle));
+    assert!(backlog.contains(at(middle)));
+    assert!(!backlog.contains(at(middle - BLOCK_BYTES as i64)));
     backlog.unpin(ClientId::new(7));
     let end = 10 + 41 * BLOCK_BYTES as i64;
     backlog.append(&bytes(0, BLOCK_BYTES), BLOCK_BYTES as i64);
