@@ -59,12 +59,17 @@ use weft_config::{Config, id};
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 
+/// The minimum interval between two log lines about a state that could not be stored, in seconds.
+const UNSAVED_LOG_INTERVAL_S: u64 = 30;
+
 /// The cluster as seen by this process.
 pub struct Cluster {
     state: Mutex<ClusterState>,
     file: NodesFile,
     /// Held while the file is written, so that an older text never replaces a newer one.
     file_write_lock: Mutex<()>,
+    /// The time of the last log line about a state that could not be stored, in seconds since the Unix epoch.
+    unsaved_logged_s: AtomicU64,
     view: Mutex<Arc<ClusterView>>,
     version: AtomicU64,
     /// The configuration generation that the state reflects.
@@ -119,6 +124,7 @@ impl Cluster {
             state: Mutex::new(state),
             file,
             file_write_lock: Mutex::new(()),
+            unsaved_logged_s: AtomicU64::new(0),
             version: AtomicU64::new(1),
             generation: AtomicU64::new(config.generation()),
             bus_waker: OnceLock::new(),
@@ -207,6 +213,16 @@ impl Cluster {
             // The file logs the reason.
             self.state.lock().todo.save = true;
         })
+    }
+
+    /// Logs that this node continues with a state that it could not store, at most once in a while.
+    pub fn log_unsaved_state(&self) {
+        let now_s = unix_ms() / 1000;
+        let last_s = self.unsaved_logged_s.load(Ordering::Relaxed);
+        if now_s.saturating_sub(last_s) > UNSAVED_LOG_INTERVAL_S {
+            self.unsaved_logged_s.store(now_s, Ordering::Relaxed);
+            log::warn!("Cluster config updated even though writing the cluster config file to disk failed.");
+        }
     }
 
     /// Records if there are other nodes. Called by the bus.

@@ -389,17 +389,21 @@ fn flush_all(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: Thread
 /// Writes the cluster configuration file if it is out of date. Returns `true` if other nodes may be told. A node that
 /// cannot store its state must not continue, so this requests a shutdown if `cluster-config-save-behavior` is `sync`.
 pub fn save(server: &Server, cluster: &Cluster) -> bool {
-    let kept = cluster.save(false).is_ok() || server.config.choice(id::CLUSTER_CONFIG_SAVE_BEHAVIOR) != "sync";
-    if !kept {
-        log::warning!("Fatal: can't update cluster config file.");
-        server.request_shutdown(ShutdownOptions {
-            save: crate::runtime::shutdown::SavePolicy::Never,
-            is_immediate: true,
-            is_forced: true,
-            ..ShutdownOptions::default()
-        });
+    if cluster.save(false).is_ok() {
+        return true;
     }
-    kept
+    if server.config.choice(id::CLUSTER_CONFIG_SAVE_BEHAVIOR) != "sync" {
+        cluster.log_unsaved_state();
+        return true;
+    }
+    log::warning!("Fatal: can't update cluster config file.");
+    server.request_shutdown(ShutdownOptions {
+        save: crate::runtime::shutdown::SavePolicy::Never,
+        is_immediate: true,
+        is_forced: true,
+        ..ShutdownOptions::default()
+    });
+    false
 }
 
 /// Notifies clients that are blocked on keys, or subscribed to channels, of slots that this node has lost.

@@ -450,3 +450,29 @@ fn a_scan_of_the_cluster_finds_all_keys_with_every_count() {
         assert_eq!(again, first, "it starts at the first key of the slot");
     }
 }
+
+#[test]
+fn a_node_that_cannot_store_its_state_says_so_and_continues() {
+    let log = std::env::temp_dir().join(format!("weft-unsaved-{}.log", std::process::id()));
+    let logfile = log.display().to_string();
+    let server = Server::start_node(&["--cluster-config-save-behavior", "best-effort", "--logfile", &logfile]);
+    let mut client = Client::connect(server.port);
+    let directory = client.call(&["CONFIG", "GET", "dir"]);
+    let directory = directory.trim_start_matches("(dir ").trim_end_matches(')');
+    let file = std::path::Path::new(directory).join("nodes.conf");
+    std::fs::remove_file(&file).expect("the file exists");
+    std::fs::create_dir(&file).expect("makes a directory in its place");
+    for slot in ["1", "2", "3"] {
+        assert_eq!(client.call(&["CLUSTER", "ADDSLOTS", slot]), "OK");
+    }
+    let count = |text: &str| {
+        let lines = std::fs::read_to_string(&log).expect("reads the log");
+        lines.matches(text).count()
+    };
+    wait_until("each attempt is logged", || {
+        count("Could not rename tmp cluster config file: Is a directory") >= 3
+    });
+    assert_eq!(count("even though writing the cluster config file to disk failed"), 1);
+    assert_eq!(client.call(&["PING"]), "PONG");
+    std::fs::remove_file(&log).expect("removes the log");
+}
