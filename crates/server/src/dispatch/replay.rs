@@ -10,6 +10,7 @@ use weft_base::clock::unix_ms;
 use weft_base::{ClientId, ThreadIndex};
 
 use crate::commands::context::{Binding, HandlerMode};
+use crate::commands::error::CommandError;
 use crate::keyspace::Exclusive;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::key_identity::PlannedKey;
@@ -27,6 +28,7 @@ use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 use weft_resp::{ArgRange, Args};
 
+use super::admit::unknown_command_error;
 use super::effects::free_removed_values;
 use super::leased::run_exclusive;
 use super::plan::{CommandPlan, RequestKind, plan_write_keys};
@@ -124,11 +126,16 @@ impl Replay<'_, '_, '_> {
                 Err(fault) => return ReplayOutcome::Failed(fault, valid_up_to),
             }
             let args = commands.args();
-            let Lookup::Found(command) = crate::commands::registry().lookup(&args) else {
-                let name = String::from_utf8_lossy(args.argument(0)).into_owned();
-                return ReplayOutcome::UnknownCommand(name);
+            let registry = crate::commands::registry();
+            let command = match registry.lookup(&args) {
+                Lookup::Found(command) if command.spec.accepts_arg_count(args.len()) => command,
+                _ => {
+                    let CommandError(error) = unknown_command_error(registry, args);
+                    let text = error.strip_prefix(b"ERR ").unwrap_or(&error);
+                    return ReplayOutcome::InvalidCommand(String::from_utf8_lossy(text).into_owned());
+                }
             };
-            let Some(binding) = command.handler.filter(|_| command.spec.accepts_arg_count(args.len())) else {
+            let Some(binding) = command.handler else {
                 return ReplayOutcome::Failed(AofReadError::Format, valid_up_to);
             };
             if command.full_name == "multi" {

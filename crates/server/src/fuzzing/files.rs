@@ -228,7 +228,7 @@ impl ReplayFixture {
         let outcome = match replay_on_threads(&self.server, &mut all, thread_index, &mut commands, threads) {
             ReplayOutcome::Complete => "complete".to_owned(),
             ReplayOutcome::UnfinishedTransaction(at) => format!("unfinished from {at}"),
-            ReplayOutcome::UnknownCommand(name) => format!("unknown {name}"),
+            ReplayOutcome::InvalidCommand(error) => format!("invalid: {error}"),
             ReplayOutcome::Failed(error, at) => format!("{error:?} at {at}"),
         };
         (outcome, list_keys(&self.server.keyspace, &all))

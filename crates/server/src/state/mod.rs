@@ -423,8 +423,8 @@ pub enum ReplayOutcome {
     UnfinishedTransaction(u64),
     /// An error; the last complete command ends at this offset.
     Failed(AofReadError, u64),
-    /// A command of this name does not exist.
-    UnknownCommand(String),
+    /// A command does not exist, or does not take that many arguments. This is the error that a client would get.
+    InvalidCommand(String),
 }
 
 /// The synchronization that a replica requests.

@@ -249,8 +249,8 @@ fn load_part(
             );
             return Err(AofFailed);
         }
-        ReplayOutcome::UnknownCommand(command) => {
-            log::warning!("Unknown command '{command}' reading the append only file {name}");
+        ReplayOutcome::InvalidCommand(error) => {
+            log::warning!("Error reading the append only file {name}, error: {error}");
             return Err(AofFailed);
         }
     };

@@ -219,10 +219,27 @@ fn a_file_that_is_not_an_append_only_file_is_refused() {
         &place_with(&[b"hello\r\n"]),
         "Bad file format reading the append only file",
     );
-    refused(
-        &place_with(&[b"*1\r\n$3\r\nFOO\r\n"]),
-        "Unknown command 'FOO' reading the append only file",
-    );
+    for (command, error) in [
+        (
+            &b"*2\r\n$3\r\nFOO\r\n$3\r\nbar\r\n"[..],
+            "unknown command 'FOO', with args beginning with: 'bar'",
+        ),
+        (
+            b"*1\r\n$7\r\ncluster\r\n",
+            "wrong number of arguments for 'cluster' command",
+        ),
+        (
+            b"*2\r\n$7\r\ncluster\r\n$4\r\nxxxx\r\n",
+            "unknown subcommand 'xxxx'. Try CLUSTER HELP.",
+        ),
+        (
+            b"*3\r\n$7\r\ncluster\r\n$5\r\nslots\r\n$1\r\nx\r\n",
+            "wrong number of arguments for 'cluster|slots' command",
+        ),
+    ] {
+        let text = format!("Error reading the append only file appendonly.aof.1.incr.aof, error: {error}");
+        refused(&place_with(&[command]), &text);
+    }
     refused(
         &place_with(&[&COMMANDS[..60], COMMANDS]),
         "Fatal error: the truncated file is not the last file",
