@@ -31,14 +31,15 @@ impl MigrationEngine {
     pub(super) fn end_finished_jobs(&mut self, cluster: &Cluster) {
         self.end_exports();
         self.release_granted_holds(cluster);
+        if self.server.slot_migrations.has_imports() {
+            self.clean_up_imports(cluster);
+        }
+        // A source that sees its connection closed may begin again at once: its slots are not being imported any more.
         for index in (0..self.imports.len()).rev() {
             if self.imports[index].progress.has_ended() {
                 self.close_source(index);
                 self.imports.remove(index);
             }
-        }
-        if self.server.slot_migrations.has_imports() {
-            self.clean_up_imports(cluster);
         }
     }
 

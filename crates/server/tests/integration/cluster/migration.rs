@@ -1,5 +1,6 @@
 //! Tests slots that move to another node as a whole.
 
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -639,4 +640,34 @@ fn flushing_a_slot_ends_its_migration() {
     assert_eq!(nodes[0].call(&["SET", "foo{bar}", "value"]), "OK");
     assert_eq!(nodes[0].call(&["DEL", "foo{bar}"]), "1");
     assert_eq!(events.answer(), format!("(message {pattern} foo{{bar}})"));
+}
+
+#[test]
+fn a_source_that_is_disconnected_may_begin_again_at_once() {
+    let mut nodes = weft_with(3, &[]);
+    let source = nodes[0].id.clone();
+    let port = nodes[1].port;
+    for round in 0..10 {
+        let name = format!("{round:040}");
+        let mut client = Client::connect(port);
+        let establish = [
+            "CLUSTER",
+            "SYNCSLOTS",
+            "ESTABLISH",
+            "SOURCE",
+            &source,
+            "NAME",
+            &name,
+            "SLOTSRANGE",
+            SLOT,
+            SLOT,
+        ];
+        assert_eq!(client.call(&establish), "OK", "round {round}");
+        // This message is not expected now.
+        client.send(&["CLUSTER", "SYNCSLOTS", "PAUSED"]);
+        let mut rest = Vec::new();
+        // The other side may also reset the connection.
+        let _ = client.0.read_to_end(&mut rest);
+    }
+    assert_eq!(count_jobs(&mut nodes[1], "failed"), 10);
 }
