@@ -70,9 +70,16 @@ pub struct ReplicaInfo {
     pub fsynced_offset: Option<ReplicationOffset>,
     /// The time of its last message, in seconds since the Unix epoch.
     pub last_heard_s: u64,
+    /// `true` if CLIENT KILL has closed it. It counts no more, although its thread has not removed it yet.
+    pub is_killed: bool,
 }
 
 impl ReplicaInfo {
+    /// Returns `true` if the replica receives the stream.
+    fn is_online(&self) -> bool {
+        self.progress == ReplicaSyncState::Online && !self.is_killed
+    }
+
     /// Returns the word that INFO reports for the purpose of this connection.
     pub fn channel_name(&self) -> &'static str {
         match (self.channel, self.progress) {
@@ -195,7 +202,7 @@ impl Replicas {
         let known = self.infos();
         known
             .iter()
-            .filter(|replica| replica.progress == ReplicaSyncState::Online && !replica.node.is_empty())
+            .filter(|replica| replica.is_online() && !replica.node.is_empty())
             .max_by_key(|replica| replica.acknowledged_offset)
             .map(|replica| (replica.node.clone(), replica.acknowledged_offset))
     }
@@ -227,13 +234,20 @@ impl Replicas {
         let known = self.infos();
         known
             .iter()
-            .filter(|replica| replica.progress == ReplicaSyncState::Online && counts(replica))
+            .filter(|replica| replica.is_online() && counts(replica))
             .count() as i64
     }
 
     /// Returns the number of up-to-date replicas: online, and heard within `most_lag_s` seconds.
     pub fn up_to_date_count(&self, now_s: u64, most_lag_s: u64) -> i64 {
         self.count(|replica| now_s.saturating_sub(replica.last_heard_s) <= most_lag_s)
+    }
+
+    /// Records that the replica with this client id was killed.
+    pub fn mark_killed(&self, id: ClientId) {
+        if let Some(known) = self.infos().iter_mut().find(|known| known.id == id) {
+            known.is_killed = true;
+        }
     }
 
     /// Requests an acknowledgement of their offsets from all replicas.

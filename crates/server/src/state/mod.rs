@@ -570,6 +570,7 @@ impl Server {
                 self.background
                     .send_to_migration_thread(SlotMigrationCommand::Disconnect(*id));
             } else {
+                self.replication.replicas.mark_killed(*id);
                 self.background
                     .send_to_primary_thread(PrimaryThreadCommand::Disconnect(*id));
             }

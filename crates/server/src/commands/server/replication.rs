@@ -32,7 +32,7 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
     let reply = &mut ctx.reply;
     let Some(primary) = &state.primary else {
         let known = repl.replicas.infos();
-        let online = |replica: &&ReplicaInfo| replica.progress == ReplicaSyncState::Online;
+        let online = |replica: &&ReplicaInfo| replica.progress == ReplicaSyncState::Online && !replica.is_killed;
         reply.array(3);
         reply.bulk(b"master");
         reply.integer(repl.offset().get());

@@ -99,6 +99,7 @@ impl PrimaryThread {
             acknowledged_offset: ReplicationOffset::ZERO,
             fsynced_offset: None,
             last_heard_s: unix_ms() / 1000,
+            is_killed: false,
         });
         drop(infos);
         self.no_replica_since = None;

@@ -162,6 +162,30 @@ fn a_replica_gets_a_dump_and_then_every_write_in_order() {
 }
 
 #[test]
+fn a_replica_counts_no_more_once_it_is_killed() {
+    let server = Server::start(&AT_ONCE);
+    let mut client = Client::connect(server.port);
+    for round in 0..20 {
+        let mut replica = Replica::connect(server.port);
+        replica.handshake();
+        replica.send(&["PSYNC", "?", "-1"]);
+        let (_, offset) = full_resync_position(&replica.line());
+        replica.take_dump();
+        replica.send(&["REPLCONF", "ACK", &offset.to_string()]);
+        wait_until("the replica is online", || client.call(&["WAIT", "1", "10"]) == "1");
+        client.send(&["CLIENT", "KILL", "TYPE", "replica"]);
+        client.send(&["INFO", "replication"]);
+        client.send(&["WAIT", "0", "1"]);
+        client.send(&["ROLE"]);
+        assert_eq!(client.answer(), "1", "round {round}");
+        let info = client.answer();
+        assert!(info.contains("connected_slaves:0"), "round {round}: {info}");
+        assert_eq!(client.answer(), "0", "round {round}");
+        assert!(client.answer().ends_with("())"), "round {round}");
+    }
+}
+
+#[test]
 fn a_shorter_timeout_disconnects_a_replica_that_accepts_no_more_of_its_dump() {
     let arguments = ["--repl-timeout", "100000", "--rdbcompression", "no"];
     let server = Server::start(&[&AT_ONCE[..], &arguments].concat());
