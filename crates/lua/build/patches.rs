@@ -243,7 +243,8 @@ LUA_API void lua_settable (lua_State *L, int idx) {"
                   lu_mem by_pause = (g->estimate/100) * g->gcpause, least = g->estimate + (256u << 10);\n  \
                   return g->gcpause > 100 && by_pause < least ? least : by_pause;\n}",
     },
-    // KEYS and ARGV of the script before are used again if it has left them as they were created, apart from the elements.
+    // KEYS and ARGV of the script before are used again if it has left them as they were created, apart from the
+    // elements.
     Patch {
         file: "ltable.h",
         search: "LUAI_FUNC int luaH_getn (Table *t);",
@@ -258,8 +259,8 @@ LUA_API void lua_settable (lua_State *L, int idx) {"
                   return t->sizearray == size && t->node == dummynode && t->metatable == NULL && !t->is_readonly;\n}\n\n\
                   int luaH_getn (Table *t) {",
     },
-    // Short scripts make and leave small objects: tables for KEYS and ARGV, strings. A state keeps the blocks of some, up to
-    // 256 KB, which is the garbage between two cycles, and so rarely goes through the allocator of the process.
+    // Short scripts make and leave small objects: tables for KEYS and ARGV, strings. A state keeps the blocks of some,
+    // up to 256 KB, which is the garbage between two cycles, and so rarely goes through the allocator of the process.
     Patch {
         file: "lstate.h",
         search: "  lua_Alloc frealloc;  /* function to reallocate memory */",

@@ -272,8 +272,8 @@ impl Pinned<Table> {
 
 impl ScriptStarter {
     /// Creates a starter that sets KEYS and ARGV in `globals`. `handler` gets what a script throws. With
-    /// `may_share_words` a script may get the tables of an earlier one, with other elements. Scripts must not be able to
-    /// keep a reference to a table then.
+    /// `may_share_words` a script may get the tables of an earlier one, with other elements. Scripts must not be able
+    /// to keep a reference to a table then.
     ///
     /// # Errors
     /// Fails if memory is exhausted.

@@ -125,8 +125,8 @@ impl Libraries {
         self.current.read().clone()
     }
 
-    /// Returns the number of changes of the set so far. It changes before the lock of the set is released, so what a thread
-    /// finds in the set after reading the version is at least as new as that version.
+    /// Returns the number of changes of the set so far. It changes before the lock of the set is released, so what a
+    /// thread finds in the set after reading the version is at least as new as that version.
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)

@@ -165,6 +165,15 @@ pub fn run_leased<'p>(
     outcome
 }
 
+/// Returns the duration of a run that began at `start_ticks` of the thread's timer and has ended.
+fn duration_since(thread: &ThreadState, start_ticks: u64, run: &scripting::ScriptRun) -> Duration {
+    match cfg!(feature = "simulated") {
+        // The timer of a simulation stands still.
+        true => run.elapsed(),
+        false => Duration::from_nanos(thread.timer.delta_as_nanos(start_ticks, thread.ticks)),
+    }
+}
+
 /// Runs a script under the leases of its keys, and ends them.
 fn run_under_leases<'p>(
     thread: &mut ThreadState,
@@ -237,12 +246,7 @@ fn run_under_leases<'p>(
     }
     thread.ticks = start;
     record_script_command(thread, request, connection, length_before, failed);
-    let duration = match cfg!(feature = "simulated") {
-        // The timer of a simulation stands still.
-        true => run.elapsed(),
-        false => Duration::from_nanos(thread.timer.delta_as_nanos(start_ticks, thread.ticks)),
-    };
-    prepared.program.profile().note_duration(duration);
+    prepared.program.profile().note_duration(duration_since(thread, start_ticks, &run));
     if !thread.for_script {
         // A run on a script thread has a copy of its command, which may be large.
         thread.script_buffers.ended_run = Some(run);

@@ -21,7 +21,8 @@ impl SeenExpiry {
         }
     }
 
-    /// Returns the recorded time. What was recorded under a lease is visible to the next holder of a lease of that slot.
+    /// Returns the recorded time. What was recorded under a lease is visible to the next holder of a lease of that
+    /// slot.
     #[inline]
     pub fn latest_ms(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
