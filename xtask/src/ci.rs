@@ -110,6 +110,7 @@ const STEPS: &[CiStep] = &[
     CiStep::new("clients",        "real client libraries work",                         clients).minutes(15),
     CiStep::new("sanitizers",     "the stress run under the address sanitizer",         sanitizers).minutes(25).if_time_for(11),
     CiStep::new("fuzz",           "what peers, clients and files send does no harm",    fuzz).minutes(20).if_time_for(9),
+    CiStep::new("data-races",     "the stress run under the thread sanitizer",          data_races).minutes(30).if_time_for(11),
 ];
 
 /// Runs all steps, or those named by `--only`. `--list` prints them.
@@ -458,6 +459,10 @@ fn address_sanitizer() -> Result<StepOutcome, String> {
 
 fn sanitizers() -> Result<StepOutcome, String> {
     sanitize::stress_server().map(outcome_of)
+}
+
+fn data_races() -> Result<StepOutcome, String> {
+    sanitize::find_data_races().map(outcome_of)
 }
 
 /// The outcome of a step that passed, or was skipped for a reason.

@@ -105,6 +105,14 @@ pub fn stress_server() -> Result<Option<&'static str>, String> {
     stress_under(&ADDRESS, DEFAULT_SECONDS)
 }
 
+/// Does the same with the thread sanitizer.
+///
+/// # Errors
+/// Fails like [`main`].
+pub fn find_data_races() -> Result<Option<&'static str>, String> {
+    stress_under(&THREAD, DEFAULT_SECONDS)
+}
+
 fn stress_under(sanitizer: &Sanitizer, seconds: u64) -> Result<Option<&'static str>, String> {
     if let Some(reason) = why_impossible(sanitizer) {
         return Ok(Some(reason));
