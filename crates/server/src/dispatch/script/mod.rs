@@ -246,10 +246,8 @@ fn run_under_leases<'p>(
     }
     thread.ticks = start;
     record_script_command(thread, request, connection, length_before, failed);
-    prepared
-        .program
-        .profile()
-        .note_duration(duration_since(thread, start_ticks, &run));
+    let duration = duration_since(thread, start_ticks, &run);
+    prepared.program.profile().note_duration(duration);
     if !thread.for_script {
         // A run on a script thread has a copy of its command, which may be large.
         thread.script_buffers.ended_run = Some(run);
