@@ -56,7 +56,7 @@ super::table! {
     REPL_PING_REPLICA_PERIOD "repl-ping-replica-period" = integer(10, 1, I32_MAX).alias("repl-ping-slave-period"),
         Active, "Seconds between the pings a primary sends.";
     REPLICA_APPLY_THREADS "replica-apply-threads" = integer(0, 0, 16).hidden().immutable(),
-        Active, "Threads that apply the stream of a primary, that of the link included; 0 uses as many as there are I/O threads and CPUs, at most 4.";
+        Active, "Threads that apply a primary's stream; 0 means as many as I/O threads and CPUs, at most 4.";
     REPL_TIMEOUT "repl-timeout" = integer(60, 1, I32_MAX),
         Active, "Seconds of silence after which a replication link counts as broken.";
     REPL_BACKLOG_SIZE "repl-backlog-size" = memory(10 * MIB, 1, i64::MAX).clamped(16 * KIB, i64::MAX).on_change(&[ResizeBacklog]),
