@@ -131,8 +131,9 @@ impl Replay<'_, '_, '_> {
                 Lookup::Found(command) if command.spec.accepts_arg_count(args.len()) => command,
                 _ => {
                     let CommandError(error) = unknown_command_error(registry, args);
-                    let text = error.strip_prefix(b"ERR ").unwrap_or(&error);
-                    return ReplayOutcome::InvalidCommand(String::from_utf8_lossy(text).into_owned());
+                    let text = String::from_utf8_lossy(error.strip_prefix(b"ERR ").unwrap_or(&error));
+                    // A reply has no line breaks either.
+                    return ReplayOutcome::InvalidCommand(text.replace(['\r', '\n'], " "));
                 }
             };
             let Some(binding) = command.handler else {

@@ -232,6 +232,10 @@ fn other_threads_are_let_in_while_no_key_is_being_inserted() {
                 visits.fetch_add(1, Relaxed);
             }
         });
+        // On a busy machine the load could be over before the visitor has begun.
+        while visits.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
         let reported = AtomicU64::new(0);
         let report = |bytes| reported.store(bytes, Relaxed);
         let thread_index = ThreadIndex::new(place.seat.index());
