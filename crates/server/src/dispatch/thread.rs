@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::clock::unix_ms;
 use weft_base::{SlotIndex, ThreadIndex};
 use weft_reactor::Output;
 use weft_resp::{Args, Reply};
@@ -184,15 +185,21 @@ impl ThreadState {
         self.refresh_cluster_view();
     }
 
-    /// Takes over the time at which another thread has found an expired key, if it is later than the time of this
-    /// batch. Call it once a command, a transaction or a script has its leases: within it the time does not change.
+    /// Takes the time again if another thread has found an expired key at a later time than that of this batch. Call it
+    /// once a command, a transaction or a script has its leases: within it the time does not change.
     #[inline]
     pub fn catch_up_with_seen_expiry(&mut self) {
         let seen_ms = self.server.keyspace.counts.seen_expiry.latest_ms();
         if seen_ms > self.expiry_ms && !self.replays {
-            self.expiry_ms = seen_ms;
-            self.now_ms = self.now_ms.max(seen_ms);
+            self.take_time_again();
         }
+    }
+
+    #[cold]
+    fn take_time_again(&mut self) {
+        // Not the recorded time: the system's clock may have been set back since.
+        let now_ms = unix_ms();
+        (self.now_ms, self.expiry_ms) = (self.now_ms.max(now_ms), self.expiry_ms.max(now_ms));
     }
 
     /// Takes over keys that became ready by changes without a command (expiry). They are served later, under separate

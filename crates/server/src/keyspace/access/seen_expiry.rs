@@ -3,7 +3,7 @@
 //! Every thread takes the time once per batch, so a thread that was interrupted has an older time than others. A reader
 //! that finds an expired key leaves it in its table. Without more, a command with an older time could find that key
 //! alive after another client saw that it has expired. So a reader records the time by which the key had expired, under
-//! its lease, and a command whose time is older takes the recorded one over once it has its leases.
+//! its lease, and a command whose time is older than that takes the time again once it has its leases.
 
 use weft_os::atomic::{AtomicU64, Ordering};
 
