@@ -157,6 +157,8 @@ impl PrimaryThread {
                 }
             }
             while let Ok(order) = self.orders.try_recv() {
+                // The order before may have started a dump during which this thread sleeps.
+                self.server.replication.sleep_if_requested();
                 self.handle_order(order);
             }
             self.send_backlog_to_all();

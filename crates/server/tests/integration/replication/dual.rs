@@ -202,12 +202,13 @@ fn a_replica_waits_for_stopped_links_and_stops_no_other_client() {
     client.call(&["MULTI"]);
     client.call(&["REPLCONF", "set-rdb-client-id", &channels.client]);
     assert_eq!(client.call(&["EXEC"]), "(OK)");
-    assert_eq!(client.info("rdb_bgsave_in_progress"), "1", "the links still sleep");
+    assert!(channels.main.is_waiting(), "the links still sleep");
+    assert_eq!(client.info("rdb_bgsave_in_progress"), "1");
     // Otherwise the process would stop itself now.
     client.call(&["DEBUG", "PAUSE-AFTER-FORK", "0"]);
     client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
     assert_eq!(channels.main.line(), "+OK");
-    assert_eq!(client.info("rdb_bgsave_in_progress"), "0");
+    await_info(&mut client, "rdb_bgsave_in_progress:0");
     channels
         .main
         .send(&["PSYNC", &channels.id, &(channels.offset + 1).to_string()]);

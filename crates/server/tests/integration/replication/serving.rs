@@ -1,6 +1,6 @@
 //! End-to-end tests of a primary: what replicas receive, also under load.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -24,6 +24,21 @@ impl Replica {
 
     pub fn send(&mut self, words: &[&str]) {
         self.0.get_mut().write_all(&command(words)).expect("sends");
+    }
+
+    /// Returns `true` if nothing but empty lines has arrived.
+    pub fn is_waiting(&self) -> bool {
+        let stream = self.0.get_ref();
+        stream.set_nonblocking(true).expect("sets the mode");
+        let mut bytes = [0; 64];
+        let peeked = stream.peek(&mut bytes);
+        stream.set_nonblocking(false).expect("sets the mode");
+        let arrived = match peeked {
+            Ok(length) => &bytes[..length],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => &[],
+            Err(error) => panic!("the link is lost: {error}"),
+        };
+        self.0.buffer().iter().chain(arrived).all(|&byte| byte == b'\n')
     }
 
     /// Returns the next line that is not empty.
