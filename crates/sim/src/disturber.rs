@@ -86,6 +86,14 @@ pub fn disturb(client: &mut Client, random: &mut Rng, scenario: &RunPlan) -> Res
                 client.run(vec![Operation::GetAll])?;
                 vec![Operation::Promote]
             }
+            Disturbance::StopMoves => {
+                let set_interval =
+                    |interval| Operation::Ignored(vec!["CONFIG", "SET", "connection-move-interval", interval]);
+                client.run(vec![set_interval("0")])?;
+                thread::sleep(Duration::from_micros(random.u64(..longest_us)));
+                let goes_on = scenario.moves_connections && random.bool();
+                vec![set_interval(if goes_on { "1" } else { "0" })]
+            }
         };
         client.run(requests)?;
     }

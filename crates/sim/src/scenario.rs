@@ -69,6 +69,9 @@ pub enum Disturbance {
     Reload,
     /// REPLICAOF a server that does not exist, and later REPLICAOF NO ONE.
     Demote,
+    /// Connections that move stay where they are for a while, or from now on. A reply that was lost when a connection
+    /// moved would otherwise be found by its next move.
+    StopMoves,
 }
 
 /// What the clients of a run do most of the time. What can go wrong in the smallest windows is what a combination is
@@ -189,7 +192,7 @@ const FOCUSES: [Focus; 27] = [
         .beside(&[Kind::PushMany])
         .with(&[Need::Crowd, Need::TwoKeys, Need::Meetings]),
     // The waiting clients are served by others than their own workers.
-    Focus::new(&[Kind::BlockingPop, Kind::BlockingMove], &[])
+    Focus::new(&[Kind::BlockingPop, Kind::BlockingMove], &[Disturbance::StopMoves])
         .beside(&[Kind::PushMany])
         .with(&[Need::Crowd, Need::Moves, Need::TwoKeys, Need::LongConnections])
         .weighted(5),
@@ -258,7 +261,7 @@ const FOCUSES: [Focus; 27] = [
 ];
 
 impl Disturbance {
-    const ALL: [Disturbance; 10] = [
+    const ALL: [Disturbance; 11] = [
         Disturbance::Pause,
         Disturbance::Save,
         Disturbance::Rewrite,
@@ -269,6 +272,7 @@ impl Disturbance {
         Disturbance::LoadFunctions,
         Disturbance::Reload,
         Disturbance::Demote,
+        Disturbance::StopMoves,
     ];
 
     /// Draws many disturbances of the given kinds.
