@@ -67,6 +67,7 @@ fn a_client_of_the_unix_socket_has_its_path_as_address() {
         ))
     };
     let (mut client, mut other) = (connect(), connect());
+    assert_eq!(other.call(&["PING"]), "PONG");
     let lines = client.call(&["CLIENT", "LIST"]);
     assert_eq!(
         lines.matches(" addr=[socket:0]:0 laddr=[socket:0]:0 ").count(),
