@@ -200,7 +200,9 @@ impl Client {
                 operation,
                 sent_step: u64::MAX,
                 sent_ns: u64::MAX,
+                sent_idle_ns: u64::MAX,
                 answer_ns: u64::MAX,
+                answer_idle_ns: u64::MAX,
                 answer: None,
             });
         }
@@ -220,6 +222,7 @@ impl Client {
                 if *end > from && *end <= to {
                     let event = &mut self.history.events[first + index];
                     (event.sent_step, event.sent_ns) = (now.steps, now.now_ns);
+                    event.sent_idle_ns = now.idle_ns;
                 }
             }
             from += self.write(&bytes[from..to])?;
@@ -260,7 +263,7 @@ impl Client {
             // An error in place of a reply to MULTI and what follows still comes with all other replies.
             let now = scheduler::figures();
             let event = &mut self.history.events[index];
-            event.answer_ns = now.now_ns;
+            (event.answer_ns, event.answer_idle_ns) = (now.now_ns, now.idle_ns);
             event.answer = Some((replies, now.steps));
         }
         Ok(())

@@ -12,8 +12,12 @@ pub struct Event {
     pub sent_step: u64,
     /// The simulated time at which the whole request was sent, in nanoseconds.
     pub sent_ns: u64,
+    /// The idle time of the run until then: that in which no thread could run, in nanoseconds.
+    pub sent_idle_ns: u64,
     /// The simulated time at which the replies had arrived, in nanoseconds.
     pub answer_ns: u64,
+    /// The idle time of the run until then, in nanoseconds.
+    pub answer_idle_ns: u64,
     /// The replies, and the step after which they had arrived; `None` if the connection ended before. Such an operation
     /// may have taken effect or not.
     pub answer: Option<(Vec<SeenReply>, u64)>,

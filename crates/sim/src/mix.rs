@@ -29,6 +29,7 @@ pub enum OperationKind {
     WatchedTransaction,
     PublishTransaction,
     ExclusiveTransaction,
+    Push,
     PushMany,
     BlockingPop,
     BlockingMove,
@@ -41,7 +42,7 @@ pub enum OperationKind {
 use OperationKind as Kind;
 
 /// The usual frequencies.
-const USUAL: [(OperationKind, u32); 25] = [
+const USUAL: [(OperationKind, u32); 26] = [
     (Kind::Read, 4),
     (Kind::String, 32),
     (Kind::List, 21),
@@ -60,6 +61,7 @@ const USUAL: [(OperationKind, u32); 25] = [
     (Kind::WatchedTransaction, 2),
     (Kind::PublishTransaction, 2),
     (Kind::ExclusiveTransaction, 1),
+    (Kind::Push, 2),
     (Kind::PushMany, 2),
     (Kind::BlockingPop, 3),
     (Kind::BlockingMove, 3),
@@ -248,12 +250,12 @@ impl OperationSource {
             Kind::Watch => Watch(mix.key_list(random)),
             Kind::BlockingPop => BlockingPop {
                 lists: mix.key_list(random),
-                timeout_ms: random.u32(1..40),
+                timeout_ms: draw_timeout_ms(random),
             },
             Kind::BlockingMove => BlockingMove {
                 from: mix.key(random),
                 to: mix.key(random),
-                timeout_ms: random.u32(1..40),
+                timeout_ms: draw_timeout_ms(random),
             },
             Kind::SetRepeatedly => SetRepeatedly(mix.key(random), random.u32(..)),
             Kind::FlushAll => FlushAll,
@@ -267,6 +269,11 @@ impl OperationSource {
                 SetGet(mix.key(random), random.u32(..)),
                 Ignored(vec!["SCAN", "0"]),
             ]),
+            Kind::Push => Push {
+                list: mix.key(random),
+                value: random.u32(..),
+                is_left: random.bool(),
+            },
             Kind::PushMany => PushMany {
                 list: mix.key(random),
                 values: (0..random.usize(2..6)).map(|_| random.u32(..)).collect(),
@@ -287,6 +294,15 @@ impl OperationSource {
 
 /// Draws an operation on a key with an expiry. The effect of none of them depends on whether the key has expired, so
 /// the model knows the state even if the reply was lost.
+/// Returns a timeout of a blocking command: now and then so long that a client which is served only at its end is
+/// served too late.
+fn draw_timeout_ms(random: &mut Rng) -> u32 {
+    match random.u32(..4) {
+        0 => random.u32(40..400),
+        _ => random.u32(1..40),
+    }
+}
+
 fn draw_volatile(random: &mut Rng) -> Operation {
     let key = random.usize(..VOLATILE_KEYS);
     match random.u32(..8) {

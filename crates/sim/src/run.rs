@@ -14,6 +14,7 @@ use crate::client::{Client, ClientEnd, IdleWait};
 use crate::disturber;
 use crate::entropy;
 use crate::history::ConnectionHistory;
+use crate::lateness;
 use crate::meeting::{self, Attendance};
 use crate::mix::OperationSource;
 use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
@@ -119,6 +120,11 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
             longest.request,
             longest.nanoseconds / 1000
         ));
+    }
+    if !scenario.disturbances.contains(&Disturbance::Pause)
+        && let Some(late) = lateness::find_late_reply(&histories)
+    {
+        return Err(late);
     }
     let count: usize = histories.iter().map(|history| history.events.len()).sum();
     match checker::check(&histories, scenario.disturbances.contains(&Disturbance::Reload)) {

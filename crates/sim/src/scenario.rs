@@ -191,11 +191,15 @@ const FOCUSES: [Focus; 27] = [
     Focus::new(&[Kind::BlockingPop], &[])
         .beside(&[Kind::PushMany])
         .with(&[Need::Crowd, Need::TwoKeys, Need::Meetings]),
-    // The waiting clients are served by others than their own workers.
-    Focus::new(&[Kind::BlockingPop, Kind::BlockingMove], &[Disturbance::StopMoves])
-        .beside(&[Kind::PushMany])
-        .with(&[Need::Crowd, Need::Moves, Need::TwoKeys, Need::LongConnections])
-        .weighted(5),
+    // The waiting clients are served by others than their own workers. More elements than clients that wait would make
+    // the search for an order give up, since a wrong order shows late.
+    Focus::new(
+        &[Kind::BlockingPop, Kind::BlockingPop, Kind::BlockingMove],
+        &[Disturbance::StopMoves],
+    )
+    .beside(&[Kind::Push])
+    .with(&[Need::Crowd, Need::Moves, Need::TwoKeys, Need::LongConnections])
+    .weighted(5),
     Focus::new(
         &[Kind::ExclusiveTransaction, Kind::String],
         &[Disturbance::KillInTransaction, Disturbance::KillClients],

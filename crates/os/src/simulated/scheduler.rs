@@ -124,6 +124,8 @@ struct ThreadRecord {
     has_park_token: bool,
     /// Set while the thread asks its sockets without knowing that there is something.
     is_asking: bool,
+    /// Set when the thread has woken another one, until its next step.
+    has_woken: bool,
 }
 
 struct Core {
@@ -255,6 +257,7 @@ fn decide(reason: Reason) {
     let mut core = lock();
     core.count_steps();
     let stall_ns = match reason {
+        _ if std::mem::take(&mut core.threads[me].has_woken) => core.strategy.next_preemption_ns(),
         Reason::Quantum => core.strategy.next_stall_ns(),
         Reason::StallPlace(place) => core.strategy.next_stall_at_place_ns(place),
     };
@@ -302,13 +305,19 @@ pub fn wake(address: usize, count: usize) -> usize {
         core.threads[drawn].state = State::Runnable(Wakeup::Woken);
         woken += 1;
     }
+    if woken > 0 {
+        core.note_wakeup();
+    }
     woken
 }
 
 /// Records that something was done to a socket, so that threads which wait for sockets are asked again.
 pub fn activity() {
     if is_simulated() {
-        lock().activities += 1;
+        let mut core = lock();
+        core.activities += 1;
+        core.note_wakeup();
+        drop(core);
         step();
     }
 }
@@ -350,6 +359,7 @@ pub(super) fn unpark(id: ThreadId) {
     thread.has_park_token = true;
     if let State::Blocked { on: Resource::Park, .. } = thread.state {
         thread.state = State::Runnable(Wakeup::Woken);
+        core.note_wakeup();
     }
 }
 
@@ -473,8 +483,20 @@ impl Core {
             baton: baton.clone(),
             has_park_token: false,
             is_asking: false,
+            has_woken: false,
         });
         (self.threads.len() - 1, baton)
+    }
+
+    /// Records that the calling thread has woken another one, which may run in its place, as some operating systems let
+    /// it. The next step decides that.
+    fn note_wakeup(&mut self) {
+        let me = CURRENT.get();
+        if self.strategy.has_preemptions() && me != NOT_SIMULATED {
+            self.threads[me].has_woken = true;
+            // The steps that were not used do not count.
+            DRAWN.set(DRAWN.get() - QUANTUM.replace(0));
+        }
     }
 
     /// Counts the steps of the calling thread since the last decision, and the time that they took.

@@ -20,6 +20,8 @@ pub struct Strategy {
     stall_places: Option<StallPlaces>,
     /// The number of steps at each of these places.
     place_visits: HashMap<u32, u32>,
+    /// One in so many threads that wake another one is stalled right after that. Zero means none.
+    preemption_interval: u32,
     /// The thread that is chosen rarely, as the index at its creation.
     slow_thread: Option<usize>,
     /// The priorities of the threads, if the runnable thread of the highest one is chosen (Burckhardt and others, "A
@@ -62,6 +64,9 @@ const STEPS_PER_HALVING: u32 = 32;
 /// The mean time that a step adds at a place that is visited all the time, in nanoseconds.
 const STALL_NS_PER_STEP: u64 = 15_000;
 
+/// The longest stall of a thread that has woken another one, in nanoseconds.
+const MAX_PREEMPTION_NS: u64 = 2_000_000;
+
 impl StallPlaces {
     /// Returns the number of a place. It depends on the source alone, so that a seed repeats a run.
     #[inline]
@@ -102,8 +107,10 @@ impl Strategy {
             interval: [6, 20, 80][random.usize(..3)],
             by_two_steps: random.bool(),
         });
+        let preemption_interval = [0, 0, 0, 3, 3, 20][random.usize(..6)];
         Strategy {
             random,
+            preemption_interval,
             stall_places,
             place_visits: HashMap::new(),
             priorities,
@@ -146,6 +153,19 @@ impl Strategy {
             return None;
         }
         Some(self.random.u64(..self.max_stall_ns))
+    }
+
+    /// Returns `true` if threads that wake another one may be stalled right after that.
+    pub fn has_preemptions(&self) -> bool {
+        self.preemption_interval > 0
+    }
+
+    /// Returns the length of a stall, in nanoseconds, if a thread that has woken another one is to be stalled.
+    pub fn next_preemption_ns(&mut self) -> Option<u64> {
+        if self.random.u32(..self.preemption_interval.max(1)) > 0 {
+            return None;
+        }
+        Some(self.random.u64(..self.max_stall_ns.min(MAX_PREEMPTION_NS)))
     }
 
     /// Returns the length of a stall at one of the places that stall threads, in nanoseconds, if the thread is to be
