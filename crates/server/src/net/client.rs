@@ -7,12 +7,12 @@ use weft_base::{ClientId, DbIndex, LogSequence, ThreadIndex};
 use weft_resp::Protocol;
 
 use super::client_snapshot::TransactionFigures;
+use super::kill_mark::KillMark;
 use super::transaction::Transaction;
 use crate::clients_waiting::watch::Watches;
 use crate::notify::pubsub::{SubscriptionKind, Subscriptions};
 use crate::notify::tracking::TrackingOptions;
 use weft_acl::Login;
-use weft_os::atomic::{AtomicBool, Ordering};
 
 bitflags::bitflags! {
     /// The flags of a client.
@@ -219,8 +219,8 @@ pub struct Client {
     pub handshake: Option<Box<ReplicaHandshake>>,
     /// Figures that replace those of `transaction` and `watches`: in snapshots of a client, and while EXEC runs.
     pub transaction_figures: Option<Box<TransactionFigures>>,
-    /// Set to `true` once the client is killed; shared with its command on another thread. `None` until there was one.
-    pub is_killed: Option<Arc<AtomicBool>>,
+    /// Shared with the client's command on another thread. `None` until there was one.
+    pub kill_mark: Option<Arc<KillMark>>,
 }
 
 /// Figures for CLIENT LIST that only the connection knows.
@@ -292,7 +292,7 @@ impl Client {
             tracking: None,
             handshake: None,
             transaction_figures: None,
-            is_killed: None,
+            kill_mark: None,
         }
     }
 
@@ -305,16 +305,16 @@ impl Client {
 
     /// Keeps the commands of the client that wait on other threads from running.
     pub fn stop_detached_commands(&self) {
-        if let Some(is_killed) = &self.is_killed {
-            is_killed.store(true, Ordering::Release);
+        if let Some(mark) = &self.kill_mark {
+            mark.kill();
         }
     }
 
     /// Returns the view of the client for a command that another thread runs, unless the client is killed.
     pub fn detached_view(&mut self) -> Client {
-        let is_killed = self.is_killed.get_or_insert_default().clone();
+        let mark = self.kill_mark.get_or_insert_default().clone();
         Client {
-            is_killed: Some(is_killed),
+            kill_mark: Some(mark),
             // For ACL LOG.
             lib_name: self.lib_name.clone(),
             lib_version: self.lib_version.clone(),
@@ -331,8 +331,7 @@ impl Client {
 
     /// Returns `true` if the client of a [`Self::detached_view`] was killed.
     pub fn was_killed(&self) -> bool {
-        let is_killed = self.is_killed.as_ref();
-        is_killed.is_some_and(|is_killed| is_killed.load(Ordering::Acquire))
+        self.kill_mark.as_ref().is_some_and(|mark| mark.is_killed())
     }
 
     /// Copies the part of the state that handlers may read, for a command that runs outside the client's worker. The
@@ -382,7 +381,7 @@ impl Client {
         client_snapshot.lib_name.clone_from(&self.lib_name);
         client_snapshot.lib_version.clone_from(&self.lib_version);
         client_snapshot.largest_output = self.largest_output;
-        client_snapshot.is_killed.clone_from(&self.is_killed);
+        client_snapshot.kill_mark.clone_from(&self.kill_mark);
         client_snapshot.subscriptions.clone_from(&self.subscriptions);
         client_snapshot.transaction_figures = Some(Box::new(self.current_transaction_figures()));
         client_snapshot

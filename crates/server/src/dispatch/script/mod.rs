@@ -42,6 +42,8 @@
 //!     a slot, to change a large value, or to do what cannot be undone, it takes the token, and from then on its
 //!     changes last. If another script has the token, it is undone and restarts. A script that has needed the token for
 //!     another reason than a slot begins with it for a while.
+//! 12. A script whose client was killed before it had leased a slot stops, and CLIENT KILL waits for one that cannot be
+//!     stopped any more ([`crate::net::kill_mark`]).
 
 mod prepared;
 mod runner;
@@ -194,8 +196,10 @@ fn run_under_leases<'p>(
     let length_before = output.len();
     let (may_leave, may_block) = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
+    let kill_mark = client.kill_mark.clone().filter(|_| thread.for_script);
     let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, may_leave, args);
     (runner.has_token, runner.may_restart) = (has_token, true);
+    runner.kill_mark.clone_from(&kill_mark);
     let listed = runner.register();
     let mut reply = Reply::new(&mut output.bytes, client.protocol);
     let ended = runner.run_script(&prepared, args, &mut reply, listed);
@@ -223,6 +227,9 @@ fn run_under_leases<'p>(
     held.release();
     if has_token {
         thread.server.scripting.release_token();
+    }
+    if let Some(mark) = kill_mark {
+        mark.end_lasting();
     }
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     free_removed_values(&mut thread.effects, &thread.server);

@@ -1,6 +1,6 @@
 //! A worker's periodic tasks: expiry, sweeps over its connections, closing.
 
-use super::Worker;
+use super::{DelayedAnswer, Worker};
 use crate::commands::permission;
 use crate::dispatch::batch::BatchConnections as _;
 use crate::dispatch::effects::free_removed_values;
@@ -8,6 +8,7 @@ use crate::dispatch::memory_limit;
 use crate::keyspace::{expiry, writable_replica_keys};
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::ConnectionState;
+use crate::net::kill_mark::KillMark;
 use crate::notify::messages::{NotificationSender, remove_all_registrations};
 use crate::observability::metrics::Counter;
 use crate::state::Message;
@@ -158,18 +159,34 @@ impl Worker {
                 }
             }
         }
+        // No answer waits for their commands.
         self.close_killed();
     }
 
-    pub(crate) fn close_killed(&mut self) {
+    /// Closes the clients that were killed. Returns the marks of those whose commands on other threads cannot be
+    /// stopped.
+    pub(crate) fn close_killed(&mut self) -> Vec<Arc<KillMark>> {
+        let mut lasting = Vec::new();
         for token in 0..self.clients.slots.len() {
-            let killed = self
-                .clients
-                .connection(token)
-                .is_some_and(|connection| connection.client.flags.contains(ClientFlags::CLOSE_ASAP));
-            if killed {
+            let Some(connection) = self.clients.connection(token) else {
+                continue;
+            };
+            if connection.client.flags.contains(ClientFlags::CLOSE_ASAP) {
+                lasting.extend(connection.client.kill_mark.clone().filter(|mark| mark.is_lasting()));
                 self.close(token);
             }
+        }
+        lasting
+    }
+
+    /// Sends the answers to queries whose killed clients have no command left. A script that is overdue delays none:
+    /// until it ends, other clients get BUSY errors anyway.
+    pub(crate) fn send_delayed_answers(&mut self) {
+        let server = self.server().clone();
+        let has_overdue = server.scripting.running.has_overdue();
+        let is_due = |answer: &mut DelayedAnswer| has_overdue || !answer.commands.iter().any(|mark| mark.is_lasting());
+        for DelayedAnswer { query, part, .. } in self.delayed_answers.extract_if(.., is_due) {
+            query.add_answer(&server, part);
         }
     }
 

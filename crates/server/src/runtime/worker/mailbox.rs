@@ -1,6 +1,6 @@
 //! A worker's mail: arriving connections, replies from other threads, queries.
 
-use super::Worker;
+use super::{DelayedAnswer, Worker};
 use crate::keyspace::effects::ClientNotification;
 use crate::net::client::Client;
 use crate::net::client::ClientFlags;
@@ -86,8 +86,11 @@ impl Worker {
                 let part = query.run_task(self);
                 let server = self.server().clone();
                 // Before the answer: what follows the reply to CLIENT KILL may rely on the end of the killed clients.
-                self.close_killed();
-                query.add_answer(&server, part);
+                let commands = self.close_killed();
+                match commands.is_empty() {
+                    true => query.add_answer(&server, part),
+                    false => self.delayed_answers.push(DelayedAnswer { query, part, commands }),
+                }
             }
             Message::CollectClients(gathering) => {
                 let client_snapshots = self.collect_client_snapshots(gathering.requesting_client());

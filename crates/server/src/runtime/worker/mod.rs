@@ -27,10 +27,11 @@ use crate::dispatch::thread::ThreadState;
 use crate::keyspace::{Seat, expiry};
 use crate::net::client::{BufferFigures, Client};
 use crate::net::connection::{Connection, ConnectionState};
+use crate::net::kill_mark::KillMark;
 use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
-use crate::state::{ClientVisitor, Message, Server};
+use crate::state::{ClientVisitor, Message, SentQuery, Server, WorkerAnswer};
 use parking::PartialReplies;
 use waits::{ClientWait, Waits};
 use weft_os::atomic::Ordering;
@@ -62,6 +63,9 @@ const MAX_SLEEP: Duration = Duration::from_micros(320);
 /// The number of failed attempts to lease a request's slots after which its connection is checked only once per
 /// millisecond.
 const FAILURES_BEFORE_DELAY: u32 = 64;
+
+/// The interval at which a worker checks if a script that a CLIENT KILL waits for counts as busy.
+const OVERDUE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A worker's connections.
 #[derive(Default)]
@@ -170,6 +174,8 @@ pub struct Worker {
     has_excess_tracked_keys: bool,
     /// Handshakes that were advanced in this turn.
     handshake_count: u64,
+    /// Answers to queries that wait for commands of killed clients.
+    delayed_answers: Vec<DelayedAnswer>,
 }
 
 impl Worker {
@@ -221,6 +227,7 @@ impl Worker {
             should_sample_memory: false,
             has_excess_tracked_keys: false,
             handshake_count: 0,
+            delayed_answers: Vec::new(),
         })
     }
 
@@ -328,9 +335,11 @@ impl Worker {
         let next_ms = [self.waits.next_due_ms(), sweep, self.next_random_move_ms()];
         let next_ms = next_ms.into_iter().flatten().min();
         let until_next = next_ms.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(unix_ms()).clamp(1, 1000)));
+        // The end of the command that it waits for is mailed, and a script becomes overdue without mail.
+        let delayed = (!self.delayed_answers.is_empty()).then_some(OVERDUE_CHECK_INTERVAL);
         let unwatched = !self.thread.effects.removed_watches.is_empty() || !self.delayed_tokens.is_empty();
         let unwatching = unwatched.then_some(Duration::from_millis(1));
-        [self.waits.retry_pause(), unwatching, until_next]
+        [self.waits.retry_pause(), unwatching, until_next, delayed]
             .into_iter()
             .flatten()
             .min()
@@ -339,6 +348,9 @@ impl Worker {
     fn run_turn(&mut self) {
         self.begin_turn();
         self.read_mail();
+        if !self.delayed_answers.is_empty() {
+            self.send_delayed_answers();
+        }
         if !self.delayed_tokens.is_empty() && self.thread.now_ms != self.delayed_checked_ms {
             self.delayed_checked_ms = self.thread.now_ms;
             self.ready_tokens.append(&mut self.delayed_tokens);
@@ -470,6 +482,13 @@ impl Worker {
 fn sleep_time(refused_turns: u32) -> Option<Duration> {
     let doublings = refused_turns.checked_sub(REFUSED_TURNS_BEFORE_SLEEP)?;
     Some((MIN_SLEEP * 2u32.pow(doublings.min(10))).min(MAX_SLEEP))
+}
+
+/// The part of a worker in the answer to a query, which waits for commands of clients that the query has killed.
+struct DelayedAnswer {
+    query: Arc<SentQuery>,
+    part: WorkerAnswer,
+    commands: Vec<Arc<KillMark>>,
 }
 
 impl ClientVisitor for Worker {

@@ -311,6 +311,45 @@ fn a_command_that_waits_on_another_thread_does_not_run_once_its_client_is_killed
     }
 }
 
+/// What follows the reply to CLIENT KILL may rely on the end of the killed client's script, whatever keys it names.
+#[test]
+fn client_kill_stops_a_script_or_waits_for_its_end() {
+    for threads in ["2", "8"] {
+        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+        let mut admin = Client::connect(server.port);
+        lengthen_until("the script has always ended before CLIENT KILL", |rounds| {
+            let kill = |admin: &mut Client, script: &str| {
+                admin.call(&["DEL", "key", "late"]);
+                let mut victim = Client::connect(server.port);
+                let id = victim.call(&["CLIENT", "ID"]);
+                server.run_script(&mut victim, &["EVAL", script, "0"]);
+                assert_eq!(admin.call(&["CLIENT", "KILL", "ID", &id]), "1");
+                let late = admin.call(&["GET", "late"]);
+                let mut reply = Vec::new();
+                let _ = victim.0.read_to_end(&mut reply);
+                reply.is_empty().then_some(late)
+            };
+            // It has written, and so it goes on.
+            let lasting = format!(
+                "redis.call('SET', 'key', '1') for i = 1, {rounds} do end return redis.call('SET', 'late', '1')"
+            );
+            let Some(late) = kill(&mut admin, &lasting) else {
+                return false;
+            };
+            assert_eq!(late, "1", "{threads} workers");
+            let harmless = format!("for i = 1, {rounds} do end return redis.call('SET', 'late', '1')");
+            let Some(late) = kill(&mut admin, &harmless) else {
+                return false;
+            };
+            assert_eq!(late, "-", "{threads} workers");
+            // A script that begins later and takes as long has ended.
+            let other = format!("for i = 1, 2 * {rounds} do end return redis.call('GET', 'late')");
+            assert_eq!(admin.call(&["EVAL", &other, "0"]), "-", "{threads} workers");
+            true
+        });
+    }
+}
+
 /// An element that is pushed after the reply to CLIENT KILL is not given to a killed client.
 #[test]
 fn a_killed_client_gets_no_element_that_is_pushed_later() {

@@ -145,7 +145,19 @@ impl<'p> Runner<'_, '_, 'p> {
         };
         assert_eq!(lease.cell(), slot.index(), "the lease is that of the slot");
         self.run.note_held_slot(slot.get());
-        Some(leases.add(lease))
+        let index = leases.add(lease);
+        self.stop_if_killed()?;
+        Some(index)
+    }
+
+    /// Stops a script whose client was killed before it had leased a slot. It can still restart, and is not run again.
+    fn stop_if_killed(&self) -> Option<()> {
+        let is_killed = self.kill_mark.as_ref().is_some_and(|mark| mark.is_killed());
+        if is_killed && !self.is_read_only && !self.run.has_written() {
+            self.run.stop(StopReason::Contended);
+            return None;
+        }
+        Some(())
     }
 
     /// Leases one more slot. Waits only with the token, which a script that has written under an undo log takes first.

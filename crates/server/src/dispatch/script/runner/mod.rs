@@ -28,6 +28,7 @@ use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::undo_changes::ChangeCounts;
 use crate::keyspace::{Exclusive, GatePassage};
 use crate::net::client::{Client, ClientFlags};
+use crate::net::kill_mark::KillMark;
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use crate::observability::slot_stats::SlotFigure;
@@ -95,6 +96,8 @@ pub struct Runner<'r, 'h, 'p> {
     /// The debugger session that the script runs in.
     pub(super) debugger: Option<scripting::DebugSession>,
     is_read_only: bool,
+    /// That of the caller, if this is a script thread and the script may restart.
+    pub(super) kill_mark: Option<Arc<KillMark>>,
     may_exceed_memory: bool,
     /// The maximum size of the caller's output in bytes.
     max_reply_bytes: usize,
@@ -194,6 +197,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             program,
             debugger: None,
             is_read_only: prepared.is_read_only,
+            kill_mark: None,
             may_exceed_memory: prepared.allows_oom || !is_out_of_memory(thread),
             max_reply_bytes: max_reply_bytes(thread, caller),
             has_token: false,

@@ -44,11 +44,27 @@ impl Runner<'_, '_, '_> {
 
     /// Records the first write of a script that cannot be stopped any more.
     pub(super) fn note_lasting_write(&mut self) -> Option<()> {
-        if !self.run.try_note_write() {
-            return None;
+        if !self.run.has_written() {
+            self.begin_lasting()?;
         }
         self.flush_pending_records();
         Some(())
+    }
+
+    /// Records that the run cannot be stopped any more, unless it is to stop already or its client was killed.
+    fn begin_lasting(&self) -> Option<()> {
+        let mark = self.kill_mark.as_deref();
+        if mark.is_some_and(|mark| !mark.try_begin_lasting()) {
+            self.run.stop(StopReason::Contended);
+            return None;
+        }
+        if self.run.try_note_write() {
+            return Some(());
+        }
+        if let Some(mark) = mark {
+            mark.end_lasting();
+        }
+        None
     }
 
     /// Ends the undo log before the next command if much is held back, or if the token is free and the run may be long:
