@@ -163,6 +163,9 @@ pub fn run_leased<'p>(
     let mut leases = ScriptLeases::in_memory_of(std::mem::take(many), index_buffer);
     let held = ScriptAccess::Leased(&mut leases);
     let outcome = run_under_leases(thread, pass, request, prepared, held, has_token, connection);
+    if let Some(mark) = connection.client.kill_mark.as_deref().filter(|_| thread.for_script) {
+        mark.end_lasting();
+    }
     (*many, thread.script_buffers.lease_indices) = leases.into_memory();
     outcome
 }
@@ -198,8 +201,7 @@ fn run_under_leases<'p>(
     (thread.may_leave, thread.may_block) = (false, false);
     let kill_mark = client.kill_mark.clone().filter(|_| thread.for_script);
     let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, may_leave, args);
-    (runner.has_token, runner.may_restart) = (has_token, true);
-    runner.kill_mark.clone_from(&kill_mark);
+    (runner.has_token, runner.may_restart, runner.kill_mark) = (has_token, true, kill_mark);
     let listed = runner.register();
     let mut reply = Reply::new(&mut output.bytes, client.protocol);
     let ended = runner.run_script(&prepared, args, &mut reply, listed);
@@ -227,9 +229,6 @@ fn run_under_leases<'p>(
     held.release();
     if has_token {
         thread.server.scripting.release_token();
-    }
-    if let Some(mark) = kill_mark {
-        mark.end_lasting();
     }
     (thread.may_leave, thread.may_block) = (may_leave, may_block);
     free_removed_values(&mut thread.effects, &thread.server);
