@@ -40,6 +40,8 @@ struct Search<'h> {
     killing_transactions: Vec<Vec<(usize, usize)>>,
     /// `true` if SCRIPT KILL has stopped scripts.
     has_killed_scripts: bool,
+    /// `true` if the server has reloaded its data, which fails transactions with watched keys.
+    may_reload: bool,
 }
 
 /// One place of the search.
@@ -60,6 +62,7 @@ pub fn check(histories: &[ConnectionHistory], may_reload: bool) -> Verdict {
             .map(|index| killing_transactions(histories, index))
             .collect(),
         has_killed_scripts: histories.iter().any(has_killed_script),
+        may_reload,
     };
     let mut seen: HashSet<u64> = HashSet::new();
     let mut places = vec![Place {
@@ -154,6 +157,17 @@ fn kills_of(histories: &[ConnectionHistory], index: usize) -> impl Iterator<Item
     })
 }
 
+impl Search<'_> {
+    /// Returns `true` if an event without an answer may have had no effect, for a reason that the model does not know.
+    fn may_have_failed_unseen(&self, connection: usize, event: &Event, model: &Model) -> bool {
+        let may_fail = match event.operation {
+            Operation::Transaction(_) => self.may_reload && model.is_watching(connection),
+            _ => self.has_killed_scripts && event.operation.is_script(),
+        };
+        may_fail && event.answer.is_none()
+    }
+}
+
 fn next_places(search: &Search<'_>, place: &Place) -> Vec<Place> {
     let histories = search.histories;
     let remaining = || {
@@ -196,11 +210,12 @@ fn next_places(search: &Search<'_>, place: &Place) -> Vec<Place> {
         if !is_possible_next(connection, event) {
             continue;
         }
-        if search.has_killed_scripts && event.operation.is_script() && event.answer.is_none() {
+        if search.may_have_failed_unseen(connection, event, &place.model) {
             // Its connection ended before the error came.
             let mut done = place.done.clone();
             done[connection] += 1;
-            let model = place.model.clone();
+            let mut model = place.model.clone();
+            model.end_watches(connection, &event.operation);
             found.push((u64::MAX, Place { done, model }));
         }
         let mut model = place.model.clone();

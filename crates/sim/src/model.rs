@@ -149,12 +149,22 @@ impl Model {
             }
             // The requests after a lost reply come next, whatever became of this one.
             (true, _) if was_refused || observed.is_none() => {
-                if matches!(operation, Operation::Transaction(_)) {
-                    self.watches[connection] = Some(BTreeSet::new());
-                }
+                self.end_watches(connection, operation);
                 Some(Effect::AnyReply)
             }
             _ => Some(Effect::Impossible),
+        }
+    }
+
+    /// Returns `true` if the connection watches keys, none of which has changed.
+    pub fn is_watching(&self, connection: usize) -> bool {
+        self.watches[connection].as_ref().is_some_and(|keys| !keys.is_empty())
+    }
+
+    /// Ends the watches of a connection if the operation is a transaction, as it does if it fails, too.
+    pub fn end_watches(&mut self, connection: usize, operation: &Operation) {
+        if matches!(operation, Operation::Transaction(_)) {
+            self.watches[connection] = Some(BTreeSet::new());
         }
     }
 
