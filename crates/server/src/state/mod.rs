@@ -249,6 +249,9 @@ pub struct WorkerQuery {
     pub task: QueryTask,
     /// Combines the parts into the reply.
     pub combine: CombineAnswers,
+    /// `true` if the answer of a worker waits for commands of clients that the task has killed and that cannot be
+    /// stopped. No script sends such a query: it might wait for itself.
+    pub awaits_killed_commands: bool,
 }
 
 /// The receiver of the reply to a query.
@@ -652,6 +655,11 @@ impl Server {
 }
 
 impl SentQuery {
+    /// Returns `true` if the answer of a worker waits for commands of clients that the task has killed.
+    pub fn awaits_killed_commands(&self) -> bool {
+        self.query.awaits_killed_commands
+    }
+
     /// Returns the part of one worker.
     pub fn run_task(&self, clients: &mut dyn ClientVisitor) -> WorkerAnswer {
         (self.query.task)(clients)

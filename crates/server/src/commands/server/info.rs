@@ -67,6 +67,7 @@ fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
             let text = join_sections(&server, &texts, &clients);
             build_reply(protocol, |reply| reply.verbatim("txt", &text))
         }),
+        awaits_killed_commands: false,
     }));
     Ok(())
 }

@@ -87,7 +87,7 @@ impl Worker {
                 let server = self.server().clone();
                 // Before the answer: what follows the reply to CLIENT KILL may rely on the end of the killed clients.
                 let commands = self.close_killed();
-                match commands.is_empty() {
+                match commands.is_empty() || !query.awaits_killed_commands() {
                     true => query.add_answer(&server, part),
                     false => self.delayed_answers.push(DelayedAnswer { query, part, commands }),
                 }

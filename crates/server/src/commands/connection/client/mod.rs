@@ -110,6 +110,7 @@ fn query_all_workers(
     ctx.next_step = NextStep::QueryWorkers(Box::new(WorkerQuery {
         task: Box::new(move |clients| query(caller, clients)),
         combine: Box::new(combine),
+        awaits_killed_commands: false,
     }));
 }
 
@@ -223,6 +224,9 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
             (false, killed) => reply.integer(killed as i64),
         })
     });
+    if let NextStep::QueryWorkers(query) = &mut ctx.next_step {
+        query.awaits_killed_commands = true;
+    }
     Ok(())
 }
 
