@@ -26,6 +26,7 @@ use crate::state::{Server, UnservedKeys};
 use weft_cluster::Cluster;
 use weft_cluster::view::ClusterView;
 use weft_command_table::registry::Command;
+use weft_os::time::{SystemTime, UNIX_EPOCH};
 
 use super::script_buffers::ScriptBuffers;
 use super::tunables::Tunables;
@@ -95,6 +96,8 @@ pub struct ThreadState {
     /// The number of commands that have ended since they were last added to those of their client. Commands of scripts
     /// and transactions count, too.
     pub ended_commands: u64,
+    /// The time that TIME shows within the running transaction, since the Unix epoch, once one of its commands has asked.
+    pub unit_time: Option<Duration>,
     /// The slot that the current transaction or script is counted for, if slot statistics are enabled.
     pub(super) slot: Option<SlotIndex>,
     /// Scratch memory: the slots to lease.
@@ -127,6 +130,7 @@ impl ThreadState {
             view: server.cluster.as_ref().map(Cluster::view),
             view_version: 0,
             has_killed_clients: false,
+            unit_time: None,
             moving: None,
             replication_state: server.replication.state_bits(),
             tunables,
@@ -183,6 +187,12 @@ impl ThreadState {
         self.replication_state = self.server.replication.state_bits();
         self.has_killed_clients = self.server.clients.directory.has_killed_clients();
         self.refresh_cluster_view();
+    }
+
+    /// Returns the time that TIME shows within the running transaction, since the Unix epoch.
+    pub fn time_of_unit(&mut self) -> Duration {
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        *self.unit_time.get_or_insert_with(now)
     }
 
     /// Takes the time again if another thread has found an expired key at a later time than that of this batch. Call it

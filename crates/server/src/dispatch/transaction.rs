@@ -39,6 +39,7 @@ use crate::clients_waiting::watch::Watches;
 use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, CommandPermission};
+use crate::commands::server::time;
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, GatePassage, Keyspace};
@@ -395,6 +396,7 @@ pub(super) fn exec_commands<'p>(
     thread.slot = slot_stats.then(|| slot_stats::transaction_slot(&transaction)).flatten();
     let before = connection.output.mark();
     let length_before = connection.output.len();
+    thread.unit_time = None;
     let mut parts = run_queued_commands(thread, pass, &transaction, &mut held, connection);
     debug_assert!(
         connection.client.transaction.is_none() && !connection.client.flags.contains(ClientFlags::MULTI),
@@ -512,11 +514,15 @@ fn run_queued_command<'p>(
     thread.effects.hooks = thread.server.keyspace.hooks.current();
     let dirty = thread.effects.dirty;
     let deletes_expired = expired_sources::must_delete_expired(thread, command);
+    let shown_time = (command.full_name == "time").then(|| thread.time_of_unit());
     let mut context = thread.split_frame().0.context(call, client, output);
     if deletes_expired {
         context.keys.delete_expired();
     }
-    let result = (binding.handler)(&mut context);
+    let result = match shown_time {
+        Some(time) => time::show(&mut context, time),
+        None => (binding.handler)(&mut context),
+    };
     let next_step = std::mem::take(&mut context.next_step);
     if context.keys.effects.is_logging() {
         propagate::propagate_call(&mut context.keys, &next_step, dirty);

@@ -122,6 +122,22 @@ fn transactions_over_the_whole_keyspace_mix_with_others() {
 }
 
 #[test]
+fn time_stands_still_within_a_transaction() {
+    let server = start();
+    let mut client = connect(server.port);
+    let show: &[&str] = &["EVAL", "return redis.call('TIME')", "0"];
+    let wait: &[&str] = &["EVAL", "for i = 1, 1000000 do end", "0"];
+    let mut times = Vec::new();
+    for _ in 0..2 {
+        let replies = client.transact(&[&["TIME"], wait, &["TIME"], show]);
+        let (first, rest) = replies.trim_start_matches('(').split_once(") - (").expect("replies");
+        assert_eq!(rest, format!("{first}) ({first}))"));
+        times.push(first.to_owned());
+    }
+    assert_ne!(times[0], times[1]);
+}
+
+#[test]
 fn replies_of_other_threads_keep_their_order() {
     let server = start();
     let mut client = connect(server.port);

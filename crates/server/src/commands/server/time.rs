@@ -12,7 +12,15 @@ pub const BINDINGS: &[(&str, Binding)] = &[("time", leased(time))];
 
 fn time(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    reply_time(&mut ctx.reply, now);
+    show(ctx, now)
+}
+
+/// Replies with a time since the Unix epoch.
+///
+/// # Errors
+/// None.
+pub fn show(ctx: &mut Context<'_, '_>, time: Duration) -> CommandResult {
+    reply_time(&mut ctx.reply, time);
     Ok(())
 }
 

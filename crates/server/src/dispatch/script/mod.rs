@@ -418,7 +418,9 @@ pub fn run_in_transaction<'p>(
         "a script in a transaction replies at once"
     );
     let is_on_worker = !thread.for_script && !client.flags.intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLAY));
+    let unit_time = thread.time_of_unit();
     let mut runner = Runner::new(thread, pass, held, client, &prepared, false, args);
+    runner.shown_time = Some(unit_time);
     // The transaction holds the token, so no other script does.
     runner.has_token = true;
     if is_on_worker {

@@ -117,7 +117,7 @@ pub struct Runner<'r, 'h, 'p> {
     /// The consumers for which its commands are logged.
     log_target: LogTarget,
     /// The time that the script sees until it is overdue, since the Unix epoch, once it has asked: that of its start.
-    shown_time: Option<Duration>,
+    pub(super) shown_time: Option<Duration>,
     /// The last time at which the run let other threads pass the gate.
     last_gate_release: Instant,
     /// The line that is sent to monitors before those of the script's commands.
