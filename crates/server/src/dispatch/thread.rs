@@ -96,7 +96,7 @@ pub struct ThreadState {
     /// The number of commands that have ended since they were last added to those of their client. Commands of scripts
     /// and transactions count, too.
     pub ended_commands: u64,
-    /// The time that TIME shows within the running transaction, since the Unix epoch, once one of its commands has asked.
+    /// The time that TIME shows within the running transaction, since the Unix epoch, once a command has asked.
     pub unit_time: Option<Duration>,
     /// The slot that the current transaction or script is counted for, if slot statistics are enabled.
     pub(super) slot: Option<SlotIndex>,

@@ -30,13 +30,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_base::{ClientId, DbIndex};
 use weft_reactor::{Output, OutputMark};
 use weft_resp::{Args, Reply};
 
 use crate::clients_waiting::watch::Watches;
-use crate::commands::context::{Binding, HandlerMode, NextStep};
+use crate::commands::context::{Binding, CommandResult, Context, HandlerMode, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission::{self, CommandPermission};
 use crate::commands::server::time;
@@ -519,10 +520,7 @@ fn run_queued_command<'p>(
     if deletes_expired {
         context.keys.delete_expired();
     }
-    let result = match shown_time {
-        Some(time) => time::show(&mut context, time),
-        None => (binding.handler)(&mut context),
-    };
+    let result = run_handler(binding, &mut context, shown_time);
     let next_step = std::mem::take(&mut context.next_step);
     if context.keys.effects.is_logging() {
         propagate::propagate_call(&mut context.keys, &next_step, dirty);
@@ -558,6 +556,14 @@ fn run_queued_command<'p>(
     let length = output.len() - length_before;
     record_queued_command(thread, command, queued, args, client, failed, length);
     into_exec_step(next_step, command)
+}
+
+/// Runs the handler of a command. `shown_time` is the time of the transaction if the command is TIME.
+fn run_handler(binding: Binding, context: &mut Context<'_, '_>, shown_time: Option<Duration>) -> CommandResult {
+    match shown_time {
+        Some(time) => time::show(context, time),
+        None => (binding.handler)(context),
+    }
 }
 
 /// Returns a queued command and its handler.
