@@ -8,6 +8,8 @@ pub enum Action {
     Fault(&'static [&'static str]),
     /// Waits until fields of INFO have these values.
     Await(&'static [(&'static str, &'static str)]),
+    /// Waits until what was written is synced with `appendfsync everysec`, however slow the machine is.
+    AwaitSync,
     /// Waits for the end of the process.
     AwaitExit,
 }
@@ -85,6 +87,8 @@ macro_rules! syncing {
             first_faults: &[],
             actions: &[
                 Action::Call("SET a 1"),
+                // Otherwise its sync might fail, before or after the next command.
+                Action::AwaitSync,
                 Action::Fault(&[$fault]),
                 Action::Call("SET b 2"),
                 WRITE_ERROR,

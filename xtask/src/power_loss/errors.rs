@@ -14,6 +14,8 @@ use super::error_scenarios::{Action, SCENARIOS, Scenario};
 use super::server::{Preload, Server, info_field};
 use crate::stress::client::StressReply;
 
+/// The time after which a write is synced with `appendfsync everysec`.
+const SYNC_PAUSE: Duration = Duration::from_millis(2500);
 /// The time that an awaited state may take.
 const AWAIT_TIMEOUT: Duration = Duration::from_secs(12);
 
@@ -144,6 +146,7 @@ fn perform(
         }
         Action::Fault(faults) => control.set(faults)?,
         Action::Await(fields) => lines.push(await_fields(server, fields)?),
+        Action::AwaitSync => std::thread::sleep(SYNC_PAUSE),
         Action::AwaitExit => {
             let status = server.wait_for_exit(AWAIT_TIMEOUT);
             lines.push(status.map_or_else(|| "still running".to_owned(), |status| status.to_string()));
