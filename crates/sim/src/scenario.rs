@@ -154,7 +154,7 @@ impl Focus {
     }
 }
 
-const FOCUSES: [Focus; 28] = [
+const FOCUSES: [Focus; 27] = [
     Focus::new(&[Kind::FlushAll, Kind::Transaction], &[Disturbance::Pause]),
     // Commands that were admitted wait at the gate, or on their way to another thread.
     Focus::new(&[Kind::ExclusiveTransaction], &[Disturbance::Pause])
@@ -235,13 +235,6 @@ const FOCUSES: [Focus; 28] = [
     .weighted(4),
     Focus::new(&[Kind::ScriptSlowSwap, Kind::String], &[Disturbance::KillClients])
         .with(&[Need::ShortConnections, Need::OneWorker]),
-    // Scripts whose clients are killed reach further keys.
-    Focus::new(
-        &[Kind::ScriptUndeclared, Kind::ScriptAppendUndeclared, Kind::String],
-        &[Disturbance::KillClients],
-    )
-    .with(&[Need::Crowd, Need::ShortConnections])
-    .weighted(2),
     // Scripts that write at the same time need slots of each other.
     Focus::new(
         &[Kind::ScriptUndeclared, Kind::ScriptAppendUndeclared, Kind::String],
