@@ -5,8 +5,10 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use weft_resp::{ArgRange, Protocol, Reply};
-use weft_scripting::{CallResult, Host, RunOutcome, RunParameters, ScriptRun, Scripts, prepare_script, run};
+use weft_resp::{ArgRange, Args, Protocol, Reply};
+use weft_scripting::{
+    CallResult, CurrentRun, Host, RunOutcome, RunParameters, ScriptRun, ScriptWords, Scripts, prepare_script,
+};
 
 /// Compares two values; tables by their contents. Numbers that are not equal to themselves are equal here. A table with
 /// a table as a key counts as deep, because such keys are compared by their identity.
@@ -69,23 +71,23 @@ fn evaluate(scripts: &Scripts, body: &str, argument: &[u8]) -> Vec<u8> {
     let Ok(program) = prepare_script(scripts, Some(source.as_bytes()), b"", false) else {
         panic!("{body} does not compile");
     };
-    let this = Arc::new(ScriptRun::new(RunParameters {
-        name: Vec::new(),
-        is_function: false,
-        command: Vec::new(),
-        leaves_after: None,
-        overdue_after: None,
-    }));
+    let run = CurrentRun {
+        run: Arc::new(ScriptRun::new(RunParameters::default())),
+        is_listed: false,
+    };
+    // The name of the command, the script and the number of keys precede the argument.
+    let nothing = ArgRange { start: 0, len: 0 };
+    let len = u32::try_from(argument.len()).expect("libFuzzer's inputs are short");
+    let ranges = [nothing, nothing, nothing, ArgRange { start: 0, len }];
+    let words = ScriptWords {
+        command: Args::new(argument, &ranges),
+        key_count: 0,
+    };
     let mut out = Vec::new();
     let mut reply = Reply::new(&mut out, Protocol::Resp2);
-    match run(
-        scripts,
-        &program,
-        (&this, false),
-        (&[], &[argument]),
-        &mut NoCommands,
-        &mut reply,
-    ) {
+    let ended = weft_scripting::run(&program, run, words, &mut NoCommands, &mut reply);
+    weft_scripting::count_memory(scripts, program.kind);
+    match ended {
         Ok(RunOutcome::Done { .. }) => out,
         _ => panic!("the script does not end"),
     }

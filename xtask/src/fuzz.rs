@@ -68,7 +68,10 @@ pub fn why_impossible() -> Option<&'static str> {
 
 fn build(targets: &[String]) -> Result<(), String> {
     let folder = workspace::root().join("fuzz");
-    let mut command = workspace::command("cargo", &["build", "--quiet", "--target", PLATFORM]);
+    let mut command = workspace::command(
+        "cargo",
+        &["build", "--quiet", "--features", "libfuzzer", "--target", PLATFORM],
+    );
     for target in targets {
         command.args(["--bin", target]);
     }
