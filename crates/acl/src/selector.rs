@@ -19,6 +19,13 @@ struct KeyPattern {
     pattern: Box<[u8]>,
 }
 
+impl KeyPattern {
+    /// Returns `true` if the pattern without its access is the rule that allows all keys.
+    fn reads_as_all_keys(&self) -> bool {
+        *self.pattern == *b"*" && self.access.prefix() == b"~"
+    }
+}
+
 /// The databases that commands may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum AllowedDatabases {
@@ -380,11 +387,14 @@ impl Selector {
         if self.all_keys {
             return b"~*".to_vec();
         }
-        let texts: Vec<Vec<u8>> = self
-            .keys
-            .iter()
-            .map(|known| [known.access.prefix(), &*known.pattern].concat())
-            .collect();
+        let last = self.keys.len().saturating_sub(1);
+        let describe = |(index, known): (usize, &KeyPattern)| {
+            // After `~*`, which means all keys, no pattern is accepted.
+            let must_differ = index < last && known.reads_as_all_keys();
+            let prefix = if must_differ { b"%RW~" } else { known.access.prefix() };
+            [prefix, &*known.pattern].concat()
+        };
+        let texts: Vec<Vec<u8>> = self.keys.iter().enumerate().map(describe).collect();
         texts.join(&b' ')
     }
 

@@ -304,6 +304,17 @@ fn selectors_may_span_several_words_but_must_be_closed() {
 }
 
 #[test]
+fn a_pattern_of_every_key_can_be_read_back_before_others() {
+    let every_key_first = user("%RW~* ~b (%R~* %W~* ~@write)");
+    let text = described(&every_key_first);
+    assert!(text.contains(" %RW~* ~b "), "{text}");
+    assert!(text.contains("(%RW~* ~@write "), "{text}");
+    assert_eq!(described(&user(&text)), text);
+    assert!(described(&user("~b %RW~*")).contains(" ~b ~* "));
+    assert!(described(&user("%RW~*")).contains(" ~* "));
+}
+
+#[test]
 fn only_an_identical_password_is_accepted() {
     let same: [&[u8]; 4] = [b"", b"a", b"secret", b"\0\xff\0"];
     for password in same {
