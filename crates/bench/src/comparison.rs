@@ -13,6 +13,7 @@ use crate::draw::KeyOrder;
 use crate::error::{Error, Result};
 use crate::fill::{self, FillParameters};
 use crate::load::{LoadParameters, Workload};
+use crate::machine_memory;
 use crate::replica::BenchReplica;
 use crate::report::{LoadRow, MemoryRow, Report, Section};
 use crate::run::{self, Measurement, NEW_KEYS_PER_CONNECTION, RunParameters};
@@ -108,6 +109,11 @@ impl<'a> ComparisonRunner<'a> {
             sides.push(&VALKEY_HUGE_PAGES);
         }
         let mut remarks: Vec<String> = self.comparison.remark.iter().map(|remark| remark.to_string()).collect();
+        remarks.extend(
+            self.comparison
+                .prepares_memory
+                .then(|| machine_memory::REMARK.to_string()),
+        );
         let mut taking_part = Vec::new();
         for side in sides {
             match self.recipe(side) {
@@ -314,6 +320,9 @@ impl<'a> ComparisonRunner<'a> {
         }
         if workload.uses_scripts() {
             scripts::load_all(&mut control)?;
+        }
+        if self.comparison.prepares_memory {
+            machine_memory::prepare_free_memory();
         }
         let keys_before = control.key_count()?;
         let measure = |subscribers| {

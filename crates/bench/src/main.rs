@@ -16,6 +16,7 @@ mod flags;
 mod keyspace;
 mod load;
 mod load_stream;
+mod machine_memory;
 mod process;
 mod replica;
 mod reply;

@@ -99,6 +99,8 @@ pub struct Comparison {
     pub uses_tls: bool,
     /// `true` if `--valkey-huge-pages` adds [`VALKEY_HUGE_PAGES`].
     pub may_add_huge_pages: bool,
+    /// `true` if the machine's free memory is prepared before each load, because the loads make servers grow.
+    pub prepares_memory: bool,
     /// A remark for the report.
     pub remark: Option<&'static str>,
     /// The datasets that are measured.
@@ -231,6 +233,7 @@ const fn pinned(title: &'static str, datasets: &'static [Dataset]) -> Comparison
         has_replicas: false,
         uses_tls: false,
         may_add_huge_pages: false,
+        prepares_memory: false,
         remark: None,
         datasets,
     }

@@ -60,25 +60,28 @@ pub const WRITES: LoadSet = LoadSet {
     rounds: 5,
     warmup: WARMUP,
     seconds: 1.0,
-    comparisons: &[pinned(
-        "Writes, one core each",
-        &[
-            NEW_KEYS,
-            SIZED_VALUES,
-            GROWING_VALUES,
-            dataset("", COUNTERS, 8, &[FILL_COUNTERS], &[case("incr", 1), case("incr", 16)]),
-            EXPIRING_VALUES,
-            DELETED_VALUES,
-            dataset(
-                "",
-                HYPERLOGLOGS,
-                20,
-                &[FILL_HYPERLOGLOGS],
-                &[case("pfadd", 1), case("pfadd", 16)],
-            ),
-            without_memory(strings(LARGE_VALUES, 65_536, &[case("set", 1), case("set", 16)])),
-        ],
-    )],
+    comparisons: &[Comparison {
+        prepares_memory: true,
+        ..pinned(
+            "Writes, one core each",
+            &[
+                NEW_KEYS,
+                SIZED_VALUES,
+                GROWING_VALUES,
+                dataset("", COUNTERS, 8, &[FILL_COUNTERS], &[case("incr", 1), case("incr", 16)]),
+                EXPIRING_VALUES,
+                DELETED_VALUES,
+                dataset(
+                    "",
+                    HYPERLOGLOGS,
+                    20,
+                    &[FILL_HYPERLOGLOGS],
+                    &[case("pfadd", 1), case("pfadd", 16)],
+                ),
+                without_memory(strings(LARGE_VALUES, 65_536, &[case("set", 1), case("set", 16)])),
+            ],
+        )
+    }],
     idle: &[],
 };
 
