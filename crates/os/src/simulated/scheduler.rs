@@ -126,6 +126,8 @@ struct ThreadRecord {
     is_asking: bool,
     /// Set when the thread has woken another one, until its next step.
     has_woken: bool,
+    /// Set when the thread has read the wall clock, until its next step.
+    has_read_clock: bool,
 }
 
 struct Core {
@@ -258,6 +260,7 @@ fn decide(reason: Reason) {
     core.count_steps();
     let stall_ns = match reason {
         _ if std::mem::take(&mut core.threads[me].has_woken) => core.strategy.next_preemption_ns(),
+        _ if std::mem::take(&mut core.threads[me].has_read_clock) => core.strategy.next_stall_after_clock_ns(),
         Reason::Quantum => core.strategy.next_stall_ns(),
         Reason::StallPlace(place) => core.strategy.next_stall_at_place_ns(place),
     };
@@ -425,7 +428,11 @@ pub(super) fn now_ns() -> u64 {
 /// The simulated time since the Unix epoch, in nanoseconds.
 pub(super) fn unix_ns() -> u64 {
     let now = now_ns();
-    SCHEDULER.get().map_or(0, |_| lock().unix_base_ns + now)
+    SCHEDULER.get().map_or(0, |_| {
+        let mut core = lock();
+        core.note_clock_read();
+        core.unix_base_ns + now
+    })
 }
 
 /// Prints what every thread waits for.
@@ -484,6 +491,7 @@ impl Core {
             has_park_token: false,
             is_asking: false,
             has_woken: false,
+            has_read_clock: false,
         });
         (self.threads.len() - 1, baton)
     }
@@ -495,6 +503,15 @@ impl Core {
         if self.strategy.has_preemptions() && me != NOT_SIMULATED {
             self.threads[me].has_woken = true;
             // The steps that were not used do not count.
+            DRAWN.set(DRAWN.get() - QUANTUM.replace(0));
+        }
+    }
+
+    /// Lets the calling thread be stalled at its next step: what it does next may go by a time that is past.
+    fn note_clock_read(&mut self) {
+        let me = CURRENT.get();
+        if self.strategy.has_stalls_after_clock() && me != NOT_SIMULATED {
+            self.threads[me].has_read_clock = true;
             DRAWN.set(DRAWN.get() - QUANTUM.replace(0));
         }
     }

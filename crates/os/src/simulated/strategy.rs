@@ -22,6 +22,8 @@ pub struct Strategy {
     place_visits: HashMap<u32, u32>,
     /// One in so many threads that wake another one is stalled right after that. Zero means none.
     preemption_interval: u32,
+    /// One in so many threads that read the wall clock is stalled right after that. Zero means none.
+    clock_interval: u32,
     /// The thread that is chosen rarely, as the index at its creation.
     slow_thread: Option<usize>,
     /// The priorities of the threads, if the runnable thread of the highest one is chosen (Burckhardt and others, "A
@@ -108,9 +110,11 @@ impl Strategy {
             by_two_steps: random.bool(),
         });
         let preemption_interval = [0, 0, 0, 3, 3, 20][random.usize(..6)];
+        let clock_interval = [0, 0, 0, 4, 16, 64][random.usize(..6)];
         Strategy {
             random,
             preemption_interval,
+            clock_interval,
             stall_places,
             place_visits: HashMap::new(),
             priorities,
@@ -166,6 +170,19 @@ impl Strategy {
             return None;
         }
         Some(self.random.u64(..self.max_stall_ns.min(MAX_PREEMPTION_NS)))
+    }
+
+    /// Returns `true` if threads that read the wall clock may be stalled right after that.
+    pub fn has_stalls_after_clock(&self) -> bool {
+        self.clock_interval > 0
+    }
+
+    /// Returns the length of a stall, in nanoseconds, if a thread that has read the wall clock is to be stalled.
+    pub fn next_stall_after_clock_ns(&mut self) -> Option<u64> {
+        if self.random.u32(..self.clock_interval.max(1)) > 0 {
+            return None;
+        }
+        Some(self.random.u64(..self.max_stall_ns))
     }
 
     /// Returns the length of a stall at one of the places that stall threads, in nanoseconds, if the thread is to be

@@ -20,6 +20,7 @@ mod random_moves;
 mod replaced_data;
 mod script_writes;
 mod scripts;
+mod seen_expiry;
 mod shutdown;
 
 use crate::harness::client::Client;
