@@ -42,6 +42,7 @@ use crate::runtime::process::supervisor::Supervisor;
 use crate::runtime::process::{banner, collation, crash, daemon, kernel, oom_score, open_files, restart, title};
 use crate::runtime::shutdown::ShutdownOptions;
 use crate::runtime::worker::Worker;
+use crate::state::spare_cores::max_helping_threads;
 use crate::state::{BackgroundJob, CoordinatorCommand, Message, PrimaryThreadCommand, Server, ServerParts};
 use weft_acl::{Acl, InvalidUserDirective, check_declarations};
 use weft_cluster::Cluster;
@@ -471,13 +472,14 @@ pub(crate) fn create_server(
     primary_thread: mpsc::Sender<PrimaryThreadCommand>,
 ) -> Result<Arc<Server>, StartFailure> {
     // One thread index for each worker, for the background threads, the link to a primary, the replicas' thread, the
-    // thread of slot migrations and a snapshot, for the threads that load an append-only file and those that help to
-    // apply the stream of a primary, and a few spare ones for temporary threads.
+    // thread of slot migrations and a snapshot and its helpers, for the threads that load an append-only file and those
+    // that help to apply the stream of a primary, and a few spare ones for temporary threads.
     let background_threads =
         crate::runtime::background::THREAD_COUNT + crate::runtime::background::EXCHANGE_THREAD_COUNT;
     let load_threads = aof::load_threads(workers);
     let apply_threads = apply_threads::count(&config, workers) - 1;
-    let seats = workers + background_threads + weft_scripting::SCRIPT_THREADS + load_threads + apply_threads + 4 + 3;
+    let helping_threads = load_threads + apply_threads + max_helping_threads();
+    let seats = workers + background_threads + weft_scripting::SCRIPT_THREADS + helping_threads + 4 + 3;
     let cluster = match config.boolean(id::CLUSTER_ENABLED) {
         true => Some(Cluster::start(&config).map_err(|weft_cluster::nodes_conf::NodesFileUnusable| StartFailure)?),
         false => None,

@@ -14,8 +14,9 @@
 //!
 //! The walker skips keys that have an image. It writes the images of a slot when it reaches the slot's end.
 //!
-//! 1. The cursor is a database, a slot and a position in the slot's hash order. It moves forward under a read lease of
-//!    its slot. So a holder of the slot's write lease knows for certain which of its keys are saved.
+//! 1. The slots are divided into [`PARTS`], and each part has a cursor: a database, a slot and a position in the slot's
+//!    hash order. One thread at a time walks over a part. Its cursor moves forward under a read lease of its slot. So a
+//!    holder of the slot's write lease knows for certain which of its keys are saved.
 //! 2. Headers of the snapshot's slots are marked before its moment and unmarked when they are saved. Without a mark no
 //!    write looks any further. Checking that one bit, in the cache line of the lease word, is all that a write costs
 //!    when no snapshot runs.
@@ -23,8 +24,8 @@
 //!    exist, the image records that there is nothing to save. The memory is bounded by what changes, and is freed slot
 //!    by slot.
 //! 4. A large value that is about to be changed in place would have to be copied because of the handle. So the writer
-//!    is deferred, and the value becomes *urgent*: the snapshot's thread saves it out of turn
-//!    ([`BeforeImages::next_urgent_key`]).
+//!    is deferred, and the value becomes *urgent*: one of the snapshot's threads saves it out of turn
+//!    ([`BeforeImages::next_urgent_key`]). The walker of its slot waits until that is done.
 //! 5. A database that is emptied hands over its unsaved tables as they are. Keys added to it from then on are not part
 //!    of the snapshot. Databases that are swapped are tracked by number. Neither operation waits for the snapshot.
 //! 6. A slot's images are protected by a lock of their own. Writers and the walker do not contend for it: a writer
@@ -52,7 +53,11 @@ use weft_os::sync::{Mutex, MutexGuard};
 const KEYS_PER_STEP: usize = if cfg!(feature = "simulated") { 1 } else { 16 };
 /// The size above which a value is not written under a lease but through its handle, in bytes.
 pub const LARGE_BYTES: usize = if cfg!(feature = "simulated") { 100 } else { 16 << 10 };
-/// The cursor when everything is saved, or when there is no snapshot.
+/// The number of parts into which the slots are divided.
+pub const PARTS: usize = if cfg!(feature = "simulated") { 4 } else { 64 };
+/// The number of slots of a part.
+const PART_SLOTS: usize = SLOTS / PARTS;
+/// A cursor when everything is saved, or when there is no snapshot.
 const END_OF_SNAPSHOT: u64 = u64::MAX;
 /// Marks a database that is not part of the snapshot.
 const NOT_IN_SNAPSHOT: u32 = u32::MAX;
@@ -90,6 +95,8 @@ struct DatabaseImages {
     done: SlotTable,
     /// The serialized records of keys that were saved out of turn.
     records: Vec<Vec<u8>>,
+    /// The number of keys that are being saved out of turn, and have no record yet.
+    awaited_records: usize,
     /// The rest of the table, if the database was emptied.
     rest_of_table: SlotTable,
     /// The bytes that the old states take.
@@ -201,7 +208,8 @@ pub struct AwaitedKey {
 
 /// The before-images of all slots, and the progress of the snapshot.
 pub struct BeforeImages {
-    cursor: AtomicU64,
+    /// The cursor of each part.
+    cursors: [AtomicU64; PARTS],
     /// For each current database, its number at the snapshot's moment.
     origins: Box<[AtomicU32]>,
     /// For each database of the snapshot, its current number.
@@ -224,7 +232,7 @@ impl BeforeImages {
                 .collect()
         };
         BeforeImages {
-            cursor: AtomicU64::new(END_OF_SNAPSHOT),
+            cursors: [const { AtomicU64::new(END_OF_SNAPSHOT) }; PARTS],
             origins: none(),
             current_numbers: none(),
             slots: OnceLock::new(),
@@ -357,20 +365,27 @@ impl BeforeImages {
 
     /// Stops keeping before-images, because the snapshot is cancelled.
     pub fn cancel(&self) {
-        self.cursor.store(END_OF_SNAPSHOT, Ordering::Release);
+        for cursor in &self.cursors {
+            cursor.store(END_OF_SNAPSHOT, Ordering::Release);
+        }
+    }
+
+    /// The cursor of the part that a slot belongs to.
+    fn cursor(&self, slot: usize) -> u64 {
+        self.cursors[slot / PART_SLOTS].load(Ordering::Acquire)
     }
 
     /// The number that a database had at the snapshot's moment, if this key of it is not saved.
     fn unsaved_database(&self, db: DbIndex, slot: usize, hash: u64) -> Option<u32> {
         let database = self.origins[db.get()].load(Ordering::Relaxed);
-        let is_unsaved = save_position(database, slot, scan_position(hash)) >= self.cursor.load(Ordering::Acquire);
+        let is_unsaved = save_position(database, slot, scan_position(hash)) >= self.cursor(slot);
         (database != NOT_IN_SNAPSHOT && is_unsaved).then_some(database)
     }
 
     /// Like [`Self::unsaved_database`], for any key of the slot.
     fn unsaved_database_of_slot(&self, db: DbIndex, slot: usize) -> Option<u32> {
         let database = self.origins[db.get()].load(Ordering::Relaxed);
-        let is_unsaved = save_position(database, slot + 1, 0) > self.cursor.load(Ordering::Acquire);
+        let is_unsaved = save_position(database, slot + 1, 0) > self.cursor(slot);
         (database != NOT_IN_SNAPSHOT && is_unsaved).then_some(database)
     }
 
@@ -383,7 +398,7 @@ impl BeforeImages {
             .get_or_init(|| (0..SLOTS).map(|_| Mutex::default()).collect())
     }
 
-    // ---- for the snapshot's thread ---------------------------------------------------------------------------------
+    // ---- for the snapshot's threads --------------------------------------------------------------------------------
     /// Marks the slots of the snapshot, so that writers check for unsaved keys: those in `only`, or all. Called before
     /// the snapshot's moment.
     pub fn prepare(&self, slots: &Slots, only: Option<&SlotSet>) {
@@ -395,9 +410,10 @@ impl BeforeImages {
 
     /// Starts the snapshot. From this moment on, the state of everything in these databases is kept until it is saved.
     pub fn begin(&self, _alone: &Exclusive<'_>, databases: &[DbIndex]) {
-        assert_eq!(
-            self.cursor.load(Ordering::Acquire),
-            END_OF_SNAPSHOT,
+        assert!(
+            self.cursors
+                .iter()
+                .all(|cursor| cursor.load(Ordering::Acquire) == END_OF_SNAPSHOT),
             "a snapshot begins after the one before has ended"
         );
         assert_eq!(self.held_bytes(), 0, "a snapshot begins without before-images");
@@ -416,7 +432,9 @@ impl BeforeImages {
             self.current_numbers[db.get()].store(db.get() as u32, Ordering::Relaxed);
         }
         self.kept_bytes.store(0, Ordering::Relaxed);
-        self.cursor.store(0, Ordering::Release);
+        for cursor in &self.cursors {
+            cursor.store(0, Ordering::Release);
+        }
     }
 
     /// Ends the snapshot, whether it succeeded or failed.
@@ -447,7 +465,8 @@ impl BeforeImages {
     }
 
     /// Passes a wanted key as it was at the snapshot's moment to `share`, under a lease of its slot. If `share` takes a
-    /// handle, the key counts as saved from then on. Returns `None` if another thread is writing the slot.
+    /// handle, the key counts as saved from then on, and the walker of its slot waits for [`Self::add_record`]. Returns
+    /// `None` if another thread is writing the slot.
     pub fn save_urgent_key<R>(
         &self,
         pass: &GatePassage<'_>,
@@ -462,7 +481,7 @@ impl BeforeImages {
         } = wanted;
         let lease = pass.read_spinning(slot.index())?;
         let place_now = save_position(*database, slot.index(), scan_position(*hash));
-        if place_now < self.cursor.load(Ordering::Acquire) {
+        if place_now < self.cursor(slot.index()) {
             return Some(None);
         }
         let mut guard = self.lock(slot.index());
@@ -478,6 +497,7 @@ impl BeforeImages {
         if shared.is_some() {
             removed = images.before.remove(*hash, name);
             images.mark_done(*hash, name);
+            images.awaited_records += 1;
         }
         // The image is freed after the lock and the lease are released.
         drop(guard);
@@ -494,6 +514,11 @@ impl BeforeImages {
             images.done.find(wanted.hash, &wanted.name).is_some(),
             "a key that has a record counts as saved"
         );
+        assert!(
+            images.awaited_records > 0,
+            "a key is saved out of turn before it has a record"
+        );
+        images.awaited_records -= 1;
         images.records.push(record);
     }
 
@@ -520,18 +545,21 @@ pub enum WalkerStep {
     More,
     /// The images of a slot that was passed. They are visited outside the pass.
     Images(Box<RemainingImages>),
-    /// Another thread is writing the slot.
+    /// Another thread is writing the slot, or saves one of its keys out of turn.
     Contended,
-    /// The database is saved.
+    /// The part is saved.
     End,
 }
 
-/// Walks over one database of a snapshot. Databases are walked in ascending order of their numbers.
+/// Walks over one part of one database of a snapshot. The databases of a part are walked in ascending order of their
+/// numbers.
 pub struct SnapshotWalker<'w> {
     before_images: &'w BeforeImages,
     hasher: &'w KeyHasher,
     database: u32,
     slot: usize,
+    /// The end of the part's slots.
+    end_slot: usize,
     position: u32,
     /// `true` for the last database: slots are saved when the walker has passed them.
     is_last: bool,
@@ -548,13 +576,21 @@ pub struct RemainingImages {
 }
 
 impl<'w> SnapshotWalker<'w> {
-    /// Creates a walker at the start of a database.
-    pub fn new(before_images: &'w BeforeImages, hasher: &'w KeyHasher, database: DbIndex, is_last: bool) -> Self {
+    /// Creates a walker at the start of part number `part` of a database.
+    pub fn new(
+        before_images: &'w BeforeImages,
+        hasher: &'w KeyHasher,
+        database: DbIndex,
+        part: usize,
+        is_last: bool,
+    ) -> Self {
+        assert!(part < PARTS, "there is a part {part}");
         SnapshotWalker {
             before_images,
             hasher,
             database: database.get() as u32,
-            slot: 0,
+            slot: part * PART_SLOTS,
+            end_slot: (part + 1) * PART_SLOTS,
             position: 0,
             is_last,
         }
@@ -568,7 +604,7 @@ impl<'w> SnapshotWalker<'w> {
         visit: &mut dyn SnapshotVisitor,
     ) -> WalkerStep {
         let mut visited = 0;
-        while self.slot < SLOTS {
+        while self.slot < self.end_slot {
             match self.step_in_slot(pass, pin, visit, &mut visited) {
                 None => return WalkerStep::Contended,
                 Some(Some(left)) => return WalkerStep::Images(left),
@@ -579,8 +615,8 @@ impl<'w> SnapshotWalker<'w> {
         WalkerStep::End
     }
 
-    /// Visits some keys of a slot. Returns `None` if the slot is being written. At the slot's end, returns the images
-    /// that it has.
+    /// Visits some keys of a slot. Returns `None` if the slot is being written, or a key is being saved out of turn. At
+    /// the slot's end, returns the images that it has.
     fn step_in_slot(
         &mut self,
         pass: &GatePassage<'_>,
@@ -592,8 +628,7 @@ impl<'w> SnapshotWalker<'w> {
         let header = pass.domain().header(slot);
         if !header.is_unsaved() {
             // The slot is not part of the snapshot: slots of the snapshot are unmarked when its last database is saved.
-            self.slot += 1;
-            self.move_cursor(save_position(self.database, self.slot, 0));
+            self.move_to_next_slot();
             return Some(None);
         }
         let lease = if header.may_hold_any() {
@@ -602,6 +637,9 @@ impl<'w> SnapshotWalker<'w> {
             None
         };
         let mut all = before_images.lock(slot);
+        if all.of(self.database).is_some_and(|images| images.awaited_records > 0) {
+            return None;
+        }
         let table = lease
             .as_deref()
             .and_then(|slot| before_images.current_table(self.database, slot));
@@ -620,7 +658,7 @@ impl<'w> SnapshotWalker<'w> {
                 "the walk of a snapshot moves forward in slot {slot}"
             );
             self.position = position;
-            self.move_cursor(save_position(self.database, slot, position));
+            self.move_cursor();
             return Some(None);
         }
         let left = all.take(self.database).map(|images| {
@@ -632,19 +670,24 @@ impl<'w> SnapshotWalker<'w> {
                 position: self.position,
             })
         });
-        self.slot += 1;
-        self.position = 0;
-        self.move_cursor(save_position(self.database, self.slot, 0));
+        self.move_to_next_slot();
         if self.is_last {
             header.set_unsaved(false);
         }
         Some(left)
     }
 
-    /// Moves the cursor forward. If the snapshot was cancelled, the cursor is already past the end and stays there.
-    fn move_cursor(&self, to: u64) {
+    fn move_to_next_slot(&mut self) {
+        self.slot += 1;
+        self.position = 0;
+        self.move_cursor();
+    }
+
+    /// Moves the part's cursor to the walker. If the snapshot was cancelled, it is already past the end and stays.
+    fn move_cursor(&self) {
+        let to = save_position(self.database, self.slot, self.position);
         let forward = |cursor| (cursor < to).then_some(to);
-        let cursor = &self.before_images.cursor;
+        let cursor = &self.before_images.cursors[(self.end_slot - 1) / PART_SLOTS];
         let _ = cursor.fetch_update(Ordering::AcqRel, Ordering::Acquire, forward);
     }
 

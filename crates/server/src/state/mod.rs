@@ -44,10 +44,12 @@ use weft_tls::TlsState;
 mod collect_clients;
 mod directory;
 mod durability;
+pub mod idle_clock;
 mod memory;
 mod moving_connections;
 mod parts;
 mod pause;
+pub mod spare_cores;
 mod subsystems;
 
 pub use collect_clients::{ClientCollection, ClientVisitorHost, close_killed_clients};

@@ -231,33 +231,30 @@ fn snapshot(scene: &mut Fixture, changes: usize) -> (Contents, Contents) {
     let mut saved = Contents::new();
     let before_images = scene.keyspace.before_images.clone();
     for (index, database) in databases.iter().enumerate() {
-        let mut place = (0, 0);
-        loop {
+        let hasher = &scene.keyspace.hasher.clone();
+        let is_last = index + 1 == databases.len();
+        let walker = |part| SnapshotWalker::new(&before_images, hasher, *database, part, is_last);
+        // Several threads walk over different parts.
+        let mut walkers: Vec<SnapshotWalker<'_>> = (0..PARTS).map(walker).collect();
+        while !walkers.is_empty() {
             for _ in 0..scene.random.usize(..=changes) {
                 scene.change();
                 let (db, name) = (DbIndex::new(scene.random.usize(..DATABASES)), scene.name());
                 scene.request_change(db, &name);
             }
             let keyspace = &scene.keyspace;
-            let mut walker = SnapshotWalker::new(
-                &before_images,
-                &keyspace.hasher,
-                *database,
-                index + 1 == databases.len(),
-            );
-            (walker.slot, walker.position) = place;
             let mut seen = ContentsCollector {
                 database: *database,
                 contents: &mut saved,
             };
             let lend = |slot| keyspace.pinned.pin_for_snapshot(&keyspace.slots, slot);
-            match walker.step(&scene.seat.enter(), &lend, &mut seen) {
-                WalkerStep::End => break,
-                WalkerStep::Images(left) => walker.visit_images(&left, &mut seen),
+            let chosen = scene.random.usize(..walkers.len());
+            match walkers[chosen].step(&scene.seat.enter(), &lend, &mut seen) {
+                WalkerStep::End => drop(walkers.swap_remove(chosen)),
+                WalkerStep::Images(left) => walkers[chosen].visit_images(&left, &mut seen),
                 WalkerStep::More => {}
                 WalkerStep::Contended => panic!("nobody else is here"),
             }
-            place = (walker.slot, walker.position);
         }
     }
     let unmarked = (0..SLOTS).all(|slot| !scene.keyspace.slots.header(slot).is_unsaved());
@@ -331,13 +328,69 @@ fn a_cancelled_snapshot_keeps_no_more_images() {
         contents: &mut contents,
     };
     let lend = |slot| keyspace.pinned.pin_for_snapshot(&keyspace.slots, slot);
-    let mut walker = SnapshotWalker::new(&before_images, &keyspace.hasher, DbIndex::FIRST, true);
-    let _ = walker.step(&scene.seat.enter(), &lend, &mut seen);
-    assert_eq!(
-        before_images.cursor.load(Ordering::Relaxed),
-        END_OF_SNAPSHOT,
-        "the cursor stays"
-    );
+    for part in 0..PARTS {
+        let mut walker = SnapshotWalker::new(&before_images, &keyspace.hasher, DbIndex::FIRST, part, true);
+        let _ = walker.step(&scene.seat.enter(), &lend, &mut seen);
+    }
+    let is_at_end = |cursor: &AtomicU64| cursor.load(Ordering::Relaxed) == END_OF_SNAPSHOT;
+    assert!(before_images.cursors.iter().all(is_at_end), "the cursors stay");
+}
+
+#[test]
+fn a_walker_waits_for_a_key_that_another_thread_saves() {
+    let mut scene = Fixture::new(9);
+    let name = b"large";
+    let bytes = vec![b'a'; 2 * LARGE_BYTES];
+    scene.write(DbIndex::FIRST, name, |key| {
+        key.set(NewValue::Bytes(&bytes), ExpiryUpdate::Remove)
+    });
+    let keyspace = &scene.keyspace;
+    let before_images = keyspace.before_images.clone();
+    before_images.prepare(&keyspace.slots, None);
+    before_images.begin(&scene.seat.exclusive(), &[DbIndex::FIRST]);
+    let hash = keyspace.hasher.hash(name);
+    let slot = (KeyHasher::slot(hash) % 8) * 2048;
+    let key = NamedKey {
+        name,
+        hash,
+        slot: SlotIndex::from_index(slot),
+    };
+    let pass = scene.seat.enter();
+    let wanted = {
+        let lease = pass.try_write(slot).expect("nobody else is here");
+        let entry = lease.table(DbIndex::FIRST).and_then(|table| table.find(hash, name));
+        assert!(before_images.must_save_first(DbIndex::FIRST, key, entry.expect("it was written")));
+        before_images.next_urgent_key().expect("it was wanted")
+    };
+    let saved = before_images.save_urgent_key(&pass, &wanted, |_, entry| Some(text(entry)));
+    let value = saved.expect("no writer holds the slot").expect("it is not saved");
+    let mut contents = Contents::new();
+    let mut seen = ContentsCollector {
+        database: DbIndex::FIRST,
+        contents: &mut contents,
+    };
+    let lend = |slot| keyspace.pinned.pin_for_snapshot(&keyspace.slots, slot);
+    let part = slot / PART_SLOTS;
+    let mut walker = SnapshotWalker::new(&before_images, &keyspace.hasher, DbIndex::FIRST, part, true);
+    let mut waited = 0;
+    while waited < 3 {
+        match walker.step(&pass, &lend, &mut seen) {
+            WalkerStep::Contended => waited += 1,
+            WalkerStep::More => {}
+            WalkerStep::Images(_) | WalkerStep::End => panic!("the walker passes a key that has no record"),
+        }
+    }
+    before_images.add_record(&wanted, format!("large={value}").into_bytes());
+    loop {
+        match walker.step(&pass, &lend, &mut seen) {
+            WalkerStep::Images(left) => walker.visit_images(&left, &mut seen),
+            WalkerStep::More => {}
+            WalkerStep::End => break,
+            WalkerStep::Contended => panic!("nobody else is here"),
+        }
+    }
+    before_images.end(&keyspace.slots);
+    assert_eq!(contents.get(&(DbIndex::FIRST, name.to_vec())), Some(&value));
 }
 
 #[test]

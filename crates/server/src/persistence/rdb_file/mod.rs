@@ -35,7 +35,7 @@ mod save;
 mod source;
 mod value_length;
 
-pub use buffered_writer::BufferedWriter;
+pub use buffered_writer::{BufferedWriter, RdbChecksum};
 pub use error::{RdbFault, RdbFilePurpose, RdbLoadError};
 pub use file::RdbFile;
 pub use in_flight::{InFlightBytes, InFlightShare};

@@ -7,7 +7,8 @@
 //!   ──────             ───────────────                                            ───────────────
 //!   start ───────────▶ exclusive mode: epoch, at_moment ─┐
 //!     ◀── its id ────────────────────────────────────────┘
-//!                      head, databases, end, checksum ── chunks, 256 KiB ───────▶ consumer.take, …
+//!                      head, databases ── chunks, 256 KiB ──────────────────────▶ consumer.write, …
+//!                      helpers, while cores are idle: keys ── chunks ───────────▶ end, checksum
 //!                                                                                 consumer.finish
 //!                      before-images freed, at_end  ◀── result ───────────────────┘
 //! ```
@@ -29,6 +30,7 @@
 //! Every slot is leased for the time of a few keys. Of a large value only a handle is taken under the lease. The value
 //! is written without a lease ([`crate::keyspace::pinned`]).
 
+mod parts;
 mod saver;
 
 use std::error::Error;
@@ -44,14 +46,17 @@ use crate::keyspace::clock::AccessClock;
 use crate::keyspace::{Exclusive, Seat};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::persistence::rdb_file::{KeyEncodingOptions, RdbFormat, RdbHeader, UnfinishedImport};
+use crate::persistence::rdb_file::{KeyEncodingOptions, RdbChecksum, RdbFormat, RdbHeader, UnfinishedImport};
 use crate::persistence::snapshot_state::{SnapshotPurpose, SnapshotState};
 use crate::state::Server;
-use saver::{Database, SnapshotChunk, SnapshotSaver};
+use crate::state::spare_cores::max_helping_threads;
+use parts::{Database, SavedKeys};
+use saver::{SharedSave, SnapshotChunk};
 use weft_cluster::slot_set::SlotSet;
 use weft_config::{Config, id};
-use weft_os::atomic::Ordering;
-use weft_os::sync::mpsc::{SyncSender, sync_channel};
+use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use weft_os::thread::{Builder, JoinHandle};
 use weft_os::time::Instant;
 
 /// The nice value of the threads, below the workers' priority.
@@ -214,7 +219,7 @@ fn start_claimed(server: &Arc<Server>, order: SnapshotRequest) -> io::Result<i32
     let seat = seat.ok_or_else(|| io::Error::other("all thread slots of the keyspace are in use"))?;
     let (sender, started) = sync_channel(1);
     let for_thread = server.clone();
-    weft_os::thread::Builder::new()
+    Builder::new()
         .name("weft-snapshot".into())
         .spawn(move || run(&for_thread, seat, order, &sender))?;
     started
@@ -361,6 +366,35 @@ fn record_pause(server: &Server, closing: Instant, taken: &CapturedState) {
     server.persistence.snapshot.keys_total.store(keys, Ordering::Relaxed);
 }
 
+/// Starts the thread of the consumer, which takes the chunks and adds the end of the file.
+fn start_consumer(
+    server: &Arc<Server>,
+    make_consumer: MakeConsumer,
+    chunks: Receiver<SnapshotChunk>,
+) -> io::Result<JoinHandle<Result<(), ConsumerError>>> {
+    let server = server.clone();
+    let consume = move || -> Result<(), ConsumerError> {
+        yield_cpu_to_workers(&server);
+        let running = &server.persistence.snapshot;
+        let mut checksum = RdbChecksum::new(server.config.boolean(id::RDBCHECKSUM));
+        let mut consumer = make_consumer()?;
+        for chunk in chunks {
+            match chunk {
+                SnapshotChunk::Bytes(bytes) => {
+                    checksum.update(&bytes);
+                    consumer.write(&bytes, running)?;
+                }
+                SnapshotChunk::End => {
+                    consumer.write(&checksum.end(), running)?;
+                    return consumer.finish(running);
+                }
+            }
+        }
+        Err("the snapshot was cancelled".into())
+    };
+    Builder::new().name("weft-snap-out".into()).spawn(consume)
+}
+
 /// Writes everything and lets the consumer finish. Returns the number of keys and the result.
 fn write(
     server: &Arc<Server>,
@@ -376,23 +410,7 @@ fn write(
         );
     }
     let (chunks, receiver) = sync_channel::<SnapshotChunk>(CHUNKS_AHEAD);
-    let for_thread = server.clone();
-    let consume = move || -> Result<(), ConsumerError> {
-        yield_cpu_to_workers(&for_thread);
-        let running = &for_thread.persistence.snapshot;
-        let mut consumer = consumer()?;
-        for chunk in receiver {
-            match chunk {
-                SnapshotChunk::Bytes(bytes) => consumer.write(&bytes, running)?,
-                SnapshotChunk::End => return consumer.finish(running),
-            }
-        }
-        Err("the snapshot was cancelled".into())
-    };
-    let consuming = match weft_os::thread::Builder::new()
-        .name("weft-snap-out".into())
-        .spawn(consume)
-    {
+    let consuming = match start_consumer(server, consumer, receiver) {
         Ok(thread) => thread,
         Err(error) => return (0, Err(error.into())),
     };
@@ -411,15 +429,24 @@ fn write(
         aux_fields: &notes,
         is_aof_base: purpose == Some(SnapshotPurpose::AofBase),
     };
-    let mut saver = SnapshotSaver::new(server, seat, style, chunks);
-    // The consumer's result holds the reason for the stop, or the snapshot was cancelled.
-    let _ = saver.save(&head, &taken.databases);
-    let (keys, fits) = (saver.keys(), saver.is_representable());
-    drop(saver);
+    let helpers = match purpose {
+        // The other node takes the commands on one thread.
+        Some(SnapshotPurpose::SlotMigration) => 0,
+        _ => max_helping_threads(),
+    };
+    let shared = SharedSave {
+        server,
+        style,
+        chunks,
+        has_stopped: AtomicBool::new(false),
+    };
+    let SavedKeys { keys, is_representable } = parts::save_all(&shared, seat, &head, &taken.databases, helpers);
+    // The consumer ends when no thread can send it anything.
+    drop(shared);
     let result = consuming
         .join()
         .unwrap_or_else(|_| Err("the snapshot output thread panicked".into()));
-    match fits {
+    match is_representable {
         true => (keys, result),
         false => (
             keys,

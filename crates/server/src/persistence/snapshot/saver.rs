@@ -1,4 +1,4 @@
-//! The thread that reads the keyspace as of a snapshot's moment and encodes it as chunks of an RDB file.
+//! A thread that reads parts of the keyspace as of a snapshot's moment and encodes them as chunks of an RDB file.
 //!
 //! A command that wants to change a large value waits while the value is being written. Writing takes several times as
 //! long as copying, and compressing a long string takes even longer. So a value that a command waits for is copied,
@@ -9,17 +9,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{DbIndex, SlotIndex};
+use weft_base::SlotIndex;
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
 use weft_values::Value;
 
 use crate::keyspace::before_image::{AwaitedKey, LARGE_BYTES, SnapshotVisitor, SnapshotWalker, WalkerStep};
 use crate::keyspace::pinned::Pin;
 use crate::keyspace::{Keyspace, Seat};
-use crate::persistence::rdb_file::{BufferedWriter, KeyEncodingOptions, RdbHeader, SavedKey, write_database};
+use crate::persistence::rdb_file::{BufferedWriter, KeyEncodingOptions, SavedKey};
 use crate::state::Server;
 use weft_config::id;
-use weft_os::atomic::Ordering;
+use weft_os::atomic::{AtomicBool, Ordering};
 use weft_os::sync::mpsc::{SyncSender, TrySendError};
 use weft_os::time::Instant;
 
@@ -36,21 +36,14 @@ const KEYS_PER_PASS: u64 = if cfg!(feature = "simulated") { 1 } else { 256 };
 
 /// A message to the consumer.
 pub enum SnapshotChunk {
-    /// The next bytes.
+    /// The next bytes: whole records.
     Bytes(Vec<u8>),
-    /// The end of the snapshot.
+    /// All records are sent.
     End,
 }
 
-/// A database at the snapshot's moment.
-pub struct Database {
-    /// The number of the database.
-    pub number: DbIndex,
-    /// The number of its keys.
-    pub keys: u64,
-    /// The number of its keys with an expiry.
-    pub with_expiry: u64,
-}
+/// The interval at which a saver asks if it should pause.
+pub const TURN: Duration = Duration::from_millis(if cfg!(any(test, feature = "simulated")) { 0 } else { 10 });
 
 /// The snapshot stopped: it was cancelled, the consumer failed, or the format lacks a value.
 pub struct SaveStopped;
@@ -162,8 +155,21 @@ impl SnapshotVisitor for PendingEntries<'_> {
     }
 }
 
-/// Reads the keyspace and produces chunks.
+/// What the threads that save a snapshot share.
+pub struct SharedSave<'s> {
+    /// The server.
+    pub server: &'s Arc<Server>,
+    /// The options for encoding keys.
+    pub style: KeyEncodingOptions,
+    /// The queue of the consumer.
+    pub chunks: SyncSender<SnapshotChunk>,
+    /// Set when one of the threads has stopped before its end: the others stop, too.
+    pub has_stopped: AtomicBool,
+}
+
+/// Reads parts of the keyspace and produces chunks.
 pub struct SnapshotSaver<'s> {
+    shared: &'s SharedSave<'s>,
     server: &'s Arc<Server>,
     seat: &'s mut Seat,
     visited: PendingEntries<'s>,
@@ -171,32 +177,25 @@ pub struct SnapshotSaver<'s> {
     urgent: Vec<(AwaitedKey, LargeValue)>,
     /// Large values that were visited and are not written yet. The next one is last.
     unwritten: Vec<LargeValue>,
-    chunks: SyncSender<SnapshotChunk>,
 }
 
 impl<'s> SnapshotSaver<'s> {
     /// Creates a saver.
-    pub fn new(
-        server: &'s Arc<Server>,
-        seat: &'s mut Seat,
-        style: KeyEncodingOptions,
-        chunks: SyncSender<SnapshotChunk>,
-    ) -> Self {
-        let checked = server.config.boolean(id::RDBCHECKSUM);
+    pub fn new(shared: &'s SharedSave<'s>, seat: &'s mut Seat) -> Self {
         SnapshotSaver {
-            server,
+            shared,
+            server: shared.server,
             seat,
             visited: PendingEntries {
-                keyspace: &server.keyspace,
-                style,
-                output: BufferedWriter::new(checked),
+                keyspace: &shared.server.keyspace,
+                style: shared.style,
+                output: BufferedWriter::new(false),
                 large: Vec::new(),
                 keys: 0,
                 is_representable: true,
             },
             urgent: Vec::new(),
             unwritten: Vec::new(),
-            chunks,
         }
     }
 
@@ -210,30 +209,67 @@ impl<'s> SnapshotSaver<'s> {
         self.visited.is_representable
     }
 
-    /// Saves everything.
-    pub fn save(&mut self, head: &RdbHeader<'_>, databases: &[Database]) -> Result<(), SaveStopped> {
-        let compress = self.visited.style.should_compress;
-        head.write(&mut self.visited.output.bytes, compress);
-        for (index, database) in databases.iter().enumerate() {
-            let Database {
-                number,
-                keys,
-                with_expiry,
-            } = *database;
-            write_database(&mut self.visited.output.bytes, number, keys, with_expiry);
-            let server = self.server;
-            let keyspace = &server.keyspace;
-            let is_last = index + 1 == databases.len();
-            let mut walker = SnapshotWalker::new(&keyspace.before_images, &keyspace.hasher, number, is_last);
-            while self.step(&mut walker)? {}
+    /// The buffer of the records that are not sent yet.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.visited.output.bytes
+    }
+
+    /// Saves a part. Returns `false` if `should_pause` returned `true` before the end; it is called once per [`TURN`].
+    /// Then every key that was visited is written, and another thread may go on with the walker.
+    ///
+    /// # Errors
+    /// If the snapshot stops.
+    pub fn save_part(
+        &mut self,
+        walker: &mut SnapshotWalker<'_>,
+        mut should_pause: impl FnMut() -> bool,
+    ) -> Result<bool, SaveStopped> {
+        let mut turn_end = Instant::now() + TURN;
+        while self.step(walker)? {
+            if Instant::now() < turn_end {
+                continue;
+            }
+            if should_pause() {
+                return Ok(false);
+            }
+            turn_end = Instant::now() + TURN;
         }
+        Ok(true)
+    }
+
+    /// Sends the records that are not sent yet.
+    ///
+    /// # Errors
+    /// If the snapshot stops.
+    pub fn flush(&mut self) -> Result<(), SaveStopped> {
         assert!(
             self.visited.large.is_empty() && self.unwritten.is_empty() && self.urgent.is_empty(),
-            "a snapshot ends when every visited value is written"
+            "every visited value is written between two steps"
         );
-        let output = std::mem::replace(&mut self.visited.output, BufferedWriter::new(false));
-        self.send(SnapshotChunk::Bytes(output.finish()))?;
-        self.send(SnapshotChunk::End)
+        if self.visited.output.bytes.is_empty() {
+            return Ok(());
+        }
+        let chunk = SnapshotChunk::Bytes(self.visited.output.take());
+        self.send(chunk)
+    }
+
+    /// Waits for other threads, and saves the values that writers wait for.
+    ///
+    /// # Errors
+    /// If the snapshot stops.
+    pub fn wait(&mut self) -> Result<(), SaveStopped> {
+        weft_os::thread::sleep(POLL_INTERVAL);
+        self.save_urgent_keys()
+    }
+
+    /// Sends what was saved, and does nothing for a while.
+    ///
+    /// # Errors
+    /// If the snapshot stops.
+    pub fn pause(&mut self, duration: Duration) -> Result<(), SaveStopped> {
+        self.flush()?;
+        weft_os::thread::sleep(duration);
+        self.check_cancelled()
     }
 
     /// Saves some keys. Returns `true` if there are more.
@@ -256,9 +292,10 @@ impl<'s> SnapshotSaver<'s> {
         self.save_urgent_keys()?;
         self.delay(self.visited.keys - before)?;
         let progress = &self.server.persistence.snapshot;
-        let before = progress.keys_done.swap(self.visited.keys, Ordering::Relaxed);
+        let new = self.visited.keys - before;
+        let before = progress.keys_done.fetch_add(new, Ordering::Relaxed);
         debug_assert!(
-            (before..=progress.keys_total.load(Ordering::Relaxed)).contains(&self.visited.keys),
+            before + new <= progress.keys_total.load(Ordering::Relaxed),
             "a snapshot has no more keys than at its moment"
         );
         self.check_cancelled()?;
@@ -304,9 +341,13 @@ impl<'s> SnapshotSaver<'s> {
         Ok(())
     }
 
-    fn send(&mut self, mut chunk: SnapshotChunk) -> Result<(), SaveStopped> {
+    /// Sends a message to the consumer.
+    ///
+    /// # Errors
+    /// If the snapshot stops.
+    pub fn send(&mut self, mut chunk: SnapshotChunk) -> Result<(), SaveStopped> {
         loop {
-            match self.chunks.try_send(chunk) {
+            match self.shared.chunks.try_send(chunk) {
                 Ok(()) => return Ok(()),
                 Err(TrySendError::Disconnected(_)) => return Err(SaveStopped),
                 Err(TrySendError::Full(refused)) => chunk = refused,
@@ -330,10 +371,13 @@ impl<'s> SnapshotSaver<'s> {
     }
 
     fn check_cancelled(&self) -> Result<(), SaveStopped> {
-        if self.server.persistence.snapshot.is_cancelled() || !self.visited.is_representable {
-            return Err(SaveStopped);
+        let must_stop = self.shared.has_stopped.load(Ordering::Relaxed)
+            || self.server.persistence.snapshot.is_cancelled()
+            || !self.visited.is_representable;
+        match must_stop {
+            true => Err(SaveStopped),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Saves the values that writers wait for. All of them are taken before the first is written.

@@ -4,9 +4,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use weft_base::{DbIndex, SlotIndex, ThreadIndex};
-use weft_table::{Blob, NewValue};
+use weft_table::{Blob, NewValue, ValueRef};
 
 use super::*;
+use crate::keyspace::before_image::is_large;
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Keyspace, publish_header};
@@ -138,6 +139,37 @@ fn is_unmarked(server: &Server) -> bool {
     (0..server.keyspace.slots.len()).all(|slot| !server.keyspace.slots.header(slot).is_unsaved())
 }
 
+/// Loads a dump into another keyspace. Returns it and the number of keys.
+fn load_dump(server: &Server, bytes: &[u8]) -> (Keyspace, u64) {
+    let file = format!("weft-snapshot-test-{}-{}.rdb", std::process::id(), fastrand::u64(..));
+    let path = std::env::temp_dir().join(file);
+    std::fs::write(&path, bytes).expect("writes");
+    let keyspace = Keyspace::new(16, 2);
+    let mut seat = keyspace.slots.join().expect("a seat");
+    let thread_index = ThreadIndex::new(seat.index());
+    let loaded = load(
+        &path,
+        &mut RdbLoader {
+            destination: LoadDestination::Keyspace(&mut seat.exclusive()),
+            hasher: &keyspace.hasher,
+            counts: &keyspace.counts,
+            before_images: &keyspace.before_images,
+            thread_index,
+            config: &server.config,
+            clock: AccessClock::default(),
+            now_ms: 1,
+            should_replace: false,
+            threads: LoadThreads::READER_ONLY,
+            on_dropped_key: None,
+            progress: None,
+        },
+    );
+    std::fs::remove_file(&path).expect("removes");
+    let keys = loaded.expect("loads").keys;
+    drop(seat);
+    (keyspace, keys)
+}
+
 #[test]
 fn a_consumer_gets_a_complete_rdb_file() {
     let server = server(3000, 600);
@@ -160,30 +192,8 @@ fn a_consumer_gets_a_complete_rdb_file() {
     for note in [&b"repl-id\x08somebody"[..], b"aof-base\xc0\x01"] {
         assert!(bytes.windows(note.len()).any(|window| window == note), "{note:?}");
     }
-    let path = std::env::temp_dir().join(format!("weft-snapshot-test-{}.rdb", std::process::id()));
-    std::fs::write(&path, &bytes).expect("writes");
-    let other = Keyspace::new(16, 2);
-    let mut seat = other.slots.join().expect("a seat");
-    let thread_index = ThreadIndex::new(seat.index());
-    let loaded = load(
-        &path,
-        &mut RdbLoader {
-            destination: LoadDestination::Keyspace(&mut seat.exclusive()),
-            hasher: &other.hasher,
-            counts: &other.counts,
-            before_images: &other.before_images,
-            thread_index,
-            config: &server.config,
-            clock: AccessClock::default(),
-            now_ms: 1,
-            should_replace: false,
-            threads: LoadThreads::READER_ONLY,
-            on_dropped_key: None,
-            progress: None,
-        },
-    );
-    std::fs::remove_file(&path).expect("removes");
-    assert_eq!(loaded.expect("loads").keys, 3000);
+    let (_, keys) = load_dump(&server, &bytes);
+    assert_eq!(keys, 3000);
     assert!(is_unmarked(&server) && server.persistence.snapshot.wait_for_end(TIMEOUT));
 }
 
@@ -267,4 +277,117 @@ fn a_waiting_consumer_does_not_block_writers() {
     let (told, bytes) = collect_events(&hears);
     assert_eq!(told.last(), Some(&ConsumerEvent::Ended("done: 200 keys".to_owned())));
     assert!(bytes.len() > 200, "each was written");
+}
+
+/// For each key, the version that its value begins with, and the length of the value.
+type Versions = std::collections::HashMap<Vec<u8>, (u64, usize)>;
+
+/// Replaces and extends values until `stop` is set. `versions` changes under the lease of a key's slot.
+fn change_values(server: &Server, versions: &std::sync::Mutex<Versions>, stop: &std::sync::atomic::AtomicBool) {
+    let (keyspace, mut version) = (&server.keyspace, 1);
+    let mut seat = keyspace.slots.join().expect("a seat");
+    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        let name = name(fastrand::usize(..KEYS));
+        let hash = keyspace.hasher.hash(&name);
+        let slot = KeyHasher::slot(hash);
+        let key = NamedKey {
+            name: &name,
+            hash,
+            slot: SlotIndex::from_index(slot),
+        };
+        let pass = seat.enter();
+        let Some(mut lease) = pass.try_write(slot) else {
+            continue;
+        };
+        let (header, data) = lease.parts_mut();
+        let table = data.table_mut(DbIndex::FIRST);
+        let entry = table.find(hash, &name).expect("keys are not deleted");
+        let extends = is_large(entry.value()) && fastrand::bool();
+        let waits = || {
+            (header.has_pinned_values() && entry.is_shared())
+                || (header.is_unsaved() && keyspace.before_images.must_save_first(DbIndex::FIRST, key, entry))
+        };
+        if extends && waits() {
+            continue;
+        }
+        if header.is_unsaved() {
+            keyspace.before_images.keep_before_image(DbIndex::FIRST, key, table);
+        }
+        let mut versions = versions.lock().expect("no other thread has panicked");
+        if extends {
+            table.find_mut(hash, &name).expect("it is there").append(b".");
+            versions.get_mut(&name).expect("it is there").1 += 1;
+        } else {
+            version += 1;
+            let value = versioned_value(version);
+            versions.insert(name.clone(), (version, value.len()));
+            let value = NewValue::Blob(Blob::from_slice(&value));
+            drop(table.insert(hash, &name, value, None, 0));
+        }
+    }
+}
+
+const KEYS: usize = 3000;
+
+/// Returns a value that begins with a version. One in eight is large.
+fn versioned_value(version: u64) -> Vec<u8> {
+    let mut value = format!("{version}:").into_bytes();
+    let large = if fastrand::u8(..8) == 0 { 20_000 } else { 0 };
+    value.resize(large + fastrand::usize(30..2000), b'.');
+    value
+}
+
+#[test]
+fn several_threads_save_one_moment_while_values_change() {
+    let server = server(0, 0);
+    let versions = std::sync::Mutex::new(Versions::new());
+    let mut seat = server.keyspace.slots.join().expect("a seat");
+    for number in 0..KEYS {
+        let value = versioned_value(1);
+        put(&server.keyspace, &mut seat, &name(number), &value);
+        versions.lock().expect("unused").insert(name(number), (1, value.len()));
+    }
+    drop(seat);
+    let versions = Arc::new(versions);
+    for _ in 0..5 {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let (told, bytes, expected) = std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| change_values(&server, &versions, &stop));
+            }
+            let (mut order, hears, permits) = new_order(SnapshotPurpose::RdbFile);
+            let (moment, at_moment) = channel();
+            let for_moment = versions.clone();
+            order.at_moment = Box::new(move |_| {
+                // No other thread has a lease, so the versions are those of the values.
+                let copy = for_moment.lock().expect("no other thread has panicked").clone();
+                let _ = moment.send(copy);
+                Box::new(Vec::new)
+            });
+            (0..100_000).for_each(|_| permits.send(Ok(())).expect("is heard"));
+            start(&server, order).expect("starts");
+            let (told, bytes) = collect_events(&hears);
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            (told, bytes, at_moment.recv().expect("the moment was taken"))
+        });
+        assert_eq!(told.last(), Some(&ConsumerEvent::Ended(format!("done: {KEYS} keys"))));
+        let (loaded, keys) = load_dump(&server, &bytes);
+        assert_eq!(keys, KEYS as u64);
+        let mut seat = loaded.slots.join().expect("a seat");
+        let all = seat.exclusive();
+        for slot in all.iter() {
+            for entry in slot.table(DbIndex::FIRST).into_iter().flat_map(|table| table.iter()) {
+                let value: &[u8] = match entry.value() {
+                    ValueRef::Blob(value) => value,
+                    ValueRef::Bytes(value) => value,
+                    _ => panic!("every value is a string"),
+                };
+                let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                let version = std::str::from_utf8(&value[..digits]).expect("digits").parse();
+                let found = (version.expect("a version"), value.len());
+                assert_eq!(expected.get(entry.key()), Some(&found), "the value of the moment");
+            }
+        }
+        assert!(is_unmarked(&server) && server.persistence.snapshot.wait_for_end(TIMEOUT));
+    }
 }

@@ -24,21 +24,19 @@
 use std::time::Duration;
 
 use crate::observability::metrics::Counter;
-use crate::state::{Message, Server, WorkerLink};
+use crate::state::idle_clock::{IdleClock, idle_clock};
+use crate::state::spare_cores::{BUSY_SHARE, busy_ns};
+use crate::state::{Message, Server};
 use weft_base::ThreadIndex;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
-
-mod idle;
 
 #[cfg(test)]
 mod tests;
 
 /// The length of a window.
 pub const WINDOW: Duration = Duration::from_millis(10);
-/// The busy share above which another worker is tried.
-const BUSY_SHARE: f64 = 0.85;
 /// The busy share up to which n − 1 workers may do the work of n.
 const IDLE_SHARE: f64 = 0.5;
 /// The number of windows in a row with the same result that lead to a change.
@@ -86,10 +84,6 @@ struct WindowSample {
     /// Requests per nanosecond.
     rate: f64,
 }
-
-/// Returns the summed idle time of the CPUs in this process's affinity mask since the machine started, in milliseconds,
-/// or `None` if the system does not report it.
-type IdleClock = Box<dyn FnMut() -> Option<u64> + Send>;
 
 /// Decides from the windows alone, without access to the server.
 struct TuningPolicy {
@@ -255,7 +249,7 @@ impl Tuner {
     pub fn new(server: &Server) -> Self {
         let now = Instant::now();
         Tuner {
-            policy: TuningPolicy::new(idle::idle_clock(), now),
+            policy: TuningPolicy::new(idle_clock(), now),
             last_busy_ns: vec![0; server.workers.len()],
             last_executed_commands: 0,
             last_sample: now,
@@ -316,15 +310,6 @@ impl Tuner {
         if let Some(active) = self.policy.observe_window(seen, now) {
             set_active_workers(server, active);
         }
-    }
-}
-
-/// Returns how long a worker has been busy since the server started, including the current turn, in nanoseconds. A
-/// batch of slow commands may last longer than a window; without it the worker would look idle meanwhile.
-fn busy_ns(link: &WorkerLink, finished_turns_ns: u64, now_ns: u64) -> u64 {
-    match link.turn_started_ns.load(Ordering::Relaxed) {
-        0 => finished_turns_ns,
-        began_ns => finished_turns_ns + now_ns.saturating_sub(began_ns),
     }
 }
 

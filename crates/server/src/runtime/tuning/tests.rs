@@ -116,7 +116,7 @@ fn a_worker_added_because_of_a_growing_load_is_removed_again() {
 
 #[test]
 fn a_batch_longer_than_its_window_counts_as_busy() {
-    let link = WorkerLink::new();
+    let link = crate::state::WorkerLink::new();
     assert_eq!(
         busy_ns(&link, 500, 1_000),
         500,

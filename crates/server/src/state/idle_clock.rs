@@ -1,6 +1,8 @@
 //! The idle time of the CPUs that this process may use, from `/proc/stat`.
 
-use super::IdleClock;
+/// Returns the summed idle time of the CPUs in this process's affinity mask since the machine started, in milliseconds,
+/// or `None` if the system does not report it.
+pub type IdleClock = Box<dyn FnMut() -> Option<u64> + Send>;
 
 /// The kernel reports hundredths of a second to programs, whatever resolution it uses internally.
 const MS_PER_TICK: u64 = 10;

@@ -1,0 +1,117 @@
+//! The cores that helping threads may use: those that would be idle without them, unless a worker could use them soon.
+
+use super::idle_clock::{IdleClock, idle_clock};
+use super::{Server, WorkerLink};
+use crate::observability::metrics::Counter;
+use weft_base::ThreadIndex;
+use weft_os::atomic::Ordering;
+use weft_os::time::Instant;
+
+/// The busy share of the active workers above which another worker is needed.
+pub const BUSY_SHARE: f64 = 0.85;
+/// The maximum number of threads that help at once.
+const MAX_HELPING_THREADS: usize = 7;
+/// What is added to the idle time before it is rounded down to whole cores: the share of a core that is hardly ever
+/// idle.
+const ROUNDING: f64 = 0.25;
+
+/// Measures the spare cores between two calls.
+pub struct SpareCores {
+    idle_clock: IdleClock,
+    idle_ms: Option<u64>,
+    busy_ns: Vec<u64>,
+    called_at: Instant,
+}
+
+impl SpareCores {
+    /// Starts to measure.
+    pub fn new(server: &Server) -> Self {
+        let mut idle_clock = idle_clock();
+        let now = Instant::now();
+        SpareCores {
+            idle_ms: idle_clock(),
+            idle_clock,
+            busy_ns: busy_times_ns(server, now),
+            called_at: now,
+        }
+    }
+
+    /// Returns the number of cores that were spare since the last call; 0 if the system does not report it. The helping
+    /// threads have used `helpers_us` of processor time meanwhile, in µs. They must yield to other threads: what they
+    /// get on a busy core does not count as spare.
+    pub fn since_last_call(&mut self, server: &Server, helpers_us: u64) -> usize {
+        let now = Instant::now();
+        let elapsed_ms = now.duration_since(self.called_at).as_secs_f64() * 1000.0;
+        let idle_ms = (self.idle_clock)();
+        let busy_ns = busy_times_ns(server, now);
+        let idle_before_ms = std::mem::replace(&mut self.idle_ms, idle_ms);
+        let busy_before_ns = std::mem::replace(&mut self.busy_ns, busy_ns);
+        self.called_at = now;
+        let (Some(before_ms), Some(idle_ms)) = (idle_before_ms, idle_ms) else {
+            return 0;
+        };
+        let active = server.lifecycle.active_workers.load(Ordering::Relaxed);
+        let busy = self.busy_ns.iter().zip(&busy_before_ns).take(active);
+        let busy_ms: f64 = busy.map(|(now, before)| now.saturating_sub(*before) as f64 / 1e6).sum();
+        let needs_worker = active < server.workers.len() && busy_ms >= BUSY_SHARE * elapsed_ms * active as f64;
+        let free_ms = idle_ms.saturating_sub(before_ms) as f64 + helpers_us as f64 / 1000.0;
+        spare_cores(free_ms / elapsed_ms.max(1.0), needs_worker)
+    }
+}
+
+/// Returns the number of threads that can help at once on this machine, beside the one that they help.
+pub fn max_helping_threads() -> usize {
+    if cfg!(feature = "simulated") {
+        return 1;
+    }
+    let cores = weft_os::thread::available_parallelism().map_or(1, usize::from);
+    (cores - 1).min(MAX_HELPING_THREADS)
+}
+
+/// Returns how long a worker has been busy since the server started, including the current turn, in nanoseconds. A
+/// batch of slow commands may last longer than the time between two calls; without it the worker would look idle
+/// meanwhile.
+pub fn busy_ns(link: &WorkerLink, finished_turns_ns: u64, now_ns: u64) -> u64 {
+    match link.turn_started_ns.load(Ordering::Relaxed) {
+        0 => finished_turns_ns,
+        began_ns => finished_turns_ns + now_ns.saturating_sub(began_ns),
+    }
+}
+
+/// Returns how many whole cores are spare if so many are free. One is left for a worker that is needed.
+fn spare_cores(free: f64, needs_worker: bool) -> usize {
+    let reserved = if needs_worker { 1.0 } else { 0.0 };
+    (free - reserved + ROUNDING).max(0.0) as usize
+}
+
+fn busy_times_ns(server: &Server, now: Instant) -> Vec<u64> {
+    let now_ns = now.duration_since(server.lifecycle.started).as_nanos() as u64;
+    let workers = server.workers.iter().enumerate();
+    workers
+        .map(|(index, link)| {
+            let index = ThreadIndex::new(index);
+            busy_ns(link, server.stats.metrics.thread_sum(index, Counter::BusyNs), now_ns)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_count_as_spare_when_they_are_mostly_idle() {
+        assert_eq!(spare_cores(0.0, false), 0);
+        // What threads of low priority get on a busy core.
+        assert_eq!(spare_cores(0.1, false), 0);
+        assert_eq!(spare_cores(0.6, false), 0);
+        assert_eq!(spare_cores(0.9, false), 1);
+        assert_eq!(spare_cores(3.1, false), 3);
+    }
+
+    #[test]
+    fn a_core_is_left_for_a_worker_that_is_needed() {
+        assert_eq!(spare_cores(0.9, true), 0);
+        assert_eq!(spare_cores(3.1, true), 2);
+    }
+}

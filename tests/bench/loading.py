@@ -1,0 +1,185 @@
+"""Measures how fast servers load their data: an RDB file, an append-only file, and a full synchronisation.
+
+Each server writes the files that it loads itself. The servers take turns; the figures are medians. The loading time is
+the time from the start of the process until it answers PING without a LOADING error; for a synchronisation, from
+REPLICAOF until the link is up.
+
+    python3 tests/bench/loading.py ROUNDS KEYS HASHES NAME=SERVER[,ARGUMENT...]...
+
+For instance `weft=weft-server,--io-threads,2`. KEYS strings of 64 bytes and HASHES hashes of 50 fields of 10 bytes.
+"""
+
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+PORT = 7391
+REPLICA_PORT = 7392
+FIELDS = 50
+TIMEOUT_S = 300
+
+
+class Client:
+    """A connection that sends commands and waits for their replies."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.file = self.socket.makefile("rb")
+
+    def reply(self):
+        line = self.file.readline()
+        if line[:1] == b"$":
+            size = int(line[1:])
+            return b"" if size < 0 else self.file.read(size + 2)[:-2]
+        return line.strip()
+
+    def call(self, *words):
+        words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        parts = [b"*%d\r\n" % len(words)]
+        parts += [b"$%d\r\n%s\r\n" % (len(word), word) for word in words]
+        self.socket.sendall(b"".join(parts))
+        return self.reply()
+
+    def info(self, section):
+        lines = self.call("INFO", section).decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+class Server:
+    """A process of a server."""
+
+    def __init__(self, command, port, folder, *arguments, cores=None):
+        self.port = port
+        words = [*command, "--port", str(port), "--bind", "127.0.0.1", "--save", "", *arguments]
+        preexec = None if cores is None else lambda: os.sched_setaffinity(0, cores)
+        self.start = time.monotonic()
+        self.process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, preexec_fn=preexec)
+
+    def ready_s(self):
+        """Waits until the server serves its data. Returns the seconds since its start."""
+        while time.monotonic() < self.start + TIMEOUT_S:
+            if self.process.poll() is not None:
+                raise SystemExit(f"the server has ended: {self.process.returncode}")
+            try:
+                client = Client(self.port)
+                while client.call("PING").startswith(b"-LOADING"):
+                    time.sleep(0.005)
+                return time.monotonic() - self.start
+            except OSError:
+                time.sleep(0.005)
+        raise SystemExit("the server does not get ready")
+
+    def processor_s(self):
+        with open(f"/proc/{self.process.pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def fill(port, keys, hashes):
+    """Writes the data."""
+    client = Client(port)
+    value = b"v" * 64
+    batch = 2000
+    for first in range(0, keys, batch):
+        count = min(batch, keys - first)
+        client.socket.sendall(
+            b"".join(
+                b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$64\r\n%s\r\n" % (key, value)
+                for key in range(first, first + count)
+            )
+        )
+        client.file.read(count * 5)
+    for number in range(hashes):
+        words = [b"HSET", b"hash:%d" % number]
+        for field in range(FIELDS):
+            words += [b"field:%04d" % field, b"%010d" % (number * FIELDS + field)]
+        assert client.call(*words) == b":%d" % FIELDS
+
+
+def digest_of(port):
+    return Client(port).call("DEBUG", "DIGEST")
+
+
+DEBUG = ["--enable-debug-command", "yes"]
+
+
+def prepare(command, folder, keys, hashes):
+    """Writes a dump and an append-only file in `folder`. Returns the digest of the data."""
+    server = Server(command, PORT, folder, "--appendonly", "yes", "--aof-use-rdb-preamble", "no", *DEBUG)
+    server.ready_s()
+    fill(PORT, keys, hashes)
+    digest = digest_of(PORT)
+    assert Client(PORT).call("SAVE") == b"+OK"
+    server.end()
+    return digest
+
+
+def measure_load(command, folder, digest, *arguments):
+    server = Server(command, PORT, folder, *arguments, *DEBUG)
+    seconds, processor_s = server.ready_s(), server.processor_s()
+    memory = int(Client(PORT).info("memory")["used_memory_peak"]) / int(Client(PORT).info("memory")["used_memory"])
+    assert digest_of(PORT) == digest, "the loaded data is the written data"
+    server.end()
+    return seconds, processor_s, memory
+
+
+def measure_synchronisation(command, folder, digest):
+    """The primary is pinned to the first core, the replica to the second one."""
+    primary = Server(command, PORT, folder, "--appendonly", "no", *DEBUG, cores={0})
+    primary.ready_s()
+    with tempfile.TemporaryDirectory() as replica_folder:
+        replica = Server(command, REPLICA_PORT, replica_folder, "--appendonly", "no", *DEBUG, cores={1})
+        replica.ready_s()
+        client = Client(REPLICA_PORT)
+        start, used = time.monotonic(), (primary.processor_s(), replica.processor_s())
+        client.call("REPLICAOF", "127.0.0.1", PORT)
+        while True:
+            try:
+                if client.info("replication").get("master_link_status") == "up":
+                    break
+            except (OSError, ValueError):
+                client = Client(REPLICA_PORT)
+            time.sleep(0.005)
+        seconds = time.monotonic() - start
+        processor_s = primary.processor_s() - used[0] + replica.processor_s() - used[1]
+        assert digest_of(REPLICA_PORT) == digest, "the replica has the data of its primary"
+        replica.end()
+    primary.end()
+    return seconds, processor_s, 0
+
+
+def main():
+    rounds, keys, hashes = map(int, sys.argv[1:4])
+    servers = [argument.split("=", 1) for argument in sys.argv[4:]]
+    kinds = ["RDB file", "append-only file", "synchronisation"]
+    results = {(name, kind): [] for name, _ in servers for kind in kinds}
+    folders = {name: tempfile.mkdtemp(prefix="loading-") for name, _ in servers}
+    digests = {}
+    try:
+        for name, command in servers:
+            digests[name] = prepare(command.split(","), folders[name], keys, hashes)
+        for _ in range(rounds):
+            for name, command in servers:
+                words, folder, digest = command.split(","), folders[name], digests[name]
+                results[name, kinds[0]].append(measure_load(words, folder, digest, "--appendonly", "no"))
+                results[name, kinds[1]].append(measure_load(words, folder, digest, "--appendonly", "yes"))
+                results[name, kinds[2]].append(measure_synchronisation(words, folder, digest))
+    finally:
+        for folder in folders.values():
+            shutil.rmtree(folder)
+    for (name, kind), figures in results.items():
+        seconds, processor_s, memory = (statistics.median(column) for column in zip(*figures))
+        memory = f", peak memory {memory:.2f} of the data" if memory else ""
+        print(f"{kind}, {name}: {seconds:.2f} s, {processor_s:.2f} s of processor time{memory}")
+
+
+main()
