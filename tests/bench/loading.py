@@ -134,7 +134,8 @@ def measure_load(command, folder, digest, *arguments):
 
 def measure_synchronisation(command, folder, digest):
     """The primary is pinned to the first core, the replica to the second one."""
-    primary = Server(command, PORT, folder, "--appendonly", "no", *DEBUG, cores={0})
+    at_once = ["--repl-diskless-sync-delay", "0"]
+    primary = Server(command, PORT, folder, "--appendonly", "no", *at_once, *DEBUG, cores={0})
     primary.ready_s()
     with tempfile.TemporaryDirectory() as replica_folder:
         replica = Server(command, REPLICA_PORT, replica_folder, "--appendonly", "no", *DEBUG, cores={1})

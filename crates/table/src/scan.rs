@@ -8,6 +8,7 @@
 use crate::bucket::{PLACEMENTS, Placement, SLOTS};
 use crate::entry::EntryRef;
 use crate::expiry_unit::NEVER;
+use crate::prefetch::prefetch_line;
 use crate::segment::{Segment, SegmentSlot};
 use crate::table::Table;
 
@@ -17,6 +18,9 @@ use crate::table::Table;
 pub fn scan_position(hash: u64) -> u32 {
     Placement::of_hash(hash).number()
 }
+
+/// The size of a cache line in bytes.
+const LINE_BYTES: usize = 64;
 
 /// The number of random positions that are tried before the nearest entry is taken instead.
 const RANDOM_TRIES: usize = 128;
@@ -36,8 +40,12 @@ impl<V> Table<V> {
                 cursor = placement_range.end;
                 continue;
             }
+            prefetch_entries(segment, segment.home(Placement::new(cursor)));
             while cursor < placement_range.end {
                 let home = segment.home(Placement::new(cursor));
+                if home + 1 < segment.bucket_count() {
+                    prefetch_entries(segment, home + 1);
+                }
                 visited += visit_home(segment, home, cursor, visit);
                 cursor = placement_range.start + segment.first_placement_of(home + 1);
                 if visited >= at_least {
@@ -159,6 +167,16 @@ fn visit_bucket<V>(
         }
     }
     visited
+}
+
+/// Prefetches the first lines of the entries in a bucket.
+fn prefetch_entries(segment: &Segment, bucket: usize) {
+    let bucket = segment.bucket(bucket);
+    for slot in 0..SLOTS {
+        let entry = bucket.entry(slot);
+        prefetch_line(entry);
+        prefetch_line(entry.cast::<u8>().wrapping_add(LINE_BYTES));
+    }
 }
 
 /// Visits the entries of one home whose placement is at least `from`; returns their number.

@@ -24,6 +24,9 @@ const UNCHECKED_BYTES: usize = 16;
 /// The maximum number of bytes that one byte of compressed data can expand to.
 const EXPANSION_MAX: usize = MATCH_MAX / 3 + 1;
 
+/// The maximum number of bytes that are reserved for the output.
+const MAX_RESERVED_BYTES: usize = 4096;
+
 thread_local! {
     static COMPRESSOR: RefCell<Compressor> = const { RefCell::new(Compressor { last_positions: Vec::new(), base: 1 }) };
 }
@@ -178,8 +181,11 @@ struct Output {
 
 impl Output {
     fn new(limit: usize) -> Self {
+        // Long strings mostly become much shorter.
+        let mut bytes = Vec::with_capacity(limit.min(MAX_RESERVED_BYTES));
+        bytes.push(0);
         Output {
-            bytes: vec![0],
+            bytes,
             limit,
             literals: 0,
         }

@@ -232,14 +232,14 @@ impl KeyEncodingOptions {
                 out.push(self.clock.frequency(key.clock) as u8);
             }
         }
-        // The key is inserted between the type and the value, which are written together.
+        // The name belongs between the type and the value, which are written together.
         let at = out.len();
+        write_string(out, key.name, self.should_compress);
+        let value_at = out.len();
         dump_payload::write_value(out, key.value, self.should_compress);
-        debug_assert!(out.len() > at + 1, "an encoded value has a type and contents");
-        let mut name = Vec::with_capacity(key.name.len() + 9);
-        write_string(&mut name, key.name, self.should_compress);
-        out.splice(at + 1..at + 1, name);
-        out.get(at).is_none_or(|kind| self.format.supports_type(*kind))
+        debug_assert!(out.len() > value_at + 1, "an encoded value has a type and contents");
+        out[at..=value_at].rotate_right(1);
+        self.format.supports_type(out[at])
     }
 }
 
