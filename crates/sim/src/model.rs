@@ -23,6 +23,9 @@ pub struct Model {
     may_reload: bool,
     /// For each connection, the watched strings that have not changed since; `None` once one has.
     watches: Vec<Option<BTreeSet<usize>>>,
+    /// For each connection, `true` if its next transaction may fail although no watched key has changed: a script was
+    /// killed meanwhile. What it had written was undone, but watches stay marked.
+    may_be_marked: Vec<bool>,
 }
 
 /// A string that may have an expiry. It has expired once a client saw that it has, which must not be too early or too
@@ -67,6 +70,7 @@ impl Model {
         Model {
             may_reload,
             watches: vec![Some(BTreeSet::new()); connections],
+            may_be_marked: vec![false; connections],
             ..Model::default()
         }
     }
@@ -83,11 +87,14 @@ impl Model {
         if self.is_paused && operation.is_write() && !gives_up && !may_fail {
             return Effect::Impossible;
         }
-        // SCRIPT KILL ends only scripts that have not written.
+        // SCRIPT KILL ends only scripts that have not written, or whose writes can be undone.
         if let Some([SeenReply::Error(text)]) = observed
             && operation.is_script()
             && text.contains("Script killed by user")
         {
+            for (may_be_marked, watched) in self.may_be_marked.iter_mut().zip(&self.watches) {
+                *may_be_marked |= watched.as_ref().is_some_and(|watched| !watched.is_empty());
+            }
             return Effect::AnyReply;
         }
         if let Some(effect) = self.refuse_on_replica(connection, operation, observed) {
@@ -102,7 +109,7 @@ impl Model {
                 Effect::Replies(vec![SeenReply::ok()])
             }
             Operation::Transaction(operations) => {
-                if self.may_reload && observed.is_some_and(|replies| replies.last() == Some(&SeenReply::Null)) {
+                if self.fails_watch(connection, observed) {
                     self.watches[connection] = None;
                 }
                 Effect::Replies(self.execute(connection, operations))
@@ -144,7 +151,7 @@ impl Model {
             (true, false) if gave_up || may_fail => None,
             // The commands of a transaction are refused when they arrive, which may be long before EXEC.
             (false, true) if self.was_demoted && matches!(operation, Operation::Transaction(_)) => {
-                self.watches[connection] = Some(BTreeSet::new());
+                self.end_watches(connection, operation);
                 Some(Effect::AnyReply)
             }
             // The requests after a lost reply come next, whatever became of this one.
@@ -164,6 +171,7 @@ impl Model {
     /// Ends the watches of a connection if the operation is a transaction, as it does if it fails, too.
     pub fn end_watches(&mut self, connection: usize, operation: &Operation) {
         if matches!(operation, Operation::Transaction(_)) {
+            self.may_be_marked[connection] = false;
             self.watches[connection] = Some(BTreeSet::new());
         }
     }
@@ -171,12 +179,13 @@ impl Model {
     /// Returns `true` if the transaction failed because of a watched key, as the model expects.
     fn fails_watch(&self, connection: usize, observed: Option<&[SeenReply]>) -> bool {
         let failed = observed.is_some_and(|replies| replies.last() == Some(&SeenReply::Null));
-        failed && (self.may_reload || self.watches[connection].is_none())
+        failed && (self.may_reload || self.may_be_marked[connection] || self.watches[connection].is_none())
     }
 
     fn execute(&mut self, connection: usize, operations: &[Operation]) -> Vec<SeenReply> {
         let mut replies = vec![SeenReply::ok()];
         replies.extend(operations.iter().map(|_| SeenReply::Status("QUEUED".to_owned())));
+        self.may_be_marked[connection] = false;
         let is_unchanged = self.watches[connection].replace(BTreeSet::new()).is_some();
         replies.push(match is_unchanged {
             true => SeenReply::Array(operations.iter().map(|operation| self.reply_to(operation)).collect()),
@@ -444,5 +453,48 @@ impl Model {
                 *watch = None;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(operation: Operation, replies: Vec<SeenReply>) -> Event {
+        Event {
+            operation,
+            sent_step: 0,
+            sent_ns: 0,
+            sent_idle_ns: 0,
+            answer_ns: 0,
+            answer_idle_ns: 0,
+            answer: Some((replies, 0)),
+        }
+    }
+
+    #[test]
+    fn a_transaction_may_fail_when_a_script_was_killed_since_its_watch() {
+        let watch = || event(Operation::Watch(vec![1]), vec![SeenReply::ok()]);
+        let failed = || {
+            event(
+                Operation::Transaction(Vec::new()),
+                vec![SeenReply::ok(), SeenReply::Null],
+            )
+        };
+        let error = SeenReply::Error("ERR Script killed by user with SCRIPT KILL.".to_owned());
+        let killed = || event(Operation::ScriptSlowSwap(2, 1, 7), vec![error.clone()]);
+        let is_expected = |events: &[(usize, Event)]| {
+            let mut model = Model::new(2, false);
+            let effects: Vec<Effect> = events
+                .iter()
+                .map(|(connection, event)| model.apply(*connection, event))
+                .collect();
+            effects.last() == Some(&Effect::Replies(vec![SeenReply::ok(), SeenReply::Null]))
+        };
+        assert!(is_expected(&[(0, watch()), (1, killed()), (0, failed())]));
+        assert!(!is_expected(&[(0, watch()), (0, failed())]));
+        assert!(!is_expected(&[(1, killed()), (0, watch()), (0, failed())]));
+        let second = [(0, watch()), (1, killed()), (0, failed()), (0, watch()), (0, failed())];
+        assert!(!is_expected(&second), "the first transaction has ended the watch");
     }
 }
