@@ -11,6 +11,7 @@
 //! is refused.
 
 mod elements;
+mod order;
 mod pattern;
 
 use std::cmp::Ordering;
@@ -34,6 +35,7 @@ use crate::net::client::ClientFlags;
 use crate::notify::keyspace_event::KeyspaceEvent;
 use crate::runtime::process::collation;
 use elements::{SortElements, SortSource};
+use order::{prefix_of_text, sorted_window};
 use pattern::{SortPattern, c_string_prefix};
 use weft_base::slots::cluster_slot;
 use weft_base::slots::slot_of_pattern;
@@ -252,21 +254,21 @@ fn sort_elements(
         name: Vec::new(),
         found_expired: false,
     };
-    let mut order: Vec<usize> = (0..elements.len()).collect();
-    if !options.is_unsorted {
-        let weights = compute_weights(&mut ctx.keys, &mut follower, options, elements)?;
-        order.sort_by(|one, other| {
-            let ascending = weights.compare(elements, *one, *other, options.should_store);
-            if options.is_descending {
-                ascending.reverse()
-            } else {
-                ascending
-            }
-        });
-    }
-    let chosen = order.get(window).unwrap_or_default();
+    let chosen: Vec<usize> = match options.is_unsorted {
+        true => window.collect(),
+        false => {
+            let weights = compute_weights(&mut ctx.keys, &mut follower, options, elements)?;
+            sorted_window(
+                elements.len(),
+                window,
+                options.is_descending,
+                |index| weights.prefix(elements, index, options.should_store),
+                |one, other| weights.compare(elements, one, other, options.should_store),
+            )
+        }
+    };
     if options.should_store {
-        let result = collect_stored_elements(&mut ctx.keys, &mut follower, options, elements, chosen)?;
+        let result = collect_stored_elements(&mut ctx.keys, &mut follower, options, elements, &chosen)?;
         let met_expired = follower.found_expired || follower.leases.has_met_expired();
         drop(follower);
         if met_expired && ctx.keys.effects.is_logging() {
@@ -277,7 +279,7 @@ fn sort_elements(
     }
     ctx.reply.array(chosen.len() * options.get_patterns.len().max(1));
     for index in chosen {
-        let element = elements.element(*index);
+        let element = elements.element(index);
         if options.get_patterns.is_empty() {
             ctx.reply.bulk(element);
         }
@@ -515,6 +517,20 @@ fn parse_weight(bytes: &[u8]) -> Option<f64> {
 }
 
 impl SortWeights {
+    /// Returns a number that is smaller for the first of two elements, unless it is equal.
+    fn prefix(&self, elements: &SortElements, index: usize, is_stored: bool) -> u64 {
+        let of_text = |text| match is_stored {
+            true => prefix_of_text(text),
+            false => prefix_of_text(c_string_prefix(text)),
+        };
+        match self {
+            SortWeights::Numbers(_) => 0,
+            // The text of an element without one is empty.
+            SortWeights::Texts { texts, .. } => of_text(texts.element(index)),
+            SortWeights::Elements => of_text(elements.element(index)),
+        }
+    }
+
     /// Compares two elements. Stored results are the same everywhere, so their elements are compared byte by byte.
     fn compare(&self, elements: &SortElements, first: usize, second: usize, is_stored: bool) -> Ordering {
         let collate = |one: &[u8], other: &[u8]| match is_stored {
