@@ -161,14 +161,21 @@ impl ThreadState {
     pub fn begin_batch(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.expiry_ms = if self.replays { 0 } else { now_ms };
-        if self.tunables.refresh(&self.server) {
-            self.adapt_memory_limit();
-        }
+        self.refresh_tunables();
         self.effects.log_writer.lazy_expire = self.tunables.lazy_expire;
         self.effects.log_writer.measures_units = self.tunables.slot_stats;
         self.clock = self.tunables.clock;
         self.clock.now_s = now_ms / 1000;
         self.ticks = self.timer.raw();
+    }
+
+    /// Copies parameters that have changed. A message that requests an action because of a change may arrive after the
+    /// batch has begun: its handler calls this, too.
+    #[inline]
+    pub fn refresh_tunables(&mut self) {
+        if self.tunables.refresh(&self.server) {
+            self.adapt_memory_limit();
+        }
     }
 
     /// Refreshes the state that does not change within a passage of the gate. Call it at the start of a passage.

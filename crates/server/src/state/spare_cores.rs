@@ -6,6 +6,7 @@ use crate::observability::metrics::Counter;
 use weft_base::ThreadIndex;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
+use weft_reactor::ProcessCpuTimes;
 
 /// The busy share of the active workers above which another worker is needed.
 pub const BUSY_SHARE: f64 = 0.85;
@@ -19,6 +20,8 @@ const ROUNDING: f64 = 0.25;
 pub struct SpareCores {
     idle_clock: IdleClock,
     idle_ms: Option<u64>,
+    /// The processor time of this process, in milliseconds.
+    used_ms: f64,
     busy_ns: Vec<u64>,
     called_at: Instant,
 }
@@ -31,6 +34,7 @@ impl SpareCores {
         SpareCores {
             idle_ms: idle_clock(),
             idle_clock,
+            used_ms: used_ms(),
             busy_ns: busy_times_ns(server, now),
             called_at: now,
         }
@@ -44,6 +48,7 @@ impl SpareCores {
         let elapsed_ms = now.duration_since(self.called_at).as_secs_f64() * 1000.0;
         let idle_ms = (self.idle_clock)();
         let busy_ns = busy_times_ns(server, now);
+        let used_before_ms = std::mem::replace(&mut self.used_ms, used_ms());
         let idle_before_ms = std::mem::replace(&mut self.idle_ms, idle_ms);
         let busy_before_ns = std::mem::replace(&mut self.busy_ns, busy_ns);
         self.called_at = now;
@@ -54,7 +59,10 @@ impl SpareCores {
         let busy = self.busy_ns.iter().zip(&busy_before_ns).take(active);
         let busy_ms: f64 = busy.map(|(now, before)| now.saturating_sub(*before) as f64 / 1e6).sum();
         let needs_worker = active < server.workers.len() && busy_ms >= BUSY_SHARE * elapsed_ms * active as f64;
-        let free_ms = idle_ms.saturating_sub(before_ms) as f64 + helpers_us as f64 / 1000.0;
+        // In a container, cores may be idle that this process may not use: its quota is used up.
+        let allowed_ms = cores() as f64 * elapsed_ms - (self.used_ms - used_before_ms);
+        let idle_ms = (idle_ms.saturating_sub(before_ms) as f64).min(allowed_ms.max(0.0));
+        let free_ms = idle_ms + helpers_us as f64 / 1000.0;
         spare_cores(free_ms / elapsed_ms.max(1.0), needs_worker)
     }
 }
@@ -64,8 +72,18 @@ pub fn max_helping_threads() -> usize {
     if cfg!(feature = "simulated") {
         return 1;
     }
-    let cores = weft_os::thread::available_parallelism().map_or(1, usize::from);
-    (cores - 1).min(MAX_HELPING_THREADS)
+    (cores() - 1).min(MAX_HELPING_THREADS)
+}
+
+/// Returns the number of cores that this process may use, with regard to its quota.
+fn cores() -> usize {
+    weft_os::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Returns the processor time of this process, in milliseconds.
+fn used_ms() -> f64 {
+    let usage = ProcessCpuTimes::now().own;
+    (usage.user_us + usage.system_us) as f64 / 1000.0
 }
 
 /// Returns how long a worker has been busy since the server started, including the current turn, in nanoseconds. A

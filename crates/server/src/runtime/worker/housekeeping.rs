@@ -228,8 +228,9 @@ impl Worker {
         if let Some(mut connection) = self.clients.remove(token) {
             self.uncount_client(connection.usage);
             remove_all_registrations(self.server(), &mut connection.client);
-            self.server().clients.directory.remove_client(&connection.client);
+            // In this order: a thread that serves waiting clients finds the client killed or its wait claimed.
             self.abandon_wait(connection.client.id);
+            self.server().clients.directory.remove_client(&connection.client);
             self.abandon_parts(connection.client.id);
             self.ready_tokens.retain(|other| *other != token);
             self.delayed_tokens.retain(|other| *other != token);

@@ -513,7 +513,46 @@ impl ClientVisitor for Worker {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
+    use weft_config::{Config, SetPermissions};
+
     use super::*;
+
+    const ALL_PERMISSIONS: SetPermissions = SetPermissions {
+        may_set_protected: true,
+        is_loading: false,
+    };
+
+    /// Creates a server with one worker, which does not run.
+    fn worker() -> (Arc<Server>, Worker) {
+        crate::commands::install_registry(crate::commands::full_registry());
+        let ((orders, _), (supply, _)) = (channel(), channel());
+        let queue = || crate::runtime::background::create_queue().0;
+        let server = crate::start::create_server(Config::defaults(), 1, queue(), queue(), orders, supply);
+        let server = server.expect("a server");
+        let worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+        (server, worker)
+    }
+
+    #[test]
+    fn a_request_because_of_a_new_limit_is_heard_within_a_batch() {
+        let (server, mut worker) = worker();
+        worker.thread.begin_batch(1);
+        let limits: [(&[u8], &[u8]); 2] = [(b"maxmemory", b"1mb"), (b"maxmemory-clients", b"2mb")];
+        let changed = server.config.set(&limits, ALL_PERMISSIONS, &mut |_| Ok(()));
+        assert_eq!(changed.map(|changed| changed.len()), Ok(2));
+        // The batch began before the change.
+        worker.handle_message(Message::RecountClients);
+        assert_eq!(worker.thread.tunables.client_memory, 2 << 20);
+        let changed = server
+            .config
+            .set(&[(b"maxmemory", b"2mb")], ALL_PERMISSIONS, &mut |_| Ok(()));
+        assert_eq!(changed.map(|changed| changed.len()), Ok(1));
+        worker.handle_message(Message::EvictDue);
+        worker.thread.begin_batch(2);
+        assert!(worker.thread.memory_limit.is_evicting, "the next batch evicts");
+    }
 
     #[test]
     fn a_refused_worker_retries_at_once_and_then_sleeps_with_backoff() {
