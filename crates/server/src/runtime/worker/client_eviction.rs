@@ -70,6 +70,8 @@ impl Worker {
 
     /// Counts all clients, and evicts some if they exceed the limit.
     pub(crate) fn recount_clients(&mut self) {
+        // The limit may have changed since the last batch began.
+        self.thread.refresh_tunables();
         for token in 0..self.clients.slots.len() {
             self.count_client(token);
         }

@@ -243,6 +243,13 @@ impl Worker {
 }
 
 impl Worker {
+    /// Evicts keys from the next turn on, until memory is below its limit.
+    pub(crate) fn begin_eviction(&mut self) {
+        // If the limit has changed since the last batch began, the next batch would forget the request.
+        self.thread.refresh_tunables();
+        self.thread.memory_limit.is_evicting = true;
+    }
+
     /// Counts a connection that has left this worker.
     pub(crate) fn uncount_connection(&self) {
         let server = self.server();

@@ -109,16 +109,9 @@ impl Worker {
             } => self.end_claimed_wait(client, waiting, with_error),
             Message::LogAdvanced => self.send_withheld(),
             Message::ExpireDue => self.is_expiring = true,
-            Message::RecountClients => {
-                self.thread.refresh_tunables();
-                self.recount_clients();
-            }
+            Message::RecountClients => self.recount_clients(),
             Message::SampleMemory => self.should_sample_memory = true,
-            Message::EvictDue => {
-                // The limit may have changed since the last batch began. The next batch would forget the request then.
-                self.thread.refresh_tunables();
-                self.thread.memory_limit.is_evicting = true;
-            }
+            Message::EvictDue => self.begin_eviction(),
             Message::UsersChanged {
                 lost_channels,
                 changed_by,

@@ -513,11 +513,17 @@ impl ClientVisitor for Worker {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
-
+    use weft_acl::Acl;
     use weft_config::{Config, SetPermissions};
+    use weft_os::sync::mpsc::channel;
 
     use super::*;
+    use crate::commands::permission;
+    use crate::keyspace::Keyspace;
+    use crate::keyspace::lazyfree::LazyFree;
+    use crate::observability::metrics::Metrics;
+    use crate::observability::used_memory::UsedMemory;
+    use crate::state::ServerParts;
 
     const ALL_PERMISSIONS: SetPermissions = SetPermissions {
         may_set_protected: true,
@@ -527,10 +533,24 @@ mod tests {
     /// Creates a server with one worker, which does not run.
     fn worker() -> (Arc<Server>, Worker) {
         crate::commands::install_registry(crate::commands::full_registry());
-        let ((orders, _), (supply, _)) = (channel(), channel());
-        let queue = || crate::runtime::background::create_queue().0;
-        let server = crate::start::create_server(Config::defaults(), 1, queue(), queue(), orders, supply);
-        let server = server.expect("a server");
+        let memory = Arc::new(UsedMemory::new(1));
+        let server = Arc::new(Server::new(ServerParts {
+            config: Config::defaults(),
+            acl: Acl::new(permission::command_catalogue()),
+            keyspace: Keyspace::new(16, 2),
+            cluster: None,
+            workers: 1,
+            metrics: Metrics::new(2, crate::commands::registry().commands().len()),
+            lazyfree: LazyFree::start(memory.clone()).expect("a thread"),
+            background: channel().0,
+            script_jobs: channel().0,
+            supply: channel().0,
+            orders: channel().0,
+            run_id: String::new(),
+            started: Instant::now(),
+            started_unix_s: 0,
+            memory,
+        }));
         let worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
         (server, worker)
     }
