@@ -34,8 +34,9 @@ const RULES: &[&str] = &[
     "%R~k2",
     "%W~k2",
     "%RW~k3",
-    "%r~*",
-    "%W~*",
+    // Not "%R~*" or "%W~*": they can become "%RW~*", which the servers describe differently.
+    "%r~k4",
+    "%W~k*",
     "%~a",
     "%RR~a",
     "~",
