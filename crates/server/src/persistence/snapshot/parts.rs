@@ -115,6 +115,17 @@ impl<'w> UnsavedParts<'w> {
     }
 }
 
+/// Stops all threads of a snapshot when one of them panics: the others would wait for its part.
+struct StopOnPanic<'a>(&'a SharedSave<'a>);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if weft_os::thread::panicking() {
+            self.0.has_stopped.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The number of helpers that may run.
 #[derive(Default)]
 struct HelperPermits {
@@ -250,6 +261,7 @@ fn save_database<'w>(
         is_representable: true,
     };
     let result = weft_os::thread::scope(|scope| {
+        let _guard = StopOnPanic(shared);
         let mut helpers = Helpers {
             scope,
             shared,
@@ -311,6 +323,7 @@ fn help(
     seat: &mut Seat,
 ) -> SavedKeys {
     yield_cpu_to_workers(shared.server);
+    let _guard = StopOnPanic(shared);
     let mut saver = SnapshotSaver::new(shared, seat);
     let result = help_save(&mut saver, parts, permits, index);
     if result.and_then(|()| saver.flush()).is_err() {
