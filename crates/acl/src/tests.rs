@@ -310,7 +310,12 @@ fn a_pattern_of_every_key_can_be_read_back_before_others() {
     assert!(text.contains(" %RW~* ~b "), "{text}");
     assert!(text.contains("(%RW~* ~@write "), "{text}");
     assert_eq!(described(&user(&text)), text);
-    assert!(described(&user("~b %RW~*")).contains(" ~b ~* "));
+    let every_key_last = described(&user("%R~ ~b %RW~*"));
+    assert!(every_key_last.contains(" %R~ ~b ~* "), "{every_key_last}");
+    assert_eq!(
+        described(&user(&every_key_last)),
+        every_key_last.replace(" %R~ ~b ~* ", " ~* ")
+    );
     assert!(described(&user("%RW~*")).contains(" ~* "));
 }
 
