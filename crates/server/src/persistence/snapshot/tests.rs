@@ -282,6 +282,15 @@ fn a_waiting_consumer_does_not_block_writers() {
 /// For each key, the version that its value begins with, and the length of the value.
 type Versions = std::collections::HashMap<Vec<u8>, (u64, usize)>;
 
+/// Sets a flag when it is dropped, after a panic, too.
+struct StopAtEnd<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 /// Replaces and extends values until `stop` is set. `versions` changes under the lease of a key's slot.
 fn change_values(server: &Server, versions: &std::sync::Mutex<Versions>, stop: &std::sync::atomic::AtomicBool) {
     let (keyspace, mut version) = (&server.keyspace, 1);
@@ -352,6 +361,8 @@ fn several_threads_save_one_moment_while_values_change() {
     for _ in 0..5 {
         let stop = std::sync::atomic::AtomicBool::new(false);
         let (told, bytes, expected) = std::thread::scope(|scope| {
+            // A failed check must end the writers, for which the scope waits.
+            let _stop_writers = StopAtEnd(&stop);
             for _ in 0..2 {
                 scope.spawn(|| change_values(&server, &versions, &stop));
             }
@@ -367,7 +378,6 @@ fn several_threads_save_one_moment_while_values_change() {
             (0..100_000).for_each(|_| permits.send(Ok(())).expect("is heard"));
             start(&server, order).expect("starts");
             let (told, bytes) = collect_events(&hears);
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
             (told, bytes, at_moment.recv().expect("the moment was taken"))
         });
         assert_eq!(told.last(), Some(&ConsumerEvent::Ended(format!("done: {KEYS} keys"))));
