@@ -1,6 +1,7 @@
 //! The same file must be loaded alike on any number of threads, and with batches of any length.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use super::*;
 use crate::keyspace::staging::StagedDatabases;
@@ -221,10 +222,11 @@ fn other_threads_are_let_in_while_no_key_is_being_inserted() {
     let bytes = file(b"VALKEY080", &records);
     let mut place = on_threads((3, 500));
     let mut visitor = place.keyspace.slots.join().expect("has a seat");
-    let (is_over, visits) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (is_over, visits, attempts) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Relaxed) {
+                attempts.fetch_add(1, Relaxed);
                 let pass = visitor.enter();
                 for slot in 0..weft_base::slots::SLOTS {
                     assert!(pass.try_read(slot).is_some(), "no loader holds a slot");
@@ -237,7 +239,14 @@ fn other_threads_are_let_in_while_no_key_is_being_inserted() {
             std::thread::yield_now();
         }
         let reported = AtomicU64::new(0);
-        let report = |bytes| reported.store(bytes, Relaxed);
+        let report = |bytes| {
+            reported.store(bytes, Relaxed);
+            // On a busy machine the load could be over before the visitor gets a processor again to wait at the gate.
+            while attempts.load(Relaxed) == visits.load(Relaxed) {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        };
         let thread_index = ThreadIndex::new(place.seat.index());
         let mut all = place.seat.exclusive();
         let destination = LoadDestination::Keyspace(&mut all);
