@@ -126,6 +126,13 @@ impl ServerProcess {
             .map_err(|error| format!("{}: {error}", target.display()))
     }
 
+    /// Returns `true` if the program has this file name.
+    pub fn is_program(&self, name: &str) -> bool {
+        Path::new(&self.command_line[0])
+            .file_name()
+            .is_some_and(|file| file == name)
+    }
+
     /// Returns the id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()

@@ -42,6 +42,8 @@ struct Search<'h> {
     has_killed_scripts: bool,
     /// `true` if the server has reloaded its data, which fails transactions with watched keys.
     may_reload: bool,
+    /// `true` if a node may have refused what is unanswered, because the slot was on the other one.
+    may_redirect: bool,
 }
 
 /// One place of the search.
@@ -50,8 +52,19 @@ struct Place {
     model: Model,
 }
 
-/// Checks the histories of all connections. `may_reload` is `true` if the server has reloaded its data meanwhile.
-pub fn check(histories: &[ConnectionHistory], may_reload: bool) -> Verdict {
+/// What may have had an effect on requests, besides the requests themselves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Circumstances {
+    /// The server has reloaded its data.
+    pub may_reload: bool,
+    /// The keys have moved between the nodes of a cluster.
+    pub may_redirect: bool,
+}
+
+/// Checks the histories of all connections.
+pub fn check(histories: &[ConnectionHistory], circumstances: Circumstances) -> Verdict {
+    // Keys that come back to a node count as changed.
+    let may_reload = circumstances.may_reload || circumstances.may_redirect;
     let histories = &*without_lost_reads(histories);
     let search = Search {
         histories,
@@ -63,6 +76,7 @@ pub fn check(histories: &[ConnectionHistory], may_reload: bool) -> Verdict {
             .collect(),
         has_killed_scripts: histories.iter().any(has_killed_script),
         may_reload,
+        may_redirect: circumstances.may_redirect,
     };
     let mut seen: HashSet<u64> = HashSet::new();
     let mut places = vec![Place {
@@ -161,6 +175,7 @@ impl Search<'_> {
     /// Returns `true` if an event without an answer may have had no effect, for a reason that the model does not know.
     fn may_have_failed_unseen(&self, connection: usize, event: &Event, model: &Model) -> bool {
         let may_fail = match event.operation {
+            _ if self.may_redirect => true,
             Operation::Transaction(_) => self.may_reload && model.is_watching(connection),
             _ => self.has_killed_scripts && event.operation.is_script(),
         };

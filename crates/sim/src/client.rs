@@ -114,6 +114,11 @@ impl Client {
         Ok(())
     }
 
+    /// Returns `true` if the last reply sends the client to another node.
+    pub fn was_redirected(&self) -> bool {
+        self.history.events.last().is_some_and(Event::was_redirected)
+    }
+
     /// Sends one request that the model does not know, and returns its reply.
     ///
     /// # Errors

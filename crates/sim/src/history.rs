@@ -23,6 +23,23 @@ pub struct Event {
     pub answer: Option<(Vec<SeenReply>, u64)>,
 }
 
+impl Event {
+    /// Returns `true` if a node of a cluster refused the operation because it does not own the slot.
+    pub fn was_redirected(&self) -> bool {
+        let Some((replies, _)) = &self.answer else {
+            return false;
+        };
+        let has_error = |codes: &[&str]| {
+            let is_one = |text: &str| codes.iter().any(|code| text.starts_with(code));
+            matches!(replies.last(), Some(SeenReply::Error(text)) if is_one(text))
+        };
+        match self.operation {
+            Operation::Transaction(_) => has_error(&["MOVED ", "EXECABORT "]),
+            _ => has_error(&["MOVED ", "ERR Attempted to access a non local key"]),
+        }
+    }
+}
+
 /// The events of one connection, in order.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionHistory {

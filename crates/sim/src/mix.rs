@@ -127,6 +127,11 @@ impl OperationMix {
         mix
     }
 
+    /// Leaves kinds of operations out.
+    pub fn exclude(&mut self, kinds: &[OperationKind]) {
+        self.frequencies.retain(|(kind, _)| !kinds.contains(kind));
+    }
+
     fn draw_kind(&self, random: &mut Rng, is_allowed: impl Fn(OperationKind) -> bool) -> OperationKind {
         let allowed = || self.frequencies.iter().filter(|(kind, _)| is_allowed(*kind));
         let sum: u32 = allowed().map(|(_, frequency)| frequency).sum();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::history::Event;
-use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
+use crate::operation::{self, KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::reply::SeenReply;
 
 /// The state of a store, and what its connections watch.
@@ -19,7 +19,8 @@ pub struct Model {
     is_replica: bool,
     /// Set once the server has become a replica; the clients that were blocked then are told so.
     was_demoted: bool,
-    /// Set if transactions may fail although no watched key was changed by a client: data is loaded anew meanwhile.
+    /// Set if transactions may fail although no watched key was changed by a client: data is loaded anew meanwhile, or
+    /// comes back to a node of a cluster.
     may_reload: bool,
     /// For each connection, the watched strings that have not changed since; `None` once one has.
     watches: Vec<Option<BTreeSet<usize>>>,
@@ -80,6 +81,10 @@ impl Model {
     pub fn apply(&mut self, connection: usize, event: &Event) -> Effect {
         let operation = &event.operation;
         let observed = event.answer.as_ref().map(|(replies, _)| &**replies);
+        if event.was_redirected() {
+            self.end_watches(connection, operation);
+            return Effect::AnyReply;
+        }
         // A client that waits for keys may give up during a pause.
         let gives_up = operation.is_blocking() && observed == Some(&[SeenReply::Null]);
         // A transaction whose watched key has changed queues nothing any more, so a pause does not hold back its EXEC.
@@ -202,7 +207,7 @@ impl Model {
         match (ready, observed) {
             (Some(list), _) => {
                 let value = self.lists[list].pop_front();
-                let name = format!("l{list}").into_bytes();
+                let name = operation::list(list).into_bytes();
                 Effect::Replies(vec![SeenReply::Array(vec![
                     SeenReply::Bulk(name),
                     SeenReply::bulk(value.as_deref()),

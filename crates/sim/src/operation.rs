@@ -1,5 +1,7 @@
 //! The operations of clients that the model understands, and their requests.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 /// The numbers of keys of each type: few, so that clients meet.
 pub const KEYS_PER_TYPE: usize = 4;
 /// The number of keys with an expiry.
@@ -11,7 +13,7 @@ const SCRIPT_VARIANTS: u32 = 16;
 const MANY_KEYS: usize = 21;
 
 /// One operation. Keys are named by their type and number: strings `s0`, lists `l0`, sets `t0`, strings
-/// with an expiry `e0`.
+/// with an expiry `e0`; in a cluster with a tag before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// GET.
@@ -100,21 +102,37 @@ pub enum Operation {
 
 use Operation::*;
 
-/// The name of a string.
-fn string(key: usize) -> String {
-    format!("s{key}")
+/// `true` if all keys have the tag that puts them into one slot of a cluster.
+static HAVE_TAG: AtomicBool = AtomicBool::new(false);
+/// The slot of the tag.
+pub const TAG_SLOT: u16 = 15495;
+
+/// Gives all keys a tag, so that they are in one slot of a cluster.
+pub fn use_one_cluster_slot() {
+    HAVE_TAG.store(true, Ordering::SeqCst);
 }
 
-fn list(key: usize) -> String {
-    format!("l{key}")
+fn name(kind: char, key: usize) -> String {
+    let tag = if HAVE_TAG.load(Ordering::SeqCst) { "{a}" } else { "" };
+    format!("{tag}{kind}{key}")
+}
+
+/// The name of a string.
+fn string(key: usize) -> String {
+    name('s', key)
+}
+
+/// The name of a list.
+pub fn list(key: usize) -> String {
+    name('l', key)
 }
 
 fn set(key: usize) -> String {
-    format!("t{key}")
+    name('t', key)
 }
 
 fn volatile(key: usize) -> String {
-    format!("e{key}")
+    name('e', key)
 }
 
 const SWAP: &str = "local r={redis.call('GET',KEYS[1]),redis.call('GET',KEYS[2])} \
@@ -129,10 +147,10 @@ const SLOW_SWAP: &str = "local function work() for i=1,25 do redis.call('GET',KE
                          redis.call('SET',KEYS[1],ARGV[1]) work() redis.call('SET',KEYS[2],ARGV[1]) return r";
 const PUSH: &str = "return redis.call('RPUSH',KEYS[1],ARGV[1])";
 const SLOW_PUSH: &str = "for i=1,120 do redis.call('LLEN',KEYS[1]) end return redis.call('RPUSH',KEYS[1],ARGV[1])";
-const UNDECLARED: &str = "redis.call('SET','s'..ARGV[1],ARGV[3]) local n=0 for i=1,500 do n=n+i%7 end \
-                          redis.call('SET','s'..ARGV[2],ARGV[3]) return redis.call('GET','s'..ARGV[1])";
-const APPEND_UNDECLARED: &str = "redis.call('APPEND','s'..ARGV[1],'b') local n=0 for i=1,500 do n=n+i%7 end \
-                                 redis.call('APPEND','s'..ARGV[2],'c') return redis.call('GET','s'..ARGV[1])";
+const UNDECLARED: &str = "redis.call('SET',ARGV[1],ARGV[3]) local n=0 for i=1,500 do n=n+i%7 end \
+                          redis.call('SET',ARGV[2],ARGV[3]) return redis.call('GET',ARGV[1])";
+const APPEND_UNDECLARED: &str = "redis.call('APPEND',ARGV[1],'b') local n=0 for i=1,500 do n=n+i%7 end \
+                                 redis.call('APPEND',ARGV[2],'c') return redis.call('GET',ARGV[1])";
 
 impl Operation {
     /// The commands, as words. A transaction has several.
@@ -223,19 +241,14 @@ impl Operation {
             }
             ScriptSlowAppend(a, b) => words(&["EVAL", SLOW_APPEND, "2", &string(*a), &string(*b)]),
             ScriptRead(a, b) => words(&["EVAL_RO", READ, "2", &string(*a), &string(*b)]),
-            ScriptUndeclared(a, b, value) => words(&[
-                "EVAL",
-                UNDECLARED,
-                "0",
-                &a.to_string(),
-                &b.to_string(),
-                &value.to_string(),
-            ]),
+            ScriptUndeclared(a, b, value) => {
+                words(&["EVAL", UNDECLARED, "0", &string(*a), &string(*b), &value.to_string()])
+            }
             ScriptSlowPush(key, value) => {
                 let script = format!("{SLOW_PUSH} --{}", value % SCRIPT_VARIANTS);
                 words(&["EVAL", &script, "1", &list(*key), &value.to_string()])
             }
-            ScriptAppendUndeclared(a, b) => words(&["EVAL", APPEND_UNDECLARED, "0", &a.to_string(), &b.to_string()]),
+            ScriptAppendUndeclared(a, b) => words(&["EVAL", APPEND_UNDECLARED, "0", &string(*a), &string(*b)]),
             ScriptPush(key, value) => words(&["EVAL", PUSH, "1", &list(*key), &value.to_string()]),
             SetVolatile { key, value, ttl_ms } => {
                 let mut request = words(&["SET", &volatile(*key), &value.to_string(), "GET"]);

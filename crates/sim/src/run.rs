@@ -9,8 +9,9 @@ use weft_os::scheduler;
 use weft_os::thread;
 use weft_server::simulation::{share_slots, start_server};
 
-use crate::checker::{self, Verdict};
+use crate::checker::{self, Circumstances, Verdict};
 use crate::client::{Client, ClientEnd, IdleWait};
+use crate::cluster;
 use crate::disturber;
 use crate::entropy;
 use crate::history::ConnectionHistory;
@@ -67,6 +68,9 @@ pub fn main() -> ExitCode {
 }
 
 fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String> {
+    if !scenario.slot_moves.is_empty() {
+        return cluster::run(scenario, random, port);
+    }
     if scenario.shares_slots {
         share_slots();
     }
@@ -126,8 +130,21 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     {
         return Err(late);
     }
+    let circumstances = Circumstances {
+        may_reload: scenario.disturbances.contains(&Disturbance::Reload),
+        may_redirect: false,
+    };
+    judge(&histories, circumstances, &longest)
+}
+
+/// Checks that there is an order that explains the replies. Returns the figures of the run.
+pub fn judge(
+    histories: &[ConnectionHistory],
+    circumstances: Circumstances,
+    longest: &IdleWait,
+) -> Result<String, String> {
     let count: usize = histories.iter().map(|history| history.events.len()).sum();
-    match checker::check(&histories, scenario.disturbances.contains(&Disturbance::Reload)) {
+    match checker::check(histories, circumstances) {
         Verdict::Serializable => Ok(format!(
             "{count} operations, longest idle wait {} us",
             longest.nanoseconds / 1000
@@ -174,7 +191,7 @@ fn run_tracker(seed: u64) -> Result<Option<Tracker>, String> {
 }
 
 /// Waits for clients. Returns what each of their connections has seen, and the longest wait.
-fn join_clients(
+pub fn join_clients(
     clients: impl IntoIterator<Item = thread::JoinHandle<Result<Vec<FinishedConnection>, String>>>,
 ) -> Result<(Vec<ConnectionHistory>, IdleWait), String> {
     let mut histories = Vec::new();
@@ -191,22 +208,25 @@ fn join_clients(
 }
 
 /// What a client has seen on a connection that has ended.
-struct FinishedConnection {
+pub struct FinishedConnection {
     history: ConnectionHistory,
     /// See [`Client::longest_idle_wait`].
     idle_wait: IdleWait,
 }
 
-type ConnectionResult = Result<FinishedConnection, String>;
+/// What a connection has seen, or why the run has failed.
+pub type ConnectionResult = Result<FinishedConnection, String>;
 
-fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+/// Starts a thread of the scheduler.
+pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
     thread::Builder::new()
         .name(name.to_owned())
         .spawn(run)
         .expect("the operating system can create a thread")
 }
 
-fn connect(path: &str, seed: u64) -> Result<Client, String> {
+/// Connects to a server's socket.
+pub fn connect(path: &str, seed: u64) -> Result<Client, String> {
     Client::connect(Path::new(path), seed)
 }
 
@@ -260,6 +280,11 @@ fn run_connection(
         }
     }
     let last = source.draw_pipeline(&mut random);
+    end_connection(client, last, &mut random)
+}
+
+/// Sends a last pipeline, and ends the connection in one of several ways.
+pub fn end_connection(mut client: Client, last: Vec<Operation>, random: &mut Rng) -> ConnectionResult {
     match random.u32(..3) {
         0 => match client.run_and_half_close(last) {
             Ok(()) | Err(ClientEnd::Closed) => {}
@@ -280,7 +305,8 @@ fn run_connection(
     finish(client)
 }
 
-fn finish(mut client: Client) -> ConnectionResult {
+/// Ends a connection.
+pub fn finish(mut client: Client) -> ConnectionResult {
     Ok(FinishedConnection {
         idle_wait: std::mem::take(&mut client.longest_idle_wait),
         history: client.into_history(),
@@ -288,7 +314,7 @@ fn finish(mut client: Client) -> ConnectionResult {
 }
 
 /// Waits until the requests of closed connections have ended. Their clients must be gone then.
-fn wait_until_alone(has_tracker: bool, admin: &mut Client) -> Result<(), String> {
+pub fn wait_until_alone(has_tracker: bool, admin: &mut Client) -> Result<(), String> {
     let expected = 1 + usize::from(has_tracker);
     let mut last = SeenReply::Null;
     for _ in 0..200 {
@@ -316,7 +342,7 @@ fn has_no_jobs(admin: &mut Client) -> Result<bool, String> {
 }
 
 /// Reads all data, as the last operations of the history.
-fn read_everything(admin: &mut Client) -> Result<(), String> {
+pub fn read_everything(admin: &mut Client) -> Result<(), String> {
     let mut operations = vec![Operation::GetAll];
     operations.extend((0..KEYS_PER_TYPE).map(Operation::Range));
     operations.extend((0..KEYS_PER_TYPE).map(Operation::Count));
@@ -326,7 +352,7 @@ fn read_everything(admin: &mut Client) -> Result<(), String> {
 }
 
 /// The data must be the same after it was loaded from the append-only file and from a dump, and on the replica.
-fn check_copies(scenario: &RunPlan, admin: &mut Client) -> Result<(), String> {
+pub fn check_copies(scenario: &RunPlan, admin: &mut Client) -> Result<(), String> {
     let failed = |end: ClientEnd| format!("checking copies: {end:?}");
     let before = admin.ask(&["DEBUG", "DIGEST"]).map_err(failed)?;
     if scenario.has_replica {

@@ -44,6 +44,25 @@ pub struct RunPlan {
     pub has_tracker: bool,
     /// `true` if connections move between the workers all the time.
     pub moves_connections: bool,
+    /// What happens to the slots in a cluster of two nodes; empty if the run has no cluster.
+    pub slot_moves: Vec<SlotMove>,
+}
+
+/// An action of the client that moves slots. It is for one node; the other one may refuse it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotMove {
+    /// CLUSTER MIGRATESLOTS of the slot with the keys, or of a range around it.
+    Begin,
+    /// The same, and the end is awaited.
+    BeginAndWait,
+    /// CLUSTER CANCELSLOTMIGRATIONS.
+    Cancel,
+    /// BGSAVE.
+    Save,
+    /// BGREWRITEAOF.
+    Rewrite,
+    /// SCRIPT KILL.
+    KillScript,
 }
 
 /// An action of the disturbing client.
@@ -307,6 +326,44 @@ fn chosen_focus() -> Option<&'static Focus> {
 impl RunPlan {
     /// Draws a scenario.
     pub fn draw(random: &mut Rng) -> RunPlan {
+        let plan = Self::draw_single(random);
+        let is_cluster = random.u32(..8) == 0 || std::env::var_os("WEFT_SIM_CLUSTER").is_some();
+        if is_cluster { plan.with_cluster(random) } else { plan }
+    }
+
+    /// Makes it a plan of a cluster of two nodes, without what the model knows for one server only.
+    fn with_cluster(mut self, random: &mut Rng) -> RunPlan {
+        const SINGLE: [Kind; 3] = [Kind::FlushAll, Kind::Publish, Kind::PublishTransaction];
+        for mix in [Some(&mut self.mix), self.first_mix.as_mut()].into_iter().flatten() {
+            mix.exclude(&SINGLE);
+        }
+        let moves = [
+            SlotMove::Begin,
+            SlotMove::Begin,
+            SlotMove::BeginAndWait,
+            SlotMove::BeginAndWait,
+            SlotMove::BeginAndWait,
+            SlotMove::Cancel,
+            SlotMove::Save,
+            SlotMove::Rewrite,
+            SlotMove::KillScript,
+        ];
+        RunPlan {
+            slot_moves: (0..random.usize(1..12))
+                .map(|_| moves[random.usize(..moves.len())])
+                .collect(),
+            disturbances: Vec::new(),
+            has_replica: false,
+            has_subscriber: false,
+            has_tracker: false,
+            has_meetings: false,
+            shares_slots: false,
+            ..self
+        }
+    }
+
+    /// Draws a scenario of one server.
+    fn draw_single(random: &mut Rng) -> RunPlan {
         let drawn = random.bool().then(|| Focus::draw(random));
         let focus = chosen_focus().or(drawn);
         let needs = |need: Need| focus.is_some_and(|focus| focus.needs.contains(&need));
@@ -353,13 +410,39 @@ impl RunPlan {
             has_subscriber: needs(Need::Subscriber) || random.u32(..3) == 0,
             has_tracker: needs(Need::Tracker) || random.u32(..3) == 0,
             moves_connections: needs(Need::Moves) || random.u32(..3) == 0,
+            slot_moves: Vec::new(),
         }
+    }
+
+    /// The command line of a node of a cluster.
+    pub fn node_arguments(&self, node: usize, socket: &str, port: u16, bus_port: u16) -> Vec<OsString> {
+        let mut arguments = self.server_arguments(port, socket);
+        let bus_port = bus_port.to_string();
+        let [nodes, dump, folder] = [
+            format!("nodes-{node}.conf"),
+            format!("dump-{node}.rdb"),
+            format!("aof-{node}"),
+        ];
+        let words = [
+            ["--cluster-enabled", "yes"],
+            ["--cluster-port", &bus_port],
+            ["--cluster-config-file", &nodes],
+            ["--cluster-allow-replica-migration", "no"],
+            ["--dbfilename", &dump],
+            ["--appenddirname", &folder],
+        ];
+        arguments.extend(words.as_flattened().iter().map(OsString::from));
+        arguments
     }
 
     /// The command line of the server that clients talk to.
     pub fn primary_arguments(&self, port: u16) -> Vec<OsString> {
+        self.server_arguments(if self.has_replica { port } else { 0 }, "primary.sock")
+    }
+
+    fn server_arguments(&self, port: u16, socket: &str) -> Vec<OsString> {
         let workers = self.workers.to_string();
-        let port = if self.has_replica { port } else { 0 }.to_string();
+        let port = port.to_string();
         let mut words = vec![
             "weft-server",
             "--port",
@@ -367,7 +450,7 @@ impl RunPlan {
             "--bind",
             "127.0.0.1",
             "--unixsocket",
-            "primary.sock",
+            socket,
         ];
         words.extend(["--io-threads", &workers, "--io-threads-always-active", "yes"]);
         words.extend(["--save", "", "--enable-debug-command", "yes", "--logfile", "log"]);

@@ -11,7 +11,8 @@ use super::scenario::FailoverScenario;
 use crate::stress::client::StressReply;
 
 /// The number of primaries, each with one replica.
-pub const PRIMARIES: usize = 3;
+const PRIMARIES: usize = 3;
+const SLOTS: usize = 16384;
 /// The node timeout of planned failovers. On a busy machine a node may be silent for seconds.
 const LONG_NODE_TIMEOUT_MS: u32 = 20_000;
 /// The node timeout while a primary is killed or stopped.
@@ -72,6 +73,24 @@ pub const SCENARIOS: &[FailoverScenario] = &[
 
 /// Starts the nodes and forms the cluster.
 pub fn start(binary: &Path, arguments: &[String]) -> Result<Group, String> {
+    let mut group = form(&[binary; 2 * PRIMARIES], arguments)?;
+    heal(&mut group)?;
+    choose_tags(&mut group)?;
+    Ok(group)
+}
+
+/// Returns the first and the last slot that a primary has at first.
+fn first_range(primary: usize, primaries: usize) -> [usize; 2] {
+    [SLOTS * primary / primaries, SLOTS * (primary + 1) / primaries - 1]
+}
+
+/// Starts nodes of these programs and forms a cluster. The nodes of the second half are the replicas of those of the
+/// first half.
+///
+/// # Errors
+/// Fails if a node does not start, or does not do as it is told.
+pub fn form(binaries: &[&Path], arguments: &[String]) -> Result<Group, String> {
+    let primaries = binaries.len() / 2;
     let mut all = arguments.to_vec();
     let timeout = LONG_NODE_TIMEOUT_MS.to_string();
     let options = [
@@ -82,10 +101,10 @@ pub fn start(binary: &Path, arguments: &[String]) -> Result<Group, String> {
         ["--cluster-manual-failover-timeout", "20000"],
     ];
     all.extend(options.as_flattened().iter().map(|word| (*word).to_owned()));
-    let mut group = Group::start(binary, 2 * PRIMARIES, &all, true)?;
-    let ranges = ["0 5460", "5461 10922", "10923 16383"];
-    for (node, range) in ranges.into_iter().enumerate() {
-        group.expect_ok(node, &format!("CLUSTER ADDSLOTSRANGE {range}"))?;
+    let group = Group::start(binaries, primaries, &all, true)?;
+    for node in 0..primaries {
+        let [first, last] = first_range(node, primaries);
+        group.expect_ok(node, &format!("CLUSTER ADDSLOTSRANGE {first} {last}"))?;
         group.expect_ok(node, &format!("CLUSTER SET-CONFIG-EPOCH {}", node + 1))?;
     }
     for node in 1..group.servers.len() {
@@ -104,27 +123,22 @@ pub fn start(binary: &Path, arguments: &[String]) -> Result<Group, String> {
         }
         Ok(true)
     })?;
-    for primary in 0..PRIMARIES {
+    for primary in 0..primaries {
         let id = group.call(primary, "CLUSTER MYID")?.text();
-        group.expect_ok(primary + PRIMARIES, &format!("CLUSTER REPLICATE {id}"))?;
+        group.expect_ok(primary + primaries, &format!("CLUSTER REPLICATE {id}"))?;
     }
-    heal(&mut group)?;
-    choose_tags(&mut group)?;
     Ok(group)
 }
 
 /// Chooses a tag in the slots of each primary.
 fn choose_tags(group: &mut Group) -> Result<(), String> {
-    for shard in 0..PRIMARIES as u16 {
+    for shard in 0..PRIMARIES {
+        let [first, last] = first_range(shard, PRIMARIES);
         let mut found = None;
         for number in 0..100 {
             let tag = format!("{{{number}}}");
-            let slot: u16 = group
-                .call(0, &format!("CLUSTER KEYSLOT {tag}"))?
-                .text()
-                .parse()
-                .unwrap_or(0);
-            if slot / 5462 == shard {
+            let slot = group.key_slot(&tag)?;
+            if (first..=last).contains(&usize::from(slot)) {
                 found = Some((tag, slot));
                 break;
             }
@@ -134,19 +148,27 @@ fn choose_tags(group: &mut Group) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until every primary has one replica, and all nodes agree about slots and roles.
+/// Makes the node timeout long again, and waits until the cluster is whole.
 pub fn heal(group: &mut Group) -> Result<(), String> {
-    set_node_timeout(group, LONG_NODE_TIMEOUT_MS)?;
+    set_long_node_timeout(group)?;
+    wait_until_whole(group)
+}
+
+/// Waits until every primary has one replica, and all nodes agree about slots and roles.
+pub fn wait_until_whole(group: &Group) -> Result<(), String> {
     let count = group.servers.len();
     group.wait_until("the cluster is whole", |group| {
         let shards = group.shards()?;
-        if shards.len() != PRIMARIES || shards.values().any(|replicas| replicas.len() != 1) {
+        if shards.len() != group.primaries || shards.values().any(|replicas| replicas.len() != 1) {
             return Err(format!("{shards:?}"));
         }
         let mut slots = Vec::new();
         for node in 0..count {
             let nodes = group.call(node, "CLUSTER NODES")?.text();
-            if nodes.contains("fail") || nodes.contains("handshake") || nodes.matches("master").count() != PRIMARIES {
+            if nodes.contains("fail")
+                || nodes.contains("handshake")
+                || nodes.matches("master").count() != group.primaries
+            {
                 return Err(nodes);
             }
             slots.push(slot_owners(&group.call(node, "CLUSTER SLOTS")?));
@@ -177,6 +199,16 @@ fn slot_owners(reply: &StressReply) -> Vec<String> {
     owners
 }
 
+/// Sets the node timeout of planned failovers.
+pub fn set_long_node_timeout(group: &Group) -> Result<(), String> {
+    set_node_timeout(group, LONG_NODE_TIMEOUT_MS)
+}
+
+/// Sets the node timeout of failovers after a death.
+pub fn set_short_node_timeout(group: &Group) -> Result<(), String> {
+    set_node_timeout(group, SHORT_NODE_TIMEOUT_MS)
+}
+
 fn set_node_timeout(group: &Group, milliseconds: u32) -> Result<(), String> {
     for node in 0..group.servers.len() {
         group.expect_ok(node, &format!("CONFIG SET cluster-node-timeout {milliseconds}"))?;
@@ -193,19 +225,19 @@ fn choose_shard(group: &Group, rng: &mut Rng) -> Result<(usize, usize), String> 
             .into_iter()
             .filter_map(|(primary, replicas)| Some((primary, *replicas.first()?)))
             .collect();
-        Ok(found.len() == PRIMARIES)
+        Ok(found.len() == group.primaries)
     })?;
     Ok(found[rng.usize(..found.len())])
 }
 
 /// Waits until all nodes see `promoted` as the primary of a shard, and the old one as its replica.
-fn wait_for_promotion(group: &Group, promoted: usize) -> Result<(), String> {
+pub fn wait_for_promotion(group: &Group, promoted: usize) -> Result<(), String> {
     let id = group.call(promoted, "CLUSTER MYID")?.text();
     group.wait_until("all nodes know the promoted one", |group| {
         for node in 0..group.servers.len() {
             let nodes = group.call(node, "CLUSTER NODES")?.text();
             let line = nodes.lines().find(|line| line.starts_with(&id)).unwrap_or_default();
-            if !line.contains("master") || nodes.matches("master").count() != PRIMARIES {
+            if !line.contains("master") || nodes.matches("master").count() != group.primaries {
                 return Err(nodes);
             }
         }
@@ -220,7 +252,7 @@ fn manual(group: &mut Group, rng: &mut Rng, command: &str) -> Result<u64, String
 }
 
 /// Sends a command to a replica that promotes it.
-fn promote(group: &Group, replica: usize, command: &str) -> Result<(), String> {
+pub fn promote(group: &Group, replica: usize, command: &str) -> Result<(), String> {
     let mut deadline = Instant::now();
     group.wait_until(command, |group| {
         if group.role(replica)? == NodeRole::Primary {
@@ -240,7 +272,7 @@ fn promote(group: &Group, replica: usize, command: &str) -> Result<(), String> {
 fn disturb(group: &mut Group, rng: &mut Rng, is_killed: bool) -> Result<u64, String> {
     heal(group)?;
     let (primary, replica) = choose_shard(group, rng)?;
-    set_node_timeout(group, SHORT_NODE_TIMEOUT_MS)?;
+    set_short_node_timeout(group)?;
     if is_killed {
         group.kill(primary)?;
     } else {

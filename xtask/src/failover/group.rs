@@ -19,6 +19,8 @@ pub const SETTLE_BOUND: Duration = Duration::from_secs(60);
 /// The servers of a scenario.
 pub struct Group {
     pub servers: Vec<ServerProcess>,
+    /// The number of primaries that the group has when it is whole.
+    pub primaries: usize,
     pub router: Arc<Router>,
     /// The Sentinel that watches the group, in the scenarios that have one.
     pub sentinel: Option<ServerProcess>,
@@ -26,6 +28,8 @@ pub struct Group {
     pub tags: Vec<(String, u16)>,
     /// Chooses nodes that stand still for some milliseconds during a failover; `None` in rounds without that.
     pub disturbance: Mutex<Option<Rng>>,
+    /// What has happened, for the table at the end.
+    pub counts: BTreeMap<String, u64>,
 }
 
 /// A node's role, as ROLE reports it.
@@ -36,17 +40,24 @@ pub enum NodeRole {
 }
 
 impl Group {
-    pub fn start(binary: &Path, count: usize, arguments: &[String], is_cluster: bool) -> Result<Self, String> {
-        let servers: Vec<ServerProcess> = (0..count)
-            .map(|_| ServerProcess::start(binary, arguments))
+    /// Starts a server of each of `binaries`.
+    ///
+    /// # Errors
+    /// Fails if one does not start.
+    pub fn start(binaries: &[&Path], primaries: usize, arguments: &[String], is_cluster: bool) -> Result<Self, String> {
+        let servers: Vec<ServerProcess> = binaries
+            .iter()
+            .map(|binary| ServerProcess::start(binary, arguments))
             .collect::<Result<_, _>>()?;
         let router = Router::new(servers.iter().map(|server| server.address).collect(), is_cluster);
         Ok(Self {
             servers,
+            primaries,
             router: Arc::new(router),
             sentinel: None,
             tags: Vec::new(),
             disturbance: Mutex::new(None),
+            counts: BTreeMap::new(),
         })
     }
 
@@ -82,12 +93,25 @@ impl Group {
     }
 
     fn pipeline(&self, node: usize, commands: &[Vec<String>]) -> Result<StressReply, String> {
-        let fail = |why: String| format!("{} (node {node}): {commands:?}: {why}", self.address(node));
-        let replies = self.client(node)?.pipeline(commands);
-        replies
-            .map_err(|error| fail(error.into()))?
+        self.pipeline_all(node, commands)?
             .pop()
-            .ok_or_else(|| fail("no reply".to_owned()))
+            .ok_or_else(|| format!("{} (node {node}): {commands:?}: no reply", self.address(node)))
+    }
+
+    /// Sends several commands to a node over one connection and returns the replies.
+    ///
+    /// # Errors
+    /// Fails like [`Self::call_words`].
+    pub fn pipeline_all(&self, node: usize, commands: &[Vec<String>]) -> Result<Vec<StressReply>, String> {
+        let replies = self.client(node)?.pipeline(commands);
+        replies.map_err(|error| {
+            let first = &commands[..commands.len().min(4)];
+            format!(
+                "{} (node {node}): {first:?}: {}",
+                self.address(node),
+                String::from(error)
+            )
+        })
     }
 
     /// Sends several commands to a node over one connection and returns the last reply.
@@ -119,6 +143,16 @@ impl Group {
                 self.address(node)
             )),
         }
+    }
+
+    /// Returns the slot of a key.
+    ///
+    /// # Errors
+    /// Fails if no node says so.
+    pub fn key_slot(&self, key: &str) -> Result<u16, String> {
+        let reply = self.call_words(0, &["CLUSTER", "KEYSLOT", key])?;
+        let slot = reply.text().parse();
+        slot.map_err(|_| format!("CLUSTER KEYSLOT was answered by {reply:?}"))
     }
 
     /// Returns a node's role.
@@ -307,15 +341,15 @@ impl Group {
         })
     }
 
-    /// Waits until there are `primaries` primaries and all other nodes have their data: the offsets are equal, and so
+    /// Waits until there are as many primaries as there should be, and all other nodes have their data: the offsets are equal, and so
     /// are the digests.
     ///
     /// # Errors
     /// Fails if that takes longer than [`SETTLE_BOUND`], or if the data differ.
-    pub fn settle(&self, primaries: usize) -> Result<(), String> {
+    pub fn settle(&self) -> Result<(), String> {
         self.wait_until("every replica has its primary's offset", |group| {
             let shards = group.shards()?;
-            if shards.len() != primaries {
+            if shards.len() != group.primaries {
                 return Err(format!("there are {} primaries", shards.len()));
             }
             for (primary, replicas) in &shards {

@@ -1,7 +1,8 @@
 //! `cargo xtask failover`: failovers of real servers while clients write, and checks of what was acknowledged.
 //!
 //! Three groups of servers run at the same time: a primary with two replicas, the same with a Sentinel, and a cluster
-//! of three primaries with a replica each. A *round* lets writers run, causes one or more failovers of one kind, stops
+//! of three primaries with a replica each. With `--mixed` there is one group instead, a cluster of Weft and Valkey nodes
+//! between which slots migrate. A *round* lets writers run, causes one or more failovers of one kind, stops
 //! the writers, and checks:
 //!
 //! ```text
@@ -21,6 +22,7 @@
 mod cluster;
 mod group;
 mod history;
+mod mixed;
 mod planted;
 mod replication;
 mod router;
@@ -39,7 +41,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::options::Options;
-use crate::workspace;
+use crate::{oracle, workspace};
 use group::Group;
 use scenario::{FailoverScenario, Tally, run_round};
 
@@ -55,7 +57,6 @@ struct GroupPlan<'a> {
     scenarios: Vec<&'a FailoverScenario>,
     start: StartGroup<'a>,
     heal: fn(&mut Group) -> Result<(), String>,
-    primaries: usize,
 }
 
 /// The state that all groups of a run share.
@@ -66,12 +67,12 @@ struct FailoverRun {
 }
 
 /// Runs the failovers: `--server PATH`, `--seconds S` (for each number of I/O threads), `--io-threads N`, `--seed N`,
-/// `--only SCENARIO,SCENARIO`.
+/// `--only SCENARIO,SCENARIO`, `--mixed`.
 ///
 /// # Errors
 /// Fails if a check does, or if a scenario had no failover.
 pub fn main(words: &[String]) -> Result<(), String> {
-    let options = Options::parse(words, &["server", "seconds", "io-threads", "seed", "only"], &[])?;
+    let options = Options::parse(words, &["server", "seconds", "io-threads", "seed", "only"], &["mixed"])?;
     let server = options
         .value("server")
         .map_or_else(|| workspace::root().join("target/release/weft-server"), PathBuf::from);
@@ -83,6 +84,11 @@ pub fn main(words: &[String]) -> Result<(), String> {
     let seed = options.number("seed", fastrand::u64(..))?;
     println!("seed {seed}");
     let mut total = BTreeMap::new();
+    let only = options.list("only");
+    let valkey = match options.is_given("mixed") {
+        true => Some(oracle::ensure_installed()?.server),
+        false => None,
+    };
     let sentinels = sentinel::programs();
     for (index, threads) in io_threads.into_iter().enumerate() {
         let run = FailoverRun {
@@ -91,7 +97,10 @@ pub fn main(words: &[String]) -> Result<(), String> {
             tallies: Mutex::new(BTreeMap::new()),
         };
         let sentinel = (!sentinels.is_empty()).then(|| &sentinels[index % sentinels.len()]);
-        let plans = plans(&server, sentinel, &options.list("only"))?;
+        let plans = match &valkey {
+            Some(valkey) => vec![mixed_plan(&server, valkey, &only)?],
+            None => plans(&server, sentinel, &only)?,
+        };
         let result = run_groups(&run, &plans, threads, seed);
         let tallies = run.tallies.into_inner().map_err(|error| error.to_string())?;
         print_tallies(&format!("{threads} I/O threads"), &tallies);
@@ -115,14 +124,12 @@ fn plans<'a>(
             scenarios: replication::SCENARIOS.iter().collect(),
             start: Box::new(move |arguments| replication::start(server, arguments)),
             heal: replication::heal,
-            primaries: 1,
         },
         GroupPlan {
             name: "cluster",
             scenarios: cluster::SCENARIOS.iter().collect(),
             start: Box::new(move |arguments| cluster::start(server, arguments)),
             heal: cluster::heal,
-            primaries: cluster::PRIMARIES,
         },
     ];
     let mut with_sentinel: Vec<&FailoverScenario> = sentinel::SCENARIOS.iter().collect();
@@ -151,7 +158,6 @@ fn plans<'a>(
             scenarios: possible,
             start: Box::new(move |arguments| sentinel::start(server, arguments, program)),
             heal: sentinel::heal,
-            primaries: 1,
         });
     }
     for plan in &mut plans {
@@ -160,6 +166,25 @@ fn plans<'a>(
     }
     plans.retain(|plan| !plan.scenarios.is_empty());
     Ok(plans)
+}
+
+/// Returns the cluster of both kinds of nodes.
+fn mixed_plan<'a>(server: &'a Path, valkey: &'a Path, only: &[&str]) -> Result<GroupPlan<'a>, String> {
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| !mixed::SCENARIOS.iter().any(|one| one.name == **name))
+    {
+        return Err(format!("unknown scenario '{unknown}'"));
+    }
+    Ok(GroupPlan {
+        name: "mixed",
+        scenarios: mixed::SCENARIOS
+            .iter()
+            .filter(|scenario| only.is_empty() || only.contains(&scenario.name))
+            .collect(),
+        start: Box::new(move |arguments| mixed::start(server, valkey, arguments)),
+        heal: mixed::heal,
+    })
 }
 
 /// Runs the groups at the same time.
@@ -226,15 +251,14 @@ fn run_group(run: &FailoverRun, plan: &GroupPlan<'_>, io_threads: u32, mut rng: 
                 return Ok(());
             }
             number += 1;
-            let tally =
-                run_round(scenario, &mut group, plan.heal, plan.primaries, number, &mut rng).map_err(|why| {
-                    format!(
-                        "{} ({}, round {number}): {why}\n{}",
-                        scenario.name,
-                        scenario.about,
-                        keep_logs(plan.name, &group)
-                    )
-                })?;
+            let tally = run_round(scenario, &mut group, plan.heal, number, &mut rng).map_err(|why| {
+                format!(
+                    "{} ({}, round {number}): {why}\n{}",
+                    scenario.name,
+                    scenario.about,
+                    keep_logs(plan.name, &group)
+                )
+            })?;
             if tally.failovers == 0 {
                 return Err(format!("{}: no failover has happened", scenario.name));
             }

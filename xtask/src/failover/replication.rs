@@ -72,7 +72,7 @@ pub const SCENARIOS: &[FailoverScenario] = &[
 
 /// Starts a primary and two replicas.
 pub fn start(binary: &Path, arguments: &[String]) -> Result<Group, String> {
-    let mut group = Group::start(binary, 3, arguments, false)?;
+    let mut group = Group::start(&[binary; 3], 1, arguments, false)?;
     group.tags = ["{a}", "{b}"].map(|tag| (tag.to_owned(), 0)).into();
     heal(&mut group)?;
     Ok(group)

@@ -63,7 +63,6 @@ pub fn run_round(
     scenario: &FailoverScenario,
     group: &mut Group,
     heal: fn(&mut Group) -> Result<(), String>,
-    primaries: usize,
     number: u64,
     rng: &mut Rng,
 ) -> Result<Tally, String> {
@@ -75,7 +74,7 @@ pub fn run_round(
         return Err(first.clone());
     }
     heal(group)?;
-    group.settle(primaries)?;
+    group.settle()?;
     let mut observation = Observation::default();
     for ((_, slot), events) in &logs {
         observe(&mut Session::new(&run, *slot, rng.fork()), events, &mut observation)?;

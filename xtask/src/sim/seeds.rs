@@ -13,7 +13,9 @@ use crate::workspace;
 
 /// The time after which a run counts as hanging: a thread waits in a way that the scheduler does not know.
 const RUN_TIMEOUT: Duration = Duration::from_secs(120);
-/// The loopback ports of runs. Each run uses two that follow one another, and all have five digits: the length of a
+/// The number of loopback ports of a run: two servers, each with a port for the cluster bus.
+const PORTS_PER_RUN: u16 = 4;
+/// The loopback ports of runs. Those of a run follow one another, and all have five digits: the length of a
 /// number in a message may change the order of a run.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
@@ -239,15 +241,15 @@ fn run_seed(program: &Path, seed: u64, job: usize) -> Result<Totals, String> {
     Ok(totals)
 }
 
-/// Returns the first of two ports that nothing uses. Other simulations on this machine begin their search elsewhere.
+/// Returns the first of the ports of a run, none of which is in use. Other simulations on this machine begin their search elsewhere.
 fn free_ports(job: usize) -> Result<u16, String> {
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    let pairs = (PORTS.end - PORTS.start) / 2;
-    let first = (std::process::id() as usize * 16 + job) % usize::from(pairs);
-    (0..pairs)
-        .map(|offset| PORTS.start + 2 * ((first as u16 + offset) % pairs))
-        .find(|port| is_free(*port) && is_free(*port + 1))
-        .ok_or_else(|| format!("no two free ports in {PORTS:?}"))
+    let groups = (PORTS.end - PORTS.start) / PORTS_PER_RUN;
+    let first = (std::process::id() as usize * 16 + job) % usize::from(groups);
+    (0..groups)
+        .map(|offset| PORTS.start + PORTS_PER_RUN * ((first as u16 + offset) % groups))
+        .find(|first| (*first..first + PORTS_PER_RUN).all(is_free))
+        .ok_or_else(|| format!("no {PORTS_PER_RUN} free ports in {PORTS:?}"))
 }
 
 /// A directory in memory where there is one: the simulation decides about durability, not the disk.

@@ -1,6 +1,7 @@
 //! Tests of the errors after which writes are refused, and of their recovery.
 
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::AtomicU64;
 
 use weft_base::DbIndex;
 
@@ -25,7 +26,10 @@ fn links() -> AppenderLinks {
 
 /// Returns a file that can be synced, and one whose syncs always fail: a descriptor opened with `O_PATH`.
 fn files() -> (Arc<File>, Arc<File>) {
-    let path = std::env::temp_dir().join(format!("weft-appender-{}", std::process::id()));
+    // The tests run at the same time.
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("weft-appender-{}-{number}", std::process::id()));
     let good = File::create(&path).expect("creates");
     let bad = OpenOptions::new()
         .read(true)
