@@ -359,7 +359,9 @@ fn simulation() -> Result<StepOutcome, String> {
 }
 
 fn failover() -> Result<StepOutcome, String> {
-    crate::failover::main(&[]).map(|()| StepOutcome::Passed)
+    crate::failover::main(&[])?;
+    let mixed = ["--mixed", "--io-threads", "4", "--seconds", "10"].map(str::to_owned);
+    crate::failover::main(&mixed).map(|()| StepOutcome::Passed)
 }
 
 fn tidy() -> Result<StepOutcome, String> {

@@ -200,9 +200,6 @@ impl Model {
     }
 
     fn blocking_pop(&mut self, lists: &[usize], observed: Option<&[SeenReply]>) -> Effect {
-        if self.gives_up_in_pause(observed) {
-            return Effect::Replies(vec![SeenReply::Null]);
-        }
         let ready = lists.iter().copied().find(|&list| !self.lists[list].is_empty());
         match (ready, observed) {
             (Some(list), _) => {
@@ -219,16 +216,7 @@ impl Model {
         }
     }
 
-    /// Returns `true` if a client that waits for lists gives up during a pause. The lists may have elements: those that
-    /// were pushed before the pause, for clients whose destinations a script holds, are given to them after it.
-    fn gives_up_in_pause(&self, observed: Option<&[SeenReply]>) -> bool {
-        self.is_paused && matches!(observed, Some([SeenReply::Null]))
-    }
-
     fn blocking_move(&mut self, from: usize, to: usize, observed: Option<&[SeenReply]>) -> Effect {
-        if self.gives_up_in_pause(observed) {
-            return Effect::Replies(vec![SeenReply::Null]);
-        }
         match (self.lists[from].pop_front(), observed) {
             (Some(value), _) => {
                 self.lists[to].push_back(value.clone());

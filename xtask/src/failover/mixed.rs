@@ -195,6 +195,18 @@ impl Owners {
     }
 }
 
+/// Chooses up to three moves from different primaries.
+fn choose_moves(group: &Group, rng: &mut Rng, owners: &Owners) -> Result<Vec<SlotMove>, String> {
+    let mut moves: Vec<SlotMove> = Vec::new();
+    for _ in 0..rng.usize(1..4) {
+        let chosen = choose_move(group, rng, owners)?;
+        if moves.iter().all(|other| other.source != chosen.source) {
+            moves.push(chosen);
+        }
+    }
+    Ok(moves)
+}
+
 /// Chooses ranges of slots of one primary, often with the slot of a tag, and another primary.
 fn choose_move(group: &Group, rng: &mut Rng, owners: &Owners) -> Result<SlotMove, String> {
     let tag_slot = rng.u8(..4) != 0;
@@ -220,21 +232,24 @@ fn choose_move(group: &Group, rng: &mut Rng, owners: &Owners) -> Result<SlotMove
     Ok(SlotMove { ranges, source, target })
 }
 
-/// Moves slots, interrupts that if it is said so, and waits until all nodes agree about the end.
+/// Moves slots, interrupts that if it is said so, and waits until all nodes agree about the end. Returns the number of
+/// migrations.
 fn move_slots(group: &mut Group, rng: &mut Rng, interruption: Interruption) -> Result<u64, String> {
     heal(group)?;
     let owners = Owners::read(group)?;
-    let moved = choose_move(group, rng, &owners)?;
+    let moves = choose_moves(group, rng, &owners)?;
     let replicas = group.shards()?;
     let replica_of = |node: usize| replicas.get(&node).and_then(|replicas| replicas.first().copied());
     if interruption == Interruption::Kill {
         // What the target has just taken over is not on its replica yet, so neither end is killed at that moment.
-        group.expect_ok(moved.source, "DEBUG SLOTMIGRATION PREVENT-PAUSE 1")?;
+        prevent_pauses(group, &moves, true)?;
         set_short_node_timeout(group)?;
     }
-    begin(group, &moved)?;
+    for moved in &moves {
+        begin(group, moved)?;
+    }
     std::thread::sleep(Duration::from_millis(rng.u64(0..200)));
-    let end = if rng.bool() { moved.source } else { moved.target };
+    let end = if rng.bool() { moves[0].source } else { moves[0].target };
     let replica = replica_of(end).ok_or_else(|| format!("node {end} has no replica: {replicas:?}"))?;
     match interruption {
         Interruption::None => {}
@@ -245,13 +260,23 @@ fn move_slots(group: &mut Group, rng: &mut Rng, interruption: Interruption) -> R
         }
         Interruption::Kill => {
             kill(group, rng, end, replica)?;
-            // A node that was killed has forgotten it.
-            group.expect_ok(moved.source, "DEBUG SLOTMIGRATION PREVENT-PAUSE 0")?;
+            prevent_pauses(group, &moves, false)?;
         }
     }
     heal(group)?;
-    count_end(group, &moved, interruption)?;
-    Ok(1)
+    for moved in &moves {
+        count_end(group, moved, interruption)?;
+    }
+    Ok(moves.len() as u64)
+}
+
+/// Keeps sources from pausing writes, without which no migration ends, or lets them do so again.
+fn prevent_pauses(group: &Group, moves: &[SlotMove], is_prevented: bool) -> Result<(), String> {
+    for moved in moves {
+        let command = format!("DEBUG SLOTMIGRATION PREVENT-PAUSE {}", u8::from(is_prevented));
+        group.expect_ok(moved.source, &command)?;
+    }
+    Ok(())
 }
 
 fn begin(group: &Group, moved: &SlotMove) -> Result<(), String> {

@@ -248,6 +248,7 @@ fn run_group(run: &FailoverRun, plan: &GroupPlan<'_>, io_threads: u32, mut rng: 
                 return Ok(());
             }
             if number >= plan.scenarios.len() as u64 && Instant::now() > run.deadline {
+                print_counts(&group);
                 return Ok(());
             }
             number += 1;
@@ -285,6 +286,13 @@ fn keep_logs(name: &str, group: &Group) -> String {
     match copied {
         Ok(()) => format!("the servers' logs are in {}", folder.display()),
         Err(why) => format!("the servers' logs cannot be kept: {why}"),
+    }
+}
+
+/// Prints what the scenarios of a group have counted.
+fn print_counts(group: &Group) {
+    for (what, count) in &group.counts {
+        println!("  {what}: {count}");
     }
 }
 

@@ -22,7 +22,7 @@ use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, LogSequence, ParkId, SlotIndex};
 use weft_resp::{Args, Protocol, Reply};
 
-use crate::clients_waiting::blocking::{ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter};
+use crate::clients_waiting::blocking::{HeldUpWaiters, ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter};
 use crate::commands::blocked::WaiterKeyAccess;
 use crate::commands::error::CommandError;
 use crate::commands::perform_blocked;
@@ -114,6 +114,7 @@ fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingContext<'_, '_
         if let Err(RefusedSlots(slots)) = result {
             ready.extend(others);
             return Some(UnservedKeys {
+                held_up: HeldUpWaiters::new(serving.waiters_for(&ready)),
                 ready,
                 slots,
                 failures: 0,
@@ -175,6 +176,25 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         self.slot_mut(key.slot)
             .and_then(|(_, slot)| slot.blocked())
             .map_or(Vec::new(), |waiting| waiting.affected_queues(key.db, &key.name, kind))
+    }
+
+    /// Returns the waiters for keys of the leased slots that have what they wait for.
+    fn waiters_for(&mut self, ready: &VecDeque<ReadyKey>) -> Vec<Arc<Waiter>> {
+        let mut found = Vec::new();
+        for key in ready {
+            let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
+            for line in self.matching_lines(key, kind) {
+                let Some(waiting) = self.slot_mut(key.slot).and_then(|(_, slot)| slot.blocked()) else {
+                    continue;
+                };
+                let mut behind = ParkId::NONE;
+                while let Some(waiter) = waiting.next_waiter(key.db, &key.name, &line, behind) {
+                    behind = waiter.park_id;
+                    found.push(waiter.clone());
+                }
+            }
+        }
+        found
     }
 
     /// Serves one queue of a key in the order of arrival, as long as the key has data for the first client.
@@ -435,6 +455,8 @@ fn attempt_unserved(
     };
     service.effects.hooks = thread.server.keyspace.hooks.current();
     let left = serve_keys(unserved.ready, &mut service);
+    // Only now: a waiter that still cannot be served has been held up all the time.
+    drop(unserved.held_up);
     debug_assert!(
         thread.effects.ready.is_empty(),
         "the keys that serving makes ready are served, or put off with the others"

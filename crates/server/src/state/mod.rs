@@ -11,7 +11,7 @@ use weft_base::{ClientId, DbIndex, LogSequence, ParkId, ParkedClient, SlotIndex,
 use weft_reactor::{Output, Waker};
 use weft_sync::Mailbox;
 
-use crate::clients_waiting::blocking::Waiter;
+use crate::clients_waiting::blocking::{HeldUpWaiters, Waiter};
 use crate::clients_waiting::watch::Watch;
 use crate::keyspace::access::KeySnapshot;
 use crate::keyspace::effects::ClientNotification;
@@ -389,6 +389,7 @@ impl UnservedKeys {
             ready,
             slots,
             failures: 0,
+            held_up: HeldUpWaiters::default(),
         }
     }
 }
@@ -401,6 +402,8 @@ pub struct UnservedKeys {
     pub slots: Vec<SlotIndex>,
     /// Failed attempts to lease them.
     pub failures: u32,
+    /// The waiters.
+    pub held_up: HeldUpWaiters,
 }
 
 /// Work on a background thread.

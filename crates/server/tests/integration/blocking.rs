@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::harness;
 use crate::harness::client::Client;
 use crate::harness::server::{MOVES, PATIENCE, Server};
 
@@ -356,6 +357,48 @@ fn a_destination_that_is_being_read_is_waited_for() {
         reader.answer();
         pusher.expect_no_blocked_clients();
     }
+}
+
+/// Others see the elements, so the clients that wait for them must not time out because a script holds the destination.
+#[test]
+fn a_client_whose_destination_a_script_holds_does_not_time_out() {
+    let server = start();
+    let mut pusher = connect(server.port);
+    for timeout_s in [1, 4, 16, 64] {
+        let timeout = timeout_s.to_string();
+        let begin = Instant::now();
+        let mut first = connect_blocked(
+            &server,
+            &mut pusher,
+            0,
+            &["BLMOVE", "k", "to", "LEFT", "RIGHT", &timeout],
+        );
+        let mut second = connect_blocked(&server, &mut pusher, 1, &["BLPOP", "k", &timeout]);
+        let mut script = connect(server.port);
+        server.run_script(&mut script, &["EVAL", "while true do end", "1", "to"]);
+        pusher.send(&["RPUSH", "k", "x", "y"]);
+        let mut reader = connect(server.port);
+        harness::wait_until("the elements are seen", || reader.call(&["LLEN", "k"]) == "2");
+        let is_in_time = begin.elapsed() < Duration::from_secs(timeout_s);
+        if is_in_time {
+            thread::sleep(Duration::from_millis(1000 * timeout_s + 200).saturating_sub(begin.elapsed()));
+            assert!(
+                first.receives_nothing() && second.receives_nothing(),
+                "the elements are there"
+            );
+        }
+        assert_eq!(reader.call(&["SCRIPT", "KILL"]), "OK");
+        let answers = (first.answer(), second.answer());
+        assert_eq!(pusher.answer(), "2");
+        script.answer();
+        pusher.expect_no_blocked_clients();
+        if is_in_time {
+            assert_eq!(answers, ("x".to_owned(), "(k y)".to_owned()));
+            return;
+        }
+        pusher.call(&["DEL", "k", "to"]);
+    }
+    panic!("the machine is too slow");
 }
 
 /// Producers push numbers to some keys; consumers take them with every blocking command. No number is lost or

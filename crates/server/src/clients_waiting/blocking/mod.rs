@@ -85,4 +85,4 @@ mod waiter;
 pub use operation::{BlockingOperation, GroupRead, ScoreEnd, WaitQueueKind, WaitedKind};
 pub use queues::{SlotWaiters, WaitCounts};
 pub use timers::TimerQueue;
-pub use waiter::{ServeResult, WaitKey, Waiter, WaiterParameters, WaiterPermission};
+pub use waiter::{HeldUpWaiters, ServeResult, WaitKey, Waiter, WaiterParameters, WaiterPermission};

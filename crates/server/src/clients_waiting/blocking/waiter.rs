@@ -52,6 +52,8 @@ pub struct Waiter {
     claim: Claim,
     served: OnceLock<ServeResult>,
     worker: AtomicUsize,
+    /// The number of attempts to serve it that have to be repeated.
+    held_up: AtomicUsize,
     /// The client.
     pub client: ClientId,
     /// The park id of its connection; also its order in every queue.
@@ -116,6 +118,7 @@ impl Waiter {
             claim: Claim::new(),
             served: OnceLock::new(),
             worker: AtomicUsize::new(wait.worker.get()),
+            held_up: AtomicUsize::new(0),
             client: wait.client,
             park_id: wait.park_id,
             db: wait.db,
@@ -155,8 +158,36 @@ impl Waiter {
         ThreadIndex::new(self.worker.load(Ordering::Acquire))
     }
 
+    /// Returns `true` while one of its keys is ready, and it is not served because a slot is leased by another thread.
+    /// Its wait does not time out then: others have seen the element that it waits for.
+    pub fn is_held_up(&self) -> bool {
+        self.held_up.load(Ordering::Acquire) > 0
+    }
+
     /// Records that the connection was mailed to another worker, which gets its mail from now on.
     pub fn move_to(&self, worker: ThreadIndex) {
         self.worker.store(worker.get(), Ordering::Release);
+    }
+}
+
+/// Waiters for keys that are ready, but cannot be served yet. They count as held up until this is dropped.
+#[derive(Default)]
+pub struct HeldUpWaiters(Vec<Arc<Waiter>>);
+
+impl HeldUpWaiters {
+    /// Marks these waiters as held up. Call it under the leases under which their keys became ready.
+    pub fn new(waiters: Vec<Arc<Waiter>>) -> Self {
+        for waiter in &waiters {
+            waiter.held_up.fetch_add(1, Ordering::AcqRel);
+        }
+        Self(waiters)
+    }
+}
+
+impl Drop for HeldUpWaiters {
+    fn drop(&mut self) {
+        for waiter in &self.0 {
+            waiter.held_up.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }

@@ -112,6 +112,8 @@ pub struct Waits {
     timers: TimerQueue<ClientId>,
     /// Waiters whose wait has ended and that are still in queues.
     ended_waiters: Vec<Arc<Waiter>>,
+    /// The waits whose time is over, but that were held up then.
+    held_up: Vec<(ClientId, ParkId)>,
     /// Clients that wait for the log.
     clients_awaiting_log: Vec<ClientId>,
     unserved_waiters: Vec<UnservedWaiters>,
@@ -130,7 +132,7 @@ impl Waits {
         if self.unserved_waiters.iter().any(eager) {
             return Some(Duration::ZERO);
         }
-        let undone = !self.unserved_waiters.is_empty() || !self.ended_waiters.is_empty();
+        let undone = !self.unserved_waiters.is_empty() || !self.ended_waiters.is_empty() || !self.held_up.is_empty();
         undone.then_some(ATTEMPT_PAUSE)
     }
 
@@ -595,14 +597,30 @@ impl Worker {
         serve::remove_ended_waiters(&mut self.seat, &self.thread.server, &mut self.waits.ended_waiters);
     }
 
-    /// Ends the waits whose time is over.
+    /// Ends the waits whose time is over. A client whose element is there, but that cannot be served yet, goes on waiting
+    /// for it.
     pub(crate) fn end_due_waits(&mut self) {
+        for (client, park_id) in std::mem::take(&mut self.waits.held_up) {
+            let wait = self.waits.by_client.get(&client);
+            if wait.is_some_and(|wait| wait.park_id() == park_id) {
+                self.end_due_wait(client);
+            }
+        }
         if self.waits.timers.is_empty() {
             return;
         }
         let now_ms = unix_ms();
         while let Some(client) = self.waits.timers.pop_due(now_ms) {
-            self.end_wait_without_event(client, false);
+            self.end_due_wait(client);
+        }
+    }
+
+    fn end_due_wait(&mut self, client: ClientId) {
+        match self.waits.by_client.get(&client) {
+            Some(ClientWait::Keys(blocked)) if blocked.waiter.is_held_up() => {
+                self.waits.held_up.push((client, blocked.waiter.park_id));
+            }
+            _ => drop(self.end_wait_without_event(client, false)),
         }
     }
 
