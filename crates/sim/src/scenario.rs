@@ -331,8 +331,29 @@ impl RunPlan {
         if is_cluster { plan.with_cluster(random) } else { plan }
     }
 
+    /// Concentrates a plan of a cluster on what happens while the slot changes its owner: clients that wait for keys,
+    /// scripts that run, waiters whose slot a script holds.
+    fn focus_on_moves(&mut self, random: &mut Rng) {
+        const WAITS: &[Kind] = &[Kind::BlockingPop, Kind::BlockingPop, Kind::BlockingMove, Kind::List];
+        const SCRIPTS: &[Kind] = &[
+            Kind::ScriptUndeclared,
+            Kind::ScriptSlowSwap,
+            Kind::ScriptAppendUndeclared,
+        ];
+        const MOVES: &[Kind] = &[Kind::BlockingMove, Kind::BlockingMove, Kind::BlockingPop, Kind::List];
+        let (kinds, first_kinds) = match random.u32(..6) {
+            0 | 1 => (WAITS, None),
+            2 => (SCRIPTS, Some(&[Kind::String][..])),
+            3 => (MOVES, Some(&[Kind::ScriptSlowPush][..])),
+            _ => return,
+        };
+        self.mix = OperationMix::of(kinds, 2);
+        self.first_mix = first_kinds.map(|kinds| OperationMix::of(kinds, 2));
+    }
+
     /// Makes it a plan of a cluster of two nodes, without what the model knows for one server only.
     fn with_cluster(mut self, random: &mut Rng) -> RunPlan {
+        self.focus_on_moves(random);
         const SINGLE: [Kind; 3] = [Kind::FlushAll, Kind::Publish, Kind::PublishTransaction];
         for mix in [Some(&mut self.mix), self.first_mix.as_mut()].into_iter().flatten() {
             mix.exclude(&SINGLE);

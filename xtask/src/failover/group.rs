@@ -341,8 +341,8 @@ impl Group {
         })
     }
 
-    /// Waits until there are as many primaries as there should be, and all other nodes have their data: the offsets are equal, and so
-    /// are the digests.
+    /// Waits until there are as many primaries as there should be, and all other nodes have their data: the offsets are
+    /// equal, and so are the digests.
     ///
     /// # Errors
     /// Fails if that takes longer than [`SETTLE_BOUND`], or if the data differ.

@@ -1,8 +1,8 @@
 //! Atomic slot migration in a cluster of Weft and Valkey nodes: ranges of slots move in random directions while clients
 //! write, and the nodes at both ends fail over, are killed, or come back meanwhile.
 //!
-//! Every second shard has a replica of the other kind. Besides the rules of all rounds, each key is on one primary only,
-//! no migration is left over, and keys that no client writes have their values.
+//! Every second shard has a replica of the other kind. Besides the rules of all rounds, each key is on one primary
+//! only, no migration is left over, and keys that no client writes have their values.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -94,7 +94,7 @@ pub fn start(weft: &Path, valkey: &Path, arguments: &[String]) -> Result<Group, 
     // A killed node that comes back must still have what it acknowledged.
     all.extend(words(&["--appendonly", "yes", "--appendfsync", "always"]));
     let mut group = form(&binaries, &all)?;
-    wait_until_whole(&mut group)?;
+    wait_until_whole(&group)?;
     for number in 0..TAGS {
         let tag = format!("{{{number}}}");
         let slot = group.key_slot(&tag)?;

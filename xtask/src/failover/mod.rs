@@ -1,9 +1,9 @@
 //! `cargo xtask failover`: failovers of real servers while clients write, and checks of what was acknowledged.
 //!
 //! Three groups of servers run at the same time: a primary with two replicas, the same with a Sentinel, and a cluster
-//! of three primaries with a replica each. With `--mixed` there is one group instead, a cluster of Weft and Valkey nodes
-//! between which slots migrate. A *round* lets writers run, causes one or more failovers of one kind, stops
-//! the writers, and checks:
+//! of three primaries with a replica each. With `--mixed` there is one group instead, a cluster of Weft and Valkey
+//! nodes between which slots migrate. A *round* lets writers run, causes one or more failovers of one kind, stops the
+//! writers, and checks:
 //!
 //! ```text
 //! kept        a planned failover loses nothing that was acknowledged, any other one nothing that WAIT confirmed

@@ -241,7 +241,8 @@ fn run_seed(program: &Path, seed: u64, job: usize) -> Result<Totals, String> {
     Ok(totals)
 }
 
-/// Returns the first of the ports of a run, none of which is in use. Other simulations on this machine begin their search elsewhere.
+/// Returns the first of the ports of a run, none of which is in use. Other simulations on this machine begin their
+/// search elsewhere.
 fn free_ports(job: usize) -> Result<u16, String> {
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     let groups = (PORTS.end - PORTS.start) / PORTS_PER_RUN;

@@ -597,8 +597,8 @@ impl Worker {
         serve::remove_ended_waiters(&mut self.seat, &self.thread.server, &mut self.waits.ended_waiters);
     }
 
-    /// Ends the waits whose time is over. A client whose element is there, but that cannot be served yet, goes on waiting
-    /// for it.
+    /// Ends the waits whose time is over. A client whose element is there, but that cannot be served yet, goes on
+    /// waiting for it.
     pub(crate) fn end_due_waits(&mut self) {
         for (client, park_id) in std::mem::take(&mut self.waits.held_up) {
             let wait = self.waits.by_client.get(&client);
