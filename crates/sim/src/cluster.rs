@@ -24,7 +24,9 @@ const NODES: [&str; 2] = ["primary.sock", "other.sock"];
 /// The slots that move. Each node keeps one more: a node that has lost its last slot becomes a replica.
 const MOVING: [u16; 2] = [1, 16382];
 /// The number of times that something is asked before the run fails.
-const PATIENCE: usize = 4000;
+const PATIENCE: usize = 2000;
+/// The longest run of a client, in pipelines. In some seeds almost every step switches threads.
+const MAX_PIPELINES: usize = 30;
 /// The time in which no thread can run while a request that does not block is unanswered, in nanoseconds. Writes to a
 /// slot that moves wait for messages between the nodes.
 const MAX_IDLE_WAIT_NS: u64 = 2_000_000_000;
@@ -108,7 +110,7 @@ impl Admins {
             if is_so(self)? {
                 return Ok(());
             }
-            thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(25));
         }
         let nodes = [0, 1].map(|node| self.ask_text(node, "CLUSTER NODES"));
         let jobs = [0, 1].map(|node| self.ask(node, "CLUSTER GETSLOTMIGRATIONS"));
@@ -147,6 +149,20 @@ impl Admins {
             matches!(job, SeenReply::Array(items) if items.iter().any(|item| ends.contains(item)))
         };
         Ok(!jobs.iter().all(has_ended))
+    }
+
+    /// Kills the first connection of a node over which slots migrate, if there is one.
+    fn kill_migration_link(&mut self, node: usize) -> Result<(), String> {
+        let list = self.ask_text(node, "CLIENT LIST")?;
+        let field = |line: &str, name: &str| {
+            let mut fields = line.split(' ').filter_map(|field| field.split_once('='));
+            fields.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+        };
+        let is_link = |line: &&str| field(line, "flags").is_some_and(|flags| flags.contains(['i', 'E']));
+        match list.lines().find(is_link).and_then(|line| field(line, "id")) {
+            Some(id) => self.ask(node, &format!("CLIENT KILL ID {id}")).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Waits until no migration is under way, and returns the node that serves the keys; the other one does not.
@@ -188,7 +204,7 @@ fn run_client(seed: u64, index: usize, plan: &RunPlan) -> Result<Vec<FinishedCon
     let mut source = OperationSource::new(mix.clone(), index as u64);
     let mut connections: [Option<Client>; 2] = [None, None];
     let mut node = 0;
-    for _ in 0..plan.pipelines * 3 {
+    for _ in 0..(plan.pipelines * 3).min(MAX_PIPELINES) {
         // A migration takes much longer than a request.
         if random.bool() {
             thread::sleep(Duration::from_micros(random.u64(..30_000)));
@@ -245,6 +261,7 @@ fn move_slots(seed: u64, plan: &RunPlan) -> Result<Vec<FinishedConnection>, Stri
                     Ok(!admins.has_unfinished_job(0)? && !admins.has_unfinished_job(1)?)
                 })?;
             }
+            SlotMove::KillLink => admins.kill_migration_link(node)?,
             SlotMove::Cancel => drop(admins.ask(node, "CLUSTER CANCELSLOTMIGRATIONS")?),
             // The temporary files of the nodes would have the same names: both are one process.
             SlotMove::Save => drop(admins.ask(0, "BGSAVE")?),

@@ -57,6 +57,8 @@ pub enum SlotMove {
     BeginAndWait,
     /// CLUSTER CANCELSLOTMIGRATIONS.
     Cancel,
+    /// CLIENT KILL of a connection over which slots migrate.
+    KillLink,
     /// BGSAVE.
     Save,
     /// BGREWRITEAOF.
@@ -327,7 +329,7 @@ impl RunPlan {
     /// Draws a scenario.
     pub fn draw(random: &mut Rng) -> RunPlan {
         let plan = Self::draw_single(random);
-        let is_cluster = random.u32(..8) == 0 || std::env::var_os("WEFT_SIM_CLUSTER").is_some();
+        let is_cluster = random.u32(..16) == 0 || std::env::var_os("WEFT_SIM_CLUSTER").is_some();
         if is_cluster { plan.with_cluster(random) } else { plan }
     }
 
@@ -365,6 +367,7 @@ impl RunPlan {
             SlotMove::BeginAndWait,
             SlotMove::BeginAndWait,
             SlotMove::Cancel,
+            SlotMove::KillLink,
             SlotMove::Save,
             SlotMove::Rewrite,
             SlotMove::KillScript,

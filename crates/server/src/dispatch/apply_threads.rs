@@ -249,18 +249,20 @@ pub(super) fn finish_batch(thread: &mut ThreadState, connection: &mut Connection
     wake_workers(&server, &mut thread.effects);
     thread.effects.outbox.clear();
     thread.effects.expired.clear();
+    // A command that has written its error by itself is the last one of the batch, as far as is known.
+    let failed = thread.failed_command.take().unwrap_or(connection.client.last_command);
     if let Some(error) = first_error(&connection.output.bytes) {
         server.replication.unexpected_errors.fetch_add(1, Ordering::Relaxed);
         log::warning!(
             "== CRITICAL == This replica is sending an error to its primary: '{}' after processing the command '{}'",
             String::from_utf8_lossy(error),
-            connection.client.last_command
+            failed
         );
         let is_copy = server.config.boolean(id::REPLICA_READ_ONLY);
         assert!(
             !is_copy || server.config.choice(id::PROPAGATION_ERROR_BEHAVIOR) == "ignore",
             "This replica panicked sending an error to its primary after processing the command '{}'",
-            connection.client.last_command
+            failed
         );
     }
     connection.output.clear();

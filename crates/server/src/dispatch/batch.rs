@@ -614,9 +614,10 @@ fn reply_invalid_request(
     connection.end_request(plan.end, || plan.is_asking());
 }
 
-fn reply_error(thread: &ThreadState, connection: &mut Connection, error: &CommandError) {
+fn reply_error(thread: &mut ThreadState, connection: &mut Connection, error: &CommandError) {
     let before = connection.output.mark();
     write_error(thread, error, &mut connection.output.bytes);
+    thread.note_failure(connection.client.last_command);
     connection.apply_reply_mode(before);
 }
 

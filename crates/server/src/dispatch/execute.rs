@@ -144,6 +144,7 @@ pub(super) fn run_with_handler<'p>(
     if let Err(error) = result {
         connection.output.truncate(before);
         write_error(thread, &error, &mut connection.output.bytes);
+        thread.note_failure(command.full_name);
     }
     if next_step.is_unfinished() {
         if !matches!(next_step, NextStep::Background(_) | NextStep::Block(_)) {

@@ -257,11 +257,12 @@ impl ImportExecutor {
         wake_workers(&server, &mut thread.effects);
         thread.effects.outbox.clear();
         thread.effects.expired.clear();
+        let failed = thread.failed_command.take().unwrap_or(connection.client.last_command);
         let failure = first_error(&connection.output.bytes).map(|error| match error.starts_with(b"OOM ") {
             true => ImportFailure::OutOfMemory,
             false => ImportFailure::Refused {
                 error: String::from_utf8_lossy(error).into_owned(),
-                command: connection.client.last_command,
+                command: failed,
             },
         });
         connection.output.clear();

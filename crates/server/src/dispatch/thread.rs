@@ -70,6 +70,8 @@ pub struct ThreadState {
     pub for_script: bool,
     /// `true` if the thread replays commands, for which no key expires.
     pub replays: bool,
+    /// The first command of the current batch that has failed, if the thread replays commands.
+    pub(super) failed_command: Option<&'static str>,
     /// `true` while the thread runs commands of a round (`dispatch/apply_threads.rs`). Other threads may sleep at the
     /// gate until the round is over, so the thread waits for nothing that they do behind it.
     pub is_in_round: bool,
@@ -138,6 +140,7 @@ impl ThreadState {
             may_block: true,
             for_script: false,
             replays: false,
+            failed_command: None,
             is_in_round: false,
             expiry_ms: 0,
             opens_gate_in_scripts: false,
@@ -200,6 +203,14 @@ impl ThreadState {
     pub fn time_of_unit(&mut self) -> Duration {
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         *self.unit_time.get_or_insert_with(now)
+    }
+
+    /// Records that a command of a stream has failed, for the log.
+    #[cold]
+    pub(super) fn note_failure(&mut self, command: &'static str) {
+        if self.replays {
+            self.failed_command.get_or_insert(command);
+        }
     }
 
     /// Takes the time again if another thread has found an expired key at a later time than that of this batch. Call it

@@ -15,9 +15,9 @@
 //! 1. The mark is set under a lease of the slot before the first handle is made. It is cleared after the last handle is
 //!    gone. So a holder of the slot's write lease that sees no mark shares no value.
 //! 2. A writer that is put off reserves the slot: it grants no new pins until a writer of the slot has had its turn, or
-//!    [`RESERVATION_TIME`] has passed since the last attempt. So a waiting writer gets in between two pins, however
-//!    many there are. Commands that would have taken a snapshot are deferred meanwhile. The mark stays while the slot
-//!    is reserved in this way, so that the writer comes by here.
+//!    the writer has not tried again for long ([`BriefReservation::renew`]). So a waiting writer gets in between two
+//!    pins, however many there are. Commands that would have taken a snapshot are deferred meanwhile. The mark stays
+//!    while the slot is reserved in this way, so that the writer comes by here.
 //! 3. Values that are replaced or deleted wait for no pin. The table gives up its reference, and the last handle frees
 //!    the old value.
 //! 4. MIGRATE freezes the keys that it sends. Every command, transaction and script that would write one is deferred
@@ -36,9 +36,15 @@ use weft_os::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 use weft_os::time::Instant;
 
-/// The time for which a slot gives no pins after a writer wanted a pinned value. A writer that was put off returns
-/// earlier, even on a busy machine. Only one whose client has gone away does not.
-const RESERVATION_TIME: Duration = Duration::from_millis(200);
+/// The shortest time for which a slot gives no pins after a writer wanted a pinned value. A writer that was put off
+/// returns earlier. Only one whose client has gone away does not.
+const MIN_RESERVATION_TIME: Duration = Duration::from_millis(200);
+/// The longest such time. The turns of a worker are that long only if there are many more threads than cores.
+const MAX_RESERVATION_TIME: Duration = Duration::from_secs(5);
+/// The time for which a reservation is remembered after its end, to know how long its writer takes to try again.
+const MEMORY_TIME: Duration = Duration::from_secs(2);
+/// The reservation as a multiple of the time between the last two attempts.
+const RESERVED_INTERVALS: u32 = 4;
 
 /// The time after which a command that waits for keys to cease to be frozen is admitted again, whether they have or
 /// not.
@@ -59,7 +65,24 @@ struct PinRecord {
 struct BriefReservation {
     /// The hash of the key that it changes.
     key_hash: u64,
+    last_attempt: Instant,
     until: Instant,
+}
+
+impl BriefReservation {
+    /// Reserves until the writer must have tried again: a few times as long as it took between its last two attempts.
+    fn renew(before: Option<BriefReservation>, key_hash: u64) -> Self {
+        let now = Instant::now();
+        let interval = before
+            .filter(|before| before.key_hash == key_hash)
+            .map_or(Duration::ZERO, |before| now - before.last_attempt);
+        let time = (interval * RESERVED_INTERVALS).clamp(MIN_RESERVATION_TIME, MAX_RESERVATION_TIME);
+        BriefReservation {
+            key_hash,
+            last_attempt: now,
+            until: now + time,
+        }
+    }
 }
 
 /// A key that may not be written: its database and its name.
@@ -268,8 +291,7 @@ impl PinnedSlots {
         let pinned = records.get_mut(&slot).filter(|record| record.pins > 0);
         let is_pinned = pinned.is_some();
         if let Some(record) = pinned {
-            let until = Instant::now() + RESERVATION_TIME;
-            record.reservation = Some(BriefReservation { key_hash, until });
+            record.reservation = Some(BriefReservation::renew(record.reservation.take(), key_hash));
         }
         is_pinned
     }
@@ -286,11 +308,11 @@ impl PinnedSlots {
         }
     }
 
-    /// Ends the brief reservations whose writers have not come back in time.
+    /// Forgets the brief reservations whose writers have not come back for long.
     pub fn end_expired_reservations(&self, slots: &Slots) {
         let mut records = self.records.lock();
         let now = Instant::now();
-        let is_expired = |brief: &mut BriefReservation| brief.until <= now;
+        let is_expired = |brief: &mut BriefReservation| brief.until + MEMORY_TIME <= now;
         let ended: Vec<SlotIndex> = records
             .iter_mut()
             .filter_map(|(slot, record)| record.reservation.take_if(is_expired).map(|_| *slot))

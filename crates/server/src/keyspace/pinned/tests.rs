@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weft_base::{DbIndex, SlotIndex};
 
-use super::{PinnedSlots, RESERVATION_TIME};
+use super::{MEMORY_TIME, MIN_RESERVATION_TIME, PinnedSlots};
 use crate::keyspace::{Keyspace, SlotHeader};
 
 fn keyspace() -> Keyspace {
@@ -67,8 +67,27 @@ fn a_reserved_slot_grants_no_pins_for_a_while() {
         pinned.pin(&keyspace.slots, vec![SlotIndex::from_index(7)]).is_none(),
         "after the pin the slot is reserved for the waiting writer"
     );
-    std::thread::sleep(RESERVATION_TIME);
+    std::thread::sleep(MIN_RESERVATION_TIME);
     assert!(pinned.pin(&keyspace.slots, vec![SlotIndex::from_index(7)]).is_some());
+}
+
+/// On a busy machine a writer takes longer to try again than the shortest reservation lasts.
+#[test]
+fn a_slow_writer_gets_a_longer_reservation() {
+    let keyspace = keyspace();
+    let pinned = Arc::new(PinnedSlots::default());
+    let slot = SlotIndex::from_index(7);
+    let pin = || pinned.pin(&keyspace.slots, vec![slot]);
+    let first = pin().expect("nothing is reserved");
+    assert!(pinned.reserve_briefly(slot, 1));
+    std::thread::sleep(2 * MIN_RESERVATION_TIME);
+    pinned.end_expired_reservations(&keyspace.slots);
+    let second = pin().expect("the writer is late");
+    assert!(pinned.reserve_briefly(slot, 1));
+    drop((first, second));
+    std::thread::sleep(2 * MIN_RESERVATION_TIME);
+    assert!(pin().is_none(), "the next attempt may come as late as the last one");
+    assert!(!pinned.reserve_briefly(slot, 1), "the writer has its turn");
 }
 
 #[test]
@@ -118,7 +137,7 @@ fn the_reservation_of_a_writer_that_does_not_come_back_ends() {
     drop(pin);
     pinned.end_expired_reservations(slots);
     assert!(marked(), "the writer may still come");
-    std::thread::sleep(RESERVATION_TIME);
+    std::thread::sleep(MIN_RESERVATION_TIME + MEMORY_TIME);
     pinned.end_expired_reservations(slots);
     assert!(!marked() && pinned.records.lock().is_empty());
 }

@@ -29,7 +29,8 @@ pub const MOVES: [&str; 2] = ["--connection-move-interval", "1"];
 /// A running server in its own directory; killed at the end of the test.
 pub struct Server {
     child: Child,
-    directory: PathBuf,
+    /// The directory of its files.
+    pub directory: PathBuf,
     arguments: Vec<String>,
     /// The limit of the address space in KiB.
     limit_kib: Option<u64>,

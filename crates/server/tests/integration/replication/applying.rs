@@ -326,6 +326,40 @@ fn a_script_that_reads_a_key_holds_back_the_stream_and_no_reader_of_other_keys()
     }
 }
 
+/// Errors mean that the data differ, so the log must name the command that failed, not one behind it in the stream.
+#[test]
+fn the_log_names_the_command_of_the_stream_that_failed() {
+    for threads in ["1", "4"] {
+        let (primary, replica) = applying(threads, &["--replica-read-only", "no", "--logfile", "log"]);
+        let (mut link, _) = primary.accept();
+        send_empty(&mut link);
+        let mut client = Client::connect(replica.port);
+        await_info(&mut client, UP);
+        assert_eq!(client.call(&["SET", "other", "foo"]), "OK");
+        let mut stream = command(&["SELECT", "0"]);
+        for number in 0..200 {
+            stream.extend(command(&["SET", &format!("key:{number}"), "value"]));
+        }
+        stream.extend(command(&["INCRBY", "other", "1"]));
+        for number in 0..200 {
+            stream.extend(command(&["APPEND", &format!("key:{number}"), "value"]));
+        }
+        stream.extend(command(&["SET", "last", "value"]));
+        link.send(&stream);
+        wait_until("the stream is applied", || client.call(&["GET", "last"]) == "value");
+        let expected = "'ERR value is not an integer or out of range' after processing the command 'incrby'";
+        wait_until("the failure is logged", || {
+            let log = std::fs::read_to_string(replica.directory.join("log")).expect("there is a log");
+            assert_eq!(
+                log.matches("after processing").count(),
+                log.matches(expected).count(),
+                "{log}"
+            );
+            log.contains(expected)
+        });
+    }
+}
+
 #[test]
 fn an_append_only_file_of_a_replica_has_what_its_threads_wrote() {
     for fsync in ["always", "everysec"] {
