@@ -13,6 +13,8 @@ struct ClaimedSlots {
     from: NodeId,
     /// The slots that this node owned.
     from_myself: Vec<SlotIndex>,
+    /// The slots that belonged to other shards, with their former owners.
+    from_other_shards: Vec<(SlotIndex, NodeId)>,
     /// `true` if any of the slots belonged to that primary.
     any_from_primary: bool,
     /// `true` if the node claims slots that this node has taken over from it.
@@ -196,6 +198,7 @@ impl ClusterState {
         let mut taken = ClaimedSlots {
             from: self.my_primary(),
             from_myself: Vec::new(),
+            from_other_shards: Vec::new(),
             any_from_primary: false,
             is_outdated: false,
         };
@@ -205,6 +208,7 @@ impl ClusterState {
                 false => self.process_unclaimed_slot(id, epoch, slot),
             }
         }
+        self.log_migrated_slots(id, &taken.from_other_shards);
         if taken.is_outdated {
             self.outdo_epoch(epoch);
         }
@@ -232,6 +236,25 @@ impl ClusterState {
         self.nodes.get(id).map(|node| node.shard)
     }
 
+    /// Logs which ranges of slots have come to a node from other shards.
+    fn log_migrated_slots(&self, id: NodeId, slots: &[(SlotIndex, NodeId)]) {
+        let place = |node: &NodeId| {
+            let node = self.nodes.get(node)?;
+            Some(format!("{} in shard {}", node.log_name(), node.shard))
+        };
+        let is_one_range = |(slot, owner): &(SlotIndex, NodeId), (next, other): &(SlotIndex, NodeId)| {
+            owner == other && slot.index() + 1 == next.index()
+        };
+        for range in slots.chunk_by(is_one_range) {
+            if let [(first, owner), ..] = range
+                && let [.., (last, _)] = range
+                && let (Some(from), Some(to)) = (place(owner), place(&id))
+            {
+                log::info!("Slot range [{first}, {last}] is migrated from node {from} to node {to}.");
+            }
+        }
+    }
+
     /// Processes a slot that a node claims.
     fn process_claimed_slot(&mut self, id: NodeId, epoch: u64, slot: SlotIndex, taken: &mut ClaimedSlots) {
         let owner = self.owner(slot);
@@ -257,7 +280,7 @@ impl ClusterState {
         }
         taken.any_from_primary |= owner == Some(taken.from);
         if let Some(owner) = owner.filter(|owner| self.shard_of(owner) != self.shard_of(&id)) {
-            log::info!("Slot {slot} is migrated from node {owner} to node {id}.");
+            taken.from_other_shards.push((slot, owner));
         }
         if self.migrating.contains_key(&slot) && self.shard_of(&id) != Some(self.me().shard) {
             self.set_migrating(slot, None);

@@ -103,6 +103,17 @@ impl Socket {
         }
     }
 
+    /// Limits the bytes that the kernel keeps for this socket in each direction, instead of letting it choose. The
+    /// kernel doubles the number, for its own overhead.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the option.
+    pub fn set_buffer_sizes(&self, bytes: usize) -> io::Result<()> {
+        sockopt::set_socket_send_buffer_size(self, bytes)?;
+        sockopt::set_socket_recv_buffer_size(self, bytes)?;
+        Ok(())
+    }
+
     /// Shuts down both directions; the peer sees the end of the stream.
     ///
     /// # Errors

@@ -46,6 +46,15 @@ fn unix_names_are_the_listening_path_at_both_ends() {
 }
 
 #[test]
+fn the_kernel_keeps_no_more_than_it_may() {
+    let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0, 16).unwrap();
+    let socket = Socket::connect_tcp(listener.local_address().unwrap()).unwrap();
+    socket.set_buffer_sizes(100_000).unwrap();
+    assert_eq!(sockopt::socket_send_buffer_size(&socket).unwrap(), 200_000);
+    assert_eq!(sockopt::socket_recv_buffer_size(&socket).unwrap(), 200_000);
+}
+
+#[test]
 fn keepalive_probes_three_times_a_third_of_the_interval_apart() {
     let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0, 16).unwrap();
     let socket = Socket::connect_tcp(listener.local_address().unwrap()).unwrap();

@@ -38,6 +38,8 @@ pub struct ExportFeed {
     writes: Mutex<Writes>,
     /// The bytes in `writes`.
     unsent_bytes: AtomicU64,
+    /// The number of bytes that were taken so far.
+    taken_bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +65,7 @@ impl ExportFeed {
             snapshot: Mutex::default(),
             writes: Mutex::default(),
             unsent_bytes: AtomicU64::new(0),
+            taken_bytes: AtomicU64::new(0),
         }
     }
 
@@ -74,6 +77,15 @@ impl ExportFeed {
     /// Returns the number of bytes of writes that were not taken.
     pub fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of bytes that were taken so far, of the snapshot and of writes.
+    pub fn taken_bytes(&self) -> u64 {
+        self.taken_bytes.load(Ordering::Relaxed)
+    }
+
+    fn note_taken(&self, bytes: usize) {
+        self.taken_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Appends a command to the writes. `db` is the database in which it runs.
@@ -103,6 +115,7 @@ impl ExportFeed {
     pub fn take_writes(&self) -> Vec<u8> {
         let mut writes = self.writes.lock();
         self.unsent_bytes.store(0, Ordering::Relaxed);
+        self.note_taken(writes.bytes.len());
         std::mem::take(&mut writes.bytes)
     }
 
@@ -122,6 +135,7 @@ impl ExportFeed {
         let mut snapshot = self.snapshot.lock();
         let chunk = snapshot.chunks.pop_front()?;
         snapshot.bytes -= chunk.len();
+        self.note_taken(chunk.len());
         Some(chunk)
     }
 

@@ -68,6 +68,7 @@ impl MigrationEngine {
                 }),
                 // The target cannot take the slots over.
                 (None, Some(_)) => self.server.release_held_slots(&export.slots),
+                (None, None) if export.brake.is_on() => self.server.release_held_slots(&export.slots),
                 (None, None) => {}
             }
         }

@@ -9,6 +9,7 @@ use weft_base::files::error_text;
 use weft_reactor::Socket;
 use weft_resp::command::write_command;
 
+use super::brake::Brake;
 use super::snapshot;
 use super::state::{Export, Link, MigrationEngine, message};
 use crate::net::client::{Client, ClientFlags};
@@ -23,6 +24,9 @@ use weft_os::time::Instant;
 
 /// The bytes in flight below which more of the feed is sent.
 const MAX_IN_FLIGHT_BYTES: usize = 1 << 20;
+/// The size of the kernel's buffers at both ends. While writes are paused, the target executes what is in them, which
+/// this node cannot see: the kernel would let them grow to several MiB, as long as writers are faster than the target.
+pub(super) const SOCKET_BUFFER_BYTES: usize = 128 << 10;
 /// The time that the target has to announce its takeover, in milliseconds, from the arrival of its request.
 const TAKEOVER_TIMEOUT_MS: u64 = 2000;
 /// The pause lasts so many times `cluster-manual-failover-timeout`.
@@ -57,6 +61,7 @@ impl Export {
             feed: Arc::new(ExportFeed::new(job.slots.clone())),
             input: Vec::new(),
             paused_until_ms: None,
+            brake: Brake::default(),
             is_snapshotting: false,
             granted_until_ms: None,
             name: job.name,
@@ -134,11 +139,19 @@ impl MigrationEngine {
             JobState::Connecting if self.exports[index].link.is_none() => self.connect(cluster, index),
             JobState::SendingAuth | JobState::SendingEstablish => self.send_request(index, state),
             JobState::WaitingToSnapshot => self.begin_snapshot(index),
-            JobState::Snapshotting => self.send_snapshot(index),
-            JobState::Streaming => self.send_writes(index),
+            JobState::Snapshotting => {
+                self.send_snapshot(index);
+                self.adjust_brake(index, state);
+            }
+            JobState::Streaming => {
+                self.send_writes(index);
+                self.adjust_brake(index, state);
+            }
             JobState::WaitingToPause => {
                 self.send_writes(index);
-                self.try_pause(index);
+                if !self.try_pause(index) {
+                    self.adjust_brake(index, state);
+                }
             }
             JobState::FailoverPaused => {
                 self.send_writes(index);
@@ -203,6 +216,7 @@ impl MigrationEngine {
         let socket = Socket::connect_tcp(SocketAddr::new(address, port))?;
         // The option only affects performance.
         let _ = socket.set_nodelay(true);
+        let _ = socket.set_buffer_sizes(SOCKET_BUFFER_BYTES);
         let export = &mut self.exports[index];
         (export.client.address, export.client.local_address) =
             (format!("{ip}:{port}").into(), socket.local_name().into());
@@ -478,6 +492,8 @@ impl MigrationEngine {
         drop(all);
         server.scripting.running.end_exclusion();
         export.paused_until_ms = Some(until_ms);
+        // The pause takes its hold over.
+        export.brake = Brake::default();
         self.with_job(&progress, |job| {
             log::notice!(
                 "Pausing writes (remaining_repl_size is {unsent}) to allow slot migration {} to finalize failover.",
@@ -520,7 +536,7 @@ impl MigrationEngine {
         }
     }
 
-    fn is_granted_to_earlier_target(&self, slots: &SlotSet) -> bool {
+    pub(super) fn is_granted_to_earlier_target(&self, slots: &SlotSet) -> bool {
         let mut holds = self.granted_holds.iter();
         holds.any(|hold| hold.slots.iter().any(|slot| slots.contains(slot)))
     }

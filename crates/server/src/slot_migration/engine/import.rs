@@ -6,6 +6,7 @@ use weft_base::SlotIndex;
 use weft_base::clock::unix_ms;
 
 use super::cleanup;
+use super::export::SOCKET_BUFFER_BYTES;
 use super::export_messages::{COMMAND_FAILED, UNEXPECTED_TRANSITION};
 use super::state::{Import, Link, MigrationEngine, message};
 use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slot};
@@ -93,6 +94,8 @@ impl MigrationEngine {
         ] {
             connection.client.flags.set(flag, false);
         }
+        // The option only affects performance.
+        let _ = registered.socket.set_buffer_sizes(SOCKET_BUFFER_BYTES);
         if self.reactor.adopt(token, registered).is_err() {
             return self.fail(&progress, CONNECTION_LOST);
         }

@@ -10,6 +10,7 @@
 //! changed under another thread is noticed in the next turn; until then, [`JobProgress::has_ended`] keeps the thread
 //! from executing or sending anything for it.
 
+mod brake;
 mod cleanup;
 mod export;
 mod export_messages;

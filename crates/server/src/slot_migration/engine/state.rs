@@ -7,6 +7,7 @@ use weft_reactor::{Output, Reactor, ReceiveOutcome};
 use weft_resp::command::write_command;
 use weft_tls::TlsLayer;
 
+use super::brake::Brake;
 use crate::dispatch::import_stream::ImportExecutor;
 use crate::keyspace::Seat;
 use crate::net::client::Client;
@@ -69,6 +70,8 @@ pub struct Export {
     pub input: Vec<u8>,
     /// The end of the pause in milliseconds since the Unix epoch, while the slots' writes are paused.
     pub paused_until_ms: Option<u64>,
+    /// What slows the writers of the slots, if the target cannot keep up.
+    pub brake: Brake,
     /// `true` while the snapshot is being written for this export.
     pub is_snapshotting: bool,
     /// The time until which the target may take the slots over, in milliseconds since the Unix epoch, once that has
