@@ -69,8 +69,9 @@ impl MigrationEngine {
     pub(super) fn adjust_brake(&mut self, index: usize, state: JobState) {
         let unsent = self.unsent_bytes(index);
         let limit = self.server.config.output_buffer_limits()[ClientClass::Replica as usize].hard_bytes;
+        // Whatever else prevents the pause, slower writers do not help against it.
+        let waits = state == JobState::WaitingToPause && self.is_too_much_to_pause(unsent);
         let export = &mut self.exports[index];
-        let waits = state == JobState::WaitingToPause;
         export.brake.waits_since = waits.then(|| export.brake.waits_since.unwrap_or_else(Instant::now));
         let has_waited = export
             .brake

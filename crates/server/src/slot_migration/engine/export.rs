@@ -470,8 +470,7 @@ impl MigrationEngine {
     pub(super) fn try_pause(&mut self, index: usize) -> bool {
         let server = self.server.clone();
         let unsent = self.unsent_bytes(index);
-        let most_bytes = server.config.integer(id::SLOT_MIGRATION_MAX_FAILOVER_REPL_BYTES);
-        let is_too_much = u64::try_from(most_bytes).is_ok_and(|most_bytes| unsent > most_bytes);
+        let is_too_much = self.is_too_much_to_pause(unsent);
         let is_prevented = server.slot_migrations.prevents_pause.load(Ordering::Relaxed);
         // The target of an earlier export may still take the slots over. The end of that hold would end this one.
         let is_held = self.is_granted_to_earlier_target(&self.exports[index].slots);
@@ -502,6 +501,12 @@ impl MigrationEngine {
             job.set_state(JobState::FailoverPaused);
         });
         true
+    }
+
+    /// Returns `true` if so many bytes are unsent that the writes may not be paused.
+    pub(super) fn is_too_much_to_pause(&self, unsent: u64) -> bool {
+        let most_bytes = self.server.config.integer(id::SLOT_MIGRATION_MAX_FAILOVER_REPL_BYTES);
+        u64::try_from(most_bytes).is_ok_and(|most_bytes| unsent > most_bytes)
     }
 
     /// Permits the takeover. The pause lasts until the takeover can have been announced.
