@@ -230,6 +230,16 @@ impl Parser {
         self.position == 0 && self.scanned == 0
     }
 
+    /// The number of bytes of the incomplete request that are parsed. The rest waits for more input.
+    pub fn parsed_bytes(&self) -> usize {
+        self.position
+    }
+
+    /// The total length of the complete arguments of the incomplete request.
+    pub fn argument_bytes(&self) -> usize {
+        self.partial.iter().map(|argument| argument.len as usize).sum()
+    }
+
     /// Discards the partial request.
     pub fn reset(&mut self) {
         self.position = 0;

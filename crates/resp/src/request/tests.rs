@@ -520,3 +520,22 @@ fn malformed_input_does_not_panic() {
         );
     }
 }
+
+#[test]
+fn the_parsed_part_of_an_incomplete_request_is_known() {
+    let mut parser = Parser::default();
+    let mut args = Vec::new();
+    let request = b"*3\r\n$3\r\nSET\r\n$4\r\nname\r\n$100\r\nvalue";
+    let mut parsed = |received: usize, parser: &mut Parser| {
+        let outcome = parser.parse(&request[..received], &mut args, &AUTHENTICATED);
+        assert!(matches!(outcome, ParseOutcome::Incomplete { .. }));
+        (parser.parsed_bytes(), parser.argument_bytes())
+    };
+    assert_eq!(parsed(2, &mut parser), (0, 0));
+    assert_eq!(parsed(4, &mut parser), (4, 0));
+    assert_eq!(parsed(13, &mut parser), (13, 3));
+    assert_eq!(parsed(25, &mut parser), (23, 7));
+    assert_eq!(parsed(request.len(), &mut parser), (29, 7));
+    parser.reset();
+    assert_eq!((parser.parsed_bytes(), parser.argument_bytes()), (0, 0));
+}

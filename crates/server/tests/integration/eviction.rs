@@ -350,3 +350,21 @@ fn a_client_that_only_sends_is_read_as_fast_as_it_is_served() {
     assert_eq!(received.join().expect("gets all"), b"+OK\r\n".repeat(REQUESTS));
     assert!(largest < 1 << 20, "{largest} bytes of requests in memory");
 }
+
+/// As in Valkey, what is parsed of an incomplete request counts as arguments, and only the rest as input.
+#[test]
+fn client_list_tells_parsed_arguments_from_waiting_input() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut control = Client::connect(server.port);
+    for size in [100, 10_000, 3_000_000] {
+        let mut client = Client::connect(server.port);
+        client.call(&["CLIENT", "SETNAME", "sender"]);
+        let part = format!("*3\r\n$3\r\nSET\r\n$4\r\nname\r\n${}\r\n{}", size + 1, "x".repeat(size));
+        client.0.get_mut().write_all(part.as_bytes()).expect("sends");
+        wait_until("all has arrived", || {
+            let list = control.call(&["CLIENT", "LIST"]);
+            let line = list.lines().find(|line| line.contains("name=sender"));
+            line.is_some_and(|line| line.contains(&format!("qbuf={size} ")) && line.contains("argv-mem=7 "))
+        });
+    }
+}
