@@ -45,6 +45,8 @@ const MAX_RESERVATION_TIME: Duration = Duration::from_secs(5);
 const MEMORY_TIME: Duration = Duration::from_secs(2);
 /// The reservation as a multiple of the time between the last two attempts.
 const RESERVED_INTERVALS: u32 = 4;
+/// The number of keys of a slot whose writers are remembered.
+const MAX_RESERVATIONS: usize = 8;
 
 /// The time after which a command that waits for keys to cease to be frozen is admitted again, whether they have or
 /// not.
@@ -56,7 +58,8 @@ struct PinRecord {
     pins: u32,
     /// The number of queued commands that want to change a value of the slot.
     queued_writers: u32,
-    reservation: Option<BriefReservation>,
+    /// One for each key that writers wait to change, up to [`MAX_RESERVATIONS`].
+    reservations: Vec<BriefReservation>,
     /// The names of keys that may not be written, with their databases.
     frozen: HashMap<Box<[u8]>, Vec<DbIndex>>,
 }
@@ -71,11 +74,9 @@ struct BriefReservation {
 
 impl BriefReservation {
     /// Reserves until the writer must have tried again: a few times as long as it took between its last two attempts.
-    fn renew(before: Option<BriefReservation>, key_hash: u64) -> Self {
+    fn renew(before: Option<&BriefReservation>, key_hash: u64) -> Self {
         let now = Instant::now();
-        let interval = before
-            .filter(|before| before.key_hash == key_hash)
-            .map_or(Duration::ZERO, |before| now - before.last_attempt);
+        let interval = before.map_or(Duration::ZERO, |before| now - before.last_attempt);
         let time = (interval * RESERVED_INTERVALS).clamp(MIN_RESERVATION_TIME, MAX_RESERVATION_TIME);
         BriefReservation {
             key_hash,
@@ -93,18 +94,31 @@ impl PinRecord {
         PinRecord {
             pins: 0,
             queued_writers: 0,
-            reservation: None,
+            reservations: Vec::new(),
             frozen: HashMap::new(),
         }
     }
 
     fn is_reserved(&self, now: Instant) -> bool {
-        self.queued_writers > 0 || self.reservation.as_ref().is_some_and(|brief| now < brief.until)
+        self.queued_writers > 0 || self.reservations.iter().any(|brief| now < brief.until)
     }
 
     /// Returns `true` if the slot keeps its mark and its record.
     fn is_marked(&self) -> bool {
-        self.pins > 0 || self.reservation.is_some()
+        self.pins > 0 || !self.reservations.is_empty()
+    }
+
+    /// Renews the reservation for the writers of a key. The others keep theirs: writers of two keys that take turns would
+    /// otherwise both be forgotten. Beyond the limit the one that ends first goes.
+    fn renew_reservation(&mut self, key_hash: u64) {
+        let known = self.reservations.iter().position(|brief| brief.key_hash == key_hash);
+        let renewed = BriefReservation::renew(known.map(|at| &self.reservations[at]), key_hash);
+        let full = self.reservations.len() >= MAX_RESERVATIONS;
+        let first_to_end = || (0..self.reservations.len()).min_by_key(|at| self.reservations[*at].until);
+        match known.or_else(|| first_to_end().filter(|_| full)) {
+            Some(at) => self.reservations[at] = renewed,
+            None => self.reservations.push(renewed),
+        }
     }
 
     /// Returns `true` if there is any reason to keep the record.
@@ -291,7 +305,7 @@ impl PinnedSlots {
         let pinned = records.get_mut(&slot).filter(|record| record.pins > 0);
         let is_pinned = pinned.is_some();
         if let Some(record) = pinned {
-            record.reservation = Some(BriefReservation::renew(record.reservation.take(), key_hash));
+            record.renew_reservation(key_hash);
         }
         is_pinned
     }
@@ -303,7 +317,9 @@ impl PinnedSlots {
         let Some(record) = records.get_mut(&slot) else {
             return;
         };
-        if record.reservation.take_if(|brief| brief.key_hash == key_hash).is_some() {
+        let before = record.reservations.len();
+        record.reservations.retain(|brief| brief.key_hash != key_hash);
+        if record.reservations.len() < before {
             release_slot(&mut records, slots, slot);
         }
     }
@@ -312,10 +328,13 @@ impl PinnedSlots {
     pub fn end_expired_reservations(&self, slots: &Slots) {
         let mut records = self.records.lock();
         let now = Instant::now();
-        let is_expired = |brief: &mut BriefReservation| brief.until + MEMORY_TIME <= now;
         let ended: Vec<SlotIndex> = records
             .iter_mut()
-            .filter_map(|(slot, record)| record.reservation.take_if(is_expired).map(|_| *slot))
+            .filter_map(|(slot, record)| {
+                let before = record.reservations.len();
+                record.reservations.retain(|brief| now < brief.until + MEMORY_TIME);
+                (record.reservations.len() < before).then_some(*slot)
+            })
             .collect();
         for slot in ended {
             release_slot(&mut records, slots, slot);

@@ -90,6 +90,39 @@ fn a_slow_writer_gets_a_longer_reservation() {
     assert!(!pinned.reserve_briefly(slot, 1), "the writer has its turn");
 }
 
+/// Writers of two keys that try in turn must not make the server forget how slow each of them is.
+#[test]
+fn slow_writers_of_two_keys_get_longer_reservations() {
+    let keyspace = keyspace();
+    let pinned = Arc::new(PinnedSlots::default());
+    let slot = SlotIndex::from_index(7);
+    let pin = || pinned.pin(&keyspace.slots, vec![slot]);
+    let first = pin().expect("nothing is reserved");
+    assert!(pinned.reserve_briefly(slot, 1) && pinned.reserve_briefly(slot, 2));
+    std::thread::sleep(2 * MIN_RESERVATION_TIME);
+    let second = pin().expect("the writers are late");
+    assert!(pinned.reserve_briefly(slot, 1) && pinned.reserve_briefly(slot, 2));
+    drop((first, second));
+    std::thread::sleep(2 * MIN_RESERVATION_TIME);
+    assert!(pin().is_none(), "the next attempts may come as late as the last ones");
+    pinned.end_brief_reservation(&keyspace.slots, slot, 1);
+    assert!(pin().is_none(), "the other writer has not had its turn");
+    pinned.end_brief_reservation(&keyspace.slots, slot, 2);
+    assert!(pin().is_some());
+}
+
+#[test]
+fn many_writers_of_a_slot_are_remembered_up_to_a_limit() {
+    let keyspace = keyspace();
+    let pinned = Arc::new(PinnedSlots::default());
+    let slot = SlotIndex::from_index(7);
+    let _pin = pinned.pin(&keyspace.slots, vec![slot]).expect("nothing is reserved");
+    for key_hash in 0..100 {
+        assert!(pinned.reserve_briefly(slot, key_hash));
+    }
+    assert_eq!(pinned.records.lock()[&slot].reservations.len(), super::MAX_RESERVATIONS);
+}
+
 #[test]
 fn a_slot_is_no_longer_reserved_when_a_writer_has_its_turn() {
     let keyspace = keyspace();
