@@ -29,13 +29,14 @@ use crate::loom::{AtomicBool, AtomicUsize, Mutex, UnsafeCell, lock};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a chunk that holds more than one record.
+/// Bytes of a chunk that holds more than one record. A chunk is allocated by one thread and freed by another. It is larger
+/// than what the allocator keeps for a thread: there, freed chunks would pile up, and count as used.
 const CHUNK_BYTES: usize = if cfg!(loom) {
     34
 } else if cfg!(feature = "simulated") {
     256
 } else {
-    32 * 1024
+    40 * 1024
 };
 /// The bytes of a record's length and sequence number.
 const HEADER_BYTES: usize = 16;
@@ -203,6 +204,10 @@ impl RingWriter {
         self.written = self.written.wrapping_add(size);
         self.counts.written.0.store(self.written, Relaxed);
         self.tail.filled.store(self.filled, Release);
+        if self.tail.bytes.len() > CHUNK_BYTES {
+            // Otherwise the chunk of a large record would stay allocated until this thread appends the next one.
+            self.extend(CHUNK_BYTES);
+        }
     }
 
     /// Returns a gauge of this ring.

@@ -4,10 +4,10 @@
 //! how much it has itself allocated and freed. Therefore:
 //!
 //! ```text
-//!   used = base + cell of worker 0 + ... + log writer's + freeing thread's - leaving - kept
-//!           |        |                                                         |        |
-//!           |        each thread's own balance, stored by itself               |     buffers for reuse
-//!           |                                                                handed to the freeing thread
+//!   used = base + cell of worker 0 + ... + log writer's + primary's + freeing thread's - leaving - kept
+//!           |        |                                                                     |        |
+//!           |        each thread's own balance, stored by itself                           |     buffers for reuse
+//!           |                                                                            handed to the freeing thread
 //!           the allocator's count less all cells, taken several times a second: it includes
 //!           threads without a cell, and everything that happened while no thread counted
 //! ```
@@ -16,8 +16,9 @@
 //!    worker that begins to count continues from its cell's value, so the sum does not jump.
 //! 2. Memory that is handed to the freeing thread counts as free at once. That thread updates its cell before it
 //!    subtracts the bytes from `leaving`. So no key is evicted for memory that is about to be freed.
-//! 3. The log writer frees the memory that workers allocated for their log records, so it updates its cell after each
-//!    round. Otherwise all records written between two calibrations would count as in use.
+//! 3. The log writer frees the memory that workers allocated for their log records, and the thread that serves the
+//!    replicas frees blocks of the backlog. Each updates its cell after each round. Otherwise everything written between
+//!    two calibrations would count as in use.
 //! 4. Buffers that a worker keeps for its connections are part of the server, like the allocator's thread caches. Their
 //!    number changes with the load, and no key is evicted for them.
 //! 5. The allocator's count and the cells must be of the same moment. So while there is a limit, a worker calibrates at
@@ -35,7 +36,7 @@ use super::memory;
 const SKIPPED_CALIBRATIONS_MAX: u64 = 10;
 
 /// The number of threads with cells that are not workers.
-const NON_WORKER_CELLS: usize = 2;
+const NON_WORKER_CELLS: usize = 3;
 
 /// The used memory, and the time for which it has exceeded the limit.
 pub struct UsedMemory {
@@ -63,7 +64,8 @@ pub struct ThreadBalance {
 }
 
 impl UsedMemory {
-    /// Creates cells for this number of workers, for the freeing thread and for the log writer.
+    /// Creates cells for this number of workers, for the freeing thread, for the log writer, and for the thread that serves
+    /// the replicas.
     pub fn new(workers: usize) -> Self {
         UsedMemory {
             cells: StripedCounters::new(workers + NON_WORKER_CELLS, 1),
@@ -92,16 +94,22 @@ impl UsedMemory {
 
     /// Returns the cell of the calling thread, the log writer, which frees the memory of log records.
     pub fn log_cell(&self) -> ThreadBalance {
-        ThreadBalance {
-            number: self.cells.stripes() - 2,
-            last: memory::thread_balance(),
-        }
+        self.non_worker_cell(0)
+    }
+
+    /// Returns the cell of the calling thread, which serves the replicas and frees blocks of the backlog.
+    pub fn primary_cell(&self) -> ThreadBalance {
+        self.non_worker_cell(1)
     }
 
     /// Returns the cell of the calling thread, the freeing thread.
     pub fn freeing_cell(&self) -> ThreadBalance {
+        self.non_worker_cell(2)
+    }
+
+    fn non_worker_cell(&self, index: usize) -> ThreadBalance {
         ThreadBalance {
-            number: self.cells.stripes() - 1,
+            number: self.cells.stripes() - NON_WORKER_CELLS + index,
             last: memory::thread_balance(),
         }
     }

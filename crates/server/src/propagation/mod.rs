@@ -52,6 +52,8 @@ pub use writer::{LogTarget, LogWriter, RewrittenCommands};
 /// The number of bytes of one thread that the log thread has not read, above which writes of the thread's connections
 /// are deferred.
 pub const MAX_UNREAD_BYTES: usize = 16 << 20;
+/// The capacity up to which a buffer of the log is kept for the next write, in bytes.
+const MAX_IDLE_BUFFER_BYTES: usize = 1 << 20;
 
 /// A stage that a log record reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,6 +267,16 @@ const WAIT_FOR_NOTHING: u8 = 0;
 const WAIT_FOR_WRITTEN: u8 = 1;
 /// Replies wait until their writes are synced to disk.
 const WAIT_FOR_SYNCED: u8 = 2;
+
+/// Empties a buffer. Frees its memory if that is much, so that one large write does not occupy it for good.
+#[inline]
+pub(crate) fn clear_buffer(buffer: &mut Vec<u8>) {
+    if buffer.capacity() > MAX_IDLE_BUFFER_BYTES {
+        *buffer = Vec::new();
+    } else {
+        buffer.clear();
+    }
+}
 
 #[cfg(test)]
 mod tests;

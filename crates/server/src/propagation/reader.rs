@@ -7,7 +7,7 @@ use weft_base::LogSequence;
 use weft_sync::RingReader;
 
 use super::writer::{LogTarget, OP_HEADER_BYTES, UNIT_BEGIN, UNIT_END, db_and_length};
-use super::{LogMark, PropagationLog};
+use super::{LogMark, PropagationLog, clear_buffer};
 use weft_os::atomic::Ordering;
 use weft_resp::command::write_command;
 
@@ -145,10 +145,10 @@ impl ConsumerStream {
     }
 
     fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        self.bytes.clear();
         write(&mut self.bytes);
         self.consumer.append(self.offset, &self.bytes);
         self.offset += self.bytes.len() as u64;
+        clear_buffer(&mut self.bytes);
     }
 }
 

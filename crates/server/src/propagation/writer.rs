@@ -12,7 +12,7 @@ use weft_base::{DbIndex, LogSequence};
 use weft_resp::command::write_command;
 use weft_sync::{RingWriter, note_unlogged_changes};
 
-use super::{MAX_UNREAD_BYTES, PropagationLog};
+use super::{MAX_UNREAD_BYTES, PropagationLog, clear_buffer};
 
 bitflags::bitflags! {
     /// The set of consumers that an op is for.
@@ -105,7 +105,7 @@ impl LogWriter {
     /// Propagates this command instead of the current call.
     #[cold]
     pub fn propagate_instead(&mut self, words: &[&[u8]]) {
-        self.instead.clear();
+        clear_buffer(&mut self.instead);
         write_command(words.iter().copied(), &mut self.instead);
         self.repeat = Propagation::Replaced;
     }
@@ -300,7 +300,7 @@ impl LogWriter {
             self.last_sequence = sequence;
             self.needs_wake = true;
         }
-        self.ops.clear();
+        clear_buffer(&mut self.ops);
         self.unit_start = 0;
         note_unlogged_changes(false);
     }

@@ -65,6 +65,8 @@ impl ReplicationBacklog {
         });
         self.reader_offsets.clear();
         self.milestones_by_sequence.clear();
+        // It fills up soon. Its growth would count as used memory, and evict keys.
+        self.milestones_by_sequence.reserve_exact(MILESTONES);
     }
 
     /// Shifts the backlog by `offset`, because the bytes that were appended from 0 on follow the first `offset` bytes
@@ -87,7 +89,7 @@ impl ReplicationBacklog {
     pub fn close(&mut self) {
         self.backlog = None;
         self.reader_offsets.clear();
-        self.milestones_by_sequence.clear();
+        self.milestones_by_sequence = VecDeque::new();
     }
 
     /// Returns the range of the backlog, or `None` if there is no backlog.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
-use crate::propagation::{self, ConsumerStreams, LogConsumer, LogTarget};
+use crate::propagation::{self, ConsumerStreams, LogConsumer, LogTarget, clear_buffer};
 use crate::replication::{REPLICATION_ID_DIGITS, ReplicationHistory, ReplicationId};
 use crate::state::Server;
 use weft_base::{DbIndex, LogSequence, ReplicationOffset};
@@ -46,7 +46,7 @@ impl BacklogWriter {
             let mut backlog = repl.replicas.backlog();
             (backlog.memory_bytes() == 0, backlog.append(&self.batch, most_bytes))
         };
-        self.batch.clear();
+        clear_buffer(&mut self.batch);
         if was_empty {
             for dump in repl.replicas.awaited_dumps().iter() {
                 log::debug!("Dual channel replication: Attach replica rdb client {dump} to repl buf block");

@@ -22,6 +22,16 @@ mod real {
     }
 
     #[test]
+    fn the_chunk_of_a_large_record_is_freed_once_it_is_read() {
+        let (mut writer, mut reader) = ring();
+        writer.push(1, &vec![1; 3 * CHUNK_BYTES]);
+        assert_eq!(writer.tail.bytes.len(), CHUNK_BYTES);
+        assert!(reader.head().is_some() && reader.take(|_| {}));
+        assert_eq!(reader.head(), None);
+        assert_eq!(reader.head.bytes.len(), CHUNK_BYTES);
+    }
+
+    #[test]
     fn a_writer_and_a_reader_thread_agree() {
         let (mut writer, mut reader) = ring();
         let count = 200_000u64;

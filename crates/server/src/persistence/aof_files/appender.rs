@@ -184,7 +184,7 @@ impl AofAppender {
         if self.buffer.is_empty() {
             match self.links.status.fsync() {
                 FsyncPolicy::Always => self.sync_now(&old),
-                FsyncPolicy::EverySecond | FsyncPolicy::No if is_named => self.sync_replaced(&old),
+                FsyncPolicy::EverySecond | FsyncPolicy::No if is_named => self.sync_replaced(old),
                 FsyncPolicy::EverySecond | FsyncPolicy::No => self.sync_in_background(old),
             }
         } else if is_named {
@@ -417,10 +417,20 @@ impl AofAppender {
         self.links.advance_milestone(LogMilestone::Synced, self.written);
     }
 
-    /// Syncs a file that was replaced by the next one. A failure counts like one of the sync thread.
-    fn sync_replaced(&mut self, file: &File) {
+    /// Syncs a file that was replaced by the next one. A failure counts like one of the sync thread. The file is synced
+    /// again before anything is written to the next one.
+    fn sync_replaced(&mut self, file: Arc<File>) {
         self.last_sync = Instant::now();
-        record_sync(file.sync_data(), self.written, &self.links);
+        let result = file.sync_data();
+        let is_unsynced = matches!(&result, Err(error) if error.kind() != io::ErrorKind::InvalidInput);
+        record_sync(result, self.written, &self.links);
+        if is_unsynced {
+            self.unwritten.push_back(UnwrittenBytes {
+                file,
+                size: self.size,
+                bytes: Vec::new(),
+            });
+        }
     }
 
     /// The current file, to sync what was written so far on another thread.

@@ -211,11 +211,11 @@ impl AofStatus {
     pub fn replies_wait_for(&self) -> Option<LogMilestone> {
         let spares = self.suspends_fsync();
         match (self.state(), self.fsync()) {
-            (AofState::Off, _) => None,
-            (_, FsyncPolicy::Always) if !spares => Some(LogMilestone::Synced),
+            // Without a complete file no write that a file would have kept can be lost. Nothing may be logged to a file
+            // either, if the base has yet to be begun.
+            (AofState::Off | AofState::WritingBase, _) => None,
+            (AofState::On, FsyncPolicy::Always) if !spares => Some(LogMilestone::Synced),
             (AofState::On, _) => Some(LogMilestone::Written),
-            // There is no complete file yet, so no write that a file would have kept can be lost.
-            (AofState::WritingBase, _) => None,
         }
     }
 

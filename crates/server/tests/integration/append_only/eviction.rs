@@ -1,6 +1,7 @@
 //! Tests that evicted keys do not return when the file is loaded.
 
 use super::server::{Server, TestDirectory, weft};
+use crate::harness::wait_until;
 
 #[test]
 fn evicted_keys_do_not_return_after_a_reload() {
@@ -38,4 +39,21 @@ fn evicted_keys_do_not_return_after_a_reload() {
     let mut client = server.client();
     assert_eq!(client.call(&["DBSIZE"]), size);
     assert_eq!(client.call(&["DEBUG", "DIGEST"]), digest);
+}
+
+/// The buffers on the way to the file do not keep the size of the largest write.
+#[test]
+fn the_memory_of_a_large_write_is_freed_after_it_is_logged() {
+    let place = TestDirectory::new();
+    let server = Server::start(&weft(), &place, &[]);
+    let mut client = server.client();
+    let before: u64 = client.info("used_memory").parse().expect("a number");
+    let value = "v".repeat(64 << 20);
+    assert_eq!(client.call(&["SET", "large", &value]), "OK");
+    assert_eq!(client.call(&["DEL", "large"]), "1");
+    drop(value);
+    wait_until("its memory is free", || {
+        let used: u64 = client.info("used_memory").parse().expect("a number");
+        used < before + (16 << 20)
+    });
 }

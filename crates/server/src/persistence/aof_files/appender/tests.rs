@@ -129,3 +129,50 @@ fn unwritten_bytes_of_earlier_increments_come_first_unless_a_base_has_them() {
         assert!(!links.status.is_failing.load(Ordering::Acquire));
     }
 }
+
+/// The next file is synced only after the one before, whose end would be missing otherwise.
+#[test]
+fn a_replaced_file_that_cannot_be_synced_stays_missing() {
+    let links = links();
+    let status = links.status.clone();
+    status.set_fsync(FsyncPolicy::EverySecond);
+    let (good, _) = files();
+    let mut appender = AofAppender::new(good.try_clone().expect("clones"), links.clone()).expect("starts");
+    appender.appended = LogSequence::new(1);
+    appender.written = LogSequence::new(1);
+    let (next, bad) = files();
+    appender.file = bad;
+    appender.switch_file(next.try_clone().expect("clones"), true);
+    assert!(status.is_failing(AofFault::Sync));
+    let mut consumer = AppenderConsumer(Arc::new(Mutex::new(appender)));
+    for _ in 0..3 {
+        consumer.append(0, b"later");
+        assert!(consumer.flush(LogSequence::new(1)).is_some(), "it tries again");
+    }
+    assert!(
+        status.is_failing(AofFault::Sync),
+        "no sync of the next file ends the failure"
+    );
+    assert_eq!(
+        next.metadata().expect("a size").len(),
+        0,
+        "nothing is written to the next file"
+    );
+    let synced = || links.propagation.milestone_sequence(LogMilestone::Synced);
+    assert_eq!(synced(), LogSequence::NONE);
+    // A new base contains what is missing.
+    consumer.0.lock().discard_unwritten();
+    consumer.0.lock().last_sync = Instant::now() - 2 * SYNC_INTERVAL;
+    consumer.flush(LogSequence::new(1));
+    assert_eq!(next.metadata().expect("a size").len(), 15);
+    wait_for_sync(|| !status.is_failing(AofFault::Sync) && synced() == LogSequence::new(1));
+}
+
+/// Waits until the sync thread has done its work.
+fn wait_for_sync(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the sync does not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
