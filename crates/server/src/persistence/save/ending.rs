@@ -108,9 +108,13 @@ fn wait_for_replicas(server: &Server, how: &ShutdownOptions) -> Result<(), Shutd
     let timeout = Duration::from_secs(server.config.unsigned(id::SHUTDOWN_TIMEOUT));
     // No pings are sent from now on, so a replica that has caught up stays caught up.
     repl.is_shutting_down.store(true, Ordering::SeqCst);
-    if !how.is_immediate && !timeout.is_zero() && !lagging_replicas(server).is_empty() {
+    let waits = !how.is_immediate && !timeout.is_zero() && !repl.replicas.infos().is_empty();
+    let since = Instant::now();
+    if waits {
+        await_running_writes(server, since + timeout)?;
+    }
+    if waits && !lagging_replicas(server).is_empty() {
         log::notice!("Waiting for replicas before shutting down.");
-        let since = Instant::now();
         let until_ms = unix_ms().saturating_add(timeout.as_millis() as u64);
         server
             .lifecycle
@@ -126,6 +130,26 @@ fn wait_for_replicas(server: &Server, how: &ShutdownOptions) -> Result<(), Shutd
         }
     }
     log_lagging_replicas(server);
+    Ok(())
+}
+
+/// Waits until the writes that were admitted before the pause have their place in the log, as long as scripts let it:
+/// their replies may still be sent, so replicas must have them.
+fn await_running_writes(server: &Server, deadline: Instant) -> Result<(), ShutdownRefusal> {
+    let Some(mut seat) = server.keyspace.slots.join() else {
+        return Ok(());
+    };
+    while !server.scripting.running.try_exclude_runs() {
+        if server.lifecycle.shutdown.is_aborted() {
+            return Err(ShutdownRefusal::Aborted);
+        }
+        if Instant::now() >= deadline {
+            return Ok(());
+        }
+        weft_os::thread::sleep(Duration::from_millis(1));
+    }
+    drop(seat.exclusive());
+    server.scripting.running.end_exclusion();
     Ok(())
 }
 

@@ -140,8 +140,10 @@ struct PrimaryThread {
 impl PrimaryThread {
     fn run(&mut self) {
         let mut events = Vec::new();
+        let mut memory_cell = self.server.memory.primary_cell();
         loop {
             events.clear();
+            self.server.memory.store_balance(&mut memory_cell);
             self.server.replication.sleep_if_requested();
             let timeout = self.timeout();
             if let Err(error) = self.reactor.wait(timeout, &mut events, MAX_EVENTS_PER_TURN) {

@@ -13,6 +13,9 @@ use weft_command_table::spec::flag;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
+/// The size that an incomplete request of a replica may have, in bytes. Replicas send short commands.
+const MAX_REQUEST_BYTES: usize = 1 << 20;
+
 impl PrimaryThread {
     /// Parses and processes the input of a replica.
     pub(crate) fn process_input(&mut self, token: usize) {
@@ -59,7 +62,12 @@ impl PrimaryThread {
         }
         if let Some(replica) = self.replicas.get_mut(&token) {
             input.drain(..at);
+            let is_too_large = input.len() > MAX_REQUEST_BYTES;
             replica.connection.input = input;
+            if is_too_large {
+                log::warning!("Closing a replica whose request exceeds {MAX_REQUEST_BYTES} bytes.");
+                self.close_replica(token);
+            }
         }
     }
 

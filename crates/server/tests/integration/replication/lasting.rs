@@ -468,3 +468,34 @@ fn a_replica_exits_on_stream_or_disk_errors_if_configured() {
         }
     }
 }
+
+/// A write that has begun before a shutdown is answered, so the replica must have it.
+#[test]
+fn a_shutdown_waits_for_writes_that_run_and_for_their_replication() {
+    let primary = Server::start(&AT_ONCE);
+    let mut client = Client::connect(primary.port);
+    for key in ["one", "two"] {
+        for part in 0..20 {
+            let members: Vec<String> = (0..20_000).map(|member| format!("{key}:{part}:{member}")).collect();
+            let words: Vec<&str> = ["SADD", key]
+                .into_iter()
+                .chain(members.iter().map(String::as_str))
+                .collect();
+            client.call(&words);
+        }
+    }
+    let replica = Server::start(&[]);
+    let mut on_replica = Client::connect(replica.port);
+    follow(&mut on_replica, primary.port);
+    same_offset(&mut client, &mut on_replica);
+    let mut writer = Client::connect(primary.port);
+    writer.send(&["SUNIONSTORE", "both", "one", "two"]);
+    std::thread::sleep(Duration::from_millis(30));
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    until("it ends", || TcpStream::connect(("127.0.0.1", primary.port)).is_err());
+    let mut reply = String::new();
+    let _ = std::io::BufRead::read_line(&mut writer.0, &mut reply);
+    if reply == ":800000\r\n" {
+        until("the replica has it", || on_replica.call(&["SCARD", "both"]) == "800000");
+    }
+}

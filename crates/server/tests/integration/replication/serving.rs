@@ -616,3 +616,25 @@ fn a_replica_that_would_get_a_reply_is_disconnected() {
         await_info(&mut client, "connected_slaves:0");
     }
 }
+
+/// Replicas send short commands. A peer that goes on for ever with one must not fill the memory.
+#[test]
+fn a_replica_with_an_endless_request_is_closed() {
+    let server = Server::start(&[]);
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("connects");
+    stream
+        .write_all(b"REPLCONF capa eof capa psync2\r\nPSYNC ? -1\r\n")
+        .expect("sends");
+    let mut client = Client::connect(server.port);
+    await_info(&mut client, "connected_slaves:1");
+    let argument = format!("${}\r\n{}\r\n", 60_000, "x".repeat(60_000));
+    let mut is_refused = stream.write_all(b"*1000000\r\n").is_err();
+    for _ in 0..2000 {
+        is_refused |= stream.write_all(argument.as_bytes()).is_err();
+        if is_refused {
+            break;
+        }
+    }
+    assert!(is_refused, "it has received 120 MB of one request");
+    await_info(&mut client, "connected_slaves:0");
+}
