@@ -105,7 +105,10 @@ fn excess_bytes(thread: &mut ThreadState) -> u64 {
     publish_balance(thread);
     let server = &thread.server;
     let limit = thread.tunables.max_memory;
-    let mut used = server.memory.used_bytes();
+    let mut used = server
+        .memory
+        .used_bytes()
+        .saturating_sub(thread.memory_limit.new_buffer_bytes);
     if used > limit {
         used = used.saturating_sub(server.uncounted_memory());
     }

@@ -414,6 +414,8 @@ pub fn notify_served_clients(thread: &mut ThreadState) {
 /// Tries to serve again, for a worker that holds no lease. Returns the keys that are still to be served.
 pub fn retry_unserved(thread: &mut ThreadState, seat: &mut Seat, unserved: UnservedKeys) -> Option<UnservedKeys> {
     let left = attempt_unserved(thread, &seat.enter(), unserved);
+    // Nothing else in this turn may wake the log thread, and the served client's reply may wait for it.
+    thread.effects.log_writer.wake();
     free_removed_values(&mut thread.effects, &thread.server);
     notify_served_clients(thread);
     left

@@ -203,9 +203,9 @@ impl Connection {
     pub fn buffers(&self, in_flight: usize) -> BufferFigures {
         let output_capacity = self.output.bytes.capacity();
         BufferFigures {
-            input: self.unexecuted_bytes(),
+            input: self.unexecuted_bytes().saturating_sub(self.parser.parsed_bytes()),
             input_free: self.input.capacity() - self.input.len(),
-            arguments: 0,
+            arguments: self.parser.argument_bytes(),
             output: self.output.len(),
             output_capacity,
             in_flight,
@@ -217,6 +217,7 @@ impl Connection {
                 + self.unexecuted_bytes()
                 + self.missing_bytes
                 + self.output.len()
+                + self.deferred_output.len()
                 + in_flight
                 + self.client.registration_bytes()
                 + std::mem::size_of::<Connection>(),

@@ -14,7 +14,7 @@ use crate::observability::log_line::Role;
 use crate::persistence::aof;
 use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
-use crate::state::{CoordinatorCommand, Message, Server, WorkerLink};
+use crate::state::{CoordinatorCommand, Server, WorkerLink};
 use weft_config::{ApplyResult, ChangeAction, Config, ParameterFailure, ParameterId, id};
 use weft_os::sync::mpsc;
 use weft_tls::{TlsState, UnusableTlsConfig};
@@ -136,7 +136,7 @@ fn switch_append_only_file(change: &ParameterChange<'_>) -> ApplyResult {
 fn recount_clients(server: &Server) {
     if server.config.integer(id::MAXMEMORY_CLIENTS) != 0 {
         for worker in &server.workers {
-            worker.send(Message::RecountClients);
+            worker.request_client_recount();
         }
     }
 }

@@ -34,7 +34,7 @@ use directory::ClientDirectory;
 use weft_acl::{Acl, AclAccount};
 use weft_cluster::Cluster;
 use weft_config::Config;
-use weft_os::atomic::{AtomicU64, AtomicUsize, Ordering};
+use weft_os::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
 use weft_os::sync::mpsc::{self, SyncSender};
 use weft_os::time::Instant;
@@ -186,6 +186,8 @@ pub struct WorkerLink {
     pub published_bytes: AtomicUsize,
     /// The start of the worker's turn, in nanoseconds since the server started; 0 while it waits for events.
     pub turn_started_ns: AtomicU64,
+    /// `true` while the mailbox has a request to count the memory of the clients again.
+    is_recount_requested: AtomicBool,
 }
 
 /// The number of messages above which a mailbox counts as full.
@@ -203,7 +205,21 @@ impl WorkerLink {
             executed_commands: AtomicU64::new(0),
             published_bytes: AtomicUsize::new(0),
             turn_started_ns: AtomicU64::new(0),
+            is_recount_requested: AtomicBool::new(false),
         }
+    }
+
+    /// Makes the worker count the memory of its clients again. One request waits at a time: each of them takes a pass over
+    /// all connections of the worker.
+    pub fn request_client_recount(&self) {
+        if !self.is_recount_requested.swap(true, Ordering::AcqRel) {
+            self.send(Message::RecountClients);
+        }
+    }
+
+    /// Ends the wait of the request. What changes from now on needs another one.
+    pub fn begin_client_recount(&self) {
+        self.is_recount_requested.store(false, Ordering::Release);
     }
 
     /// Adds a notification to the mail. Returns `true` if the worker must be woken, which the sender does once its

@@ -10,7 +10,6 @@ use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
 use crate::net::usage::ClientUsage;
 use crate::observability::metrics::Counter;
-use crate::state::Message;
 use weft_config::id;
 
 /// Clients that are never evicted.
@@ -107,7 +106,7 @@ impl Worker {
                         .workers_in(bucket)
                         .filter(|owner| *owner != self.id)
                     {
-                        server.worker(owner).send(Message::RecountClients);
+                        server.worker(owner).request_client_recount();
                     }
                     return;
                 }

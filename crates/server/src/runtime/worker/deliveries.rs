@@ -7,6 +7,7 @@ use weft_reactor::Output;
 use weft_resp::{Protocol, Reply};
 
 use super::{ClientTable, Worker};
+use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
 use crate::dispatch::batch::BatchConnections as _;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::effects::{ClientNotification, Hooks};
@@ -88,6 +89,9 @@ impl ClientTable {
         }
         if connection.is_awaiting_reply() {
             write(&connection.client, &mut connection.deferred_output);
+            if connection.deferred_output.len() > UNCHECKED_OUTPUT_BYTES {
+                self.tokens_with_messages.push(token);
+            }
             return;
         }
         let first = connection.output.is_empty();

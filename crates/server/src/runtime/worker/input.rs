@@ -19,9 +19,11 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 const RECEIVE_LARGE_BYTES: usize = 1 << 20;
 /// The number of buffers kept for reuse; larger ones are freed.
 const POOLED_BUFFERS: usize = 64;
+/// The number of buffers that a worker needs for one connection: for its input, and for its output.
+const BUFFERS_PER_CONNECTION: usize = 2;
 /// The maximum size of a pooled buffer, in bytes.
 const POOLED_BYTES: usize = 256 * 1024;
-/// The same while memory is limited, since pooled buffers count against the limit.
+/// The same while memory is limited, since the limit does not count pooled buffers.
 const POOLED_BUFFERS_IF_LIMITED: usize = 16;
 const POOLED_BYTES_IF_LIMITED: usize = 80 * 1024;
 
@@ -44,11 +46,14 @@ impl Worker {
             self.reactor.pause(token);
             return;
         }
-        if connection.input.capacity() == 0
-            && let Some(buffer) = self.buffers.pop()
-        {
-            self.pooled_bytes -= buffer.capacity();
-            connection.input = buffer;
+        if connection.input.capacity() == 0 {
+            if let Some(buffer) = self.buffers.pop() {
+                self.pooled_bytes -= buffer.capacity();
+                connection.input = buffer;
+            } else {
+                connection.input.reserve_exact(RECEIVE_BYTES);
+                self.thread.memory_limit.new_buffer_bytes += RECEIVE_BYTES as u64;
+            }
         }
         let max_bytes = connection.missing_bytes.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
         let received = match connection.tls.clone() {
@@ -252,16 +257,25 @@ impl Worker {
             0 => (POOLED_BYTES, POOLED_BUFFERS),
             _ => (POOLED_BYTES_IF_LIMITED, POOLED_BUFFERS_IF_LIMITED),
         };
-        if buffer.capacity() > 0 && buffer.capacity() <= bytes && self.buffers.len() < buffers {
-            buffer.clear();
-            self.pooled_bytes += buffer.capacity();
-            self.buffers.push(buffer);
+        if buffer.capacity() == 0 || buffer.capacity() > bytes || self.buffers.len() >= buffers {
+            return;
         }
+        buffer.clear();
+        if buffer.capacity() < RECEIVE_BYTES {
+            // A small one would grow as soon as it is used again, and then count as used memory.
+            if self.buffers.len() >= BUFFERS_PER_CONNECTION {
+                return;
+            }
+            buffer.reserve_exact(RECEIVE_BYTES);
+        }
+        self.pooled_bytes += buffer.capacity();
+        self.buffers.push(buffer);
     }
 
     /// Publishes the bytes of kept buffers, if they have changed since the last turn.
     #[inline]
     pub(crate) fn publish_pooled_bytes(&mut self) {
+        self.thread.memory_limit.new_buffer_bytes = 0;
         if self.pooled_bytes != self.published_pooled_bytes {
             let change = self.pooled_bytes as i64 - self.published_pooled_bytes as i64;
             self.published_pooled_bytes = self.pooled_bytes;

@@ -109,7 +109,10 @@ impl Worker {
             } => self.end_claimed_wait(client, waiting, with_error),
             Message::LogAdvanced => self.send_withheld(),
             Message::ExpireDue => self.is_expiring = true,
-            Message::RecountClients => self.recount_clients(),
+            Message::RecountClients => {
+                self.server().worker(self.id).begin_client_recount();
+                self.recount_clients();
+            }
             Message::SampleMemory => self.should_sample_memory = true,
             Message::EvictDue => self.begin_eviction(),
             Message::UsersChanged {

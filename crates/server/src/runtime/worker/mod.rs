@@ -575,6 +575,19 @@ mod tests {
     }
 
     #[test]
+    fn requests_to_count_clients_do_not_pile_up() {
+        let (server, mut worker) = worker();
+        let link = server.worker(ThreadIndex::FIRST);
+        for _ in 0..100 {
+            link.request_client_recount();
+        }
+        assert_eq!(link.mailbox.len(), 1);
+        worker.read_mail();
+        link.request_client_recount();
+        assert_eq!(link.mailbox.len(), 1, "a change after the count needs another one");
+    }
+
+    #[test]
     fn a_refused_worker_retries_at_once_and_then_sleeps_with_backoff() {
         let sleeps_us = |turns: u32| sleep_time(turns).map(|sleep| sleep.as_micros());
         assert_eq!(sleeps_us(1), None);

@@ -38,6 +38,14 @@ impl Worker {
         if closing.contains(ClientFlags::CLOSE_ASAP) {
             return self.close(token);
         }
+        let length = connection.output.len();
+        let limit_bytes = output_limit(&self.thread.tunables, closing).hard_bytes;
+        // Shared values that are sent now do not count: they take no additional memory. Messages behind a reply that is
+        // still to come may wait for long.
+        let copied = connection.output.bytes.len() + connection.deferred_output.len();
+        if limit_bytes > 0 && copied > UNCHECKED_OUTPUT_BYTES && copied as u64 > limit_bytes {
+            return self.close_over_output_limit(token, copied);
+        }
         if self
             .thread
             .server
@@ -50,13 +58,6 @@ impl Worker {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
-        let length = connection.output.len();
-        let limit_bytes = output_limit(&self.thread.tunables, closing).hard_bytes;
-        // Shared values do not count: they take no additional memory.
-        let copied = connection.output.bytes.len();
-        if limit_bytes > 0 && copied > UNCHECKED_OUTPUT_BYTES && copied as u64 > limit_bytes {
-            return self.close_over_output_limit(token, length);
-        }
         if length > 0 {
             connection.client.largest_output = connection.client.largest_output.max(length);
             connection.client.last_interaction_ms = self.thread.now_ms;
@@ -75,6 +76,10 @@ impl Worker {
                 Ok(SendOutcome::InFlight(bytes)) => return self.check_output_limit(token, bytes),
                 Err(_) => return self.handle_broken_connection(token),
             }
+        } else {
+            // A client that waits for others holds no empty buffer.
+            let buffer = std::mem::take(&mut connection.output.bytes);
+            self.recycle_buffer(buffer);
         }
         let done = self
             .clients
@@ -138,12 +143,17 @@ impl Worker {
         }
         self.handle_all_sent(token);
         self.count_client(token);
-        let closing = self
-            .clients
-            .connection(token)
-            .is_some_and(|connection| connection.should_close_after_output());
-        if closing {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if !connection.should_close_after_output() {
+            return;
+        }
+        if connection.output.is_empty() {
             self.close(token);
+        } else {
+            // Later replies were withheld until the log has their writes.
+            self.flush_output(token);
         }
     }
 

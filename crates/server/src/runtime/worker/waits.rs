@@ -502,9 +502,10 @@ impl Worker {
         required_acks: RequiredAcks,
     ) {
         let wait = ReplicaWait { client, required_acks };
+        // Before the wait begins, which may end it at once: the client may have closed its end of the connection.
+        self.server().replication.replicas.waits().push(wait);
         self.begin_wait(token, ClientWait::Replicas { at_ms, wait });
         let server = self.server();
-        server.replication.replicas.waits().push(wait);
         // A replica may have reached the offset by now.
         server.replication.replicas.request_acks();
         server.propagation.wake();

@@ -12,6 +12,7 @@ mod expired_keys;
 mod expiry_load;
 mod frozen_keys;
 mod kills;
+mod late_replies;
 mod limits;
 mod long_commands;
 mod moving;
