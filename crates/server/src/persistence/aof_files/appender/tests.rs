@@ -135,7 +135,7 @@ fn unwritten_bytes_of_earlier_increments_come_first_unless_a_base_has_them() {
 fn a_replaced_file_that_cannot_be_synced_stays_missing() {
     let links = links();
     let status = links.status.clone();
-    status.set_fsync(FsyncPolicy::EverySecond);
+    status.set_fsync("everysec");
     let (good, _) = files();
     let mut appender = AofAppender::new(good.try_clone().expect("clones"), links.clone()).expect("starts");
     appender.appended = LogSequence::new(1);
