@@ -17,6 +17,7 @@
 
 use std::time::Duration;
 
+use weft_base::ThreadIndex;
 use weft_table::{Removed, ValueRef};
 use weft_values::Value;
 
@@ -27,12 +28,13 @@ use crate::notify::messages::NotificationSender;
 use crate::observability::memory;
 use crate::observability::metrics::Counter;
 use crate::replication::ReplicationState;
+use crate::state::Server;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
 use super::effects::free_removed_values;
-use super::thread::ThreadState;
+use super::thread::{MemoryLimit, ThreadState};
 
 /// The minimum that a thread may allocate between two checks, however little memory remains, in bytes.
 const MIN_SHARE_BYTES: i64 = 1024;
@@ -55,6 +57,44 @@ pub fn evict_to_limit(thread: &mut ThreadState, pass: &GatePassage<'_>) {
         return;
     }
     check_limit(thread, pass);
+}
+
+/// The memory of messages is not counted for one to two such periods after they were created, in milliseconds. By then
+/// they are sent, unless their receivers are slow.
+pub const MESSAGE_PERIOD_MS: u64 = 10;
+
+/// Excludes what the thread has allocated since its balance was `before`, for messages.
+#[inline]
+pub fn exclude_messages(thread: &mut ThreadState, before: i64) {
+    if thread.tunables.max_memory != 0 {
+        let limit = &mut thread.memory_limit;
+        exclude_bytes(
+            &thread.server,
+            limit,
+            thread.thread_index,
+            memory::thread_balance() - before,
+        );
+    }
+}
+
+fn exclude_bytes(server: &Server, limit: &mut MemoryLimit, worker: ThreadIndex, bytes: i64) {
+    if bytes > 0 {
+        limit.message_bytes[0] += bytes;
+        server.memory.add_announced(worker, bytes);
+    }
+}
+
+/// Counts the messages of earlier periods again, at the end of a turn.
+#[inline]
+pub fn end_message_period(thread: &mut ThreadState) {
+    let [current, previous] = thread.memory_limit.message_bytes;
+    if (current != 0 || previous != 0)
+        && thread.now_ms.abs_diff(thread.memory_limit.message_period_start_ms) >= MESSAGE_PERIOD_MS
+    {
+        thread.server.memory.add_announced(thread.thread_index, -previous);
+        thread.memory_limit.message_bytes = [0, current];
+        thread.memory_limit.message_period_start_ms = thread.now_ms;
+    }
 }
 
 /// Publishes what the thread has allocated. It is called at the end of a turn, because the thread may sleep then.
@@ -191,10 +231,14 @@ fn evict_one(thread: &mut ThreadState, pass: &GatePassage<'_>, policy: EvictionP
         thread.effects.removed.is_empty(),
         "what earlier commands have removed is freed before a key is evicted"
     );
+    let balance = memory::thread_balance();
     let attempt = thread
         .memory_limit
         .chooser
         .evict(policy, &context, &mut thread.effects, notify);
+    // What the key took is not freed yet.
+    let allocated = memory::thread_balance() - balance;
+    exclude_bytes(server, &mut thread.memory_limit, thread.thread_index, allocated);
     let freed = removed_bytes(&thread.effects.removed);
     debug_assert_eq!(
         attempt == EvictionAttempt::Evicted,

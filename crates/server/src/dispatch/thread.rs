@@ -319,6 +319,12 @@ pub struct MemoryLimit {
     /// The bytes of input buffers that were created in this turn. They belong to the worker, which keeps them afterwards,
     /// so no key is evicted for them.
     pub new_buffer_bytes: u64,
+    /// The bytes that new messages have taken in the current period of [`MESSAGE_PERIOD_MS`], and in the one before.
+    ///
+    /// [`MESSAGE_PERIOD_MS`]: super::memory_limit::MESSAGE_PERIOD_MS
+    pub(super) message_bytes: [i64; 2],
+    /// The start of the current period, in milliseconds since the Unix epoch.
+    pub(super) message_period_start_ms: u64,
 }
 
 /// The thread's part of the context of a command.

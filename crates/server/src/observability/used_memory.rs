@@ -21,7 +21,9 @@
 //!    two calibrations would count as in use.
 //! 4. Buffers that a worker keeps for its connections are part of the server, like the allocator's thread caches. Their
 //!    number changes with the load, and no key is evicted for them.
-//! 5. The allocator's count and the cells must be of the same moment. So while there is a limit, a worker calibrates at
+//! 5. Messages take memory until they are sent, which other workers do in their next turn. For some milliseconds no key
+//!    is evicted for them: a key that many clients have cached would evict the next ones, until none is left.
+//! 6. The allocator's count and the cells must be of the same moment. So while there is a limit, a worker calibrates at
 //!    the end of a turn, when its own cell is exact. It does not calibrate while the freeing thread is active, unless
 //!    that takes long.
 
@@ -43,6 +45,8 @@ pub struct UsedMemory {
     cells: StripedCounters,
     /// The bytes that workers keep for reuse.
     kept: StripedCounters,
+    /// The bytes of messages that have just been created.
+    announced: StripedCounters,
     base: AtomicI64,
     queued_for_freeing: AtomicI64,
     /// Set while the freeing thread is active.
@@ -71,6 +75,7 @@ impl UsedMemory {
             cells: StripedCounters::new(workers + NON_WORKER_CELLS, 1),
             // The server of a debugging session has no workers.
             kept: StripedCounters::new(workers.max(1), 1),
+            announced: StripedCounters::new(workers.max(1), 1),
             base: AtomicI64::new(0),
             queued_for_freeing: AtomicI64::new(0),
             is_freeing: AtomicBool::new(false),
@@ -126,7 +131,8 @@ impl UsedMemory {
     #[inline]
     pub fn used_bytes(&self) -> u64 {
         let base = self.base.load(Ordering::Relaxed);
-        (base + self.cells.sum(0) - self.queued_for_freeing.load(Ordering::Relaxed) - self.kept.sum(0)).max(0) as u64
+        let queued = self.queued_for_freeing.load(Ordering::Relaxed);
+        (base + self.cells.sum(0) - queued - self.kept.sum(0) - self.announced.sum(0)).max(0) as u64
     }
 
     /// Returns the bytes that workers keep for reuse. They do not count as used.
@@ -137,6 +143,11 @@ impl UsedMemory {
     /// Records that the calling worker keeps this many more bytes than before.
     pub fn add_reusable(&self, worker: ThreadIndex, bytes: i64) {
         self.kept.add_as_only_writer(worker.get(), 0, bytes);
+    }
+
+    /// Records that new messages of the calling worker take this many more bytes than before.
+    pub fn add_announced(&self, worker: ThreadIndex, bytes: i64) {
+        self.announced.add_as_only_writer(worker.get(), 0, bytes);
     }
 
     /// Sets the base from the allocator's count, and returns that count; `None` if the allocator has none.

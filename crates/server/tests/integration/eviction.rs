@@ -368,3 +368,39 @@ fn client_list_tells_parsed_arguments_from_waiting_input() {
         });
     }
 }
+
+/// The messages about evicted keys are larger than the keys if many clients have cached them. They must not evict the next
+/// ones.
+#[test]
+fn messages_about_evicted_keys_evict_no_others() {
+    for threads in ["1", "2", "8"] {
+        let server = Server::start(&["--io-threads", threads, "--latency-tracking", "no"]);
+        let mut control = Client::connect(server.port);
+        control.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+        let mut clients: Vec<Client> = (0..10).map(|_| Client::connect(server.port)).collect();
+        for client in &mut clients {
+            client.send(&["HELLO", "3"]);
+            client.send(&["CLIENT", "TRACKING", "ON"]);
+            client.send(&["ECHO", "ready"]);
+            while client.answer() != "ready" {}
+        }
+        for number in 0..300 {
+            let key = format!("{number}{}", "x".repeat(1000));
+            control.call(&["SET", &key, "x"]);
+            for client in &mut clients {
+                assert_eq!(client.call(&["GET", &key]), "x");
+            }
+        }
+        thread::sleep(std::time::Duration::from_millis(200));
+        let limit = used(&mut control) - 40_000;
+        assert_eq!(control.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()]), "OK");
+        wait_until("keys are evicted", || figure(&mut control, "stats", "evicted_keys") > 0);
+        thread::sleep(std::time::Duration::from_millis(300));
+        // 40 keys take that much memory. Each worker needs some for itself when it evicts the first time.
+        let evicted = figure(&mut control, "stats", "evicted_keys");
+        assert!(
+            (10..=150).contains(&evicted),
+            "{evicted} of 300 keys with {threads} workers"
+        );
+    }
+}

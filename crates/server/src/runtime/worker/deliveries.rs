@@ -9,6 +9,7 @@ use weft_resp::{Protocol, Reply};
 use super::{ClientTable, Worker};
 use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
 use crate::dispatch::batch::BatchConnections as _;
+use crate::dispatch::memory_limit;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::effects::{ClientNotification, Hooks};
 use crate::net::client::{Client, ClientFlags};
@@ -16,6 +17,7 @@ use crate::notify::messages;
 use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::{PublishedMessage, Recipient};
 use crate::notify::tracking::{INVALIDATION_CHANNEL, InvalidKeys, RedirectedInvalidation};
+use crate::observability::memory;
 use crate::state::{Message, Server};
 use weft_os::time::Instant;
 
@@ -219,7 +221,9 @@ impl Worker {
         } = &mut self.thread;
         NotificationSender::new(server, effects, *seat).send_broadcasts();
         if self.thread.effects.has_deliveries() {
+            let balance = memory::thread_balance();
             self.clients.send_notifications(&mut self.thread);
+            memory_limit::exclude_messages(&mut self.thread, balance);
         }
     }
 

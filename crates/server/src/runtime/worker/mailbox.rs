@@ -1,11 +1,13 @@
 //! A worker's mail: arriving connections, replies from other threads, queries.
 
 use super::{DelayedAnswer, Worker};
+use crate::dispatch::memory_limit;
 use crate::keyspace::effects::ClientNotification;
 use crate::net::client::Client;
 use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
 use crate::net::listeners::AcceptedConnection;
+use crate::observability::memory;
 use crate::state::Message;
 use std::time::Duration;
 use weft_os::atomic::Ordering;
@@ -80,7 +82,9 @@ impl Worker {
                     let link = server.worker(self.id);
                     link.published_bytes.fetch_sub(publication.bytes(), Ordering::Relaxed);
                 }
+                let balance = memory::thread_balance();
                 self.clients.notify(server, self.id, &notice);
+                memory_limit::exclude_messages(&mut self.thread, balance);
             }
             Message::Query(query) => {
                 let part = query.run_task(self);

@@ -383,6 +383,7 @@ impl Worker {
         self.retry_unserved();
         self.finish_deliveries();
         self.publish_pooled_bytes();
+        memory_limit::end_message_period(&mut self.thread);
         memory_limit::publish_balance(&mut self.thread);
         if std::mem::take(&mut self.should_sample_memory) {
             self.thread.server.memory.calibrate_unless_freeing();
@@ -408,6 +409,10 @@ impl Worker {
             return;
         }
         self.catch_up_with_others();
+        if self.thread.tunables.max_memory != 0 && !self.clients.tokens_with_messages.is_empty() {
+            // Sent before the commands, which would evict keys for them.
+            self.finish_deliveries();
+        }
         let executed = self.plans.plans.len() as u64;
         batch::run_plans(&mut self.thread, &mut self.seat, &mut self.plans, &mut self.clients);
         self.server()

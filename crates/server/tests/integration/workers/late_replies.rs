@@ -154,7 +154,8 @@ fn messages_behind_a_running_script_count_for_the_output_limit() {
         let mut admin = Client::connect(server.port);
         let mut subscriber = Client::connect(server.port);
         subscriber.send(&["HELLO", "3"]);
-        while !subscriber.answer().contains("role") {}
+        subscriber.send(&["ECHO", "ready"]);
+        while subscriber.answer() != "ready" {}
         subscriber.send(&["SUBSCRIBE", "channel"]);
         wait_until("it subscribes", || {
             admin.call(&["PUBSUB", "NUMSUB", "channel"]) == "(channel 1)"
