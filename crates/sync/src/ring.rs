@@ -29,8 +29,8 @@ use crate::loom::{AtomicBool, AtomicUsize, Mutex, UnsafeCell, lock};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a chunk that holds more than one record. A chunk is allocated by one thread and freed by another. It is larger
-/// than what the allocator keeps for a thread: there, freed chunks would pile up, and count as used.
+/// Bytes of a chunk that holds more than one record. A chunk is allocated by one thread and freed by another. It is
+/// larger than what the allocator keeps for a thread: there, freed chunks would pile up, and count as used.
 const CHUNK_BYTES: usize = if cfg!(loom) {
     34
 } else if cfg!(feature = "simulated") {

@@ -316,8 +316,8 @@ pub struct MemoryLimit {
     pub is_full: bool,
     /// Set while memory usage is above the limit and eviction continues between batches.
     pub is_evicting: bool,
-    /// The bytes of input buffers that were created in this turn. They belong to the worker, which keeps them afterwards,
-    /// so no key is evicted for them.
+    /// The bytes of input buffers that were created in this turn. They belong to the worker, which keeps them
+    /// afterwards, so no key is evicted for them.
     pub new_buffer_bytes: u64,
     /// The bytes that new messages have taken in the current period of [`MESSAGE_PERIOD_MS`], and in the one before.
     ///

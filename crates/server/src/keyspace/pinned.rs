@@ -108,8 +108,8 @@ impl PinRecord {
         self.pins > 0 || !self.reservations.is_empty()
     }
 
-    /// Renews the reservation for the writers of a key. The others keep theirs: writers of two keys that take turns would
-    /// otherwise both be forgotten. Beyond the limit the one that ends first goes.
+    /// Renews the reservation for the writers of a key. The others keep theirs: writers of two keys that take turns
+    /// would otherwise both be forgotten. Beyond the limit the one that ends first goes.
     fn renew_reservation(&mut self, key_hash: u64) {
         let known = self.reservations.iter().position(|brief| brief.key_hash == key_hash);
         let renewed = BriefReservation::renew(known.map(|at| &self.reservations[at]), key_hash);

@@ -17,8 +17,8 @@
 //! 2. Memory that is handed to the freeing thread counts as free at once. That thread updates its cell before it
 //!    subtracts the bytes from `leaving`. So no key is evicted for memory that is about to be freed.
 //! 3. The log writer frees the memory that workers allocated for their log records, and the thread that serves the
-//!    replicas frees blocks of the backlog. Each updates its cell after each round. Otherwise everything written between
-//!    two calibrations would count as in use.
+//!    replicas frees blocks of the backlog. Each updates its cell after each round. Otherwise everything written
+//!    between two calibrations would count as in use.
 //! 4. Buffers that a worker keeps for its connections are part of the server, like the allocator's thread caches. Their
 //!    number changes with the load, and no key is evicted for them.
 //! 5. Messages take memory until they are sent, which other workers do in their next turn. For some milliseconds no key
@@ -68,8 +68,8 @@ pub struct ThreadBalance {
 }
 
 impl UsedMemory {
-    /// Creates cells for this number of workers, for the freeing thread, for the log writer, and for the thread that serves
-    /// the replicas.
+    /// Creates cells for this number of workers, for the freeing thread, for the log writer, and for the thread that
+    /// serves the replicas.
     pub fn new(workers: usize) -> Self {
         UsedMemory {
             cells: StripedCounters::new(workers + NON_WORKER_CELLS, 1),

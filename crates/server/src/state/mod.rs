@@ -209,8 +209,8 @@ impl WorkerLink {
         }
     }
 
-    /// Makes the worker count the memory of its clients again. One request waits at a time: each of them takes a pass over
-    /// all connections of the worker.
+    /// Makes the worker count the memory of its clients again. One request waits at a time: each of them takes a pass
+    /// over all connections of the worker.
     pub fn request_client_recount(&self) {
         if !self.is_recount_requested.swap(true, Ordering::AcqRel) {
             self.send(Message::RecountClients);

@@ -369,8 +369,8 @@ fn client_list_tells_parsed_arguments_from_waiting_input() {
     }
 }
 
-/// The messages about evicted keys are larger than the keys if many clients have cached them. They must not evict the next
-/// ones.
+/// The messages about evicted keys are larger than the keys if many clients have cached them. They must not evict the
+/// next ones.
 #[test]
 fn messages_about_evicted_keys_evict_no_others() {
     for threads in ["1", "2", "8"] {

@@ -49,6 +49,17 @@ impl Worker {
         count
     }
 
+    fn deliver_notice(&mut self, notice: &ClientNotification) {
+        let server = &self.thread.server;
+        if let ClientNotification::Published(publication) = notice {
+            let link = server.worker(self.id);
+            link.published_bytes.fetch_sub(publication.bytes(), Ordering::Relaxed);
+        }
+        let balance = memory::thread_balance();
+        self.clients.notify(server, self.id, notice);
+        memory_limit::exclude_messages(&mut self.thread, balance);
+    }
+
     pub(crate) fn handle_message(&mut self, message: Message) {
         match message {
             Message::NewConnection(arrival) => self.accept_connection(arrival),
@@ -76,16 +87,7 @@ impl Worker {
             Message::RemoveWatches(watches) => self.thread.effects.removed_watches.extend(watches),
             Message::WaiterServed(waiter) => self.deliver_waiter_reply(&waiter),
             Message::ServeWaiters(unserved) => self.withhold_reply(unserved, None),
-            Message::Notify(notice) => {
-                let server = &self.thread.server;
-                if let ClientNotification::Published(publication) = &notice {
-                    let link = server.worker(self.id);
-                    link.published_bytes.fetch_sub(publication.bytes(), Ordering::Relaxed);
-                }
-                let balance = memory::thread_balance();
-                self.clients.notify(server, self.id, &notice);
-                memory_limit::exclude_messages(&mut self.thread, balance);
-            }
+            Message::Notify(notice) => self.deliver_notice(&notice),
             Message::Query(query) => {
                 let part = query.run_task(self);
                 let server = self.server().clone();

@@ -1,5 +1,5 @@
-//! Tests replies that come later than the turn of their command: they wait for the log, for a slot, or for a socket, and
-//! the connection ends meanwhile.
+//! Tests replies that come later than the turn of their command: they wait for the log, for a slot, or for a socket,
+//! and the connection ends meanwhile.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -24,8 +24,8 @@ fn start(threads: &str, arguments: &[&str]) -> Server {
     Server::start(&[&own, arguments].concat())
 }
 
-/// The log thread sleeps while nothing is written. An element that is moved in a later turn, because a script was reading
-/// the destination, must wake it.
+/// The log thread sleeps while nothing is written. An element that is moved in a later turn, because a script was
+/// reading the destination, must wake it.
 #[test]
 fn an_element_moved_after_a_script_is_logged_at_once() {
     for threads in ["2", "8"] {
@@ -85,8 +85,8 @@ fn voluntary_switches(pid: &str, name: &str) -> u64 {
         .sum()
 }
 
-/// While a client waits for the disks of replicas, the thread that serves them looks every few milliseconds. It stops when
-/// the client has gone, also if it was gone before the wait began.
+/// While a client waits for the disks of replicas, the thread that serves them looks every few milliseconds. It stops
+/// when the client has gone, also if it was gone before the wait began.
 #[test]
 fn a_client_that_half_closes_before_waitaof_leaves_nothing_behind() {
     let server = start("2", &[]);
