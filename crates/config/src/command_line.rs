@@ -28,6 +28,8 @@ pub enum StartAction {
     CheckAppendOnly(Vec<OsString>),
     /// Run [`super::system_check::run`] and exit with its result.
     CheckSystem,
+    /// Check this configuration as a start would, and exit.
+    CheckConfiguration(CommandLine),
 }
 
 /// The sources of the configuration.
@@ -70,6 +72,8 @@ impl StartAction {
                 "This server has no memory test; use one that runs without an operating system.".into(),
             )),
             Some(b"--check-system") => Ok(StartAction::CheckSystem),
+            Some(b"--check-config") => Ok(StartAction::CheckConfiguration(CommandLine::parse(&arguments[1..]))),
+            Some(b"--print-default-config") => Ok(StartAction::PrintText(DEFAULT_CONFIGURATION.into())),
             _ => Ok(StartAction::RunServer(CommandLine::parse(arguments))),
         }
     }
@@ -156,6 +160,9 @@ pub fn program_version() -> String {
     )
 }
 
+/// A configuration file with every parameter at its default, as a comment.
+const DEFAULT_CONFIGURATION: &str = include_str!("../../../weft.conf");
+
 const USAGE: &str = "\
 Usage: weft-server [FILE | -] [--PARAMETER VALUE...]... [-]
 
@@ -165,11 +172,14 @@ Usage: weft-server [FILE | -] [--PARAMETER VALUE...]... [-]
   -v, --version          print the version
   -h, --help             print this
   --check-system         check for system settings that slow the server down
+  --check-config ...     check the configuration that follows, without a start
+  --print-default-config print a file with every parameter at its default
 
 Examples:
   weft-server
   weft-server /etc/weft/weft.conf
   weft-server --port 7777 --maxmemory 2gb
   weft-server /etc/weft/weft.conf --loglevel verbose
+  weft-server --check-config /etc/weft/weft.conf
   echo 'maxmemory 128mb' | weft-server -
 ";

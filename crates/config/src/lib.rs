@@ -38,7 +38,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub use command_line::{StartAction, program_version};
+pub use command_line::{CommandLine, StartAction, program_version};
 pub use file::StartError;
 pub use parameters::{ChangeAction, ParameterFlags, ParameterId, find, id};
 pub use rewrite::{ConfigRewriteError, RewriteScope};

@@ -47,7 +47,7 @@ use crate::state::{BackgroundJob, CoordinatorCommand, Message, PrimaryThreadComm
 use weft_acl::{Acl, InvalidUserDirective, check_declarations};
 use weft_cluster::Cluster;
 use weft_command_table::registry::{Registry, RenameError};
-use weft_config::{Config, ParameterId, StartAction, StartError, id};
+use weft_config::{CommandLine, Config, ParameterId, StartAction, StartError, id};
 use weft_os::sync::mpsc;
 use weft_os::thread::JoinHandle;
 use weft_os::time::Instant;
@@ -84,16 +84,47 @@ pub fn run() -> ExitCode {
             print!("{report}");
             Ok(exit_code(well))
         }
+        StartAction::CheckConfiguration(command_line) => {
+            let config = load_config(&command_line)?;
+            Ok(exit_code(check_configured_files(&config).is_ok()))
+        }
         StartAction::RunServer(command_line) => {
-            let config = Config::load(&command_line)?;
-            crate::commands::install_registry(renamed_commands(&config)?);
-            check_users(&config)?;
+            let config = load_config(&command_line)?;
             Ok(exit_code(run_server(config, arguments.len() > 1).is_ok()))
         }
     });
     started.unwrap_or_else(|error| {
         eprintln!("{error}");
         ExitCode::FAILURE
+    })
+}
+
+/// Reads the configuration, and applies and checks the directives that are about commands.
+fn load_config(command_line: &CommandLine) -> Result<Config, StartError> {
+    let config = Config::load(command_line)?;
+    crate::commands::install_registry(renamed_commands(&config)?);
+    check_users(&config)?;
+    Ok(config)
+}
+
+/// Checks what a start would read besides the configuration: users, certificates and keys, and the locale. Prints the
+/// result; the log goes to standard output.
+fn check_configured_files(config: &Config) -> Result<(), StartFailure> {
+    load_users(&Acl::new(permission::command_catalogue()), config)?;
+    read_tls_material(config)?;
+    configure_collation(config)?;
+    println!("The configuration is valid.");
+    Ok(())
+}
+
+/// Reads the certificates and keys, if TLS is configured.
+fn read_tls_material(config: &Config) -> Result<Option<TlsMaterial>, StartFailure> {
+    if !TlsState::is_tls_configured(config) {
+        return Ok(None);
+    }
+    TlsMaterial::read(config).map(Some).map_err(|UnusableTlsConfig| {
+        log::warning!("Failed to configure TLS. Check logs for more info.");
+        StartFailure
     })
 }
 
@@ -207,13 +238,7 @@ fn prepare_process(config: &Config, supervisor: Supervisor, is_daemon: bool) -> 
     log::notice!("monotonic clock: POSIX clock_gettime");
     banner::log_banner(config);
     kernel::warn_about_backlog(config);
-    let tls = match TlsState::is_tls_configured(config) {
-        false => None,
-        true => Some(TlsMaterial::read(config).map_err(|UnusableTlsConfig| {
-            log::warning!("Failed to configure TLS. Check logs for more info.");
-            StartFailure
-        })?),
-    };
+    let tls = read_tls_material(config)?;
     let listeners = Listeners::open(config, &mut reactor)?;
     let pid_file = PidFile::create(path_parameter(config, id::PIDFILE), is_daemon);
     Ok(ProcessParts {
@@ -240,7 +265,7 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     if let Some(material) = parts.tls {
         server.tls.install(material);
     }
-    load_users(&server)?;
+    load_users(&server.acl, &server.config)?;
     server
         .replication
         .set_state_bits(ReplicationState::IMPORT_MODE, server.config.boolean(id::IMPORT_MODE));
@@ -604,10 +629,10 @@ fn check_users(config: &Config) -> Result<(), StartError> {
 }
 
 /// Creates the users that the configuration, or the ACL file that it names, declares.
-fn load_users(server: &Server) -> Result<(), StartFailure> {
-    server.acl.load_at_start(&server.config).map_err(|reason| {
+fn load_users(acl: &Acl, config: &Config) -> Result<(), StartFailure> {
+    acl.load_at_start(config).map_err(|reason| {
         log::warning!("{reason}");
-        if server.config.text(id::ACLFILE).is_empty() {
+        if config.text(id::ACLFILE).is_empty() {
             log::warning!("Critical error while loading ACLs. Exiting.");
         }
         StartFailure

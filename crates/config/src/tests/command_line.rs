@@ -117,6 +117,19 @@ fn information_is_shown_instead_of_a_start() {
         );
     }
     assert_eq!(parse(&["--check-system"]), Ok(StartAction::CheckSystem));
+    let Ok(StartAction::PrintText(text)) = parse(&["--print-default-config"]) else {
+        unreachable!("it is text");
+    };
+    assert!(text.contains("\n#maxmemory 0\n") && text.contains("\n#io-threads "));
+    let checked = parse(&["--check-config", "weft.conf", "--port", "7000"]);
+    let Ok(StartAction::RunServer(started)) = parse(&["weft.conf", "--port", "7000"]) else {
+        unreachable!("it starts");
+    };
+    assert_eq!(
+        checked,
+        Ok(StartAction::CheckConfiguration(started)),
+        "the same words as for a start"
+    );
     assert!(matches!(parse(&["--test-memory", "100"]), Err(StartError::Other(_))));
     let (report, _) = crate::system_check::run();
     assert_eq!(

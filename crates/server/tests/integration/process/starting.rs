@@ -288,3 +288,46 @@ fn the_program_runs_under_other_names_and_refuses_sentinel() {
     assert!(text(&output.stderr).contains("no Sentinel mode"), "{output:?}");
     assert_eq!(output.status.code(), Some(1));
 }
+
+/// The check has the messages of a start, and opens no port.
+#[test]
+fn a_configuration_is_checked_without_a_start() {
+    let place = TestDirectory::new();
+    let check = |words: &[&str]| {
+        let mut command = Command::new(SERVER);
+        command.current_dir(&place.0).arg("--check-config").args(words);
+        let output = command.output().expect("runs");
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    fs::write(
+        place.file("good"),
+        "port 0\nuser reader on nopass ~* +@read\nmaxmemory 1gb\n",
+    )
+    .expect("writes");
+    assert_eq!(check(&["good"]), (Some(0), "The configuration is valid.\n".into()));
+    assert_eq!(check(&["good", "--maxmemory", "2gb"]).0, Some(0));
+    fs::write(place.file("aclfile"), "user reader on +@nothing\n").expect("writes");
+    fs::write(place.file("certificate"), "not a certificate").expect("writes");
+    let tls = [
+        "--tls-port",
+        "7000",
+        "--tls-cert-file",
+        "certificate",
+        "--tls-key-file",
+        "certificate",
+    ];
+    for (words, message) in [
+        (&["missing"][..], "can't open config file"),
+        (&["good", "--maxmemory", "much"], "argument must be a memory value"),
+        (&["good", "--user", "reader", "on", "+@nothing"], "+@nothing"),
+        (&["--aclfile", "aclfile"], "aclfile:1"),
+        (&["--locale-collate", "xx_XX"], "Failed to configure LOCALE"),
+        (&tls, "Failed to configure TLS"),
+    ] {
+        let (code, printed) = check(words);
+        assert!(
+            code == Some(1) && printed.contains(message),
+            "{words:?}: {code:?} {printed}"
+        );
+    }
+}
