@@ -1,7 +1,7 @@
 //! Reads fields of certificates: the subject's names, the serial number and the validity.
 
 use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
 /// The serial number and expiry time of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,11 @@ pub fn is_valid_at(der: &[u8], now_s: i64) -> bool {
         let validity = certificate.validity();
         (validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&now_s)
     })
+}
+
+/// Returns `true` if a certificate has X.509 version 1.
+pub fn is_version_one(der: &[u8]) -> bool {
+    X509Certificate::from_der(der).is_ok_and(|(_, certificate)| certificate.version() == X509Version::V1)
 }
 
 /// Returns the common name of a certificate's subject.

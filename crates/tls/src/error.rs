@@ -27,6 +27,13 @@ pub enum PemError {
     /// It has no section with a certificate.
     #[error("it contains no certificate")]
     NoCertificate,
+    /// Its certificate has no extensions, as in X.509 version 1, which rustls does not support.
+    #[error(
+        "its certificate has X.509 version 1; version 3 is needed, which a certificate has that is issued with an \
+         extension: openssl x509 -req -in REQUEST -CA CA_CERTIFICATE -CAkey CA_KEY -CAcreateserial -days 365 -extfile \
+         FILE -out CERTIFICATE, where FILE contains basicConstraints=CA:FALSE"
+    )]
+    VersionOne,
     /// It has no section with a private key.
     #[error("it contains no private key")]
     NoPrivateKey,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use pkcs8::EncryptedPrivateKeyInfo;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 
+use super::certificate;
 use super::error::PemError;
 use weft_config::{Config, ParameterId, id};
 
@@ -49,6 +50,18 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Pe
     match certificates.is_empty() {
         true => Err(PemError::NoCertificate),
         false => Ok(certificates),
+    }
+}
+
+/// Reads the certificate that this server presents, and those of its issuers.
+///
+/// # Errors
+/// Fails as [`read_certificates`] does, and if rustls would not use the certificate because of its version.
+pub fn read_own_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let chain = read_certificates(path)?;
+    match chain.first() {
+        Some(own) if certificate::is_version_one(own) => Err(PemError::VersionOne),
+        _ => Ok(chain),
     }
 }
 

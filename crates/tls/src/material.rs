@@ -156,7 +156,7 @@ impl TlsMaterial {
 
 impl CertificateAndKey {
     fn read(certificate: &Path, key: &Path, pass: &[u8]) -> Result<CertificateAndKey, UnusableTlsConfig> {
-        let chain = files::read_certificates(certificate).map_err(log_error(format!(
+        let chain = files::read_own_chain(certificate).map_err(log_error(format!(
             "Failed to load certificate: {}",
             certificate.display()
         )))?;

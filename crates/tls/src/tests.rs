@@ -346,3 +346,23 @@ fn cached_sessions_are_limited_in_age_and_number() {
     thread::sleep(Duration::from_millis(40));
     assert_eq!(brief.get(&[1]), None, "its time is over");
 }
+
+/// Many instructions produce certificates without extensions, which have version 1.
+#[test]
+fn an_own_certificate_of_version_one_is_refused_with_advice() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/version_one.crt");
+    let path = std::path::Path::new(path);
+    assert_eq!(files::read_certificates(path).map(|chain| chain.len()).ok(), Some(1));
+    let refused = files::read_own_chain(path)
+        .expect_err("rustls does not use it")
+        .to_string();
+    assert!(
+        refused.contains("version 1") && refused.contains("-extfile"),
+        "{refused}"
+    );
+    let current = std::env::temp_dir().join(format!("weft-tls-version-{}", std::process::id()));
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    std::fs::write(&current, made.cert.pem()).expect("writes");
+    assert!(files::read_own_chain(&current).is_ok());
+    std::fs::remove_file(current).expect("removes");
+}
