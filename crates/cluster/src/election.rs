@@ -395,6 +395,10 @@ impl ClusterState {
             return;
         };
         let (named, link) = (node.log_name(), node.link);
+        if !self.is_safe_to_vote {
+            log::warn!("Failover auth denied to {named}: it is not safe to vote in this moment)");
+            return;
+        }
         if let Some(VoteRefusal { reason, newer_owner }) = self.vote_refusal(node, request) {
             log::warn!("Failover auth denied to {named}: {reason}");
             if let (Some(owner), Some(link)) = (newer_owner, link) {

@@ -211,7 +211,8 @@ impl Cluster {
         };
         self.file.save(&text, sync).inspect_err(|_| {
             // The file logs the reason.
-            self.state.lock().todo.save = true;
+            let todo = &mut self.state.lock().todo;
+            (todo.save, todo.sync) = (true, todo.sync || sync);
         })
     }
 

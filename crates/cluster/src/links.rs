@@ -26,7 +26,12 @@ impl ClusterState {
                 is_blocked: false,
             },
         );
-        let Some(node) = node.and_then(|id| self.nodes.get_mut(&id)) else {
+        let Some(id) = node else {
+            return;
+        };
+        let Some(node) = self.nodes.get_mut(&id) else {
+            // It was forgotten while the connection was made.
+            self.close_link(link);
             return;
         };
         node.link = Some(link);

@@ -386,13 +386,13 @@ fn read_extensions(reader: &mut Reader<'_>, count: u16) -> Option<Extensions> {
         let announced = &mut extensions.announced;
         let number = |data| Reader { bytes: data, at: 0 }.u16();
         match kind {
-            extension::HOSTNAME => announced.hostname = text(data)?,
-            extension::HUMAN_NAME => announced.human_name = text(data)?,
-            extension::CLIENT_IPV4 => announced.client_ipv4 = ip_address::<Ipv4Addr>(data)?,
-            extension::CLIENT_IPV6 => announced.client_ipv6 = ip_address::<Ipv6Addr>(data)?,
+            extension::HOSTNAME => announced.hostname = announced_text(data),
+            extension::HUMAN_NAME => announced.human_name = announced_text(data),
+            extension::CLIENT_IPV4 => announced.client_ipv4 = ip_address::<Ipv4Addr>(data),
+            extension::CLIENT_IPV6 => announced.client_ipv6 = ip_address::<Ipv6Addr>(data),
             extension::CLIENT_PORT => announced.client_port = number(data)?,
             extension::CLIENT_TLS_PORT => announced.client_tls_port = number(data)?,
-            extension::AVAILABILITY_ZONE => announced.availability_zone = text(data)?,
+            extension::AVAILABILITY_ZONE => announced.availability_zone = announced_text(data),
             extension::SHARD => extensions.shard = Some(NodeId::parse(data.get(..NODE_ID_BYTES)?)?),
             extension::FORGOTTEN => {
                 let id = NodeId::parse(data.get(..NODE_ID_BYTES)?)?;
@@ -439,12 +439,18 @@ pub(super) fn truncate_address(ip: &str) -> &str {
 
 /// Returns an IP address as the sender writes it, or an empty text if it is none: the cluster configuration file may
 /// contain nothing else.
-fn ip_address<Ip: std::str::FromStr>(data: &[u8]) -> Option<String> {
-    let text = text(data)?;
-    Some(match text.parse::<Ip>() {
+fn ip_address<Ip: std::str::FromStr>(data: &[u8]) -> String {
+    let text = announced_text(data);
+    match text.parse::<Ip>() {
         Ok(_) => text,
         Err(_) => String::new(),
-    })
+    }
+}
+
+/// Returns a text that a node announces about itself, or an empty one if this node's configuration file and replies
+/// cannot contain it. Valkey allows more characters, and the rest of the message counts nevertheless.
+fn announced_text(data: &[u8]) -> String {
+    text(data).unwrap_or_default()
 }
 
 /// Returns the text before the first zero byte. It may contain only characters that are allowed in the configuration

@@ -22,27 +22,44 @@ struct ClaimedSlots {
 }
 
 impl ClusterState {
-    pub(super) fn apply_announced_role_and_slots(&mut self, id: NodeId, header: &Header) {
+    /// Returns `false` if the message is older than the known state, so that the rest of it does not count either.
+    pub(super) fn apply_announced_role_and_slots(&mut self, id: NodeId, header: &Header) -> bool {
         let Some(node) = self.nodes.get(&id) else {
-            return;
+            return true;
         };
         if id == self.myself {
-            return;
+            return true;
         }
         let was_replica = node.is_replica();
         match header.primary {
             None => self.make_primary(id),
+            Some(primary) if self.is_stale(id, primary, header.config_epoch) => return false,
             Some(primary) => self.record_replica(id, primary, header.config_epoch),
         }
         self.confirm_takeovers(id, header);
         let Some(node) = self.nodes.get(&id) else {
-            return;
+            return true;
         };
         if header.primary.is_none() && (was_replica || node.slots != header.slots) {
             self.update_slots(id, header.config_epoch, &header.slots);
             self.send_update_if_outdated(id, header);
         }
         self.resolve_epoch_collision(id, header);
+        true
+    }
+
+    /// Returns `true` if a primary that announces itself as the replica of a node of its shard did so before what is
+    /// known of them: it was stopped, or the message came over another connection than later ones.
+    fn is_stale(&self, id: NodeId, primary: NodeId, epoch: u64) -> bool {
+        let (Some(node), Some(claimed)) = (self.nodes.get(&id), self.known_node(&primary)) else {
+            return false;
+        };
+        let known = self.epoch_of(node).max(self.epoch_of(claimed));
+        let is_stale = !node.is_replica() && node.shard == claimed.shard && known > epoch;
+        if is_stale {
+            log::info!("Ignore stale message from {id}; gossip config epoch: {epoch}, current config epoch: {known}");
+        }
+        is_stale
     }
 
     fn record_replica(&mut self, id: NodeId, primary: NodeId, epoch: u64) {
@@ -81,13 +98,9 @@ impl ClusterState {
 
     /// Records that a primary has become a replica of another node of its shard.
     fn record_failover(&mut self, id: NodeId, to: NodeId, epoch: u64) {
-        let old = self.nodes.get(&id).map_or(0, |node| node.config_epoch);
-        if old > epoch {
-            log::info!("Ignore stale message from {id}; gossip config epoch: {epoch}, current config epoch: {old}");
-            return;
-        }
-        if to == self.myself {
-            // This node knows its own role best.
+        let was_replica = self.nodes.get(&to).is_some_and(Node::is_replica);
+        if to == self.myself || !was_replica {
+            // This node knows its own role best. A primary announces its slots itself.
             return;
         }
         self.make_primary(to);
@@ -184,6 +197,7 @@ impl ClusterState {
             );
             self.me_mut().config_epoch = epoch;
             (self.todo.save, self.todo.sync) = (true, true);
+            self.must_announce = true;
         }
     }
 

@@ -67,7 +67,9 @@ impl ClusterState {
         if !self.is_inbound(link) && *kind == MessageType::Pong {
             self.record_pong(link, now_ms);
         }
-        self.apply_announced_role_and_slots(id, header);
+        if !self.apply_announced_role_and_slots(id, header) {
+            return;
+        }
         self.process_gossip(Some(id), &ping.gossip, false, now_ms);
         self.apply_extensions(id, &ping.extensions, now_ms);
     }

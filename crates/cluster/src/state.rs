@@ -212,6 +212,8 @@ pub struct ClusterState {
     pub health_may_have_changed: bool,
     /// The time of the first health check, in milliseconds since the Unix epoch.
     first_health_check_ms: Option<u64>,
+    /// `false` for a while after the start of a primary, which does not know yet what has changed meanwhile.
+    pub(super) is_safe_to_vote: bool,
     /// The time at which this node was last in a minority partition, in milliseconds since the Unix epoch.
     minority_ms: u64,
     /// The last logged reason for the cluster being down, so that each reason is logged once.
@@ -261,6 +263,7 @@ impl ClusterState {
             rounds: 0,
             health_may_have_changed: false,
             first_health_check_ms: None,
+            is_safe_to_vote: false,
             minority_ms: 0,
             last_reason: "",
         }
@@ -586,7 +589,8 @@ impl ClusterState {
     pub fn update_health(&mut self, now_ms: u64) {
         let first_look_ms = *self.first_health_check_ms.get_or_insert(now_ms);
         let is_primary = self.me().is_primary();
-        if is_primary && !self.is_up && now_ms.saturating_sub(first_look_ms) < WRITABLE_DELAY_MS {
+        self.is_safe_to_vote = !is_primary || self.is_up || now_ms.saturating_sub(first_look_ms) >= WRITABLE_DELAY_MS;
+        if !self.is_safe_to_vote {
             return;
         }
         let mut reason = "";

@@ -216,6 +216,13 @@ impl ClusterView {
         !self.importing.is_empty() && self.importing.contains_key(&slot)
     }
 
+    /// Returns `true` if a slot that was being imported in an older view is so no longer, and does not belong to this
+    /// node.
+    pub fn has_given_up_import_since(&self, older: &ClusterView) -> bool {
+        let mut imported = older.importing.keys();
+        imported.any(|slot| !self.is_importing(*slot) && !self.is_mine(*slot))
+    }
+
     /// Returns the slots whose owner differs from the one in an older view.
     pub fn moved_since<'v>(&'v self, older: &'v ClusterView) -> impl Iterator<Item = SlotIndex> + 'v {
         let same = |slot: SlotIndex| match (self.owner(slot), older.owner(slot)) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use weft_base::SlotIndex;
 
 use super::*;
+use crate::manual_failover::FailoverMode;
 use crate::receive::tests::SimulatedCluster;
 
 /// Returns the nodes that are primaries with slots in their own view.
@@ -126,6 +127,12 @@ fn a_primary_votes_once_per_epoch_even_after_a_crash() {
         voter.actions.len() == 1
     };
     let epoch = net.nodes[1].current_epoch + 1;
+    net.nodes[1].is_safe_to_vote = false;
+    assert!(
+        !votes(&mut net, 3, epoch),
+        "a primary that starts may not know of later changes"
+    );
+    net.nodes[1].is_safe_to_vote = true;
     assert!(votes(&mut net, 3, epoch));
     assert!(net.nodes[1].todo.save && net.nodes[1].todo.sync, "first to the disk");
     assert!(!votes(&mut net, 4, epoch), "that epoch is spent");
@@ -365,7 +372,7 @@ fn migrations_follow_a_failover_that_the_old_primary_tells() {
         slots: slots.clone(),
         ..state.header()
     };
-    state.apply_announced_role_and_slots(old, &header);
+    assert!(state.apply_announced_role_and_slots(old, &header));
     assert!(state.nodes[&old].is_replica() && state.nodes[&old].slots.is_empty());
     assert_eq!(state.nodes[&new].slots, slots);
     assert_eq!(state.importing.get(&incoming), Some(&new));
@@ -393,4 +400,44 @@ fn a_node_with_a_new_name_has_failed_under_its_old_one() {
     net.rounds(80);
     assert!(net.nodes[1..].iter().all(|state| state.is_up));
     assert!(net.nodes[3].me().has_vote());
+}
+
+/// A node that was stopped may read an announcement of the time before a failover after one of the time behind it.
+#[test]
+fn a_late_announcement_of_a_replica_changes_nothing() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    let (old, new) = (net.nodes[0].myself, net.nodes[3].myself);
+    let late = Header {
+        config_epoch: net.nodes[0].me().config_epoch,
+        ..net.nodes[3].header()
+    };
+    assert_eq!(late.primary, Some(old));
+    let now_ms = net.now_ms;
+    net.nodes[3]
+        .begin_failover(FailoverMode::Takeover, "test", now_ms)
+        .expect("it takes over");
+    net.rounds(20);
+    let state = &mut net.nodes[1];
+    assert!(state.nodes[&new].is_primary() && state.nodes[&old].is_replica());
+    let slots = state.nodes[&new].slots.clone();
+    assert!(!slots.is_empty());
+    assert!(!state.apply_announced_role_and_slots(new, &late));
+    assert!(state.nodes[&new].is_primary());
+    assert_eq!(state.nodes[&new].slots, slots);
+}
+
+/// A primary does not vote for some time after its start.
+#[test]
+fn a_primary_is_safe_to_vote_once_it_is_up_or_some_time_has_passed() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    net.rounds(20);
+    assert!(net.nodes[1].is_safe_to_vote);
+    net.settle();
+    net.restart(1);
+    let now_ms = net.now_ms;
+    let voter = &mut net.nodes[1];
+    voter.update_health(now_ms);
+    assert!(!voter.is_safe_to_vote);
+    voter.update_health(now_ms + 2000);
+    assert!(voter.is_safe_to_vote);
 }

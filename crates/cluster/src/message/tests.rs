@@ -200,16 +200,25 @@ fn announced_ip_addresses_stay_as_they_are_or_are_missing() {
 
 #[test]
 fn names_may_contain_letters_of_any_script_but_no_separators() {
-    for (name, is_valid) in [
+    for (name, is_kept) in [
         ("K\u{f6}ln", true),
         ("a b", false),
         ("a\u{2003}b", false),
         ("a,b", false),
+        ("zone=\"1\"", false),
     ] {
         let mut ping = messages().swap_remove(0);
         if let BusMessage::Ping { extensions, .. } = &mut ping {
             extensions.announced.human_name = name.to_owned();
+            extensions.announced.availability_zone = name.to_owned();
+            extensions.announced.hostname = "host.example".to_owned();
         }
-        assert_eq!(decode(&encode(&ping)).is_ok(), is_valid, "{name}");
+        let Ok(BusMessage::Ping { extensions, .. }) = decode(&encode(&ping)) else {
+            unreachable!("the message counts: {name}");
+        };
+        let kept = if is_kept { name } else { "" };
+        let announced = extensions.announced;
+        assert_eq!((&*announced.human_name, &*announced.availability_zone), (kept, kept));
+        assert_eq!(announced.hostname, "host.example");
     }
 }

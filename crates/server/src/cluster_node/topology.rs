@@ -413,7 +413,8 @@ fn notify_clients_of_lost_slots(server: &Server, cluster: &Cluster, before: Opti
     };
     let view = cluster.view();
     let went_down = before.is_up && !view.is_up;
-    if went_down || view.lost_since(&before).next().is_some() {
+    // With ASKING, clients may wait for keys of a slot that is being imported.
+    if went_down || view.lost_since(&before).next().is_some() || view.has_given_up_import_since(&before) {
         for worker in &server.workers {
             worker.send(Message::SlotsLeft);
         }

@@ -159,9 +159,11 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     const INVALID: CommandError =
         CommandError::constant("ERR Invalid CLUSTER SETSLOT action or number of arguments. Try CLUSTER HELP");
     require_cluster(ctx)?;
-    if !ctx.client.flags.contains(ClientFlags::PRIMARY)
-        && let Err(refusal) = check_no_migration(ctx.server)
-    {
+    let is_replicated = ctx.client.flags.contains(ClientFlags::PRIMARY);
+    if !is_replicated && ctx.server.replication.is_replica() {
+        return Err(CommandError::constant("ERR Please use SETSLOT only with masters."));
+    }
+    if !is_replicated && let Err(refusal) = check_no_migration(ctx.server) {
         return Err(CommandError::from_text(format!("ERR {refusal}")));
     }
     let slot = parse_slot(ctx.arg(2))?;
@@ -312,6 +314,8 @@ const NOT_ACKNOWLEDGED: &str = "NOREPLICAS Not enough good replicas to write.";
 
 /// The default time that replicas have.
 const DEFAULT_ACK_TIMEOUT: Duration = Duration::from_millis(2000);
+/// The longest time that replicas may take, for TIMEOUT 0.
+const NO_ACK_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// TIMEOUT is for replicas to acknowledge; words that are no options are passed over, as in Valkey.
 fn parse_timeout(ctx: &Context<'_, '_>, from: usize) -> Result<Duration, ChangeRefusal> {
@@ -326,8 +330,8 @@ fn parse_timeout(ctx: &Context<'_, '_>, from: usize) -> Result<Duration, ChangeR
         patience = match parse_i64(ctx.arg(index + 1)) {
             None => return Err(ChangeRefusal::InvalidTimeout),
             Some(timeout) if timeout < 0 => return Err(ChangeRefusal::NegativeTimeout),
-            Some(0) => DEFAULT_ACK_TIMEOUT,
-            Some(timeout_ms) => Duration::from_millis(timeout_ms as u64),
+            Some(0) => NO_ACK_TIMEOUT,
+            Some(timeout_ms) => Duration::from_millis(timeout_ms as u64).min(NO_ACK_TIMEOUT),
         };
     }
     Ok(patience)
@@ -366,16 +370,18 @@ pub(super) fn meet(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.argc() > 5 {
         return Err(wrong_argument_count(ctx));
     }
+    // No server listens on port 0.
+    let port_number = |number: i64| u16::try_from(number).ok().filter(|port| *port > 0);
     let port = parse_i64(ctx.arg(3))
         .ok_or_else(|| CommandError::with_word("ERR Invalid base port specified: ", ctx.arg(3), ""))?;
+    let port = port_number(port).ok_or(CommandError::constant("ERR Port number is out of range"))?;
     let bus_port = match ctx.argc() {
-        4 => port.saturating_add(weft_cluster::settings::BUS_PORT_OFFSET.into()),
+        4 => i64::from(port) + i64::from(weft_cluster::settings::BUS_PORT_OFFSET),
         _ => parse_i64(ctx.arg(4))
             .ok_or_else(|| CommandError::with_word("ERR Invalid bus port specified: ", ctx.arg(4), ""))?,
     };
-    let out_of_range = |text: &'static str| CommandError::constant(text);
-    let port = u16::try_from(port).map_err(|_| out_of_range("ERR Port number is out of range"))?;
-    let bus_port = u16::try_from(bus_port).map_err(|_| out_of_range("ERR Cluster bus port number is out of range"))?;
+    let bus_port =
+        port_number(bus_port).ok_or(CommandError::constant("ERR Cluster bus port number is out of range"))?;
     let (word, now_ms) = (String::from_utf8_lossy(ctx.arg(2)).into_owned(), ctx.now_ms);
     let shown = String::from_utf8_lossy(ctx.arg(3)).into_owned();
     change_cluster(ctx, move |state, _| match state.meet(&word, port, bus_port, now_ms) {
@@ -399,10 +405,12 @@ pub(super) fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
         3 => return Err(CommandError::SYNTAX),
         _ => return Err(wrong_argument_count(ctx)),
     };
-    let (server, db, now_ms) = (ctx.server.clone(), ctx.client.db, ctx.now_ms);
+    let (server, now_ms) = (ctx.server.clone(), ctx.now_ms);
     let client = describe_client(ctx);
     change_cluster(ctx, move |state, keys| {
-        if state.me().is_primary() && server.keyspace.counts.keys(db) > 0 {
+        let counts = &server.keyspace.counts;
+        let has_keys = || DbIndex::all(counts.databases()).any(|db| counts.keys(db) > 0);
+        if state.me().is_primary() && has_keys() {
             return Err(ChangeRefusal::ResetWithKeys);
         }
         log::notice!("Cluster reset (user request from '{client}').");
@@ -444,28 +452,29 @@ pub(super) fn replicate(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 pub(super) fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     require_cluster(ctx)?;
-    let is = |name: &str| ctx.arg(2).eq_ignore_ascii_case(name.as_bytes());
     let from_primary = ctx.client.flags.contains(ClientFlags::PRIMARY);
-    let manner = match ctx.argc() {
-        5 if from_primary && is("force") && ctx.arg(3).eq_ignore_ascii_case(b"replicaid") => {
-            return take_over_for_shutdown(ctx);
+    let mut manner = FailoverMode::Coordinated;
+    let mut replica = None;
+    let mut words = (2..ctx.argc()).map(|index| ctx.arg(index));
+    while let Some(word) = words.next() {
+        match word.to_ascii_lowercase().as_slice() {
+            b"force" if manner == FailoverMode::Coordinated => manner = FailoverMode::Force,
+            b"force" => {}
+            b"takeover" => manner = FailoverMode::Takeover,
+            b"replicaid" if from_primary => replica = Some(words.next().ok_or(CommandError::SYNTAX)?.to_vec()),
+            _ => return Err(CommandError::SYNTAX),
         }
-        2 => FailoverMode::Coordinated,
-        3 if is("force") => FailoverMode::Force,
-        3 if is("takeover") => FailoverMode::Takeover,
-        _ => return Err(CommandError::SYNTAX),
-    };
+    }
+    if from_primary && manner == FailoverMode::Force {
+        manner = FailoverMode::ForcedByPrimary;
+    }
     let (client, now_ms) = (describe_client(ctx), ctx.now_ms);
-    change_cluster(ctx, move |state, _| Ok(state.begin_failover(manner, &client, now_ms)?))
-}
-
-/// Handles the request of a primary that is shutting down, so that one of its replicas takes over.
-fn take_over_for_shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (word, client, now_ms) = (ctx.arg(4).to_vec(), describe_client(ctx), ctx.now_ms);
-    change_cluster(ctx, move |state, _| match state.node_by_id(&word) {
-        Some(node) if node.id == state.myself => {
-            Ok(state.begin_failover(FailoverMode::ForcedByPrimary, &client, now_ms)?)
+    change_cluster(ctx, move |state, _| {
+        // A primary that shuts down names the replica that takes over.
+        let is_named = |id: &Vec<u8>| state.node_by_id(id).is_some_and(|node| node.id == state.myself);
+        match replica.as_ref().is_none_or(is_named) {
+            true => Ok(state.begin_failover(manner, &client, now_ms)?),
+            false => Ok(()),
         }
-        _ => Ok(()),
     })
 }
