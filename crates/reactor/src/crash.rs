@@ -244,14 +244,14 @@ fn write_registers(log: EmergencyLog, context: *const c_void) {
     // SAFETY: rule 3.
     let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
     log.write(b"\n------ REGISTERS ------\npc:");
-    log.hexadecimal(machine.pc);
+    log.write_hexadecimal(machine.pc);
     log.write(b" sp:");
-    log.hexadecimal(machine.sp);
+    log.write_hexadecimal(machine.sp);
     for (number, &value) in (0..).zip(&machine.regs) {
         log.write(if number % 3 == 0 { b"\nx" } else { b" x" });
-        log.decimal(number);
+        log.write_decimal(number);
         log.write(b":");
-        log.hexadecimal(value);
+        log.write_hexadecimal(value);
     }
     log.write(b"\n");
 }

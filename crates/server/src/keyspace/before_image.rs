@@ -323,6 +323,11 @@ impl BeforeImages {
             return Some(table);
         };
         let mut images = self.lock(slot);
+        // The check is repeated because the end of a snapshot takes this lock, too. A table that is left behind would
+        // be part of the next snapshot.
+        if self.unsaved_database_of_slot(db, slot).is_none() {
+            return Some(table);
+        }
         let images = images.of_mut(database);
         assert!(
             images.rest_of_table.is_empty(),

@@ -19,7 +19,7 @@ const NO_CHUNK: u32 = u32::MAX;
 #[derive(Clone, Debug, Default)]
 struct Chunk {
     bytes: Vec<u8>,
-    hole_bytes: u32,
+    hole_bytes: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Chunks {
             arena.filling = arena.open_chunk(if bytes.is_empty() { 0 } else { size_class(bytes.len()) });
             let chunk = &mut arena.chunks[arena.filling as usize];
             chunk.bytes.extend_from_slice(bytes);
-            chunk.hole_bytes = (bytes.len() - live) as u32;
+            chunk.hole_bytes = bytes.len() - live;
             arena.live += live;
         }
         arena
@@ -87,7 +87,7 @@ impl Chunks {
 
     /// Accounts for a hole of `bytes` bytes that a record left behind it by shrinking.
     pub(super) fn account_for_hole(&mut self, id: RecordId, bytes: usize) {
-        self.chunks[id.chunk()].hole_bytes += bytes as u32;
+        self.chunks[id.chunk()].hole_bytes += bytes;
         self.live -= bytes;
     }
 
@@ -149,7 +149,7 @@ impl Chunks {
         let end = RecordParts::of(self.shape, &chunk.bytes, id.offset()).end;
         let bytes = end - id.offset();
         write_hole(&mut chunk.bytes[id.offset()..end]);
-        chunk.hole_bytes += bytes as u32;
+        chunk.hole_bytes += bytes;
         self.live -= bytes;
         self.is_sparse(id.chunk())
     }
@@ -157,7 +157,7 @@ impl Chunks {
     /// Returns `true` if holes take so much of a chunk that it should be evacuated.
     pub(super) fn is_sparse(&self, number: usize) -> bool {
         let chunk = &self.chunks[number];
-        chunk.hole_bytes as usize * 4 > chunk.bytes.len()
+        chunk.hole_bytes > chunk.bytes.len() / 4
     }
 
     /// Moves the records of a chunk to the chunk that is being filled.

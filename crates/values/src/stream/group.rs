@@ -164,13 +164,14 @@ impl ConsumerGroup {
             active_ms: NEVER_ACTIVE,
             pending: BTreeSet::new(),
         };
-        let number = match self.consumers.iter().position(Option::is_none) {
-            Some(free) if self.consumers.len() > self.order.len() => free,
-            _ => {
-                self.consumers.push(None);
-                self.consumers.len() - 1
-            }
-        };
+        let has_free = self.consumers.len() > self.order.len();
+        let free = has_free
+            .then(|| self.consumers.iter().position(Option::is_none))
+            .flatten();
+        let number = free.unwrap_or_else(|| {
+            self.consumers.push(None);
+            self.consumers.len() - 1
+        });
         self.consumers[number] = Some(consumer);
         let number = ConsumerNumber(number as u32);
         self.order.insert(place, number);

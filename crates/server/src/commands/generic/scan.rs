@@ -15,7 +15,7 @@ use crate::commands::generic::type_name;
 use crate::commands::scripting::script::{busy_error, busy_error_of_run};
 use crate::keyspace::access::is_expired;
 use crate::keyspace::key_identity::PlannedKey;
-use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk, walk_blocking, walk_slot};
+use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, WalkRange, walk, walk_blocking, walk_slot};
 use crate::state::Server;
 use weft_base::slots::slot_of_pattern;
 
@@ -169,15 +169,17 @@ fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (count, filter) = parse_scan_options(ctx)?;
     let from = Cursor::from_number(from);
     let exclusive = ctx.keys.held.holds_all_slots();
-    if let Some(slot) = only_slot(ctx, &filter) {
-        scan_slot(ctx, slot, from, count, &filter);
-    } else if count > MAX_KEYS_ON_WORKER
-        && !exclusive
-        && ctx.server.keyspace.counts.keys(ctx.keys.db) > MAX_KEYS_ON_WORKER as u64
-    {
-        scan_in_background(ctx, from, count, filter.to_owned());
-    } else {
-        scan_in_place(ctx, from, count, &filter);
+    let many = ctx.server.keyspace.counts.keys(ctx.keys.db) > MAX_KEYS_ON_WORKER as u64;
+    let is_long = count > MAX_KEYS_ON_WORKER && many && !exclusive;
+    match only_slot(ctx, &filter) {
+        // Everything in the slot comes before the cursor.
+        Some(slot) if slot < from.slot() => {
+            BulkNameList::new(ctx.reply.protocol).reply_with_cursor(WalkEnd::End, &mut ctx.reply)
+        }
+        Some(slot) if is_long => scan_in_background(ctx, range_in_slot(slot, from), count, filter.to_owned()),
+        Some(slot) => scan_slot(ctx, slot, from, count, &filter),
+        None if is_long => scan_in_background(ctx, from.into(), count, filter.to_owned()),
+        None => scan_in_place(ctx, from, count, &filter),
     }
     Ok(())
 }
@@ -186,6 +188,16 @@ fn scan(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn only_slot(ctx: &Context<'_, '_>, filter: &ScanFilter<&[u8]>) -> Option<SlotIndex> {
     ctx.server.cluster.as_ref()?;
     slot_of_pattern(filter.pattern?)
+}
+
+/// Returns the part of a slot that begins at `from`, or the whole slot if that lies before it.
+fn range_in_slot(slot: SlotIndex, from: Cursor) -> WalkRange {
+    let from = if from.slot() == slot {
+        from
+    } else {
+        Cursor::at_slot(slot.index())
+    };
+    WalkRange { from, last: slot }
 }
 
 fn scan_slot(ctx: &mut Context<'_, '_>, slot: SlotIndex, from: Cursor, count: usize, filter: &ScanFilter<&[u8]>) {
@@ -234,18 +246,18 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
     }
 }
 
-fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: ScanFilter<Vec<u8>>) {
+fn scan_in_background(ctx: &mut Context<'_, '_>, range: WalkRange, count: usize, filter: ScanFilter<Vec<u8>>) {
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
     ctx.reply_from_background(move |server, seat| {
         let mut found = BulkNameList::new(protocol);
         let gives_up = |slot| is_held_by_overdue_script(server, slot);
-        let stop = walk_blocking(seat, &gives_up, db, from, count, &mut |_, entry| {
+        let stop = walk_blocking(seat, &gives_up, db, range, count, &mut |_, entry| {
             if filter.evaluate(entry) == FilterResult::Included {
                 found.add(entry.key());
             }
         });
         build_reply(protocol, |reply| match busy_error_of_walk(server, stop) {
-            Some(error) if stop == WalkEnd::Contended(from) => reply.error_bytes(&error.0),
+            Some(error) if stop == WalkEnd::Contended(range.from) => reply.error_bytes(&error.0),
             _ => found.reply_with_cursor(stop, reply),
         })
     });
@@ -253,14 +265,16 @@ fn scan_in_background(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, fil
 
 fn keys(ctx: &mut Context<'_, '_>) -> CommandResult {
     let filter = ScanFilter::from_pattern(ctx, ctx.arg(1));
-    if let Some(slot) = only_slot(ctx, &filter) {
-        keys_of_slot(ctx, slot, &filter);
-        return Ok(());
-    }
     let exclusive = ctx.keys.held.holds_all_slots();
     let few = ctx.server.keyspace.counts.keys(ctx.keys.db) <= MAX_KEYS_ON_WORKER as u64;
-    if !(exclusive || few) || !keys_in_place(ctx, &filter) {
-        keys_in_background(ctx, filter.to_owned());
+    match only_slot(ctx, &filter) {
+        Some(slot) if exclusive || few => keys_of_slot(ctx, slot, &filter),
+        Some(slot) => keys_in_background(ctx, range_in_slot(slot, Cursor::START), filter.to_owned()),
+        None => {
+            if !(exclusive || few) || !keys_in_place(ctx, &filter) {
+                keys_in_background(ctx, Cursor::START.into(), filter.to_owned());
+            }
+        }
     }
     Ok(())
 }
@@ -302,12 +316,12 @@ fn keys_in_place(ctx: &mut Context<'_, '_>, filter: &ScanFilter<&[u8]>) -> bool 
     complete
 }
 
-fn keys_in_background(ctx: &mut Context<'_, '_>, filter: ScanFilter<Vec<u8>>) {
+fn keys_in_background(ctx: &mut Context<'_, '_>, range: WalkRange, filter: ScanFilter<Vec<u8>>) {
     let (db, protocol) = (ctx.keys.db, ctx.reply.protocol);
     ctx.reply_from_background(move |server, seat| {
         let mut found = BulkNameList::new(protocol);
         let gives_up = |slot| is_held_by_overdue_script(server, slot);
-        let stop = walk_blocking(seat, &gives_up, db, Cursor::START, usize::MAX, &mut |_, entry| {
+        let stop = walk_blocking(seat, &gives_up, db, range, usize::MAX, &mut |_, entry| {
             if filter.evaluate(entry) == FilterResult::Included {
                 found.add(entry.key());
             }

@@ -6,6 +6,7 @@ use weft_resp::number::{parse_i64, parse_u64};
 use weft_resp::{LongDouble, Protocol, Reply};
 use weft_values::hash::{FieldExpiry, Hash, HashField, HashRef};
 use weft_values::listpack::{DECIMAL_MAX_BYTES, Element};
+use weft_values::records::Record;
 
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
@@ -167,11 +168,12 @@ fn reply_fields(ctx: &mut Context<'_, '_>, parts: FieldParts) -> CommandResult {
     let (in_place_ns, now_ms) = (ctx.max_worker_ns(), ctx.expiry_time_ms());
     let hash = entry_as_hash(ctx.keys.read(0))?;
     let reply = &mut ctx.reply;
-    let len = hash.map_or(0, |hash| hash.live_len(now_ms));
-    if len as u64 * REPLY_FIELD_NS > in_place_ns {
+    // With expired fields: counting the others takes a look at each.
+    if hash.map_or(0, HashRef::len) as u64 * REPLY_FIELD_NS > in_place_ns {
         ctx.detach();
         return Ok(());
     }
+    let len = hash.map_or(0, |hash| hash.live_len(now_ms));
     match parts {
         FieldParts::Both => reply.map(len),
         FieldParts::Names | FieldParts::Values => reply.array(len),
@@ -349,17 +351,16 @@ impl RandomFieldOptions {
 fn hrandfield(ctx: &mut Context<'_, '_>) -> CommandResult {
     let now_ms = ctx.expiry_time_ms();
     if ctx.argc() == 2 {
-        let hash = entry_as_hash(ctx.keys.read(0))?;
-        let mut name = None;
-        if let Some(hash) = hash {
-            draw_repeated(hash, 1, now_ms, |field| name = Some(field.name));
-        }
-        reply_value_or_null(&mut ctx.reply, name);
-        return Ok(());
+        return hrandfield_single(ctx, now_ms);
     }
     let draw = RandomFieldOptions::parse(ctx)?;
     let in_place_ns = ctx.max_worker_ns();
     let hash = entry_as_hash(ctx.keys.read(0))?;
+    if hash.is_some_and(|hash| has_expired_fields(hash, now_ms) && hash.len() as u64 * DRAW_FIELD_NS > in_place_ns) {
+        // The others have to be counted.
+        ctx.detach();
+        return Ok(());
+    }
     let live = hash.map_or(0, |hash| hash.live_len(now_ms));
     let Some(hash) = hash.filter(|_| live > 0 && draw.count != 0) else {
         ctx.reply.array(0);
@@ -385,6 +386,40 @@ fn hrandfield(ctx: &mut Context<'_, '_>) -> CommandResult {
         draw_distinct(hash, shown, live, now_ms, |field| draw.reply_field(reply, field));
     }
     Ok(())
+}
+
+/// Replies with the name of one field.
+fn hrandfield_single(ctx: &mut Context<'_, '_>, now_ms: u64) -> CommandResult {
+    let in_place_ns = ctx.max_worker_ns();
+    let hash = entry_as_hash(ctx.keys.read(0))?;
+    let mut name = None;
+    if let Some(hash) = hash {
+        if let HashRef::Large(large) = hash
+            && let Some(record) = draw_unexpired(large, now_ms)
+        {
+            name = Some(Element::Bytes(record.key));
+        } else if hash.len() as u64 * DRAW_FIELD_NS > in_place_ns {
+            ctx.detach();
+            return Ok(());
+        } else {
+            draw_repeated(hash, 1, now_ms, |field| name = Some(field.name));
+        }
+    }
+    reply_value_or_null(&mut ctx.reply, name);
+    Ok(())
+}
+
+/// The attempts to draw a field that has not expired before all of them are looked at.
+const DRAW_ATTEMPTS: usize = 64;
+
+/// Draws a field that has not expired. Returns `None` if most have.
+fn draw_unexpired(hash: &Hash, now_ms: u64) -> Option<Record<'_>> {
+    let mut drawn = (0..DRAW_ATTEMPTS).map_while(|_| hash.random_field(random_below));
+    drawn.find(|record| record.expire_at_ms.is_none_or(|at_ms| at_ms >= now_ms))
+}
+
+fn has_expired_fields(hash: HashRef<'_>, now_ms: u64) -> bool {
+    matches!(hash, HashRef::Large(hash) if hash.has_expired_fields(now_ms))
 }
 
 fn random_below(end: usize) -> usize {

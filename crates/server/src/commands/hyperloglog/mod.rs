@@ -60,6 +60,20 @@ fn sparse_max_bytes(ctx: &Context<'_, '_>) -> usize {
     usize::try_from(ctx.server.config.integer(id::HLL_SPARSE_MAX_BYTES)).unwrap_or(usize::MAX)
 }
 
+/// The bytes that a command copies per nanosecond.
+const COPIED_BYTES_PER_NS: u64 = 2;
+
+/// Moves the handler to a background thread if the first key is a sparse HyperLogLog that is longer than those that
+/// commands produce: one made by SETRANGE may have hundreds of megabytes, which a change copies.
+fn detaches_to_copy(ctx: &mut Context<'_, '_>) -> bool {
+    let bytes = ctx.keys.read(0).map(hyperloglog_bytes);
+    let copied = match bytes {
+        Some(Ok((bytes, HyperLogLogEncoding::Sparse))) => bytes.len() as u64,
+        _ => 0,
+    };
+    ctx.detach_if_long(copied / COPIED_BYTES_PER_NS)
+}
+
 /// Stores a modified HyperLogLog. It counts as a string that was modified in place.
 fn store_modified(key: &mut KeyWrite<'_>, bytes: &[u8]) {
     key.set(NewValue::Bytes(bytes), ExpiryUpdate::Keep);
@@ -70,6 +84,9 @@ fn store_modified(key: &mut KeyWrite<'_>, bytes: &[u8]) {
 
 fn pfadd(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.detach_if_long((ctx.argc() as u64).saturating_mul(ADD_NS)) {
+        return Ok(());
+    }
+    if detaches_to_copy(ctx) {
         return Ok(());
     }
     let limit = sparse_max_bytes(ctx);
@@ -191,7 +208,7 @@ fn merge_keys(ctx: &mut Context<'_, '_>) -> Result<(HyperLogLogUnion, bool), Com
 }
 
 fn pfmerge(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if ctx.detach_if_long(ctx.keys.len() as u64 * MERGE_NS) {
+    if ctx.detach_if_long(ctx.keys.len() as u64 * MERGE_NS) || detaches_to_copy(ctx) {
         return Ok(());
     }
     let limit = sparse_max_bytes(ctx);
