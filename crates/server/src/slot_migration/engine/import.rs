@@ -1,5 +1,6 @@
 //! Imports: the connection of the source, the execution of its stream, and the takeover of the slots.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::SlotIndex;
@@ -14,7 +15,7 @@ use crate::cluster_node::topology;
 use crate::dispatch::import_stream::{ImportFailure, ImportScope, ImportStep};
 use crate::net::client::ClientFlags;
 use crate::observability::log;
-use crate::slot_migration::job::JobState;
+use crate::slot_migration::job::{JobProgress, JobState};
 use weft_cluster::Cluster;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
@@ -62,6 +63,7 @@ impl MigrationEngine {
                 source: node,
                 role_epoch,
                 is_delayed: false,
+                awaited_log: None,
                 requested_at: None,
             };
             self.adopt_source(cluster, import, registered);
@@ -222,12 +224,7 @@ impl MigrationEngine {
                 JobState::WaitingForPaused,
                 Some(b"REQUEST-PAUSE"),
             ),
-            (b"paused", _) => self.on_source_progress(
-                index,
-                JobState::WaitingForPaused,
-                JobState::FailoverRequested,
-                Some(b"REQUEST-FAILOVER"),
-            ),
+            (b"paused", _) => self.on_source_paused(index),
             (b"failover-granted", _) => {
                 self.on_source_progress(index, JobState::FailoverRequested, JobState::ImportGranted, None);
             }
@@ -244,16 +241,61 @@ impl MigrationEngine {
         }
     }
 
+    /// Processes the message that everything has been sent. All of it is executed at this point.
+    fn on_source_paused(&mut self, index: usize) {
+        let import = &self.imports[index];
+        let progress = import.progress.clone();
+        let is_first = import.awaited_log.is_none();
+        match self.with_job(&progress, |job| is_first && job.state == JobState::WaitingForPaused) {
+            None => {}
+            Some(false) => self.refuse_message(&progress),
+            Some(true) => {
+                // Also covers what other threads have written for the import.
+                self.imports[index].awaited_log = Some(self.server.propagation.last_sequence());
+                self.request_takeover(index);
+            }
+        }
+    }
+
+    /// Ends an import by a message that does not fit its state.
+    fn refuse_message(&mut self, progress: &Arc<JobProgress>) {
+        self.with_job(progress, |job| {
+            log::warning!(
+                "Received an unexpected message from slot migration {} in the state {}. Failing migration.",
+                job.description(),
+                job.state.as_str()
+            );
+        });
+        self.fail(progress, UNEXPECTED_TRANSITION);
+    }
+
+    /// Requests the permission to take the slots over, once their keys are as safe as the replies of this node make any
+    /// write. The source deletes the keys that it gave away, so nothing else would be left of them after a crash.
+    fn request_takeover(&mut self, index: usize) {
+        let import = &self.imports[index];
+        let Some(sequence) = import.awaited_log else {
+            return;
+        };
+        if self.server.propagation.must_withhold_reply(sequence) {
+            // The source's pause ends by itself if this takes too long.
+            self.server.propagation.wake();
+            self.is_urgent = true;
+            return;
+        }
+        self.imports[index].awaited_log = None;
+        self.on_source_progress(
+            index,
+            JobState::WaitingForPaused,
+            JobState::FailoverRequested,
+            Some(b"REQUEST-FAILOVER"),
+        );
+    }
+
     /// Processes a message that moves an import from one state to the next, and requests the step after that.
     fn on_source_progress(&mut self, index: usize, from: JobState, to: JobState, request: Option<&[u8]>) {
         let progress = self.imports[index].progress.clone();
         let fits = self.with_job(&progress, |job| {
             if job.state != from {
-                log::warning!(
-                    "Received an unexpected message from slot migration {} in the state {}. Failing migration.",
-                    job.description(),
-                    job.state.as_str()
-                );
                 return false;
             }
             if to == JobState::WaitingForPaused {
@@ -278,7 +320,7 @@ impl MigrationEngine {
                 }
             }
             (Some(true), None) => self.is_urgent = true,
-            (Some(false), _) => self.fail(&progress, UNEXPECTED_TRANSITION),
+            (Some(false), _) => self.refuse_message(&progress),
             (None, _) => {}
         }
     }
@@ -322,6 +364,7 @@ impl MigrationEngine {
             {
                 self.reactor.resume(link.token);
             }
+            self.request_takeover(index);
             let progress = self.imports[index].progress.clone();
             let is_granted = self.with_job(&progress, |job| job.state == JobState::ImportGranted);
             let is_prevented = self.server.slot_migrations.prevents_failover.load(Ordering::Relaxed);

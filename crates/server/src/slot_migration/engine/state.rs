@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_base::{ClientId, RoleEpoch};
+use weft_base::{ClientId, LogSequence, RoleEpoch};
 use weft_reactor::{Output, Reactor, ReceiveOutcome};
 use weft_resp::command::write_command;
 use weft_tls::TlsLayer;
@@ -114,6 +114,9 @@ pub struct Import {
     pub role_epoch: RoleEpoch,
     /// Set if received commands could not be executed yet.
     pub is_delayed: bool,
+    /// The position that the propagation log must have reached before this node requests the takeover, while it waits
+    /// for that.
+    pub awaited_log: Option<LogSequence>,
     /// The time of the request for the takeover. The source waits for [`super::import::TAKEOVER_LIMIT`] at least.
     pub requested_at: Option<Instant>,
 }

@@ -672,3 +672,41 @@ fn a_source_that_is_disconnected_may_begin_again_at_once() {
     }
     assert_eq!(count_jobs(&mut nodes[1], "failed"), 10);
 }
+
+#[test]
+fn slots_change_hands_only_when_the_append_only_file_has_their_keys() {
+    for fsync in ["always", "everysec"] {
+        let mut nodes = weft_with(3, &["--appendonly", "yes", "--appendfsync", fsync]);
+        set_keys(&mut nodes[0], 10);
+        set_debug(&mut nodes, "PREVENT-PAUSE", "1");
+        migrate(&mut nodes, 0, 1);
+        wait_for_state(&mut nodes[0], "waiting-to-pause");
+        wait_until("the keys have arrived", || count_keys(&mut nodes[1]) == "10");
+        // Each write to the file takes so long from now on.
+        assert_eq!(nodes[1].call(&["DEBUG", "AOF-FLUSH-SLEEP", "4000000"]), "OK");
+        assert_eq!(nodes[0].call(&["SET", &format!("{KEY}last"), "value"]), "OK");
+        wait_until("the last write has arrived", || count_keys(&mut nodes[1]) == "11");
+        set_debug(&mut nodes[..1], "PREVENT-PAUSE", "0");
+        wait_for_state(&mut nodes[0], "failover-paused");
+        thread::sleep(Duration::from_millis(500));
+        nodes[1].server().kill();
+        let state = job(&mut nodes[0], "state");
+        assert!(state == "failover-paused" || state == "failed", "{fsync}: {state}");
+        wait_for_state(&mut nodes[0], "failed");
+        assert_eq!(nodes[0].call(&["GET", &format!("{KEY}last")]), "value");
+        nodes[1].server().start_again();
+        nodes[1].client = Client::connect(nodes[1].port);
+        wait_until("no key is left", || count_keys(&mut nodes[1]) == "0");
+        wait_until("the cluster is up", || {
+            nodes[1].call(&["SET", KEY_OF_SECOND, "value"]) == "OK"
+        });
+        // A file that is merely slow only delays the end.
+        assert_eq!(nodes[1].call(&["DEBUG", "AOF-FLUSH-SLEEP", "300000"]), "OK");
+        move_slots(&mut nodes, 0, 1);
+        assert_eq!(count_keys(&mut nodes[1]), "11");
+        nodes[1].server().kill();
+        nodes[1].server().start_again();
+        nodes[1].client = Client::connect(nodes[1].port);
+        wait_until("the keys are loaded", || count_keys(&mut nodes[1]) == "11");
+    }
+}
