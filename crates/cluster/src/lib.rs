@@ -93,6 +93,31 @@ pub struct OutgoingPublication {
     pub payload: Vec<u8>,
 }
 
+/// The turn to write the cluster configuration file. No other thread writes it meanwhile.
+pub struct FileTurn<'c> {
+    file: &'c NodesFile,
+    _turn: MutexGuard<'c, ()>,
+}
+
+impl FileTurn<'_> {
+    /// Writes the file, if it is out of date, while the state stays locked. So no other thread acts on a change before
+    /// it is on disk.
+    ///
+    /// # Errors
+    /// When writing fails. The reason has been logged.
+    pub fn save(&self, state: &mut ClusterState) -> std::io::Result<()> {
+        if !std::mem::take(&mut state.todo.save) {
+            return Ok(());
+        }
+        let sync = std::mem::take(&mut state.todo.sync);
+        let text = nodes_conf::nodes_file_text(state);
+        // The file logs the reason.
+        self.file.save(&text, sync).inspect_err(|_| {
+            (state.todo.save, state.todo.sync) = (true, sync);
+        })
+    }
+}
+
 /// The locked cluster state.
 pub type LockedState<'a> = MutexGuard<'a, ClusterState>;
 
@@ -214,6 +239,14 @@ impl Cluster {
             let todo = &mut self.state.lock().todo;
             (todo.save, todo.sync) = (true, todo.sync || sync);
         })
+    }
+
+    /// Takes the turn to write the file. It is taken before the state is locked.
+    pub fn lock_file(&self) -> FileTurn<'_> {
+        FileTurn {
+            file: &self.file,
+            _turn: self.file_write_lock.lock(),
+        }
     }
 
     /// Logs that this node continues with a state that it could not store, at most once in a while.

@@ -21,8 +21,9 @@ impl ClusterState {
         owners.all(|owner| owner == Some(first)).then_some(first)
     }
 
-    /// Makes this node the owner of slots that it has imported, under a new configuration epoch, and announces that.
-    pub fn take_over_slots(&mut self, slots: &SlotSet, now_ms: u64) {
+    /// Makes this node the owner of slots that it has imported, under a new configuration epoch. The caller stores the
+    /// state, and then announces it with [`Self::broadcast_pong`], or returns the slots.
+    pub fn take_over_slots(&mut self, slots: &SlotSet) {
         self.bump_epoch();
         let myself = self.myself;
         for slot in slots.iter() {
@@ -35,7 +36,16 @@ impl ClusterState {
             }
         }
         (self.todo.save, self.todo.sync, self.health_may_have_changed) = (true, true, true);
-        self.broadcast_pong(now_ms);
+    }
+
+    /// Returns slots that this node has just taken over to their former owner, because it is too late to announce that.
+    /// No other node has heard of it.
+    pub fn return_slots(&mut self, slots: &SlotSet, source: NodeId) {
+        for slot in slots.iter() {
+            self.delete_slot(slot);
+            self.add_slot(source, slot);
+        }
+        (self.todo.save, self.todo.sync, self.health_may_have_changed) = (true, true, true);
     }
 
     /// Permits a node to take over slots of this node. Returns `false` if this node does not own all of them.
@@ -101,7 +111,7 @@ mod tests {
         }
         assert_eq!(state.owner_of_slots(&slots), Some(other_id));
         let before = state.me().config_epoch;
-        state.take_over_slots(&slots, 2);
+        state.take_over_slots(&slots);
         assert_eq!(state.owner_of_slots(&slots), Some(state.myself));
         assert!(state.me().config_epoch > before && state.todo.save && state.todo.publish);
         state.delete_slot(SlotIndex::from_index(4));
@@ -115,6 +125,35 @@ mod tests {
             slots.set(SlotIndex::from_index(slot), true);
         }
         slots
+    }
+
+    fn take_over(net: &mut SimulatedCluster, node: usize, slots: &SlotSet, now_ms: u64) {
+        net.nodes[node].take_over_slots(slots);
+        net.nodes[node].broadcast_pong(now_ms);
+    }
+
+    #[test]
+    fn a_takeover_that_was_not_announced_can_be_undone() {
+        let mut net = SimulatedCluster::formed(3);
+        let ids: Vec<NodeId> = net.nodes.iter().map(|state| state.myself).collect();
+        let given = slots_of(0..10);
+        assert!(net.nodes[0].grant_takeover(&given, ids[1]));
+        net.nodes[1].take_over_slots(&given);
+        assert!(net.nodes[1].actions.is_empty(), "nothing is announced yet");
+        net.nodes[1].todo.save = false;
+        net.nodes[1].return_slots(&given, ids[0]);
+        assert!(net.nodes[1].todo.save && net.nodes[1].taken_over.is_empty());
+        net.nodes[0].withdraw_grant(&given);
+        assert_owner(&net, &given, ids[0]);
+        net.rounds(100);
+        assert_owner(&net, &given, ids[0]);
+        // The next attempt succeeds.
+        assert!(net.nodes[0].grant_takeover(&given, ids[1]));
+        let now_ms = net.now_ms;
+        take_over(&mut net, 1, &given, now_ms);
+        net.settle();
+        net.rounds(100);
+        assert_owner(&net, &given, ids[1]);
     }
 
     fn assert_owner(net: &SimulatedCluster, slots: &SlotSet, owner: NodeId) {
@@ -138,8 +177,8 @@ mod tests {
             assert!(net.nodes[2].grant_takeover(&received, ids[0]));
             let now_ms = net.now_ms;
             // Neither message has arrived when the other takeover happens.
-            net.nodes[0].take_over_slots(&received, now_ms);
-            net.nodes[1].take_over_slots(&given, now_ms);
+            take_over(&mut net, 0, &received, now_ms);
+            take_over(&mut net, 1, &given, now_ms);
             net.settle();
             assert_eq!(net.nodes[0].owner_of_slots(&given), Some(ids[1]), "it is told at once");
             net.rounds(100);
@@ -157,7 +196,7 @@ mod tests {
         let given = slots_of(0..10);
         assert!(net.nodes[0].grant_takeover(&given, ids[1]));
         let now_ms = net.now_ms;
-        net.nodes[1].take_over_slots(&given, now_ms);
+        take_over(&mut net, 1, &given, now_ms);
         // The announcement is lost, and the source gets a newer epoch for another reason.
         net.nodes[1].actions.clear();
         net.nodes[0].current_epoch += 1;
@@ -177,7 +216,7 @@ mod tests {
         for (from, to) in [(0, 1), (1, 0), (0, 1)] {
             assert!(net.nodes[from].grant_takeover(&given, ids[to]));
             let now_ms = net.now_ms;
-            net.nodes[to].take_over_slots(&given, now_ms);
+            take_over(&mut net, to, &given, now_ms);
             net.settle();
             assert_eq!(net.nodes[from].owner_of_slots(&given), Some(ids[to]));
         }

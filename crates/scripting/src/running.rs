@@ -475,10 +475,11 @@ impl RunRegistry {
         self.try_exclude(&self.tick_announced_until_us, TICK_NOTICE)
     }
 
-    fn try_exclude(&self, announced_until_us: &AtomicU64, notice: Duration) -> bool {
-        let now_us = self.now_us();
-        let is_turn_of_runs =
-            self.was_run_delayed.load(Ordering::Relaxed) && now_us < self.delayed_runs_until_us.load(Ordering::Relaxed);
+    /// Does the same without an announcement: new runs may start after a failed call. It is for a caller that tries
+    /// often and can do without.
+    pub fn try_exclude_runs_unannounced(&self) -> bool {
+        let is_turn_of_runs = self.was_run_delayed.load(Ordering::Relaxed)
+            && self.now_us() < self.delayed_runs_until_us.load(Ordering::Relaxed);
         let is_excluded = !is_turn_of_runs
             && self
                 .on_script_threads
@@ -486,11 +487,17 @@ impl RunRegistry {
                 .is_ok();
         if is_excluded {
             self.was_run_delayed.store(false, Ordering::Relaxed);
-            announced_until_us.store(0, Ordering::Relaxed);
-        } else {
-            let until_us = now_us + notice.as_micros() as u64;
-            announced_until_us.store(until_us, Ordering::Relaxed);
         }
+        is_excluded
+    }
+
+    fn try_exclude(&self, announced_until_us: &AtomicU64, notice: Duration) -> bool {
+        let is_excluded = self.try_exclude_runs_unannounced();
+        let until_us = match is_excluded {
+            true => 0,
+            false => self.now_us() + notice.as_micros() as u64,
+        };
+        announced_until_us.store(until_us, Ordering::Relaxed);
         is_excluded
     }
 

@@ -85,6 +85,20 @@ fn the_announcement_of_the_cluster_bus_outlasts_other_exclusive_sections() {
 }
 
 #[test]
+fn a_failed_attempt_without_an_announcement_lets_runs_start() {
+    let running = RunRegistry::default();
+    assert!(running.try_begin_on_script_thread());
+    assert!(!running.try_exclude_runs_unannounced() && !running.is_exclusion_announced());
+    assert!(running.try_begin_on_script_thread(), "another run starts");
+    running.end_on_script_thread();
+    running.end_on_script_thread();
+    assert!(running.try_exclude_runs_unannounced());
+    assert!(!running.try_begin_on_script_thread() && !running.try_exclude_runs_unannounced());
+    running.end_exclusion();
+    assert!(running.try_begin_on_script_thread(), "runs have their turn");
+}
+
+#[test]
 fn a_run_that_is_killed_does_not_begin_to_write() {
     let killed = run(false);
     assert!(killed.stop(StopReason::Killed));

@@ -10,6 +10,8 @@ use crate::keyspace::slot_drop::{self, DeletionCause};
 use crate::keyspace::{Seat, SlotHeader};
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::state::{Message, Server, UnservedKeys};
+use weft_cluster::slot_set::SlotSet;
+use weft_os::time::Instant;
 
 /// The interval between two attempts to lease a slot.
 const LEASE_RETRY_INTERVAL: Duration = Duration::from_micros(50);
@@ -23,6 +25,27 @@ pub enum ImportMark {
     Set,
     /// Cleared, also if no keys are deleted. A replica keeps it until its primary ends the import.
     Clear,
+}
+
+/// Deletes the keys of slots, of which the first `emptied` have been dealt with, until `until`. A slot is not divided.
+/// Returns `true` if all slots have been dealt with; otherwise the caller continues later.
+pub fn delete_keys_of_slots(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    slots: &SlotSet,
+    emptied: &mut usize,
+    mark: ImportMark,
+    until: Instant,
+    should_delete: impl Fn(SlotIndex) -> bool,
+) -> bool {
+    for slot in slots.iter().skip(*emptied) {
+        if Instant::now() >= until {
+            return false;
+        }
+        delete_keys_of_slot(server, seat, slot, mark, |_| should_delete(slot));
+        *emptied += 1;
+    }
+    true
 }
 
 /// Deletes all keys of a slot if `should_delete` returns `true` under the slot's lease, and propagates that. Returns
@@ -89,3 +112,6 @@ pub fn delete_keys_of_slot(
     wake_workers(server, &mut effects);
     keys
 }
+
+#[cfg(test)]
+mod tests;

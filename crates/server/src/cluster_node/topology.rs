@@ -23,6 +23,7 @@ use crate::replication::role;
 use crate::replication::{Endpoint, ReplicationState};
 use crate::runtime::shutdown::ShutdownOptions;
 use crate::state::{BackgroundJob, Message, PauseReason, PendingAcknowledgement, Server};
+use weft_cluster::node::NodeId;
 use weft_cluster::slot_set::SlotSet;
 use weft_cluster::state::{ClusterState, DataState};
 use weft_cluster::view::ClusterView;
@@ -48,13 +49,6 @@ impl SlotKeyCounts<'_, '_> {
     /// Returns the number of keys of a slot, in all databases.
     pub fn count_in_slot(&self, slot: SlotIndex) -> usize {
         slot_drop::count_keys_of_slot(self.all.cell(slot.index()))
-    }
-
-    /// Ends the import of slots that this node owns from now on: their keys become visible.
-    pub fn end_import(&self, slots: &SlotSet) {
-        for slot in slots.iter() {
-            self.all.header(slot.index()).set_importing(false);
-        }
     }
 
     /// Requests the deletion of all keys once the change is in place.
@@ -97,37 +91,6 @@ pub fn change_state<R>(
     while !server.scripting.running.try_exclude_runs() {
         weft_os::thread::sleep(RETRY);
     }
-    change_and_end_exclusion(server, cluster, seat, SaveTime::AfterCommandsContinue, change)
-}
-
-/// Does the same for a takeover of slots. The file is written before any command runs: after a crash, this node would
-/// otherwise delete keys that were written in the meantime. Returns `None` without a change while a script runs on a
-/// separate thread.
-pub fn try_change_state<R>(
-    server: &Arc<Server>,
-    cluster: &Cluster,
-    seat: &mut Seat,
-    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
-) -> Option<R> {
-    let is_excluded = server.scripting.running.try_exclude_runs();
-    is_excluded.then(|| change_and_end_exclusion(server, cluster, seat, SaveTime::BeforeCommandsContinue, change))
-}
-
-/// The time at which the cluster configuration file is written after a change.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SaveTime {
-    BeforeCommandsContinue,
-    AfterCommandsContinue,
-}
-
-/// Changes the cluster state in exclusive mode. The caller has excluded runs of scripts.
-fn change_and_end_exclusion<R>(
-    server: &Arc<Server>,
-    cluster: &Cluster,
-    seat: &mut Seat,
-    save_time: SaveTime,
-    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
-) -> R {
     let thread_index = ThreadIndex::new(seat.index());
     let mut all = seat.exclusive();
     let (result, emptied) = {
@@ -142,9 +105,6 @@ fn change_and_end_exclusion<R>(
     };
     let before = publish_next_view(server, cluster);
     let taken = emptied.then(|| flush_all(server, &mut all, thread_index));
-    if save_time == SaveTime::BeforeCommandsContinue {
-        save(server, cluster);
-    }
     drop(all);
     server.scripting.running.end_exclusion();
     save(server, cluster);
@@ -154,6 +114,62 @@ fn change_and_end_exclusion<R>(
         server.background.lazyfree.free(keys, 0, Box::new(tables));
     }
     result
+}
+
+/// A takeover of slots that this node has imported.
+pub struct Takeover<'t, R> {
+    /// The slots.
+    pub slots: &'t SlotSet,
+    /// Returns the present owner of the slots, or the reason for which they may not be taken over.
+    pub check: &'t dyn Fn(&ClusterState) -> Result<NodeId, R>,
+    /// Decides finally, when the new owner is on disk; `true` if storing it has succeeded.
+    pub confirm: &'t dyn Fn(bool) -> Result<(), R>,
+}
+
+/// Takes slots over in exclusive mode: their keys become visible together with the view that makes this node their
+/// owner. Returns `None` without a change while a script runs on a separate thread.
+///
+/// The file is written before any command runs: after a crash, this node would otherwise delete keys that were written
+/// in the meantime. Other nodes hear of the change only when it is confirmed, since the state is locked until then. So
+/// a disk that takes too long ends the takeover without a trace.
+pub fn try_take_over<R>(
+    server: &Arc<Server>,
+    cluster: &Cluster,
+    seat: &mut Seat,
+    takeover: &Takeover<'_, R>,
+) -> Option<Result<(), R>> {
+    if !server.scripting.running.try_exclude_runs() {
+        return None;
+    }
+    let all = seat.exclusive();
+    let result = {
+        let file = cluster.lock_file();
+        let mut state = lock_state(server, cluster);
+        let result = (takeover.check)(&state).and_then(|source| {
+            state.take_over_slots(takeover.slots);
+            let is_saved = file.save(&mut state).is_ok() || !must_save(server);
+            let confirmed = (takeover.confirm)(is_saved);
+            match confirmed {
+                Ok(()) => {
+                    for slot in takeover.slots.iter() {
+                        all.header(slot.index()).set_importing(false);
+                    }
+                    state.broadcast_pong(unix_ms());
+                }
+                Err(_) => state.return_slots(takeover.slots, source),
+            }
+            confirmed
+        });
+        state.update_health(unix_ms());
+        result
+    };
+    let before = publish_next_view(server, cluster);
+    drop(all);
+    server.scripting.running.end_exclusion();
+    save(server, cluster);
+    notify_clients_of_lost_slots(server, cluster, before);
+    cluster.wake_bus();
+    Some(result)
 }
 
 /// Propagates a command to the replicas. Returns its log sequence number. Called on a background thread.
@@ -392,7 +408,7 @@ pub fn save(server: &Server, cluster: &Cluster) -> bool {
     if cluster.save(false).is_ok() {
         return true;
     }
-    if server.config.choice(id::CLUSTER_CONFIG_SAVE_BEHAVIOR) != "sync" {
+    if !must_save(server) {
         cluster.log_unsaved_state();
         return true;
     }
@@ -404,6 +420,11 @@ pub fn save(server: &Server, cluster: &Cluster) -> bool {
         ..ShutdownOptions::default()
     });
     false
+}
+
+/// Returns `true` if this node must not continue with a state that it cannot store.
+fn must_save(server: &Server) -> bool {
+    server.config.choice(id::CLUSTER_CONFIG_SAVE_BEHAVIOR) == "sync"
 }
 
 /// Notifies clients that are blocked on keys, or subscribed to channels, of slots that this node has lost.
@@ -420,3 +441,6 @@ fn notify_clients_of_lost_slots(server: &Server, cluster: &Cluster, before: Opti
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

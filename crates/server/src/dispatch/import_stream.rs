@@ -10,6 +10,8 @@
 //! 3. Nothing runs once the job has ended or the role epoch is over, which is checked before each command within the
 //!    passage of the gate in which it runs.
 //! 4. The executed commands are propagated like those of clients.
+//! 5. The limits on the length of a request are those of clients, but at least the default ones: an element that the
+//!    source has must fit even if this node has lower limits, and a snapshot has several elements in a command.
 
 use std::sync::Arc;
 
@@ -27,8 +29,14 @@ use crate::state::{Message, Server};
 
 use super::batch::{self, BatchConnections};
 use super::plan::{InputRest, Planner, Plans, RequestKind};
+use super::protocol_error::log_protocol_error;
 use super::replies::first_error;
 use super::thread::ThreadState;
+
+/// The least limits on a bulk string and on a request, in bytes: the defaults of `proto-max-bulk-len` and
+/// `client-query-buffer-limit`.
+const MIN_BULK_LIMIT: u64 = 512 << 20;
+const MIN_REQUEST_LIMIT: usize = 1 << 30;
 
 /// The parts of a job that decide what is executed for it.
 pub struct ImportScope<'a> {
@@ -60,6 +68,10 @@ pub enum ImportStep {
 pub enum ImportFailure {
     /// A command was refused because memory is above its limit.
     OutOfMemory,
+    /// The input is not a request. That was logged.
+    Malformed,
+    /// A request is longer than any that a migration has.
+    TooLongRequest,
     /// A command was refused, or is not allowed in the stream. Contains the error.
     Refused {
         /// The error.
@@ -139,6 +151,9 @@ impl ImportExecutor {
             if runnable == 0 {
                 self.plans.clear();
                 connection.is_in_batch = false;
+                if message.is_none() && self.is_too_long(connection.unexecuted_bytes()) {
+                    return ImportStep::Failed(ImportFailure::TooLongRequest);
+                }
                 return self.take_message(connection, message);
             }
             self.plans.plans.truncate(runnable);
@@ -167,10 +182,15 @@ impl ImportExecutor {
         }
     }
 
+    /// Returns `true` if so many bytes of a request that is not complete may not be kept.
+    fn is_too_long(&self, partial_bytes: usize) -> bool {
+        partial_bytes > self.thread.tunables.query_buffer_limit.max(MIN_REQUEST_LIMIT)
+    }
+
     fn plan_commands(&mut self, connection: &mut Connection) -> InputRest {
         let planner = Planner {
             keyspace: &self.thread.server.keyspace,
-            max_bulk_len: i64::MAX as u64,
+            max_bulk_len: self.thread.tunables.max_bulk_len.max(MIN_BULK_LIMIT),
             is_prefetch_enabled: self.thread.tunables.prefetch_depth > 1,
             commands: crate::commands::registry(),
         };
@@ -185,8 +205,13 @@ impl ImportExecutor {
         scope: &ImportScope<'_>,
     ) -> Result<(usize, Option<ProtocolMessage>), ImportFailure> {
         for (index, plan) in self.plans.plans.iter().enumerate() {
-            let RequestKind::Command(command, binding) = plan.kind else {
-                return Err(not_allowed("an unknown command"));
+            let (command, binding) = match plan.kind {
+                RequestKind::Command(command, binding) => (command, binding),
+                RequestKind::Malformed(error) => {
+                    log_protocol_error(&self.thread, connection, plan.start..plan.end, error);
+                    return Err(ImportFailure::Malformed);
+                }
+                RequestKind::Unknown => return Err(not_allowed("an unknown command")),
             };
             if command.full_name == "cluster|syncslots" {
                 let args = plan.args_of(&self.plans.ranges, &connection.input);

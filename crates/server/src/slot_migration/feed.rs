@@ -15,6 +15,8 @@ use weft_resp::command::write_command;
 
 /// The number of snapshot bytes above which the snapshot's thread waits.
 const MAX_SNAPSHOT_BYTES: usize = 4 << 20;
+/// The size of a part of the writes. Only a longer command is a longer part.
+const WRITES_PART_BYTES: usize = 256 << 10;
 
 /// The progress of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,13 +49,34 @@ struct SnapshotChunks {
     chunks: VecDeque<Vec<u8>>,
     bytes: usize,
     progress: SnapshotProgress,
+    /// Set once the last part has been appended.
+    has_end: bool,
 }
 
 #[derive(Debug, Default)]
 struct Writes {
-    bytes: Vec<u8>,
-    /// The database that the target has selected at the end of `bytes`.
+    parts: VecDeque<Vec<u8>>,
+    bytes: u64,
+    /// The database that the target has selected at the end of the parts.
     selected: Option<u32>,
+}
+
+impl Writes {
+    fn append<'w>(&mut self, words: impl ExactSizeIterator<Item = &'w [u8]>) {
+        let part = self.last_part();
+        let before = part.len();
+        write_command(words, part);
+        self.bytes += (part.len() - before) as u64;
+    }
+
+    /// Returns the part to which the next command belongs.
+    fn last_part(&mut self) -> &mut Vec<u8> {
+        if self.parts.back().is_none_or(|part| part.len() >= WRITES_PART_BYTES) {
+            self.parts.push_back(Vec::new());
+        }
+        let last = self.parts.len() - 1;
+        &mut self.parts[last]
+    }
 }
 
 impl ExportFeed {
@@ -98,36 +121,47 @@ impl ExportFeed {
             writes.selected = Some(db);
             let mut number = itoa::Buffer::new();
             let db = number.format(db).as_bytes();
-            write_command([&b"SELECT"[..], db].into_iter(), &mut writes.bytes);
+            writes.append([&b"SELECT"[..], db].into_iter());
         }
-        writes.bytes.extend_from_slice(command);
-        self.unsent_bytes.store(writes.bytes.len() as u64, Ordering::Relaxed);
+        writes.last_part().extend_from_slice(command);
+        writes.bytes += command.len() as u64;
+        self.unsent_bytes.store(writes.bytes, Ordering::Relaxed);
     }
 
     /// Appends a message of the migration protocol to the writes.
     pub fn append_message(&self, words: &[&[u8]]) {
         let mut writes = self.writes.lock();
-        write_command(words.iter().copied(), &mut writes.bytes);
-        self.unsent_bytes.store(writes.bytes.len() as u64, Ordering::Relaxed);
+        writes.append(words.iter().copied());
+        self.unsent_bytes.store(writes.bytes, Ordering::Relaxed);
     }
 
-    /// Removes and returns the writes.
-    pub fn take_writes(&self) -> Vec<u8> {
+    /// Removes and returns the next part of the writes.
+    pub fn take_writes(&self) -> Option<Vec<u8>> {
         let mut writes = self.writes.lock();
-        self.unsent_bytes.store(0, Ordering::Relaxed);
-        self.note_taken(writes.bytes.len());
-        std::mem::take(&mut writes.bytes)
+        let part = writes.parts.pop_front()?;
+        writes.bytes -= part.len() as u64;
+        self.unsent_bytes.store(writes.bytes, Ordering::Relaxed);
+        self.note_taken(part.len());
+        Some(part)
     }
 
-    /// Appends a part of the snapshot, which consists of whole commands. Returns the part if the thread has to wait.
-    pub fn append_snapshot(&self, chunk: Vec<u8>) -> Option<Vec<u8>> {
+    /// Appends a part of the snapshot, which consists of whole commands; `is_end` is `true` for the last one. Returns
+    /// the part if the thread has to wait.
+    pub fn append_snapshot(&self, chunk: Vec<u8>, is_end: bool) -> Option<Vec<u8>> {
         let mut snapshot = self.snapshot.lock();
         if snapshot.bytes >= MAX_SNAPSHOT_BYTES {
             return Some(chunk);
         }
         snapshot.bytes += chunk.len();
         snapshot.chunks.push_back(chunk);
+        snapshot.has_end = is_end;
         None
+    }
+
+    /// Returns `true` if all parts of the snapshot were appended and taken. Its thread may not have ended yet.
+    pub fn is_snapshot_taken(&self) -> bool {
+        let snapshot = self.snapshot.lock();
+        snapshot.has_end && snapshot.chunks.is_empty()
     }
 
     /// Removes and returns the next part of the snapshot.
@@ -191,21 +225,48 @@ mod tests {
         feed.append_message(&[b"PAUSED"]);
         let expected = "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\nab*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\nc*1\r\n$6\r\nPAUSED\r\n";
         assert_eq!(feed.unsent_bytes(), expected.len() as u64);
-        assert_eq!(feed.take_writes(), expected.as_bytes());
-        assert_eq!(feed.unsent_bytes(), 0);
+        assert_eq!(feed.take_writes().as_deref(), Some(expected.as_bytes()));
+        assert_eq!((feed.unsent_bytes(), feed.take_writes()), (0, None));
+    }
+
+    #[test]
+    fn writes_are_taken_in_parts() {
+        let feed = feed_of(7);
+        let command = vec![b'c'; WRITES_PART_BYTES / 4];
+        for _ in 0..41 {
+            feed.append_write(0, &command);
+        }
+        let bytes = feed.unsent_bytes();
+        let mut parts = Vec::new();
+        while let Some(part) = feed.take_writes() {
+            assert!(part.len() <= 2 * WRITES_PART_BYTES);
+            parts.push(part);
+            let taken: usize = parts.iter().map(Vec::len).sum();
+            assert_eq!(feed.unsent_bytes() + taken as u64, bytes);
+            assert_eq!(feed.taken_bytes(), taken as u64);
+        }
+        assert!(parts.len() > 5 && parts.concat().ends_with(&command.repeat(41)));
+        feed.append_write(0, b"last");
+        assert_eq!(
+            feed.take_writes().as_deref(),
+            Some(&b"last"[..]),
+            "the database is selected"
+        );
     }
 
     #[test]
     fn a_snapshot_is_bounded_and_complete_when_it_was_taken() {
         let feed = feed_of(7);
-        assert!(feed.append_snapshot(vec![1; MAX_SNAPSHOT_BYTES]).is_none());
-        let refused = feed.append_snapshot(vec![2]);
+        assert!(feed.append_snapshot(vec![1; MAX_SNAPSHOT_BYTES], false).is_none());
+        let refused = feed.append_snapshot(vec![2], true);
         assert_eq!(refused, Some(vec![2]), "the thread has to wait");
         assert_eq!(feed.take_snapshot().map(|chunk| chunk.len()), Some(MAX_SNAPSHOT_BYTES));
-        assert!(feed.append_snapshot(vec![2]).is_none());
+        assert!(!feed.is_snapshot_taken(), "its end was refused");
+        assert!(feed.append_snapshot(vec![2], true).is_none() && !feed.is_snapshot_taken());
         feed.end_snapshot(SnapshotProgress::Complete);
         assert_eq!(feed.snapshot_progress(), SnapshotProgress::Running, "a chunk is left");
         assert_eq!(feed.take_snapshot(), Some(vec![2]));
+        assert!(feed.is_snapshot_taken());
         assert_eq!(feed.snapshot_progress(), SnapshotProgress::Complete);
     }
 
@@ -216,6 +277,6 @@ mod tests {
         feed.close();
         feed.append_write(0, b"b");
         assert!(!feed.contains(SlotIndex::from_index(7)));
-        assert_eq!((feed.unsent_bytes(), feed.take_writes()), (0, Vec::new()));
+        assert_eq!((feed.unsent_bytes(), feed.take_writes()), (0, None));
     }
 }

@@ -43,6 +43,8 @@ use weft_tls::{TlsError, TlsLayer, TlsState};
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of events per turn.
 const MAX_EVENTS_PER_TURN: usize = 128;
+/// The time for which keys are deleted in one turn.
+const DELETION_TIME_PER_TURN: Duration = Duration::from_millis(20);
 /// The interval between two checks while a failover is imminent.
 const URGENT_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -370,7 +372,8 @@ impl ClusterBus {
 
     // ---- keys -------------------------------------------------------------------------------------------------------
 
-    /// Deletes the keys of slots that another node owns, once commands use a view in which it does.
+    /// Deletes the keys of slots that another node owns, once commands use a view in which it does. What takes longer
+    /// than a turn may take continues in the next one, so that this node is not taken for failed.
     fn drop_keys(&mut self, cluster: &Cluster) {
         if self.dropping.is_empty() {
             return;
@@ -382,8 +385,12 @@ impl ClusterBus {
             return;
         }
         let mut waiting = Vec::new();
+        let start = Instant::now();
         for slot in std::mem::take(&mut self.dropping) {
-            if view.is_mine(slot) {
+            if start.elapsed() >= DELETION_TIME_PER_TURN {
+                self.is_urgent = true;
+                waiting.push(slot);
+            } else if view.is_mine(slot) {
                 // Either the new view has not been published yet, or this node owns the slot again.
                 let state = self.lock(cluster);
                 if state.owner(slot) != Some(state.myself) {

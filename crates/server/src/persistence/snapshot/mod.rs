@@ -151,14 +151,34 @@ pub enum SnapshotRefusal {
     System(io::Error),
 }
 
-/// Starts a snapshot. Returns the id of its thread when the moment is over. It waits for exclusive mode, so the calling
-/// thread must not be inside the gate.
+/// The owner of the exclusion of scripts at the moment of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ScriptExclusion {
+    /// The snapshot waits for the present runs on script threads, and excludes new ones.
+    BySnapshot,
+    /// The caller of [`start_without_scripts`] has excluded them.
+    ByCaller,
+}
+
+/// Starts a snapshot. Returns the id of its thread when the moment is over. It waits for exclusive mode and before that
+/// for scripts on script threads, so the calling thread must not be inside the gate.
 ///
 /// # Errors
 /// If no snapshot can start now. No callback of the order was called then.
 pub fn start(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, SnapshotRefusal> {
     let claim = SnapshotClaim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
     claim.start(order).map_err(SnapshotRefusal::System)
+}
+
+/// Does the same for a thread that must not wait for as long as a script chooses to run. The caller has excluded runs
+/// on script threads, and ends the exclusion after this call.
+///
+/// # Errors
+/// If no snapshot can start now. No callback of the order was called then.
+pub fn start_without_scripts(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, SnapshotRefusal> {
+    let claim = SnapshotClaim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
+    let started = claim.start_with(order, ScriptExclusion::ByCaller);
+    started.map_err(SnapshotRefusal::System)
 }
 
 /// The right to start the next snapshot. A caller that changes shared state before its snapshot starts, such as a file,
@@ -188,14 +208,18 @@ impl<'s> SnapshotClaim<'s> {
     ///
     /// # Errors
     /// If a thread or a seat cannot be obtained. No callback of the order was called then.
-    pub fn start(mut self, order: SnapshotRequest) -> io::Result<i32> {
+    pub fn start(self, order: SnapshotRequest) -> io::Result<i32> {
+        self.start_with(order, ScriptExclusion::BySnapshot)
+    }
+
+    fn start_with(mut self, order: SnapshotRequest, exclusion: ScriptExclusion) -> io::Result<i32> {
         assert_eq!(self.purpose, order.purpose, "a claim is for one purpose");
         assert_eq!(
             self.server.persistence.snapshot.purpose(),
             Some(self.purpose),
             "the claimed snapshot is the current one"
         );
-        let thread = start_claimed(self.server, order)?;
+        let thread = start_claimed(self.server, order, exclusion)?;
         // From now on the snapshot's thread releases the claim.
         self.has_started = true;
         Ok(thread)
@@ -211,7 +235,7 @@ impl Drop for SnapshotClaim<'_> {
     }
 }
 
-fn start_claimed(server: &Arc<Server>, order: SnapshotRequest) -> io::Result<i32> {
+fn start_claimed(server: &Arc<Server>, order: SnapshotRequest, exclusion: ScriptExclusion) -> io::Result<i32> {
     if server.keyspace.counts.databases() > MAX_DATABASES {
         return Err(io::Error::other("too many databases for a snapshot"));
     }
@@ -221,13 +245,19 @@ fn start_claimed(server: &Arc<Server>, order: SnapshotRequest) -> io::Result<i32
     let for_thread = server.clone();
     Builder::new()
         .name("weft-snapshot".into())
-        .spawn(move || run(&for_thread, seat, order, &sender))?;
+        .spawn(move || run(&for_thread, seat, order, exclusion, &sender))?;
     started
         .recv()
         .map_err(|_| io::Error::other("the snapshot thread ended unexpectedly"))
 }
 
-fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &SyncSender<i32>) {
+fn run(
+    server: &Arc<Server>,
+    mut seat: Seat,
+    order: SnapshotRequest,
+    exclusion: ScriptExclusion,
+    started: &SyncSender<i32>,
+) {
     yield_cpu_to_workers(server);
     let SnapshotRequest {
         consumer,
@@ -237,7 +267,7 @@ fn run(server: &Arc<Server>, mut seat: Seat, order: SnapshotRequest, started: &S
         at_end,
         ..
     } = order;
-    let taken = take_moment(server, &mut seat, slots.as_deref(), at_moment);
+    let taken = take_moment(server, &mut seat, slots.as_deref(), exclusion, at_moment);
     // The caller may be gone.
     let _ = started.send(thread_id());
     let (changes, began, began_s) = (taken.changes, taken.began, taken.began_s);
@@ -278,11 +308,19 @@ struct CapturedState {
     began_s: u64,
 }
 
-fn take_moment(server: &Server, seat: &mut Seat, slots: Option<&SlotSet>, at_moment: OnMoment) -> CapturedState {
+fn take_moment(
+    server: &Server,
+    seat: &mut Seat,
+    slots: Option<&SlotSet>,
+    exclusion: ScriptExclusion,
+    at_moment: OnMoment,
+) -> CapturedState {
     let keyspace = &server.keyspace;
     keyspace.before_images.prepare(&keyspace.slots, slots);
     // Scripts are excluded first, because a running script could delay the closing of the gate for as long as it runs.
-    server.scripting.running.exclude_runs();
+    if exclusion == ScriptExclusion::BySnapshot {
+        server.scripting.running.exclude_runs();
+    }
     let closing = Instant::now();
     let taken = {
         let alone = seat.exclusive();
@@ -311,7 +349,9 @@ fn take_moment(server: &Server, seat: &mut Seat, slots: Option<&SlotSet>, at_mom
             began_s: unix_ms() / 1000,
         }
     };
-    server.scripting.running.end_exclusion();
+    if exclusion == ScriptExclusion::BySnapshot {
+        server.scripting.running.end_exclusion();
+    }
     record_pause(server, closing, &taken);
     taken
 }

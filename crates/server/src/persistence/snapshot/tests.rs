@@ -401,3 +401,21 @@ fn several_threads_save_one_moment_while_values_change() {
         assert!(is_unmarked(&server) && server.persistence.snapshot.wait_for_end(TIMEOUT));
     }
 }
+
+#[test]
+fn a_snapshot_may_start_under_an_exclusion_of_scripts() {
+    let server = server(10, 600);
+    let running = &server.scripting.running;
+    let (order, hears, permits) = new_order(SnapshotPurpose::SlotMigration);
+    for _ in 0..10 {
+        permits.send(Ok(())).expect("is heard");
+    }
+    assert!(running.try_exclude_runs_per_tick());
+    start_without_scripts(&server, order).expect("starts");
+    assert!(!running.try_begin_on_script_thread(), "the caller ends the exclusion");
+    running.end_exclusion();
+    assert!(running.try_begin_on_script_thread());
+    running.end_on_script_thread();
+    collect_events(&hears);
+    assert!(server.persistence.snapshot.wait_for_end(TIMEOUT));
+}

@@ -2,13 +2,14 @@
 //! replicas.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
 
 use super::log_consumer::CONSUMER_NAME;
 use super::state::{GrantedHold, MigrationEngine};
-use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slot};
+use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slots};
 use crate::keyspace::Seat;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
@@ -18,12 +19,18 @@ use crate::slot_migration::job::{JobName, JobProgress, JobState, MigrationJob};
 use crate::state::Server;
 use weft_cluster::Cluster;
 use weft_cluster::slot_set::SlotSet;
+use weft_os::time::Instant;
 
-/// A failed import whose keys are to be deleted.
-struct PendingCleanup {
+/// The time for which keys are deleted in one turn. The other migrations continue after that.
+pub(super) const DELETION_TIME_PER_TURN: Duration = Duration::from_millis(5);
+
+/// A failed import whose keys are being deleted.
+pub struct ImportCleanup {
     progress: Arc<JobProgress>,
     slots: Arc<SlotSet>,
     name: JobName,
+    /// The number of slots that are empty.
+    emptied: usize,
 }
 
 impl MigrationEngine {
@@ -36,7 +43,9 @@ impl MigrationEngine {
         }
         // A source that sees its connection closed may begin again at once: its slots are not being imported any more.
         for index in (0..self.imports.len()).rev() {
-            if self.imports[index].progress.has_ended() {
+            let progress = &self.imports[index].progress;
+            let is_cleaned_up = |cleanup: &ImportCleanup| !Arc::ptr_eq(&cleanup.progress, progress);
+            if progress.has_ended() && self.cleanups.iter().all(is_cleaned_up) {
                 self.close_source(index);
                 self.imports.remove(index);
             }
@@ -102,10 +111,29 @@ impl MigrationEngine {
         self.is_attached_to_log = false;
     }
 
-    /// Deletes the keys of imports that have failed.
+    /// Deletes the keys of imports that have failed, as many as one turn allows.
     fn clean_up_imports(&mut self, cluster: &Cluster) {
+        self.update_cleanups();
         let server = self.server.clone();
-        let mut pending = Vec::new();
+        let until = Instant::now() + DELETION_TIME_PER_TURN;
+        for mut cleanup in std::mem::take(&mut self.cleanups) {
+            let may_delete = |slot| !cluster.view().is_mine(slot) && !server.replication.is_replica();
+            let (slots, emptied) = (&cleanup.slots, &mut cleanup.emptied);
+            let mark = ImportMark::Clear;
+            if delete_keys_of_slots(&server, &mut self.seat, slots, emptied, mark, until, may_delete) {
+                finish_import(&server, &mut self.seat, &cleanup.progress, &cleanup.name);
+            } else {
+                self.is_urgent = true;
+                self.cleanups.push(cleanup);
+            }
+        }
+    }
+
+    /// Adds the cleanups of imports that have failed since the last turn, and removes those that ended otherwise.
+    fn update_cleanups(&mut self) {
+        let server = self.server.clone();
+        let mut cleanups = std::mem::take(&mut self.cleanups);
+        let mut is_wanted = vec![false; cleanups.len()];
         for job in server.slot_migrations.lock().iter_mut() {
             if job.state != JobState::CleaningUp {
                 continue;
@@ -114,24 +142,27 @@ impl MigrationEngine {
                 job.track();
                 continue;
             }
+            let is_of_job = |cleanup: &ImportCleanup| Arc::ptr_eq(&cleanup.progress, &job.progress);
+            if let Some(known) = cleanups.iter().position(is_of_job) {
+                is_wanted[known] = true;
+                continue;
+            }
             log::notice!(
                 "Cleaning up slot migration {} after {}",
                 job.description(),
                 job.state_after_cleanup.as_str()
             );
-            pending.push(PendingCleanup {
+            is_wanted.push(true);
+            cleanups.push(ImportCleanup {
                 progress: job.progress.clone(),
                 slots: job.slots.clone(),
                 name: job.name,
+                emptied: 0,
             });
         }
-        for PendingCleanup { progress, slots, name } in pending {
-            for slot in slots.iter() {
-                let may_delete = |_: &_| !cluster.view().is_mine(slot) && !server.replication.is_replica();
-                delete_keys_of_slot(&server, &mut self.seat, slot, ImportMark::Clear, may_delete);
-            }
-            finish_import(&server, &mut self.seat, &progress, &name);
-        }
+        let mut is_wanted = is_wanted.into_iter();
+        cleanups.retain(|_| is_wanted.next() == Some(true));
+        self.cleanups = cleanups;
     }
 
     /// Releases the slots of ended exports that were permitted to be taken over, once commands use a view with the new

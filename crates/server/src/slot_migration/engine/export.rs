@@ -9,7 +9,7 @@ use weft_base::files::error_text;
 use weft_reactor::Socket;
 use weft_resp::command::write_command;
 
-use super::brake::Brake;
+use super::brake::{Brake, TargetProgress};
 use super::snapshot;
 use super::state::{Export, Link, MigrationEngine, message};
 use crate::net::client::{Client, ClientFlags};
@@ -62,6 +62,7 @@ impl Export {
             input: Vec::new(),
             paused_until_ms: None,
             brake: Brake::default(),
+            target_progress: TargetProgress::default(),
             is_snapshotting: false,
             granted_until_ms: None,
             name: job.name,
@@ -135,6 +136,10 @@ impl MigrationEngine {
     }
 
     fn advance_export(&mut self, cluster: &Cluster, index: usize, state: JobState) {
+        let in_flight = self.in_flight_to_target(index);
+        let export = &mut self.exports[index];
+        let accepted = export.feed.taken_bytes().saturating_sub(in_flight);
+        export.target_progress.update(accepted, in_flight > 0);
         match state {
             JobState::Connecting if self.exports[index].link.is_none() => self.connect(cluster, index),
             JobState::SendingAuth | JobState::SendingEstablish => self.send_request(index, state),
@@ -346,11 +351,10 @@ impl MigrationEngine {
             return;
         }
         let server = self.server.clone();
-        // A script that runs for long would make this thread wait.
+        // A script that runs for long would make this thread wait, and the holds of other exports would not end.
         if server.persistence.snapshot.purpose().is_some() || !server.scripting.running.try_exclude_runs_per_tick() {
             return;
         }
-        server.scripting.running.end_exclusion();
         let export = &self.exports[index];
         let progress = export.progress.clone();
         self.with_job(&progress, |job| {
@@ -363,6 +367,7 @@ impl MigrationEngine {
             &progress,
             !self.is_attached_to_log,
         );
+        server.scripting.running.end_exclusion();
         match started {
             Ok(true) => {
                 self.is_attached_to_log = true;
@@ -418,23 +423,25 @@ impl MigrationEngine {
         self.send_writes(index);
     }
 
-    /// Sends the writes if little is in flight.
+    /// Sends as many of the writes as keep little in flight.
     fn send_writes(&mut self, index: usize) {
-        let export = &self.exports[index];
-        let Some(link) = &export.link else {
-            return;
-        };
-        if export.feed.unsent_bytes() > 0 && Self::in_flight(&self.reactor, link) < MAX_IN_FLIGHT_BYTES {
-            let bytes = export.feed.take_writes();
-            self.send_to_target(index, bytes);
+        while let Some(link) = &self.exports[index].link
+            && Self::in_flight(&self.reactor, link) < MAX_IN_FLIGHT_BYTES
+            && let Some(part) = self.exports[index].feed.take_writes()
+        {
+            self.send_to_target(index, part);
         }
+    }
+
+    /// Returns the bytes in flight to a target.
+    pub(super) fn in_flight_to_target(&self, index: usize) -> u64 {
+        let link = self.exports[index].link.as_ref();
+        link.map_or(0, |link| Self::in_flight(&self.reactor, link) as u64)
     }
 
     /// Returns the bytes of an export that the target has not accepted.
     pub(super) fn unsent_bytes(&self, index: usize) -> u64 {
-        let export = &self.exports[index];
-        let in_flight = |link| Self::in_flight(&self.reactor, link) as u64;
-        export.feed.unsent_bytes() + export.link.as_ref().map_or(0, in_flight)
+        self.exports[index].feed.unsent_bytes() + self.in_flight_to_target(index)
     }
 
     /// Publishes the unsent bytes, and closes the connection if they exceed the limit for replicas.

@@ -157,10 +157,11 @@ impl MigrationEngine {
 
     fn on_pause_requested(&mut self, index: usize) {
         let progress = self.exports[index].progress.clone();
-        // The target may have the whole snapshot before this thread has noticed its end.
+        // The target may have the whole snapshot before the snapshot's thread has ended.
+        let is_snapshot_taken = self.exports[index].feed.is_snapshot_taken();
         let fits = self.with_job(&progress, |job| match job.state {
             JobState::Streaming => true,
-            JobState::Snapshotting => {
+            JobState::Snapshotting if is_snapshot_taken => {
                 job.set_state(JobState::Streaming);
                 true
             }

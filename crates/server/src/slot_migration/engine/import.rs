@@ -3,20 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::SlotIndex;
 use weft_base::clock::unix_ms;
+use weft_base::{SlotIndex, ThreadIndex};
 
 use super::cleanup;
 use super::export::SOCKET_BUFFER_BYTES;
 use super::export_messages::{COMMAND_FAILED, UNEXPECTED_TRANSITION};
 use super::state::{Import, Link, MigrationEngine, message};
-use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slot};
+use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slots};
 use crate::cluster_node::topology;
 use crate::dispatch::import_stream::{ImportFailure, ImportScope, ImportStep};
 use crate::net::client::ClientFlags;
 use crate::observability::log;
+use crate::observability::metrics::Counter;
 use crate::slot_migration::job::{JobProgress, JobState};
 use weft_cluster::Cluster;
+use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 use weft_reactor::DetachedConnection;
@@ -32,9 +34,12 @@ impl MigrationEngine {
     /// owns the slots: its slots could not be marked, and the bus would delete the imported keys together with the old
     /// ones.
     pub(super) fn adopt_sources(&mut self, cluster: &Cluster) {
+        let until = Instant::now() + cleanup::DELETION_TIME_PER_TURN;
         for mut source in std::mem::take(&mut self.arriving) {
             // Read before the job is looked up: a later change of the role ends the stream.
-            let role_epoch = self.server.replication.role_epoch();
+            let role_epoch = *source
+                .role_epoch
+                .get_or_insert_with(|| self.server.replication.role_epoch());
             let found = self.with_job(&source.progress, |job| (job.slots.clone(), job.name, job.source));
             let Some((slots, name, node)) = found.filter(|_| !source.progress.has_ended()) else {
                 // The connection is closed.
@@ -48,6 +53,14 @@ impl MigrationEngine {
             let view = cluster.view();
             if slots.iter().any(|slot| view.is_mine(slot)) {
                 // The next view wakes this thread.
+                self.arriving.push(source);
+                continue;
+            }
+            // Keys that are left in the slots belonged to this node before.
+            let is_foreign = |slot| !cluster.view().is_mine(slot);
+            let (server, emptied, mark) = (self.server.clone(), &mut source.emptied, ImportMark::Set);
+            if !delete_keys_of_slots(&server, &mut self.seat, &slots, emptied, mark, until, is_foreign) {
+                self.is_urgent = true;
                 self.arriving.push(source);
                 continue;
             }
@@ -66,19 +79,14 @@ impl MigrationEngine {
                 awaited_log: None,
                 requested_at: None,
             };
-            self.adopt_source(cluster, import, registered);
+            self.adopt_source(import, registered);
         }
     }
 
-    /// Begins an import with the connection of its source: empties and marks the slots, and answers. Keys that are left
-    /// in the slots belonged to this node before.
-    fn adopt_source(&mut self, cluster: &Cluster, mut import: Import, registered: DetachedConnection) {
+    /// Begins an import, whose slots were emptied and marked, with the connection of its source: answers it.
+    fn adopt_source(&mut self, mut import: Import, registered: DetachedConnection) {
         let server = self.server.clone();
         let progress = import.progress.clone();
-        for slot in import.slots.iter() {
-            let is_foreign = |_: &_| !cluster.view().is_mine(slot);
-            delete_keys_of_slot(&server, &mut self.seat, slot, ImportMark::Set, is_foreign);
-        }
         let is_marked = |slot: SlotIndex| server.keyspace.slots.header(slot.index()).is_importing();
         if !import.slots.iter().all(is_marked) {
             // This node has become the owner of a slot meanwhile.
@@ -128,6 +136,11 @@ impl MigrationEngine {
             return;
         };
         let import = &mut self.imports[index];
+        if import.progress.has_ended() {
+            // Nothing more is executed. The connection is closed when the keys are deleted.
+            self.reactor.pause(token);
+            return;
+        }
         let tls = import.connection.tls.clone();
         let mut input = std::mem::take(&mut import.connection.input);
         let received = self.receive(token, tls.as_ref(), &mut input);
@@ -194,6 +207,19 @@ impl MigrationEngine {
                     log::warning!("Slot migration {} failed due to OOM", job.description());
                 });
                 self.fail(&progress, "Ran out of memory (OOM) during slot import");
+            }
+            ImportFailure::Malformed => self.fail(&progress, COMMAND_FAILED),
+            ImportFailure::TooLongRequest => {
+                let connection = &self.imports[index].connection;
+                let hides_user_data = self.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
+                let line = connection
+                    .client
+                    .log_line(unix_ms(), connection.buffers(0), hides_user_data);
+                log::warning!("Closing client that reached max query buffer length: {line}");
+                let thread_index = ThreadIndex::new(self.seat.index());
+                let metrics = &self.server.stats.metrics;
+                metrics.add(thread_index, Counter::QueryBufferDisconnections, 1);
+                self.fail(&progress, COMMAND_FAILED);
             }
             ImportFailure::Refused { error, command } => {
                 log::warning!(
@@ -357,7 +383,8 @@ impl MigrationEngine {
                 self.execute(index);
             }
             let import = &self.imports[index];
-            let may_receive = !import.is_delayed || import.connection.input.len() <= MAX_INPUT_BYTES;
+            let has_room = !import.is_delayed || import.connection.input.len() <= MAX_INPUT_BYTES;
+            let may_receive = has_room && !import.progress.has_ended();
             if let Some(link) = &import.link
                 && may_receive
                 && self.reactor.is_paused(link.token)
@@ -377,28 +404,35 @@ impl MigrationEngine {
         }
     }
 
-    /// Takes the slots of an import over. The keys become visible in the same exclusive mode in which commands get the
-    /// view that makes this node their owner. The source admits writes again when it has waited for long enough, so a
-    /// takeover that scripts delay for that time is given up.
+    /// Takes the slots of an import over. The source admits writes again when it has waited for long enough, so a
+    /// takeover that scripts or the disk delay for that time is given up.
     fn take_over(&mut self, cluster: &Cluster, index: usize) {
         let server = self.server.clone();
         let import = &self.imports[index];
         let (progress, slots, source) = (import.progress.clone(), import.slots.clone(), import.source);
-        let (name, for_change, requested_at) = (import.name, progress.clone(), import.requested_at);
+        let (name, requested_at) = (import.name, import.requested_at);
         let is_in_time = || requested_at.is_some_and(|at| at.elapsed() < TAKEOVER_LIMIT);
-        let attempt = topology::try_change_state(&server, cluster, &mut self.seat, |state, keys| {
-            let may_take = !for_change.has_ended() && !state.me().is_replica();
-            if !is_in_time() {
-                return Err(TAKEOVER_TIMED_OUT);
-            }
-            if !may_take || state.owner_of_slots(&slots) != source {
-                return Err(NOT_OWNED_BY_SOURCE);
-            }
-            state.take_over_slots(&slots, unix_ms());
-            keys.end_import(&slots);
-            for_change.end();
-            Ok(())
-        });
+        let takeover = topology::Takeover {
+            slots: &slots,
+            check: &|state| {
+                let may_take = !progress.has_ended() && !state.me().is_replica();
+                let owner = state.owner_of_slots(&slots).filter(|owner| Some(*owner) == source);
+                match owner {
+                    _ if !is_in_time() => Err(TAKEOVER_TIMED_OUT),
+                    Some(owner) if may_take => Ok(owner),
+                    _ => Err(NOT_OWNED_BY_SOURCE),
+                }
+            },
+            confirm: &|is_saved| match is_saved {
+                false => Err(NOT_SAVED),
+                true if !is_in_time() => Err(TAKEOVER_TIMED_OUT),
+                true => {
+                    progress.end();
+                    Ok(())
+                }
+            },
+        };
+        let attempt = topology::try_take_over(&server, cluster, &mut self.seat, &takeover);
         match attempt {
             Some(Ok(())) => cleanup::finish_import(&server, &mut self.seat, &progress, &name),
             Some(Err(reason)) => self.fail(&progress, reason),
@@ -413,5 +447,7 @@ const CONNECTION_LOST: &str =
     "Connection lost to source. Check CLUSTER GETSLOTMIGRATIONS on the source node for more information.";
 /// The reason of an import whose slots have another owner.
 const NOT_OWNED_BY_SOURCE: &str = "Slots are no longer owned by source node";
+/// The reason of an import whose new owner could not be stored.
+const NOT_SAVED: &str = "Failed to save the cluster configuration file";
 /// The reason of an import whose takeover was delayed for too long.
 const TAKEOVER_TIMED_OUT: &str = "Timed out before the slots could be taken over";

@@ -27,7 +27,7 @@ use weft_base::clock::unix_ms;
 use weft_reactor::{Event, Reactor};
 
 use self::state::{ArrivingSource, MigrationEngine, message};
-use super::job::{JobKind, JobProgress, JobState};
+use super::job::{JobKind, JobProgress, JobState, MigrationJob};
 use crate::dispatch::import_stream::ImportExecutor;
 use crate::observability::log;
 use crate::state::{Server, SlotMigrationCommand};
@@ -69,6 +69,7 @@ pub fn start(server: &Arc<Server>) -> std::io::Result<()> {
         exports: Vec::new(),
         imports: Vec::new(),
         arriving: Vec::new(),
+        cleanups: Vec::new(),
         granted_holds: Vec::new(),
         next_token: 0,
         last_tick: Instant::now(),
@@ -101,7 +102,12 @@ impl MigrationEngine {
             while let Ok(command) = self.commands.try_recv() {
                 match command {
                     SlotMigrationCommand::AdoptSource(connection, progress) => {
-                        self.arriving.push(ArrivingSource { connection, progress });
+                        self.arriving.push(ArrivingSource {
+                            connection,
+                            progress,
+                            emptied: 0,
+                            role_epoch: None,
+                        });
                     }
                     SlotMigrationCommand::Disconnect(client) => self.disconnect(client),
                 }
@@ -247,6 +253,20 @@ impl MigrationEngine {
         let timeout_s = self.server.config.unsigned(id::REPL_TIMEOUT);
         let now_s = unix_ms() / 1000;
         let is_replica = self.server.replication.is_replica();
+        for export in &self.exports {
+            // No other snapshot can begin while this one waits, so acknowledgements do not suffice.
+            let is_stuck = export.target_progress.standstill().as_secs() > timeout_s;
+            let is_snapshotting = |job: &mut MigrationJob| job.state == JobState::Snapshotting;
+            if is_stuck && self.with_job(&export.progress, is_snapshotting) == Some(true) {
+                self.with_job(&export.progress, |job| {
+                    log::warning!(
+                        "Timing out slot migration {} after its target has not received its snapshot for too long",
+                        job.description()
+                    );
+                    job.fail("Timed out after too long with no interaction", is_replica);
+                });
+            }
+        }
         for job in self.server.slot_migrations.lock().iter_mut() {
             let may_be_silent = matches!(job.state, JobState::ExportGranted | JobState::OccurringOnPrimary);
             if !job.state.is_in_progress() || may_be_silent {

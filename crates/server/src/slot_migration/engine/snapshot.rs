@@ -30,8 +30,8 @@ struct FeedWriter {
 }
 
 impl FeedWriter {
-    fn append(&self, mut part: Vec<u8>, running: &SnapshotState) -> Result<(), ConsumerError> {
-        while let Some(refused) = self.feed.append_snapshot(part) {
+    fn append(&self, mut part: Vec<u8>, is_end: bool, running: &SnapshotState) -> Result<(), ConsumerError> {
+        while let Some(refused) = self.feed.append_snapshot(part, is_end) {
             if running.is_cancelled() || self.feed.is_closed() {
                 return Err("the slot migration has ended".into());
             }
@@ -53,7 +53,7 @@ impl SnapshotConsumer for FeedWriter {
         }
         match commands.is_empty() {
             true => Ok(()),
-            false => self.append(commands, running),
+            false => self.append(commands, false, running),
         }
     }
 
@@ -61,12 +61,13 @@ impl SnapshotConsumer for FeedWriter {
         let mut end = Vec::new();
         let words: [&[u8]; 3] = [b"CLUSTER", b"SYNCSLOTS", b"SNAPSHOT-EOF"];
         write_command(words.into_iter(), &mut end);
-        self.append(end, running)
+        self.append(end, true, running)
     }
 }
 
 /// Starts the snapshot of an export. From its moment on, the propagation log feeds the export. `should_attach` is
-/// `true` if the log feeds no other export. Returns `false` if another snapshot is being written.
+/// `true` if the log feeds no other export. Returns `false` if another snapshot is being written. The caller has
+/// excluded runs on script threads, for the time of this call.
 ///
 /// # Errors
 /// When a thread cannot be started.
@@ -115,7 +116,7 @@ pub fn start(
             server.background.wake_migration_thread();
         }),
     };
-    match snapshot::start(server, order) {
+    match snapshot::start_without_scripts(server, order) {
         Ok(_) => Ok(true),
         Err(SnapshotRefusal::Busy(_)) => Ok(false),
         Err(SnapshotRefusal::System(error)) => Err(error),

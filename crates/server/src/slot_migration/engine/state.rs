@@ -7,7 +7,8 @@ use weft_reactor::{Output, Reactor, ReceiveOutcome};
 use weft_resp::command::write_command;
 use weft_tls::TlsLayer;
 
-use super::brake::Brake;
+use super::brake::{Brake, TargetProgress};
+use super::cleanup::ImportCleanup;
 use crate::dispatch::import_stream::ImportExecutor;
 use crate::keyspace::Seat;
 use crate::net::client::Client;
@@ -34,6 +35,8 @@ pub struct MigrationEngine {
     pub imports: Vec<Import>,
     /// The sources whose imports wait until commands use a view in which the slots belong to the source.
     pub arriving: Vec<ArrivingSource>,
+    /// The failed imports whose keys are being deleted.
+    pub cleanups: Vec<ImportCleanup>,
     /// The slots of ended exports that the target may still take over.
     pub granted_holds: Vec<GrantedHold>,
     pub next_token: usize,
@@ -72,6 +75,8 @@ pub struct Export {
     pub paused_until_ms: Option<u64>,
     /// What slows the writers of the slots, if the target cannot keep up.
     pub brake: Brake,
+    /// The bytes that the target has accepted.
+    pub target_progress: TargetProgress,
     /// `true` while the snapshot is being written for this export.
     pub is_snapshotting: bool,
     /// The time until which the target may take the slots over, in milliseconds since the Unix epoch, once that has
@@ -98,6 +103,9 @@ pub struct ArrivingSource {
     pub connection: Box<Connection>,
     /// The shared part of the import's job.
     pub progress: Arc<JobProgress>,
+    /// The number of its slots that are empty and marked, and the role epoch in which that began.
+    pub emptied: usize,
+    pub role_epoch: Option<RoleEpoch>,
 }
 
 /// An import that has not ended.

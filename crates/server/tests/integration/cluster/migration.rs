@@ -18,7 +18,7 @@ const SLOT: &str = "3300";
 const OTHER_SLOT: &str = "3301";
 
 /// Returns a field of the newest job of a node; empty if it has no job.
-fn job(node: &mut Node, field: &str) -> String {
+pub fn job(node: &mut Node, field: &str) -> String {
     let jobs = node.call(&["CLUSTER", "GETSLOTMIGRATIONS"]);
     let newest = jobs.trim_start_matches('(').split(')').next().unwrap_or_default();
     let after = newest.split(&format!("{field} ")).nth(1).unwrap_or_default();
@@ -30,7 +30,7 @@ fn job(node: &mut Node, field: &str) -> String {
     after.split(next_field).next().unwrap_or_default().to_owned()
 }
 
-fn migrate(nodes: &mut [Node], from: usize, to: usize) {
+pub fn migrate(nodes: &mut [Node], from: usize, to: usize) {
     migrate_range(nodes, from, to, [SLOT, OTHER_SLOT]);
 }
 
@@ -40,25 +40,25 @@ fn migrate_range(nodes: &mut [Node], from: usize, to: usize, [first, last]: [&st
     assert_eq!(nodes[from].call(&request), "OK");
 }
 
-fn wait_for_state(node: &mut Node, state: &str) {
+pub fn wait_for_state(node: &mut Node, state: &str) {
     wait_until(&format!("the job is {state}"), || job(node, "state") == state);
 }
 
 /// Moves the slots, and waits until both nodes know their new owner.
-fn move_slots(nodes: &mut [Node], from: usize, to: usize) {
+pub fn move_slots(nodes: &mut [Node], from: usize, to: usize) {
     migrate(nodes, from, to);
     for node in [from, to] {
         wait_for_state(&mut nodes[node], "success");
     }
 }
 
-fn set_debug(nodes: &mut [Node], what: &str, on: &str) {
+pub fn set_debug(nodes: &mut [Node], what: &str, on: &str) {
     for node in nodes {
         assert_eq!(node.call(&["DEBUG", "SLOTMIGRATION", what, on]), "OK");
     }
 }
 
-fn count_keys(node: &mut Node) -> String {
+pub fn count_keys(node: &mut Node) -> String {
     node.call(&["CLUSTER", "COUNTKEYSINSLOT", SLOT])
 }
 
@@ -347,7 +347,7 @@ fn start_long_script(node: &mut Node, key: &str, seconds: &str) -> Client {
     client
 }
 
-fn set_keys(node: &mut Node, count: usize) {
+pub fn set_keys(node: &mut Node, count: usize) {
     for index in 0..count {
         assert_eq!(node.call(&["SET", &format!("{KEY}{index}"), "value"]), "OK");
     }

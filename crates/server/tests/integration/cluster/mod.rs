@@ -2,6 +2,7 @@
 
 mod failover;
 mod migration;
+mod migration_peers;
 mod slots;
 
 use std::io::{BufRead, BufReader, Write};

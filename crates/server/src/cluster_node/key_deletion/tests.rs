@@ -1,0 +1,58 @@
+//! Tests of the deletion of the keys of many slots.
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use weft_base::DbIndex;
+use weft_config::Config;
+use weft_table::{Blob, NewValue};
+
+use super::*;
+use crate::keyspace::hash::KeyHasher;
+use crate::keyspace::publish_header;
+
+#[test]
+fn the_deletion_of_many_slots_stops_in_time_and_continues() {
+    crate::commands::install_registry(crate::commands::full_registry());
+    let ((orders, _), (supply, _)) = (channel(), channel());
+    let queue = || crate::runtime::background::create_queue().0;
+    let server =
+        crate::start::create_server(Config::defaults(), 1, queue(), queue(), orders, supply).expect("a server");
+    let keyspace = &server.keyspace;
+    let mut seat = keyspace.slots.join().expect("a seat");
+    let mut slots = SlotSet::default();
+    for number in 0..500 {
+        let name = format!("key:{number}").into_bytes();
+        let hash = keyspace.hasher.hash(&name);
+        let pass = seat.enter();
+        let mut lease = pass
+            .try_write(KeyHasher::slot(hash))
+            .expect("no other thread holds a lease");
+        let (header, slot) = lease.parts_mut();
+        let value = NewValue::Blob(Blob::from_slice(b"value"));
+        drop(slot.table_mut(DbIndex::FIRST).insert(hash, &name, value, None, 0));
+        publish_header(header, slot);
+        slots.set(SlotIndex::from_index(KeyHasher::slot(hash)), true);
+    }
+    let has_keys = |slot: &SlotIndex| keyspace.slots.header(slot.index()).may_hold_any();
+    let count = slots.iter().count();
+    let mut emptied = 0;
+    let mut delete = |until, emptied: &mut usize| {
+        delete_keys_of_slots(&server, &mut seat, &slots, emptied, ImportMark::Set, until, |_| true)
+    };
+    assert!(!delete(Instant::now(), &mut emptied), "no time is left");
+    assert_eq!((emptied, slots.iter().filter(has_keys).count()), (0, count));
+    let mut turns = 0;
+    while !delete(Instant::now() + Duration::from_micros(20), &mut emptied) {
+        turns += 1;
+        assert_eq!(slots.iter().filter(has_keys).count(), count - emptied, "in order");
+    }
+    assert!(turns > 0, "one turn does not suffice for {count} slots");
+    assert_eq!(slots.iter().filter(has_keys).count(), 0);
+    assert!(
+        slots
+            .iter()
+            .all(|slot| keyspace.slots.header(slot.index()).is_importing())
+    );
+    drop(seat);
+}

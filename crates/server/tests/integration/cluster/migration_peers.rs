@@ -1,0 +1,287 @@
+//! Tests migrations whose other side does not behave as a node does: too early, too slow, or with endless requests.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::failover::{KEY, Node, weft_with};
+use super::migration::{job, migrate, move_slots, set_debug, set_keys, wait_for_state};
+use super::wait_until;
+use crate::harness::client::Client;
+
+const UNEXPECTED: &str = "Unexpected state machine transition";
+const TIMED_OUT: &str = "Timed out after too long with no interaction";
+
+/// A program in the place of the second node, as far as clients and the sources of migrations see it.
+struct FalseTarget {
+    listener: TcpListener,
+}
+
+impl FalseTarget {
+    fn start(nodes: &mut [Node]) -> FalseTarget {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+        let port = listener.local_addr().expect("has an address").port().to_string();
+        assert_eq!(nodes[1].call(&["CONFIG", "SET", "cluster-announce-port", &port]), "OK");
+        wait_until("the source knows the port", || nodes[0].sees(&format!(":{port}@")) == 1);
+        FalseTarget { listener }
+    }
+
+    /// Begins a migration, and accepts it.
+    fn accept(&self, nodes: &mut [Node]) -> Client {
+        migrate(nodes, 0, 1);
+        let (stream, _) = self.listener.accept().expect("is connected");
+        let mut source = Client(std::io::BufReader::new(stream));
+        let request = source.answer();
+        assert!(request.starts_with("(CLUSTER SYNCSLOTS ESTABLISH"), "{request}");
+        source.0.get_mut().write_all(b"+OK\r\n").expect("is sent");
+        source
+    }
+}
+
+fn send(source: &mut Client, message: &str) {
+    source.send(&["CLUSTER", "SYNCSLOTS", message]);
+}
+
+/// Reads until the snapshot is complete.
+fn read_snapshot(source: &mut Client) {
+    while source.answer() != "(CLUSTER SYNCSLOTS SNAPSHOT-EOF)" {}
+}
+
+/// Gives the first node so many keys that no socket takes them all at once.
+fn set_large_keys(nodes: &mut [Node]) {
+    let value = "v".repeat(1 << 20);
+    for index in 0..40 {
+        assert_eq!(nodes[0].call(&["SET", &format!("{KEY}{index}"), &value]), "OK");
+    }
+}
+
+fn wait_for_snapshots(node: &mut Node) {
+    node.client.wait_for_info("rdb_bgsave_in_progress", "0");
+    wait_until("a dump begins", || {
+        node.call(&["BGSAVE"]) == "Background saving started"
+    });
+    node.client.wait_for_info("rdb_bgsave_in_progress", "0");
+}
+
+#[test]
+fn a_target_may_request_the_pause_only_after_the_snapshot() {
+    let mut nodes = weft_with(3, &[]);
+    set_large_keys(&mut nodes);
+    let target = FalseTarget::start(&mut nodes);
+    let mut source = target.accept(&mut nodes);
+    wait_for_state(&mut nodes[0], "snapshotting");
+    send(&mut source, "REQUEST-PAUSE");
+    wait_for_state(&mut nodes[0], "failed");
+    assert_eq!(job(&mut nodes[0], "message"), UNEXPECTED);
+    wait_for_snapshots(&mut nodes[0]);
+    assert_eq!(nodes[0].call(&["SET", &format!("{KEY}0"), "value"]), "OK");
+    // A message right after the end of the snapshot is in time.
+    for _ in 0..10 {
+        let mut source = target.accept(&mut nodes);
+        read_snapshot(&mut source);
+        send(&mut source, "REQUEST-PAUSE");
+        while source.answer() != "(CLUSTER SYNCSLOTS PAUSED)" {}
+        assert_eq!(nodes[0].call(&["CLUSTER", "CANCELSLOTMIGRATIONS"]), "OK");
+        wait_for_state(&mut nodes[0], "cancelled");
+    }
+}
+
+#[test]
+fn a_target_that_takes_no_snapshot_does_not_keep_others_from_theirs() {
+    let mut nodes = weft_with(3, &["--repl-timeout", "2"]);
+    set_large_keys(&mut nodes);
+    let target = FalseTarget::start(&mut nodes);
+    let mut source = target.accept(&mut nodes);
+    wait_for_state(&mut nodes[0], "snapshotting");
+    wait_until("the job ends", || {
+        // The connection may be closed meanwhile.
+        let _ = source.try_send(&["CLUSTER", "SYNCSLOTS", "ACK"]);
+        thread::sleep(Duration::from_millis(100));
+        job(&mut nodes[0], "state") == "failed"
+    });
+    assert_eq!(job(&mut nodes[0], "message"), TIMED_OUT);
+    wait_for_snapshots(&mut nodes[0]);
+    // A target that is merely slow is no such one.
+    let mut source = target.accept(&mut nodes);
+    let start = Instant::now();
+    while source.answer() != "(CLUSTER SYNCSLOTS SNAPSHOT-EOF)" {
+        thread::sleep(Duration::from_millis(100));
+        send(&mut source, "ACK");
+    }
+    assert!(start.elapsed() > Duration::from_secs(3));
+    wait_for_state(&mut nodes[0], "replicating");
+}
+
+/// Reads some megabytes per second from a source, until that ends or the test does.
+fn read_slowly(mut source: Client, stop: Arc<AtomicBool>) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut buffer = vec![0; 40_000];
+        while !stop.load(Ordering::Relaxed) {
+            if matches!(source.0.get_mut().read(&mut buffer), Ok(0) | Err(_)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    })
+}
+
+/// Writes up to twenty megabytes per second for some seconds. Returns the number of writes, and the longest time of
+/// one.
+fn write_quickly(port: u16, time: Duration) -> (u64, Duration) {
+    let mut client = Client::connect(port);
+    let value = "v".repeat(20_000);
+    let start = Instant::now();
+    let (mut count, mut longest) = (0, Duration::ZERO);
+    while start.elapsed() < time {
+        let sent = Instant::now();
+        assert_eq!(client.call(&["SET", &format!("{KEY}written"), &value]), "OK");
+        longest = longest.max(sent.elapsed());
+        count += 1;
+        thread::sleep(Duration::from_millis(1));
+    }
+    (count, longest)
+}
+
+/// Starts nodes whose first one has such limits and a migration that waits to pause the writes.
+fn waiting_to_pause(limits: &str) -> (Vec<Node>, Client) {
+    let mut nodes = weft_with(3, &[]);
+    set_keys(&mut nodes[0], 10);
+    let request = ["CONFIG", "SET", "client-output-buffer-limit", limits];
+    assert_eq!(nodes[0].call(&request), "OK");
+    set_debug(&mut nodes[..1], "PREVENT-PAUSE", "1");
+    let target = FalseTarget::start(&mut nodes);
+    let mut source = target.accept(&mut nodes);
+    read_snapshot(&mut source);
+    send(&mut source, "REQUEST-PAUSE");
+    wait_for_state(&mut nodes[0], "waiting-to-pause");
+    (nodes, source)
+}
+
+fn slow_target_keeps_its_migration(limits: &str) {
+    let (mut nodes, source) = waiting_to_pause(limits);
+    let stop = Arc::new(AtomicBool::new(false));
+    let reader = read_slowly(source, stop.clone());
+    let (count, longest) = write_quickly(nodes[0].port, Duration::from_secs(10));
+    assert_eq!(
+        job(&mut nodes[0], "state"),
+        "waiting-to-pause",
+        "{limits}: {count} writes"
+    );
+    assert!(count > 500, "{limits}: {count} writes");
+    assert!(longest < Duration::from_secs(1), "{limits}: a write took {longest:?}");
+    stop.store(true, Ordering::Relaxed);
+    reader.join().expect("ends");
+}
+
+#[test]
+fn writers_are_slowed_while_a_large_backlog_is_sent() {
+    slow_target_keeps_its_migration("replica 20mb 0 0");
+}
+
+#[test]
+fn writers_are_slowed_before_the_soft_limit_ends_a_migration() {
+    slow_target_keeps_its_migration("replica 0 20mb 2");
+}
+
+/// Keeps some megabytes unsent: the source gets as much to send as is read from it. So the target makes progress, but
+/// never has everything.
+fn keep_behind(port: u16, mut source: Client, stop: Arc<AtomicBool>) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut client = Client::connect(port);
+        let value = "v".repeat(20_000);
+        let mut buffer = vec![0; value.len()];
+        let mut writes = 0;
+        while !stop.load(Ordering::Relaxed) {
+            assert_eq!(client.call(&["SET", &format!("{KEY}written"), &value]), "OK");
+            writes += 1;
+            if writes > 250 {
+                source.0.read_exact(&mut buffer).expect("is received");
+            }
+        }
+    })
+}
+
+#[test]
+fn scripts_run_side_by_side_while_writers_are_to_be_slowed() {
+    let (mut nodes, source) = waiting_to_pause("replica 1gb 0 0");
+    let stop = Arc::new(AtomicBool::new(false));
+    let port = nodes[0].port;
+    let writer = keep_behind(port, source, stop.clone());
+    // The brake is in use.
+    thread::sleep(Duration::from_secs(2));
+    // No script becomes overdue: other scripts may start then in any case.
+    let threshold = ["CONFIG", "SET", "busy-reply-threshold", "600000"];
+    assert_eq!(nodes[0].call(&threshold), "OK");
+    // As long as the first script runs, no hold can begin. The keys of both do not leave.
+    let mut endless = Client::connect(port);
+    nodes[0]
+        .server()
+        .run_script(&mut endless, &["EVAL", "while true do end", "1", "{bar}"]);
+    let start = Instant::now();
+    for _ in 0..8 {
+        let mut short = Client::connect(port);
+        let body = "for i = 1, 20000000 do end return 'done'";
+        short.send(&["EVAL", body, "1", "{f}"]);
+        wait_until("another script ends", || !short.is_waiting());
+        assert_eq!(short.answer(), "done");
+    }
+    // If each waited for a moment in which no hold is due, they would take minutes.
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert!(endless.is_waiting());
+    assert_eq!(nodes[0].call(&["SCRIPT", "KILL"]), "OK");
+    assert!(endless.answer().contains("Script killed by user"));
+    assert_eq!(job(&mut nodes[0], "state"), "waiting-to-pause");
+    stop.store(true, Ordering::Relaxed);
+    writer.join().expect("ends");
+}
+
+/// Begins an import as its source.
+fn establish(nodes: &mut [Node], name: &str) -> Client {
+    let source = nodes[0].id.clone();
+    let mut client = Client::connect(nodes[1].port);
+    let establish = [
+        "CLUSTER",
+        "SYNCSLOTS",
+        "ESTABLISH",
+        "SOURCE",
+        &source,
+        "NAME",
+        name,
+        "SLOTSRANGE",
+        "3300",
+        "3300",
+    ];
+    assert_eq!(client.call(&establish), "OK");
+    send(&mut client, "ACK");
+    client
+}
+
+#[test]
+fn a_source_cannot_announce_values_without_end() {
+    let mut nodes = weft_with(3, &[]);
+    for (round, length) in ["536870913", "3000000000", "9223372036854775807"].iter().enumerate() {
+        let mut client = establish(&mut nodes, &format!("{round:040}"));
+        let request = format!("*3\r\n$3\r\nSET\r\n${}\r\n{KEY}\r\n${length}\r\n", KEY.len());
+        client.0.get_mut().write_all(request.as_bytes()).expect("is sent");
+        wait_for_state(&mut nodes[1], "failed");
+        let message = job(&mut nodes[1], "message");
+        assert!(message.starts_with("Failed to process command"), "{length}: {message}");
+        let mut rest = Vec::new();
+        // The other side may also reset the connection.
+        let _ = client.0.read_to_end(&mut rest);
+    }
+    // A value that this node would not take from its clients is imported.
+    let value = "v".repeat(3 << 20);
+    assert_eq!(nodes[0].call(&["SET", KEY, &value]), "OK");
+    assert_eq!(nodes[1].call(&["CONFIG", "SET", "proto-max-bulk-len", "1mb"]), "OK");
+    assert_eq!(
+        nodes[1].call(&["CONFIG", "SET", "client-query-buffer-limit", "1mb"]),
+        "OK"
+    );
+    move_slots(&mut nodes, 0, 1);
+    assert_eq!(nodes[1].call(&["STRLEN", KEY]), value.len().to_string());
+}
