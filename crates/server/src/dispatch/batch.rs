@@ -458,11 +458,7 @@ fn needs_exclusive_mode<'a>(role: &TransactionRole, binding: Binding, args: impl
 }
 
 fn is_runnable(connection: &Connection) -> bool {
-    connection.state == ConnectionState::Ready
-        && !connection
-            .client
-            .flags
-            .intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY))
+    connection.state == ConnectionState::Ready && !connection.client.flags.intersects(ClientFlags::CLOSING)
 }
 
 /// Returns `true` if a transaction has killed the client, as of this passage of the gate. Its worker is about to read

@@ -28,6 +28,8 @@ bitflags::bitflags! {
         const CLOSE_AFTER_REPLY = 1 << 3;
         /// The connection is closed immediately; unsent output is dropped.
         const CLOSE_ASAP = 1 << 4;
+        /// No further request of the client runs.
+        const CLOSING = Self::CLOSE_AFTER_REPLY.bits() | Self::CLOSE_ASAP.bits();
         /// The client is never evicted (CLIENT NO-EVICT).
         const NO_EVICT = 1 << 5;
         /// Reads do not update access clocks (CLIENT NO-TOUCH).
