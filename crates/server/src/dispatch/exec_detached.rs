@@ -8,7 +8,9 @@
 //!    part of the result.
 //! 2. A script thread never closes the gate. A transaction that needs the whole keyspace takes the leases of all slots
 //!    instead, as a script does, under the token.
-//! 3. Commands that report on all clients query the workers, which answer: a worker waits neither for a lease nor at
+//! 3. From the moment on at which it has its leases the transaction cannot be stopped, and its scripts may lease further
+//!    slots. So the reply to CLIENT KILL waits for its end ([`crate::net::kill_mark`]).
+//! 4. Commands that report on all clients query the workers, which answer: a worker waits neither for a lease nor at
 //!    the gate while a script thread runs a script.
 //!
 //! [`Transaction::runs_on_script_thread`]: crate::net::transaction::Transaction::runs_on_script_thread
@@ -21,6 +23,7 @@ use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::Client;
 use crate::net::connection::Connection;
+use crate::net::kill_mark::KillMark;
 use weft_base::SlotIndex;
 use weft_base::slots::SLOTS;
 
@@ -83,10 +86,22 @@ fn exec_on_script_thread<'p>(
         memory_limit::evict_to_limit(thread, pass);
     }
     let transaction = connection.client.transaction.as_deref();
-    match transaction.is_some_and(|transaction| transaction.needs_exclusive) {
+    let outcome = match transaction.is_some_and(|transaction| transaction.needs_exclusive) {
         true => exec_with_all_slots(thread, pass, request, connection),
         false => transaction::exec_leased(thread, pass, request, lease_buffer, connection),
+    };
+    // It began under the leases, if they were not refused.
+    if let Some(mark) = connection.client.kill_mark.as_deref() {
+        mark.end_lasting();
     }
+    outcome
+}
+
+/// Records under the leases of a transaction that it cannot be stopped any more. Returns `false` if its client was
+/// killed: then it must not run.
+pub(super) fn try_begin_lasting(thread: &ThreadState, client: &Client) -> bool {
+    let mark = client.kill_mark.as_deref();
+    !thread.server.clients.directory.was_killed(client) && mark.is_none_or(KillMark::try_begin_lasting)
 }
 
 fn exec_with_all_slots<'p>(

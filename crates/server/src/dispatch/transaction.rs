@@ -56,6 +56,7 @@ use weft_command_table::registry::Command;
 
 use super::accounting::{CommandEnd, record_command, write_error};
 use super::admit::REPLAYING_CLIENTS;
+use super::exec_detached;
 use super::execute::{apply_effects, reply_redirection};
 use super::expired_sources;
 use super::notifications::{self, Caller};
@@ -366,7 +367,7 @@ pub(super) fn exec_commands<'p>(
     connection: &mut Connection,
     start: u64,
 ) -> Outcome {
-    if thread.for_script && thread.server.clients.directory.was_killed(&connection.client) {
+    if thread.for_script && !exec_detached::try_begin_lasting(thread, &connection.client) {
         // Under the leases: no other client has seen yet that the transaction does not run.
         end_transaction(thread, &mut connection.client);
         return Outcome::Done;

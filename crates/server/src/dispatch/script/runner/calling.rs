@@ -346,9 +346,11 @@ impl Runner<'_, '_, '_> {
 /// slot that this thread holds stops this thread's script (rule 8 of [`super::super`]).
 pub(in crate::dispatch) fn query_workers(
     server: &Server,
-    query: WorkerQuery,
+    mut query: WorkerQuery,
     must_stop: impl Fn() -> bool,
 ) -> Option<Vec<u8>> {
+    // The command of a killed client that cannot be stopped may be this one.
+    query.awaits_killed_commands = false;
     let (sender, answer) = sync_channel(1);
     server.query_all_workers(query, QueryRequester::Thread(sender));
     loop {
