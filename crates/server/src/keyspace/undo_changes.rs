@@ -17,6 +17,8 @@ pub struct ChangeCounts {
     dirty: u64,
     expired_keys: u64,
     expired_fields: u64,
+    /// The number of keys to be registered for local expiry. They are registered between two commands of a client.
+    local_expiries: usize,
 }
 
 impl ChangeCounts {
@@ -26,6 +28,7 @@ impl ChangeCounts {
             dirty: effects.dirty,
             expired_keys: effects.expired_keys,
             expired_fields: effects.expired_fields,
+            local_expiries: effects.local_expiries.len(),
         }
     }
 }
@@ -64,6 +67,11 @@ pub fn undo_changes(
     }
     (effects.dirty, effects.expired_keys, effects.expired_fields) =
         (counts.dirty, counts.expired_keys, counts.expired_fields);
+    assert!(
+        counts.local_expiries <= effects.local_expiries.len(),
+        "no key is registered for local expiry while a script runs"
+    );
+    effects.local_expiries.truncate(counts.local_expiries);
     effects.log_writer.clear();
     effects.ready.clear();
     effects.changes.clear();

@@ -10,7 +10,7 @@ use weft_values::set::{Set, SetLimits};
 use super::{ChangeCounts, undo_changes};
 use crate::keyspace::access::{AccessContext, ExpiryUpdate, HeldLeases, KeyWrite};
 use crate::keyspace::clock::AccessClock;
-use crate::keyspace::effects::{ClientNotification, Effects};
+use crate::keyspace::effects::{ClientNotification, Effects, Hooks};
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Keyspace, Seat};
 use crate::notify::keyspace_event::KeyspaceEvent;
@@ -191,6 +191,22 @@ fn a_key_that_had_expired_is_there_again() {
     let expiry = fixture.read(FIRST, b"old", |entry| entry.and_then(|entry| entry.expire_at_ms()));
     assert_eq!(expiry, Some(NOW_MS - 1));
     assert_eq!(fixture.effects.expired_keys, expired);
+}
+
+/// A writable replica would delete the key at a time that the primary set, and not when the primary deletes it.
+#[test]
+fn an_undone_expiry_is_not_registered_for_local_expiry() {
+    let mut fixture = Fixture::new();
+    fixture.effects.hooks = Hooks::LOCAL_EXPIRY;
+    fixture.set(FIRST, b"earlier", NewValue::Int(1), ExpiryUpdate::SetTo(NOW_MS + 1));
+    fixture.set(FIRST, b"key", NewValue::Int(1), ExpiryUpdate::Remove);
+    fixture.begin();
+    fixture.write(FIRST, b"key", |write| write.set_expiry(Some(NOW_MS + 2)));
+    fixture.set(FIRST, b"new", NewValue::Int(1), ExpiryUpdate::SetTo(NOW_MS + 3));
+    assert_eq!(fixture.effects.local_expiries.len(), 3);
+    fixture.undo();
+    let registered = fixture.effects.local_expiries.iter().map(|expiry| &*expiry.name);
+    assert_eq!(registered.collect::<Vec<_>>(), [b"earlier"]);
 }
 
 #[test]
