@@ -44,6 +44,8 @@
 //!     another reason than a slot begins with it for a while.
 //! 12. A script whose client was killed before it had leased a slot stops, and CLIENT KILL waits for one that cannot be
 //!     stopped any more ([`crate::net::kill_mark`]).
+//! 13. The notifications of a script that may have to restart (MONITOR, keyspace events) and its entries in logs are held
+//!     back, and discarded if it restarts. So clients see each command once.
 
 mod prepared;
 mod runner;
@@ -190,6 +192,7 @@ fn run_under_leases<'p>(
     connection: &mut Connection,
 ) -> Outcome {
     let (start, lookups) = (thread.ticks, (thread.effects.hits, thread.effects.misses));
+    let expired_before = thread.effects.expired.len();
     let Connection {
         client, input, output, ..
     } = connection;
@@ -202,6 +205,7 @@ fn run_under_leases<'p>(
     let kill_mark = client.kill_mark.clone().filter(|_| thread.for_script);
     let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, may_leave, args);
     (runner.has_token, runner.may_restart, runner.kill_mark) = (has_token, true, kill_mark);
+    runner.hold_notifications_back();
     let listed = runner.register();
     let mut reply = Reply::new(&mut output.bytes, client.protocol);
     let ended = runner.run_script(&prepared, args, &mut reply, listed);
@@ -239,6 +243,8 @@ fn run_under_leases<'p>(
             assert!(!run.has_written(), "a script that has written does not start again");
             output.truncate(before);
             (thread.effects.hits, thread.effects.misses) = lookups;
+            // The next run finds these keys again, and publishes that it misses them.
+            thread.effects.expired.truncate(expired_before);
             if stop != StopReason::TooLong {
                 return Outcome::Contended;
             }

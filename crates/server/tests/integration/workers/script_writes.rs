@@ -1,6 +1,7 @@
 //! Tests scripts that write at the same time: one of them can no longer be stopped, the others can be undone.
 
 use std::thread;
+use std::time::Duration;
 
 use super::{Client, Server, is_waiting, lengthen_until};
 use crate::harness::wait_until;
@@ -115,6 +116,63 @@ fn a_script_that_can_be_undone_can_be_killed() {
             assert_eq!(admin.call(&["LRANGE", "list", "0", "-1"]), "(a)");
             assert_eq!(admin.call(&["EXISTS", "new"]), "0");
             true
+        });
+    });
+}
+
+/// Monitors and subscribers learn of each command of a script once, however often the script restarts.
+#[test]
+fn the_commands_of_a_script_that_restarts_are_shown_once() {
+    let arguments = ["--notify-keyspace-events", "Km", "--slowlog-log-slower-than", "0"];
+    with_workers(&arguments, |server| {
+        let (mut long, mut second) = (Client::connect(server.port), Client::connect(server.port));
+        let mut admin = Client::connect(server.port);
+        let mut monitor = Client::connect(server.port);
+        let mut subscriber = Client::connect(server.port);
+        let user = "ACL SETUSER limited on nopass ~* &* +@all -lpush";
+        assert_eq!(admin.call(&user.split(' ').collect::<Vec<_>>()), "OK");
+        assert_eq!(second.call(&["AUTH", "limited", "x"]), "OK");
+        assert_eq!(monitor.call(&["MONITOR"]), "OK");
+        assert!(
+            subscriber
+                .call(&["SUBSCRIBE", "__keyspace@0__:absent"])
+                .starts_with("(subscribe")
+        );
+        lengthen_until("the first script was faster", |rounds| {
+            assert_eq!(admin.call(&["SLOWLOG", "RESET"]), "OK");
+            assert_eq!(admin.call(&["ACL", "LOG", "RESET"]), "OK");
+            start_long_writer(server, &mut long, rounds);
+            // `first` is not declared, and the other script holds its slot.
+            let body = format!(
+                "redis.call('GET', KEYS[1]) redis.pcall('LPUSH', KEYS[1], '1') redis.call('GET', 'fir' .. 'st') \
+                 return 'second' -- {rounds}"
+            );
+            second.send(&["EVAL", &body, "1", "absent"]);
+            thread::sleep(Duration::from_millis(50));
+            let is_in_time = is_waiting(&mut long);
+            assert_eq!(
+                (long.answer(), second.answer()),
+                ("first".to_owned(), "second".to_owned())
+            );
+            assert_eq!(admin.call(&["ECHO", "end"]), "end");
+            let lines: Vec<String> = std::iter::from_fn(|| Some(monitor.answer()))
+                .take_while(|line| !line.contains("\"end\""))
+                .collect();
+            let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+            assert_eq!(count("lua] \"GET\" \"absent\""), 1, "{lines:?}");
+            assert_eq!(count("lua] \"GET\" \"first\""), 1, "{lines:?}");
+            assert_eq!(count("\"EVAL\""), 2, "{lines:?}");
+            assert_eq!(subscriber.answer(), "(message __keyspace@0__:absent keymiss)");
+            assert_eq!(admin.call(&["PUBLISH", "__keyspace@0__:absent", "."]), "1");
+            assert_eq!(subscriber.answer(), "(message __keyspace@0__:absent .)");
+            let slow = admin.call(&["SLOWLOG", "GET", "-1"]);
+            assert_eq!(slow.matches("(GET absent)").count(), 1, "{slow}");
+            let denied = admin.call(&["ACL", "LOG"]);
+            assert!(
+                denied.contains("(count 1 reason command context lua object lpush"),
+                "{denied}"
+            );
+            is_in_time
         });
     });
 }

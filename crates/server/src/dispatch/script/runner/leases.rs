@@ -32,8 +32,9 @@ impl<'p> Runner<'_, '_, 'p> {
         binding: Binding,
         args: Args<'_>,
     ) -> Option<()> {
-        if self.is_undoable {
-            self.limit_undoable_run()?;
+        match self.is_undoable {
+            true => self.limit_undoable_run()?,
+            false => self.limit_held_notifications(),
         }
         self.planned.clear();
         plan_write_keys(&self.thread.server.keyspace, command, args, &mut self.planned);
