@@ -44,7 +44,7 @@ use crate::commands::server::time;
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, GatePassage, Keyspace};
-use crate::net::client::{BufferFigures, Client, ClientFlags};
+use crate::net::client::{BufferFigures, Client, ClientFlags, ScriptRefusal};
 use crate::net::client_snapshot::TransactionFigures;
 use crate::net::connection::Connection;
 use crate::net::transaction::{QueuedCommand, Transaction};
@@ -130,7 +130,9 @@ fn exec_with_leases<'p>(
     if scripts {
         // Their writes in a slot are not known in advance, and a read lease cannot be upgraded.
         transaction.keys.iter_mut().for_each(|key| key.is_write = true);
-        if !thread.server.scripting.try_take_token() {
+        let has_token = thread.server.scripting.try_take_token();
+        client.script_refusal = (!has_token).then_some(ScriptRefusal::Token);
+        if !has_token {
             return Outcome::Contended;
         }
     }

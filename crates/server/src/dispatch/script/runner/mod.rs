@@ -27,7 +27,7 @@ use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::undo_changes::ChangeCounts;
 use crate::keyspace::{Exclusive, GatePassage};
-use crate::net::client::{Client, ClientFlags};
+use crate::net::client::{Client, ClientFlags, ScriptRefusal};
 use crate::net::kill_mark::KillMark;
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
@@ -114,6 +114,10 @@ pub struct Runner<'r, 'h, 'p> {
     pub(super) may_restart: bool,
     /// Set when it stops because of a key that MIGRATE is sending: the value of `PinnedSlots::thaws` at that time.
     pub(super) awaited_thaw: Option<u64>,
+    /// `true` if it takes the token when it is refused a slot, rather than restart.
+    pub(super) takes_token_to_wait: bool,
+    /// Set when it stops because it was refused a slot or the token.
+    pub(super) refusal: Option<ScriptRefusal>,
     /// `true` if its keys must be in one slot of a cluster.
     must_use_one_slot: bool,
     /// That slot, once it is known.
@@ -211,6 +215,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             counts_before_writes: None,
             may_restart: false,
             awaited_thaw: None,
+            takes_token_to_wait: false,
+            refusal: None,
             must_use_one_slot: prepared.must_use_one_slot,
             slot: Cell::new(first_slot(prepared, args)),
             log_target: LogTarget::all(),

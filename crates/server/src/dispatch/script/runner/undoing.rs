@@ -8,6 +8,7 @@ use crate::keyspace::access::AccessContext;
 use crate::keyspace::before_image::is_large;
 use crate::keyspace::undo::kept_bytes;
 use crate::keyspace::undo_changes::{ChangeCounts, undo_changes};
+use crate::net::client::ScriptRefusal;
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use weft_command_table::registry::Command;
@@ -143,11 +144,10 @@ impl Runner<'_, '_, '_> {
             "only writes under an undo log have to be made to last"
         );
         self.has_token = self.thread.server.scripting.try_take_token();
-        if !self.has_token {
-            self.run.stop(StopReason::Contended);
-            return None;
+        match self.has_token {
+            true => self.end_undo_with_token(),
+            false => self.restart_for(ScriptRefusal::Token),
         }
-        self.end_undo_with_token()
     }
 
     fn end_undo_with_token(&mut self) -> Option<()> {
