@@ -323,7 +323,7 @@ fn check_replication_state(
     let is_busy = replication_state.contains(ReplicationState::SCRIPT_BUSY)
         && !command.spec.flags.contains(CommandFlags::ALLOW_BUSY);
     if is_busy && config.choice(id::BUSY_REPLY_SCOPE) == "all" {
-        return script_flags::busy_error(&thread.server, std::iter::empty(), true);
+        return script_flags::busy_error(&thread.server);
     }
     None
 }

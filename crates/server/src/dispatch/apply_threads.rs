@@ -39,7 +39,7 @@ use weft_sync::PassageLoan;
 use crate::commands::context::{Binding, NextStep};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{GatePassage, Seat, Slot, SlotHeader};
-use crate::net::client::Client;
+use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::log;
@@ -208,6 +208,10 @@ impl PartRunner {
             if connection.consumed == connection.input.len() {
                 break;
             }
+            assert!(
+                !connection.client.flags.intersects(ClientFlags::CLOSING),
+                "a command on one slot does not close the link"
+            );
             connection.state = ConnectionState::Ready;
             if connection.consumed > before {
                 pause = MIN_RETRY_PAUSE;

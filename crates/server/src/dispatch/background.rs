@@ -84,7 +84,6 @@ use super::admit::{Admission, admit, admit_script};
 use super::effects::free_removed_values;
 use super::execute::{apply_effects, reply_redirection, run_handler, run_with_handler};
 use super::expired_sources;
-use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::pins;
 use super::plan::{CommandPlan, RequestKind};
 use super::request::{Outcome, Request};
@@ -223,10 +222,11 @@ impl DetachedCommand {
             running.end_on_script_thread();
             if matches!(outcome, Outcome::Contended)
                 && running.has_overdue()
-                && let Some(error) = script_flags::busy_error(
+                && let Some(error) = script_flags::busy_error_of_refused(
                     &thread.server,
-                    keys.iter().map(|key| key.slot),
-                    connection.lease_failures > ANNOUNCE_AFTER_FAILURES,
+                    &connection.client,
+                    keys,
+                    Some(connection.lease_failures),
                 )
             {
                 let error = as_error_of(&connection.client, error);

@@ -24,7 +24,6 @@ use super::admit::{
 use super::effects::free_removed_values;
 use super::exec_detached;
 use super::leased::{run_exclusive, run_leased};
-use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::memory_limit;
 use super::plan::{CommandPlan, Plans, RequestKind};
 use super::prefetch::Prefetcher;
@@ -375,7 +374,7 @@ fn begins_changed_passage(thread: &mut ThreadState) -> bool {
 #[cold]
 fn put_off_behind_scripts(thread: &mut ThreadState, request: &Request<'_>, connection: &mut Connection) -> Outcome {
     transaction::discard_client_snapshots(&mut connection.client);
-    match script_flags::busy_error(&thread.server, std::iter::empty(), true) {
+    match script_flags::busy_error(&thread.server) {
         Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
             queueing::refuse_command(thread, request, connection, error)
         }
@@ -394,14 +393,11 @@ fn handle_refused_slot(
     if !thread.server.scripting.running.has_overdue() || connection.client.flags.contains(ClientFlags::PRIMARY) {
         return Outcome::Contended;
     }
-    let queued = connection.client.transaction.as_deref();
-    let runs_script =
-        request.binding.mode == HandlerMode::Script || queued.is_some_and(|transaction| transaction.runs_script);
-    // The plan may also have been refused the script token.
-    let any = runs_script && connection.lease_failures > ANNOUNCE_AFTER_FAILURES;
-    let queued = queued.map_or(&[][..], |transaction| &transaction.keys);
-    let slots = keys.iter().chain(queued).map(|key| key.slot);
-    match script_flags::busy_error(&thread.server, slots, any) {
+    let client = &connection.client;
+    let runs_script = request.binding.mode == HandlerMode::Script
+        || (client.transaction.as_deref()).is_some_and(|transaction| transaction.runs_script);
+    let script_failures = runs_script.then_some(connection.lease_failures);
+    match script_flags::busy_error_of_refused(&thread.server, client, keys, script_failures) {
         Some(error) => queueing::refuse_command(thread, request, connection, error),
         None => Outcome::Contended,
     }
@@ -458,11 +454,7 @@ fn needs_exclusive_mode<'a>(role: &TransactionRole, binding: Binding, args: impl
 }
 
 fn is_runnable(connection: &Connection) -> bool {
-    connection.state == ConnectionState::Ready
-        && !connection
-            .client
-            .flags
-            .intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY))
+    connection.state == ConnectionState::Ready && !connection.client.flags.intersects(ClientFlags::CLOSING)
 }
 
 /// Returns `true` if a transaction has killed the client, as of this passage of the gate. Its worker is about to read

@@ -8,7 +8,9 @@
 //!    part of the result.
 //! 2. A script thread never closes the gate. A transaction that needs the whole keyspace takes the leases of all slots
 //!    instead, as a script does, under the token.
-//! 3. Commands that report on all clients query the workers, which answer: a worker waits neither for a lease nor at
+//! 3. From the moment on at which it has its leases the transaction cannot be stopped, and its scripts may lease further
+//!    slots. So the reply to CLIENT KILL waits for its end ([`crate::net::kill_mark`]).
+//! 4. Commands that report on all clients query the workers, which answer: a worker waits neither for a lease nor at
 //!    the gate while a script thread runs a script.
 //!
 //! [`Transaction::runs_on_script_thread`]: crate::net::transaction::Transaction::runs_on_script_thread
@@ -19,8 +21,9 @@ use crate::commands::context::NextStep;
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::key_identity::PlannedKey;
-use crate::net::client::Client;
+use crate::net::client::{Client, ScriptRefusal};
 use crate::net::connection::Connection;
+use crate::net::kill_mark::KillMark;
 use weft_base::SlotIndex;
 use weft_base::slots::SLOTS;
 
@@ -83,10 +86,22 @@ fn exec_on_script_thread<'p>(
         memory_limit::evict_to_limit(thread, pass);
     }
     let transaction = connection.client.transaction.as_deref();
-    match transaction.is_some_and(|transaction| transaction.needs_exclusive) {
+    let outcome = match transaction.is_some_and(|transaction| transaction.needs_exclusive) {
         true => exec_with_all_slots(thread, pass, request, connection),
         false => transaction::exec_leased(thread, pass, request, lease_buffer, connection),
+    };
+    // It began under the leases, if they were not refused.
+    if let Some(mark) = connection.client.kill_mark.as_deref() {
+        mark.end_lasting();
     }
+    outcome
+}
+
+/// Records under the leases of a transaction that it cannot be stopped any more. Returns `false` if its client was
+/// killed: then it must not run.
+pub(super) fn try_begin_lasting(thread: &ThreadState, client: &Client) -> bool {
+    let mark = client.kill_mark.as_deref();
+    !thread.server.clients.directory.was_killed(client) && mark.is_none_or(KillMark::try_begin_lasting)
 }
 
 fn exec_with_all_slots<'p>(
@@ -101,12 +116,21 @@ fn exec_with_all_slots<'p>(
     }
     // Checked again under the leases. Repeated attempts should not take them.
     connection.awaited_thaw = transaction::awaited_thaw(&thread.server, &connection.client, request.command);
-    if connection.awaited_thaw.is_some() || !thread.server.scripting.try_take_token() {
+    connection.client.script_refusal = None;
+    if connection.awaited_thaw.is_some() {
         return Outcome::Contended;
     }
-    let Some(leases) = lease_all_slots(thread, pass, &connection.client) else {
-        thread.server.scripting.release_token();
+    if !thread.server.scripting.try_take_token() {
+        connection.client.script_refusal = Some(ScriptRefusal::Token);
         return Outcome::Contended;
+    }
+    let leases = match lease_all_slots(thread, pass, &connection.client) {
+        Ok(leases) => leases,
+        Err(refused) => {
+            connection.client.script_refusal = Some(ScriptRefusal::Slot(refused));
+            thread.server.scripting.release_token();
+            return Outcome::Contended;
+        }
     };
     if let Some(transaction) = &mut connection.client.transaction {
         // The leases are in the order of the slots.
@@ -135,10 +159,14 @@ fn exec_with_all_slots<'p>(
     outcome
 }
 
-/// Leases all slots for writing. The holder of the token may wait for them. Returns `None` if EXEC has to release them
-/// again: the process is about to end, the client was killed, or a busy script holds a slot. Then the client gets a
-/// BUSY error, and so do others that need a slot which the busy script holds.
-fn lease_all_slots<'p>(thread: &ThreadState, pass: &'p GatePassage<'p>, client: &Client) -> Option<Vec<Lease<'p>>> {
+/// Leases all slots for writing. The holder of the token may wait for them. Returns the refused slot if EXEC has to
+/// release them again: the process is about to end, the client was killed, or a busy script holds the slot. Then the
+/// client gets a BUSY error, and so do others that need a slot which the busy script holds.
+fn lease_all_slots<'p>(
+    thread: &ThreadState,
+    pass: &'p GatePassage<'p>,
+    client: &Client,
+) -> Result<Vec<Lease<'p>>, SlotIndex> {
     let (running, directory) = (&thread.server.scripting.running, &thread.server.clients.directory);
     let mut leases = Vec::with_capacity(SLOTS);
     for slot in 0..SLOTS {
@@ -146,19 +174,16 @@ fn lease_all_slots<'p>(thread: &ThreadState, pass: &'p GatePassage<'p>, client: 
             if let Some(lease) = pass.write_spinning(slot) {
                 break lease;
             }
-            let is_held_by_busy_script = || {
-                running
-                    .overdue_holder(Some(SlotIndex::from_index(slot).get()))
-                    .is_some()
-            };
+            let refused = SlotIndex::from_index(slot);
+            let is_held_by_busy_script = || running.overdue_holder(Some(refused.get())).is_some();
             let is_killed = directory.was_killed(client);
             if running.is_shutting_down() || is_killed || (running.has_overdue() && is_held_by_busy_script()) {
-                return None;
+                return Err(refused);
             }
             pass.announce_writer(slot);
             weft_os::thread::sleep(RETRY_PAUSE);
         };
         leases.push(Lease::Write(lease));
     }
-    Some(leases)
+    Ok(leases)
 }

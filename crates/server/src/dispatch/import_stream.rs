@@ -291,7 +291,7 @@ impl ImportExecutor {
             },
         });
         connection.output.clear();
-        if connection.client.flags.contains(ClientFlags::CLOSE_ASAP) {
+        if connection.client.flags.intersects(ClientFlags::CLOSING) {
             return failure.or_else(|| Some(not_allowed(connection.client.last_command)));
         }
         failure

@@ -50,8 +50,9 @@ impl CommandLogThresholds {
         }
     }
 
+    /// Returns `true` if a command exceeds a threshold.
     #[inline]
-    fn is_exceeded_by(&self, ending: &CommandEnd) -> bool {
+    pub fn is_exceeded_by(&self, ending: &CommandEnd) -> bool {
         ending.nanoseconds >= self.slow_ns.min(self.latency_event_ns)
             || ending.request_bytes >= self.request_bytes
             || ending.reply_bytes >= self.reply_bytes
@@ -72,8 +73,9 @@ pub fn log_if_exceeded(
     }
 }
 
+/// Logs a command that exceeds a threshold.
 #[cold]
-fn log_excess(
+pub fn log_excess(
     server: &Server,
     command: &Command<Binding>,
     thresholds: CommandLogThresholds,

@@ -66,7 +66,9 @@ const MAX_WRITE_POSITIONS: usize = 4096;
 pub enum StreamError {
     /// This server follows another primary, or none.
     RoleChanged,
-    /// The input is malformed.
+    /// A command has closed the connection. The stream continues behind it.
+    Closed,
+    /// The input is malformed, or its next command closes the connection.
     Protocol,
 }
 
@@ -140,6 +142,19 @@ impl PrimaryConnection {
             let applied = self.discarded_bytes + self.connection.consumed as u64;
             assert!(applied >= self.applied_bytes, "the stream does not go back");
             self.applied_bytes = applied;
+        }
+    }
+
+    /// Returns the error of a stream whose client is to be closed (QUIT, a line of HTTP): no further command would run.
+    fn closing_error(&self) -> Option<StreamError> {
+        let client = &self.connection.client;
+        if !client.flags.intersects(ClientFlags::CLOSING) {
+            return None;
+        }
+        // A link that continued before the command would end at once again.
+        match client.flags.contains(ClientFlags::CLOSE_ASAP) || client.transaction.is_some() {
+            true => Some(StreamError::Protocol),
+            false => Some(StreamError::Closed),
         }
     }
 }
@@ -391,6 +406,9 @@ impl ReplicatedStream {
             if malformed {
                 return Err(StreamError::Protocol);
             }
+            if let Some(closed) = self.connection.closing_error() {
+                return Err(closed);
+            }
             let connection = &mut self.connection.connection;
             let refused = connection.state != ConnectionState::Ready;
             connection.state = ConnectionState::Ready;
@@ -452,6 +470,7 @@ impl ReplicatedStream {
             && !pause.held_slots.is_any()
             && !server.keyspace.hooks.current().intersects(Hooks::MONITOR)
             && !server.clients.directory.is_killed(self.connection.connection.client.id)
+            && self.connection.closing_error().is_none()
     }
 
     #[cold]
@@ -461,7 +480,7 @@ impl ReplicatedStream {
         let client = || {
             let mut client = primary.link_snapshot();
             client.login = server.acl.superuser_login();
-            client.flags = primary.flags;
+            client.flags = ClientFlags::PRIMARY;
             client.commands = 0;
             client
         };

@@ -6,6 +6,8 @@ use weft_resp::Args;
 use crate::commands::context::Binding;
 use crate::commands::error::CommandError;
 use crate::commands::scripting::script::busy_error_of_run;
+use crate::keyspace::key_identity::PlannedKey;
+use crate::net::client::{Client, ScriptRefusal};
 use crate::replication::ReplicationState;
 use crate::state::Server;
 use weft_command_table::registry::Command;
@@ -13,6 +15,7 @@ use weft_config::id;
 use weft_scripting as scripting;
 use weft_scripting::{ScriptFlags, Scripts};
 
+use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::thread::ThreadState;
 
 /// The name that a command gives for its script.
@@ -90,18 +93,40 @@ pub fn is_declared_read_only(server: &Server, command: &Command<Binding>, args: 
     script_flags(&server.scripting, command, args).is_some_and(|flags| flags.contains(ScriptFlags::NO_WRITES))
 }
 
-/// Returns the error for a client that was refused a slot, if an overdue script holds one of these slots, or any slot
-/// if `all`.
+/// Returns the BUSY error for a command that waits for all scripts, if one is overdue.
 #[cold]
-pub fn busy_error(server: &Server, slots: impl Iterator<Item = SlotIndex>, all: bool) -> Option<CommandError> {
-    let running = &server.scripting.running;
-    let any = || running.overdue_holder(None);
-    let holder = match all {
-        true => any(),
-        false => slots
-            .into_iter()
-            .find_map(|slot| running.overdue_holder(Some(slot.get()))),
+pub fn busy_error(server: &Server) -> Option<CommandError> {
+    busy_error_of_holder(server, None)
+}
+
+/// Returns the BUSY error for a client's command that was refused a slot, if an overdue script holds it: the slot of one
+/// of `keys`, or of a key of the client's transaction. `script_failures` is the number of attempts so far if the command
+/// runs a script. A script may also have been refused another slot, or the token.
+#[cold]
+pub(super) fn busy_error_of_refused(
+    server: &Server,
+    client: &Client,
+    keys: &[PlannedKey],
+    script_failures: Option<u32>,
+) -> Option<CommandError> {
+    let refusal = client.script_refusal.filter(|_| script_failures.is_some());
+    let further = match refusal {
+        // Another thread than that of the overdue script may have the token for a moment.
+        Some(ScriptRefusal::Token) if script_failures > Some(ANNOUNCE_AFTER_FAILURES) => return busy_error(server),
+        Some(ScriptRefusal::Slot(slot)) => Some(slot),
+        Some(ScriptRefusal::Token) | None => None,
     };
+    let queued = client.transaction.as_deref();
+    let queued = queued.map_or(&[][..], |transaction| &transaction.keys);
+    let slots = keys.iter().chain(queued).map(|key| key.slot).chain(further);
+    slots
+        .into_iter()
+        .find_map(|slot| busy_error_of_holder(server, Some(slot)))
+}
+
+/// Returns the BUSY error of an overdue script that holds the slot, or of any one if `slot` is `None`.
+fn busy_error_of_holder(server: &Server, slot: Option<SlotIndex>) -> Option<CommandError> {
+    let holder = server.scripting.running.overdue_holder(slot.map(SlotIndex::get));
     holder.map(|run| busy_error_of_run(&server.config, &run))
 }
 

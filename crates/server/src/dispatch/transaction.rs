@@ -44,7 +44,7 @@ use crate::commands::server::time;
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::{Exclusive, GatePassage, Keyspace};
-use crate::net::client::{BufferFigures, Client, ClientFlags};
+use crate::net::client::{BufferFigures, Client, ClientFlags, ScriptRefusal};
 use crate::net::client_snapshot::TransactionFigures;
 use crate::net::connection::Connection;
 use crate::net::transaction::{QueuedCommand, Transaction};
@@ -56,6 +56,7 @@ use weft_command_table::registry::Command;
 
 use super::accounting::{CommandEnd, record_command, write_error};
 use super::admit::REPLAYING_CLIENTS;
+use super::exec_detached;
 use super::execute::{apply_effects, reply_redirection};
 use super::expired_sources;
 use super::notifications::{self, Caller};
@@ -129,7 +130,9 @@ fn exec_with_leases<'p>(
     if scripts {
         // Their writes in a slot are not known in advance, and a read lease cannot be upgraded.
         transaction.keys.iter_mut().for_each(|key| key.is_write = true);
-        if !thread.server.scripting.try_take_token() {
+        let has_token = thread.server.scripting.try_take_token();
+        client.script_refusal = (!has_token).then_some(ScriptRefusal::Token);
+        if !has_token {
             return Outcome::Contended;
         }
     }
@@ -366,7 +369,7 @@ pub(super) fn exec_commands<'p>(
     connection: &mut Connection,
     start: u64,
 ) -> Outcome {
-    if thread.for_script && thread.server.clients.directory.was_killed(&connection.client) {
+    if thread.for_script && !exec_detached::try_begin_lasting(thread, &connection.client) {
         // Under the leases: no other client has seen yet that the transaction does not run.
         end_transaction(thread, &mut connection.client);
         return Outcome::Done;

@@ -161,7 +161,9 @@ pub struct Effects {
     pub hooks: Hooks,
     /// The undo log of the running script, if its changes may have to be undone.
     pub undo: Option<Box<UndoLog>>,
-    /// The notifications for workers that are held back while there is an undo log.
+    /// `true` while a script runs that may have to restart: no other thread learns of what it does.
+    pub is_held_back: bool,
+    /// The notifications for workers that are held back meanwhile.
     pub held_notifications: Vec<(ThreadIndex, ClientNotification)>,
     /// The number of changes made (Valkey's `rdb_changes_since_last_save`).
     pub dirty: u64,
@@ -326,6 +328,19 @@ impl Effects {
             db,
             name: name.into(),
             kind: ChangeKind::Value,
+        });
+    }
+
+    /// Drops the notifications that were held back for a run that has had no effect. Invalidations of cached keys stay:
+    /// the clients are no longer registered as readers of these keys. The lines for monitors stay if `keeps_lines`.
+    #[cold]
+    pub fn discard_held_notifications(&mut self, keeps_lines: bool) {
+        self.held_notifications.retain(|(_, notification)| match notification {
+            ClientNotification::Invalidated(_) | ClientNotification::Redirected(_) => true,
+            ClientNotification::MonitorLine(_) => keeps_lines,
+            ClientNotification::Published(_) | ClientNotification::PublishedTo(_) | ClientNotification::Push(_) => {
+                false
+            }
         });
     }
 

@@ -1,13 +1,10 @@
 //! Undoes the changes of a script that was stopped, under the leases under which they were made.
 //!
-//! Invalidations of cached keys are sent even if the changes are undone: the clients are no longer registered as
-//! readers of these keys. Watches that were marked stay marked. Both make clients read or try again needlessly, which
-//! does no harm.
-
-use weft_base::ThreadIndex;
+//! Invalidations of cached keys are sent even if the changes are undone ([`Effects::discard_held_notifications`]).
+//! Watches that were marked stay marked. Both make clients read or try again needlessly, which does no harm.
 
 use super::access::{AccessContext, HeldLeases, KeyWrite};
-use super::effects::{ClientNotification, Effects, Hooks};
+use super::effects::{Effects, Hooks};
 use super::key_identity::NamedKey;
 use super::undo::UndoLog;
 
@@ -17,6 +14,8 @@ pub struct ChangeCounts {
     dirty: u64,
     expired_keys: u64,
     expired_fields: u64,
+    /// The number of keys to be registered for local expiry. They are registered between two commands of a client.
+    local_expiries: usize,
 }
 
 impl ChangeCounts {
@@ -26,12 +25,12 @@ impl ChangeCounts {
             dirty: effects.dirty,
             expired_keys: effects.expired_keys,
             expired_fields: effects.expired_fields,
+            local_expiries: effects.local_expiries.len(),
         }
     }
 }
 
-/// Restores all keys, and discards what would be propagated. `counts` are those before the first change. Returns the
-/// notifications that must be sent all the same.
+/// Restores all keys, and discards what would be propagated. `counts` are those before the first change.
 #[cold]
 pub fn undo_changes(
     undo: UndoLog,
@@ -39,7 +38,7 @@ pub fn undo_changes(
     held: &mut HeldLeases<'_, '_>,
     access: &AccessContext<'_>,
     effects: &mut Effects,
-) -> Vec<(ThreadIndex, ClientNotification)> {
+) {
     let access = AccessContext {
         should_touch: false,
         sees_expired: true,
@@ -64,17 +63,14 @@ pub fn undo_changes(
     }
     (effects.dirty, effects.expired_keys, effects.expired_fields) =
         (counts.dirty, counts.expired_keys, counts.expired_fields);
+    assert!(
+        counts.local_expiries <= effects.local_expiries.len(),
+        "no key is registered for local expiry while a script runs"
+    );
+    effects.local_expiries.truncate(counts.local_expiries);
     effects.log_writer.clear();
     effects.ready.clear();
     effects.changes.clear();
-    let mut notifications = std::mem::take(&mut effects.held_notifications);
-    notifications.retain(|(_, notification)| {
-        matches!(
-            notification,
-            ClientNotification::Invalidated(_) | ClientNotification::Redirected(_)
-        )
-    });
-    notifications
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
-use weft_base::{ClientId, DbIndex, LogSequence, ThreadIndex};
+use weft_base::{ClientId, DbIndex, LogSequence, SlotIndex, ThreadIndex};
 use weft_resp::Protocol;
 
 use super::client_snapshot::TransactionFigures;
@@ -28,6 +28,8 @@ bitflags::bitflags! {
         const CLOSE_AFTER_REPLY = 1 << 3;
         /// The connection is closed immediately; unsent output is dropped.
         const CLOSE_ASAP = 1 << 4;
+        /// No further request of the client runs.
+        const CLOSING = Self::CLOSE_AFTER_REPLY.bits() | Self::CLOSE_ASAP.bits();
         /// The client is never evicted (CLIENT NO-EVICT).
         const NO_EVICT = 1 << 5;
         /// Reads do not update access clocks (CLIENT NO-TOUCH).
@@ -221,6 +223,17 @@ pub struct Client {
     pub transaction_figures: Option<Box<TransactionFigures>>,
     /// Shared with the client's command on another thread. `None` until there was one.
     pub kill_mark: Option<Arc<KillMark>>,
+    /// What the last attempt to run the client's present script was refused, other than the slots of its declared keys.
+    pub script_refusal: Option<ScriptRefusal>,
+}
+
+/// What a script was refused, so that it restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptRefusal {
+    /// The lease of a slot whose keys it has not declared.
+    Slot(SlotIndex),
+    /// The token.
+    Token,
 }
 
 /// Figures for CLIENT LIST that only the connection knows.
@@ -293,6 +306,7 @@ impl Client {
             handshake: None,
             transaction_figures: None,
             kill_mark: None,
+            script_refusal: None,
         }
     }
 

@@ -1,13 +1,14 @@
-//! What a client and its command on another thread tell each other about CLIENT KILL.
+//! The state that a client and its command on another thread share because of CLIENT KILL.
 //!
-//! Whoever has received the reply to CLIENT KILL may rely on this: no command of the killed client takes effect from
-//! then on. A command that holds the leases of all that it changes may take effect: whoever reads that waits for it. A
-//! script may lease more slots as it goes on. So:
+//! After the reply to CLIENT KILL no command of the killed client takes effect. A command that holds the leases of all
+//! that it changes may still take effect: other clients wait for these leases before they read it. A script may lease
+//! more slots as it goes on. So:
 //!
-//! 1. It does not go on after it has leased one more slot if the client was killed by then, unless what it has written
-//!    lasts.
+//! 1. A script does not go on after it has leased one more slot if the client was killed by then, unless what it has
+//!    written lasts.
 //! 2. From the moment on from which what it writes lasts, it cannot be stopped. Then the reply to CLIENT KILL waits for
 //!    its end.
+//! 3. A transaction with scripts cannot be stopped from its first command on.
 
 use weft_os::atomic::{AtomicU8, Ordering};
 

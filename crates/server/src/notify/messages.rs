@@ -50,13 +50,13 @@ impl<'a> NotificationSender<'a> {
 
     /// Returns `true` if the thread delivers to its own clients directly.
     fn can_deliver_directly(&self, worker: ThreadIndex) -> bool {
-        self.effects.undo.is_none()
+        !self.effects.is_held_back
             && self.own_worker == Some(worker)
             && self.server.worker(worker).mailbox.is_empty_hint()
     }
 
     fn send_notification(&mut self, worker: ThreadIndex, notification: ClientNotification) {
-        if self.effects.undo.is_some() {
+        if self.effects.is_held_back {
             self.effects.held_notifications.push((worker, notification));
             return;
         }
@@ -73,9 +73,9 @@ impl<'a> NotificationSender<'a> {
         }
     }
 
-    /// Sends the notifications that were held back while there was an undo log.
+    /// Sends the notifications that were held back.
     pub fn send_held_notifications(&mut self) {
-        debug_assert!(self.effects.undo.is_none(), "notifications are held back only once");
+        debug_assert!(!self.effects.is_held_back, "notifications are held back only once");
         for (worker, notification) in std::mem::take(&mut self.effects.held_notifications) {
             self.send_notification(worker, notification);
         }

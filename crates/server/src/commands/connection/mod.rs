@@ -68,6 +68,10 @@ fn quit(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
+    let is_link = ClientFlags::PRIMARY.union(ClientFlags::REPLICA);
+    if ctx.client.flags.intersects(is_link) {
+        return Err(CommandError::constant("ERR can only reset normal client connections"));
+    }
     super::transaction::discard_transaction(ctx);
     remove_all_registrations(ctx.server, ctx.client);
     ctx.client.reset(ctx.server.acl.new_login());

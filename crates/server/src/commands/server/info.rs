@@ -19,11 +19,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[("info", leased(info).with_exact_offs
 
 fn info(ctx: &mut Context<'_, '_>) -> CommandResult {
     let wanted = parse_sections(ctx.args.iter().skip(1));
-    // The metrics of earlier commands of the same batch or transaction are included. A script that has changed nothing,
-    // or whose changes can be undone, may have to restart: what it does is counted then.
-    let may_restart = ctx.client.flags.contains(ClientFlags::SCRIPT)
-        && (ctx.keys.effects.dirty == 0 || ctx.keys.effects.undo.is_some());
-    if !may_restart {
+    // The metrics of earlier commands of the same batch or transaction are included. What a script does that may have
+    // to restart is counted at its end.
+    if !ctx.keys.effects.is_held_back {
         let (server, row) = (ctx.server, ctx.keys.context.thread_index);
         ctx.keys
             .effects

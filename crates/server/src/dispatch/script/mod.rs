@@ -18,8 +18,9 @@
 //! 2. A script takes the token before its first write, without waiting. If another script has the token, it writes
 //!    under an undo log (rule 11), or releases its leases and restarts later if it cannot. So scripts run in parallel
 //!    with all commands and scripts on other slots.
-//! 3. Before it has the token, a script that is refused a slot restarts. After [`ANNOUNCE_AFTER_FAILURES`] failures it
-//!    takes the token and waits, so that it makes progress.
+//! 3. Before it has the token, a script that is refused a slot restarts once that slot is free. After
+//!    [`ANNOUNCE_AFTER_FAILURES`] failures it takes the token, at its start or when it is refused a slot, and waits, so
+//!    that it makes progress. If another script has the token, it runs without it as before.
 //! 4. The counts and log records of a script are buffered until it is certain that the script does not restart.
 //! 5. A command that needs the whole keyspace gets the leases of all slots, under the token. Scripts never wait at the
 //!    gate, because a script that waits there could not be killed. In return, no thread closes the gate while a script
@@ -44,6 +45,8 @@
 //!     another reason than a slot begins with it for a while.
 //! 12. A script whose client was killed before it had leased a slot stops, and CLIENT KILL waits for one that cannot be
 //!     stopped any more ([`crate::net::kill_mark`]).
+//! 13. The notifications of a script that may have to restart (MONITOR, keyspace events) and its entries in logs are held
+//!     back, and discarded if it restarts. So clients see each command once.
 
 mod prepared;
 mod runner;
@@ -60,7 +63,7 @@ use crate::keyspace::GatePassage;
 use crate::keyspace::access::{HeldLeases, Lease, ScriptLeases};
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
-use crate::net::client::{Client, ClientFlags};
+use crate::net::client::{Client, ClientFlags, ScriptRefusal};
 use crate::net::connection::Connection;
 use crate::notify::messages::NotificationSender;
 use crate::state::{Server, UnservedKeys};
@@ -73,7 +76,7 @@ use super::admit::REPLAYING_CLIENTS;
 use super::background::DetachedCommand;
 use super::effects::free_removed_values;
 use super::execute::{check_migrating_slot, reply_redirection};
-use super::leases::{ANNOUNCE_AFTER_FAILURES, lease_slots};
+use super::leases::{ANNOUNCE_AFTER_FAILURES, lease_slot, lease_slots};
 use super::notifications::monitor_line_of_unit;
 use super::plan::plan_write_keys;
 use super::record::{self, CommandLogThresholds};
@@ -129,7 +132,14 @@ pub fn run_leased<'p>(
     for key in keys.iter_mut() {
         key.is_write = !prepared.is_read_only;
     }
+    if connection.lease_failures == 0 {
+        connection.client.script_refusal = None;
+    }
     let Some(has_marked_slots) = lease_slots(pass, keys, &mut thread.order, many, connection.lease_failures) else {
+        connection
+            .client
+            .script_refusal
+            .take_if(|refused| *refused == ScriptRefusal::Token);
         return Outcome::Contended;
     };
     thread.catch_up_with_seen_expiry();
@@ -155,7 +165,8 @@ pub fn run_leased<'p>(
     let impatient = connection.lease_failures >= ANNOUNCE_AFTER_FAILURES;
     let writes = !prepared.is_read_only && profile.has_written();
     let has_token = (impatient || writes) && thread.server.scripting.try_take_token();
-    if !has_token && (impatient || (writes && !profile.is_undoable())) {
+    if !has_token && let Some(refusal) = find_refusal(pass, many, &prepared, connection) {
+        connection.client.script_refusal = Some(refusal);
         many.clear();
         return Outcome::Contended;
     }
@@ -168,6 +179,26 @@ pub fn run_leased<'p>(
     }
     (*many, thread.script_buffers.lease_indices) = leases.into_memory();
     outcome
+}
+
+/// Returns what a script without the token would be refused, as far as that is known before it runs. `leases` are those
+/// of its declared keys.
+fn find_refusal<'p>(
+    pass: &'p GatePassage<'p>,
+    leases: &[Lease<'p>],
+    prepared: &PreparedScript,
+    connection: &Connection,
+) -> Option<ScriptRefusal> {
+    let profile = prepared.program.profile();
+    if !prepared.is_read_only && profile.has_written() && !profile.is_undoable() {
+        return Some(ScriptRefusal::Token);
+    }
+    let Some(ScriptRefusal::Slot(slot)) = connection.client.script_refusal else {
+        return None;
+    };
+    let is_held = leases.iter().any(|lease| lease.cell() == slot.index());
+    let can_lease = || lease_slot(pass, slot.index(), !prepared.is_read_only, connection.lease_failures).is_some();
+    (!is_held && !can_lease()).then_some(ScriptRefusal::Slot(slot))
 }
 
 /// Returns the duration of a run that began at `start_ticks` of the thread's timer and has ended.
@@ -190,6 +221,7 @@ fn run_under_leases<'p>(
     connection: &mut Connection,
 ) -> Outcome {
     let (start, lookups) = (thread.ticks, (thread.effects.hits, thread.effects.misses));
+    let expired_before = thread.effects.expired.len();
     let Connection {
         client, input, output, ..
     } = connection;
@@ -202,11 +234,14 @@ fn run_under_leases<'p>(
     let kill_mark = client.kill_mark.clone().filter(|_| thread.for_script);
     let mut runner = Runner::new(thread, Some(pass), held, client, &prepared, may_leave, args);
     (runner.has_token, runner.may_restart, runner.kill_mark) = (has_token, true, kill_mark);
+    runner.takes_token_to_wait = connection.lease_failures >= ANNOUNCE_AFTER_FAILURES;
+    runner.hold_notifications_back();
     let listed = runner.register();
     let mut reply = Reply::new(&mut output.bytes, client.protocol);
     let ended = runner.run_script(&prepared, args, &mut reply, listed);
     runner.settle_writes(&ended);
     connection.awaited_thaw = runner.awaited_thaw;
+    let refusal = runner.refusal;
     let (has_token, start_ticks) = (runner.has_token, runner.start_ticks);
     let (mut held, run) = runner.end();
     assert!(
@@ -239,7 +274,10 @@ fn run_under_leases<'p>(
             assert!(!run.has_written(), "a script that has written does not start again");
             output.truncate(before);
             (thread.effects.hits, thread.effects.misses) = lookups;
+            // The next run finds these keys again, and publishes that it misses them.
+            thread.effects.expired.truncate(expired_before);
             if stop != StopReason::TooLong {
+                connection.client.script_refusal = refusal;
                 return Outcome::Contended;
             }
             prepared.program.profile().note_long();
@@ -362,7 +400,7 @@ fn record_script_command(
 pub(super) fn busy_error_without_thread(thread: &ThreadState) -> Option<CommandError> {
     let running = &thread.server.scripting.running;
     let is_full = running.has_overdue() && running.on_script_threads() >= scripting::SCRIPT_THREADS;
-    is_full.then(|| busy_error(&thread.server, std::iter::empty(), true))?
+    is_full.then(|| busy_error(&thread.server))?
 }
 
 /// Makes a script thread run the script from its start.

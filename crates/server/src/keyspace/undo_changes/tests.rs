@@ -10,7 +10,7 @@ use weft_values::set::{Set, SetLimits};
 use super::{ChangeCounts, undo_changes};
 use crate::keyspace::access::{AccessContext, ExpiryUpdate, HeldLeases, KeyWrite};
 use crate::keyspace::clock::AccessClock;
-use crate::keyspace::effects::{ClientNotification, Effects};
+use crate::keyspace::effects::{ClientNotification, Effects, Hooks};
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Keyspace, Seat};
 use crate::notify::keyspace_event::KeyspaceEvent;
@@ -75,7 +75,7 @@ impl Fixture {
         self.effects.undo = Some(Box::default());
     }
 
-    fn undo(&mut self) -> Vec<(ThreadIndex, ClientNotification)> {
+    fn undo(&mut self) {
         let (undo, counts) = self
             .effects
             .undo
@@ -86,7 +86,7 @@ impl Fixture {
         let mut all = self.seat.exclusive();
         let mut held = HeldLeases::Exclusive(&mut all);
         let access = access(&clock, &self.keyspace);
-        undo_changes(*undo, counts, &mut held, &access, &mut self.effects)
+        undo_changes(*undo, counts, &mut held, &access, &mut self.effects);
     }
 }
 
@@ -133,7 +133,7 @@ fn changed_created_and_deleted_keys_are_as_before() {
     fixture.set(second, b"number", NewValue::Bytes(b"after"), ExpiryUpdate::Keep);
     fixture.set(second, b"new", NewValue::Int(1), ExpiryUpdate::SetTo(NOW_MS + 5));
     assert_eq!(fixture.keyspace.counts.keys(FIRST), 1);
-    assert!(fixture.undo().is_empty(), "there was no message");
+    fixture.undo();
 
     let is_int = |number| {
         move |entry: Option<EntryRef<'_, Value>>| match entry.map(|entry| (entry.value(), entry.expire_at_ms())) {
@@ -193,25 +193,51 @@ fn a_key_that_had_expired_is_there_again() {
     assert_eq!(fixture.effects.expired_keys, expired);
 }
 
+/// A writable replica would delete the key at a time that the primary set, and not when the primary deletes it.
 #[test]
-fn invalidations_are_sent_and_published_lines_are_not() {
+fn an_undone_expiry_is_not_registered_for_local_expiry() {
     let mut fixture = Fixture::new();
+    fixture.effects.hooks = Hooks::LOCAL_EXPIRY;
+    fixture.set(FIRST, b"earlier", NewValue::Int(1), ExpiryUpdate::SetTo(NOW_MS + 1));
+    fixture.set(FIRST, b"key", NewValue::Int(1), ExpiryUpdate::Remove);
     fixture.begin();
-    let held = &mut fixture.effects.held_notifications;
-    let invalidation = Invalidation {
-        clients: Vec::new(),
-        invalid: InvalidKeys::Everything,
-    };
-    held.push((
-        ThreadIndex::FIRST,
-        ClientNotification::MonitorLine(Arc::from(&b"+line\r\n"[..])),
-    ));
-    held.push((
-        ThreadIndex::FIRST,
-        ClientNotification::Invalidated(Arc::new(invalidation)),
-    ));
-    let sent = fixture.undo();
-    assert!(matches!(sent[..], [(_, ClientNotification::Invalidated(_))]));
+    fixture.write(FIRST, b"key", |write| write.set_expiry(Some(NOW_MS + 2)));
+    fixture.set(FIRST, b"new", NewValue::Int(1), ExpiryUpdate::SetTo(NOW_MS + 3));
+    assert_eq!(fixture.effects.local_expiries.len(), 3);
+    fixture.undo();
+    let registered = fixture.effects.local_expiries.iter().map(|expiry| &*expiry.name);
+    assert_eq!(registered.collect::<Vec<_>>(), [b"earlier"]);
+}
+
+#[test]
+fn invalidations_of_an_abandoned_run_are_sent_and_its_lines_only_if_it_was_killed() {
+    for is_killed in [false, true] {
+        let mut effects = Effects::default();
+        let invalidation = Invalidation {
+            clients: Vec::new(),
+            invalid: InvalidKeys::Everything,
+        };
+        effects.held_notifications = vec![
+            (
+                ThreadIndex::FIRST,
+                ClientNotification::MonitorLine(Arc::from(&b"+line\r\n"[..])),
+            ),
+            (
+                ThreadIndex::FIRST,
+                ClientNotification::Invalidated(Arc::new(invalidation)),
+            ),
+        ];
+        effects.discard_held_notifications(is_killed);
+        let has_line = effects
+            .held_notifications
+            .iter()
+            .any(|(_, notification)| matches!(notification, ClientNotification::MonitorLine(_)));
+        assert_eq!(has_line, is_killed);
+        assert!(matches!(
+            effects.held_notifications.last(),
+            Some((_, ClientNotification::Invalidated(_)))
+        ));
+    }
 }
 
 #[test]

@@ -411,6 +411,7 @@ impl ReplicaThread {
     fn execute_received(&mut self, stream: &mut ReplicatedStream) -> Result<(), LinkFailure> {
         stream.run_commands(&mut self.seat).map_err(|broken| match broken {
             StreamError::RoleChanged => LinkFailure::EpochOver,
+            StreamError::Closed => LinkFailure::Other("A command from primary closed the connection".into()),
             StreamError::Protocol => LinkFailure::Protocol("Protocol error from primary, discarding its input".into()),
         })
     }

@@ -1,6 +1,8 @@
 //! Tests a replica that cannot execute a command of its primary, or cannot write it to disk.
 
-use super::{Client, DUMP, FIRST_ID, Link, Primary, Server, UP, await_info, is_closed_at_once};
+use std::io::Write;
+
+use super::{Client, DUMP, FIRST_ID, Link, Primary, Server, UP, await_info, command, is_closed, is_closed_at_once};
 
 /// Starts a replica of `primary` with these arguments, and completes its full sync.
 fn following(primary: &Primary, arguments: &[&str]) -> (Server, Client, Link) {
@@ -140,4 +142,87 @@ fn a_primary_with_an_impossible_offset_is_not_followed() {
         link.send_full_sync(DUMP);
         await_info(&mut client, UP);
     }
+}
+
+/// Starts a replica with several workers and apply threads, and completes its full sync.
+fn following_in_parallel(primary: &Primary) -> (Server, Client, Link) {
+    following(primary, &["--io-threads", "4", "--replica-apply-threads", "4"])
+}
+
+/// A stream of writes that several threads may apply.
+fn writes(prefix: &str) -> Vec<u8> {
+    let set = |number| command(&["SET", &format!("{prefix}:{number}"), "v"]);
+    (0..2000).flat_map(set).collect()
+}
+
+/// Checks that the replica answers commands which need the whole keyspace, and has the keys of `writes`.
+fn check_writes(client: &mut Client, prefix: &str) {
+    client.call(&["SELECT", "9"]);
+    let matching = format!("{prefix}:*");
+    let found = client.call(&["KEYS", &matching]);
+    assert_eq!(found.split_whitespace().count(), 2000, "{prefix}");
+}
+
+/// A primary that ends its own connection must not leave a replica that applies nothing and never releases the gate.
+#[test]
+fn a_stream_that_quits_continues_behind_quit() {
+    let primary = Primary::new();
+    let (_replica, mut client, mut link) = following_in_parallel(&primary);
+    let mut bytes = command(&["SELECT", "9"]);
+    bytes.extend(writes("before"));
+    bytes.extend(command(&["QUIT"]));
+    let reached = 1000 + bytes.len() as i64;
+    bytes.extend(writes("behind"));
+    // The replica may have closed the link by the end.
+    let _ = link.0.get_mut().write_all(&bytes);
+    assert!(is_closed(&mut link.0), "the link is open");
+    let (mut link, asked) = primary.accept();
+    assert_eq!(asked, ["PSYNC", FIRST_ID, (reached + 1).to_string().as_str()]);
+    check_writes(&mut client, "before");
+    assert_eq!(client.call(&["EXISTS", "behind:0", "behind:1999"]), "0");
+    link.send(b"+CONTINUE\r\n");
+    let rest = writes("behind");
+    link.send(&rest);
+    link.await_acknowledged(reached + rest.len() as i64);
+    check_writes(&mut client, "behind");
+}
+
+/// No link can continue before these commands, because it would end again, and none can continue behind them.
+#[test]
+fn a_stream_that_cannot_go_on_is_requested_from_its_start() {
+    let quits_in_transaction = [command(&["MULTI"]), command(&["SET", "k", "v"]), command(&["QUIT"])].concat();
+    for closing in [&b"POST x\r\n"[..], b"*1\r\n$5\r\nhost:\r\n", &quits_in_transaction] {
+        let shown = String::from_utf8_lossy(closing);
+        let primary = Primary::new();
+        let (_replica, mut client, mut link) = following_in_parallel(&primary);
+        let bytes = [&command(&["SELECT", "9"]), closing, &writes("behind")].concat();
+        let _ = link.0.get_mut().write_all(&bytes);
+        assert!(is_closed(&mut link.0), "{shown}: the link is open");
+        let (mut link, asked) = primary.accept();
+        assert_eq!(asked, ["PSYNC", "?", "-1"], "{shown}");
+        client.call(&["SELECT", "9"]);
+        assert_eq!(client.call(&["KEYS", "*"]), "()", "{shown}");
+        link.send_full_sync(DUMP);
+        let mut offset = link.command(&["SELECT", "9"]);
+        let rest = writes("next");
+        link.send(&rest);
+        offset += rest.len() as i64;
+        link.await_acknowledged(offset);
+        check_writes(&mut client, "next");
+    }
+}
+
+/// After RESET the link would count as a client, whose writes a replica refuses.
+#[test]
+fn a_link_is_not_reset() {
+    let primary = Primary::new();
+    let (_replica, mut client, mut link) = following(&primary, &[]);
+    let mut offset = 1000;
+    offset += link.command(&["SELECT", "9"]);
+    offset += link.command(&["RESET"]);
+    offset += link.command(&["SET", "k", "v"]);
+    link.await_acknowledged(offset);
+    client.call(&["SELECT", "9"]);
+    assert_eq!(client.call(&["GET", "k"]), "v");
+    assert_eq!(client.info("unexpected_error_replies"), "1");
 }

@@ -280,3 +280,45 @@ fn no_library_is_loaded_in_the_middle_of_a_transaction_that_changes_libraries() 
         }
     });
 }
+
+/// A script of a transaction may lease further slots and publish messages late in its run.
+#[test]
+fn nothing_of_a_transaction_happens_after_the_reply_to_client_kill() {
+    let transactions: [&[&[&str]]; 2] = [&[], &[&["DBSIZE"]]];
+    with_workers(&[], |server| {
+        let mut admin = Client::connect(server.port);
+        for further in transactions {
+            lengthen_until("the transaction has always ended before the kill", |rounds| {
+                let mut client = Client::connect(server.port);
+                let mut subscriber = Client::connect(server.port);
+                assert_eq!(subscriber.call(&["SUBSCRIBE", "channel"]), "(subscribe channel 1)");
+                admin.call(&["DEL", "declared", "late"]);
+                let id = client.call(&["CLIENT", "ID"]);
+                let body = format!(
+                    "redis.call('SET', KEYS[1], 'x') for i = 1, {rounds} do end redis.call('SET', ARGV[1], 'x') \
+                     redis.call('PUBLISH', 'channel', 'late')"
+                );
+                assert_eq!(client.call(&["MULTI"]), "OK");
+                for command in further {
+                    assert_eq!(client.call(command), "QUEUED");
+                }
+                assert_eq!(client.call(&["EVAL", &body, "1", "declared", "late"]), "QUEUED");
+                server.run_script(&mut client, &["EXEC"]);
+                let is_running = is_waiting(&mut client);
+                // A client that has its reply may have been disconnected by then.
+                let killed = admin.call(&["CLIENT", "KILL", "ID", &id]);
+                admin.call(&["PUBLISH", "channel", "after the kill"]);
+                let (message, after) = (subscriber.answer(), admin.call(&["EXISTS", "late"]));
+                admin.wait_for_info("weft_unfinished_jobs", "0");
+                let is_complete = (after.as_str(), message.as_str()) == ("1", "(message channel late)");
+                let is_prevented = (after.as_str(), message.as_str()) == ("0", "(message channel after the kill)");
+                assert!(
+                    is_complete || is_prevented,
+                    "{further:?}, {killed} killed: {after}, {message}"
+                );
+                assert_eq!(admin.call(&["EXISTS", "late"]), after, "{further:?}, {killed} killed");
+                is_running
+            });
+        }
+    });
+}

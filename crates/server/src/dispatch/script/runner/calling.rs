@@ -79,7 +79,7 @@ impl Runner<'_, '_, '_> {
         Err(text)
     }
 
-    fn refusal_text(&self, command: &'static Command<Binding>, args: Args<'_>) -> Option<Cow<'static, [u8]>> {
+    fn refusal_text(&mut self, command: &'static Command<Binding>, args: Args<'_>) -> Option<Cow<'static, [u8]>> {
         let refuse = |text: &'static str| Some(Cow::Borrowed(text.as_bytes()));
         let flags = command.spec.flags;
         if !command.spec.accepts_arg_count(args.len()) {
@@ -93,11 +93,13 @@ impl Runner<'_, '_, '_> {
             return refuse("ERR This Valkey command is not allowed from script");
         }
         if let Err(denial) = self.check_permission(command, args) {
-            let (thread, client) = (&*self.thread, &self.client);
+            let (client, thread_index, now_ms) = (&self.client, self.thread.thread_index, self.thread.now_ms);
             let refusal = permission::denied_access(client, DenialContext::Script, command, &args, denial);
-            let line = client.list_line(thread.now_ms, BufferFigures::default());
-            permission::log_denial(&thread.server, thread.thread_index, thread.now_ms, refusal, line);
+            let line = client.list_line(now_ms, BufferFigures::default());
             let text = permission::script_denial_error(denial.reason, client.login.name(), command);
+            self.record_log(Box::new(move |server| {
+                permission::log_denial(server, thread_index, now_ms, refusal, line);
+            }));
             return Some(Cow::Owned(text));
         }
         if let Some(view) = &self.thread.view {
@@ -264,9 +266,12 @@ impl Runner<'_, '_, '_> {
             reply_bytes: self.output.len(),
         };
         let thresholds = CommandLogThresholds::from_tunables(&self.thread.tunables);
-        record::log_if_exceeded(&self.thread.server, command, thresholds, &ending, || {
-            record::logged_command(command, args, &self.client)
-        });
+        if thresholds.is_exceeded_by(&ending) {
+            let subject = record::logged_command(command, args, &self.client);
+            self.record_log(Box::new(move |server| {
+                record::log_excess(server, command, thresholds, &ending, subject);
+            }));
+        }
         if self.thread.tunables.slot_stats {
             self.count_reply_for_slot(command, args);
         }
@@ -346,9 +351,11 @@ impl Runner<'_, '_, '_> {
 /// slot that this thread holds stops this thread's script (rule 8 of [`super::super`]).
 pub(in crate::dispatch) fn query_workers(
     server: &Server,
-    query: WorkerQuery,
+    mut query: WorkerQuery,
     must_stop: impl Fn() -> bool,
 ) -> Option<Vec<u8>> {
+    // The command of a killed client that cannot be stopped may be this one.
+    query.awaits_killed_commands = false;
     let (sender, answer) = sync_channel(1);
     server.query_all_workers(query, QueryRequester::Thread(sender));
     loop {

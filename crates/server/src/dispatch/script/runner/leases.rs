@@ -11,6 +11,7 @@ use crate::dispatch::pins;
 use crate::dispatch::plan::plan_write_keys;
 use crate::dispatch::request::CommandCall;
 use crate::keyspace::access::Lease;
+use crate::net::client::ScriptRefusal;
 use weft_command_table::registry::Command;
 use weft_scripting::StopReason;
 
@@ -32,16 +33,16 @@ impl<'p> Runner<'_, '_, 'p> {
         binding: Binding,
         args: Args<'_>,
     ) -> Option<()> {
-        if self.is_undoable {
-            self.limit_undoable_run()?;
+        match self.is_undoable {
+            true => self.limit_undoable_run()?,
+            false => self.limit_held_notifications(),
         }
         self.planned.clear();
         plan_write_keys(&self.thread.server.keyspace, command, args, &mut self.planned);
         let writes = command.spec.flags.intersects(WRITE_FLAGS);
         let is_first_write = writes && !self.has_written();
         if is_first_write && !self.try_acquire_token() && !self.may_write_without_token() {
-            self.run.stop(StopReason::Contended);
-            return None;
+            return self.restart_for(ScriptRefusal::Token);
         }
         self.lease_command_slots(command, binding, args)?;
         // Not earlier: until here the script can restart without further ado.
@@ -124,11 +125,17 @@ impl<'p> Runner<'_, '_, 'p> {
         if self.is_undoable {
             return self.make_writes_last();
         }
-        if !self.try_acquire_token() {
-            self.run.stop(StopReason::Contended);
-            return None;
+        match self.try_acquire_token() {
+            true => Some(()),
+            false => self.restart_for(ScriptRefusal::Token),
         }
-        Some(())
+    }
+
+    /// Stops the run because of what it was refused.
+    pub(super) fn restart_for(&mut self, refusal: ScriptRefusal) -> Option<()> {
+        self.refusal = Some(refusal);
+        self.run.stop(StopReason::Contended);
+        None
     }
 
     /// Returns the index of a slot's lease, which is taken if it is not held yet.
@@ -173,13 +180,16 @@ impl<'p> Runner<'_, '_, 'p> {
             if attempt.is_some() {
                 return attempt;
             }
-            if self.is_undoable {
-                self.make_writes_last()?;
+            if self.is_undoable && self.make_writes_last().is_none() {
+                self.refusal = Some(ScriptRefusal::Slot(slot));
+                return None;
+            }
+            let may_wait = self.has_token || (self.takes_token_to_wait && self.try_acquire_token());
+            if !may_wait {
+                self.restart_for(ScriptRefusal::Slot(slot))?;
             }
             let running = &self.thread.server.scripting.running;
-            if !self.has_token {
-                self.run.stop(StopReason::Contended);
-            } else if running.is_shutting_down() {
+            if running.is_shutting_down() {
                 self.run.stop(StopReason::Shutdown);
             } else if !self.thread.for_script && tries >= MAX_WORKER_ATTEMPTS {
                 if self.run.may_move_to_script_thread() && !self.run.has_written() {

@@ -27,12 +27,13 @@ use crate::keyspace::effects::Hooks;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::undo_changes::ChangeCounts;
 use crate::keyspace::{Exclusive, GatePassage};
-use crate::net::client::{Client, ClientFlags};
+use crate::net::client::{Client, ClientFlags, ScriptRefusal};
 use crate::net::kill_mark::KillMark;
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use crate::observability::slot_stats::SlotFigure;
 use crate::propagation::LogTarget;
+use crate::state::Server;
 use weft_command_table::registry::{Command, Lookup};
 use weft_config::id;
 use weft_os::time::Instant;
@@ -47,6 +48,9 @@ const MAX_TIME_ON_WORKER: Duration = Duration::from_micros(500);
 const GATE_RELEASE_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum number of records that are held back until a script has written.
 const MAX_PENDING_RECORDS: usize = 4096;
+
+/// Makes an entry in a log of the server.
+type PendingLog = Box<dyn FnOnce(&Server)>;
 
 /// The leases that a script holds.
 pub enum ScriptAccess<'r, 'p> {
@@ -110,6 +114,10 @@ pub struct Runner<'r, 'h, 'p> {
     pub(super) may_restart: bool,
     /// Set when it stops because of a key that MIGRATE is sending: the value of `PinnedSlots::thaws` at that time.
     pub(super) awaited_thaw: Option<u64>,
+    /// `true` if it takes the token when it is refused a slot, rather than restart.
+    pub(super) takes_token_to_wait: bool,
+    /// Set when it stops because it was refused a slot or the token.
+    pub(super) refusal: Option<ScriptRefusal>,
     /// `true` if its keys must be in one slot of a cluster.
     must_use_one_slot: bool,
     /// That slot, once it is known.
@@ -126,6 +134,8 @@ pub struct Runner<'r, 'h, 'p> {
     pub(super) command_count: u64,
     /// Outcomes of commands, held back until it is certain that they count.
     pending_outcomes: Vec<(Option<&'static Command<Binding>>, ScriptCallOutcome)>,
+    /// Entries of the command log and of ACL LOG, held back in the same way.
+    pending_logs: Vec<PendingLog>,
     /// Bytes of replies, by slot.
     pending_slot_bytes: Vec<(SlotIndex, usize)>,
     /// Memory for the leases of the next run.
@@ -205,6 +215,8 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             counts_before_writes: None,
             may_restart: false,
             awaited_thaw: None,
+            takes_token_to_wait: false,
+            refusal: None,
             must_use_one_slot: prepared.must_use_one_slot,
             slot: Cell::new(first_slot(prepared, args)),
             log_target: LogTarget::all(),
@@ -212,6 +224,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             monitor_line: None,
             command_count: 0,
             pending_outcomes: buffers.pending_outcomes,
+            pending_logs: Vec::new(),
             pending_slot_bytes: buffers.pending_slot_bytes,
             lease_indices: buffers.lease_indices,
             thread,
@@ -290,6 +303,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             Ok(Ended::Stopped(stop)) if stop != StopReason::Shutdown => {
                 assert!(!run.has_written(), "a script that has written does not start again");
                 self.pending_outcomes.clear();
+                self.pending_logs.clear();
                 self.pending_slot_bytes.clear();
                 ScriptOutcome::Stopped(stop)
             }
@@ -357,6 +371,9 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
 
     /// Applies the records that were held back.
     fn flush_pending_records(&mut self) {
+        for log in self.pending_logs.drain(..) {
+            log(&self.thread.server);
+        }
         for (slot, bytes) in self.pending_slot_bytes.drain(..) {
             let ThreadState {
                 server,
@@ -390,6 +407,14 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             }
         }
         self.pending_outcomes = outcomes;
+    }
+
+    /// Makes an entry in a log once it is certain that the run does not restart.
+    fn record_log(&mut self, log: PendingLog) {
+        match self.may_restart && !self.run.has_written() {
+            true => self.pending_logs.push(log),
+            false => log(&self.thread.server),
+        }
     }
 
     fn record_outcome(&mut self, command: Option<&'static Command<Binding>>, end: ScriptCallOutcome) {

@@ -8,6 +8,7 @@ use crate::keyspace::access::AccessContext;
 use crate::keyspace::before_image::is_large;
 use crate::keyspace::undo::kept_bytes;
 use crate::keyspace::undo_changes::{ChangeCounts, undo_changes};
+use crate::net::client::ScriptRefusal;
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::Counter;
 use weft_command_table::registry::Command;
@@ -33,7 +34,7 @@ impl Runner<'_, '_, '_> {
     /// Starts the undo log, before the first write.
     pub(super) fn begin_undoable_writes(&mut self) {
         debug_assert!(
-            self.thread.effects.undo.is_none() && !self.has_token,
+            self.thread.effects.undo.is_none() && !self.has_token && self.thread.effects.is_held_back,
             "a script has one undo log, and none if it has the token"
         );
         let effects = &mut self.thread.effects;
@@ -48,7 +49,37 @@ impl Runner<'_, '_, '_> {
             self.begin_lasting()?;
         }
         self.flush_pending_records();
+        self.release_notifications();
         Some(())
+    }
+
+    /// Holds back the notifications of the run, until it is certain that it does not restart.
+    pub(in crate::dispatch::script) fn hold_notifications_back(&mut self) {
+        debug_assert!(
+            self.may_restart && self.thread.effects.held_notifications.is_empty(),
+            "what an earlier run has held back was sent"
+        );
+        self.thread.effects.is_held_back = true;
+    }
+
+    /// Sends the notifications that were held back. Further ones are sent at once.
+    fn release_notifications(&mut self) {
+        self.thread.effects.is_held_back = false;
+        if !self.thread.effects.held_notifications.is_empty() {
+            let thread = &mut *self.thread;
+            NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_held_notifications();
+        }
+    }
+
+    /// Sends the notifications of a script that has not written if they are many, or if it is busy and monitors should
+    /// see what it does. If it restarts later, they are sent again.
+    pub(super) fn limit_held_notifications(&mut self) {
+        let effects = &self.thread.effects;
+        let held = effects.held_notifications.len();
+        if effects.is_held_back && held > 0 && (held >= MAX_PENDING_RECORDS || self.run.is_overdue()) {
+            self.release_notifications();
+            self.thread.effects.is_held_back = true;
+        }
     }
 
     /// Records that the run cannot be stopped any more, unless it is to stop already or its client was killed.
@@ -113,11 +144,10 @@ impl Runner<'_, '_, '_> {
             "only writes under an undo log have to be made to last"
         );
         self.has_token = self.thread.server.scripting.try_take_token();
-        if !self.has_token {
-            self.run.stop(StopReason::Contended);
-            return None;
+        match self.has_token {
+            true => self.end_undo_with_token(),
+            false => self.restart_for(ScriptRefusal::Token),
         }
-        self.end_undo_with_token()
     }
 
     fn end_undo_with_token(&mut self) -> Option<()> {
@@ -127,15 +157,13 @@ impl Runner<'_, '_, '_> {
         Some(())
     }
 
-    /// Ends the undo log of changes that stay, and sends the messages that were held back.
+    /// Ends the undo log of changes that stay.
     fn end_undo_log(&mut self) {
         self.is_undoable = false;
         let thread = &mut *self.thread;
         thread.effects.undo = None;
         let metrics = &thread.server.stats.metrics;
         metrics.add(thread.thread_index, Counter::ScriptsWrittenInParallel, 1);
-        let mut sender = NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index);
-        sender.send_held_notifications();
     }
 
     /// Undoes what was written, under the leases of the keys.
@@ -155,23 +183,27 @@ impl Runner<'_, '_, '_> {
             sees_expired: true,
         };
         let held = &mut self.access.as_held_leases();
-        thread.effects.held_notifications = undo_changes(*undo, counts, held, &access, &mut thread.effects);
+        undo_changes(*undo, counts, held, &access, &mut thread.effects);
         let metrics = &thread.server.stats.metrics;
         metrics.add(thread.thread_index, Counter::ScriptsUndone, 1);
-        let mut sender = NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index);
-        sender.send_held_notifications();
     }
 
-    /// Decides at the end of the run about what was written under an undo log: it stays if the script has ended by
-    /// itself.
+    /// Decides at the end of the run about what may have to be abandoned: changes under an undo log and notifications
+    /// stay if the script has ended by itself.
     pub(in crate::dispatch::script) fn settle_writes(&mut self, ended: &ScriptOutcome) {
-        if !self.is_undoable {
-            return;
+        let is_killed = matches!(ended, ScriptOutcome::Done { is_killed: true, .. });
+        let is_stopped = matches!(ended, ScriptOutcome::Stopped(_));
+        let is_undone = self.is_undoable && (is_killed || is_stopped);
+        match self.is_undoable {
+            true if is_undone => self.undo_writes(),
+            true => self.end_undo_log(),
+            false => {}
         }
-        match ended {
-            ScriptOutcome::Done { is_killed: false, .. } => self.end_undo_log(),
-            ScriptOutcome::Done { is_killed: true, .. } | ScriptOutcome::Stopped(_) => self.undo_writes(),
+        if is_undone || is_stopped {
+            // Monitors see the commands of a killed script, and those of a restarted one once.
+            self.thread.effects.discard_held_notifications(is_killed);
         }
+        self.release_notifications();
         assert!(
             self.thread.effects.undo.is_none(),
             "the undo log of a script ends with it"
