@@ -347,8 +347,8 @@ impl Histogram {
         0
     }
 
-    /// Returns the number of samples below 2^`exponent` ns, for each of the ascending exponents. It is exact below 2^42 ns,
-    /// where the last bucket ends.
+    /// Returns the number of samples below 2^`exponent` ns, for each of the ascending exponents. It is exact below 2^42
+    /// ns, where the last bucket ends.
     pub fn counts_below_powers(&self, exponents: &[u32]) -> Vec<u64> {
         let mut next = 0;
         let mut below = 0;

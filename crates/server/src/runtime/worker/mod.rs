@@ -383,6 +383,7 @@ impl Worker {
         self.retry_unserved();
         self.finish_deliveries();
         self.publish_pooled_bytes();
+        self.publish_wait_count();
         memory_limit::publish_balance(&mut self.thread);
         if std::mem::take(&mut self.should_sample_memory) {
             self.thread.server.memory.calibrate_unless_freeing();
