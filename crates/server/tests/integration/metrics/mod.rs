@@ -3,6 +3,7 @@
 mod contents;
 mod exposition;
 mod hostile;
+mod packaging;
 mod settings;
 
 use std::io::{Read, Write};
