@@ -84,31 +84,61 @@ pub fn nodes_text(state: &ClusterState, origin: RequesterInfo) -> String {
     out
 }
 
+/// The numbers of slots and nodes by their state, as this node sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HealthCounts {
+    /// The slots whose owners are reachable.
+    pub slots_ok: usize,
+    /// The slots whose owners do not reply to this node.
+    pub slots_pfail: usize,
+    /// The slots whose owners have failed.
+    pub slots_fail: usize,
+    /// The nodes that do not reply to this node.
+    pub nodes_pfail: usize,
+    /// The nodes that have failed.
+    pub nodes_fail: usize,
+}
+
+impl HealthCounts {
+    /// Counts the slots and nodes of a cluster.
+    pub fn from_state(state: &ClusterState) -> HealthCounts {
+        let mut counts = HealthCounts::default();
+        for node in state.nodes.values() {
+            let slots = node.slots.len();
+            if node.has_failed() {
+                counts.slots_fail += slots;
+            } else if node.has_timed_out() {
+                counts.slots_pfail += slots;
+            } else {
+                counts.slots_ok += slots;
+            }
+            counts.nodes_pfail += usize::from(node.has_timed_out());
+            counts.nodes_fail += usize::from(node.has_failed());
+        }
+        counts
+    }
+
+    /// Returns the number of slots with an owner.
+    pub fn slots_assigned(&self) -> usize {
+        self.slots_ok + self.slots_pfail + self.slots_fail
+    }
+}
+
 /// Returns the text of CLUSTER INFO. `up` is `true` if commands are accepted; a client that has read it may rely on it.
 pub fn info_text(state: &ClusterState, up: bool) -> String {
     let mut out = String::new();
-    let (mut ok, mut pfail, mut fail) = (0, 0, 0);
-    for node in state.nodes.values() {
-        let slots = node.slots.len();
-        if node.has_failed() {
-            fail += slots;
-        } else if node.has_timed_out() {
-            pfail += slots;
-        } else {
-            ok += slots;
-        }
-    }
+    let health = HealthCounts::from_state(state);
     let count = |wanted: &dyn Fn(&Node) -> bool| state.nodes.values().filter(|node| wanted(node)).count();
     let mut put = |name: &str, value: &dyn std::fmt::Display| {
         let _ = write!(out, "{name}:{value}\r\n");
     };
     put("cluster_state", &if up { "ok" } else { "fail" });
-    put("cluster_slots_assigned", &(ok + pfail + fail));
-    put("cluster_slots_ok", &ok);
-    put("cluster_slots_pfail", &pfail);
-    put("cluster_slots_fail", &fail);
-    put("cluster_nodes_pfail", &count(&Node::has_timed_out));
-    put("cluster_nodes_fail", &count(&Node::has_failed));
+    put("cluster_slots_assigned", &health.slots_assigned());
+    put("cluster_slots_ok", &health.slots_ok);
+    put("cluster_slots_pfail", &health.slots_pfail);
+    put("cluster_slots_fail", &health.slots_fail);
+    put("cluster_nodes_pfail", &health.nodes_pfail);
+    put("cluster_nodes_fail", &health.nodes_fail);
     put(
         "cluster_voting_nodes_pfail",
         &count(&|node| node.has_vote() && node.has_timed_out()),

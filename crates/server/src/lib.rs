@@ -16,6 +16,7 @@ mod dispatch;
 #[doc(hidden)]
 pub mod fuzzing;
 mod keyspace;
+mod metrics_endpoint;
 mod net;
 mod notify;
 mod observability;

@@ -26,6 +26,7 @@ use crate::dispatch::apply_threads;
 use crate::keyspace::hash::{KeyHasher, secrets_from_seed};
 use crate::keyspace::lazyfree::LazyFree;
 use crate::keyspace::{Exclusive, Keyspace};
+use crate::metrics_endpoint::{MetricsEndpoint, OpenEndpoint};
 use crate::net::listeners::{ListenError, ListenerKinds, Listeners};
 use crate::notify::messages::update_event_hook;
 use crate::observability::log::{self, LogDestination};
@@ -183,6 +184,7 @@ pub(crate) fn run_simulated(arguments: &[OsString]) -> bool {
             signals: SignalReceiver::detached(),
             tls: None,
             listeners: Listeners::open(&config, &mut reactor).ok()?,
+            metrics_endpoint: OpenEndpoint::open(&config).ok()?,
             reactor,
             pid_file: None,
         })
@@ -226,6 +228,7 @@ struct ProcessParts {
     signals: SignalReceiver,
     tls: Option<TlsMaterial>,
     listeners: Listeners,
+    metrics_endpoint: Option<OpenEndpoint>,
     pid_file: Option<PidFile>,
 }
 
@@ -240,6 +243,7 @@ fn prepare_process(config: &Config, supervisor: Supervisor, is_daemon: bool) -> 
     kernel::warn_about_backlog(config);
     let tls = read_tls_material(config)?;
     let listeners = Listeners::open(config, &mut reactor)?;
+    let metrics_endpoint = OpenEndpoint::open(config)?;
     let pid_file = PidFile::create(path_parameter(config, id::PIDFILE), is_daemon);
     Ok(ProcessParts {
         supervisor,
@@ -249,6 +253,7 @@ fn prepare_process(config: &Config, supervisor: Supervisor, is_daemon: bool) -> 
         signals,
         tls,
         listeners,
+        metrics_endpoint,
         pid_file,
     })
 }
@@ -276,6 +281,7 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
     log::notice!("Allocator options: {}", weft_reactor::allocator_options());
     server.persistence.dumps.record_save(server.lifecycle.started_unix_s, 0);
     let loading = LoadingThread::begin(&server)?;
+    let metrics_endpoint = start_metrics_endpoint(&server, parts.metrics_endpoint)?;
     // The ownership of slots depends on the loaded data, and must be settled before the first client.
     let loading = if server.cluster.is_some() {
         loading.finish()?;
@@ -311,6 +317,7 @@ fn run_threads(config: Config, parts: ProcessParts) -> Result<ShutdownOptions, S
         parts.reactor,
         parts.signals,
         parts.listeners,
+        metrics_endpoint,
         orders_out,
     );
     let (how, listeners) = coordinator.run().map_err(log_fatal("the coordinator stopped"))?;
@@ -331,6 +338,18 @@ pub(crate) fn run_in_background(config: Config) -> std::io::Result<JoinHandle<Re
         let parts = prepare_process(&config, Supervisor::find("no"), false)?;
         run_threads(config, parts).map(drop)
     })
+}
+
+/// Starts the metrics endpoint, if it is enabled. The load has begun, so that it never reports a server as ready that
+/// has not loaded its data.
+fn start_metrics_endpoint(
+    server: &Arc<Server>,
+    endpoint: Option<OpenEndpoint>,
+) -> Result<Option<MetricsEndpoint>, StartFailure> {
+    endpoint
+        .map(|endpoint| endpoint.start(server))
+        .transpose()
+        .map_err(log_fatal("cannot start the metrics endpoint"))
 }
 
 /// Starts to follow the primary that the configuration names.

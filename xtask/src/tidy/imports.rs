@@ -56,6 +56,7 @@ const PROGRAMS: &[&str] = &["server", "bench", "sim"];
 ///   executes the replication stream through the dispatcher. `primary` is the thread that serves replicas from the
 ///   replication backlog, which `backlog_writer` fills from the propagation log. `role` determines the primary of this
 ///   server.
+/// - `metrics_endpoint` serves the figures of all subsystems over HTTP, on its own thread.
 /// - `check` contains the programs that check files; it uses nothing of a running server.
 /// - `start` builds everything, and only `main` is above it.
 /// - `fuzzing` exposes the parts that the fuzz targets use.
@@ -110,6 +111,8 @@ const SUBSYSTEMS: &[(&str, &[&str])] = &[
         "keyspace", "persistence::aof_files", "persistence::snapshot_state",
         "replication", "slot_migration", "net", "state", "notify::messages", "persistence::save", "persistence::aof",
         "runtime::config_changes", "replication::role", "cluster_node::topology"]),
+    ("metrics_endpoint", &["observability", "notify::pubsub", "persistence::aof_files", "persistence::snapshot_state",
+        "replication", "slot_migration", "net", "state", "commands"]),
     ("dispatch", &["observability", "clients_waiting::blocking", "clients_waiting::watch",
         "notify::monitor", "propagation", "keyspace", "persistence::aof_files",
         "persistence::rdb_file", "replication", "slot_migration", "net", "state", "notify::messages", "commands"]),
@@ -130,11 +133,11 @@ const SUBSYSTEMS: &[(&str, &[&str])] = &[
         "notify::messages", "cluster_node::topology", "cluster_node::key_deletion"]),
     ("runtime::coordinator", &["observability", "runtime::process", "runtime::shutdown", "keyspace",
         "replication", "net", "state", "persistence::save", "persistence::aof", "runtime::tuning",
-        "runtime::reclaim"]),
+        "runtime::reclaim", "metrics_endpoint"]),
     ("start", &["observability", "runtime::process", "runtime::shutdown", "keyspace", "check", "replication", "net", "state", "notify::messages", "persistence::save",
         "persistence::aof", "runtime::config_changes", "cluster_node::topology", "runtime::background", "commands",
         "dispatch", "replication::replica", "replication::primary", "slot_migration::engine", "runtime::worker",
-        "cluster_node::bus", "runtime::coordinator"]),
+        "cluster_node::bus", "metrics_endpoint", "runtime::coordinator"]),
     ("fuzzing", &["observability", "keyspace", "persistence::aof_files", "persistence::rdb_file", "state",
         "replication", "runtime::background", "commands", "dispatch", "replication::replica", "start"]),
     ("simulation", &["start", "keyspace"]),

@@ -112,6 +112,8 @@ pub enum ChangeAction {
     EnableTls,
     /// Listens on the new addresses and ports.
     Listen,
+    /// Starts or stops the metrics endpoint, or moves it to other addresses.
+    ListenForMetrics,
     /// Changes the title of the process.
     SetProcessTitle,
     /// Wakes the workers, which move connections at the new interval.
@@ -271,6 +273,8 @@ bitflags::bitflags! {
         const DENY_LOADING = 1 << 6;
         /// Refers to something outside, such as a file. Setting the same value again counts as a change.
         const ALWAYS_CHANGED = 1 << 7;
+        /// `weft.conf` shows it although it is hidden: a parameter for administrators that Valkey does not have.
+        const DOCUMENTED = 1 << 8;
     }
 }
 
@@ -541,6 +545,10 @@ impl Declaration {
 
     const fn hidden(self) -> Declaration {
         self.flagged(ParameterFlags::HIDDEN)
+    }
+
+    const fn documented(self) -> Declaration {
+        self.flagged(ParameterFlags::DOCUMENTED)
     }
 
     const fn protected(self) -> Declaration {

@@ -37,7 +37,7 @@ fn repository(path: &str) -> PathBuf {
 }
 
 fn is_hidden(parameter: &Parameter) -> bool {
-    parameter.flags.contains(ParameterFlags::HIDDEN)
+    parameter.flags.contains(ParameterFlags::HIDDEN) && !parameter.flags.contains(ParameterFlags::DOCUMENTED)
 }
 
 /// Returns the lines that give a parameter its default value.

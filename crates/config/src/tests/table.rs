@@ -47,7 +47,13 @@ fn every_default_is_the_one_of_valkey() {
 }
 
 /// The parameters that Valkey does not have. They are hidden.
-const WEFT_ONLY: [&str; 3] = ["busy-reply-scope", "connection-move-interval", "replica-apply-threads"];
+const WEFT_ONLY: [&str; 5] = [
+    "busy-reply-scope",
+    "connection-move-interval",
+    "metrics-bind",
+    "metrics-port",
+    "replica-apply-threads",
+];
 
 #[test]
 fn all_names_are_those_of_valkey_and_the_same_ones_are_hidden() {

@@ -12,7 +12,7 @@ use weft_reactor::{Listener, Reactor, Socket, Token};
 
 use crate::observability::log;
 use weft_base::files::{errno_text, error_text};
-use weft_config::{Config, id};
+use weft_config::{Config, ParameterId, id};
 
 /// An accepted connection.
 #[derive(Debug)]
@@ -29,9 +29,20 @@ pub struct AcceptedConnection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenError;
 
+/// The kind of peers that a set of listening sockets serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ListenPurpose {
+    /// Clients that send commands.
+    #[default]
+    Clients,
+    /// Scrapers of the metrics endpoint.
+    Metrics,
+}
+
 /// The open listening sockets. The sockets themselves are in a reactor.
 #[derive(Debug, Default)]
 pub struct Listeners {
+    purpose: ListenPurpose,
     tcp: Vec<OpenListener>,
     unix: Option<SocketFile>,
     /// `true` if new sockets offer Multipath TCP.
@@ -42,7 +53,15 @@ pub struct Listeners {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ListenPort {
     number: u16,
-    is_tls: bool,
+    kind: PortKind,
+}
+
+/// The protocol that is spoken on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PortKind {
+    Tcp,
+    Tls,
+    Metrics,
 }
 
 #[derive(Debug)]
@@ -78,20 +97,41 @@ impl Listeners {
     /// If a socket cannot be opened, or if the configuration names none.
     pub fn open(config: &Config, reactor: &mut Reactor) -> Result<Listeners, ListenError> {
         let mut listeners = Listeners::default();
-        listeners.listen_ports(config, reactor).map_err(|port| {
-            log::warning!(
-                "Failed listening on port {} ({}), aborting.",
-                port.number,
-                port.kind_name()
-            );
-            ListenError
-        })?;
+        listeners.open_ports(config, reactor)?;
         listeners.listen_unix(config, reactor)?;
         if listeners.tcp.is_empty() && listeners.unix.is_none() {
             log::warning!("Configured to not listen anywhere, exiting.");
             return Err(ListenError);
         }
         Ok(listeners)
+    }
+
+    /// Opens the sockets of the metrics endpoint, which `metrics-bind` and `metrics-port` name.
+    ///
+    /// # Errors
+    /// If a socket cannot be opened, or if no address is available.
+    pub fn open_for_metrics(config: &Config, reactor: &mut Reactor) -> Result<Listeners, ListenError> {
+        let mut listeners = Listeners {
+            purpose: ListenPurpose::Metrics,
+            ..Listeners::default()
+        };
+        listeners.open_ports(config, reactor)?;
+        if listeners.tcp.is_empty() {
+            log::warning!("No address of metrics-bind is available, exiting.");
+            return Err(ListenError);
+        }
+        Ok(listeners)
+    }
+
+    fn open_ports(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), ListenError> {
+        self.listen_ports(config, reactor).map_err(|port| {
+            log::warning!(
+                "Failed listening on port {} ({}), aborting.",
+                port.number,
+                port.kind.name()
+            );
+            ListenError
+        })
     }
 
     /// Adapts the TCP sockets to the present configuration: closes those that are not wanted any more, then opens the
@@ -105,14 +145,14 @@ impl Listeners {
 
     /// Does the same as [`Listeners::listen_tcp`]. The error is the port that failed.
     fn listen_ports(&mut self, config: &Config, reactor: &mut Reactor) -> Result<(), ListenPort> {
-        let ports = ListenPort::all_from_config(config);
-        let addresses = config.addresses(id::BIND);
+        let ports = self.purpose.ports(config);
+        let addresses = config.addresses(self.purpose.bind_parameter());
         let bind_addresses: Vec<BindAddress<'_>> = addresses.iter().map(|word| BindAddress::parse(word)).collect();
         let wanted_addresses: Vec<IpAddr> = bind_addresses.iter().filter_map(|place| place.address().ok()).collect();
         self.close_tcp(reactor, |open| {
             !ports.contains(&open.port) || !wanted_addresses.contains(&open.address)
         });
-        self.is_multipath = config.boolean(id::MPTCP);
+        self.is_multipath = self.purpose == ListenPurpose::Clients && config.boolean(id::MPTCP);
         let kept = self.tcp.len();
         for port in ports.into_iter().filter(|port| port.number != 0) {
             let listens = bind_addresses
@@ -150,18 +190,25 @@ impl Listeners {
         }
     }
 
+    /// Returns the number of open TCP sockets.
+    pub fn tcp_count(&self) -> usize {
+        self.tcp.len()
+    }
+
     /// Returns the kinds of sockets that are open.
     pub fn kinds(&self) -> ListenerKinds {
+        let has = |kind| self.tcp.iter().any(|open| open.port.kind == kind);
         ListenerKinds {
-            tcp: self.tcp.iter().any(|open| !open.port.is_tls),
-            tls: self.tcp.iter().any(|open| open.port.is_tls),
+            tcp: has(PortKind::Tcp),
+            tls: has(PortKind::Tls),
             unix: self.unix.is_some(),
         }
     }
 
     /// Returns `true` if connections of this listening socket must use TLS.
     pub fn is_tls(&self, token: Token) -> bool {
-        self.tcp.iter().any(|open| open.token == token && open.port.is_tls)
+        let is_tls = |open: &OpenListener| open.port.kind == PortKind::Tls;
+        self.tcp.iter().any(|open| open.token == token && is_tls(open))
     }
 
     /// Removes the file of the Unix socket.
@@ -250,18 +297,36 @@ impl Listeners {
     }
 }
 
-impl ListenPort {
-    /// Returns the ports without and with TLS. Number 0 stands for none.
-    fn all_from_config(config: &Config) -> [ListenPort; 2] {
-        let port = |id, is_tls| ListenPort {
-            number: config.integer(id) as u16,
-            is_tls,
+impl ListenPurpose {
+    /// Returns the configured ports. Number 0 stands for none.
+    fn ports(self, config: &Config) -> Vec<ListenPort> {
+        let parameters: &[_] = match self {
+            ListenPurpose::Clients => &[(id::PORT, PortKind::Tcp), (id::TLS_PORT, PortKind::Tls)],
+            ListenPurpose::Metrics => &[(id::METRICS_PORT, PortKind::Metrics)],
         };
-        [port(id::PORT, false), port(id::TLS_PORT, true)]
+        let port = |&(parameter, kind)| ListenPort {
+            number: config.integer(parameter) as u16,
+            kind,
+        };
+        parameters.iter().map(port).collect()
     }
 
-    fn kind_name(self) -> &'static str {
-        if self.is_tls { "tls" } else { "tcp" }
+    /// Returns the parameter with the addresses.
+    fn bind_parameter(self) -> ParameterId {
+        match self {
+            ListenPurpose::Clients => id::BIND,
+            ListenPurpose::Metrics => id::METRICS_BIND,
+        }
+    }
+}
+
+impl PortKind {
+    fn name(self) -> &'static str {
+        match self {
+            PortKind::Tcp => "tcp",
+            PortKind::Tls => "tls",
+            PortKind::Metrics => "metrics",
+        }
     }
 }
 

@@ -64,6 +64,8 @@ pub struct AllocatorFigures {
     pub metadata: u64,
     /// The bytes that are mapped and resident: active, metadata, and free pages that are kept.
     pub resident: u64,
+    /// The bytes of address space that were returned to the operating system but stay mapped, to be used again.
+    pub retained: u64,
     /// The figures of the arena that holds the arrays of the tables.
     pub arrays: ArenaFigures,
     /// The figures of the arena of long commands.
@@ -139,6 +141,7 @@ pub fn figures() -> Option<AllocatorFigures> {
         active: stats::active::read().ok()? as u64,
         metadata: stats::metadata::read().ok()? as u64,
         resident: stats::resident::read().ok()? as u64,
+        retained: stats::retained::read().ok()? as u64,
         arrays: weft_table::arrays::arena().and_then(arena_figures).unwrap_or_default(),
         long_commands: LONG_COMMAND_ARENA
             .get()

@@ -3,7 +3,7 @@
 use weft_base::ThreadIndex;
 use weft_os::sync::OnceLock;
 
-use weft_os::atomic::{AtomicU32, AtomicU64, Ordering};
+use weft_os::atomic::{AtomicU64, Ordering};
 use weft_sync::StripedCounters;
 
 /// The counters of the server, with their names in INFO.
@@ -100,7 +100,9 @@ const PER_COMMAND: usize = 4;
 /// 6.25%.
 const STEPS_BITS: u32 = 4;
 const STEPS: usize = 1 << STEPS_BITS;
-const BUCKETS: usize = (64 - STEPS_BITS as usize) * STEPS;
+/// The number of doublings: the last bucket also counts everything from 2^42 ns (73 minutes) on.
+const DOUBLINGS: usize = 38;
+const BUCKETS: usize = DOUBLINGS * STEPS;
 
 /// The figures of one command.
 #[derive(Clone, Copy, Debug, Default)]
@@ -124,7 +126,39 @@ pub struct Metrics {
     maxima: [AtomicU64; MAXIMA],
     commands: StripedCounters,
     command_count: usize,
-    histograms: Vec<OnceLock<Box<[AtomicU32]>>>,
+    histograms: Vec<OnceLock<Box<LatencyRow>>>,
+}
+
+/// The latencies of one command on one thread, which is the only writer. Counts have 64 bits: a thread that runs a
+/// million commands per second would wrap 32 bits in little more than an hour.
+struct LatencyRow {
+    buckets: [AtomicU64; BUCKETS],
+    /// The sum of the samples, in nanoseconds.
+    nanoseconds: AtomicU64,
+}
+
+impl LatencyRow {
+    fn new() -> LatencyRow {
+        LatencyRow {
+            buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            nanoseconds: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    fn record(&self, nanoseconds: u64) {
+        let add = |figure: &AtomicU64, delta: u64| {
+            figure.store(figure.load(Ordering::Relaxed).wrapping_add(delta), Ordering::Relaxed);
+        };
+        add(&self.buckets[bucket_of(nanoseconds)], 1);
+        add(&self.nanoseconds, nanoseconds);
+    }
+
+    fn reset(&self) {
+        for figure in self.buckets.iter().chain([&self.nanoseconds]) {
+            figure.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Metrics {
@@ -204,11 +238,8 @@ impl Metrics {
     /// Records the latency of one execution.
     #[inline]
     pub fn record_latency(&self, thread_index: ThreadIndex, command: usize, nanoseconds: u64) {
-        if let Some(cell) = self.histograms.get(thread_index.get() * self.command_count + command) {
-            let buckets = cell.get_or_init(|| (0..BUCKETS).map(|_| AtomicU32::new(0)).collect());
-            let bucket = &buckets[bucket_of(nanoseconds)];
-            // Single writer: only this thread adds to its row.
-            bucket.store(bucket.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if let Some(row) = self.histograms.get(thread_index.get() * self.command_count + command) {
+            row.get_or_init(|| Box::new(LatencyRow::new())).record(nanoseconds);
         }
     }
 
@@ -253,30 +284,33 @@ impl Metrics {
 
     /// Returns the latency histogram of one command over all threads; `None` if the command never ran.
     pub fn histogram(&self, command: usize) -> Option<Histogram> {
-        let mut counts: Option<Vec<u64>> = None;
-        for row in self.histograms.chunks(self.command_count) {
-            let Some(buckets) = row.get(command).and_then(OnceLock::get) else {
-                continue;
-            };
-            let sums = counts.get_or_insert_with(|| vec![0; BUCKETS]);
-            for (sum, bucket) in sums.iter_mut().zip(buckets) {
-                *sum += u64::from(bucket.load(Ordering::Relaxed));
+        let mut histogram: Option<Histogram> = None;
+        for row in self.latency_rows(command) {
+            let sums = histogram.get_or_insert_with(|| Histogram {
+                counts: vec![0; BUCKETS],
+                total: 0,
+                nanoseconds: 0,
+            });
+            for (sum, bucket) in sums.counts.iter_mut().zip(&row.buckets) {
+                let count = bucket.load(Ordering::Relaxed);
+                *sum += count;
+                sums.total += count;
             }
+            sums.nanoseconds += row.nanoseconds.load(Ordering::Relaxed);
         }
-        let counts = counts?;
-        let total = counts.iter().sum();
-        (total > 0).then_some(Histogram { counts, total })
+        histogram.filter(|histogram| histogram.total > 0)
     }
 
     /// Resets the latency histogram of one command.
     pub fn reset_histogram(&self, command: usize) {
-        for row in self.histograms.chunks(self.command_count) {
-            if let Some(buckets) = row.get(command).and_then(OnceLock::get) {
-                for bucket in buckets {
-                    bucket.store(0, Ordering::Relaxed);
-                }
-            }
-        }
+        self.latency_rows(command).for_each(LatencyRow::reset);
+    }
+
+    /// Returns the rows of the threads that have recorded latencies of the command.
+    fn latency_rows(&self, command: usize) -> impl Iterator<Item = &LatencyRow> {
+        self.histograms
+            .chunks(self.command_count)
+            .filter_map(move |row| row.get(command)?.get().map(Box::as_ref))
     }
 
     /// Resets all figures of commands.
@@ -295,6 +329,8 @@ pub struct Histogram {
     counts: Vec<u64>,
     /// The number of samples.
     pub total: u64,
+    /// The sum of the samples, in nanoseconds.
+    pub nanoseconds: u64,
 }
 
 impl Histogram {
@@ -309,6 +345,20 @@ impl Histogram {
             }
         }
         0
+    }
+
+    /// Returns the number of samples below 2^`exponent` ns, for each of the ascending exponents. It is exact below 2^42
+    /// ns, where the last bucket ends.
+    pub fn counts_below_powers(&self, exponents: &[u32]) -> Vec<u64> {
+        let mut next = 0;
+        let mut below = 0;
+        let count = |exponent: &u32| {
+            let end = (exponent.saturating_sub(STEPS_BITS) as usize * STEPS).clamp(next, BUCKETS);
+            below += self.counts[next..end].iter().sum::<u64>();
+            next = end;
+            below
+        };
+        exponents.iter().map(count).collect()
     }
 
     /// Returns cumulative counts at doubling limits in microseconds, as LATENCY HISTOGRAM shows them: (limit, samples
@@ -351,7 +401,7 @@ mod tests {
 
     #[test]
     fn every_latency_lies_in_its_bucket_with_at_most_a_sixteenth_of_error() {
-        for shift in 4..60 {
+        for shift in 4..42 {
             for offset in [0u64, 1, 3, 7] {
                 let value = (1u64 << shift) + offset * ((1u64 << shift) >> 4);
                 let edge = upper_edge_ns(bucket_of(value));
@@ -389,5 +439,37 @@ mod tests {
         assert!(histogram.percentile_ns(100.0) >= 900_000);
         assert_eq!(histogram.cumulative_us(), vec![(1, 100), (1056, 101)]);
         assert!(metrics.histogram(0).is_none());
+    }
+
+    #[test]
+    fn a_latency_beyond_the_last_bucket_is_counted_in_it() {
+        let metrics = Metrics::new(1, 1);
+        for nanoseconds in [1 << 41, 1 << 42, u64::MAX] {
+            metrics.record_latency(ThreadIndex::new(0), 0, nanoseconds);
+        }
+        let histogram = metrics.histogram(0).expect("it ran");
+        assert_eq!(histogram.counts_below_powers(&[40, 41, 42, 63]), [0, 0, 3, 3]);
+    }
+
+    #[test]
+    fn counts_below_powers_are_exact_and_sums_are_those_of_the_samples() {
+        let metrics = Metrics::new(2, 1);
+        let samples = [0, 1, 255, 256, 257, 1023, 1024, 5000, 1 << 30];
+        for (index, nanoseconds) in samples.into_iter().enumerate() {
+            metrics.record_latency(ThreadIndex::new(index % 2), 0, nanoseconds);
+        }
+        let histogram = metrics.histogram(0).expect("it ran");
+        assert_eq!(histogram.counts_below_powers(&[8, 10, 20, 31]), [3, 6, 8, 9]);
+        assert_eq!((histogram.total, histogram.nanoseconds), (9, samples.iter().sum()));
+    }
+
+    #[test]
+    fn counts_of_latencies_exceed_32_bits() {
+        let metrics = Metrics::new(1, 1);
+        metrics.record_latency(ThreadIndex::new(0), 0, 100);
+        let row = metrics.latency_rows(0).next().expect("it has a row");
+        row.buckets[bucket_of(100)].store(u64::from(u32::MAX), Ordering::Relaxed);
+        metrics.record_latency(ThreadIndex::new(0), 0, 100);
+        assert_eq!(metrics.histogram(0).map(|histogram| histogram.total), Some(1 << 32));
     }
 }

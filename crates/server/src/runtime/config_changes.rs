@@ -102,6 +102,7 @@ impl ParameterChange<'_> {
             ChangeAction::EnableTls if server.tls.current().is_none() => return configure_tls(self),
             ChangeAction::ReloadTls | ChangeAction::EnableTls => {}
             ChangeAction::Listen => return reopen_listeners(self),
+            ChangeAction::ListenForMetrics => return reopen_metrics_listeners(self),
             ChangeAction::SetProcessTitle => title::set_process_title(config),
             // A worker that sleeps would not notice that its connections are to move.
             ChangeAction::WakeWorkers => server.workers.iter().for_each(WorkerLink::wake),
@@ -204,18 +205,29 @@ fn raise_open_file_limit(change: &ParameterChange<'_>) -> ApplyResult {
 }
 
 fn reopen_listeners(change: &ParameterChange<'_>) -> ApplyResult {
+    command_coordinator(change, CoordinatorCommand::Listen)
+}
+
+fn reopen_metrics_listeners(change: &ParameterChange<'_>) -> ApplyResult {
+    command_coordinator(change, CoordinatorCommand::ListenForMetrics)
+}
+
+/// Sends the coordinator a command to listen, and waits for the answer.
+fn command_coordinator(
+    change: &ParameterChange<'_>,
+    command: fn(mpsc::SyncSender<bool>) -> CoordinatorCommand,
+) -> ApplyResult {
     let (answer, answered) = mpsc::sync_channel(1);
-    let ordered = change
-        .server
-        .background
-        .send_to_coordinator(CoordinatorCommand::Listen(answer));
+    let ordered = change.server.background.send_to_coordinator(command(answer));
     if ordered && answered.recv_timeout(ORDER_TIMEOUT).unwrap_or(false) {
         return Ok(());
     }
-    Err(change.failure(match change.parameter == id::BIND {
-        true => "Failed to bind to specified addresses.",
-        false => "Unable to listen on this port. Check server logs.",
-    }))
+    Err(
+        change.failure(match [id::BIND, id::METRICS_BIND].contains(&change.parameter) {
+            true => "Failed to bind to specified addresses.",
+            false => "Unable to listen on this port. Check server logs.",
+        }),
+    )
 }
 
 #[cfg(test)]

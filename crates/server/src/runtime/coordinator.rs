@@ -7,6 +7,7 @@ use std::time::Duration;
 use weft_reactor::{Event, Reactor, ShutdownSignal, SignalReceiver, Socket, Token};
 
 use crate::keyspace::{compact, expiry};
+use crate::metrics_endpoint::{self, MetricsEndpoint};
 use crate::net::listeners::{AcceptedConnection, Listeners};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
@@ -38,6 +39,8 @@ pub struct Coordinator {
     server: Arc<Server>,
     reactor: Reactor,
     listeners: Listeners,
+    /// The metrics endpoint, if it is enabled.
+    metrics_endpoint: Option<MetricsEndpoint>,
     commands_receiver: mpsc::Receiver<CoordinatorCommand>,
     signals: SignalReceiver,
     tuner: Tuner,
@@ -67,6 +70,7 @@ impl Coordinator {
         reactor: Reactor,
         signals: SignalReceiver,
         listeners: Listeners,
+        metrics_endpoint: Option<MetricsEndpoint>,
         orders: mpsc::Receiver<CoordinatorCommand>,
     ) -> Self {
         let tuner = Tuner::new(&server);
@@ -74,6 +78,7 @@ impl Coordinator {
             server,
             reactor,
             listeners,
+            metrics_endpoint,
             commands_receiver: orders,
             signals,
             tuner,
@@ -103,6 +108,9 @@ impl Coordinator {
             self.handle_signal();
             if let Some(how) = self.server.lifecycle.shutdown.commit() {
                 self.signals.set_shutting_down(true);
+                if let Some(endpoint) = self.metrics_endpoint {
+                    endpoint.stop();
+                }
                 return Ok((how, self.listeners));
             }
             if let Some(end_ms) = self.server.clients.pause.next_end_ms() {
@@ -188,6 +196,9 @@ impl Coordinator {
                         .is_ok();
                     // The requesting thread may have given up waiting.
                     let _ = answer.send(listens);
+                }
+                CoordinatorCommand::ListenForMetrics(answer) => {
+                    metrics_endpoint::apply_configuration(&self.server, &mut self.metrics_endpoint, answer);
                 }
             }
         }

@@ -184,6 +184,8 @@ pub struct WorkerLink {
     pub executed_commands: AtomicU64,
     /// The payloads of published messages in the mailbox, in bytes.
     pub published_bytes: AtomicUsize,
+    /// The number of its clients that wait for keys, for replicas, for the disk or for a point in time.
+    pub waiting_clients: AtomicUsize,
     /// The start of the worker's turn, in nanoseconds since the server started; 0 while it waits for events.
     pub turn_started_ns: AtomicU64,
     /// `true` while the mailbox has a request to count the memory of the clients again.
@@ -204,6 +206,7 @@ impl WorkerLink {
             connections: AtomicUsize::new(0),
             executed_commands: AtomicU64::new(0),
             published_bytes: AtomicUsize::new(0),
+            waiting_clients: AtomicUsize::new(0),
             turn_started_ns: AtomicU64::new(0),
             is_recount_requested: AtomicBool::new(false),
         }
@@ -511,6 +514,8 @@ pub struct PendingAcknowledgement {
 pub enum CoordinatorCommand {
     /// Listen on the addresses and the port of the current configuration. The answer is `true` on success.
     Listen(mpsc::SyncSender<bool>),
+    /// Start, move or stop the metrics endpoint as the current configuration says. The answer is `true` on success.
+    ListenForMetrics(mpsc::SyncSender<bool>),
 }
 
 /// The state that the whole process shares, by subsystem.

@@ -13,6 +13,7 @@ mod dumps;
 mod eviction;
 mod loading;
 mod long_commands;
+mod metrics;
 mod process;
 mod replication;
 mod scripts;

@@ -87,7 +87,10 @@ fn a_port_in_use_is_refused_and_the_old_one_is_restored() {
     let coordinator = std::thread::spawn(move || {
         let mut reactor = Reactor::new().expect("a reactor");
         let mut listeners = Listeners::default();
-        for CoordinatorCommand::Listen(answer) in orders {
+        for order in orders {
+            let CoordinatorCommand::Listen(answer) = order else {
+                panic!("no parameter of the metrics endpoint changes");
+            };
             let listens = listeners.listen_tcp(&shared.config, &mut reactor).is_ok();
             let is_last = shared.config.integer(id::PORT) == 0;
             answer.send(listens).expect("somebody waits");

@@ -384,6 +384,7 @@ impl Worker {
         self.finish_deliveries();
         self.publish_pooled_bytes();
         memory_limit::end_message_period(&mut self.thread);
+        self.publish_wait_count();
         memory_limit::publish_balance(&mut self.thread);
         if std::mem::take(&mut self.should_sample_memory) {
             self.thread.server.memory.calibrate_unless_freeing();

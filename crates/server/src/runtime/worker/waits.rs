@@ -136,6 +136,11 @@ impl Waits {
         undone.then_some(ATTEMPT_PAUSE)
     }
 
+    /// Returns the number of clients that wait.
+    pub fn len(&self) -> usize {
+        self.by_client.len()
+    }
+
     /// Returns the clients that wait.
     pub fn waiting_clients(&self) -> Vec<ClientId> {
         self.by_client.keys().copied().collect()
@@ -188,6 +193,13 @@ impl Worker {
             });
         }
         client_snapshots
+    }
+
+    /// Publishes the number of clients that wait. The worker writes to the same cache line twice a turn anyway.
+    #[inline]
+    pub(crate) fn publish_wait_count(&self) {
+        let link = self.thread.server.worker(self.id);
+        link.waiting_clients.store(self.waits.len(), Ordering::Relaxed);
     }
 
     /// Starts the wait of a parked connection.

@@ -180,8 +180,19 @@ fn a_server_that_cannot_listen_reports_it_and_exits_with_1() {
     let port = taken.local_addr().expect("is bound").port();
     let refused = format!("socket 127.0.0.1:{port}: bind: Address already in use");
     let aborting = format!("Failed listening on port {port} (tcp), aborting.");
-    let cases: [(u16, &[&str], &[&str]); 5] = [
+    let metrics_aborting = format!("Failed listening on port {port} (metrics), aborting.");
+    let cases: [(u16, &[&str], &[&str]); 7] = [
         (port, &[], &[&refused, &aborting]),
+        (
+            free_port(),
+            &["--metrics-port", &port.to_string()],
+            &[&refused, &metrics_aborting],
+        ),
+        (
+            free_port(),
+            &["--metrics-port", "9121", "--metrics-bind", "-192.0.2.7"],
+            &["# No address of metrics-bind is available, exiting."],
+        ),
         (
             free_port(),
             &["--bind", "192.0.2.7"],
