@@ -387,6 +387,42 @@ pub fn check_transaction(
     check_migrating_keys(thread, view, client, moving, held, keys)
 }
 
+/// The error text of a script that accesses a key that may be on another node.
+const KEY_OF_ANOTHER_NODE: &str = "Attempted to access a non local key in a cluster node";
+
+/// The second check for a command that a script calls, under the leases of its keys: a key that is missing in a slot that
+/// is migrating may be on the other node. A command with one key runs in a slot that arrives, as for a client.
+///
+/// # Errors
+/// The refusal.
+#[cold]
+pub fn check_script_keys(
+    view: &ClusterView,
+    client: &Client,
+    command: &Command<Binding>,
+    call: (Args<'_>, &[PlannedKey]),
+    held: &HeldLeases<'_, '_>,
+    now_ms: u64,
+) -> Result<(), CommandError> {
+    let (args, planned) = call;
+    let Some(first) = planned.first() else {
+        return Ok(());
+    };
+    let may_miss = match SlotTransition::seen_by(client, view, first.slot) {
+        SlotTransition::Settled => true,
+        SlotTransition::Leaving => command.full_name == "migrate",
+        SlotTransition::Arriving => planned.len() == 1,
+    };
+    let is_missing = |key: &PlannedKey| {
+        let entry = held.entry(key, client.db, args);
+        entry.is_none_or(|entry| is_expired(entry.expire_at_ms(), now_ms))
+    };
+    match !may_miss && planned.iter().any(is_missing) {
+        true => Err(CommandError::from_text(format!("ERR {KEY_OF_ANOTHER_NODE}"))),
+        false => Ok(()),
+    }
+}
+
 /// The error text of a script that writes to a slot while its new owner takes it over.
 const WRITES_TO_MOVING_SLOT: &str = "Script attempted to write to a slot that is moving to another node";
 
@@ -406,7 +442,7 @@ pub fn script_routing_error(
     super::plan::plan_write_keys(&server.keyspace, command, args, &mut planned);
     collector.add_command(view, command, args, &planned);
     if collector.is_cross_slot {
-        return Some("Attempted to access a non local key in a cluster node");
+        return Some(KEY_OF_ANOTHER_NODE);
     }
     let writes = command.spec.flags.contains(CommandFlags::WRITE);
     let Some(requirement) = collector.requirement.as_ref() else {
@@ -428,7 +464,7 @@ pub fn script_routing_error(
     }
     let moves = SlotTransition::seen_by(client, view, requirement.slot) != SlotTransition::Settled;
     if !mine || (moves && writes_other_database(command, args, client.db)) {
-        return Some("Attempted to access a non local key in a cluster node");
+        return Some(KEY_OF_ANOTHER_NODE);
     }
     if command.spec.flags.intersects(WRITE_FLAGS) && server.clients.pause.held_slots.contains(requirement.slot) {
         // Not a declared key, since the script would not have started then.

@@ -476,3 +476,35 @@ fn a_node_that_cannot_store_its_state_says_so_and_continues() {
     assert_eq!(client.call(&["PING"]), "PONG");
     std::fs::remove_file(&log).expect("removes the log");
 }
+
+/// A key that a script finds missing in a slot that is migrating may be on the other node.
+#[test]
+fn scripts_see_only_keys_that_are_here_while_a_slot_migrates() {
+    let mut nodes = weft(3);
+    let (source, target) = (nodes[0].id.clone(), nodes[1].id.clone());
+    assert_eq!(nodes[0].call(&["SET", "{b}1", "1"]), "OK");
+    assert_eq!(nodes[0].call(&["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &target]), "OK");
+    assert_eq!(nodes[1].call(&["CLUSTER", "SETSLOT", SLOT, "IMPORTING", &source]), "OK");
+    let is_refused = |reply: String| reply.contains("Attempted to access a non local key");
+    let increment = "return redis.call('INCR', ARGV[1])";
+    assert_eq!(nodes[0].call(&["EVAL", increment, "1", "{b}1", "{b}1"]), "2");
+    for keys in [&["1", "{b}1"][..], &["0"]] {
+        let request = [&["EVAL", increment], keys, &["{b}2"]].concat();
+        assert!(is_refused(nodes[0].call(&request)), "{request:?}");
+        let read = [&["EVAL", "return redis.call('GET', ARGV[1])"], keys, &["{b}2"]].concat();
+        assert!(is_refused(nodes[0].call(&read)), "{read:?}");
+    }
+    let several = "return redis.call('MGET', '{b}1', '{b}2')";
+    assert!(is_refused(nodes[0].call(&["EVAL", several, "1", "{b}1"])));
+    // The other node has what is new.
+    assert_eq!(nodes[1].call(&["ASKING"]), "OK");
+    assert_eq!(nodes[1].call(&["EVAL", increment, "1", "{b}2", "{b}2"]), "1");
+    assert_eq!(nodes[1].call(&["ASKING"]), "OK");
+    assert!(is_refused(nodes[1].call(&["EVAL", several, "1", "{b}2"])));
+    // A transaction is checked as a whole, and its scripts one by one.
+    assert_eq!(nodes[0].call(&["MULTI"]), "OK");
+    assert_eq!(nodes[0].call(&["EVAL", increment, "0", "{b}1"]), "QUEUED");
+    assert_eq!(nodes[0].call(&["EVAL", increment, "0", "{b}2"]), "QUEUED");
+    let replies = nodes[0].call(&["EXEC"]);
+    assert!(replies.starts_with("(3 ") && is_refused(replies.clone()), "{replies}");
+}

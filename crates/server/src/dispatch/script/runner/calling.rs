@@ -167,6 +167,19 @@ impl Runner<'_, '_, '_> {
         self.thread.ticks = self.thread.timer.raw();
         self.send_monitor_line();
         self.command_count += 1;
+        if let Some(view) = &self.thread.view
+            && let Err(error) = redirect::check_script_keys(
+                view,
+                &self.client,
+                command,
+                (args, &self.planned),
+                &self.access.as_held_leases(),
+                self.thread.now_ms,
+            )
+        {
+            self.end_call(command, args, Some(error), NextStep::Reply);
+            return self.run.stop_reason().is_none().then_some(());
+        }
         let (error, after) = self.run_handler(command, binding, args);
         if matches!(after, NextStep::QueryWorkers(_)) && self.restart_on_script_thread() {
             return None;
