@@ -584,13 +584,6 @@ impl ClusterState {
         self.update_health(now_ms);
     }
 
-    /// Returns `true` if commands that a view admits must not run any more: the cluster is down, or this node has lost a
-    /// slot.
-    pub fn withdraws(&self, view: &super::view::ClusterView) -> bool {
-        let is_lost = |slot: SlotIndex| view.is_mine(slot) && self.owner(slot) != Some(self.myself);
-        (view.is_up && !self.is_up) || SlotIndex::all().any(is_lost)
-    }
-
     // ---- health -----------------------------------------------------------------------------------------------------
     /// Determines if commands are accepted.
     pub fn update_health(&mut self, now_ms: u64) {

@@ -325,7 +325,7 @@ pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool
         let view = cluster.view();
         let state = cluster.lock(&server.config);
         let becomes_replica = state.me().is_replica() && !server.replication.is_replica();
-        if becomes_replica || state.withdraws(&view) {
+        if becomes_replica || view.is_withdrawn_by(&state) {
             // Anything written from now on would be lost.
             server
                 .replication

@@ -8,8 +8,8 @@
 //!    part of the result.
 //! 2. A script thread never closes the gate. A transaction that needs the whole keyspace takes the leases of all slots
 //!    instead, as a script does, under the token.
-//! 3. From the moment on at which it has its leases the transaction cannot be stopped, and its scripts may lease further
-//!    slots. So the reply to CLIENT KILL waits for its end ([`crate::net::kill_mark`]).
+//! 3. From the moment on at which it has its leases the transaction cannot be stopped, and its scripts may lease
+//!    further slots. So the reply to CLIENT KILL waits for its end ([`crate::net::kill_mark`]).
 //! 4. Commands that report on all clients query the workers, which answer: a worker waits neither for a lease nor at
 //!    the gate while a script thread runs a script.
 //!

@@ -390,8 +390,8 @@ pub fn check_transaction(
 /// The error text of a script that accesses a key that may be on another node.
 const KEY_OF_ANOTHER_NODE: &str = "Attempted to access a non local key in a cluster node";
 
-/// The second check for a command that a script calls, under the leases of its keys: a key that is missing in a slot that
-/// is migrating may be on the other node. A command with one key runs in a slot that arrives, as for a client.
+/// The second check for a command that a script calls, under the leases of its keys: a key that is missing in a slot
+/// that is migrating may be on the other node. A command with one key runs in a slot that arrives, as for a client.
 ///
 /// # Errors
 /// The refusal.

@@ -99,9 +99,9 @@ pub fn busy_error(server: &Server) -> Option<CommandError> {
     busy_error_of_holder(server, None)
 }
 
-/// Returns the BUSY error for a client's command that was refused a slot, if an overdue script holds it: the slot of one
-/// of `keys`, or of a key of the client's transaction. `script_failures` is the number of attempts so far if the command
-/// runs a script. A script may also have been refused another slot, or the token.
+/// Returns the BUSY error for a client's command that was refused a slot, if an overdue script holds it: the slot of
+/// one of `keys`, or of a key of the client's transaction. `script_failures` is the number of attempts so far if the
+/// command runs a script. A script may also have been refused another slot, or the token.
 #[cold]
 pub(super) fn busy_error_of_refused(
     server: &Server,

@@ -45,8 +45,8 @@
 //!     another reason than a slot begins with it for a while.
 //! 12. A script whose client was killed before it had leased a slot stops, and CLIENT KILL waits for one that cannot be
 //!     stopped any more ([`crate::net::kill_mark`]).
-//! 13. The notifications of a script that may have to restart (MONITOR, keyspace events) and its entries in logs are held
-//!     back, and discarded if it restarts. So clients see each command once.
+//! 13. The notifications of a script that may have to restart (MONITOR, keyspace events) and its entries in logs are
+//!     held back, and discarded if it restarts. So clients see each command once.
 
 mod prepared;
 mod runner;
@@ -143,24 +143,8 @@ pub fn run_leased<'p>(
         return Outcome::Contended;
     };
     thread.catch_up_with_seen_expiry();
-    if thread.for_script && thread.server.clients.directory.was_killed(&connection.client) {
-        many.clear();
-        return Outcome::Done;
-    }
-    if thread.moving.is_some() {
-        let outcome = check_migrating_slot(thread, request, keys, &HeldLeases::Many(many), connection);
-        if let Err(error) = outcome {
-            many.clear();
-            return reply_redirection(thread, request, keys, connection, error);
-        }
-    }
-    if has_marked_slots && !connection.client.flags.intersects(REPLAYING_CLIENTS) {
-        let call = request.call(&connection.input, connection.client.db);
-        connection.awaited_thaw = pins::awaited_thaw(&thread.server.keyspace, call, keys);
-        if connection.awaited_thaw.is_some() {
-            many.clear();
-            return Outcome::Contended;
-        }
+    if let Some(outcome) = check_under_leases(thread, request, keys, many, has_marked_slots, connection) {
+        return outcome;
     }
     let impatient = connection.lease_failures >= ANNOUNCE_AFTER_FAILURES;
     let writes = !prepared.is_read_only && profile.has_written();
@@ -179,6 +163,38 @@ pub fn run_leased<'p>(
     }
     (*many, thread.script_buffers.lease_indices) = leases.into_memory();
     outcome
+}
+
+/// Makes the checks that need the leases of the declared keys. Returns the outcome if the script must not run, and ends
+/// the leases then.
+fn check_under_leases(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    keys: &mut [PlannedKey],
+    many: &mut Vec<Lease<'_>>,
+    has_marked_slots: bool,
+    connection: &mut Connection,
+) -> Option<Outcome> {
+    if thread.for_script && thread.server.clients.directory.was_killed(&connection.client) {
+        many.clear();
+        return Some(Outcome::Done);
+    }
+    if thread.moving.is_some() {
+        let outcome = check_migrating_slot(thread, request, keys, &HeldLeases::Many(many), connection);
+        if let Err(error) = outcome {
+            many.clear();
+            return Some(reply_redirection(thread, request, keys, connection, error));
+        }
+    }
+    if has_marked_slots && !connection.client.flags.intersects(REPLAYING_CLIENTS) {
+        let call = request.call(&connection.input, connection.client.db);
+        connection.awaited_thaw = pins::awaited_thaw(&thread.server.keyspace, call, keys);
+        if connection.awaited_thaw.is_some() {
+            many.clear();
+            return Some(Outcome::Contended);
+        }
+    }
+    None
 }
 
 /// Returns what a script without the token would be refused, as far as that is known before it runs. `leases` are those
@@ -227,8 +243,7 @@ fn run_under_leases<'p>(
     } = connection;
     let args = request.args(input);
     client.last_command = request.command.full_name;
-    let before = output.mark();
-    let length_before = output.len();
+    let (before, length_before) = (output.mark(), output.len());
     let (may_leave, may_block) = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
     let kill_mark = client.kill_mark.clone().filter(|_| thread.for_script);
@@ -241,8 +256,7 @@ fn run_under_leases<'p>(
     let ended = runner.run_script(&prepared, args, &mut reply, listed);
     runner.settle_writes(&ended);
     connection.awaited_thaw = runner.awaited_thaw;
-    let refusal = runner.refusal;
-    let (has_token, start_ticks) = (runner.has_token, runner.start_ticks);
+    let (has_token, start_ticks, refusal) = (runner.has_token, runner.start_ticks, runner.refusal);
     let (mut held, run) = runner.end();
     assert!(
         has_token || !run.has_written(),
@@ -276,13 +290,8 @@ fn run_under_leases<'p>(
             (thread.effects.hits, thread.effects.misses) = lookups;
             // The next run finds these keys again, and publishes that it misses them.
             thread.effects.expired.truncate(expired_before);
-            if stop != StopReason::TooLong {
-                connection.client.script_refusal = refusal;
-                return Outcome::Contended;
-            }
-            prepared.program.profile().note_long();
-            let keys = plan_keys_again(&thread.server, request, connection);
-            return move_to_script_thread(thread, request, &keys, connection);
+            connection.client.script_refusal = refusal;
+            return restart_script(thread, request, &prepared, connection, stop);
         }
     };
     if has_token {
@@ -297,6 +306,24 @@ fn run_under_leases<'p>(
         thread.script_buffers.ended_run = Some(run);
     }
     complete_script_reply(connection, before, unserved)
+}
+
+/// Lets a script that was stopped before it had written start again: here, or on a script thread if it runs for too
+/// long.
+fn restart_script(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    prepared: &PreparedScript,
+    connection: &mut Connection,
+    stop: StopReason,
+) -> Outcome {
+    if stop != StopReason::TooLong {
+        return Outcome::Contended;
+    }
+    connection.client.script_refusal = None;
+    prepared.program.profile().note_long();
+    let keys = plan_keys_again(&thread.server, request, connection);
+    move_to_script_thread(thread, request, &keys, connection)
 }
 
 /// Completes the reply of a script, which begins at `before`. It is withheld until the clients are served that waited
