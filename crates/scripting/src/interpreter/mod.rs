@@ -526,7 +526,9 @@ impl Interpreter {
                 });
             }
             (Ok(ScriptEnd::Returned(value)), _) => {
-                let errors = convert::write_reply(&value, self.shared.protocol.get(), most_reply_bytes, reply)?;
+                let written = convert::write_reply(&value, self.shared.protocol.get(), most_reply_bytes, reply);
+                // The error is the whole reply.
+                let errors = written.inspect_err(|_| reply.out.truncate(begin))?;
                 let is_error = reply.out.get(begin) == Some(&b'-');
                 return Ok(RunOutcome::Done {
                     errors,
@@ -596,8 +598,8 @@ fn error_of(error: &Table) -> (Vec<u8>, bool) {
         Value::Integer(number) => Some(number.to_string().into_bytes()),
         _ => None,
     };
-    // The metatable of a table that a script throws may raise an error on access.
-    let field = |name: &str| error.get::<Value>(name).unwrap_or(Value::Nil);
+    // Without the metatable: a function there would run after the run has ended, when nothing could stop it.
+    let field = |name: &str| error.raw_get::<Value>(name).unwrap_or(Value::Nil);
     let mut text = text_of(field("err")).unwrap_or_else(|| b"ERR unknown error".to_vec());
     let (source, line) = (text_of(field("source")), text_of(field("line")));
     if let (Some(source), Some(line)) = (source, line) {

@@ -155,7 +155,8 @@ fn add_random(lua: &Lua, natives: &Table, shared: &Rc<InterpreterShared>) -> mlu
                 if low > high {
                     return Err(arguments.argument_error(last, "interval is empty"));
                 }
-                Ok((drawn * (high - low + 1) as f64).floor() + low as f64)
+                let width = i128::from(high) - i128::from(low) + 1;
+                Ok((drawn * width as f64).floor() + low as f64)
             }
             _ => Err(b"wrong number of arguments".to_vec()),
         };

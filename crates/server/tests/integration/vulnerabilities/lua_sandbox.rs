@@ -262,6 +262,12 @@ fn cve_2021_32626_the_stack_of_lua_is_limited() {
     // Valkey ends with its assertion at this one.
     let script = "error(setmetatable({}, {__index = function() error('deep') end}))";
     target.answers(&[(&["EVAL", script, "0"], "ERR unknown error script: on @user_script:1.")]);
+    // What a script throws runs nothing after its end, when it could not be stopped any more.
+    let script = "error(setmetatable({}, {__index = function() while true do end end}))";
+    target.answers(&[(
+        &["EVAL", script, "1", "k"],
+        "ERR unknown error script: on @user_script:1.",
+    )]);
     for depth in [100, 1000, 7000, 100_000] {
         let script = format!("local t = {{}} for i = 1, {depth} do t = {{t}} end return t");
         target.attacker.send(&["EVAL", &script, "0"]);
