@@ -441,7 +441,8 @@ impl StreamBlock {
         let mut steps = ElementReader { run, offset: 0 };
         let (live, dead) = (steps.int()?, steps.int()?);
         let names = usize::try_from(steps.int()?).ok()?;
-        let entries = live.checked_add(dead)?;
+        // A block without entries is written by no server. Its ID would not bound those of later entries.
+        let entries = live.checked_add(dead).filter(|entries| *entries > 0)?;
         let start = steps.offset;
         steps.skip(names)?;
         if steps.int()? != 0 {
@@ -500,6 +501,10 @@ impl StreamBlock {
             Some(_) => found.entry.fields,
             None => usize::try_from(steps.int()?).ok()?.checked_mul(2)?.checked_add(1)?,
         };
+        // XADD needs a field, and so does its form in an append-only file.
+        if found.entry.fields == 0 {
+            return None;
+        }
         Some((found, elements.checked_add(FRAME_ELEMENTS)?))
     }
 }

@@ -216,7 +216,7 @@ impl ConsumerGroup {
     pub fn record_redelivery(&mut self, id: StreamId, now_ms: i64) {
         if let Some(pending) = self.pending.get_mut(&id) {
             pending.delivered_ms = now_ms;
-            pending.deliveries += 1;
+            pending.deliveries = pending.deliveries.saturating_add(1);
         }
     }
 

@@ -84,7 +84,7 @@ impl StreamMetadata {
         let before_first = added.wrapping_sub(self.length as i64);
         match id.cmp(&self.first_id) {
             std::cmp::Ordering::Less => Some(before_first),
-            std::cmp::Ordering::Equal => Some(before_first + 1),
+            std::cmp::Ordering::Equal => Some(before_first.wrapping_add(1)),
             std::cmp::Ordering::Greater => None,
         }
     }
@@ -547,7 +547,7 @@ impl StreamBuilder {
         if !inner.blocks.is_empty() && base <= self.last_entry_id {
             return None;
         }
-        self.last_entry_id = self.last_entry_id.max(block.last_id(base));
+        self.last_entry_id = self.last_entry_id.max(base).max(block.last_id(base));
         inner.counters.length += block.live();
         inner.run_bytes += block.allocated_bytes();
         inner.blocks.push(base, block);

@@ -528,3 +528,28 @@ fn damaged_blocks_are_refused_or_can_be_traversed() {
     }
     assert!(accepted > 100, "hardly anything was accepted");
 }
+
+/// A block without entries has an ID, but nothing that bounds the IDs of later entries.
+#[test]
+fn a_block_without_entries_or_fields_is_refused() {
+    let mut stream = Stream::new();
+    let fields = vec![(b"a".to_vec(), b"1".to_vec())];
+    append(&mut stream, StreamId::new(5, 1), &fields, LIMITS).expect("it is the first");
+    let (base, block) = stream.blocks().into_iter().next().expect("there is a block");
+    let mut whole = Vec::new();
+    block.write_listpack(&mut whole);
+    assert!(StreamBlock::read_listpack(*base, &whole).is_some());
+    // The header: no live and no deleted entries, no names, and the end of the names.
+    let empty = [15, 0, 0, 0, 4, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0xff];
+    assert!(crate::listpack::validate(&empty).is_some());
+    assert!(StreamBlock::read_listpack(*base, &empty).is_none());
+    // One entry with the names of the block, which has none.
+    let mut bare = vec![0, 0, 0, 0, 8, 0];
+    for number in [1u8, 0, 0, 0, 2, 0, 0, 3] {
+        bare.extend([number, 1]);
+    }
+    bare.push(0xff);
+    bare[0] = bare.len() as u8;
+    assert!(crate::listpack::validate(&bare).is_some());
+    assert!(StreamBlock::read_listpack(*base, &bare).is_none());
+}
