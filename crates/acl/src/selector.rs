@@ -419,6 +419,24 @@ impl Selector {
         }
     }
 
+    /// Returns the inner text of `(rule rule …)` that recreates this selector. As [`Self::parse`] reads quotes, a rule
+    /// that contains some is quoted: a pattern would lose them, and allow more keys.
+    pub fn describe_in_parentheses(&self) -> Vec<u8> {
+        let rules = self.describe();
+        // No rule contains a blank.
+        let quoted = rules.split(|byte| *byte == b' ').map(|rule| {
+            match quote::split_arguments(&[rule, b"\n"].concat()).as_deref() {
+                Some([read]) if read == rule => rule.to_vec(),
+                _ => {
+                    let mut quoted = Vec::new();
+                    quote::append_quoted(&mut quoted, rule);
+                    quoted
+                }
+            }
+        });
+        quoted.collect::<Vec<_>>().join(&b' ')
+    }
+
     /// Returns rules that recreate this selector from any other.
     pub fn describe(&self) -> Vec<u8> {
         let mut parts = vec![self.describe_keys()];

@@ -304,6 +304,26 @@ fn selectors_may_span_several_words_but_must_be_closed() {
 }
 
 #[test]
+fn patterns_in_selectors_keep_their_quotes() {
+    for rules in [
+        "(%R~\"cfg:'*'\" +get)",
+        "(~\"it's\" +get)",
+        "(~\"a'b\" ~\"c'd\" +get)",
+        "(~\"\\xff*\" +get)",
+    ] {
+        let made = user(rules);
+        let text = described(&made);
+        let again = user(&text);
+        assert_eq!(described(&again), text, "{rules}");
+        assert_eq!(
+            made.selectors()[0].describe(),
+            again.selectors()[0].describe(),
+            "{rules}"
+        );
+    }
+}
+
+#[test]
 fn a_pattern_of_every_key_can_be_read_back_before_others() {
     let every_key_first = user("%RW~* ~b (%R~* %W~* ~@write)");
     let text = described(&every_key_first);

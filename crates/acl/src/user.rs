@@ -219,7 +219,7 @@ impl UserRules {
         parts.extend(
             self.selectors
                 .iter()
-                .map(|selector| [b"(", selector.describe().as_slice(), b")"].concat()),
+                .map(|selector| [b"(", selector.describe_in_parentheses().as_slice(), b")"].concat()),
         );
         parts.join(&b' ')
     }
