@@ -38,6 +38,8 @@ const CHUNK_BYTES: usize = if cfg!(loom) {
 } else {
     40 * 1024
 };
+/// The size of a record's own chunk up to which it stays until the next record.
+const MAX_IDLE_CHUNK_BYTES: usize = 32 * CHUNK_BYTES;
 /// The bytes of a record's length and sequence number.
 const HEADER_BYTES: usize = 16;
 
@@ -204,7 +206,7 @@ impl RingWriter {
         self.written = self.written.wrapping_add(size);
         self.counts.written.0.store(self.written, Relaxed);
         self.tail.filled.store(self.filled, Release);
-        if self.tail.bytes.len() > CHUNK_BYTES {
+        if self.tail.bytes.len() > MAX_IDLE_CHUNK_BYTES {
             // Otherwise the chunk of a large record would stay allocated until this thread appends the next one.
             self.extend(CHUNK_BYTES);
         }

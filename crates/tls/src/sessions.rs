@@ -40,7 +40,19 @@ impl SessionCache {
     }
 }
 
+/// The entries of the order beyond twice the number of sessions that may belong to sessions which have been resumed.
+const MAX_RESUMED: usize = 64;
+
 impl SessionEntries {
+    /// Drops the places of sessions that were resumed, if there are many: the oldest session may stay for long.
+    fn forget_resumed(&mut self) {
+        if self.order.len() > 2 * self.by_id.len() + MAX_RESUMED {
+            let by_id = &self.by_id;
+            self.order
+                .retain(|(id, since)| by_id.get(id).is_some_and(|(_, at)| at == since));
+        }
+    }
+
     /// Drops sessions that are too old or too many, and entries that are no longer in the map.
     fn trim(&mut self, capacity: usize, lifetime: Duration) {
         while let Some((id, since)) = self.order.front() {
@@ -63,6 +75,7 @@ impl StoresServerSessions for SessionCache {
         let mut kept = self.lock_entries();
         kept.by_id.insert(key.clone(), (value, now));
         kept.order.push_back((key, now));
+        kept.forget_resumed();
         kept.trim(self.capacity, self.lifetime);
         true
     }

@@ -24,7 +24,7 @@ mod real {
     #[test]
     fn the_chunk_of_a_large_record_is_freed_once_it_is_read() {
         let (mut writer, mut reader) = ring();
-        writer.push(1, &vec![1; 3 * CHUNK_BYTES]);
+        writer.push(1, &vec![1; MAX_IDLE_CHUNK_BYTES]);
         assert_eq!(writer.tail.bytes.len(), CHUNK_BYTES);
         assert!(reader.head().is_some() && reader.take(|_| {}));
         assert_eq!(reader.head(), None);
