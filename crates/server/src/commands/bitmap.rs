@@ -331,10 +331,8 @@ fn parse_integer_type(argument: &[u8]) -> Result<IntegerType, CommandError> {
         Some(b'u') => Some(false),
         _ => None,
     };
-    // As in Valkey, the width ends at a zero byte.
-    let width = argument.get(1..).and_then(|rest| rest.split(|byte| *byte == 0).next());
     signed
-        .zip(width.and_then(parse_i64))
+        .zip(argument.get(1..).and_then(parse_i64))
         .and_then(|(signed, bits)| IntegerType::new(signed, bits))
         .ok_or(CommandError::constant(
             "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",

@@ -66,7 +66,8 @@ const COPIED_BYTES_PER_NS: u64 = 2;
 /// Moves the handler to a background thread if the first key is a sparse HyperLogLog that is longer than those that
 /// commands produce: one made by SETRANGE may have hundreds of megabytes, which a change copies.
 fn detaches_to_copy(ctx: &mut Context<'_, '_>) -> bool {
-    let bytes = ctx.keys.read(0).map(hyperloglog_bytes);
+    // It does not count as a lookup of the key.
+    let bytes = ctx.keys.peek(0).map(hyperloglog_bytes);
     let copied = match bytes {
         Some(Ok((bytes, HyperLogLogEncoding::Sparse))) => bytes.len() as u64,
         _ => 0,

@@ -262,7 +262,8 @@ fn parse_letters(value: &[u8], known: &[u8], what: &str, filter: &str) -> Result
 
 fn parse_database(value: &[u8], option: &str, databases: i64) -> Result<DbIndex, CommandError> {
     let not_an_integer = || CommandError::from_text(format!("ERR {option} is not an integer or out of range"));
-    let number = parse_i64(value).ok_or_else(not_an_integer)?;
+    let number = parse_i64(value).and_then(|number| i32::try_from(number).ok());
+    let number = i64::from(number.ok_or_else(not_an_integer)?);
     if !(0..databases).contains(&number) {
         let highest = databases - 1;
         return Err(CommandError::from_text(format!(
