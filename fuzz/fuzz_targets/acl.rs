@@ -28,8 +28,8 @@ fn user_of(rules: &[&[u8]], defaults: SelectorDefaults<'_>) -> Option<UserRules>
     Some(user)
 }
 
-/// Returns `true` if a rule is a selector with quotation marks. Such a selector is described without quoting, and is
-/// read as another one afterwards, in Valkey too.
+/// Returns `true` if a rule is a selector with quotation marks. [`without_superfluous_patterns`] does not know quoted
+/// patterns; a unit test reads such selectors back.
 fn has_quoted_selector(rules: &[Vec<u8>]) -> bool {
     rules
         .iter()
