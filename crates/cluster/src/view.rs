@@ -216,13 +216,6 @@ impl ClusterView {
         !self.importing.is_empty() && self.importing.contains_key(&slot)
     }
 
-    /// Returns `true` if commands that this view admits must not run any more: the cluster is down, or this node has
-    /// lost a slot.
-    pub fn is_withdrawn_by(&self, state: &ClusterState) -> bool {
-        let is_lost = |slot: SlotIndex| self.is_mine(slot) && state.owner(slot) != Some(state.myself);
-        (self.is_up && !state.is_up) || SlotIndex::all().any(is_lost)
-    }
-
     /// Returns `true` if a slot that was being imported in an older view is so no longer, and does not belong to this
     /// node.
     pub fn has_given_up_import_since(&self, older: &ClusterView) -> bool {

@@ -322,10 +322,10 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
 pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool {
     let running = &server.scripting.running;
     if !running.try_exclude_runs_per_tick() {
-        let view = cluster.view();
         let state = cluster.lock(&server.config);
         let becomes_replica = state.me().is_replica() && !server.replication.is_replica();
-        if becomes_replica || view.is_withdrawn_by(&state) {
+        let goes_down = cluster.view().is_up && !state.is_up;
+        if becomes_replica || goes_down {
             // Anything written from now on would be lost.
             server
                 .replication
