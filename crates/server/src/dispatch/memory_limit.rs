@@ -78,7 +78,8 @@ pub fn exclude_messages(thread: &mut ThreadState, before: i64) {
 }
 
 fn exclude_bytes(server: &Server, limit: &mut MemoryLimit, worker: ThreadIndex, bytes: i64) {
-    if bytes > 0 {
+    // Only workers have a cell, and turns in which the exclusion ends.
+    if bytes > 0 && limit.cell.is_some() {
         limit.message_bytes[0] += bytes;
         server.memory.add_announced(worker, bytes);
     }

@@ -404,3 +404,26 @@ fn messages_about_evicted_keys_evict_no_others() {
         );
     }
 }
+
+/// Script threads evict, too, before a script that they run.
+#[test]
+fn a_script_thread_evicts_keys_that_clients_track() {
+    let server = Server::start(&["--io-threads", "2", "--maxmemory-policy", "allkeys-lru"]);
+    let mut control = Client::connect(server.port);
+    let mut tracker = Client::connect(server.port);
+    tracker.send(&["HELLO", "3"]);
+    tracker.send(&["CLIENT", "TRACKING", "ON", "BCAST"]);
+    for number in 0..300 {
+        control.call(&["SET", &format!("{number}{}", "x".repeat(1000)), "x"]);
+    }
+    let limit = used(&mut control) - 40_000;
+    control.send(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
+    for _ in 0..20 {
+        control.send(&["EVAL", "for i = 1, 2000000 do end return 1", "1", "key"]);
+    }
+    assert_eq!(control.answer(), "OK");
+    for _ in 0..20 {
+        assert_eq!(control.answer(), "1");
+    }
+    assert!(figure(&mut control, "stats", "evicted_keys") > 0);
+}
