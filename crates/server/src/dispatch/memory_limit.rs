@@ -81,7 +81,7 @@ fn exclude_bytes(server: &Server, limit: &mut MemoryLimit, worker: ThreadIndex, 
     // Only workers have a cell, and turns in which the exclusion ends.
     if bytes > 0 && limit.cell.is_some() {
         limit.message_bytes[0] += bytes;
-        server.memory.add_announced(worker, bytes);
+        server.memory.add_message_bytes(worker, bytes);
     }
 }
 
@@ -92,7 +92,7 @@ pub fn end_message_period(thread: &mut ThreadState) {
     if (current != 0 || previous != 0)
         && thread.now_ms.abs_diff(thread.memory_limit.message_period_start_ms) >= MESSAGE_PERIOD_MS
     {
-        thread.server.memory.add_announced(thread.thread_index, -previous);
+        thread.server.memory.add_message_bytes(thread.thread_index, -previous);
         thread.memory_limit.message_bytes = [0, current];
         thread.memory_limit.message_period_start_ms = thread.now_ms;
     }

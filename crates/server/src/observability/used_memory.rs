@@ -46,7 +46,7 @@ pub struct UsedMemory {
     /// The bytes that workers keep for reuse.
     kept: StripedCounters,
     /// The bytes of messages that have just been created.
-    announced: StripedCounters,
+    message_bytes: StripedCounters,
     base: AtomicI64,
     queued_for_freeing: AtomicI64,
     /// Set while the freeing thread is active.
@@ -75,7 +75,7 @@ impl UsedMemory {
             cells: StripedCounters::new(workers + NON_WORKER_CELLS, 1),
             // The server of a debugging session has no workers.
             kept: StripedCounters::new(workers.max(1), 1),
-            announced: StripedCounters::new(workers.max(1), 1),
+            message_bytes: StripedCounters::new(workers.max(1), 1),
             base: AtomicI64::new(0),
             queued_for_freeing: AtomicI64::new(0),
             is_freeing: AtomicBool::new(false),
@@ -132,7 +132,7 @@ impl UsedMemory {
     pub fn used_bytes(&self) -> u64 {
         let base = self.base.load(Ordering::Relaxed);
         let queued = self.queued_for_freeing.load(Ordering::Relaxed);
-        (base + self.cells.sum(0) - queued - self.kept.sum(0) - self.announced.sum(0)).max(0) as u64
+        (base + self.cells.sum(0) - queued - self.kept.sum(0) - self.message_bytes.sum(0)).max(0) as u64
     }
 
     /// Returns the bytes that workers keep for reuse. They do not count as used.
@@ -146,8 +146,8 @@ impl UsedMemory {
     }
 
     /// Records that new messages of the calling worker take this many more bytes than before.
-    pub fn add_announced(&self, worker: ThreadIndex, bytes: i64) {
-        self.announced.add_as_only_writer(worker.get(), 0, bytes);
+    pub fn add_message_bytes(&self, worker: ThreadIndex, bytes: i64) {
+        self.message_bytes.add_as_only_writer(worker.get(), 0, bytes);
     }
 
     /// Sets the base from the allocator's count, and returns that count; `None` if the allocator has none.
