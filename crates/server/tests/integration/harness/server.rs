@@ -103,6 +103,7 @@ impl Server {
     /// stands before its first long loop is done. Returns early if a reply arrives before that. No command reports a
     /// script of EVAL that is not overdue, so this observes the processor time of the threads. No other script may run.
     pub fn run_script(&self, client: &mut Client, words: &[&str]) {
+        assert!(client.is_waiting(), "an earlier reply would be taken for the script's");
         let before = self.script_ticks();
         client.send(words);
         wait_until("the script runs", || {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use super::{SERVER, Server, TestDirectory, exchange, ping, wait_until, with_timeouts};
@@ -161,8 +160,10 @@ fn a_restart_that_is_not_possible_is_an_error_and_changes_nothing() {
 /// The program of a running server may be gone, or no program any more.
 fn refuse_without_program(place: &TestDirectory, options: &[&str], refused: &[u8]) {
     let program = place.file("program");
-    fs::copy(SERVER, &program).expect("copies the program");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("sets permissions");
+    // Another process writes the copy: a process that another test starts meanwhile would inherit our descriptor, and a
+    // file that is open for writing cannot be executed.
+    let copied = std::process::Command::new("cp").arg(SERVER).arg(&program).status();
+    assert!(copied.expect("runs cp").success(), "copies the program");
     let port = super::free_port();
     let mut command = std::process::Command::new(&program);
     command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"]);
