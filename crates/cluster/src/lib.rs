@@ -70,8 +70,11 @@ pub struct Cluster {
     file_write_lock: Mutex<()>,
     /// The time of the last log line about a state that could not be stored, in seconds since the Unix epoch.
     unsaved_logged_s: AtomicU64,
-    view: Mutex<Arc<ClusterView>>,
+    views: Mutex<Views>,
+    /// The version of the current view.
     version: AtomicU64,
+    /// The version of the view that was published last in exclusive mode.
+    settled_version: AtomicU64,
     /// The configuration generation that the state reflects.
     generation: AtomicU64,
     bus_waker: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -81,6 +84,14 @@ pub struct Cluster {
     holds_published: AtomicBool,
     /// Set if there are other nodes.
     has_peers: AtomicBool,
+}
+
+/// The views of the cluster.
+struct Views {
+    /// The view by which commands are admitted.
+    current: Arc<ClusterView>,
+    /// The view that was published last in exclusive mode, if the current one is restricted.
+    settled: Option<Arc<ClusterView>>,
 }
 
 /// A message that was published on this node.
@@ -145,12 +156,16 @@ impl Cluster {
             }
         };
         let cluster = Cluster {
-            view: Mutex::new(Arc::new(ClusterView::from_state(&state))),
+            views: Mutex::new(Views {
+                current: Arc::new(ClusterView::from_state(&state)),
+                settled: None,
+            }),
             state: Mutex::new(state),
             file,
             file_write_lock: Mutex::new(()),
             unsaved_logged_s: AtomicU64::new(0),
             version: AtomicU64::new(1),
+            settled_version: AtomicU64::new(1),
             generation: AtomicU64::new(config.generation()),
             bus_waker: OnceLock::new(),
             published: Mutex::default(),
@@ -194,7 +209,30 @@ impl Cluster {
 
     /// Returns the current view.
     pub fn view(&self) -> Arc<ClusterView> {
-        self.view.lock().clone()
+        self.views.lock().current.clone()
+    }
+
+    /// Returns the version of the view that was published last in exclusive mode.
+    pub fn settled_version(&self) -> u64 {
+        self.settled_version.load(Ordering::Acquire)
+    }
+
+    /// Returns the view that was published last in exclusive mode: no running command was admitted by an older one.
+    pub fn settled_view(&self) -> Arc<ClusterView> {
+        let views = self.views.lock();
+        views.settled.as_ref().unwrap_or(&views.current).clone()
+    }
+
+    /// Restricts the current view to what this node still may do according to the state, outside of exclusive mode.
+    /// Commands that were admitted before may still run.
+    pub fn restrict_view(&self, state: &ClusterState) {
+        let mut views = self.views.lock();
+        let was_up = views.settled.as_ref().unwrap_or(&views.current).is_up;
+        if let Some(view) = views.current.restricted_by(state, was_up) {
+            let before = std::mem::replace(&mut views.current, Arc::new(view));
+            views.settled.get_or_insert(before);
+            self.version.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// Returns the view that has to be published, if it differs from the current one, and `true` if the primary that it
@@ -209,14 +247,18 @@ impl Cluster {
             std::mem::take(&mut state.needs_full_sync),
         );
         drop(state);
-        ((view != *self.view()).then_some(view), resync)
+        let views = self.views.lock();
+        let is_changed = views.settled.is_some() || view != *views.current;
+        (is_changed.then_some(view), resync)
     }
 
-    /// Publishes a view and returns the previous one. The caller must hold exclusive mode.
+    /// Publishes a view and returns the one that was published before in this way. The caller must hold exclusive mode.
     pub fn publish_view(&self, view: ClusterView) -> Arc<ClusterView> {
-        let before = std::mem::replace(&mut *self.view.lock(), Arc::new(view));
-        self.version.fetch_add(1, Ordering::Release);
-        before
+        let mut views = self.views.lock();
+        let current = std::mem::replace(&mut views.current, Arc::new(view));
+        let version = self.version.fetch_add(1, Ordering::Release) + 1;
+        self.settled_version.store(version, Ordering::Release);
+        views.settled.take().unwrap_or(current)
     }
 
     /// Writes the file if it is out of date; with `always`, in any case.

@@ -170,6 +170,38 @@ impl ClusterView {
         }
     }
 
+    /// Returns this view restricted to what this node still may do according to a newer state: slots that it has lost
+    /// belong to their new owners, and the cluster is up only if it `was_up` and still is. Returns `None` if nothing
+    /// differs.
+    pub fn restricted_by(&self, state: &ClusterState, was_up: bool) -> Option<ClusterView> {
+        let is_up = was_up && state.is_up;
+        let is_lost = |slot: &SlotIndex| self.is_mine(*slot) && state.owner(*slot) != Some(state.myself);
+        let lost: Vec<SlotIndex> = SlotIndex::all().filter(is_lost).collect();
+        if lost.is_empty() && is_up == self.is_up {
+            return None;
+        }
+        let mut view = ClusterView { is_up, ..self.clone() };
+        for slot in lost {
+            let owner = state.owner(slot).and_then(|owner| state.nodes.get(&owner));
+            let number = owner.map_or(UNASSIGNED, |owner| view.number_of(owner));
+            if let Some(entry) = view.owners.get_mut(slot.index()) {
+                *entry = number;
+            }
+            view.migrating.remove(&slot);
+        }
+        Some(view)
+    }
+
+    /// Returns the number of another node in `owners`, which becomes known if it is not.
+    fn number_of(&mut self, node: &Node) -> u16 {
+        let known = self.places.iter().position(|place| place.id == node.id);
+        let index = known.unwrap_or_else(|| {
+            self.places.push(ClientEndpoint::from_node(node));
+            self.places.len() - 1
+        });
+        index as u16 + 2
+    }
+
     /// Returns the owner of a slot.
     #[inline]
     pub fn owner(&self, slot: SlotIndex) -> SlotOwner<'_> {

@@ -318,15 +318,14 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
 }
 
 /// Publishes a change of the state that was not made by a command. Returns `false` if that is impossible because a
-/// script runs on a separate thread.
+/// script runs on a separate thread. Commands to slots that were lost are refused all the same.
 pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool {
     let running = &server.scripting.running;
     if !running.try_exclude_runs_per_tick() {
         let state = cluster.lock(&server.config);
-        let becomes_replica = state.me().is_replica() && !server.replication.is_replica();
-        let goes_down = cluster.view().is_up && !state.is_up;
-        if becomes_replica || goes_down {
-            // Anything written from now on would be lost.
+        // What would be written from now on would be lost.
+        cluster.restrict_view(&state);
+        if state.me().is_replica() && !server.replication.is_replica() {
             server
                 .replication
                 .set_state_bits(ReplicationState::ROLE_CHANGE_PENDING, true);
@@ -346,7 +345,8 @@ pub fn apply_loaded_role(server: &Arc<Server>, cluster: &Cluster) {
     adopt_role(server, &cluster.view(), false);
 }
 
-/// Publishes the next view, if there is one, and takes its role. Called in exclusive mode.
+/// Publishes the next view, if there is one, and takes its role. Returns the view before it that was published in this
+/// way. Called in exclusive mode.
 fn publish_next_view(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<ClusterView>> {
     let (view, resync) = cluster.next_view();
     let before = view.map(|view| cluster.publish_view(view));

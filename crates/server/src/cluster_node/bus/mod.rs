@@ -378,7 +378,7 @@ impl ClusterBus {
         if self.dropping.is_empty() {
             return;
         }
-        let view = cluster.view();
+        let view = cluster.settled_view();
         if view.is_replica {
             // On a replica, the primary deletes keys.
             self.dropping.clear();
@@ -407,7 +407,7 @@ impl ClusterBus {
     /// when its import began.
     fn drop_keys_of_slot(&mut self, cluster: &Cluster, slot: SlotIndex) {
         let keys = key_deletion::delete_keys_of_slot(&self.server, &mut self.seat, slot, ImportMark::Keep, |header| {
-            let view = cluster.view();
+            let view = cluster.settled_view();
             !header.is_importing() && !view.is_mine(slot) && !view.is_replica
         });
         if keys > 0 {

@@ -117,7 +117,7 @@ impl MigrationEngine {
         let server = self.server.clone();
         let until = Instant::now() + DELETION_TIME_PER_TURN;
         for mut cleanup in std::mem::take(&mut self.cleanups) {
-            let may_delete = |slot| !cluster.view().is_mine(slot) && !server.replication.is_replica();
+            let may_delete = |slot| !cluster.settled_view().is_mine(slot) && !server.replication.is_replica();
             let (slots, emptied) = (&cleanup.slots, &mut cleanup.emptied);
             let mark = ImportMark::Clear;
             if delete_keys_of_slots(&server, &mut self.seat, slots, emptied, mark, until, may_delete) {
@@ -169,7 +169,7 @@ impl MigrationEngine {
     /// owner, or the target may no longer take them over.
     fn release_granted_holds(&mut self, cluster: &Cluster) {
         let server = self.server.clone();
-        let view = cluster.view();
+        let view = cluster.settled_view();
         self.granted_holds.retain(|hold| {
             let is_over = hold.until_ms < unix_ms();
             let mut state = cluster.lock(&server.config);

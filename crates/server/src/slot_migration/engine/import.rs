@@ -50,14 +50,14 @@ impl MigrationEngine {
                 self.fail(&source.progress, NOT_OWNED_BY_SOURCE);
                 continue;
             }
-            let view = cluster.view();
+            let view = cluster.settled_view();
             if slots.iter().any(|slot| view.is_mine(slot)) {
                 // The next view wakes this thread.
                 self.arriving.push(source);
                 continue;
             }
             // Keys that are left in the slots belonged to this node before.
-            let is_foreign = |slot| !cluster.view().is_mine(slot);
+            let is_foreign = |slot| !cluster.settled_view().is_mine(slot);
             let (server, emptied, mark) = (self.server.clone(), &mut source.emptied, ImportMark::Set);
             if !delete_keys_of_slots(&server, &mut self.seat, &slots, emptied, mark, until, is_foreign) {
                 self.is_urgent = true;

@@ -192,15 +192,15 @@ impl MigrationEngine {
 
     /// Ends the jobs whose slots have an owner with which they cannot succeed, or have succeeded.
     fn check_owners(&mut self, cluster: &Cluster) {
-        if cluster.version() == self.checked_view {
+        if cluster.settled_version() == self.checked_view {
             return;
         }
         let view = {
             // The view and this node's role change together, in exclusive mode. A primary that still counted as a
             // replica would track imports that it has to clean up.
             let _pass = self.seat.enter();
-            self.checked_view = cluster.version();
-            cluster.view()
+            self.checked_view = cluster.settled_version();
+            cluster.settled_view()
         };
         let mut jobs = self.server.slot_migrations.lock();
         for job in jobs.iter_mut().filter(|job| job.state.is_in_progress()) {

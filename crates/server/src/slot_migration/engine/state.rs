@@ -41,7 +41,7 @@ pub struct MigrationEngine {
     pub granted_holds: Vec<GrantedHold>,
     pub next_token: usize,
     pub last_tick: Instant,
-    /// The version of the cluster view for which the owners of all jobs' slots were checked.
+    /// The version of the settled cluster view for which the owners of all jobs' slots were checked.
     pub checked_view: u64,
     /// `true` while the propagation log feeds the exports.
     pub is_attached_to_log: bool,

@@ -3,6 +3,7 @@
 mod failover;
 mod migration;
 mod migration_peers;
+mod scripts;
 mod slots;
 
 use std::io::{BufRead, BufReader, Write};
@@ -35,7 +36,12 @@ fn set_node_timeout(client: &mut Client, timeout_ms: &str) {
 
 /// Starts a cluster of three nodes; the last one has the slot of `{x}`.
 fn cluster() -> (Vec<Server>, Vec<Client>) {
-    let nodes: Vec<Server> = (0..3).map(|_| Server::start_node(&[])).collect();
+    cluster_with(&[])
+}
+
+/// Does the same as [`cluster`] with further arguments of all nodes.
+fn cluster_with(arguments: &[&str]) -> (Vec<Server>, Vec<Client>) {
+    let nodes: Vec<Server> = (0..3).map(|_| Server::start_node(arguments)).collect();
     let mut clients: Vec<Client> = nodes.iter().map(|node| Client::connect(node.port)).collect();
     for (client, (first, last)) in clients
         .iter_mut()

@@ -1,0 +1,60 @@
+//! Tests changes of the cluster that are learned while a script runs on its own thread. The change itself waits for the
+//! end of the script, but what this node may no longer serve is refused at once.
+
+use super::{Client, SHORT_NODE_TIMEOUT_MS, SLOT, Server, cluster_with, id_of, is_up, set_node_timeout, wait_until};
+
+/// Starts an endless script on a node. Its key is in another slot than `{x}`.
+fn run_endless_script(node: &Server) -> Client {
+    let mut client = Client::connect(node.port);
+    node.run_script(&mut client, &["EVAL", "while true do end", "1", "foo"]);
+    client
+}
+
+/// Starts a cluster whose workers are all active.
+fn start(threads: &str) -> (Vec<Server>, Vec<Client>) {
+    cluster_with(&["--io-threads", threads, "--io-threads-always-active", "yes"])
+}
+
+#[test]
+fn a_lost_slot_is_refused_while_a_script_runs() {
+    for threads in ["2", "8"] {
+        let (nodes, mut clients) = start(threads);
+        let (source, target) = (id_of(&mut clients[2]), id_of(&mut clients[0]));
+        let moved = format!("MOVED {SLOT} 127.0.0.1:{}", nodes[0].port);
+        for key in ["{x}", "foo"] {
+            assert_eq!(clients[2].call(&["SET", key, "1"]), "OK");
+        }
+        let mut script = run_endless_script(&nodes[2]);
+        // The new owner claims the slot with a greater epoch.
+        for how in [["IMPORTING", &source], ["NODE", &target]] {
+            let request = [&["CLUSTER", "SETSLOT", SLOT], &how[..]].concat();
+            assert_eq!(clients[0].call(&request), "OK");
+        }
+        wait_until("writes are refused", || clients[2].call(&["SET", "{x}", "2"]) == moved);
+        assert_eq!(clients[2].call(&["GET", "{x}"]), moved);
+        assert!(is_up(&mut clients[2]));
+        assert!(script.is_waiting(), "the script runs");
+        assert_eq!(clients[2].call(&["DBSIZE"]), "2", "keys are deleted after the script");
+        assert_eq!(clients[2].call(&["SCRIPT", "KILL"]), "OK");
+        script.answer();
+        wait_until("the keys of the slot are deleted", || {
+            clients[2].call(&["DBSIZE"]) == "1"
+        });
+        assert_eq!(clients[2].call(&["GET", "foo"]), "1");
+        assert_eq!(clients[0].call(&["SET", "{x}", "3"]), "OK");
+    }
+}
+
+#[test]
+fn a_cluster_that_goes_down_refuses_writes_while_a_script_runs() {
+    let (mut nodes, mut clients) = start("2");
+    set_node_timeout(&mut clients[2], SHORT_NODE_TIMEOUT_MS);
+    let mut script = run_endless_script(&nodes[2]);
+    nodes[..2].iter_mut().for_each(Server::kill);
+    wait_until("writes are refused", || {
+        clients[2].call(&["SET", "{x}", "1"]) == "CLUSTERDOWN The cluster is down"
+    });
+    assert!(script.is_waiting(), "the script runs");
+    assert_eq!(clients[2].call(&["SCRIPT", "KILL"]), "OK");
+    script.answer();
+}
