@@ -117,7 +117,13 @@ impl<'a> ComparisonRunner<'a> {
         let mut taking_part = Vec::new();
         for side in sides {
             match self.recipe(side) {
-                Some(recipe) if self.can_start(&recipe)? => taking_part.push((side, recipe.command_text())),
+                Some(recipe) if self.can_start(&recipe)? => {
+                    let mut command = recipe.command_text();
+                    if !side.before_load.is_empty() {
+                        command.push_str(&format!("`, then `{}", side.before_load));
+                    }
+                    taking_part.push((side, command));
+                }
                 Some(recipe) => remarks.push(format!(
                     "{} is left out: {} was built without TLS",
                     side.label,

@@ -40,7 +40,8 @@ pub struct ServerParameters {
 }
 
 impl ServerParameters {
-    /// Returns the command that starts the server, without address, ports, directory and certificate.
+    /// Returns the command that starts the server, without address, directory and certificate. The port for TLS is
+    /// shown as `PORT`.
     pub fn command_text(&self) -> String {
         let preload = self
             .preload
@@ -52,6 +53,12 @@ impl ServerParameters {
         for argument in self.persistence_arguments().into_iter().chain(self.own_arguments()) {
             text.push(' ');
             text.push_str(if argument.is_empty() { "\"\"" } else { argument });
+        }
+        if self.tls.is_some() {
+            for argument in tls_arguments("PORT") {
+                text.push(' ');
+                text.push_str(argument);
+            }
         }
         text
     }
@@ -181,6 +188,11 @@ fn remove_directory(folder: &Path) {
 
 /// Starts the process. A child inherits the affinity of the thread that starts it, so all its threads are pinned from
 /// their first instruction.
+/// Returns the arguments of a server with TLS, except for those with its certificate.
+fn tls_arguments(port: &str) -> [&str; 4] {
+    ["--tls-port", port, "--tls-auth-clients", "no"]
+}
+
 fn spawn(recipe: &ServerParameters, port: u16, tls_port: Option<u16>, folder: &Path) -> Result<Child> {
     let log = File::create(folder.join("log")).context("creating the server's log")?;
     let log_too = log.try_clone().context("creating the server's log")?;
@@ -199,7 +211,7 @@ fn spawn(recipe: &ServerParameters, port: u16, tls_port: Option<u16>, folder: &P
     }
     if let Some((port, identity)) = tls_port.zip(recipe.tls.as_ref()) {
         command
-            .args(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"])
+            .args(tls_arguments(&port.to_string()))
             .arg("--tls-cert-file")
             .arg(&identity.certificate)
             .arg("--tls-key-file")

@@ -14,6 +14,9 @@ use super::model::{State, difference, drop_expired};
 use super::operations::DATABASES;
 use super::readback::Contents;
 
+/// The words of a story about lost writes.
+pub const ACKNOWLEDGED_LOST: &str = "acknowledged writes are lost";
+
 /// The checker of a run.
 pub struct Checker<'h> {
     history: &'h History,
@@ -66,7 +69,7 @@ impl<'h> Checker<'h> {
         let Bounds { least, most } = bounds;
         if let Some(earlier) = self.matching(writer, &found, 0, least) {
             return Err(format!(
-                "writer {writer}: acknowledged writes are lost: {least} operations must be there, and {} are, of {most}",
+                "writer {writer}: {ACKNOWLEDGED_LOST}: {least} operations must be there, and {} are, of {most}",
                 earlier.most
             ));
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use super::check::Checker;
+use super::check::{ACKNOWLEDGED_LOST, Checker};
 use super::disk::{DataFate, Disk, Fate, Image, write_image};
 use super::history::{Bounds, Failure, History, LoadedFile};
 use super::model::State;
@@ -62,6 +62,9 @@ pub struct Series<'s> {
     pub plant: Option<Plant>,
     /// The only fate of data, instead of any.
     pub data_fate: Option<DataFate>,
+    /// The only `appendfsync`, instead of any. Every run then has an append-only file, from which every image is
+    /// loaded.
+    pub policy: Option<&'static str>,
 }
 
 impl Series<'_> {
@@ -114,9 +117,8 @@ pub fn run_series(series: &Series<'_>) -> Result<Counts, String> {
 
 fn record(series: &Series<'_>, run: u64, chained: Option<(RunSettings, Image)>) -> Result<Recorded, String> {
     let mut settings = RunSettings::draw(series.seed, run, chained.as_ref().map(|(before, _)| before), unix_ms());
-    if series.plant.is_some() {
-        settings.has_aof = true;
-        settings.policy = "always";
+    if let Some(policy) = series.policy {
+        settings.set_policy(policy);
     }
     let initial = chained.map_or_else(Image::new, |(_, image)| image);
     let first = first_contents(series, &settings, &initial)?;
@@ -250,7 +252,8 @@ fn cut(series: &Series<'_>, recorded: &Recorded, losses: usize, counts: &mut Cou
             applied = *cut;
             let mut fate = Fate::random(&mut rng);
             fate.data = series.data_fate.unwrap_or(fate.data);
-            let wants_dump = rng.u32(0..100) < DUMP_PERCENT && history.has_dump(*cut);
+            let may_want_dump = rng.u32(0..100) < DUMP_PERCENT && series.policy.is_none();
+            let wants_dump = may_want_dump && history.has_dump(*cut);
             let file = match settings.has_aof && !wants_dump {
                 true => LoadedFile::AppendOnly,
                 false => LoadedFile::Dump,
@@ -366,7 +369,7 @@ fn check_image(state: &CheckState<'_>, directory: &Path, job: &Job) -> Result<()
     counts.holes_damaged += usize::from(has_holes && checked.is_err());
     match checked {
         // The format has no checksums, so a missing block within a value that was not synced cannot be detected.
-        Err(_) if has_holes => Ok(()),
+        Err(why) if has_holes && !why.contains(ACKNOWLEDGED_LOST) => Ok(()),
         other => other,
     }
 }

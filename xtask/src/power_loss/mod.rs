@@ -39,14 +39,14 @@ use planted::Plant;
 /// The number of losses with which a planted defect must be found.
 const LOSSES_PER_PLANT: usize = 400;
 
-/// Runs power losses: `--server PATH`, `--losses N`, `--seed N`, `--data FATE`; or `--self-check`, `--kills N`, or
-/// `--errors` with `--valkey PATH`, `--filter TEXT` and `--stride N`.
+/// Runs power losses: `--server PATH`, `--losses N`, `--seed N`, `--data FATE`, `--policy POLICY`; or `--self-check`,
+/// `--kills N`, or `--errors` with `--valkey PATH`, `--filter TEXT` and `--stride N`.
 ///
 /// # Errors
 /// Fails if acknowledged data is lost, or if a planted defect is not found.
 pub fn main(words: &[String]) -> Result<(), String> {
     let valued = [
-        "server", "losses", "seed", "data", "kills", "valkey", "filter", "stride",
+        "server", "losses", "seed", "data", "policy", "kills", "valkey", "filter", "stride",
     ];
     let options = Options::parse(words, &valued, &["self-check", "errors"])?;
     let binary = options.value("server").map_or_else(
@@ -67,6 +67,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
         losses_per_run: 100,
         plant: None,
         data_fate: options.value("data").and_then(DataFate::named),
+        policy: options.value("policy").map(policy_named).transpose()?,
     };
     let outcome = match () {
         () if options.is_given("self-check") => self_check(&series),
@@ -80,6 +81,16 @@ pub fn main(words: &[String]) -> Result<(), String> {
     // The remaining data lies in memory.
     let _ = std::fs::remove_dir_all(&directory);
     outcome
+}
+
+/// The values of `appendfsync`.
+const POLICIES: &[&str] = &["always", "everysec", "no"];
+
+fn policy_named(name: &str) -> Result<&'static str, String> {
+    let known = POLICIES.iter().find(|policy| **policy == name);
+    known
+        .copied()
+        .ok_or_else(|| format!("--policy is one of {}", POLICIES.join(", ")))
 }
 
 fn print_counts(counts: &Counts, start: Instant) {
@@ -107,6 +118,9 @@ fn print_counts(counts: &Counts, start: Instant) {
 fn kill(series: &Series<'_>, kills: u64) -> Result<(), String> {
     let start = Instant::now();
     let counts = kills::run_kills(series, kills)?;
+    if counts.acknowledged == 0 {
+        return Err("no operation was acknowledged".to_owned());
+    }
     println!(
         "{} kills, {} acknowledged operations, none lost, {:.0} s",
         counts.kills,
@@ -130,6 +144,12 @@ fn fail(series: &Series<'_>, options: &Options) -> Result<(), String> {
         _ => every_fault::EveryFaultCounts::default(),
     };
     let scenarios = errors::compare(series.binary, &valkey, series.library, series.directory, filter)?;
+    if scenarios == 0 {
+        return Err(format!("no scenario has '{filter}' in its name"));
+    }
+    if filter.is_empty() && (counts.faults == 0 || counts.exits == 0) {
+        return Err("no operation of the server has failed: the preload library has no effect".to_owned());
+    }
     println!(
         "{scenarios} scenarios of disk errors as in Valkey; {} single faults ({} ended the process, as they must), no \
          acknowledged write lost, {:.0} s",
@@ -145,6 +165,7 @@ fn self_check(series: &Series<'_>) -> Result<(), String> {
     for plant in Plant::ALL {
         let planted = Series {
             plant: Some(plant),
+            policy: Some("always"),
             losses: LOSSES_PER_PLANT,
             ..*series
         };

@@ -58,10 +58,17 @@ impl RunSettings {
             is_weft: true,
             has_aof,
             sync_us: [1, 300, 2000, 10_000][rng.usize(0..4)],
-            duration: Duration::from_millis(if policy == "always" { 2500 } else { 4500 }),
+            duration: duration(policy),
             parameters,
             base_ms,
         }
+    }
+
+    /// Makes this a run with an append-only file and this `appendfsync`.
+    pub fn set_policy(&mut self, policy: &'static str) {
+        self.has_aof = true;
+        self.policy = policy;
+        self.duration = duration(policy);
     }
 
     /// The arguments of the server during the run.
@@ -76,6 +83,11 @@ impl RunSettings {
         }
         all
     }
+}
+
+/// Returns how long a run lasts. With `everysec` it must be longer than what may be lost.
+fn duration(policy: &str) -> Duration {
+    Duration::from_millis(if policy == "always" { 2500 } else { 4500 })
 }
 
 /// The current time in ms since the Unix epoch.
