@@ -4,20 +4,27 @@ use mlua::{Lua, Value};
 
 use super::{DEPTH_MAX, Failure, Options};
 use crate::arguments::{Arguments, message, string};
+use crate::interpreter::WorkMeter;
 use crate::number::parse_prefix;
 
-pub(super) fn decode(lua: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Value, Failure> {
+pub(super) fn decode(
+    lua: &Lua,
+    options: &Options,
+    meter: WorkMeter<'_>,
+    arguments: &Arguments<'_>,
+) -> Result<Value, Failure> {
     if arguments.len() != 1 {
-        return Err(arguments.argument_error(0, "expected 1 argument"));
+        return Err(arguments.argument_error(0, "expected 1 argument").into());
     }
     let text = arguments.text(lua, 0)?;
     let text = text.as_bytes();
     if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
-        return Err(b"JSON parser does not support UTF-16 or UTF-32".to_vec());
+        return Err(b"JSON parser does not support UTF-16 or UTF-32".to_vec().into());
     }
     let mut decoder = Decoder {
         lua,
         options,
+        meter,
         text: &text,
         position: 0,
         depth: 0,
@@ -83,11 +90,13 @@ fn unexpected(wanted: &str, found: &Token, position: usize) -> Failure {
         position + 1
     )
     .into_bytes()
+    .into()
 }
 
 struct Decoder<'d> {
     lua: &'d Lua,
     options: &'d Options,
+    meter: WorkMeter<'d>,
     text: &'d [u8],
     position: usize,
     depth: i64,
@@ -232,12 +241,13 @@ impl Decoder<'_> {
             "Found too many nested data structures ({}) at character {}",
             self.depth, self.position
         );
-        Err(text.into_bytes())
+        Err(text.into_bytes().into())
     }
 
     fn value(&mut self, PositionedToken { token, position }: PositionedToken) -> Result<Value, Failure> {
+        self.meter.check(self.position).map_err(Failure::Stop)?;
         match token {
-            Token::Text(text) => string(self.lua, &text),
+            Token::Text(text) => Ok(string(self.lua, &text)?),
             Token::Number(number) => Ok(Value::Number(number)),
             Token::Boolean(value) => Ok(Value::Boolean(value)),
             Token::Null => Ok(Value::NULL),

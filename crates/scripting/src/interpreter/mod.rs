@@ -1,12 +1,13 @@
 //! Lua states: how they compile and run scripts, and how a script reaches its host.
 
+mod checks;
 mod compiling;
 mod debugging;
 mod gate;
 mod loading;
 mod natives;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,9 +20,10 @@ use super::cache::{Digest, Script};
 use super::libraries::{Library, LoadedFunction};
 use super::profile::ScriptProfile;
 use super::random::Random;
-use super::running::{ScriptRun, StopReason};
+use super::running::{RunRegistry, ScriptRun, StopReason};
 use super::shebang::{self, ScriptFlags};
-use super::{Scripts, convert};
+use super::{Scripts, cjson, convert};
+pub(crate) use checks::WorkMeter;
 pub use debugging::{DebugSession, begin_debugging};
 pub use gate::ScriptWords;
 use gate::{CallRequest, HostGate};
@@ -143,8 +145,12 @@ pub struct CurrentRun {
 }
 
 /// The data that callbacks of the state share with its owner.
-struct InterpreterShared {
+pub(crate) struct InterpreterShared {
     random: Random,
+    /// The register that checks the runs; empty while a debugger is attached, which checks them itself.
+    running: OnceCell<Arc<RunRegistry>>,
+    /// The options of the `cjson` library that scripts find.
+    json: Rc<cjson::Options>,
     run: RefCell<Option<CurrentRun>>,
     /// The script's log lines and their levels, held back until it is known that the run is not restarted.
     log_lines: RefCell<Vec<(i64, Vec<u8>)>>,
@@ -162,6 +168,8 @@ impl InterpreterShared {
     fn new(random: Random) -> Self {
         InterpreterShared {
             random,
+            running: OnceCell::new(),
+            json: Rc::default(),
             run: RefCell::default(),
             log_lines: RefCell::default(),
             load_until: Cell::default(),
@@ -202,6 +210,14 @@ struct RecentFunction {
     /// The version of the libraries in which it was found.
     version: u64,
     program: Rc<Program>,
+}
+
+/// The end of a run whose script has ended.
+enum RunEnd {
+    /// The reply is written. The errors in it that are still to be counted have these codes.
+    Replied(Vec<Vec<u8>>),
+    /// The script threw this value.
+    Failed(Value),
 }
 
 struct Interpreter {
@@ -410,7 +426,7 @@ impl Interpreter {
         // ends the process before a script could catch a panic.
         let lua = Lua::new_with(standard_libraries(), LuaOptions::new().catch_rust_panics(true))?;
         let (interpreter, _) = Interpreter::from_state(lua, kind, flushes, scripts, |_, _| Ok(()))?;
-        natives::install_check_hook(&interpreter.lua, &interpreter.shared, scripts.running.clone())?;
+        checks::install_check_hook(&interpreter.lua, &interpreter.shared, scripts.running.clone())?;
         Ok(interpreter)
     }
 
@@ -504,6 +520,8 @@ impl Interpreter {
         let begin = reply.len();
         let gate = HostGate::new(host, &self.shared, words, reply);
         let ended = gate.run(|| self.start.run(&program.callback));
+        // The run goes on until its result is written: a small value can make a reply that takes forever.
+        let ended = ended.and_then(|end| self.write_end(end, most_reply_bytes, reply));
         let Some(CurrentRun { run, .. }) = self.shared.run.take() else {
             unreachable!("a run is current until it ends");
         };
@@ -517,33 +535,21 @@ impl Interpreter {
         }
         let mut is_killed = false;
         let failed_by = match (ended, stopped) {
-            (Ok(ScriptEnd::Replied), _) => {
-                return Ok(RunOutcome::Done {
-                    errors: Vec::new(),
-                    is_returned: true,
-                    is_error: false,
-                    is_killed: false,
-                });
-            }
-            (Ok(ScriptEnd::Returned(value)), _) => {
-                let written = convert::write_reply(&value, self.shared.protocol.get(), most_reply_bytes, reply);
-                // The error is the whole reply.
-                let errors = written.inspect_err(|_| reply.out.truncate(begin))?;
-                let is_error = reply.out.get(begin) == Some(&b'-');
+            (Ok(RunEnd::Replied(errors)), _) => {
                 return Ok(RunOutcome::Done {
                     errors,
                     is_returned: true,
-                    is_error,
+                    is_error: reply.out.get(begin) == Some(&b'-'),
                     is_killed: false,
                 });
             }
-            (Ok(ScriptEnd::Failed(Value::Table(error))), _) => error_of(&error),
+            (Ok(RunEnd::Failed(Value::Table(error))), _) => error_of(&error),
             (_, Some(stop @ (StopReason::Killed | StopReason::Overdue))) => {
                 is_killed = true;
                 killed_error(program.kind, stop, &run)
             }
             (_, Some(stop)) => return Ok(RunOutcome::Stopped(stop)),
-            (Ok(ScriptEnd::Failed(other)), None) => {
+            (Ok(RunEnd::Failed(other)), None) => {
                 let text = match other {
                     Value::Error(error) => super::arguments::message(*error),
                     other => other.to_string().unwrap_or_default().into_bytes(),
@@ -553,6 +559,8 @@ impl Interpreter {
             (Err(error), None) => (error_text(&super::arguments::message(error)), false),
         };
         let (text, is_counted) = failed_by;
+        // The error is the whole reply.
+        reply.out.truncate(begin);
         reply.error_bytes(&text);
         Ok(RunOutcome::Done {
             errors: if is_counted {
@@ -564,6 +572,19 @@ impl Interpreter {
             is_error: true,
             is_killed,
         })
+    }
+
+    /// Writes what a script returned as its reply, unless its host has written it.
+    fn write_end(&self, end: ScriptEnd, most_reply_bytes: usize, reply: &mut Reply<'_>) -> mlua::Result<RunEnd> {
+        match end {
+            ScriptEnd::Replied => Ok(RunEnd::Replied(Vec::new())),
+            ScriptEnd::Failed(value) => Ok(RunEnd::Failed(value)),
+            ScriptEnd::Returned(value) => {
+                let meter = WorkMeter::new(&self.lua, &self.shared);
+                let protocol = self.shared.protocol.get();
+                convert::write_reply(&value, protocol, most_reply_bytes, meter, reply).map(RunEnd::Replied)
+            }
+        }
     }
 
     /// Writes the script's log lines, or discards them if `is_restarted` is set because the script is restarted.

@@ -158,7 +158,10 @@ fn messages_behind_a_running_script_count_for_the_output_limit() {
         while subscriber.answer() != "ready" {}
         subscriber.send(&["SUBSCRIBE", "channel"]);
         // The length of the confirmation, and its elements.
-        assert_eq!([(); 4].map(|()| subscriber.answer()), ["3", "subscribe", "channel", "1"]);
+        assert_eq!(
+            [(); 4].map(|()| subscriber.answer()),
+            ["3", "subscribe", "channel", "1"]
+        );
         server.run_script(&mut subscriber, &["EVAL", "while true do end", "0"]);
         let message = "m".repeat(100 << 10);
         for _ in 0..40 {
