@@ -24,7 +24,12 @@ enum InvalidNumberPolicy {
 }
 
 /// The options of one instance of the library.
+///
+/// Those of the instance that scripts find hold for the run that sets them: a thread has its own interpreters, and a
+/// script must not depend on what has run on its thread before.
 pub(crate) struct Options {
+    /// `true` if a function for options was called since the options had their defaults.
+    is_changed: Cell<bool>,
     sparse_convert: Cell<bool>,
     sparse_ratio: Cell<i64>,
     sparse_safe: Cell<i64>,
@@ -39,6 +44,7 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
+            is_changed: Cell::new(false),
             sparse_convert: Cell::new(false),
             sparse_ratio: Cell::new(2),
             sparse_safe: Cell::new(10),
@@ -49,6 +55,43 @@ impl Default for Options {
             precision: Cell::new(14),
             keep_buffer: Cell::new(true),
         }
+    }
+}
+
+impl Options {
+    /// Sets all options to their defaults.
+    #[inline]
+    pub(crate) fn restore_defaults(&self) {
+        if self.is_changed.get() {
+            self.reset();
+        }
+    }
+
+    #[cold]
+    fn reset(&self) {
+        let defaults = Options::default();
+        let Options {
+            is_changed,
+            sparse_convert,
+            sparse_ratio,
+            sparse_safe,
+            encode_depth,
+            decode_depth,
+            encode_invalid,
+            decode_invalid,
+            precision,
+            keep_buffer,
+        } = self;
+        is_changed.set(false);
+        sparse_convert.swap(&defaults.sparse_convert);
+        sparse_ratio.swap(&defaults.sparse_ratio);
+        sparse_safe.swap(&defaults.sparse_safe);
+        encode_depth.swap(&defaults.encode_depth);
+        decode_depth.swap(&defaults.decode_depth);
+        encode_invalid.swap(&defaults.encode_invalid);
+        decode_invalid.swap(&defaults.decode_invalid);
+        precision.swap(&defaults.precision);
+        keep_buffer.swap(&defaults.keep_buffer);
     }
 }
 
@@ -64,6 +107,7 @@ pub(crate) fn library(lua: &Lua, shared: &Rc<InterpreterShared>, options: Rc<Opt
     let add = |name: &'static str, native: OptionFunction| {
         let options = options.clone();
         let function = lua.create_function(move |lua, values: MultiValue| {
+            options.is_changed.set(true);
             convert_results(lua, native(lua, &options, &Arguments::new(name, &values)))
         })?;
         table.raw_set(name, function)

@@ -516,6 +516,7 @@ impl Interpreter {
         *self.shared.run.borrow_mut() = Some(current);
         self.shared.protocol.set(Protocol::Resp2);
         self.shared.replication.set(3);
+        self.shared.json.restore_defaults();
         let most_reply_bytes = host.reply_bytes_max();
         let begin = reply.len();
         let gate = HostGate::new(host, &self.shared, words, reply);

@@ -332,3 +332,32 @@ fn what_a_library_encodes_has_a_maximum_length() {
         Ok("*2\r\n:1000007\r\n:1000010\r\n".to_owned())
     );
 }
+
+#[test]
+fn options_of_cjson_hold_for_one_run() {
+    let scripts = Scripts::default();
+    let all = "return {cjson.encode_max_depth(), cjson.decode_max_depth(), cjson.encode_number_precision(), \
+               tostring(cjson.encode_keep_buffer()), tostring(cjson.encode_invalid_numbers()), \
+               tostring(cjson.decode_invalid_numbers()), tostring(cjson.encode_sparse_array())}";
+    let defaults = evaluate(&scripts, all);
+    let set = "cjson.encode_max_depth(1) cjson.decode_max_depth(2) cjson.encode_number_precision(3) \
+               cjson.encode_keep_buffer(false) cjson.encode_invalid_numbers(true) \
+               cjson.decode_invalid_numbers(false) cjson.encode_sparse_array(true, 1, 1) ";
+    assert_ne!(evaluate(&scripts, &format!("{set}{all}")), defaults);
+    assert_eq!(evaluate(&scripts, all), defaults);
+    let code = format!(
+        "#!lua name=lib\nredis.register_function('set', function() {set}{all} end)\n\
+         redis.register_function('all', function() {all} end)"
+    );
+    let library = load_library(&scripts, code.as_bytes(), true).expect("it loads");
+    scripts.libraries.add(&library, false).expect("the name is free");
+    let call = |name: &[u8]| {
+        run_program(
+            &prepare_function(&scripts, name)
+                .expect("it loads")
+                .expect("it is there"),
+        )
+    };
+    assert_ne!(call(b"set"), defaults);
+    assert_eq!(call(b"all"), defaults);
+}
