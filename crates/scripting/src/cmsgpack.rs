@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::arguments::{Arguments, ENCODED_BYTES_MAX, Failure, message, string, too_long};
+use super::arguments::{Arguments, ENCODED_BYTES_MAX, NativeFailure, message, string, too_long};
 use super::interpreter::{InterpreterShared, WorkMeter};
 
 /// The maximum nesting of encoded tables. A deeper table is encoded as nil, so a table that contains itself has a
@@ -30,7 +30,7 @@ pub(crate) fn library(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua::Result
         let unpack = lua.create_function(move |lua, values: MultiValue| {
             let arguments = Arguments::new(name, &values);
             let meter = WorkMeter::new(lua, &unpacking);
-            let unpacked = range(&arguments).map_err(Failure::Message);
+            let unpacked = range(&arguments).map_err(NativeFailure::Message);
             let unpacked = unpacked.and_then(|range| unpack(lua, meter, &arguments, range));
             let values = unpacked.map_err(|failure| failure.into_error(lua))?;
             Ok(MultiValue::from_vec(values))
@@ -57,7 +57,7 @@ pub(crate) fn library(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua::Result
     Ok(table)
 }
 
-fn pack(meter: WorkMeter<'_>, arguments: &Arguments<'_>) -> Result<Vec<u8>, Failure> {
+fn pack(meter: WorkMeter<'_>, arguments: &Arguments<'_>) -> Result<Vec<u8>, NativeFailure> {
     if arguments.len() == 0 {
         return Err(b"bad argument #0 to 'pack' (MessagePack pack needs input.)"
             .to_vec()
@@ -78,14 +78,14 @@ struct Encoder<'i> {
 
 impl Encoder<'_> {
     /// Fails if the output is too long, or if the script is to stop.
-    fn check(&mut self) -> Result<(), Failure> {
+    fn check(&mut self) -> Result<(), NativeFailure> {
         if self.out.len() > ENCODED_BYTES_MAX {
             return Err(too_long());
         }
-        self.meter.check(self.out.len()).map_err(Failure::Stop)
+        self.meter.check(self.out.len()).map_err(NativeFailure::Stop)
     }
 
-    fn value(&mut self, value: &Value, level: usize) -> Result<(), Failure> {
+    fn value(&mut self, value: &Value, level: usize) -> Result<(), NativeFailure> {
         self.check()?;
         let out = &mut self.out;
         match value {
@@ -101,7 +101,7 @@ impl Encoder<'_> {
 
     /// Encodes a table: as an array if its keys are 1 to n, otherwise as a map. The pairs are visited one at a time,
     /// since the interpreter has no room for handles to all of them.
-    fn table(&mut self, table: &Table, level: usize) -> Result<(), Failure> {
+    fn table(&mut self, table: &Table, level: usize) -> Result<(), NativeFailure> {
         let (mut len, mut largest, mut is_array) = (0, 0, true);
         for pair in table.pairs::<Value, Value>() {
             self.check()?;
@@ -128,7 +128,7 @@ impl Encoder<'_> {
     }
 }
 
-fn lua_failure(error: mlua::Error) -> Failure {
+fn lua_failure(error: mlua::Error) -> NativeFailure {
     message(error).into()
 }
 
@@ -223,7 +223,7 @@ fn unpack(
     meter: WorkMeter<'_>,
     arguments: &Arguments<'_>,
     range: UnpackRange,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, NativeFailure> {
     let UnpackRange { limit, offset } = range;
     let all = limit == 0 && offset == 0;
     let data = arguments.text(lua, 0)?;
@@ -280,7 +280,7 @@ struct Cursor<'d> {
 }
 
 impl<'d> Cursor<'d> {
-    fn take(&mut self, count: usize) -> Result<&'d [u8], Failure> {
+    fn take(&mut self, count: usize) -> Result<&'d [u8], NativeFailure> {
         let (taken, rest) = self
             .rest
             .split_at_checked(count)
@@ -289,18 +289,20 @@ impl<'d> Cursor<'d> {
         Ok(taken)
     }
 
-    fn unsigned(&mut self, bytes: usize) -> Result<u64, Failure> {
+    fn unsigned(&mut self, bytes: usize) -> Result<u64, NativeFailure> {
         let taken = self.take(bytes)?;
         Ok(taken.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    fn text(&mut self, len: usize) -> Result<Value, Failure> {
+    fn text(&mut self, len: usize) -> Result<Value, NativeFailure> {
         let taken = self.take(len)?;
         Ok(string(self.lua, taken)?)
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, Failure> {
-        self.meter.check(self.len - self.rest.len()).map_err(Failure::Stop)?;
+    fn value(&mut self, depth: usize) -> Result<Value, NativeFailure> {
+        self.meter
+            .check(self.len - self.rest.len())
+            .map_err(NativeFailure::Stop)?;
         let mark = self.take(1)?[0];
         let number = |number: f64| Ok(Value::Number(number));
         match mark {
@@ -340,14 +342,14 @@ impl<'d> Cursor<'d> {
     }
 
     /// Returns the depth inside a table; `refusal` if that is too deep.
-    fn descend(depth: usize, refusal: &[u8]) -> Result<usize, Failure> {
+    fn descend(depth: usize, refusal: &[u8]) -> Result<usize, NativeFailure> {
         match depth < DECODED_NESTING_MAX {
             true => Ok(depth + 1),
             false => Err(refusal.to_vec().into()),
         }
     }
 
-    fn array(&mut self, len: usize, depth: usize) -> Result<Value, Failure> {
+    fn array(&mut self, len: usize, depth: usize) -> Result<Value, NativeFailure> {
         let depth = Self::descend(depth, b"stack overflow (in function mp_decode_to_lua_array)")?;
         let table = self.lua.create_table().map_err(message)?;
         for index in 1..=len {
@@ -357,7 +359,7 @@ impl<'d> Cursor<'d> {
         Ok(Value::Table(table))
     }
 
-    fn map(&mut self, len: usize, depth: usize) -> Result<Value, Failure> {
+    fn map(&mut self, len: usize, depth: usize) -> Result<Value, NativeFailure> {
         let depth = Self::descend(depth, TOO_MANY)?;
         let table = self.lua.create_table().map_err(message)?;
         for _ in 0..len {

@@ -2,7 +2,7 @@
 
 use mlua::{Lua, Value};
 
-use super::{DEPTH_MAX, Failure, Options};
+use super::{DEPTH_MAX, NativeFailure, Options};
 use crate::arguments::{Arguments, message, string};
 use crate::interpreter::WorkMeter;
 use crate::number::parse_prefix;
@@ -12,7 +12,7 @@ pub(super) fn decode(
     options: &Options,
     meter: WorkMeter<'_>,
     arguments: &Arguments<'_>,
-) -> Result<Value, Failure> {
+) -> Result<Value, NativeFailure> {
     if arguments.len() != 1 {
         return Err(arguments.argument_error(0, "expected 1 argument").into());
     }
@@ -83,7 +83,7 @@ struct PositionedToken {
     position: usize,
 }
 
-fn unexpected(wanted: &str, found: &Token, position: usize) -> Failure {
+fn unexpected(wanted: &str, found: &Token, position: usize) -> NativeFailure {
     format!(
         "Expected {wanted} but found {} at character {}",
         found.name(),
@@ -232,7 +232,7 @@ impl Decoder<'_> {
         Some((((code & 0x3FF) << 10 | (low & 0x3FF)) + 0x10000, 12))
     }
 
-    fn descend(&mut self) -> Result<(), Failure> {
+    fn descend(&mut self) -> Result<(), NativeFailure> {
         self.depth += 1;
         if self.depth <= self.options.decode_depth.get().min(DEPTH_MAX) {
             return Ok(());
@@ -244,8 +244,8 @@ impl Decoder<'_> {
         Err(text.into_bytes().into())
     }
 
-    fn value(&mut self, PositionedToken { token, position }: PositionedToken) -> Result<Value, Failure> {
-        self.meter.check(self.position).map_err(Failure::Stop)?;
+    fn value(&mut self, PositionedToken { token, position }: PositionedToken) -> Result<Value, NativeFailure> {
+        self.meter.check(self.position).map_err(NativeFailure::Stop)?;
         match token {
             Token::Text(text) => Ok(string(self.lua, &text)?),
             Token::Number(number) => Ok(Value::Number(number)),
@@ -257,7 +257,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn object(&mut self) -> Result<Value, Failure> {
+    fn object(&mut self) -> Result<Value, NativeFailure> {
         self.descend()?;
         let table = self.lua.create_table().map_err(message)?;
         let mut token = self.next_token();
@@ -286,7 +286,7 @@ impl Decoder<'_> {
         Ok(Value::Table(table))
     }
 
-    fn array(&mut self) -> Result<Value, Failure> {
+    fn array(&mut self) -> Result<Value, NativeFailure> {
         self.descend()?;
         let table = self.lua.create_table().map_err(message)?;
         let mut token = self.next_token();

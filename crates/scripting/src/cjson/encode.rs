@@ -2,12 +2,16 @@
 
 use mlua::{Table, Value};
 
-use super::{DEPTH_MAX, Failure, InvalidNumberPolicy, Options};
+use super::{DEPTH_MAX, InvalidNumberPolicy, NativeFailure, Options};
 use crate::arguments::{Arguments, ENCODED_BYTES_MAX, message, too_long, type_name};
 use crate::interpreter::WorkMeter;
 use crate::number::format_general;
 
-pub(super) fn encode(options: &Options, meter: WorkMeter<'_>, arguments: &Arguments<'_>) -> Result<Vec<u8>, Failure> {
+pub(super) fn encode(
+    options: &Options,
+    meter: WorkMeter<'_>,
+    arguments: &Arguments<'_>,
+) -> Result<Vec<u8>, NativeFailure> {
     if arguments.len() != 1 {
         return Err(arguments.argument_error(0, "expected 1 argument").into());
     }
@@ -24,7 +28,7 @@ pub(super) fn encode(options: &Options, meter: WorkMeter<'_>, arguments: &Argume
 /// The bytes of a string that are encoded between two checks.
 const CHUNK_BYTES: usize = 64 << 10;
 
-fn lua_failure(error: mlua::Error) -> Failure {
+fn lua_failure(error: mlua::Error) -> NativeFailure {
     message(error).into()
 }
 
@@ -34,14 +38,14 @@ struct Encoder<'o> {
     out: Vec<u8>,
 }
 
-fn serialise_error(value: &Value, reason: &str) -> Failure {
+fn serialise_error(value: &Value, reason: &str) -> NativeFailure {
     format!("Cannot serialise {}: {reason}", type_name(value))
         .into_bytes()
         .into()
 }
 
 impl Encoder<'_> {
-    fn value(&mut self, value: &Value, depth: i64) -> Result<(), Failure> {
+    fn value(&mut self, value: &Value, depth: i64) -> Result<(), NativeFailure> {
         self.check()?;
         match value {
             Value::String(text) => self.text(&text.as_bytes())?,
@@ -58,14 +62,14 @@ impl Encoder<'_> {
     }
 
     /// Fails if the text is too long, or if the script is to stop.
-    fn check(&mut self) -> Result<(), Failure> {
+    fn check(&mut self) -> Result<(), NativeFailure> {
         if self.out.len() > ENCODED_BYTES_MAX {
             return Err(too_long());
         }
-        self.meter.check(self.out.len()).map_err(Failure::Stop)
+        self.meter.check(self.out.len()).map_err(NativeFailure::Stop)
     }
 
-    fn text(&mut self, text: &[u8]) -> Result<(), Failure> {
+    fn text(&mut self, text: &[u8]) -> Result<(), NativeFailure> {
         self.out.reserve(text.len().min(CHUNK_BYTES) + 2);
         self.out.push(b'"');
         for chunk in text.chunks(CHUNK_BYTES) {
@@ -93,7 +97,7 @@ impl Encoder<'_> {
         }
     }
 
-    fn number(&mut self, value: &Value, number: f64) -> Result<(), Failure> {
+    fn number(&mut self, value: &Value, number: f64) -> Result<(), NativeFailure> {
         if !number.is_finite() {
             match self.options.encode_invalid.get() {
                 InvalidNumberPolicy::Error => return Err(serialise_error(value, "must not be NaN or Inf")),
@@ -112,7 +116,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    fn table(&mut self, table: &Table, depth: i64) -> Result<(), Failure> {
+    fn table(&mut self, table: &Table, depth: i64) -> Result<(), NativeFailure> {
         if depth > self.options.encode_depth.get().min(DEPTH_MAX) {
             return Err(format!("Cannot serialise, excessive nesting ({depth})")
                 .into_bytes()
@@ -126,7 +130,7 @@ impl Encoder<'_> {
 
     /// Returns the length of a table that is encoded as an array; `None` if it is encoded as an object. The pairs are
     /// visited one at a time, since the interpreter has no room for handles to all of them.
-    fn array_length(&mut self, table: &Table) -> Result<Option<i64>, Failure> {
+    fn array_length(&mut self, table: &Table) -> Result<Option<i64>, NativeFailure> {
         let (mut longest, mut items) = (0, 0i64);
         for pair in table.pairs::<Value, Value>() {
             self.check()?;
@@ -147,7 +151,7 @@ impl Encoder<'_> {
         Ok(Some(longest))
     }
 
-    fn array(&mut self, table: &Table, length: i64, depth: i64) -> Result<(), Failure> {
+    fn array(&mut self, table: &Table, length: i64, depth: i64) -> Result<(), NativeFailure> {
         self.out.push(b'[');
         for index in 1..=length {
             if index > 1 {
@@ -160,7 +164,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    fn object(&mut self, table: &Table, depth: i64) -> Result<(), Failure> {
+    fn object(&mut self, table: &Table, depth: i64) -> Result<(), NativeFailure> {
         self.out.push(b'{');
         for (index, pair) in table.pairs::<Value, Value>().enumerate() {
             let (key, value) = pair.map_err(lua_failure)?;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::arguments::{Arguments, Failure, convert_results, string};
+use super::arguments::{Arguments, NativeFailure, convert_results, string};
 use super::interpreter::{InterpreterShared, WorkMeter};
 
 /// The maximum nesting of tables, whatever limit a script sets: encoding and decoding are recursive and use stack.

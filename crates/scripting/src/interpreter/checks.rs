@@ -1,4 +1,4 @@
-//! Checks at intervals that a run may continue: a hook does so for Lua code, and a meter for native code that takes long.
+//! Checks at intervals that a run may continue: a hook does so for Lua code, a meter for native code that takes long.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ pub(super) fn install_check_hook(
     })
 }
 
-/// Checks the current run while native code visits values, during which Lua calls no hook. A value that contains another
-/// one many times is visited as if all its parts were different, so a few tables can take forever.
+/// Checks the current run while native code visits values, during which Lua calls no hook. A value that contains
+/// another one many times is visited as if all its parts were different, so a few tables can take forever.
 pub(crate) struct WorkMeter<'i> {
     lua: &'i Lua,
     shared: &'i InterpreterShared,

@@ -11,8 +11,8 @@
 //! A segment is a table with linear probing in which the entries are in hash order. The home slot of an entry is
 //! proportional to its hash, and an insertion moves the entries with larger hashes up by one. So growing a segment is
 //! one sequential pass, and the whole index is in hash order however it has grown: a scan that remembers the last hash
-//! visits every member that stays. A full segment is split in two, and two that are nearly empty are merged. No operation
-//! ever rehashes more than one segment.
+//! visits every member that stays. A full segment is split in two, and two that are nearly empty are merged. No
+//! operation ever rehashes more than one segment.
 //!
 //! An entry contains 32 bits of the hash. The search in the leaf decides if a member with such a hash is the requested
 //! one.
