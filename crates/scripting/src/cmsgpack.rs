@@ -5,7 +5,7 @@ use std::rc::Rc;
 use mlua::{Lua, MultiValue, Table, Value};
 
 use super::arguments::{Arguments, ENCODED_BYTES_MAX, NativeFailure, message, string, too_long};
-use super::interpreter::{InterpreterShared, WorkMeter};
+use super::run_checks::{RunChecks, WorkMeter};
 
 /// The maximum nesting of encoded tables. A deeper table is encoded as nil, so a table that contains itself has a
 /// finite encoding.
@@ -15,9 +15,9 @@ const NESTING_MAX: usize = 16;
 ///
 /// # Errors
 /// The interpreter's error if memory is short.
-pub(crate) fn library(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua::Result<Table> {
+pub(crate) fn library(lua: &Lua, checks: &Rc<RunChecks>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    let packing = shared.clone();
+    let packing = checks.clone();
     let pack = lua.create_function(move |lua, values: MultiValue| {
         let packed = pack(WorkMeter::new(lua, &packing), &Arguments::new("pack", &values));
         packed
@@ -26,7 +26,7 @@ pub(crate) fn library(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua::Result
     })?;
     table.raw_set("pack", pack)?;
     let add_unpack = |name: &'static str, range: fn(&Arguments<'_>) -> Result<UnpackRange, Vec<u8>>| {
-        let unpacking = shared.clone();
+        let unpacking = checks.clone();
         let unpack = lua.create_function(move |lua, values: MultiValue| {
             let arguments = Arguments::new(name, &values);
             let meter = WorkMeter::new(lua, &unpacking);

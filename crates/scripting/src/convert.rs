@@ -19,7 +19,7 @@ use weft_lua::calls::ScriptResult;
 use weft_resp::{NestedLengths, Protocol, Reply, number};
 
 use super::errors;
-use super::interpreter::WorkMeter;
+use super::run_checks::WorkMeter;
 
 /// The maximum nesting of a reply. In Valkey the size of Lua's stack sets the limit.
 const DEPTH_MAX: usize = 1000;

@@ -4,8 +4,8 @@ use mlua::{Lua, Value};
 
 use super::{DEPTH_MAX, NativeFailure, Options};
 use crate::arguments::{Arguments, message, string};
-use crate::interpreter::WorkMeter;
 use crate::number::parse_prefix;
+use crate::run_checks::WorkMeter;
 
 pub(super) fn decode(
     lua: &Lua,

@@ -4,8 +4,8 @@ use mlua::{Table, Value};
 
 use super::{DEPTH_MAX, InvalidNumberPolicy, NativeFailure, Options};
 use crate::arguments::{Arguments, ENCODED_BYTES_MAX, message, too_long, type_name};
-use crate::interpreter::WorkMeter;
 use crate::number::format_general;
+use crate::run_checks::WorkMeter;
 
 pub(super) fn encode(
     options: &Options,

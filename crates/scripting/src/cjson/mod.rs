@@ -10,7 +10,7 @@ use std::rc::Rc;
 use mlua::{Lua, MultiValue, Table, Value};
 
 use super::arguments::{Arguments, NativeFailure, convert_results, string};
-use super::interpreter::{InterpreterShared, WorkMeter};
+use super::run_checks::{RunChecks, WorkMeter};
 
 /// The maximum nesting of tables, whatever limit a script sets: encoding and decoding are recursive and use stack.
 const DEPTH_MAX: i64 = 2000;
@@ -102,7 +102,7 @@ type OptionFunction = fn(&Lua, &Options, &Arguments<'_>) -> Result<Vec<Value>, V
 ///
 /// # Errors
 /// The interpreter's error if memory is short.
-pub(crate) fn library(lua: &Lua, shared: &Rc<InterpreterShared>, options: Rc<Options>) -> mlua::Result<Table> {
+pub(crate) fn library(lua: &Lua, checks: &Rc<RunChecks>, options: Rc<Options>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     let add = |name: &'static str, native: OptionFunction| {
         let options = options.clone();
@@ -132,7 +132,7 @@ pub(crate) fn library(lua: &Lua, shared: &Rc<InterpreterShared>, options: Rc<Opt
         check_argument_count(arguments, 1)?;
         boolean_option(arguments, 0, &options.decode_invalid).map(|value| vec![value])
     })?;
-    let (encoding, checking) = (options.clone(), shared.clone());
+    let (encoding, checking) = (options.clone(), checks.clone());
     let encode = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new("encode", &values);
         let meter = WorkMeter::new(lua, &checking);
@@ -141,14 +141,14 @@ pub(crate) fn library(lua: &Lua, shared: &Rc<InterpreterShared>, options: Rc<Opt
             .map_err(|failure| failure.into_error(lua))
     })?;
     table.raw_set("encode", encode)?;
-    let (decoding, checking) = (options, shared.clone());
+    let (decoding, checking) = (options, checks.clone());
     let decode = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new("decode", &values);
         let meter = WorkMeter::new(lua, &checking);
         decode::decode(lua, &decoding, meter, &arguments).map_err(|failure| failure.into_error(lua))
     })?;
     table.raw_set("decode", decode)?;
-    let sharing = shared.clone();
+    let sharing = checks.clone();
     let new = lua.create_function(move |lua, ()| library(lua, &sharing, Rc::default()))?;
     table.raw_set("new", new)?;
     table.raw_set("null", Value::NULL)?;

@@ -1,13 +1,12 @@
 //! Lua states: how they compile and run scripts, and how a script reaches its host.
 
-mod checks;
 mod compiling;
 mod debugging;
 mod gate;
 mod loading;
 mod natives;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,16 +19,14 @@ use super::cache::{Digest, Script};
 use super::libraries::{Library, LoadedFunction};
 use super::profile::ScriptProfile;
 use super::random::Random;
-use super::running::{RunRegistry, ScriptRun, StopReason};
+use super::run_checks::{self, CurrentRun, RunChecks, WorkMeter};
+use super::running::{ScriptRun, StopReason};
 use super::shebang::{self, ScriptFlags};
 use super::{Scripts, cjson, convert};
-pub(crate) use checks::WorkMeter;
 pub use debugging::{DebugSession, begin_debugging};
 pub use gate::ScriptWords;
 use gate::{CallRequest, HostGate};
 
-/// The number of Lua instructions between two checks of a run, some 50 µs.
-const INSTRUCTIONS_PER_CHECK: u32 = 10_000;
 /// The number of runs between two measurements of an interpreter's memory.
 const RUNS_PER_MEASUREMENT: u32 = 16;
 
@@ -135,27 +132,14 @@ impl Program {
     }
 }
 
-/// The run that an interpreter executes.
-#[derive(Clone)]
-pub struct CurrentRun {
-    /// The run.
-    pub run: Arc<ScriptRun>,
-    /// `true` if it is already listed in the register.
-    pub is_listed: bool,
-}
-
 /// The data that callbacks of the state share with its owner.
-pub(crate) struct InterpreterShared {
+struct InterpreterShared {
     random: Random,
-    /// The register that checks the runs; empty while a debugger is attached, which checks them itself.
-    running: OnceCell<Arc<RunRegistry>>,
+    checks: Rc<RunChecks>,
     /// The options of the `cjson` library that scripts find.
     json: Rc<cjson::Options>,
-    run: RefCell<Option<CurrentRun>>,
     /// The script's log lines and their levels, held back until it is known that the run is not restarted.
     log_lines: RefCell<Vec<(i64, Vec<u8>)>>,
-    /// The time at which loading a library is aborted.
-    load_until: Cell<Option<weft_os::time::Instant>>,
     /// The protocol of the replies to commands.
     protocol: Cell<Protocol>,
     /// The propagation targets of commands, as [`Host::set_replication`] takes them.
@@ -168,11 +152,9 @@ impl InterpreterShared {
     fn new(random: Random) -> Self {
         InterpreterShared {
             random,
-            running: OnceCell::new(),
+            checks: Rc::default(),
             json: Rc::default(),
-            run: RefCell::default(),
             log_lines: RefCell::default(),
-            load_until: Cell::default(),
             protocol: Cell::default(),
             replication: Cell::new(3),
             request: Cell::default(),
@@ -426,7 +408,7 @@ impl Interpreter {
         // ends the process before a script could catch a panic.
         let lua = Lua::new_with(standard_libraries(), LuaOptions::new().catch_rust_panics(true))?;
         let (interpreter, _) = Interpreter::from_state(lua, kind, flushes, scripts, |_, _| Ok(()))?;
-        checks::install_check_hook(&interpreter.lua, &interpreter.shared, scripts.running.clone())?;
+        run_checks::install_check_hook(&interpreter.lua, &interpreter.shared.checks, scripts.running.clone())?;
         Ok(interpreter)
     }
 
@@ -513,7 +495,7 @@ impl Interpreter {
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> mlua::Result<RunOutcome> {
-        *self.shared.run.borrow_mut() = Some(current);
+        *self.shared.checks.run.borrow_mut() = Some(current);
         self.shared.protocol.set(Protocol::Resp2);
         self.shared.replication.set(3);
         self.shared.json.restore_defaults();
@@ -523,7 +505,7 @@ impl Interpreter {
         let ended = gate.run(|| self.start.run(&program.callback));
         // The run goes on until its result is written: a small value can make a reply that takes forever.
         let ended = ended.and_then(|end| self.write_end(end, most_reply_bytes, reply));
-        let Some(CurrentRun { run, .. }) = self.shared.run.take() else {
+        let Some(CurrentRun { run, .. }) = self.shared.checks.run.take() else {
             unreachable!("a run is current until it ends");
         };
         let stopped = run.stop_reason();
@@ -581,7 +563,7 @@ impl Interpreter {
             ScriptEnd::Replied => Ok(RunEnd::Replied(Vec::new())),
             ScriptEnd::Failed(value) => Ok(RunEnd::Failed(value)),
             ScriptEnd::Returned(value) => {
-                let meter = WorkMeter::new(&self.lua, &self.shared);
+                let meter = WorkMeter::new(&self.lua, &self.shared.checks);
                 let protocol = self.shared.protocol.get();
                 convert::write_reply(&value, protocol, most_reply_bytes, meter, reply).map(RunEnd::Replied)
             }
