@@ -12,5 +12,5 @@ pub mod request;
 
 pub use args::Args;
 pub use number::LongDouble;
-pub use reply::{DeferredLength, Protocol, Reply};
+pub use reply::{DeferredLength, NestedCollection, NestedLengths, Protocol, Reply};
 pub use request::{ArgRange, ParseOutcome, Parser, ProtocolError, RequestLimits};

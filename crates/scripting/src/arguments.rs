@@ -148,6 +148,40 @@ pub fn message(error: mlua::Error) -> Vec<u8> {
     }
 }
 
+/// The failure of a native function that may take long.
+pub enum NativeFailure {
+    /// The function throws an error with this message.
+    Message(Vec<u8>),
+    /// The error stops the script, which cannot catch it.
+    Stop(mlua::Error),
+}
+
+impl NativeFailure {
+    /// Converts the failure to the Lua error that the function throws. A message gets the position of the caller.
+    pub fn into_error(self, lua: &Lua) -> mlua::Error {
+        match self {
+            NativeFailure::Message(text) => errors::message(lua, &text),
+            NativeFailure::Stop(error) => error,
+        }
+    }
+}
+
+impl From<Vec<u8>> for NativeFailure {
+    fn from(text: Vec<u8>) -> Self {
+        NativeFailure::Message(text)
+    }
+}
+
+/// The maximum bytes of what a library encodes for a script. No value of the server can be longer, unless
+/// `proto-max-bulk-len` is raised.
+pub const ENCODED_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 512 << 20 };
+
+/// Returns the failure of a function whose result would have more than [`ENCODED_BYTES_MAX`] bytes, with the message
+/// that Lua has for strings that are too long.
+pub fn too_long() -> NativeFailure {
+    NativeFailure::Message(b"memory allocation error: block too big".to_vec())
+}
+
 /// Converts the result of a native function. An error gets the position of the caller.
 ///
 /// # Errors

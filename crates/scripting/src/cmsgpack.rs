@@ -1,30 +1,54 @@
 //! The `cmsgpack` library: MessagePack, choosing the encoding of each value as lua-cmsgpack does.
 
-use mlua::{Lua, Table, Value};
+use std::rc::Rc;
 
-use super::arguments::{Arguments, add_native, message, string};
+use mlua::{Lua, MultiValue, Table, Value};
+
+use super::arguments::{Arguments, ENCODED_BYTES_MAX, NativeFailure, message, string, too_long};
+use super::run_checks::{RunChecks, WorkMeter};
 
 /// The maximum nesting of encoded tables. A deeper table is encoded as nil, so a table that contains itself has a
 /// finite encoding.
 const NESTING_MAX: usize = 16;
 
-type Failure = Vec<u8>;
-
 /// Creates the table with the native functions of the library.
 ///
 /// # Errors
 /// The interpreter's error if memory is short.
-pub fn library(lua: &Lua) -> mlua::Result<Table> {
+pub(crate) fn library(lua: &Lua, checks: &Rc<RunChecks>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    add_native(lua, &table, "pack", |lua, arguments| {
-        Ok(vec![string(lua, &pack(&arguments)?)?])
+    let packing = checks.clone();
+    let pack = lua.create_function(move |lua, values: MultiValue| {
+        let packed = pack(WorkMeter::new(lua, &packing), &Arguments::new("pack", &values));
+        packed
+            .and_then(|packed| Ok(string(lua, &packed)?))
+            .map_err(|failure| failure.into_error(lua))
     })?;
-    add_native(lua, &table, "unpack", |lua, arguments| unpack(lua, &arguments, 0, 0))?;
-    add_native(lua, &table, "unpack_one", |lua, arguments| {
-        unpack(lua, &arguments, 1, arguments.integer_or(1, 0)?)
+    table.raw_set("pack", pack)?;
+    let add_unpack = |name: &'static str, range: fn(&Arguments<'_>) -> Result<UnpackRange, Vec<u8>>| {
+        let unpacking = checks.clone();
+        let unpack = lua.create_function(move |lua, values: MultiValue| {
+            let arguments = Arguments::new(name, &values);
+            let meter = WorkMeter::new(lua, &unpacking);
+            let unpacked = range(&arguments).map_err(NativeFailure::Message);
+            let unpacked = unpacked.and_then(|range| unpack(lua, meter, &arguments, range));
+            let values = unpacked.map_err(|failure| failure.into_error(lua))?;
+            Ok(MultiValue::from_vec(values))
+        })?;
+        table.raw_set(name, unpack)
+    };
+    add_unpack("unpack", |_| Ok(UnpackRange { limit: 0, offset: 0 }))?;
+    add_unpack("unpack_one", |arguments| {
+        Ok(UnpackRange {
+            limit: 1,
+            offset: arguments.integer_or(1, 0)?,
+        })
     })?;
-    add_native(lua, &table, "unpack_limit", |lua, arguments| {
-        unpack(lua, &arguments, arguments.integer(1)?, arguments.integer_or(2, 0)?)
+    add_unpack("unpack_limit", |arguments| {
+        Ok(UnpackRange {
+            limit: arguments.integer(1)?,
+            offset: arguments.integer_or(2, 0)?,
+        })
     })?;
     table.raw_set("_NAME", "cmsgpack")?;
     table.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
@@ -33,27 +57,79 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
     Ok(table)
 }
 
-fn pack(arguments: &Arguments<'_>) -> Result<Vec<u8>, Failure> {
+fn pack(meter: WorkMeter<'_>, arguments: &Arguments<'_>) -> Result<Vec<u8>, NativeFailure> {
     if arguments.len() == 0 {
-        return Err(b"bad argument #0 to 'pack' (MessagePack pack needs input.)".to_vec());
+        return Err(b"bad argument #0 to 'pack' (MessagePack pack needs input.)"
+            .to_vec()
+            .into());
     }
-    let mut out = Vec::new();
+    let mut encoder = Encoder { meter, out: Vec::new() };
     for position in 0..arguments.len() {
-        encode(arguments.value(position), 0, &mut out).map_err(message)?;
+        encoder.value(arguments.value(position), 0)?;
     }
-    Ok(out)
+    encoder.check()?;
+    Ok(encoder.out)
 }
 
-fn encode(value: &Value, level: usize, out: &mut Vec<u8>) -> mlua::Result<()> {
-    match value {
-        Value::Boolean(value) => out.push(if *value { 0xc3 } else { 0xc2 }),
-        Value::Integer(number) => encode_integer(*number, out),
-        Value::Number(number) => encode_number(*number, out),
-        Value::String(text) => encode_bytes(&text.as_bytes(), out),
-        Value::Table(table) if level < NESTING_MAX => encode_table(table, level, out)?,
-        _ => out.push(0xc0),
+struct Encoder<'i> {
+    meter: WorkMeter<'i>,
+    out: Vec<u8>,
+}
+
+impl Encoder<'_> {
+    /// Fails if the output is too long, or if the script is to stop.
+    fn check(&mut self) -> Result<(), NativeFailure> {
+        if self.out.len() > ENCODED_BYTES_MAX {
+            return Err(too_long());
+        }
+        self.meter.check(self.out.len()).map_err(NativeFailure::Stop)
     }
-    Ok(())
+
+    fn value(&mut self, value: &Value, level: usize) -> Result<(), NativeFailure> {
+        self.check()?;
+        let out = &mut self.out;
+        match value {
+            Value::Boolean(value) => out.push(if *value { 0xc3 } else { 0xc2 }),
+            Value::Integer(number) => encode_integer(*number, out),
+            Value::Number(number) => encode_number(*number, out),
+            Value::String(text) => encode_bytes(&text.as_bytes(), out),
+            Value::Table(table) if level < NESTING_MAX => self.table(table, level)?,
+            _ => out.push(0xc0),
+        }
+        Ok(())
+    }
+
+    /// Encodes a table: as an array if its keys are 1 to n, otherwise as a map. The pairs are visited one at a time,
+    /// since the interpreter has no room for handles to all of them.
+    fn table(&mut self, table: &Table, level: usize) -> Result<(), NativeFailure> {
+        let (mut len, mut largest, mut is_array) = (0, 0, true);
+        for pair in table.pairs::<Value, Value>() {
+            self.check()?;
+            len += 1;
+            match pair.map_err(lua_failure)?.0 {
+                Value::Integer(index) if (1..=i64::from(i32::MAX)).contains(&index) => largest = largest.max(index),
+                _ => is_array = false,
+            }
+        }
+        if is_array && largest == len as i64 {
+            encode_header(0x90, 0xdc, len, &mut self.out);
+            for index in 1..=len {
+                self.value(&table.get(index).map_err(lua_failure)?, level + 1)?;
+            }
+            return Ok(());
+        }
+        encode_header(0x80, 0xde, len, &mut self.out);
+        for pair in table.pairs::<Value, Value>() {
+            let (key, value) = pair.map_err(lua_failure)?;
+            self.value(&key, level + 1)?;
+            self.value(&value, level + 1)?;
+        }
+        Ok(())
+    }
+}
+
+fn lua_failure(error: mlua::Error) -> NativeFailure {
+    message(error).into()
 }
 
 fn encode_number(number: f64, out: &mut Vec<u8>) {
@@ -120,33 +196,6 @@ fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Encodes a table: as an array if its keys are 1 to n, otherwise as a map. The pairs are visited one at a time, since
-/// the interpreter has no room for handles to all of them.
-fn encode_table(table: &Table, level: usize, out: &mut Vec<u8>) -> mlua::Result<()> {
-    let (mut len, mut largest, mut is_array) = (0, 0, true);
-    for pair in table.pairs::<Value, Value>() {
-        len += 1;
-        match pair?.0 {
-            Value::Integer(index) if (1..=i64::from(i32::MAX)).contains(&index) => largest = largest.max(index),
-            _ => is_array = false,
-        }
-    }
-    if is_array && largest == len as i64 {
-        encode_header(0x90, 0xdc, len, out);
-        for index in 1..=len {
-            encode(&table.get(index)?, level + 1, out)?;
-        }
-        return Ok(());
-    }
-    encode_header(0x80, 0xde, len, out);
-    for pair in table.pairs::<Value, Value>() {
-        let (key, value) = pair?;
-        encode(&key, level + 1, out)?;
-        encode(&value, level + 1, out)?;
-    }
-    Ok(())
-}
-
 /// Encodes the header of a collection. `short` marks a collection of at most 15 elements, `long` one with a 16-bit
 /// length, and `long + 1` one with a 32-bit length.
 fn encode_header(short: u8, long: u8, len: usize, out: &mut Vec<u8>) {
@@ -163,7 +212,19 @@ fn encode_header(short: u8, long: u8, len: usize, out: &mut Vec<u8>) {
     }
 }
 
-fn unpack(lua: &Lua, arguments: &Arguments<'_>, limit: i64, offset: i64) -> Result<Vec<Value>, Failure> {
+/// The values that a call unpacks: at most `limit` ones from an offset on, or all if both are 0.
+struct UnpackRange {
+    limit: i64,
+    offset: i64,
+}
+
+fn unpack(
+    lua: &Lua,
+    meter: WorkMeter<'_>,
+    arguments: &Arguments<'_>,
+    range: UnpackRange,
+) -> Result<Vec<Value>, NativeFailure> {
+    let UnpackRange { limit, offset } = range;
     let all = limit == 0 && offset == 0;
     let data = arguments.text(lua, 0)?;
     let data = data.as_bytes();
@@ -172,19 +233,24 @@ fn unpack(lua: &Lua, arguments: &Arguments<'_>, limit: i64, offset: i64) -> Resu
             "Invalid request to unpack with offset of {offset} and limit of {}.",
             data.len()
         );
-        return Err(text.into_bytes());
+        return Err(text.into_bytes().into());
     }
     let Some(rest) = usize::try_from(offset).ok().and_then(|offset| data.get(offset..)) else {
         let text = format!("Start offset {offset} greater than input length {}.", data.len());
-        return Err(text.into_bytes());
+        return Err(text.into_bytes().into());
     };
-    let mut cursor = Cursor { lua, rest };
+    let mut cursor = Cursor {
+        lua,
+        meter,
+        len: data.len(),
+        rest,
+    };
     let mut values = Vec::new();
     while !cursor.rest.is_empty() && (all || (values.len() as i64) < limit) {
         let value = cursor.value(0)?;
         values.push(value);
         if values.len() > RESULTS_MAX {
-            return Err(TOO_MANY.to_vec());
+            return Err(TOO_MANY.to_vec().into());
         }
     }
     if !all {
@@ -207,30 +273,36 @@ const DECODED_NESTING_MAX: usize = 1000;
 
 struct Cursor<'d> {
     lua: &'d Lua,
+    meter: WorkMeter<'d>,
+    /// The length of the whole input.
+    len: usize,
     rest: &'d [u8],
 }
 
 impl<'d> Cursor<'d> {
-    fn take(&mut self, count: usize) -> Result<&'d [u8], Failure> {
+    fn take(&mut self, count: usize) -> Result<&'d [u8], NativeFailure> {
         let (taken, rest) = self
             .rest
             .split_at_checked(count)
-            .ok_or(b"Missing bytes in input.".to_vec())?;
+            .ok_or_else(|| b"Missing bytes in input.".to_vec())?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn unsigned(&mut self, bytes: usize) -> Result<u64, Failure> {
+    fn unsigned(&mut self, bytes: usize) -> Result<u64, NativeFailure> {
         let taken = self.take(bytes)?;
         Ok(taken.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    fn text(&mut self, len: usize) -> Result<Value, Failure> {
+    fn text(&mut self, len: usize) -> Result<Value, NativeFailure> {
         let taken = self.take(len)?;
-        string(self.lua, taken)
+        Ok(string(self.lua, taken)?)
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, Failure> {
+    fn value(&mut self, depth: usize) -> Result<Value, NativeFailure> {
+        self.meter
+            .check(self.len - self.rest.len())
+            .map_err(NativeFailure::Stop)?;
         let mark = self.take(1)?[0];
         let number = |number: f64| Ok(Value::Number(number));
         match mark {
@@ -265,19 +337,19 @@ impl<'d> Cursor<'d> {
                 let len = self.unsigned(2 << (mark - 0xde))?;
                 self.map(len as usize, depth)
             }
-            _ => Err(b"Bad data format in input.".to_vec()),
+            _ => Err(b"Bad data format in input.".to_vec().into()),
         }
     }
 
     /// Returns the depth inside a table; `refusal` if that is too deep.
-    fn descend(depth: usize, refusal: &[u8]) -> Result<usize, Failure> {
+    fn descend(depth: usize, refusal: &[u8]) -> Result<usize, NativeFailure> {
         match depth < DECODED_NESTING_MAX {
             true => Ok(depth + 1),
-            false => Err(refusal.to_vec()),
+            false => Err(refusal.to_vec().into()),
         }
     }
 
-    fn array(&mut self, len: usize, depth: usize) -> Result<Value, Failure> {
+    fn array(&mut self, len: usize, depth: usize) -> Result<Value, NativeFailure> {
         let depth = Self::descend(depth, b"stack overflow (in function mp_decode_to_lua_array)")?;
         let table = self.lua.create_table().map_err(message)?;
         for index in 1..=len {
@@ -287,15 +359,15 @@ impl<'d> Cursor<'d> {
         Ok(Value::Table(table))
     }
 
-    fn map(&mut self, len: usize, depth: usize) -> Result<Value, Failure> {
+    fn map(&mut self, len: usize, depth: usize) -> Result<Value, NativeFailure> {
         let depth = Self::descend(depth, TOO_MANY)?;
         let table = self.lua.create_table().map_err(message)?;
         for _ in 0..len {
             let key = self.value(depth)?;
             let value = self.value(depth)?;
             match key {
-                Value::Nil => return Err(b"table index is nil".to_vec()),
-                Value::Number(number) if number.is_nan() => return Err(b"table index is NaN".to_vec()),
+                Value::Nil => return Err(b"table index is nil".to_vec().into()),
+                Value::Number(number) if number.is_nan() => return Err(b"table index is NaN".to_vec().into()),
                 key => table.raw_set(key, value).map_err(message)?,
             }
         }

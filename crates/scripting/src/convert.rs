@@ -16,9 +16,10 @@
 
 use mlua::{Lua, Table, Value};
 use weft_lua::calls::ScriptResult;
-use weft_resp::{Protocol, Reply, number};
+use weft_resp::{NestedLengths, Protocol, Reply, number};
 
 use super::errors;
+use super::run_checks::WorkMeter;
 
 /// The maximum nesting of a reply. In Valkey the size of Lua's stack sets the limit.
 const DEPTH_MAX: usize = 1000;
@@ -192,22 +193,26 @@ fn double(text: &[u8]) -> f64 {
 /// the protocol that the script has selected; it decides how booleans are written.
 ///
 /// A table may contain itself many times, so a small value can make an endless reply. Writing stops once the reply has
-/// `most_bytes` bytes.
+/// `most_bytes` bytes. `meter` ends it if the run is to stop.
 ///
 /// # Errors
-/// The interpreter's error if memory is short.
+/// The interpreter's error if memory is short, and the error that stops a script.
 pub fn write_reply(
     value: &Value,
     script_protocol: Protocol,
     most_bytes: usize,
+    meter: WorkMeter<'_>,
     reply: &mut Reply<'_>,
 ) -> mlua::Result<Vec<Vec<u8>>> {
     let mut writer = ReplyWriter {
         script_protocol,
         most_bytes,
+        meter,
+        lengths: NestedLengths::default(),
         errors: Vec::new(),
     };
     writer.value(value, reply, 0)?;
+    writer.lengths.insert(reply);
     Ok(writer.errors)
 }
 
@@ -233,9 +238,11 @@ fn write_status(text: &[u8], reply: &mut Reply<'_>) {
     reply.raw(b"\r\n");
 }
 
-struct ReplyWriter {
+struct ReplyWriter<'m> {
     script_protocol: Protocol,
     most_bytes: usize,
+    meter: WorkMeter<'m>,
+    lengths: NestedLengths,
     /// The codes of the errors that are still to be counted.
     errors: Vec<Vec<u8>>,
 }
@@ -253,12 +260,13 @@ fn one_line(text: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-impl ReplyWriter {
+impl ReplyWriter<'_> {
     fn value(&mut self, value: &Value, reply: &mut Reply<'_>, depth: usize) -> mlua::Result<()> {
         if depth > DEPTH_MAX {
             reply.error("ERR reached lua stack limit");
             return Ok(());
         }
+        self.meter.check(reply.out.len())?;
         match value {
             Value::Integer(number) => reply.integer(*number),
             Value::Table(table) => self.table(table, reply, depth + 1)?,
@@ -305,7 +313,7 @@ impl ReplyWriter {
             return Ok(());
         }
         if let Value::Table(map) = table.raw_get("map")? {
-            let begun = reply.begin_map();
+            let begun = self.lengths.begin_map(reply);
             let mut len = 0;
             for pair in map.pairs::<Value, Value>() {
                 let (key, value) = pair?;
@@ -316,11 +324,11 @@ impl ReplyWriter {
                 self.value(&value, reply, depth)?;
                 len += 1;
             }
-            reply.end_map(begun, len);
+            self.lengths.end_map(begun, len, reply);
             return Ok(());
         }
         if let Value::Table(set) = table.raw_get("set")? {
-            let begun = reply.begin_set();
+            let begun = self.lengths.begin_set(reply);
             let mut len = 0;
             for pair in set.pairs::<Value, Value>() {
                 if reply.out.len() > self.most_bytes {
@@ -329,10 +337,10 @@ impl ReplyWriter {
                 self.value(&pair?.0, reply, depth)?;
                 len += 1;
             }
-            reply.end_set(begun, len);
+            self.lengths.end_set(begun, len, reply);
             return Ok(());
         }
-        let begun = reply.begin_array();
+        let begun = self.lengths.begin_array(reply);
         let mut len = 0;
         loop {
             let element: Value = table.raw_get(len + 1)?;
@@ -342,7 +350,7 @@ impl ReplyWriter {
             self.value(&element, reply, depth)?;
             len += 1;
         }
-        reply.end_array(begun, len);
+        self.lengths.end_array(begun, len, reply);
         Ok(())
     }
 

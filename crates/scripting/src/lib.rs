@@ -34,6 +34,7 @@ mod libraries;
 mod number;
 mod profile;
 mod random;
+mod run_checks;
 mod running;
 mod shebang;
 mod struct_library;
@@ -54,11 +55,12 @@ pub const SCRIPT_STACK_BYTES: usize = 16 << 20;
 pub use cache::ScriptCache;
 pub use debugger::{Console, Debugger};
 pub use interpreter::{
-    CallResult, CurrentRun, DebugSession, Host, Program, RunOutcome, ScriptKind, ScriptWords, begin_debugging,
-    count_memory, drop_interpreter, load_library, prepare_function, prepare_script, run,
+    CallResult, DebugSession, Host, Program, RunOutcome, ScriptKind, ScriptWords, begin_debugging, count_memory,
+    drop_interpreter, load_library, prepare_function, prepare_script, run,
 };
 pub use libraries::{Libraries, Library, LoadedFunction, RestorePolicy};
 pub use profile::may_run_forever;
+pub use run_checks::CurrentRun;
 pub use running::{KillError, RunParameters, RunRegistry, ScriptRun, StopReason};
 pub use shebang::ScriptFlags;
 

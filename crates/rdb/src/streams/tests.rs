@@ -56,7 +56,7 @@ fn a_stream_of_valkey_is_read_and_written_again() {
         entries_added: 7,
     };
     assert_eq!(*stream.metadata(), counters);
-    let names: Vec<_> = stream.groups().iter().map(|group| group.name().to_vec()).collect();
+    let names: Vec<_> = stream.groups().map(|group| group.name().to_vec()).collect();
     assert_eq!(names, [&b"7"[..], b"idle", b"readers"]);
     let readers = stream.group(b"readers").expect("it is there");
     let pending: Vec<_> = readers

@@ -160,3 +160,52 @@ fn errors_may_contain_any_byte() {
         -ERR Protocol error: invalid CRLF in request\r\n";
     assert_eq!(out, expected);
 }
+
+/// Writes collections by a depth-first walk: one of `len` elements, of which the first is again such a collection.
+fn write_nested(lengths: &mut NestedLengths, reply: &mut Reply, depth: usize, len: usize) {
+    let begun = lengths.begin_array(reply);
+    if depth > 0 {
+        write_nested(lengths, reply, depth - 1, len + 3);
+    } else {
+        reply.integer(7);
+    }
+    (1..len).for_each(|number| reply.integer(number as i64));
+    lengths.end_array(begun, len, reply);
+}
+
+#[test]
+fn nested_lengths_are_inserted_in_one_pass() {
+    for (depth, len) in [(0, 1), (0, 10), (3, 1), (40, 1), (5, 9), (3, 995)] {
+        let mut expected = String::new();
+        (0..=depth).for_each(|level| expected.push_str(&format!("*{}\r\n", len + 3 * level)));
+        expected.push_str(":7\r\n");
+        for level in (0..=depth).rev() {
+            (1..len + 3 * level).for_each(|number| expected.push_str(&format!(":{number}\r\n")));
+        }
+        let text = write(Protocol::Resp2, |reply| {
+            reply.ok();
+            let mut lengths = NestedLengths::default();
+            write_nested(&mut lengths, reply, depth, len);
+            lengths.insert(reply);
+        });
+        assert_eq!(text, format!("+OK\r\n{expected}"), "depth {depth}, length {len}");
+    }
+}
+
+#[test]
+fn nested_maps_and_sets_have_the_headers_of_their_protocol() {
+    let nested = |reply: &mut Reply| {
+        let mut lengths = NestedLengths::default();
+        let map = lengths.begin_map(reply);
+        for key in 0..6 {
+            reply.integer(key);
+            let set = lengths.begin_set(reply);
+            lengths.end_set(set, 0, reply);
+        }
+        lengths.end_map(map, 6, reply);
+        lengths.insert(reply);
+    };
+    let pairs = |set: &str| -> String { (0..6).map(|key| format!(":{key}\r\n{set}0\r\n")).collect() };
+    assert_eq!(write(Protocol::Resp2, nested), format!("*12\r\n{}", pairs("*")));
+    assert_eq!(write(Protocol::Resp3, nested), format!("%6\r\n{}", pairs("~")));
+}

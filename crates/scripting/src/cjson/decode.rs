@@ -2,22 +2,29 @@
 
 use mlua::{Lua, Value};
 
-use super::{DEPTH_MAX, Failure, Options};
+use super::{DEPTH_MAX, NativeFailure, Options};
 use crate::arguments::{Arguments, message, string};
 use crate::number::parse_prefix;
+use crate::run_checks::WorkMeter;
 
-pub(super) fn decode(lua: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Value, Failure> {
+pub(super) fn decode(
+    lua: &Lua,
+    options: &Options,
+    meter: WorkMeter<'_>,
+    arguments: &Arguments<'_>,
+) -> Result<Value, NativeFailure> {
     if arguments.len() != 1 {
-        return Err(arguments.argument_error(0, "expected 1 argument"));
+        return Err(arguments.argument_error(0, "expected 1 argument").into());
     }
     let text = arguments.text(lua, 0)?;
     let text = text.as_bytes();
     if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
-        return Err(b"JSON parser does not support UTF-16 or UTF-32".to_vec());
+        return Err(b"JSON parser does not support UTF-16 or UTF-32".to_vec().into());
     }
     let mut decoder = Decoder {
         lua,
         options,
+        meter,
         text: &text,
         position: 0,
         depth: 0,
@@ -76,18 +83,20 @@ struct PositionedToken {
     position: usize,
 }
 
-fn unexpected(wanted: &str, found: &Token, position: usize) -> Failure {
+fn unexpected(wanted: &str, found: &Token, position: usize) -> NativeFailure {
     format!(
         "Expected {wanted} but found {} at character {}",
         found.name(),
         position + 1
     )
     .into_bytes()
+    .into()
 }
 
 struct Decoder<'d> {
     lua: &'d Lua,
     options: &'d Options,
+    meter: WorkMeter<'d>,
     text: &'d [u8],
     position: usize,
     depth: i64,
@@ -223,7 +232,7 @@ impl Decoder<'_> {
         Some((((code & 0x3FF) << 10 | (low & 0x3FF)) + 0x10000, 12))
     }
 
-    fn descend(&mut self) -> Result<(), Failure> {
+    fn descend(&mut self) -> Result<(), NativeFailure> {
         self.depth += 1;
         if self.depth <= self.options.decode_depth.get().min(DEPTH_MAX) {
             return Ok(());
@@ -232,12 +241,13 @@ impl Decoder<'_> {
             "Found too many nested data structures ({}) at character {}",
             self.depth, self.position
         );
-        Err(text.into_bytes())
+        Err(text.into_bytes().into())
     }
 
-    fn value(&mut self, PositionedToken { token, position }: PositionedToken) -> Result<Value, Failure> {
+    fn value(&mut self, PositionedToken { token, position }: PositionedToken) -> Result<Value, NativeFailure> {
+        self.meter.check(self.position).map_err(NativeFailure::Stop)?;
         match token {
-            Token::Text(text) => string(self.lua, &text),
+            Token::Text(text) => Ok(string(self.lua, &text)?),
             Token::Number(number) => Ok(Value::Number(number)),
             Token::Boolean(value) => Ok(Value::Boolean(value)),
             Token::Null => Ok(Value::NULL),
@@ -247,7 +257,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn object(&mut self) -> Result<Value, Failure> {
+    fn object(&mut self) -> Result<Value, NativeFailure> {
         self.descend()?;
         let table = self.lua.create_table().map_err(message)?;
         let mut token = self.next_token();
@@ -276,7 +286,7 @@ impl Decoder<'_> {
         Ok(Value::Table(table))
     }
 
-    fn array(&mut self) -> Result<Value, Failure> {
+    fn array(&mut self) -> Result<Value, NativeFailure> {
         self.descend()?;
         let table = self.lua.create_table().map_err(message)?;
         let mut token = self.next_token();

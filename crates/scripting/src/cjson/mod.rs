@@ -9,9 +9,8 @@ use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::arguments::{Arguments, convert_result, convert_results, string};
-
-type Failure = Vec<u8>;
+use super::arguments::{Arguments, NativeFailure, convert_results, string};
+use super::run_checks::{RunChecks, WorkMeter};
 
 /// The maximum nesting of tables, whatever limit a script sets: encoding and decoding are recursive and use stack.
 const DEPTH_MAX: i64 = 2000;
@@ -25,7 +24,12 @@ enum InvalidNumberPolicy {
 }
 
 /// The options of one instance of the library.
-struct Options {
+///
+/// Those of the instance that scripts find hold for the run that sets them: a thread has its own interpreters, and a
+/// script must not depend on what has run on its thread before.
+pub(crate) struct Options {
+    /// `true` if a function for options was called since the options had their defaults.
+    is_changed: Cell<bool>,
     sparse_convert: Cell<bool>,
     sparse_ratio: Cell<i64>,
     sparse_safe: Cell<i64>,
@@ -40,6 +44,7 @@ struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
+            is_changed: Cell::new(false),
             sparse_convert: Cell::new(false),
             sparse_ratio: Cell::new(2),
             sparse_safe: Cell::new(10),
@@ -53,16 +58,56 @@ impl Default for Options {
     }
 }
 
-/// Creates the table with the native functions of the library.
+impl Options {
+    /// Sets all options to their defaults.
+    #[inline]
+    pub(crate) fn restore_defaults(&self) {
+        if self.is_changed.get() {
+            self.reset();
+        }
+    }
+
+    #[cold]
+    fn reset(&self) {
+        let defaults = Options::default();
+        let Options {
+            is_changed,
+            sparse_convert,
+            sparse_ratio,
+            sparse_safe,
+            encode_depth,
+            decode_depth,
+            encode_invalid,
+            decode_invalid,
+            precision,
+            keep_buffer,
+        } = self;
+        is_changed.set(false);
+        sparse_convert.swap(&defaults.sparse_convert);
+        sparse_ratio.swap(&defaults.sparse_ratio);
+        sparse_safe.swap(&defaults.sparse_safe);
+        encode_depth.swap(&defaults.encode_depth);
+        decode_depth.swap(&defaults.decode_depth);
+        encode_invalid.swap(&defaults.encode_invalid);
+        decode_invalid.swap(&defaults.decode_invalid);
+        precision.swap(&defaults.precision);
+        keep_buffer.swap(&defaults.keep_buffer);
+    }
+}
+
+/// A function that sets an option and returns its value.
+type OptionFunction = fn(&Lua, &Options, &Arguments<'_>) -> Result<Vec<Value>, Vec<u8>>;
+
+/// Creates the table with the native functions of the library, which use these options.
 ///
 /// # Errors
 /// The interpreter's error if memory is short.
-pub fn library(lua: &Lua) -> mlua::Result<Table> {
+pub(crate) fn library(lua: &Lua, checks: &Rc<RunChecks>, options: Rc<Options>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    let options = Rc::new(Options::default());
-    let add = |name: &'static str, native: fn(&Lua, &Options, &Arguments<'_>) -> Result<Vec<Value>, Failure>| {
+    let add = |name: &'static str, native: OptionFunction| {
         let options = options.clone();
         let function = lua.create_function(move |lua, values: MultiValue| {
+            options.is_changed.set(true);
             convert_results(lua, native(lua, &options, &Arguments::new(name, &values)))
         })?;
         table.raw_set(name, function)
@@ -87,26 +132,32 @@ pub fn library(lua: &Lua) -> mlua::Result<Table> {
         check_argument_count(arguments, 1)?;
         boolean_option(arguments, 0, &options.decode_invalid).map(|value| vec![value])
     })?;
-    let encoding = options.clone();
+    let (encoding, checking) = (options.clone(), checks.clone());
     let encode = lua.create_function(move |lua, values: MultiValue| {
         let arguments = Arguments::new("encode", &values);
-        let text = encode::encode(&encoding, &arguments).and_then(|text| string(lua, &text));
-        convert_result(lua, text)
+        let meter = WorkMeter::new(lua, &checking);
+        let text = encode::encode(&encoding, meter, &arguments);
+        text.and_then(|text| Ok(string(lua, &text)?))
+            .map_err(|failure| failure.into_error(lua))
     })?;
     table.raw_set("encode", encode)?;
-    let decoding = options.clone();
+    let (decoding, checking) = (options, checks.clone());
     let decode = lua.create_function(move |lua, values: MultiValue| {
-        convert_result(lua, decode::decode(lua, &decoding, &Arguments::new("decode", &values)))
+        let arguments = Arguments::new("decode", &values);
+        let meter = WorkMeter::new(lua, &checking);
+        decode::decode(lua, &decoding, meter, &arguments).map_err(|failure| failure.into_error(lua))
     })?;
     table.raw_set("decode", decode)?;
-    table.raw_set("new", lua.create_function(|lua, ()| library(lua))?)?;
+    let sharing = checks.clone();
+    let new = lua.create_function(move |lua, ()| library(lua, &sharing, Rc::default()))?;
+    table.raw_set("new", new)?;
     table.raw_set("null", Value::NULL)?;
     table.raw_set("_NAME", "cjson")?;
     table.raw_set("_VERSION", "2.1.0")?;
     Ok(table)
 }
 
-fn check_argument_count(arguments: &Arguments<'_>, most: usize) -> Result<(), Failure> {
+fn check_argument_count(arguments: &Arguments<'_>, most: usize) -> Result<(), Vec<u8>> {
     match arguments.len() <= most {
         true => Ok(()),
         false => Err(arguments.argument_error(most, "found too many arguments")),
@@ -119,7 +170,7 @@ fn integer_option(
     position: usize,
     option: &Cell<i64>,
     range: &RangeInclusive<i64>,
-) -> Result<Value, Failure> {
+) -> Result<Value, Vec<u8>> {
     if !matches!(arguments.value(position), Value::Nil) {
         let value = arguments.integer(position)?;
         if !range.contains(&value) {
@@ -135,13 +186,13 @@ fn only_integer_option(
     arguments: &Arguments<'_>,
     option: &Cell<i64>,
     range: &RangeInclusive<i64>,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, Vec<u8>> {
     check_argument_count(arguments, 1)?;
     integer_option(arguments, 0, option, range).map(|value| vec![value])
 }
 
 /// Sets a boolean option to the argument at `position`, if there is one. Returns the resulting value of the option.
-fn boolean_option(arguments: &Arguments<'_>, position: usize, option: &Cell<bool>) -> Result<Value, Failure> {
+fn boolean_option(arguments: &Arguments<'_>, position: usize, option: &Cell<bool>) -> Result<Value, Vec<u8>> {
     match arguments.value(position) {
         Value::Nil => {}
         Value::Boolean(on) => option.set(*on),
@@ -150,7 +201,7 @@ fn boolean_option(arguments: &Arguments<'_>, position: usize, option: &Cell<bool
     Ok(Value::Boolean(option.get()))
 }
 
-fn choice(arguments: &Arguments<'_>, position: usize, names: &[&str]) -> Result<usize, Failure> {
+fn choice(arguments: &Arguments<'_>, position: usize, names: &[&str]) -> Result<usize, Vec<u8>> {
     let given = match arguments.value(position) {
         Value::String(text) => text.as_bytes().to_vec(),
         Value::Integer(number) => number.to_string().into_bytes(),
@@ -165,7 +216,7 @@ fn choice(arguments: &Arguments<'_>, position: usize, names: &[&str]) -> Result<
     })
 }
 
-fn set_sparse_array(_: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
+fn set_sparse_array(_: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Vec<Value>, Vec<u8>> {
     check_argument_count(arguments, 3)?;
     let range = 0..=i64::from(i32::MAX);
     Ok(vec![
@@ -175,7 +226,7 @@ fn set_sparse_array(_: &Lua, options: &Options, arguments: &Arguments<'_>) -> Re
     ])
 }
 
-fn set_encode_invalid(lua: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Vec<Value>, Failure> {
+fn set_encode_invalid(lua: &Lua, options: &Options, arguments: &Arguments<'_>) -> Result<Vec<Value>, Vec<u8>> {
     check_argument_count(arguments, 1)?;
     let kinds = [
         InvalidNumberPolicy::Error,

@@ -7,9 +7,10 @@ use std::rc::Rc;
 use mlua::{HookTriggers, Lua, LuaString, MultiValue, Table, Value, VmState};
 use weft_lua::LocalVariables;
 
-use super::gate::{self, stop_error};
+use super::gate;
 use super::{Interpreter, InterpreterShared, ScriptKind};
 use crate::debugger::{Debugger, DebuggerCommand, append_value};
+use crate::run_checks::stop_error;
 use crate::running::StopReason;
 use crate::{Scripts, errors};
 
@@ -146,7 +147,7 @@ impl Inspector {
 
     /// Returns the error that ends the script and that it cannot catch.
     fn end_script(&self) -> mlua::Error {
-        if let Some(current) = self.shared.run.borrow().as_ref() {
+        if let Some(current) = self.shared.checks.run.borrow().as_ref() {
             current.run.stop(StopReason::Shutdown);
         }
         stop_error()
@@ -154,7 +155,7 @@ impl Inspector {
 
     /// Returns the error that ends the script if its run was stopped.
     fn check_stopped(&self) -> mlua::Result<()> {
-        let current = self.shared.run.borrow();
+        let current = self.shared.checks.run.borrow();
         match current
             .as_ref()
             .is_some_and(|current| current.run.stop_reason().is_some())

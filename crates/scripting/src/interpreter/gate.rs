@@ -10,6 +10,7 @@ use weft_lua::calls::{self, CallArgument, CallArguments, ScriptHost, ScriptResul
 use weft_resp::{ArgRange, Args, Reply, number};
 
 use super::{CallResult, Host, InterpreterShared};
+use crate::run_checks::stop_error;
 use crate::{convert, errors};
 
 /// The keys and arguments that a script is started with: KEYS and ARGV.
@@ -42,11 +43,6 @@ pub(super) struct HostGate<'h, 'r> {
     reply: &'h mut Reply<'r>,
     request: CallRequest,
     failure: Option<mlua::Error>,
-}
-
-/// Returns the error that ends a script; no script can catch it.
-pub(super) fn stop_error() -> mlua::Error {
-    mlua::Error::RuntimeError("stopped".to_owned())
 }
 
 /// Executes a command for the running script.

@@ -76,7 +76,7 @@ impl Interpreter {
         let functions: RefCell<Vec<RegisteredFunction>> = RefCell::default();
         let refused: RefCell<Option<Vec<u8>>> = RefCell::default();
         let until = limited.then(|| Instant::now() + LOAD_LIMIT);
-        self.shared.load_until.set(until);
+        self.shared.checks.load_until.set(until);
         let loaded = self.lua.scope(|scope| {
             let register = scope.create_function(|lua, registered: RegisterArguments| {
                 let (name, callback, description, flags) = registered;
@@ -92,7 +92,7 @@ impl Interpreter {
             })?;
             self.load.call::<(bool, Value)>((library, register))
         });
-        self.shared.load_until.set(None);
+        self.shared.checks.load_until.set(None);
         self.write_log_lines(false);
         let failed = |text: &[u8]| [b"Error registering functions: ", text].concat();
         match loaded {

@@ -19,15 +19,14 @@ use super::cache::{Digest, Script};
 use super::libraries::{Library, LoadedFunction};
 use super::profile::ScriptProfile;
 use super::random::Random;
+use super::run_checks::{self, CurrentRun, RunChecks, WorkMeter};
 use super::running::{ScriptRun, StopReason};
 use super::shebang::{self, ScriptFlags};
-use super::{Scripts, convert};
+use super::{Scripts, cjson, convert};
 pub use debugging::{DebugSession, begin_debugging};
 pub use gate::ScriptWords;
 use gate::{CallRequest, HostGate};
 
-/// The number of Lua instructions between two checks of a run, some 50 µs.
-const INSTRUCTIONS_PER_CHECK: u32 = 10_000;
 /// The number of runs between two measurements of an interpreter's memory.
 const RUNS_PER_MEASUREMENT: u32 = 16;
 
@@ -133,23 +132,14 @@ impl Program {
     }
 }
 
-/// The run that an interpreter executes.
-#[derive(Clone)]
-pub struct CurrentRun {
-    /// The run.
-    pub run: Arc<ScriptRun>,
-    /// `true` if it is already listed in the register.
-    pub is_listed: bool,
-}
-
 /// The data that callbacks of the state share with its owner.
 struct InterpreterShared {
     random: Random,
-    run: RefCell<Option<CurrentRun>>,
+    checks: Rc<RunChecks>,
+    /// The options of the `cjson` library that scripts find.
+    json: Rc<cjson::Options>,
     /// The script's log lines and their levels, held back until it is known that the run is not restarted.
     log_lines: RefCell<Vec<(i64, Vec<u8>)>>,
-    /// The time at which loading a library is aborted.
-    load_until: Cell<Option<weft_os::time::Instant>>,
     /// The protocol of the replies to commands.
     protocol: Cell<Protocol>,
     /// The propagation targets of commands, as [`Host::set_replication`] takes them.
@@ -162,9 +152,9 @@ impl InterpreterShared {
     fn new(random: Random) -> Self {
         InterpreterShared {
             random,
-            run: RefCell::default(),
+            checks: Rc::default(),
+            json: Rc::default(),
             log_lines: RefCell::default(),
-            load_until: Cell::default(),
             protocol: Cell::default(),
             replication: Cell::new(3),
             request: Cell::default(),
@@ -202,6 +192,14 @@ struct RecentFunction {
     /// The version of the libraries in which it was found.
     version: u64,
     program: Rc<Program>,
+}
+
+/// The end of a run whose script has ended.
+enum RunEnd {
+    /// The reply is written. The errors in it that are still to be counted have these codes.
+    Replied(Vec<Vec<u8>>),
+    /// The script threw this value.
+    Failed(Value),
 }
 
 struct Interpreter {
@@ -410,7 +408,7 @@ impl Interpreter {
         // ends the process before a script could catch a panic.
         let lua = Lua::new_with(standard_libraries(), LuaOptions::new().catch_rust_panics(true))?;
         let (interpreter, _) = Interpreter::from_state(lua, kind, flushes, scripts, |_, _| Ok(()))?;
-        natives::install_check_hook(&interpreter.lua, &interpreter.shared, scripts.running.clone())?;
+        run_checks::install_check_hook(&interpreter.lua, &interpreter.shared.checks, scripts.running.clone())?;
         Ok(interpreter)
     }
 
@@ -497,14 +495,17 @@ impl Interpreter {
         host: &mut dyn Host,
         reply: &mut Reply<'_>,
     ) -> mlua::Result<RunOutcome> {
-        *self.shared.run.borrow_mut() = Some(current);
+        *self.shared.checks.run.borrow_mut() = Some(current);
         self.shared.protocol.set(Protocol::Resp2);
         self.shared.replication.set(3);
+        self.shared.json.restore_defaults();
         let most_reply_bytes = host.reply_bytes_max();
         let begin = reply.len();
         let gate = HostGate::new(host, &self.shared, words, reply);
         let ended = gate.run(|| self.start.run(&program.callback));
-        let Some(CurrentRun { run, .. }) = self.shared.run.take() else {
+        // The run goes on until its result is written: a small value can make a reply that takes forever.
+        let ended = ended.and_then(|end| self.write_end(end, most_reply_bytes, reply));
+        let Some(CurrentRun { run, .. }) = self.shared.checks.run.take() else {
             unreachable!("a run is current until it ends");
         };
         let stopped = run.stop_reason();
@@ -517,33 +518,21 @@ impl Interpreter {
         }
         let mut is_killed = false;
         let failed_by = match (ended, stopped) {
-            (Ok(ScriptEnd::Replied), _) => {
-                return Ok(RunOutcome::Done {
-                    errors: Vec::new(),
-                    is_returned: true,
-                    is_error: false,
-                    is_killed: false,
-                });
-            }
-            (Ok(ScriptEnd::Returned(value)), _) => {
-                let written = convert::write_reply(&value, self.shared.protocol.get(), most_reply_bytes, reply);
-                // The error is the whole reply.
-                let errors = written.inspect_err(|_| reply.out.truncate(begin))?;
-                let is_error = reply.out.get(begin) == Some(&b'-');
+            (Ok(RunEnd::Replied(errors)), _) => {
                 return Ok(RunOutcome::Done {
                     errors,
                     is_returned: true,
-                    is_error,
+                    is_error: reply.out.get(begin) == Some(&b'-'),
                     is_killed: false,
                 });
             }
-            (Ok(ScriptEnd::Failed(Value::Table(error))), _) => error_of(&error),
+            (Ok(RunEnd::Failed(Value::Table(error))), _) => error_of(&error),
             (_, Some(stop @ (StopReason::Killed | StopReason::Overdue))) => {
                 is_killed = true;
                 killed_error(program.kind, stop, &run)
             }
             (_, Some(stop)) => return Ok(RunOutcome::Stopped(stop)),
-            (Ok(ScriptEnd::Failed(other)), None) => {
+            (Ok(RunEnd::Failed(other)), None) => {
                 let text = match other {
                     Value::Error(error) => super::arguments::message(*error),
                     other => other.to_string().unwrap_or_default().into_bytes(),
@@ -553,6 +542,8 @@ impl Interpreter {
             (Err(error), None) => (error_text(&super::arguments::message(error)), false),
         };
         let (text, is_counted) = failed_by;
+        // The error is the whole reply.
+        reply.out.truncate(begin);
         reply.error_bytes(&text);
         Ok(RunOutcome::Done {
             errors: if is_counted {
@@ -564,6 +555,19 @@ impl Interpreter {
             is_error: true,
             is_killed,
         })
+    }
+
+    /// Writes what a script returned as its reply, unless its host has written it.
+    fn write_end(&self, end: ScriptEnd, most_reply_bytes: usize, reply: &mut Reply<'_>) -> mlua::Result<RunEnd> {
+        match end {
+            ScriptEnd::Replied => Ok(RunEnd::Replied(Vec::new())),
+            ScriptEnd::Failed(value) => Ok(RunEnd::Failed(value)),
+            ScriptEnd::Returned(value) => {
+                let meter = WorkMeter::new(&self.lua, &self.shared.checks);
+                let protocol = self.shared.protocol.get();
+                convert::write_reply(&value, protocol, most_reply_bytes, meter, reply).map(RunEnd::Replied)
+            }
+        }
     }
 
     /// Writes the script's log lines, or discards them if `is_restarted` is set because the script is restarted.

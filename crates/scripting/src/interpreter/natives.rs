@@ -1,25 +1,24 @@
 //! The native libraries and functions that the prelude gets.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
-use mlua::{HookTriggers, Lua, LuaString, MultiValue, Table, Value, VmState};
+use mlua::{Lua, LuaString, MultiValue, Table, Value};
 use sha1::{Digest as _, Sha1};
 use weft_lua::calls::{self, CommandFallbacks};
 use weft_resp::Protocol;
 
-use super::gate::{self, stop_error};
-use super::{INSTRUCTIONS_PER_CHECK, InterpreterShared};
+use super::InterpreterShared;
+use super::gate;
 use crate::arguments::{Arguments, convert_result, number_of};
-use crate::running::RunRegistry;
+use crate::run_checks::{current_position, position_of_stop};
 use crate::{bit_library, cjson, cmsgpack, convert, errors, struct_library};
 
 /// Creates the table of all native libraries and functions.
 pub(super) fn create_natives(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua::Result<Table> {
     let natives = lua.create_table()?;
     natives.raw_set("null", Value::NULL)?;
-    natives.raw_set("cjson", cjson::library(lua)?)?;
-    natives.raw_set("cmsgpack", cmsgpack::library(lua)?)?;
+    natives.raw_set("cjson", cjson::library(lua, &shared.checks, shared.json.clone())?)?;
+    natives.raw_set("cmsgpack", cmsgpack::library(lua, &shared.checks)?)?;
     natives.raw_set("struct", struct_library::library(lua)?)?;
     natives.raw_set("bit", bit_library::library(lua)?)?;
     natives.raw_set("constants", constants(lua)?)?;
@@ -96,15 +95,10 @@ fn add_calls(lua: &Lua, natives: &Table, shared: &Rc<InterpreterShared>) -> mlua
 
 /// Returns the error of the last call. If it is the end of the run, notes where the script was.
 fn last_failure(lua: &Lua, shared: &InterpreterShared) -> mlua::Error {
-    if let Some(current) = shared.run.borrow().as_ref() {
+    if let Some(current) = shared.checks.run.borrow().as_ref() {
         current.run.note_place_of_stop(|| position_of_stop(lua));
     }
     gate::last_failure()
-}
-
-fn position_of_stop(lua: &Lua) -> Option<(String, usize)> {
-    let (source, line) = current_position(lua, 0);
-    source.zip(line)
 }
 
 fn convert_reply(lua: &Lua, reply: LuaString) -> mlua::Result<Value> {
@@ -220,47 +214,4 @@ fn constants(lua: &Lua) -> mlua::Result<Table> {
     table.raw_set("VALKEY_VERSION", "9.1.2")?;
     table.raw_set("SERVER_NAME", "valkey")?;
     Ok(table)
-}
-
-/// Returns the source and line that the script is executing; frames of the prelude and of native functions are skipped.
-/// So are the innermost `skipped` ones.
-fn current_position(lua: &Lua, skipped: usize) -> (Option<String>, Option<usize>) {
-    for level in skipped.. {
-        let found = lua.inspect_stack(level, |frame| {
-            let source = frame.source();
-            let own = source.what == "C" || source.what == "tail" || source.source.as_deref() == Some("=weft");
-            (!own).then(|| (source.source.map(|text| text.into_owned()), frame.current_line()))
-        });
-        match found {
-            None => break,
-            Some(Some(position)) => return position,
-            Some(None) => {}
-        }
-    }
-    (None, None)
-}
-
-/// Installs the hook that checks the run at intervals.
-pub(super) fn install_check_hook(
-    lua: &Lua,
-    shared: &Rc<InterpreterShared>,
-    running: Arc<RunRegistry>,
-) -> mlua::Result<()> {
-    let shared = shared.clone();
-    let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_CHECK);
-    lua.set_global_hook(triggers, move |lua, _| {
-        if let Some(until) = shared.load_until.get()
-            && weft_os::time::Instant::now() > until
-        {
-            return Err(stop_error());
-        }
-        let current = shared.run.borrow();
-        let Some(current) = current.as_ref() else {
-            return Ok(VmState::Continue);
-        };
-        match running.check_run(&current.run, current.is_listed, || position_of_stop(lua)) {
-            true => Err(stop_error()),
-            false => Ok(VmState::Continue),
-        }
-    })
 }

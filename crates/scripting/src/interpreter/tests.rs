@@ -258,3 +258,106 @@ fn memory_counts_as_soon_as_code_is_loaded() {
     assert_eq!(scripts.interpreter_bytes(ScriptKind::Function), 0);
     assert_eq!(scripts.interpreter_bytes(ScriptKind::Eval), 0);
 }
+
+/// Begins a script with a table `t` of 4^10 elements, which consists of few tables.
+const SHARED_TABLES: &str = "local t = {0, 0, 0, 0} for _ = 1, 9 do t = {t, t, t, t} end ";
+
+/// The native code that visits every element of a value.
+const WALKS: &[&str] = &[
+    "return t",
+    "return {map = {a = t}}",
+    "pcall(cjson.encode, t) return 1",
+    "pcall(cmsgpack.pack, t) return 1",
+    "pcall(cjson.decode, '[' .. string.rep('0,', 2000) .. '0]') return 1",
+    "pcall(cmsgpack.unpack, string.rep('a', 5000)) return 1",
+];
+
+#[test]
+fn native_code_that_visits_many_values_is_moved_or_killed() {
+    let scripts = Scripts::default();
+    for walk in WALKS {
+        let source = format!("{SHARED_TABLES}{walk}");
+        let program = prepare_script(&scripts, Some(source.as_bytes()), b"", false).expect("it compiles");
+        let run_with = |this: ScriptRun| {
+            let mut out = Vec::new();
+            let mut reply = Reply::new(&mut out, Protocol::Resp2);
+            let mut host = FakeHost::default();
+            let ended = run(&program, unlisted(Arc::new(this)), WITHOUT_WORDS, &mut host, &mut reply);
+            (ended.expect("the interpreter works"), out)
+        };
+        let moved = run_with(ScriptRun::new(RunParameters {
+            leaves_after: Some(std::time::Duration::ZERO),
+            ..run_parameters()
+        }));
+        assert!(matches!(moved.0, RunOutcome::Stopped(StopReason::TooLong)), "{walk}");
+        assert!(moved.1.is_empty(), "{walk}");
+        let killed = ScriptRun::new(run_parameters());
+        killed.stop(StopReason::Killed);
+        let (ended, out) = run_with(killed);
+        assert!(matches!(ended, RunOutcome::Done { is_killed: true, .. }), "{walk}");
+        assert!(
+            out.starts_with(b"-ERR Script killed by user with SCRIPT KILL."),
+            "{walk}"
+        );
+        let ending = ScriptRun::new(run_parameters());
+        assert!(ending.try_note_write() && ending.stop(StopReason::Shutdown));
+        assert!(
+            matches!(run_with(ending).0, RunOutcome::Stopped(StopReason::Shutdown)),
+            "{walk}"
+        );
+    }
+}
+
+#[test]
+fn what_a_library_encodes_has_a_maximum_length() {
+    let scripts = Scripts::default();
+    for endless in [
+        "local t = {0, 0} for _ = 1, 100 do t = {t, t} end cjson.encode(t)",
+        "local t = string.rep('\\1', 500000) cjson.encode({t})",
+        "local t = {[2^50] = 1} cjson.encode_sparse_array(true, 0) cjson.encode(t)",
+        "local t = {0, 0, 0, 0} for _ = 1, 14 do t = {t, t, t, t} end cmsgpack.pack(t)",
+        "local t = string.rep('x', 500000) cmsgpack.pack(t, t, t)",
+    ] {
+        let source = format!("local _, e = pcall(function() {endless} end) return string.gsub(e, '^.*: m', 'm')");
+        let reply = evaluate(&scripts, &source);
+        assert_eq!(
+            reply.as_deref().map(|text| text.ends_with("block too big\r\n")),
+            Ok(true),
+            "{endless}: {reply:?}"
+        );
+    }
+    let most = "local t = string.rep('x', 500000) return {#cjson.encode({t, t}), #cmsgpack.pack(t, t)}";
+    assert_eq!(
+        evaluate(&scripts, most),
+        Ok("*2\r\n:1000007\r\n:1000010\r\n".to_owned())
+    );
+}
+
+#[test]
+fn options_of_cjson_hold_for_one_run() {
+    let scripts = Scripts::default();
+    let all = "return {cjson.encode_max_depth(), cjson.decode_max_depth(), cjson.encode_number_precision(), \
+               tostring(cjson.encode_keep_buffer()), tostring(cjson.encode_invalid_numbers()), \
+               tostring(cjson.decode_invalid_numbers()), tostring(cjson.encode_sparse_array())}";
+    let defaults = evaluate(&scripts, all);
+    let set = "cjson.encode_max_depth(1) cjson.decode_max_depth(2) cjson.encode_number_precision(3) \
+               cjson.encode_keep_buffer(false) cjson.encode_invalid_numbers(true) \
+               cjson.decode_invalid_numbers(false) cjson.encode_sparse_array(true, 1, 1) ";
+    assert_ne!(evaluate(&scripts, &format!("{set}{all}")), defaults);
+    assert_eq!(evaluate(&scripts, all), defaults);
+    let code = format!(
+        "#!lua name=lib\nredis.register_function('set', function() {set}{all} end)\n\
+         redis.register_function('all', function() {all} end)"
+    );
+    let library = load_library(&scripts, code.as_bytes(), true).expect("it loads");
+    scripts.libraries.add(&library, false).expect("the name is free");
+    let call = |name: &[u8]| {
+        run_program(
+            &prepare_function(&scripts, name)
+                .expect("it loads")
+                .expect("it is there"),
+        )
+    };
+    assert_ne!(call(b"set"), defaults);
+    assert_eq!(call(b"all"), defaults);
+}

@@ -33,7 +33,8 @@
 //!
 //! Expired keys are not deleted in slots that are not saved, because their old states would have to be kept anyway.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use weft_base::{DbIndex, SlotIndex};
@@ -206,6 +207,43 @@ pub struct AwaitedKey {
     name: Box<[u8]>,
 }
 
+impl Hash for AwaitedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// The keys that wait to be saved, in the order in which they were requested. Every attempt of a deferred writer looks
+/// for its key here.
+#[derive(Default)]
+struct UrgentKeys {
+    order: VecDeque<Arc<AwaitedKey>>,
+    queued: HashSet<Arc<AwaitedKey>, ahash::RandomState>,
+}
+
+impl UrgentKeys {
+    /// Adds a key. Returns `false` if it was added before.
+    fn add(&mut self, key: AwaitedKey) -> bool {
+        if self.queued.contains(&key) {
+            return false;
+        }
+        let key = Arc::new(key);
+        self.order.push_back(key.clone());
+        self.queued.insert(key)
+    }
+
+    /// Removes and returns the key that was added first.
+    fn take(&mut self) -> Option<AwaitedKey> {
+        let key = self.order.pop_front()?;
+        self.queued.remove(&key);
+        Some(Arc::unwrap_or_clone(key))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
 /// The before-images of all slots, and the progress of the snapshot.
 pub struct BeforeImages {
     /// The cursor of each part.
@@ -216,7 +254,7 @@ pub struct BeforeImages {
     current_numbers: Box<[AtomicU32]>,
     /// Allocated for the first snapshot.
     slots: OnceLock<Box<[Mutex<BeforeImagesOfSlot>]>>,
-    urgent: Mutex<VecDeque<AwaitedKey>>,
+    urgent: Mutex<UrgentKeys>,
     has_urgent: AtomicBool,
     kept_bytes: AtomicU64,
     /// The number of bytes kept at the moment, including values that only a handle keeps alive.
@@ -307,9 +345,7 @@ impl BeforeImages {
             hash: key.hash,
             name: key.name.into(),
         };
-        let mut wanted = self.urgent.lock();
-        if !wanted.contains(&key) {
-            wanted.push_back(key);
+        if self.urgent.lock().add(key) {
             self.has_urgent.store(true, Ordering::Release);
         }
         true
@@ -427,7 +463,7 @@ impl BeforeImages {
             "a snapshot begins without before-images"
         );
         // A writer that met the end of the last snapshot may have queued a key after the queue was cleared.
-        self.urgent.lock().clear();
+        *self.urgent.lock() = UrgentKeys::default();
         self.has_urgent.store(false, Ordering::Relaxed);
         for number in self.origins.iter().chain(&*self.current_numbers) {
             number.store(NOT_IN_SNAPSHOT, Ordering::Relaxed);
@@ -464,7 +500,7 @@ impl BeforeImages {
             return None;
         }
         let mut wanted = self.urgent.lock();
-        let next = wanted.pop_front();
+        let next = wanted.take();
         self.has_urgent.store(!wanted.is_empty(), Ordering::Relaxed);
         next
     }

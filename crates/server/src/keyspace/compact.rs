@@ -1,9 +1,10 @@
 //! Compaction of the tables' arrays, so that the holes that growing tables leave in the heap become whole free pages.
+//! And the end of empty tables: each slot has a vector of those of databases above 0, up to the highest one in use.
 
 use weft_base::DbIndex;
 use weft_table::{OldArrays, Table};
 
-use super::{GatePassage, Seat, Slot, publish_header};
+use super::{GatePassage, Keyspace, Seat, Slot, publish_header};
 use weft_base::slots::SLOTS;
 
 /// The number of old arrays that are collected before they are dropped. Dropped one by one, each would be the
@@ -24,6 +25,20 @@ pub fn compact(seat: &mut Seat) {
         drop(pass);
         if old.len() >= MAX_OLD_ARRAYS {
             old.clear();
+        }
+    }
+}
+
+/// Frees the empty tables of databases above 0 in all slots. Slots that are leased at the moment are left to the next
+/// call.
+pub fn free_empty_tables(keyspace: &Keyspace, seat: &mut Seat) {
+    for first in (0..SLOTS).step_by(SLOTS_PER_PASS) {
+        let pass = seat.enter();
+        for index in first..first + SLOTS_PER_PASS {
+            match pass.try_write(index) {
+                Some(mut slot) => slot.shrink_tables(),
+                None => keyspace.counts.note_empty_table(DbIndex::new(1)),
+            }
         }
     }
 }

@@ -33,6 +33,8 @@ const IDLE_WINDOW: Duration = Duration::from_secs(1);
 const MAX_WAIT_MS: u64 = 1000;
 /// The interval of the debug lines about the state of the server.
 const REPORT_PERIOD: Duration = Duration::from_secs(5);
+/// The minimum interval between two walks over the slots that free empty tables.
+const EMPTY_TABLES_PERIOD: Duration = Duration::from_secs(5);
 
 /// The coordinator, on the main thread.
 pub struct Coordinator {
@@ -56,6 +58,8 @@ pub struct Coordinator {
     last_command_count: u64,
     reclaimer: Reclaimer,
     next_reclaim: Instant,
+    /// The next time at which empty tables may be freed.
+    next_free_of_tables: Instant,
     /// The time at which the certificate files were checked last.
     last_reload: Instant,
     /// `true` if a signal has requested shutdown.
@@ -91,6 +95,7 @@ impl Coordinator {
             last_command_count: 0,
             reclaimer: Reclaimer::new(),
             next_reclaim: Instant::now(),
+            next_free_of_tables: Instant::now(),
             last_reload: Instant::now(),
             has_shutdown_signal: false,
         }
@@ -364,8 +369,22 @@ impl Coordinator {
         }
     }
 
+    /// Frees the empty tables of databases above 0, if there may be some.
+    fn free_empty_tables_if_due(&mut self, now: Instant) {
+        if now < self.next_free_of_tables {
+            return;
+        }
+        self.next_free_of_tables = now + EMPTY_TABLES_PERIOD;
+        if self.server.keyspace.counts.take_has_empty_tables() {
+            let job: BackgroundJob = Box::new(|server, seat| compact::free_empty_tables(&server.keyspace, seat));
+            // The threads end only at shutdown.
+            let _ = self.server.background.long_commands.send(job);
+        }
+    }
+
     fn reclaim_memory(&mut self) {
         let now = Instant::now();
+        self.free_empty_tables_if_due(now);
         if now < self.next_reclaim {
             return;
         }

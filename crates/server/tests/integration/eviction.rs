@@ -427,3 +427,38 @@ fn a_script_thread_evicts_keys_that_clients_track() {
     }
     assert!(figure(&mut control, "stats", "evicted_keys") > 0);
 }
+
+#[test]
+fn empty_tables_of_databases_above_the_first_are_freed() {
+    let server = Server::start(&["--databases", "16"]);
+    let mut client = Client::connect(server.port);
+    let before = used(&mut client);
+    assert_eq!(client.call(&["SELECT", "15"]), "OK");
+    let freed = |way: &str, client: &mut Client| {
+        wait_until(&format!("the memory is free after {way}"), || {
+            used(client) < before + (2 << 20)
+        });
+    };
+    let names: Vec<String> = (0..100_000).map(|number| format!("key:{number}")).collect();
+    let fill = |client: &mut Client| {
+        for names in names.chunks(1000) {
+            let pairs = names.iter().flat_map(|name| [name.as_str(), "value"]);
+            let words: Vec<&str> = ["MSET"].into_iter().chain(pairs).collect();
+            assert_eq!(client.call(&words), "OK");
+        }
+    };
+    fill(&mut client);
+    assert!(used(&mut client) > before + (8 << 20), "every slot has 15 tables");
+    assert_eq!(client.call(&["FLUSHDB", "SYNC"]), "OK");
+    freed("FLUSHDB", &mut client);
+    fill(&mut client);
+    // The second time no key is there.
+    for _ in 0..2 {
+        for names in names.chunks(1000) {
+            let words: Vec<&str> = ["DEL"].into_iter().chain(names.iter().map(String::as_str)).collect();
+            client.call(&words);
+        }
+        assert_eq!(client.call(&["DBSIZE"]), "0");
+        freed("DEL", &mut client);
+    }
+}

@@ -276,6 +276,40 @@ fn an_endless_script_that_has_written_ends_with_the_server() {
 }
 
 #[test]
+fn a_script_is_killed_while_native_code_visits_its_values() {
+    let server = Server::start(&["--busy-reply-threshold", "20"]);
+    let mut client = Client::connect(&server);
+    // Some tables that have 4^12 elements if each occurrence counts.
+    let shared = "local t = {0, 0, 0, 0} for _ = 1, 11 do t = {t, t, t, t} end ";
+    for walk in [
+        "return t",
+        "pcall(cjson.encode, t) return 1",
+        "pcall(cmsgpack.pack, t) return 1",
+    ] {
+        let mut runner = Client::connect(&server);
+        runner.send(&["EVAL", &format!("{shared}{walk}"), "0"]);
+        client.call_until(&["PING"], "-BUSY");
+        assert_eq!(client.call(&["SCRIPT", "KILL"]), "+OK", "{walk}");
+        let answer = runner.answer();
+        let killed = "-ERR Script killed by user with SCRIPT KILL.";
+        assert!(answer.starts_with(killed), "{walk}: {} bytes", answer.len());
+    }
+    let mut runner = Client::connect(&server);
+    let written = format!("redis.call('set', KEYS[1], 'x') {shared}return t");
+    runner.send(&["EVAL", &written, "1", "k"]);
+    client.call_until(&["PING"], "-BUSY");
+    assert!(client.call(&["SCRIPT", "KILL"]).starts_with("-UNKILLABLE"));
+    client.send(&["SHUTDOWN", "NOSAVE"]);
+    let ended = client.0.read(&mut [0]).map_err(|error| error.kind());
+    assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");
+    let ended = runner.0.read(&mut [0]).map_err(|error| error.kind());
+    assert!(
+        matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)),
+        "no reply is sent: {ended:?}"
+    );
+}
+
+#[test]
 fn eval_scripts_are_evicted_and_loaded_scripts_stay() {
     let server = Server::start(&[]);
     let mut client = Client::connect(&server);

@@ -1,15 +1,22 @@
 //! An arena of numbered values for the parts of a tree. Numbers of removed values are reused.
 
-use super::room::allocated_bytes;
+use std::collections::BTreeSet;
+
+use super::room::{allocated_bytes, shrink_if_sparse};
 
 /// The number of values in a chunk. Growth never moves more values than this.
 const CHUNK: usize = 64;
+/// The number of values up to which an arena keeps the memory of removed ones.
+const MIN_SPARSE_VALUES: usize = CHUNK;
+/// The approximate memory of a free number in bytes.
+const FREE_NUMBER_BYTES: usize = 8;
 
 /// Values whose numbers do not change.
 #[derive(Clone, Debug)]
 pub(super) struct Arena<T> {
     chunks: Vec<Vec<T>>,
-    free: Vec<u32>,
+    /// The numbers of removed values. The lowest is used first, so that the memory at the end can be freed.
+    free: BTreeSet<u32>,
     used: u32,
 }
 
@@ -18,7 +25,7 @@ impl<T: Default> Arena<T> {
     pub(super) const fn new() -> Self {
         Self {
             chunks: Vec::new(),
-            free: Vec::new(),
+            free: BTreeSet::new(),
             used: 0,
         }
     }
@@ -30,7 +37,7 @@ impl<T: Default> Arena<T> {
 
     /// Adds a value and returns its number.
     pub(super) fn add(&mut self, value: T) -> u32 {
-        if let Some(number) = self.free.pop() {
+        if let Some(number) = self.free.pop_first() {
             *self.at_mut(number) = value;
             return number;
         }
@@ -49,8 +56,42 @@ impl<T: Default> Arena<T> {
 
     /// Removes a value and returns it.
     pub(super) fn remove(&mut self, number: u32) -> T {
-        self.free.push(number);
+        self.free.insert(number);
         std::mem::take(self.at_mut(number))
+    }
+
+    /// Returns `true` if less than half of the memory is used, and it is worth to free some.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.used as usize > MIN_SPARSE_VALUES && self.free.len() > self.used as usize / 2
+    }
+
+    /// Frees memory at the end of a sparse arena: places without a value, or else the place of the last value, which is
+    /// moved to a free number. Returns the old and the new number of that value; `None` if no value was moved because
+    /// the arena is not sparse any more.
+    pub(super) fn move_last(&mut self) -> Option<(u32, u32)> {
+        while self.is_sparse() {
+            let last = self.used - 1;
+            if self.free.remove(&last) {
+                self.drop_last();
+                continue;
+            }
+            let to = self.free.pop_first()?;
+            *self.at_mut(to) = std::mem::take(self.at_mut(last));
+            self.drop_last();
+            return Some((last, to));
+        }
+        None
+    }
+
+    fn drop_last(&mut self) {
+        self.used -= 1;
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.pop();
+        }
+        if (self.used as usize).is_multiple_of(CHUNK) {
+            self.chunks.pop();
+            shrink_if_sparse(&mut self.chunks);
+        }
     }
 
     /// Returns the value with this number.
@@ -70,7 +111,7 @@ impl<T: Default> Arena<T> {
     pub(super) fn allocated_bytes(&self) -> usize {
         let first = self.chunks.first().map_or(0, allocated_bytes);
         let full = self.chunks.len().saturating_sub(1) * CHUNK * size_of::<T>();
-        first + full + allocated_bytes(&self.chunks) + allocated_bytes(&self.free)
+        first + full + allocated_bytes(&self.chunks) + self.free.len() * FREE_NUMBER_BYTES
     }
 }
 

@@ -11,12 +11,15 @@
 //! A segment is a table with linear probing in which the entries are in hash order. The home slot of an entry is
 //! proportional to its hash, and an insertion moves the entries with larger hashes up by one. So growing a segment is
 //! one sequential pass, and the whole index is in hash order however it has grown: a scan that remembers the last hash
-//! visits every member that stays. A full segment is split in two. No operation ever rehashes more than one segment.
+//! visits every member that stays. A full segment is split in two, and two that are nearly empty are merged. No
+//! operation ever rehashes more than one segment.
 //!
 //! An entry contains 32 bits of the hash. The search in the leaf decides if a member with such a hash is the requested
 //! one.
 
-use super::room::allocated_bytes;
+use std::ops::Range;
+
+use super::room::{allocated_bytes, shrink_if_sparse};
 use crate::size_class::size_class;
 
 /// An entry: 32 bits of the hash and 32 bits of the leaf number plus one. 0 is an empty slot.
@@ -31,6 +34,8 @@ const OVERFLOW_SLOTS: usize = 32;
 const PREFETCHED_SLOTS: usize = 4;
 /// The minimum number of entries for which a segment has capacity.
 const MIN_SEGMENT_ENTRIES: usize = 96;
+/// Two segments are merged once they have fewer entries together.
+const MERGED_SEGMENT_ENTRIES: usize = MIN_SEGMENT_ENTRIES * 3 / 4;
 
 #[inline]
 fn entry(hash: u32, leaf: u32) -> IndexEntry {
@@ -54,10 +59,12 @@ struct Segment {
     len: u32,
     /// The number of leading bits that the hashes of all entries share.
     depth: u32,
+    /// These bits, followed by zeros.
+    prefix: u32,
 }
 
 impl Segment {
-    fn with_capacity(entries: usize, depth: u32) -> Self {
+    fn with_capacity(entries: usize, depth: u32, prefix: u32) -> Self {
         // Seven entries per eight slots, and the rest of the size class.
         let wanted = entries.max(MIN_SEGMENT_ENTRIES) * 8 / 7 + OVERFLOW_SLOTS;
         let places = size_class(wanted * size_of::<IndexEntry>()) / size_of::<IndexEntry>();
@@ -65,6 +72,7 @@ impl Segment {
             slots: vec![EMPTY; places].into_boxed_slice(),
             len: 0,
             depth,
+            prefix,
         }
     }
 
@@ -144,13 +152,13 @@ impl Segment {
     /// Returns a segment with the same entries and capacity for `room` entries, or for more if the entries are too
     /// close together for that.
     fn resized(&self, room: usize) -> Self {
-        Self::of(self.entries(), room, self.depth)
+        Self::of(self.entries(), room, self.depth, self.prefix)
     }
 
-    fn of(entries: impl Iterator<Item = IndexEntry> + Clone, room: usize, depth: u32) -> Self {
+    fn of(entries: impl Iterator<Item = IndexEntry> + Clone, room: usize, depth: u32, prefix: u32) -> Self {
         let mut room = room;
         loop {
-            let mut segment = Self::with_capacity(room, depth);
+            let mut segment = Self::with_capacity(room, depth, prefix);
             if entries.clone().all(|entry| segment.insert(entry)) {
                 return segment;
             }
@@ -165,6 +173,8 @@ pub(super) struct Index {
     directory: Vec<u32>,
     segments: Vec<Segment>,
     depth: u32,
+    /// The number of segments that have as many shared bits as the directory distinguishes.
+    segments_at_full_depth: usize,
     allocated: usize,
 }
 
@@ -175,11 +185,12 @@ impl Index {
             .next_power_of_two()
             .trailing_zeros();
         let count = 1 << depth;
-        let segments: Vec<Segment> = (0..count)
-            .map(|_| Segment::with_capacity(members / count, depth))
+        let segments: Vec<Segment> = (0..count as u64)
+            .map(|number| Segment::with_capacity(members / count, depth, (number << 32 >> depth) as u32))
             .collect();
         Self {
             directory: (0..count as u32).collect(),
+            segments_at_full_depth: count,
             allocated: segments.iter().map(Segment::allocated_bytes).sum(),
             segments,
             depth,
@@ -238,6 +249,8 @@ impl Index {
         let room = segment.slots.len() - OVERFLOW_SLOTS;
         if (segment.len as usize) < room / 4 && room > 2 * MIN_SEGMENT_ENTRIES {
             self.replace(at, self.segments[at].resized(room / 2));
+        } else if (segment.len as usize) < MERGED_SEGMENT_ENTRIES {
+            self.merge_with_sibling(at);
         }
     }
 
@@ -276,25 +289,86 @@ impl Index {
         if depth > self.depth {
             self.directory = self.directory.iter().flat_map(|segment| [*segment; 2]).collect();
             self.depth = depth;
+            self.segments_at_full_depth = 0;
+        }
+        if depth == self.depth {
+            self.segments_at_full_depth += 2;
         }
         let old = &self.segments[at];
-        // The segment occupies a run of directory entries. The second half of this run gets the new segment.
-        let run = 1 << (self.depth - old.depth);
-        let first = old.entries().next().map_or(0, hash_of);
-        let start = (u64::from(first) << self.depth >> 32) as usize / run * run;
-        let upper_half = start + run / 2..start + run;
+        let prefixes = [old.prefix, old.prefix | 1 << (32 - depth)];
         let is_upper = |entry: &IndexEntry| hash_of(*entry) >> (32 - depth) & 1 == 1;
         let upper = old.entries().filter(is_upper);
         let lower = old.entries().filter(|entry| !is_upper(entry));
         let room = |count: usize| count + count / 4;
-        let upper = Segment::of(upper.clone(), room(upper.count()), depth);
-        let lower = Segment::of(lower.clone(), room(lower.count()), depth);
+        let upper = Segment::of(upper.clone(), room(upper.count()), depth, prefixes[1]);
+        let lower = Segment::of(lower.clone(), room(lower.count()), depth, prefixes[0]);
         let number = self.segments.len() as u32;
         self.allocated += upper.allocated_bytes();
         self.replace(at, lower);
         self.segments.push(upper);
-        for slot in upper_half {
-            self.directory[slot] = number;
+        self.point_to(number);
+    }
+
+    /// Returns the directory entries of a segment.
+    fn run_of(&self, segment: &Segment) -> Range<usize> {
+        let start = (u64::from(segment.prefix) << self.depth >> 32) as usize;
+        start..start + (1 << (self.depth - segment.depth))
+    }
+
+    /// Sets the directory entries of a segment to its number.
+    fn point_to(&mut self, number: u32) {
+        let run = self.run_of(&self.segments[number as usize]);
+        self.directory[run].fill(number);
+    }
+
+    /// Merges a segment with the one whose hashes differ in the last of the bits that are shared, if both have few
+    /// entries. Otherwise an index that has shrunk would consist of nearly empty segments.
+    fn merge_with_sibling(&mut self, at: usize) {
+        let segment = &self.segments[at];
+        if segment.depth == 0 {
+            return;
+        }
+        let sibling_prefix = segment.prefix ^ 1 << (32 - segment.depth);
+        let sibling_at = self.segment_of(sibling_prefix);
+        let sibling = &self.segments[sibling_at];
+        let entries = (segment.len + sibling.len) as usize;
+        if sibling.depth != segment.depth || entries >= MERGED_SEGMENT_ENTRIES {
+            return;
+        }
+        let (lower, upper) = match segment.prefix < sibling.prefix {
+            true => (segment, sibling),
+            false => (sibling, segment),
+        };
+        let depth = segment.depth - 1;
+        let both = lower.entries().chain(upper.entries());
+        let merged = Segment::of(both, entries, depth, lower.prefix);
+        let was_at_full_depth = segment.depth == self.depth;
+        self.replace(at, merged);
+        self.point_to(at as u32);
+        self.remove_segment(sibling_at);
+        if was_at_full_depth {
+            self.segments_at_full_depth -= 2;
+            self.shrink_directory();
+        }
+    }
+
+    /// Removes a segment that the directory no longer contains. The last segment gets its number.
+    fn remove_segment(&mut self, at: usize) {
+        let removed = self.segments.swap_remove(at);
+        self.allocated -= removed.allocated_bytes();
+        if at < self.segments.len() {
+            self.point_to(at as u32);
+        }
+        shrink_if_sparse(&mut self.segments);
+    }
+
+    /// Halves the directory as long as no segment needs its last bit.
+    fn shrink_directory(&mut self) {
+        while self.segments_at_full_depth == 0 && self.depth > 0 {
+            self.directory = self.directory.iter().copied().step_by(2).collect();
+            self.depth -= 1;
+            let is_at_full_depth = |segment: &&Segment| segment.depth == self.depth;
+            self.segments_at_full_depth = self.segments.iter().filter(is_at_full_depth).count();
         }
     }
 

@@ -25,6 +25,13 @@ pub(super) fn shrink<T>(vec: &mut Vec<T>) {
     }
 }
 
+/// Halves the capacity of a vector of which less than a quarter is used.
+pub(super) fn shrink_if_sparse<T>(vec: &mut Vec<T>) {
+    if vec.len() < vec.capacity() / 4 {
+        vec.shrink_to(vec.capacity() / 2);
+    }
+}
+
 /// The number of bytes that a vector allocates.
 #[inline]
 pub(super) const fn allocated_bytes<T>(vec: &Vec<T>) -> usize {

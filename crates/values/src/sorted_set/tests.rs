@@ -387,3 +387,69 @@ fn prefetched_memory_is_what_a_search_reads() {
         let _ = (set.index_memory(unknown), set.leaf_memory(unknown));
     }
 }
+
+#[test]
+fn a_set_that_has_shrunk_gives_its_memory_back() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let names: Vec<Vec<u8>> = (0..100_000).map(|number| format!("{number:06}").into_bytes()).collect();
+    let build = |names: &[Vec<u8>]| {
+        let mut set = SortedSet::new(SortedSetEncoding::Skiplist);
+        for (name, at) in names.iter().zip(0u32..) {
+            set.insert(name, f64::from(at / 7));
+        }
+        set
+    };
+    let full_bytes = build(&names).allocated_bytes();
+    for left in [10, 129, 1000, 20_000] {
+        let small_bytes = build(&names[..left]).allocated_bytes();
+        let check = |set: &SortedSet, way: &str| {
+            if let Body::Tree(tree) = &set.body {
+                tree.check();
+            }
+            let bytes = set.allocated_bytes();
+            println!(
+                "{left} members left, {way}: {bytes} bytes, {small_bytes} if it was never larger, {full_bytes} full"
+            );
+            assert_eq!(set.len(), left);
+            assert!(
+                bytes < small_bytes * 5 / 2 + 10_000,
+                "{left} members left, {way}: {bytes} bytes"
+            );
+        };
+        let mut set = build(&names);
+        set.remove_ranks(0..names.len() - left);
+        check(&set, "the first at once");
+        let mut set = build(&names);
+        set.remove_ranks(left / 2..names.len() - left / 2 - left % 2);
+        check(&set, "the middle at once");
+        for order in ["ascending", "descending", "random"] {
+            let mut set = build(&names);
+            let mut gone: Vec<&Vec<u8>> = names.iter().collect();
+            match order {
+                "ascending" => {}
+                "descending" => gone.reverse(),
+                _ => random.shuffle(&mut gone),
+            }
+            for (step, name) in gone[..names.len() - left].iter().enumerate() {
+                assert!(set.remove(name).is_some());
+                if step % 10_000 == 0
+                    && let Body::Tree(tree) = &set.body
+                {
+                    tree.check();
+                }
+            }
+            check(&set, order);
+            // It can grow again.
+            for (name, at) in names.iter().zip(0u32..) {
+                set.upsert(name, LIMITS, |_| Some(f64::from(at / 7)));
+            }
+            let Body::Tree(tree) = &set.body else {
+                panic!("many members are a tree");
+            };
+            tree.check();
+            assert_eq!(tree.len(), names.len());
+        }
+    }
+}

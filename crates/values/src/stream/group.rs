@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::StreamId;
+use super::sorted_chunks::{ChunkPosition, SortedChunks};
 
 /// An entry that was delivered but not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,14 @@ pub(super) struct ReadPosition {
     pub last_delivered_id: StreamId,
 }
 
+/// What has a number in a group.
+#[derive(Clone, Debug)]
+enum ConsumerPlace {
+    Used(StreamConsumer),
+    /// The number is unused. Unused numbers form a list.
+    Free(Option<ConsumerNumber>),
+}
+
 /// A consumer group.
 #[derive(Clone, Debug)]
 pub struct ConsumerGroup {
@@ -72,10 +81,12 @@ pub struct ConsumerGroup {
     /// The number of entries up to `last_id` that were ever added, or `None` if unknown.
     pub entries_read: Option<i64>,
     pending: BTreeMap<StreamId, PendingEntry>,
-    /// The consumers by number; `None` for an unused number.
-    consumers: Vec<Option<StreamConsumer>>,
+    /// The consumers by number.
+    consumers: Vec<ConsumerPlace>,
+    /// The number that the next consumer gets, if there are unused ones.
+    first_free: Option<ConsumerNumber>,
     /// The numbers of the consumers, sorted by name.
-    order: Vec<ConsumerNumber>,
+    order: SortedChunks<ConsumerNumber>,
     /// The position from which the next read continues.
     pub(super) position: Option<ReadPosition>,
 }
@@ -93,7 +104,8 @@ impl ConsumerGroup {
             entries_read,
             pending: BTreeMap::new(),
             consumers: Vec::new(),
-            order: Vec::new(),
+            first_free: None,
+            order: SortedChunks::default(),
             position: None,
         }
     }
@@ -105,7 +117,8 @@ impl ConsumerGroup {
 
     /// The approximate number of allocated bytes.
     pub(super) fn allocated_bytes(&self) -> usize {
-        self.pending.len() * PENDING_BYTES + self.consumers.len() * CONSUMER_BYTES
+        let consumers = self.consumers.len() * CONSUMER_BYTES;
+        size_of::<Self>() + self.name.len() + self.pending.len() * PENDING_BYTES + consumers
     }
 
     /// The entries that have not been acknowledged yet.
@@ -125,7 +138,7 @@ impl ConsumerGroup {
     /// Panics if the group has no consumer with this number.
     pub fn consumer(&self, number: ConsumerNumber) -> &StreamConsumer {
         match self.consumers.get(number.0 as usize) {
-            Some(Some(consumer)) => consumer,
+            Some(ConsumerPlace::Used(consumer)) => consumer,
             _ => unreachable!("no consumer has the number {}", number.0),
         }
     }
@@ -137,25 +150,24 @@ impl ConsumerGroup {
     /// Panics if the group has no consumer with this number.
     pub fn consumer_mut(&mut self, number: ConsumerNumber) -> &mut StreamConsumer {
         match self.consumers.get_mut(number.0 as usize) {
-            Some(Some(consumer)) => consumer,
+            Some(ConsumerPlace::Used(consumer)) => consumer,
             _ => unreachable!("no consumer has the number {}", number.0),
         }
     }
 
-    fn find_consumer_index(&self, name: &[u8]) -> Result<usize, usize> {
-        self.order
-            .binary_search_by(|&number| (*self.consumer(number).name).cmp(name))
+    fn find_in_order(&self, name: &[u8]) -> Result<ChunkPosition, ChunkPosition> {
+        self.order.find(|&number| (*self.consumer(number).name).cmp(name))
     }
 
     /// Returns the number of the consumer with this name.
     pub fn find_consumer(&self, name: &[u8]) -> Option<ConsumerNumber> {
-        self.find_consumer_index(name).ok().map(|place| self.order[place])
+        self.find_in_order(name).ok().map(|place| *self.order.item(place))
     }
 
     /// Returns the number of the consumer with this name, and `true` if it was created by this call.
     pub fn find_or_create_consumer(&mut self, name: &[u8], now_ms: i64) -> (ConsumerNumber, bool) {
-        let place = match self.find_consumer_index(name) {
-            Ok(place) => return (self.order[place], false),
+        let place = match self.find_in_order(name) {
+            Ok(place) => return (*self.order.item(place), false),
             Err(place) => place,
         };
         let consumer = StreamConsumer {
@@ -164,25 +176,34 @@ impl ConsumerGroup {
             active_ms: NEVER_ACTIVE,
             pending: BTreeSet::new(),
         };
-        let has_free = self.consumers.len() > self.order.len();
-        let free = has_free
-            .then(|| self.consumers.iter().position(Option::is_none))
-            .flatten();
-        let number = free.unwrap_or_else(|| {
-            self.consumers.push(None);
-            self.consumers.len() - 1
-        });
-        self.consumers[number] = Some(consumer);
-        let number = ConsumerNumber(number as u32);
+        let number = self.add_consumer(consumer);
         self.order.insert(place, number);
         (number, true)
+    }
+
+    /// Adds a consumer under an unused number.
+    fn add_consumer(&mut self, consumer: StreamConsumer) -> ConsumerNumber {
+        let Some(number) = self.first_free else {
+            self.consumers.push(ConsumerPlace::Used(consumer));
+            return ConsumerNumber(self.consumers.len() as u32 - 1);
+        };
+        let free = std::mem::replace(&mut self.consumers[number.0 as usize], ConsumerPlace::Used(consumer));
+        let ConsumerPlace::Free(next) = free else {
+            unreachable!("the number {} is not free", number.0);
+        };
+        self.first_free = next;
+        number
     }
 
     /// Removes a consumer and its pending entries. Returns the number of these entries, or `None` if there is no such
     /// consumer.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
-        let number = self.order.remove(self.find_consumer_index(name).ok()?);
-        let consumer = self.consumers[number.0 as usize].take()?;
+        let number = self.order.remove(self.find_in_order(name).ok()?);
+        let free = ConsumerPlace::Free(self.first_free.replace(number));
+        let removed = std::mem::replace(&mut self.consumers[number.0 as usize], free);
+        let ConsumerPlace::Used(consumer) = removed else {
+            unreachable!("no consumer has the number {}", number.0);
+        };
         for id in &consumer.pending {
             self.pending.remove(id);
         }

@@ -14,6 +14,7 @@ mod group;
 mod id;
 mod radix;
 mod reading;
+mod sorted_chunks;
 
 pub use block::{FieldValuePairs, StreamBlock, StreamEntry};
 pub use blocks::{BlockRange, StreamBlocks};
@@ -22,6 +23,7 @@ pub use id::StreamId;
 pub use reading::{EntryLookup, StreamEntries, StreamEntriesBackward};
 
 use reading::unread_entries;
+use sorted_chunks::{ChunkPosition, SortedChunks};
 
 /// The maximum size of a block in bytes, and the maximum total size of an entry's names and values.
 const BLOCK_MAX_BYTES: usize = 1 << 30;
@@ -38,7 +40,8 @@ pub struct Stream {
 struct StreamData {
     blocks: StreamBlocks,
     counters: StreamMetadata,
-    groups: Vec<ConsumerGroup>,
+    /// The groups, sorted by name.
+    groups: SortedChunks<Box<ConsumerGroup>>,
     /// The total allocated size of all runs in bytes.
     run_bytes: usize,
     /// The number of blocks ever removed. A position recorded before the last removal is invalid.
@@ -161,7 +164,7 @@ impl Stream {
     /// The number of bytes allocated in addition to the value itself.
     pub fn allocated_bytes(&self) -> usize {
         let inner = &*self.inner;
-        let groups: usize = inner.groups.iter().map(ConsumerGroup::allocated_bytes).sum();
+        let groups: usize = inner.groups.iter().map(|group| group.allocated_bytes()).sum();
         size_of::<StreamData>() + inner.run_bytes + inner.blocks.len() * BLOCK_OVERHEAD_BYTES + groups
     }
 
@@ -203,9 +206,8 @@ impl Stream {
     /// The approximate number of allocations that freeing the stream would involve in Valkey. As in Valkey, all groups
     /// are assumed to be like the first.
     pub fn free_effort(&self) -> usize {
-        let groups = self.groups();
-        let of_a_group = groups.first().map_or(0, |group| 1 + group.pending().len());
-        self.blocks().len() + groups.len() * of_a_group
+        let of_a_group = self.groups().next().map_or(0, |group| 1 + group.pending().len());
+        self.blocks().len() + self.groups().len() * of_a_group
     }
 
     /// The number of nodes of the radix tree in which Valkey would store the blocks.
@@ -332,30 +334,31 @@ impl Stream {
     }
 
     /// The groups, sorted by name.
-    pub fn groups(&self) -> &[ConsumerGroup] {
-        &self.inner.groups
+    pub fn groups(&self) -> impl ExactSizeIterator<Item = &ConsumerGroup> {
+        self.inner.groups.iter().map(|group| &**group)
     }
 
-    fn find_group_index(&self, name: &[u8]) -> Result<usize, usize> {
-        self.inner.groups.binary_search_by(|group| group.name().cmp(name))
+    fn find_group(&self, name: &[u8]) -> Result<ChunkPosition, ChunkPosition> {
+        self.inner.groups.find(|group| group.name().cmp(name))
     }
 
     /// Returns the group with this name.
     pub fn group(&self, name: &[u8]) -> Option<&ConsumerGroup> {
-        self.find_group_index(name).ok().map(|place| &self.inner.groups[place])
+        let place = self.find_group(name).ok()?;
+        Some(self.inner.groups.item(place))
     }
 
     /// Returns the group with this name for modification.
     pub fn group_mut(&mut self, name: &[u8]) -> Option<&mut ConsumerGroup> {
-        let place = self.find_group_index(name).ok()?;
-        Some(&mut self.inner.groups[place])
+        let place = self.find_group(name).ok()?;
+        Some(self.inner.groups.item_mut(place))
     }
 
     /// Returns the group with this name for modification, and a lookup for the entries.
     pub fn group_and_entries(&mut self, name: &[u8]) -> Option<(&mut ConsumerGroup, EntryLookup<'_>)> {
-        let place = self.find_group_index(name).ok()?;
+        let place = self.find_group(name).ok()?;
         let inner = &mut *self.inner;
-        Some((&mut inner.groups[place], EntryLookup::new(&inner.blocks)))
+        Some((inner.groups.item_mut(place), EntryLookup::new(&inner.blocks)))
     }
 
     /// Creates a group. Returns `None` if a group with this name already exists.
@@ -365,16 +368,15 @@ impl Stream {
         last_id: StreamId,
         entries_read: Option<i64>,
     ) -> Option<&mut ConsumerGroup> {
-        let place = self.find_group_index(name).err()?;
-        self.inner
-            .groups
-            .insert(place, ConsumerGroup::new(name, last_id, entries_read));
-        self.inner.groups.get_mut(place)
+        let place = self.find_group(name).err()?;
+        let group = Box::new(ConsumerGroup::new(name, last_id, entries_read));
+        let place = self.inner.groups.insert(place, group);
+        Some(self.inner.groups.item_mut(place))
     }
 
     /// Removes a group. Returns `true` if it existed.
     pub fn destroy_group(&mut self, name: &[u8]) -> bool {
-        let place = self.find_group_index(name);
+        let place = self.find_group(name);
         if let Ok(place) = place {
             self.inner.groups.remove(place);
         }
@@ -391,7 +393,7 @@ impl Stream {
         delivery: DeliveryOptions,
         mut visit: impl FnMut(StreamEntry<'_>),
     ) -> usize {
-        let Ok(place) = self.find_group_index(group) else {
+        let Ok(place) = self.find_group(group) else {
             return 0;
         };
         let StreamData {
@@ -401,7 +403,7 @@ impl Stream {
             removals,
             ..
         } = &mut *self.inner;
-        let group = &mut groups[place];
+        let group = groups.item_mut(place);
         let mut entries = unread_entries(blocks, group, *removals);
         let mut delivered = 0;
         while delivered < delivery.count

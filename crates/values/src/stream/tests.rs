@@ -553,3 +553,49 @@ fn a_block_without_entries_or_fields_is_refused() {
     assert!(crate::listpack::validate(&bare).is_some());
     assert!(StreamBlock::read_listpack(*base, &bare).is_none());
 }
+
+#[test]
+fn groups_and_consumers_are_sorted_by_name() {
+    let names = |count: u32| (0..count).map(|number| (number * 7919 % 1000).to_string().into_bytes());
+    let mut sorted: Vec<Vec<u8>> = names(1000).collect();
+    sorted.sort();
+    let mut stream = Stream::new();
+    for name in names(1000) {
+        assert!(stream.create_group(&name, StreamId::MIN, None).is_some());
+        assert!(stream.create_group(&name, StreamId::MIN, None).is_none());
+    }
+    assert!(
+        stream
+            .groups()
+            .map(ConsumerGroup::name)
+            .eq(sorted.iter().map(|name| &name[..]))
+    );
+    let group = stream.group_mut(b"500").unwrap();
+    for name in names(1000) {
+        assert!(group.find_or_create_consumer(&name, 1).1);
+    }
+    group.check();
+    let numbers: Vec<ConsumerNumber> = names(500)
+        .map(|name| {
+            let number = group.find_consumer(&name).unwrap();
+            assert_eq!(group.remove_consumer(&name), Some(0));
+            assert_eq!(group.find_consumer(&name), None);
+            number
+        })
+        .collect();
+    group.check();
+    for (name, number) in names(500).zip(numbers.into_iter().rev()) {
+        assert_eq!(
+            group.find_or_create_consumer(&name, 1),
+            (number, true),
+            "numbers are used again"
+        );
+    }
+    group.check();
+    assert_eq!(group.consumers().len(), 1000);
+    for name in names(999) {
+        assert!(stream.destroy_group(&name));
+        assert!(!stream.destroy_group(&name));
+    }
+    assert_eq!(stream.groups().len(), 1);
+}

@@ -248,4 +248,6 @@ fn swap_databases(all: &mut WholeKeyspace<'_, '_>, first: DbIndex, second: DbInd
     let volatile = counts.volatile_values(second) as i64 - counts.volatile_values(first) as i64;
     counts.add_volatile(seat, first, volatile);
     counts.add_volatile(seat, second, -volatile);
+    counts.note_empty_table(first);
+    counts.note_empty_table(second);
 }

@@ -84,7 +84,6 @@ fn cost_ns(stream: &Stream, full: Option<usize>) -> u64 {
     };
     let groups: u64 = stream
         .groups()
-        .iter()
         .map(|group| {
             let described = 1 + group.consumers().len() as u64;
             // Each pending entry is shown with its group and with its consumer.
@@ -210,14 +209,14 @@ fn groups(ctx: &mut Context<'_, '_>) -> CommandResult {
     let Some(stream) = entry_as_stream(ctx.keys.read(0))? else {
         return Err(CommandError::NO_SUCH_KEY);
     };
-    let groups = stream.groups();
-    if groups.len() as u64 * DESCRIBE_GROUP_NS > in_place_ns {
+    let group_count = stream.groups().len();
+    if group_count as u64 * DESCRIBE_GROUP_NS > in_place_ns {
         ctx.detach();
         return Ok(());
     }
     let reply = &mut ctx.reply;
-    reply.array(groups.len());
-    for group in groups {
+    reply.array(group_count);
+    for group in stream.groups() {
         reply.map(6);
         reply.bulk(b"name");
         reply.bulk(group.name());

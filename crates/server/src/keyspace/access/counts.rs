@@ -38,6 +38,8 @@ pub struct KeyCounts {
     /// For each database, `true` once it was used.
     was_used: Box<[AtomicBool]>,
     databases: usize,
+    /// `true` if a slot may have an empty table of a database above 0.
+    has_empty_tables: AtomicBool,
     /// The latest time at which an expired key was found.
     pub seen_expiry: SeenExpiry,
 }
@@ -51,6 +53,7 @@ impl KeyCounts {
                 .map(|db| AtomicBool::new(db == DbIndex::FIRST))
                 .collect(),
             databases,
+            has_empty_tables: AtomicBool::new(false),
             seen_expiry: SeenExpiry::default(),
         }
     }
@@ -61,6 +64,9 @@ impl KeyCounts {
         if keys != 0 {
             self.rows
                 .add_as_only_writer(thread_index.get(), db.get() * COUNTERS_PER_DATABASE, keys);
+            if keys < 0 {
+                self.note_empty_table(db);
+            }
         }
         if with_expiry != 0 {
             self.rows
@@ -82,6 +88,20 @@ impl KeyCounts {
             self.rows
                 .add_as_only_writer(thread_index.get(), db.get() * COUNTERS_PER_DATABASE + 2, values);
         }
+    }
+
+    /// Records that a slot may have an empty table of database `db`. Empty tables of databases above 0 take more memory
+    /// than a small key, and are freed from time to time.
+    #[inline]
+    pub fn note_empty_table(&self, db: DbIndex) {
+        if db != DbIndex::FIRST && !self.has_empty_tables.load(Ordering::Relaxed) {
+            self.has_empty_tables.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns `true` if [`Self::note_empty_table`] was called since the last call of this function.
+    pub fn take_has_empty_tables(&self) -> bool {
+        self.has_empty_tables.load(Ordering::Relaxed) && self.has_empty_tables.swap(false, Ordering::Relaxed)
     }
 
     /// Marks database `db` as used. MEMORY STATS lists it from then on.

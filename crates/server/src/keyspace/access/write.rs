@@ -519,6 +519,10 @@ impl KeyWrite<'_> {
         if occupied != (self.keys_before > 0) {
             self.header.mark_database(self.db, occupied);
         }
+        if !occupied {
+            // Opening the key may have created the table.
+            self.access.counts.note_empty_table(self.db);
+        }
         if self.db == DbIndex::FIRST {
             self.table.publish(&self.header.hint);
         }

@@ -408,3 +408,29 @@ fn save_positions_order_by_database_slot_and_position() {
     ];
     assert!(places.is_sorted_by(|one, other| one < other));
 }
+
+#[test]
+fn an_urgent_key_is_queued_once_until_it_is_taken() {
+    let key = |number: u32| AwaitedKey {
+        database: number % 2,
+        slot: SlotIndex::from_index(number as usize % 3),
+        // Keys whose hashes are equal are different keys.
+        hash: u64::from(number / 100),
+        name: number.to_string().into_bytes().into(),
+    };
+    let mut urgent = UrgentKeys::default();
+    for number in 0..1000 {
+        assert!(urgent.add(key(number)));
+        assert!(!urgent.add(key(number / 2)), "it is queued");
+        assert_eq!(urgent.order.len(), urgent.queued.len());
+    }
+    for number in 0..1000 {
+        assert_eq!(urgent.take(), Some(key(number)), "in the order of the requests");
+        assert!(
+            number < 500 || urgent.add(key(number - 500)),
+            "it may be requested again"
+        );
+    }
+    assert_eq!(std::iter::from_fn(|| urgent.take()).count(), 500);
+    assert!(urgent.is_empty() && urgent.queued.is_empty());
+}

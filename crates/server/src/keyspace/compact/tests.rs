@@ -107,3 +107,32 @@ fn leased_slots_are_skipped_without_waiting() {
     compact(&mut seat);
     assert_filled(&keyspace, &seat.enter(), 1000);
 }
+
+#[test]
+fn empty_tables_of_databases_above_the_first_are_freed() {
+    let keyspace = Keyspace::new(DATABASES, 1);
+    let mut seat = keyspace.slots.join().expect("a seat is free");
+    {
+        let pass = seat.enter();
+        fill(&keyspace, &pass, 3000);
+        for index in 0..SLOTS {
+            let mut lease = pass.try_write(index).expect("nobody else is here");
+            // Database 1 keeps its keys in half of the slots, database 2 in none.
+            drop(lease.take_database(DbIndex::new(2)));
+            if index % 2 == 0 {
+                drop(lease.take_database(DbIndex::new(1)));
+            } else {
+                lease.table_mut(DbIndex::new(2));
+            }
+        }
+    }
+    free_empty_tables(&keyspace, &mut seat);
+    let pass = seat.enter();
+    for index in 0..SLOTS {
+        let slot = pass.try_read(index).expect("nobody writes");
+        let has_keys = slot.table(DbIndex::new(1)).is_some_and(|table| !table.is_empty());
+        assert_eq!(slot.databases(), if has_keys { 2 } else { 1 });
+        assert_eq!(slot.extra.is_some(), has_keys);
+    }
+    assert!(!keyspace.counts.take_has_empty_tables(), "no slot was leased");
+}

@@ -40,6 +40,21 @@ fn entries_stay_in_the_order_of_their_hashes_through_growth_and_shrinking() {
     }
     model.retain(|_, leaves| !leaves.is_empty());
     check(&index, &model);
+    for (step, (hash, leaf)) in all.iter().enumerate() {
+        // Those that were relocated are among those that were removed.
+        index.remove(*hash, *leaf);
+        let leaves = model.get_mut(hash).expect("it was inserted");
+        let at = leaves.iter().position(|other| other == leaf).expect("it was inserted");
+        leaves.swap_remove(at);
+        if step % 100 == 0 {
+            model.retain(|_, leaves| !leaves.is_empty());
+            check(&index, &model);
+        }
+    }
+    assert_eq!(index.segments.len(), 1);
+    assert!(index.allocated_bytes() < 2000, "{} bytes", index.allocated_bytes());
+    index.insert(7, 1);
+    check(&index, &BTreeMap::from([(7, vec![1])]));
 }
 
 fn check(index: &Index, model: &BTreeMap<u32, Vec<u32>>) {
@@ -57,6 +72,19 @@ fn check(index: &Index, model: &BTreeMap<u32, Vec<u32>>) {
     let middle = 1 << 31;
     let behind: usize = model.range(middle..).map(|(_, leaves)| leaves.len()).sum();
     assert_eq!(index.entries_from(middle).count(), behind);
+    for (number, segment) in index.segments.iter().enumerate() {
+        let run = index.run_of(segment);
+        assert!(index.directory[run].iter().all(|other| *other as usize == number));
+        let own_bits = |hash: u32| u64::from(hash) >> (32 - segment.depth);
+        assert!(
+            segment
+                .entries()
+                .all(|entry| own_bits(hash_of(entry)) == own_bits(segment.prefix))
+        );
+    }
+    let at_full_depth = index.segments.iter().filter(|segment| segment.depth == index.depth);
+    assert_eq!(at_full_depth.count(), index.segments_at_full_depth);
+    assert_eq!(index.directory.len(), 1 << index.depth);
     let allocated: usize = index.segments.iter().map(Segment::allocated_bytes).sum();
     assert_eq!(index.allocated, allocated);
 }

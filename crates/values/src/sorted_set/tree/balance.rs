@@ -255,4 +255,66 @@ impl Tree {
         self.merge_counts(parent, left, right);
         self.remove_child(parent, right);
     }
+
+    /// Frees memory of leaves and nodes that were removed (rule 5). Moves at most `most` leaves and as many nodes.
+    #[inline]
+    pub(super) fn compact(&mut self, most: usize) {
+        if self.leaves.is_sparse() || self.nodes.is_sparse() {
+            self.move_last_ones(most);
+        }
+    }
+
+    #[cold]
+    fn move_last_ones(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some((from, to)) = self.leaves.move_last() else {
+                break;
+            };
+            self.relink_leaf(from, to);
+        }
+        for _ in 0..most {
+            let Some((from, to)) = self.nodes.move_last() else {
+                break;
+            };
+            self.relink_node(from, to);
+        }
+    }
+
+    /// Replaces the number of a leaf that was moved wherever it is stored.
+    fn relink_leaf(&mut self, from: u32, to: u32) {
+        let leaf = self.leaves.at(to);
+        let (parent, previous, next) = (leaf.parent, leaf.previous, leaf.next);
+        for slot in 0..leaf.len() {
+            self.index.relocate(member_hash(leaf.member(slot)).prefix(), from, to);
+        }
+        match previous {
+            NO_NODE => self.first_leaf = to,
+            previous => self.leaves.at_mut(previous).next = to,
+        }
+        if next != NO_NODE {
+            self.leaves.at_mut(next).previous = to;
+        }
+        self.replace_child(parent, from, to);
+    }
+
+    /// Replaces the number of a node that was moved wherever it is stored.
+    fn relink_node(&mut self, from: u32, to: u32) {
+        let node = self.nodes.at(to);
+        let (parent, height) = (node.parent, node.height);
+        for position in 0..self.nodes.at(to).children.len() {
+            let child = self.nodes.at(to).children[position];
+            self.set_parent(height, child, to);
+        }
+        self.replace_child(parent, from, to);
+    }
+
+    fn replace_child(&mut self, parent: u32, from: u32, to: u32) {
+        if parent == NO_NODE {
+            self.root = to;
+            return;
+        }
+        let node = self.nodes.at_mut(parent);
+        let position = node.position_of(from);
+        node.children[position] = to;
+    }
 }

@@ -19,6 +19,8 @@
 //!    nodes above, as far as this member is the first one below them.
 //! 4. A leaf or node that is too large is split in two. One that is less than a quarter full is merged with a neighbour
 //!    under the same parent, if the result is at most three quarters full. No leaf is ever empty.
+//! 5. If less than half of the numbers of leaves or nodes are used, the last ones are moved to free numbers, so that a
+//!    set that has shrunk gives its memory back.
 
 mod balance;
 #[cfg(test)]
@@ -37,6 +39,9 @@ use node::TreeNode;
 pub(super) const NO_NODE: u32 = u32::MAX;
 /// The maximum number of children of a node.
 const MAX_CHILDREN: usize = 64;
+/// The number of leaves and of nodes that the removal of a member may move. One would keep pace with removals of leaves
+/// only while half of the leaves are used.
+const MAX_MOVES: usize = 2;
 
 /// A position in the order of the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,6 +286,7 @@ impl Tree {
         self.index.remove(hash.prefix(), place.leaf);
         self.change_leaf(place.leaf, |leaf| leaf.remove(place.slot));
         self.finish_removal(place.leaf, 1, place.slot == 0);
+        self.compact(MAX_MOVES);
     }
 
     /// Changes the score of the member at a position if the member certainly stays in the same leaf. Returns `true` if
@@ -313,6 +319,8 @@ impl Tree {
             self.finish_removal(place.leaf, count, place.slot == 0);
             rest -= count;
         }
+        // At most twice as many leaves are moved as were removed.
+        self.compact(usize::MAX);
     }
 
     fn change_leaf(&mut self, number: u32, change: impl FnOnce(&mut Leaf)) {

@@ -6,6 +6,10 @@
 //! Most replies are headers with small numbers. Those are appended as arrays of a fixed size, which compile to one or
 //! two stores.
 
+mod nested;
+
+pub use nested::{NestedCollection, NestedLengths};
+
 use crate::number::{F64_TEXT_MAX_LEN, LongDouble, write_f64};
 use crate::request::ProtocolError;
 

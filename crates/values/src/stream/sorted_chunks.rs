@@ -1,0 +1,131 @@
+//! A sorted sequence in chunks: an insertion moves the items of one chunk only, and few items take little memory.
+
+use std::cmp::Ordering;
+
+/// The maximum number of items of a chunk. A full chunk is split in two.
+const CHUNK_ITEMS: usize = if cfg!(test) { 8 } else { 512 };
+
+/// A sorted sequence. The caller knows the order of its items.
+#[derive(Clone, Debug)]
+pub(super) struct SortedChunks<T> {
+    /// No chunk is empty.
+    chunks: Vec<Vec<T>>,
+    len: usize,
+}
+
+/// The position of an item.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChunkPosition {
+    chunk: usize,
+    item: usize,
+}
+
+impl<T> Default for SortedChunks<T> {
+    fn default() -> Self {
+        SortedChunks {
+            chunks: Vec::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T> SortedChunks<T> {
+    /// Returns the position of the item for which `compare` returns `Equal`, or else the position at which such an item
+    /// is to be inserted. `compare` returns how an item compares to the one that is searched.
+    pub fn find(&self, compare: impl Fn(&T) -> Ordering) -> Result<ChunkPosition, ChunkPosition> {
+        let after = self
+            .chunks
+            .partition_point(|chunk| chunk.first().is_some_and(|first| compare(first) != Ordering::Greater));
+        let chunk = after.saturating_sub(1);
+        let found = self
+            .chunks
+            .get(chunk)
+            .map_or(Err(0), |items| items.binary_search_by(compare));
+        found
+            .map(|item| ChunkPosition { chunk, item })
+            .map_err(|item| ChunkPosition { chunk, item })
+    }
+
+    /// Returns the item at a position that [`Self::find`] has found.
+    pub fn item(&self, at: ChunkPosition) -> &T {
+        &self.chunks[at.chunk][at.item]
+    }
+
+    /// Returns the item at a position that [`Self::find`] has found, for modification that keeps the order.
+    pub fn item_mut(&mut self, at: ChunkPosition) -> &mut T {
+        &mut self.chunks[at.chunk][at.item]
+    }
+
+    /// Inserts an item at the position that [`Self::find`] has returned for it. Returns the item's position.
+    pub fn insert(&mut self, mut at: ChunkPosition, item: T) -> ChunkPosition {
+        self.len += 1;
+        let Some(chunk) = self.chunks.get_mut(at.chunk) else {
+            self.chunks.push(vec![item]);
+            return at;
+        };
+        if chunk.len() >= CHUNK_ITEMS {
+            // Items are mostly added in their order, as when a stream is loaded: then full chunks stay full.
+            let split_at = if at.item == chunk.len() {
+                at.item
+            } else {
+                chunk.len() / 2
+            };
+            let rest = chunk.split_off(split_at);
+            self.chunks.insert(at.chunk + 1, rest);
+            if at.item >= split_at {
+                at = ChunkPosition {
+                    chunk: at.chunk + 1,
+                    item: at.item - split_at,
+                };
+            }
+        }
+        self.chunks[at.chunk].insert(at.item, item);
+        at
+    }
+
+    /// Removes the item at a position that [`Self::find`] has found.
+    pub fn remove(&mut self, at: ChunkPosition) -> T {
+        self.len -= 1;
+        let chunk = &mut self.chunks[at.chunk];
+        let item = chunk.remove(at.item);
+        match chunk.len() {
+            0 => drop(self.chunks.remove(at.chunk)),
+            len if len < chunk.capacity() / 4 => chunk.shrink_to(2 * len),
+            _ => {}
+        }
+        item
+    }
+
+    /// Iterates over the items in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
+        Items {
+            items: self.chunks.iter().flatten(),
+            len: self.len,
+        }
+    }
+}
+
+struct Items<I> {
+    items: I,
+    /// The number of items that are left.
+    len: usize,
+}
+
+impl<I: Iterator> Iterator for Items<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        let next = self.items.next()?;
+        self.len -= 1;
+        Some(next)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len, Some(self.len))
+    }
+}
+
+impl<I: Iterator> ExactSizeIterator for Items<I> {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! A model test: random changes of a sequence and of a vector.
+
+use super::*;
+
+fn check(sorted: &SortedChunks<u32>, model: &[u32]) {
+    assert_eq!(sorted.iter().len(), model.len());
+    assert!(sorted.iter().eq(model));
+    for chunk in &sorted.chunks {
+        assert!((1..=CHUNK_ITEMS).contains(&chunk.len()), "no change moves many items");
+    }
+}
+
+fn insert(sorted: &mut SortedChunks<u32>, model: &mut Vec<u32>, item: u32) {
+    let found = sorted.find(|other| other.cmp(&item));
+    match model.binary_search(&item) {
+        Ok(_) => assert_eq!(found.ok().map(|at| *sorted.item(at)), Some(item)),
+        Err(place) => {
+            let at = sorted.insert(found.expect_err("the item is new"), item);
+            assert_eq!(*sorted.item_mut(at), item);
+            model.insert(place, item);
+        }
+    }
+}
+
+#[test]
+fn a_sequence_equals_a_sorted_vector() {
+    let (mut sorted, mut model) = (SortedChunks::default(), Vec::new());
+    let mut random = 1u32;
+    for step in 0..20_000 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let item = (random >> 8) % 500;
+        // The sequence grows and shrinks by turns.
+        if (random >> 20) % 8 < if step / 1000 % 2 == 0 { 6 } else { 2 } {
+            insert(&mut sorted, &mut model, item);
+        } else if let Ok(at) = sorted.find(|other| other.cmp(&item)) {
+            assert_eq!(sorted.remove(at), item);
+            model.retain(|other| *other != item);
+        } else {
+            assert!(!model.contains(&item));
+        }
+        check(&sorted, &model);
+    }
+    for item in model.clone() {
+        let at = sorted.find(|other| other.cmp(&item)).expect("it is there");
+        sorted.remove(at);
+    }
+    check(&sorted, &[]);
+}
+
+#[test]
+fn items_that_are_added_in_order_fill_the_chunks() {
+    let (mut sorted, mut model) = (SortedChunks::default(), Vec::new());
+    for item in 0..1000 {
+        insert(&mut sorted, &mut model, item);
+    }
+    check(&sorted, &model);
+    assert_eq!(sorted.chunks.len(), 1000 / CHUNK_ITEMS);
+    for item in (1000..2000).rev() {
+        insert(&mut sorted, &mut model, item);
+    }
+    check(&sorted, &model);
+}
