@@ -522,6 +522,34 @@ def debian_assets_exist(place):
         assert name.startswith("target/packaging/") or os.path.exists(os.path.join(ROOT, name)), name
 
 
+def debian_package_contains_everything(place):
+    tool("cargo-deb")
+    dpkg = tool("dpkg-deb")
+    if place.server != os.path.join(ROOT, "target/release/weft-server"):
+        raise Skipped("the package contains target/release/weft-server only")
+    output_of(os.path.join(PACKAGING, "debian/prepare"), folder=ROOT)
+    output_of("cargo", "deb", "--no-build", "--package", "weft-server", "--output", place.file("weft.deb"), folder=ROOT)
+    listed = output_of(dpkg, "--contents", place.file("weft.deb")).splitlines()
+    modes = {line.split()[5]: line.split()[0] for line in listed}
+    expected = {
+        "./usr/bin/weft-server": "-rwxr-xr-x",
+        "./etc/weft/weft.conf": "-rw-r-----",
+        "./etc/logrotate.d/weft-server": "-rw-r--r--",
+        "./usr/lib/systemd/system/weft.service": "-rw-r--r--",
+        "./usr/lib/systemd/system/weft@.service": "-rw-r--r--",
+        "./usr/share/man/man1/weft-server.1.gz": "-rw-r--r--",
+        "./usr/share/doc/weft-server/copyright": "-rw-r--r--",
+    }
+    assert {name: modes.get(name) for name in expected} == expected, listed
+    control = place.folder("control")
+    output_of(dpkg, "--control", place.file("weft.deb"), control)
+    assert read(control, "conffiles").split() == ["/etc/weft/weft.conf", "/etc/logrotate.d/weft-server"]
+    for name in ("postinst", "prerm", "postrm"):
+        assert read(control, name) == read(PACKAGING, "debian", name), name
+    output_of(dpkg, "--extract", place.file("weft.deb"), place.folder("root"))
+    output_of(os.path.join(place.path, "root/usr/bin/weft-server"), "--version")
+
+
 def log_rotation_is_valid(place):
     # The user of the service does not exist here.
     text = read(PACKAGING, "debian/weft-server.logrotate")
@@ -530,7 +558,9 @@ def log_rotation_is_valid(place):
     log = place.file("log/weft.log", "a line\n")
     path = place.file("rotate.conf", text)
     os.chmod(path, 0o644)
-    output_of(tool("logrotate", "/usr/sbin/logrotate"), "--force", "--state", place.file("state"), path)
+    done = run(tool("logrotate", "/usr/sbin/logrotate"), "--force", "--state", place.file("state"), path)
+    # An unknown word is an error that does not change the exit code.
+    assert done.returncode == 0 and "error" not in done.stderr, done.stderr
     assert read(log + ".1") == "a line\n" and not os.path.exists(log)
 
 
@@ -620,7 +650,8 @@ CHECKS = [
     manifest_is_consistent, manifest_configuration_is_valid, manifest_is_yaml,
     cluster_is_formed_and_survives_new_addresses,
     units_are_valid, units_are_hardened, units_have_the_same_rules, service_reports_that_it_is_ready,
-    debian_configuration_is_valid, debian_assets_exist, log_rotation_is_valid,
+    debian_configuration_is_valid, debian_assets_exist, debian_package_contains_everything,
+    log_rotation_is_valid,
     manual_and_program_have_the_same_options, manual_is_formatted_without_warnings, server_knows_all_parameters,
     bash_completes_all_options, zsh_completes_all_options, fish_completes_all_options,
 ]
