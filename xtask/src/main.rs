@@ -8,6 +8,7 @@ mod failover;
 mod fuzz;
 mod options;
 mod oracle;
+mod packaging;
 mod power_loss;
 mod sanitize;
 mod server_process;
@@ -29,6 +30,7 @@ cargo xtask diff     [--weft PATH] [--weft-args ARGS] [--valkey PATH] [--filter 
 cargo xtask fuzz     [--only TARGET,TARGET] [--seconds S] [--seed N]
 cargo xtask sanitize [--threads] [--seconds S]
 cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
+cargo xtask packaging [--server PATH] [--only TEXT]
 cargo xtask sim      [--seconds S] [--from SEED] [--seed SEED] [--jobs N] [--planted all|NAME,NAME]
 cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N]
 cargo xtask failover [--server PATH] [--seconds S] [--io-threads N] [--seed N] [--only SCENARIO,SCENARIO]
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
     let outcome = match verb.as_str() {
         "ci" => ci::main(&rest),
         "tidy" => tidy::main(&rest),
+        "packaging" => packaging::main(&rest),
         "oracle" => oracle::main(&rest),
         "diff" => diff::main(&rest),
         "clients" => clients::main(&rest),

@@ -1,0 +1,691 @@
+"""Checks what is in packaging/: scripts, images, units, the Debian package's files, the manual page and completions.
+
+    python3 tests/packaging/check.py [--server PATH] [--only TEXT]
+
+Each check is a function below; one whose tools are missing is skipped, and named. The last line counts the results.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PACKAGING = os.path.join(ROOT, "packaging")
+DOCKER = os.path.join(PACKAGING, "docker")
+# Ends only a hang.
+PATIENCE_S = 120
+# The exposure that `systemd-analyze security` may find at most.
+EXPOSURE = 2.5
+
+SHELL_SCRIPTS = [
+    "docker/docker-entrypoint.sh", "docker/weft-healthcheck", "docker/weft-cluster",
+    "debian/prepare", "debian/postinst", "debian/prerm", "debian/postrm",
+]
+
+
+class Skipped(Exception):
+    """The check needs something that this machine does not have."""
+
+
+def read(*parts):
+    with open(os.path.join(*parts), encoding="utf-8") as file:
+        return file.read()
+
+
+def tool(*names):
+    """Returns the first of the programs that is installed."""
+    for name in names:
+        if path := shutil.which(name):
+            return path
+    raise Skipped(f"there is no {' or '.join(names)}")
+
+
+def client_program(place):
+    """Returns a client, which is also found in the packages that `cargo xtask clients` has unpacked."""
+    unpacked = os.path.join(ROOT, "target/tools/redis")
+    program = os.path.join(unpacked, "usr/bin/redis-cli")
+    with contextlib.suppress(Skipped):
+        return tool("valkey-cli", "redis-cli")
+    if not os.path.exists(program):
+        raise Skipped("there is no valkey-cli or redis-cli")
+    libraries = os.path.join(unpacked, f"usr/lib/{os.uname().machine}-linux-gnu")
+    return place.program("cli", f'LD_LIBRARY_PATH={libraries} exec {program} "$@"')
+
+
+def run(*command, environment=None, folder=None, **options):
+    """Runs a program. Returns it with its output as text."""
+    variables = {**os.environ, "LC_ALL": "C", **(environment or {})}
+    return subprocess.run(
+        command, env=variables, cwd=folder, text=True, capture_output=True, timeout=PATIENCE_S, check=False,
+        stdin=subprocess.DEVNULL, **options,
+    )
+
+
+def output_of(*command, **options):
+    done = run(*command, **options)
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, f"not within {PATIENCE_S} s: {what}"
+        time.sleep(0.05)
+
+
+class Place:
+    """A directory of one check, with the processes that it has started."""
+
+    def __init__(self, path, server):
+        self.path, self.server, self.processes = path, server, []
+
+    def file(self, name, text=None):
+        path = os.path.join(self.path, name)
+        if text is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        return path
+
+    def folder(self, name):
+        path = os.path.join(self.path, name)
+        os.makedirs(path, exist_ok=True)
+        return path
+
+    def program(self, name, script):
+        """Writes a program into the directory `bin`."""
+        path = os.path.join(self.folder("bin"), name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\n{script}\n")
+        os.chmod(path, 0o755)
+        return path
+
+    def start(self, *command, environment=None, folder=None):
+        log = open(self.file(f"log-{len(self.processes)}"), "w", encoding="utf-8")
+        with log:
+            process = subprocess.Popen(
+                command, env={**os.environ, **(environment or {})}, cwd=folder or self.path, stdout=log, stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+        self.processes.append(process)
+        return process
+
+    def stop(self, process):
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        return process.returncode
+
+    def close(self):
+        for process in self.processes:
+            self.stop(process)
+
+
+def free_port():
+    """Returns a port below the one of the cluster bus that is free at the moment."""
+    while True:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        if port < 55000:
+            return port
+        # Ports of outgoing connections may all be above.
+        port = 20000 + (port * 7919) % 12000
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+
+
+def call(address, *words):
+    """Sends one command to a path or a (host, port). Returns the first line of the reply."""
+    kind = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+    with socket.socket(kind) as connection:
+        connection.settimeout(PATIENCE_S)
+        connection.connect(address)
+        connection.sendall((" ".join(words) + "\r\n").encode())
+        return connection.makefile("rb").readline().decode().strip()
+
+
+def config_values(address, names):
+    """Returns the parameters of these exact names."""
+    with socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET) as connection:
+        connection.settimeout(PATIENCE_S)
+        connection.connect(address)
+        connection.sendall(f"CONFIG GET {' '.join(names)}\r\n".encode())
+        reply = connection.makefile("rb")
+        count = int(reply.readline()[1:])
+        items = []
+        for _ in range(count):
+            size = int(reply.readline()[1:])
+            items.append(reply.read(size + 2)[:-2].decode())
+    return dict(zip(items[::2], items[1::2]))
+
+
+def is_answering(address):
+    try:
+        return call(address, "PING") == "+PONG"
+    except OSError:
+        return False
+
+
+# ---- Scripts -----------------------------------------------------------------------------------
+
+
+def scripts_are_posix(place):
+    for name in SHELL_SCRIPTS:
+        path = os.path.join(PACKAGING, name)
+        output_of("sh", "-n", path)
+        assert os.access(path, os.X_OK), f"{name} is not executable"
+
+
+def scripts_have_no_warnings(place):
+    output_of(tool("shellcheck"), *(os.path.join(PACKAGING, name) for name in SHELL_SCRIPTS))
+
+
+# ---- The image ---------------------------------------------------------------------------------
+
+
+def entry_point(place, *arguments, uid=999, umask="0022", sockets="sockets", **variables):
+    """Runs the entry point between programs that print how they were called. Returns the lines."""
+    show = 'printf "%s" "${0##*/}"; for word; do printf " <%s>" "$word"; done; echo " umask $(umask)"'
+    for name in ("weft-server", "valkey-server", "redis-server", "valkey-cli"):
+        place.program(name, show)
+    place.program("id", 'echo "$FAKE_UID"')
+    place.program("chown", 'echo "chown $*"')
+    # Like the real one, it runs what follows as another user.
+    place.program("setpriv", 'while [ "$1" != -- ]; do shift; done; shift; echo setpriv; FAKE_UID=999 exec "$@"')
+    environment = {
+        "PATH": f"{place.folder('bin')}:{os.environ['PATH']}",
+        "FAKE_UID": str(uid),
+        "WEFT_SOCKET_DIRECTORY": os.path.join(place.path, sockets),
+        **variables,
+    }
+    place.folder("sockets")
+    script = f'umask {umask}; exec "$0" "$@"'
+    done = run(
+        "sh", "-c", script, os.path.join(DOCKER, "docker-entrypoint.sh"), *arguments,
+        environment=environment, folder=place.folder("data"),
+    )
+    assert done.returncode == 0 and not done.stderr, done
+    return done.stdout.replace(place.path, "/P").splitlines()
+
+
+DEFAULTS = "<--unixsocket> </P/sockets/weft.sock> <--protected-mode> <no>"
+
+
+def entry_point_starts_the_server(place):
+    private = " umask 0077"
+    plain = place.file("plain.conf", "maxmemory 1gb\n#protected-mode yes\n")
+    decided = place.file("decided.conf", "Protected-Mode yes\n\tunixsocket /x\n")
+    including = place.file("including.conf", "include other.conf\n")
+    cases = [
+        ([], f"weft-server {DEFAULTS}"),
+        (["--port", "7000"], f"weft-server {DEFAULTS} <--port> <7000>"),
+        (["weft-server"], f"weft-server {DEFAULTS}"),
+        (["valkey-server", "--port", "7000"], f"valkey-server {DEFAULTS} <--port> <7000>"),
+        (["redis-server"], f"redis-server {DEFAULTS}"),
+        ([plain, "--save", ""], f"weft-server </P/plain.conf> {DEFAULTS} <--save> <>"),
+        ([decided], "weft-server </P/decided.conf>"),
+        ([including, "--port", "1"], "weft-server </P/including.conf> <--port> <1>"),
+        (["valkey-server", decided], "valkey-server </P/decided.conf>"),
+        (["missing.conf"], "weft-server <missing.conf>"),
+        (["-"], "weft-server <->"),
+        (["--version"], "weft-server <--version>"),
+        (["--check-config", plain], "weft-server <--check-config> </P/plain.conf>"),
+        (["--print-default-config"], "weft-server <--print-default-config>"),
+        (["--name", "two words"], f"weft-server {DEFAULTS} <--name> <two words>"),
+    ]
+    for arguments, expected in cases:
+        assert entry_point(place, *arguments) == [expected + private], (arguments, entry_point(place, *arguments))
+    lines = entry_point(place, "--port", "1", VALKEY_EXTRA_FLAGS="--loglevel debug")
+    assert lines == [f"weft-server {DEFAULTS} <--port> <1> <--loglevel> <debug>{private}"], lines
+    # A file system without a place for the socket.
+    assert entry_point(place, sockets="missing") == [f"weft-server <--protected-mode> <no>{private}"]
+
+
+def entry_point_runs_other_programs(place):
+    lines = entry_point(place, "valkey-cli", "-h", "x", uid=0, VALKEY_EXTRA_FLAGS="--port 1")
+    assert lines == ["valkey-cli <-h> <x> umask 0022"], lines
+    assert entry_point(place, "echo", "a.conf") == ["a.conf"]
+
+
+def entry_point_drops_privileges(place):
+    data = place.folder("data")
+    open(os.path.join(data, "dump.rdb"), "w", encoding="utf-8").close()
+    # `find` knows no user of this name here, so the one that runs the check has its part.
+    real = shutil.which("find")
+    place.program("find", f'shift; [ "$1 $2 $3" = "! -user weft" ] || exit 1; shift 3; exec {real} . "$@"')
+    lines = entry_point(place, "--port", "1", uid=0)
+    assert lines == [
+        "chown weft:weft . ./dump.rdb",
+        "setpriv",
+        f"weft-server {DEFAULTS} <--port> <1> umask 0077",
+    ], lines
+
+
+def entry_point_keeps_a_chosen_umask(place):
+    assert entry_point(place, umask="0027") == [f"weft-server {DEFAULTS} umask 0027"]
+
+
+def entry_point_and_health_check_with_a_server(place):
+    cli = client_program(place)
+    sockets = place.folder("run")
+    os.makedirs(place.folder("bin"), exist_ok=True)
+    os.symlink(place.server, os.path.join(place.folder("bin"), "weft-server"))
+    place.program("id", "echo 999")
+    environment = {
+        "PATH": f"{place.folder('bin')}:{os.environ['PATH']}",
+        "WEFT_SOCKET_DIRECTORY": sockets,
+        "WEFT_CLI": cli,
+        "WEFT_HEALTHCHECK_PORT": "1",
+    }
+    health = os.path.join(DOCKER, "weft-healthcheck")
+    assert run(health, "live", environment=environment).returncode == 1, "there is no server"
+    # No TCP port, and a password that the check does not have: as in a container that has TLS only.
+    server = place.start(
+        os.path.join(DOCKER, "docker-entrypoint.sh"), "--port", "0", "--requirepass", "secret",
+        environment=environment, folder=place.folder("data"),
+    )
+    path = os.path.join(sockets, "weft.sock")
+    wait_until(lambda: os.path.exists(path), "the server listens on its socket")
+    for wanted in ("live", "ready"):
+        output_of(health, wanted, environment=environment)
+    output_of(health, "ready", environment={**environment, "REDISCLI_AUTH": "secret"})
+    server.send_signal(signal.SIGSTOP)
+    assert run(health, "live", environment=environment).returncode == 1, "the server hangs"
+    server.send_signal(signal.SIGCONT)
+    assert place.stop(server) == 0
+    dump = os.path.join(place.path, "data", "dump.rdb")
+    assert os.stat(dump).st_mode & 0o777 == 0o600, "the dump is for its owner only"
+    assert run(health, "live", environment=environment).returncode == 1, "the server has ended"
+
+
+def health_check_judges_answers(place):
+    cases = [
+        ("PONG", 0, 0), ("NOAUTH Authentication required.", 0, 0), ("", 1, 1),
+        ("LOADING Valkey is loading the dataset in memory", 0, 1),
+        ("MASTERDOWN Link with MASTER is down", 0, 1), ("BUSY Valkey is busy running a script.", 0, 1),
+        ("Could not connect to Valkey at 127.0.0.1:6379: Connection refused", 1, 1),
+    ]
+    health = os.path.join(DOCKER, "weft-healthcheck")
+    for answer, live, ready in cases:
+        environment = {"WEFT_CLI": place.program("fake-cli", f"echo '{answer}'"), "WEFT_SOCKET_DIRECTORY": place.path}
+        for wanted, code in (("live", live), ("ready", ready), ("other", 1)):
+            done = run(health, wanted, environment=environment)
+            assert done.returncode == code, (wanted, answer, done)
+
+
+def dockerfile_names_files_that_exist(place):
+    text = re.sub(r"\\\n", " ", read(DOCKER, "Dockerfile"))
+    copied = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY") and "--from" not in line]
+    sources = [word for words in copied for word in words if not word.startswith("--") and word != "."]
+    assert len(sources) == 3, sources
+    for name in sources:
+        assert os.path.exists(os.path.join(ROOT, name)), name
+    ignored = read(DOCKER, "Dockerfile.dockerignore").splitlines()
+    for line in ignored:
+        if line.startswith("!"):
+            assert os.path.exists(os.path.join(ROOT, line[1:])), line
+    # What the build includes into the program is part of the context.
+    for word in ("HEALTHCHECK", "STOPSIGNAL SIGTERM", "EXPOSE 6379", "VOLUME /data", "WORKDIR /data"):
+        assert word in text, word
+
+
+def compose_file_is_valid(place):
+    docker = tool("docker")
+    if run(docker, "compose", "version").returncode != 0:
+        raise Skipped("docker has no compose")
+    output_of(docker, "compose", "--file", os.path.join(DOCKER, "compose.yml"), "config", "--quiet")
+
+
+# ---- Kubernetes --------------------------------------------------------------------------------
+
+MANIFEST = os.path.join(PACKAGING, "kubernetes/cluster.yaml")
+
+
+def manifest_configuration():
+    block = re.search(r"^  weft\.conf: \|\n((?:    .*\n)+)", read(MANIFEST), re.MULTILINE).group(1)
+    return re.sub(r"^    ", "", block, flags=re.MULTILINE)
+
+
+def manifest_is_consistent(place):
+    text = read(MANIFEST)
+    count = int(re.search(r"^  replicas: (\d+)$", text, re.MULTILINE).group(1))
+    named = re.findall(r"weft-(\d+)\.weft-nodes", text)
+    assert named == [str(index) for index in range(count)] * 2, named
+    for program in re.findall(r"command: \[(weft-[a-z]+)|- (weft-cluster)$|(weft-cluster) meet", text, re.MULTILINE):
+        assert os.path.exists(os.path.join(DOCKER, "".join(program))), program
+
+
+def manifest_configuration_is_valid(place):
+    text = manifest_configuration().replace("/data", place.path).replace("/run/weft", place.path)
+    output_of(place.server, "--check-config", place.file("weft.conf", text))
+
+
+def manifest_is_yaml(place):
+    try:
+        import yaml
+    except ImportError:
+        raise Skipped("there is no PyYAML") from None
+    documents = list(yaml.safe_load_all(read(MANIFEST)))
+    kinds = sorted(document["kind"] for document in documents)
+    expected = ["ConfigMap", "Job", "NetworkPolicy", "PodDisruptionBudget", "Service", "Service", "StatefulSet"]
+    assert kinds == expected, kinds
+
+
+def cluster_is_formed_and_survives_new_addresses(place):
+    """Runs weft-cluster as the manifest does. Hosts are addresses of the loopback network."""
+    cli = client_program(place)
+    port = free_port()
+    configuration = manifest_configuration()
+
+    def start(index, address):
+        folder = place.folder(f"node-{index}")
+        text = configuration.replace("/data", folder).replace("/run/weft", folder)
+        path = os.path.join(folder, "weft.conf")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        node = place.start(
+            place.server, path, "--port", str(port), "--bind", address, "--cluster-announce-ip", address,
+            "--bind-source-addr", address,
+        )
+        wait_until(lambda: is_answering((address, port)) or node.poll() is not None, f"node {index} answers")
+        assert node.poll() is None, read(place.path, f"log-{len(place.processes) - 1}")
+        return node
+
+    addresses = [f"127.0.61.{index}" for index in range(1, 7)]
+    nodes = [start(index, address) for index, address in enumerate(addresses)]
+    script = os.path.join(DOCKER, "weft-cluster")
+    environment = {"WEFT_CLI": cli, "WEFT_PORT": str(port), "WEFT_PATIENCE": str(PATIENCE_S)}
+    output_of(script, "meet", *addresses, environment={**environment, "WEFT_HOST": addresses[0]})
+    assert "the cluster is complete" in output_of(script, "form", *addresses, environment=environment)
+    assert "assigned already" in output_of(script, "form", *addresses, environment=environment)
+    roles = output_of(cli, "-h", addresses[0], "-p", str(port), "cluster", "nodes")
+    assert roles.count("slave") == 3 and roles.count("master") == 3, roles
+
+    # All nodes start again with other addresses.
+    for node in nodes:
+        node.kill()
+        node.wait()
+    moved = [f"127.0.62.{index}" for index in range(1, 7)]
+    for index, address in enumerate(moved):
+        start(index, address)
+    output_of(script, "meet", *moved, environment={**environment, "WEFT_HOST": moved[-1]})
+
+    def is_complete():
+        return all(
+            "cluster_state:ok" in output_of(cli, "-h", address, "-p", str(port), "cluster", "info")
+            and "127.0.61." not in output_of(cli, "-h", address, "-p", str(port), "cluster", "nodes")
+            for address in moved
+        )
+
+    wait_until(is_complete, "the nodes know the new addresses")
+
+
+# ---- systemd -----------------------------------------------------------------------------------
+
+UNITS = ("weft.service", "weft@.service")
+
+
+def units_are_valid(place):
+    analyze = tool("systemd-analyze")
+    for name in UNITS:
+        # The program and the manual page are not installed here.
+        text = read(PACKAGING, "systemd", name).replace("/usr/bin/weft-server", place.server)
+        path = place.file(name, re.sub(r"^Documentation=.*\n", "", text, flags=re.MULTILINE))
+        done = run(analyze, "verify", path)
+        about_units = [line for line in done.stderr.splitlines() if "weft" in line]
+        assert done.returncode == 0 and not about_units, done.stderr
+
+
+def units_are_hardened(place):
+    analyze = tool("systemd-analyze")
+    for name in UNITS:
+        path = os.path.join(PACKAGING, "systemd", name)
+        done = run(analyze, "security", "--offline=true", path)
+        found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
+        if not found:
+            raise Skipped("systemd-analyze cannot examine files")
+        assert float(found.group(1)) <= EXPOSURE, done.stdout
+
+
+def units_have_the_same_rules(place):
+    own = re.compile(r"^(Description|ExecStart|StateDirectory|RuntimeDirectory|WorkingDirectory|    --|# Instances)")
+    first, second = (
+        [line for line in read(PACKAGING, "systemd", name).splitlines() if not own.match(line)] for name in UNITS
+    )
+    assert first == second, set(first) ^ set(second)
+
+
+def service_reports_that_it_is_ready(place):
+    text = read(PACKAGING, "systemd/weft.service")
+    words = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE).group(1).split()
+    assert words[:2] == ["/usr/bin/weft-server", "/etc/weft/weft.conf"] and "Type=notify" in text
+    path = place.file("notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind(path)
+        notify.settimeout(PATIENCE_S)
+        server = place.start(
+            place.server, debian_configuration(place), *words[2:], "--port", str(free_port()),
+            environment={"NOTIFY_SOCKET": path},
+        )
+        while b"READY=1" not in notify.recv(4096):
+            pass
+        assert read(place.path, "run/weft.pid").strip() == str(server.pid)
+        server.send_signal(signal.SIGTERM)
+        while b"STOPPING=1" not in notify.recv(4096):
+            pass
+    assert server.wait(PATIENCE_S) == 0
+    assert os.path.exists(os.path.join(place.path, "lib/dump.rdb"))
+    assert "Ready to accept connections" in read(place.path, "log/weft.log")
+
+
+# ---- The Debian package ------------------------------------------------------------------------
+
+
+def debian_configuration(place):
+    """Returns the configuration file of the package, with its directories below the place."""
+    output_of(os.path.join(PACKAGING, "debian/prepare"), place.path)
+    text = read(place.path, "weft.conf")
+    for name in ("lib", "log", "run"):
+        original = "/run/weft/" if name == "run" else f"/var/{name}/weft"
+        assert text.count(original) >= 1, original
+        text = text.replace(original, place.folder(name) + ("/" if name == "run" else ""))
+    return place.file("moved.conf", text)
+
+
+def debian_configuration_is_valid(place):
+    path = debian_configuration(place)
+    output_of(place.server, "--check-config", path)
+    changed = [line.split()[0] for line in read(path).splitlines() if line and not line.startswith("#")]
+    assert sorted(changed) == ["bind", "dir", "logfile", "pidfile"], changed
+
+
+def debian_assets_exist(place):
+    text = read(ROOT, "crates/server/Cargo.toml")
+    sources = re.findall(r'^    \["\.\./\.\./([^"]+)"', text, re.MULTILINE)
+    assert len(sources) >= 8, sources
+    for name in sources:
+        assert name.startswith("target/packaging/") or os.path.exists(os.path.join(ROOT, name)), name
+
+
+def debian_package_contains_everything(place):
+    tool("cargo-deb")
+    dpkg = tool("dpkg-deb")
+    if place.server != os.path.join(ROOT, "target/release/weft-server"):
+        raise Skipped("the package contains target/release/weft-server only")
+    output_of(os.path.join(PACKAGING, "debian/prepare"), folder=ROOT)
+    output_of("cargo", "deb", "--no-build", "--package", "weft-server", "--output", place.file("weft.deb"), folder=ROOT)
+    listed = output_of(dpkg, "--contents", place.file("weft.deb")).splitlines()
+    modes = {line.split()[5]: line.split()[0] for line in listed}
+    expected = {
+        "./usr/bin/weft-server": "-rwxr-xr-x",
+        "./etc/weft/weft.conf": "-rw-r-----",
+        "./etc/logrotate.d/weft-server": "-rw-r--r--",
+        "./usr/lib/systemd/system/weft.service": "-rw-r--r--",
+        "./usr/lib/systemd/system/weft@.service": "-rw-r--r--",
+        "./usr/share/man/man1/weft-server.1.gz": "-rw-r--r--",
+        "./usr/share/doc/weft-server/copyright": "-rw-r--r--",
+    }
+    assert {name: modes.get(name) for name in expected} == expected, listed
+    control = place.folder("control")
+    output_of(dpkg, "--control", place.file("weft.deb"), control)
+    assert read(control, "conffiles").split() == ["/etc/weft/weft.conf", "/etc/logrotate.d/weft-server"]
+    for name in ("postinst", "prerm", "postrm"):
+        assert read(control, name) == read(PACKAGING, "debian", name), name
+    output_of(dpkg, "--extract", place.file("weft.deb"), place.folder("root"))
+    output_of(os.path.join(place.path, "root/usr/bin/weft-server"), "--version")
+
+
+def log_rotation_is_valid(place):
+    # The user of the service does not exist here.
+    text = read(PACKAGING, "debian/weft-server.logrotate")
+    text = text.replace("/var/log/weft", place.folder("log")).replace("    su weft weft\n", "")
+    os.chmod(place.folder("log"), 0o755)
+    log = place.file("log/weft.log", "a line\n")
+    path = place.file("rotate.conf", text)
+    os.chmod(path, 0o644)
+    done = run(tool("logrotate", "/usr/sbin/logrotate"), "--force", "--state", place.file("state"), path)
+    # An unknown word is an error that does not change the exit code.
+    assert done.returncode == 0 and "error" not in done.stderr, done.stderr
+    assert read(log + ".1") == "a line\n" and not os.path.exists(log)
+
+
+# ---- The manual page and completions -----------------------------------------------------------
+
+MANUAL = os.path.join(PACKAGING, "man/weft-server.1")
+
+
+def options_of_program(place):
+    text = output_of(place.server, "--help")
+    return set(re.findall(r"^ +(?:-[a-z], )?(--[a-z][a-z-]*)", text, re.MULTILINE))
+
+
+def parameters_of_program(place):
+    text = output_of(place.server, "--print-default-config")
+    return set(re.findall(r"^#([a-z][a-z0-9-]*) ", text, re.MULTILINE))
+
+
+def manual_and_program_have_the_same_options(place):
+    text = read(MANUAL).replace("\\-", "-")
+    named = set(re.findall(r"--[a-z][a-z-]*", text))
+    options = options_of_program(place)
+    parameters = {f"--{name}" for name in parameters_of_program(place)}
+    assert options <= named, f"not in the manual: {options - named}"
+    assert named <= options | parameters, f"not in the program: {named - options - parameters}"
+
+
+def manual_is_formatted_without_warnings(place):
+    done = run(tool("groff"), "-man", "-ww", "-Tutf8", "-z", MANUAL)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def server_knows_all_parameters(place):
+    path = place.file("socket")
+    place.start(place.server, "--port", "0", "--unixsocket", path)
+    wait_until(lambda: os.path.exists(path) and is_answering(path), "the server answers")
+    names = parameters_of_program(place)
+    assert len(names) > 200, len(names)
+    known = config_values(path, sorted(names))
+    assert set(known) == names, names - set(known)
+
+
+def expected_completions(place):
+    return options_of_program(place) | {f"--{name}" for name in parameters_of_program(place)}
+
+
+def bash_completes_all_options(place):
+    script = (
+        f"source {PACKAGING}/completions/weft-server.bash\n"
+        f"COMP_WORDS=({place.server} $1); COMP_CWORD=1; _weft_server; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    found = output_of(tool("bash"), "-c", script, "bash", "--").split()
+    assert len(found) == len(set(found)) and set(found) == expected_completions(place), found
+    found = output_of("bash", "-c", script, "bash", "--maxmemory-p").split()
+    assert found == ["--maxmemory-policy"], found
+    place.file("some.conf", "")
+    assert output_of("bash", "-c", script, "bash", "some", folder=place.path).split() == ["some.conf"]
+
+
+def zsh_completes_all_options(place):
+    # The function is run outside of the line editor, with `_describe` and `_files` that print.
+    script = (
+        "_describe() { print -rl -- \"${options[@]}\" }; _files() { print files }\n"
+        f"PREFIX=$1 words=({place.server})\n"
+        f"complete_it() {{ source {PACKAGING}/completions/_weft-server }}; complete_it"
+    )
+    lines = output_of(tool("zsh"), "-f", "-c", script, "zsh", "--").splitlines()
+    found = {line.split(":", 1)[0] for line in lines if line.split(":", 1)[1]}
+    assert len(lines) == len(found) and found == expected_completions(place), lines
+    assert output_of("zsh", "-f", "-c", script, "zsh", "we") == "files\n"
+
+
+def fish_completes_all_options(place):
+    environment = {"HOME": place.path, "XDG_CONFIG_HOME": place.path, "PATH": f"{place.folder('bin')}:{os.environ['PATH']}"}
+    os.symlink(place.server, os.path.join(place.folder("bin"), "weft-server"))
+    script = f"source {PACKAGING}/completions/weft-server.fish; complete --do-complete 'weft-server --'"
+    lines = output_of(tool("fish"), "--no-config", "-c", script, environment=environment).splitlines()
+    found = {line.split("\t")[0] for line in lines if "\t" in line}
+    assert found == expected_completions(place), lines
+
+
+CHECKS = [
+    scripts_are_posix, scripts_have_no_warnings,
+    entry_point_starts_the_server, entry_point_runs_other_programs, entry_point_drops_privileges,
+    entry_point_keeps_a_chosen_umask, entry_point_and_health_check_with_a_server, health_check_judges_answers,
+    dockerfile_names_files_that_exist, compose_file_is_valid,
+    manifest_is_consistent, manifest_configuration_is_valid, manifest_is_yaml,
+    cluster_is_formed_and_survives_new_addresses,
+    units_are_valid, units_are_hardened, units_have_the_same_rules, service_reports_that_it_is_ready,
+    debian_configuration_is_valid, debian_assets_exist, debian_package_contains_everything,
+    log_rotation_is_valid,
+    manual_and_program_have_the_same_options, manual_is_formatted_without_warnings, server_knows_all_parameters,
+    bash_completes_all_options, zsh_completes_all_options, fish_completes_all_options,
+]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--server", default=os.path.join(ROOT, "target/release/weft-server"))
+    parser.add_argument("--only", default="", help="runs the checks whose names contain this")
+    options = parser.parse_args()
+    server = os.path.abspath(options.server)
+    passed, failed, skipped = 0, [], []
+    for check in CHECKS:
+        name = check.__name__
+        if options.only not in name:
+            continue
+        with tempfile.TemporaryDirectory(prefix="weft-packaging-") as path:
+            place = Place(path, server)
+            try:
+                check(place)
+                passed += 1
+                print(f"{name}: passed", flush=True)
+            except Skipped as why:
+                skipped.append(f"{name}: {why}")
+            except Exception:
+                print(f"{name}: FAILED\n{traceback.format_exc()}", flush=True)
+                failed.append(name)
+            finally:
+                place.close()
+    for line in skipped:
+        print(f"skipped {line}")
+    print(f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
