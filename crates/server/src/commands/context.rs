@@ -232,10 +232,21 @@ impl<'a> Context<'a, '_> {
     }
 
     /// Returns the time against which the expiration of keys is checked, in milliseconds since the Unix epoch. For
-    /// commands from the primary this is not the current time, because no key expires for them.
+    /// commands from the primary or from the source of an import this is 0, because no key expires for them.
     #[inline]
     pub fn expiry_time_ms(&self) -> u64 {
         self.keys.context.now_ms
+    }
+
+    /// Returns the time up to which an expiry is in the past for a command that sets or replaces it, in milliseconds
+    /// since the Unix epoch. It is 0 if another server deletes what has expired: then keys and fields with such an
+    /// expiry are stored, and stay until that server deletes them.
+    #[inline]
+    pub fn past_expiry_ms(&self) -> u64 {
+        match self.server.replication.state_bits().expiry_is_remote() {
+            true => 0,
+            false => self.expiry_time_ms(),
+        }
     }
 
     /// Replies with these lines, as the HELP subcommands do.

@@ -475,11 +475,11 @@ fn propagate_expired_fields(ctx: &mut Context<'_, '_>, pairs: FieldValueArgument
     if !ctx.keys.effects.is_logging() {
         return;
     }
-    let now_ms = ctx.expiry_time_ms();
+    let past_ms = ctx.past_expiry_ms();
     let Some(HashRef::Large(hash)) = entry_as_hash(ctx.keys.peek(0)).ok().flatten() else {
         return;
     };
-    let has_expired = |name: &[u8]| hash.find(name, now_ms).is_none() && hash.find(name, 0).is_some();
+    let has_expired = |name: &[u8]| hash.find(name, past_ms).is_none() && hash.find(name, 0).is_some();
     let expired = pairs.iter().filter(|(name, _)| has_expired(name));
     let expired: Vec<&[u8]> = expired.flat_map(|(name, value)| [name, value]).collect();
     if !expired.is_empty() {
@@ -519,9 +519,9 @@ fn set_fields_with_expiry(
         None if keep_ttl => FieldExpiry::Keep,
         None => FieldExpiry::Never,
     };
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.expiry_time_ms());
+    let (limits, past_ms) = (ctx.server.config.hash_limits(), ctx.past_expiry_ms());
     let mut key = ctx.keys.write(0);
-    let done = set_fields(&mut key, pairs.iter(), expiry, limits, now_ms);
+    let done = set_fields(&mut key, pairs.iter(), expiry, limits, past_ms);
     key.record_expired_fields(done.expired);
     if at_ms.is_some() {
         key.record_event(KeyspaceEvent::hash("hset"));

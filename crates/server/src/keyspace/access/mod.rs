@@ -191,7 +191,8 @@ fn object_due_ms(object: &Value) -> Option<u64> {
 /// The time and the client settings that access to keys depends on. They are fixed for one command.
 #[derive(Clone, Copy)]
 pub struct AccessContext<'a> {
-    /// The current time in milliseconds since the Unix epoch.
+    /// The time at which keys and fields expire, in milliseconds since the Unix epoch. It is 0, at which nothing has
+    /// expired, for a server that decides about expiry itself: the primary, or the source of an import.
     pub now_ms: u64,
     /// The access clock that advances entries on use.
     pub clock: &'a AccessClock,
@@ -201,8 +202,6 @@ pub struct AccessContext<'a> {
     pub thread_index: ThreadIndex,
     /// `true` if a read advances the entry's access clock (unset by CLIENT NO-TOUCH).
     pub should_touch: bool,
-    /// `true` if expired keys are still visible (CLIENT IMPORT-SOURCE).
-    pub sees_expired: bool,
 }
 
 /// The keys of one command.
@@ -281,8 +280,7 @@ impl<'a> Keys<'a, '_> {
         let key = self.planned.get(index)?;
         let table = self.held.slot(key)?.table(self.db)?;
         let entry = table.find(key.hash, self.name(index))?;
-        let visible = self.context.sees_expired || !is_expired(entry.expire_at_ms(), self.context.now_ms);
-        visible.then_some(entry)
+        (!is_expired(entry.expire_at_ms(), self.context.now_ms)).then_some(entry)
     }
 
     /// Prefetches the memory of keys after the n-th. It does so only for commands with so many keys that the batch did
@@ -345,7 +343,7 @@ impl<'a> Keys<'a, '_> {
     /// deletes an expired entry.
     #[inline]
     pub fn delete_expired(&mut self) {
-        if self.planned.len() > 1 && !self.context.sees_expired {
+        if self.planned.len() > 1 {
             self.delete_expired_keys();
         }
     }
@@ -393,7 +391,7 @@ fn visible_entry<'e>(
         }
         return None;
     };
-    if is_expired(entry.expire_at_ms(), access.now_ms) && !access.sees_expired {
+    if is_expired(entry.expire_at_ms(), access.now_ms) {
         effects.misses += 1;
         access.counts.seen_expiry.note(access.now_ms);
         effects.queue_expired(db, key, name, touch != LookupStatistics::NoEvent);

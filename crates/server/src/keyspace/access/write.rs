@@ -77,7 +77,7 @@ impl<'k> KeyWrite<'k> {
             interested,
             header,
         };
-        if expiring > 0 && !access.sees_expired && has_expired(open.table, &key, access) {
+        if expiring > 0 && has_expired(open.table, &key, access) {
             return Self::open_without_expired(open, key, db, access, effects);
         }
         Self::from_parts(open, key, db, access, effects)
@@ -266,7 +266,7 @@ impl KeyWrite<'_> {
 
     #[cold]
     fn record_local_expiry(&mut self, at_ms: u64) {
-        // For the primary nothing expires; it deletes its keys itself.
+        // For the primary nothing expires: it deletes its keys by itself.
         if self.access.now_ms > 0 {
             self.effects.local_expiries.push(LocalExpiry {
                 db: self.db,

@@ -496,7 +496,6 @@ fn delete_accepted_key(
         counts: &keyspace.counts,
         thread_index,
         should_touch: false,
-        sees_expired: false,
     };
     let key = NamedKey {
         name: &migrated_key.name,
