@@ -272,7 +272,7 @@ fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let result = bits::combine(operation, &sources);
     let length = result.len();
-    let mut key = ctx.keys.write(0);
+    let mut key = ctx.keys.write_destination(0, length == 0);
     if length > 0 {
         let value = match result.len() {
             ..=MIN_SHARED_REPLY_BYTES => NewValue::Bytes(&result),

@@ -249,6 +249,19 @@ impl<'a> Context<'a, '_> {
         }
     }
 
+    /// Deletes the expired keys that the command only reads; see [`Keys::delete_expired`].
+    #[inline]
+    pub fn delete_expired_sources(&mut self) {
+        let (spec, args) = (self.command.spec, self.args);
+        self.keys.delete_expired(|| {
+            let mut are_read_only = Vec::new();
+            walk_keys(spec, &args, &mut |position| {
+                are_read_only.push(position.flags.is_read_only())
+            });
+            are_read_only
+        });
+    }
+
     /// Replies with these lines, as the HELP subcommands do.
     pub fn reply_with_lines(&mut self, lines: &[&str]) -> CommandResult {
         self.reply.array(lines.len());

@@ -63,6 +63,30 @@ impl<'k> KeyWrite<'k> {
         access: &'k AccessContext<'k>,
         effects: &'k mut Effects,
     ) -> Self {
+        Self::open::<false>(header, slot, key, db, access, effects)
+    }
+
+    /// Like [`Self::new`], but an expired entry stays, for a command that deletes what is stored without looking it up.
+    pub fn with_expired(
+        header: &'k SlotHeader,
+        slot: &'k mut Slot,
+        key: NamedKey<'k>,
+        db: DbIndex,
+        access: &'k AccessContext<'k>,
+        effects: &'k mut Effects,
+    ) -> Self {
+        Self::open::<true>(header, slot, key, db, access, effects)
+    }
+
+    #[inline]
+    fn open<const KEEPS_EXPIRED: bool>(
+        header: &'k SlotHeader,
+        slot: &'k mut Slot,
+        key: NamedKey<'k>,
+        db: DbIndex,
+        access: &'k AccessContext<'k>,
+        effects: &'k mut Effects,
+    ) -> Self {
         // The slot outlives the table borrow. `finish` publishes through the header alone.
         let (table, interested) = slot.table_and_interested_clients(db, key.hash);
         if header.is_unsaved() {
@@ -77,7 +101,7 @@ impl<'k> KeyWrite<'k> {
             interested,
             header,
         };
-        if expiring > 0 && has_expired(open.table, &key, access) {
+        if !KEEPS_EXPIRED && expiring > 0 && has_expired(open.table, &key, access) {
             return Self::open_without_expired(open, key, db, access, effects);
         }
         Self::from_parts(open, key, db, access, effects)

@@ -239,7 +239,7 @@ impl Runner<'_, '_, '_> {
             .0
             .context(call, &mut self.client, &mut self.output);
         if deletes_expired {
-            context.keys.delete_expired();
+            context.delete_expired_sources();
         }
         let result = (binding.handler)(&mut context);
         let next_step = std::mem::take(&mut context.next_step);
