@@ -318,16 +318,11 @@ fn option_expiry_ms(ctx: &Context<'_, '_>, options: &SetOptions<'_>) -> Result<O
     options.expiry.map(at_ms).transpose()
 }
 
-/// Returns an error if the key holds something other than a hash.
-fn check_type(ctx: &mut Context<'_, '_>) -> CommandResult {
-    check_hash_key(ctx.keys.write(0)).map(drop)
-}
-
 fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let word = find_fields_argument(ctx, 2).ok_or(NUMFIELDS_ERROR)?;
     let options = parse_options(ctx, 2..word, SetOptionsGrammar::HgetEx)?;
     let names = field_names_after(ctx, word, NUMFIELDS_ERROR)?;
-    check_type(ctx)?;
+    check_hash_key(ctx.keys.write(0).counted())?;
     let at_ms = option_expiry_ms(ctx, &options)?;
     if ctx.detach_if_long(names.len() as u64 * CHANGE_FIELD_NS) {
         return Ok(());
@@ -340,7 +335,6 @@ fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let passed = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
     let now_ms = ctx.expiry_time_ms();
     let mut key = ctx.keys.write(0);
-    key.count_lookup();
     let mut changed = 0;
     let mut changed_names = PropagatedFields::new(&mut key);
     ctx.reply.array(names.len());
@@ -431,7 +425,7 @@ fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(NUMFIELDS_ERROR);
     }
     let pairs = FieldValueArguments::new(ctx.args, word + 2, given / 2);
-    check_type(ctx)?;
+    check_hash_key(ctx.keys.write(0))?;
     let exists = ctx.keys.peek(0).is_some();
     let met = match options.condition {
         SetCondition::Missing => !exists,

@@ -252,7 +252,9 @@ fn pfdebug(ctx: &mut Context<'_, '_>) -> CommandResult {
     if name == b"simd" {
         return accept_simd_switch(ctx);
     }
-    let Some(entry) = ctx.keys.read(0) else {
+    // As in Valkey, the key is looked up for writing, which counts as no hit or miss.
+    drop(ctx.keys.write(0));
+    let Some(entry) = ctx.keys.peek(0) else {
         return Err(CommandError::constant("ERR The specified key does not exist"));
     };
     let (bytes, encoding) = hyperloglog_bytes(entry)?;
@@ -317,7 +319,7 @@ fn make_dense(ctx: &mut Context<'_, '_>) -> Result<bool, CommandError> {
 }
 
 fn reply_with_registers(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let Some(entry) = ctx.keys.read(0) else {
+    let Some(entry) = ctx.keys.peek(0) else {
         return Err(CORRUPTED);
     };
     let (bytes, _) = hyperloglog_bytes(entry)?;

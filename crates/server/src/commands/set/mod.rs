@@ -394,6 +394,8 @@ fn spop_many(ctx: &mut Context<'_, '_>, count: usize) -> CommandResult {
     let mut key = ctx.keys.write(0);
     let reply = &mut ctx.reply;
     if popped == members {
+        // Valkey computes the reply as the union of this one set, whose lookup counts.
+        key.count_lookup();
         if let Some(entry) = key.entry() {
             reply_members(reply, value_as_set(entry.value())?);
         }

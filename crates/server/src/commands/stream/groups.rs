@@ -175,7 +175,7 @@ fn xack(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let words = ctx.args.iter();
-    let acknowledged = edit_stream(ctx.keys.write(0), |stream| {
+    let acknowledged = edit_stream(ctx.keys.write(0).counted(), |stream| {
         let Some(group) = stream.group_mut(name) else {
             return Ok((0, StreamEdit::UNCHANGED));
         };

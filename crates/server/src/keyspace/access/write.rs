@@ -352,7 +352,14 @@ impl KeyWrite<'_> {
         Some(removed)
     }
 
-    /// Counts a lookup as a reader does, for a command that replies with the previous value.
+    /// Returns the key after counting a lookup as a reader does.
+    #[must_use]
+    pub fn counted(mut self) -> Self {
+        self.count_lookup();
+        self
+    }
+
+    /// Counts a lookup as a reader does, for a command that Valkey performs as a read of the key.
     pub fn count_lookup(&mut self) {
         if self.exists() {
             self.effects.hits += 1;
