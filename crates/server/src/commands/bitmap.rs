@@ -465,6 +465,8 @@ fn change_fields(ctx: &mut Context<'_, '_>, operations: &[BitFieldOperation]) ->
     });
     match changes.unwrap_or(0) {
         0 if !grown => {}
+        // All writes failed. As in Valkey, the zeros that they have appended are no change of the key.
+        0 => key.changed_quietly(0),
         changes => key.changed_times(KeyspaceEvent::string("setbit"), changes),
     }
     Ok(())
