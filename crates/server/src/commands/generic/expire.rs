@@ -128,7 +128,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     let delete = is_already_expired(ctx, at_ms);
     let mut key = ctx.keys.write(0);
     let allowed = key
-        .use_entry()
+        .entry()
         .is_some_and(|entry| conditions.allow(entry.expire_at_ms().map(|at| at as i64), at_ms));
     if !allowed {
     } else if delete {
@@ -151,7 +151,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 
 fn persist(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
-    let expires = key.use_entry().is_some_and(|entry| entry.expire_at_ms().is_some());
+    let expires = key.entry().is_some_and(|entry| entry.expire_at_ms().is_some());
     if expires {
         key.set_expiry(None);
         key.changed(KeyspaceEvent::generic("persist"));

@@ -165,7 +165,7 @@ fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Returns `true` if a key that the command writes exists in database `db`.
 fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: DbIndex) -> bool {
-    ctx.keys.write_in(index, db).use_entry().is_some()
+    ctx.keys.write_in(index, db).exists()
 }
 
 /// A key of the plan in one of the databases.

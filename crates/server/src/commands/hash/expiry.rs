@@ -334,7 +334,7 @@ fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let passed = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
     let now_ms = ctx.expiry_time_ms();
-    let mut key = ctx.keys.write(0);
+    let mut key = ctx.keys.write(0).opened_again();
     let mut changed = 0;
     let mut changed_names = PropagatedFields::new(&mut key);
     ctx.reply.array(names.len());
@@ -514,7 +514,7 @@ fn set_fields_with_expiry(
         None => FieldExpiry::Never,
     };
     let (limits, past_ms) = (ctx.server.config.hash_limits(), ctx.past_expiry_ms());
-    let mut key = ctx.keys.write(0);
+    let mut key = ctx.keys.write(0).opened_again();
     let done = set_fields(&mut key, pairs.iter(), expiry, limits, past_ms);
     key.record_expired_fields(done.expired);
     if at_ms.is_some() {
@@ -527,7 +527,7 @@ fn set_fields_with_expiry(
 
 /// Sets fields with an expiry in the past: they are deleted, whether or not they existed.
 fn set_already_expired_fields(ctx: &mut Context<'_, '_>, pairs: FieldValueArguments<'_>) {
-    let mut key = ctx.keys.write(0);
+    let mut key = ctx.keys.write(0).opened_again();
     if !key.exists() {
         key.record_event(KeyspaceEvent::NEW);
     }

@@ -129,8 +129,6 @@ fn add_elements(
     if changes > 0 {
         hll::invalidate_cardinality(&mut bytes);
         store_modified(key, &bytes);
-    } else {
-        key.use_entry();
     }
     Ok(changes)
 }
@@ -148,9 +146,6 @@ fn add_to_dense(key: &mut KeyWrite<'_>, updates: impl Iterator<Item = RegisterUp
             changes += u64::from(hll::raise_dense_register(bytes, mark));
             hll::invalidate_cardinality(bytes);
         }
-    }
-    if changes == 0 {
-        key.use_entry();
     }
     changes
 }
@@ -178,7 +173,7 @@ fn pfcount(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn cache_count(ctx: &mut Context<'_, '_>, count: u64) {
-    let mut key = ctx.keys.write(0);
+    let mut key = ctx.keys.write(0).opened_again();
     if let Some(mut entry) = key.entry_mut() {
         hll::cache_cardinality(entry.bytes_mut(0), count);
     }

@@ -41,6 +41,7 @@ fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
         Some(entry) => reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?,
         None => ctx.reply.null(),
     }
+    key.begin_another_use();
     key.set(encode_string(value), ExpiryUpdate::Remove);
     key.log_instead(&[b"SET", ctx.args.argument(1), value]);
     key.changed(KeyspaceEvent::string("set"));
@@ -82,6 +83,7 @@ fn set_with_options(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry:
     let mut answered = false;
     if options.returns_old_value {
         key.count_lookup();
+        key.begin_another_use();
         match key.entry() {
             Some(entry) => reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?,
             None => ctx.reply.null(),
