@@ -12,6 +12,7 @@ pub fn parse_lenient(text: &[u8]) -> Option<i64> {
 
 /// Parses an octal number in the same way, but refuses one out of range.
 pub fn parse_octal(text: &[u8]) -> Option<i64> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     if text.is_empty() {
         return Some(0);
     }
