@@ -55,7 +55,7 @@ impl Runner<'_, '_, '_> {
                     b" HELP.",
                 ]
                 .concat();
-                (Some(parent), text)
+                (None, text)
             }
             Lookup::Found(command) => match self.refusal_text(command, args) {
                 Some(text) => (Some(command), text.into_owned()),
