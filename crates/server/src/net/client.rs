@@ -336,8 +336,8 @@ impl Client {
         }
     }
 
-    /// Ends the effect of CLIENT CACHING after a command, which may have been refused; `None` for a command that does not
-    /// exist. The effect lasts through a transaction, and through the subcommands of CLIENT.
+    /// Ends the effect of CLIENT CACHING after a command, which may have been refused; `None` for a command that does
+    /// not exist. The effect lasts through a transaction, and through the subcommands of CLIENT.
     #[inline]
     pub fn reset_caching_after(&mut self, command: Option<&'static str>) {
         let is_client_command = command.is_some_and(|name| name.starts_with("client|"));

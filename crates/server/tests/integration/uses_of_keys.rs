@@ -1,5 +1,5 @@
-//! Tests how commands use keys: what counts as a lookup, and what servers do with keys and fields that have expired while
-//! another server decides about their expiry. The differential suite compares more commands with Valkey.
+//! Tests how commands use keys: what counts as a lookup, and what servers do with keys and fields that have expired
+//! while another server decides about their expiry. The differential suite compares more commands with Valkey.
 
 use super::harness::client::Client;
 use super::harness::server::Server;
