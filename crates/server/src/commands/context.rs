@@ -243,10 +243,16 @@ impl<'a> Context<'a, '_> {
     /// expiry are stored, and stay until that server deletes them.
     #[inline]
     pub fn past_expiry_ms(&self) -> u64 {
-        match self.server.replication.state_bits().expiry_is_remote() {
+        match self.keeps_expired() {
             true => 0,
             false => self.expiry_time_ms(),
         }
+    }
+
+    /// Returns `true` if another server deletes what has expired.
+    #[inline]
+    pub fn keeps_expired(&self) -> bool {
+        self.server.replication.state_bits().expiry_is_remote()
     }
 
     /// Deletes the expired keys that the command only reads; see [`Keys::delete_expired`].

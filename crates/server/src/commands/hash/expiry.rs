@@ -322,9 +322,18 @@ fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let word = find_fields_argument(ctx, 2).ok_or(NUMFIELDS_ERROR)?;
     let options = parse_options(ctx, 2..word, SetOptionsGrammar::HgetEx)?;
     let names = field_names_after(ctx, word, NUMFIELDS_ERROR)?;
-    check_hash_key(ctx.keys.write(0).counted())?;
+    let keeps_expired = ctx.keeps_expired();
+    let is_hidden = ctx.keys.misses_kept_key(0, keeps_expired);
+    if !is_hidden {
+        check_hash_key(ctx.keys.write(0).counted())?;
+    }
     let at_ms = option_expiry_ms(ctx, &options)?;
     if ctx.detach_if_long(names.len() as u64 * CHANGE_FIELD_NS) {
+        return Ok(());
+    }
+    if is_hidden {
+        ctx.reply.array(names.len());
+        names.iter().for_each(|_| ctx.reply.null());
         return Ok(());
     }
     let new = match at_ms {

@@ -87,6 +87,10 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
     let parsed = XclaimArguments::parse(ctx);
     let now_ms = ctx.now_ms as i64;
     let mut log = GroupPropagation::new(ctx.keys.effects.is_logging());
+    let keeps_expired = ctx.keeps_expired();
+    if ctx.keys.misses_kept_key(0, keeps_expired) {
+        return Err(no_group_error(key, name));
+    }
     let reply = &mut ctx.reply;
     let claimed = edit_stream(ctx.keys.write(0).counted(), |stream| {
         let (group, mut entries) = stream
@@ -256,6 +260,11 @@ fn xautoclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (in_place_ns, protocol) = (ctx.max_worker_ns(), ctx.reply.protocol);
     let mut log = GroupPropagation::new(ctx.keys.effects.is_logging());
     // The key is looked up before the arguments are checked, and its type afterwards.
+    let keeps_expired = ctx.keeps_expired();
+    if ctx.keys.misses_kept_key(0, keeps_expired) {
+        parsed?;
+        return Err(no_group_error(key, name));
+    }
     let stream_key = ctx.keys.write(0).counted();
     let scan = parsed?;
     let scanned = edit_stream(stream_key, |stream| {

@@ -328,6 +328,22 @@ impl<'a> Keys<'a, '_> {
         KeyWrite::new(header, slot, named, db, &self.context, self.effects)
     }
 
+    /// Counts a lookup of the n-th key as a miss if the key has expired and stays, because another server deletes what
+    /// has expired (`keeps_expired`). Returns `true` if it did: a command that looks its key up as a reader before it
+    /// writes then finds no key.
+    pub fn misses_kept_key(&mut self, index: usize, keeps_expired: bool) -> bool {
+        let has_expired = |entry: EntryRef<'_, Value>| is_expired(entry.expire_at_ms(), self.context.now_ms);
+        let misses = keeps_expired && self.stored(index).is_some_and(has_expired);
+        if misses {
+            self.effects.misses += 1;
+            if self.effects.hooks.intersects(Hooks::RECORDS_EVENTS) {
+                self.effects
+                    .record_event(self.db, self.name(index), KeyspaceEvent::MISSED);
+            }
+        }
+        misses
+    }
+
     /// The n-th key for writing, with an entry that may have expired: the command deletes what is stored, and does not
     /// look it up before.
     pub fn write_stored(&mut self, index: usize) -> KeyWrite<'_> {
