@@ -1,8 +1,15 @@
 //! Parses and prints numbers in the forms that only configuration values have: lenient, octal, fractions, and amounts
 //! of memory with a unit.
+
+/// Returns the part of a text that a C program sees: up to the first byte 0.
+pub fn c_string(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
 /// Parses a number as leniently as C: blanks and a sign may precede it, an empty text is zero, and a number out of
 /// range becomes the nearest valid one. Text after the number is refused.
 pub fn parse_lenient(text: &[u8]) -> Option<i64> {
+    let text = c_string(text);
     if text.is_empty() {
         return Some(0);
     }
@@ -12,6 +19,7 @@ pub fn parse_lenient(text: &[u8]) -> Option<i64> {
 
 /// Parses an octal number in the same way, but refuses one out of range.
 pub fn parse_octal(text: &[u8]) -> Option<i64> {
+    let text = c_string(text);
     if text.is_empty() {
         return Some(0);
     }

@@ -64,12 +64,7 @@ impl Parameter {
             ParameterKind::Integer { .. } => self.read_integer(single_argument(arguments)?),
             ParameterKind::Text { binary, check, .. } => {
                 let text = single_argument(arguments)?;
-                let end = if binary {
-                    None
-                } else {
-                    text.iter().position(|&byte| byte == 0)
-                };
-                let text = &text[..end.unwrap_or(text.len())];
+                let text = if binary { text } else { numbers::c_string(text) };
                 check.validation_error(self.name, text).map_or_else(
                     || Ok(ParameterValue::Text(text.into())),
                     |reason| Err(ValueError::Described(reason)),
@@ -178,7 +173,7 @@ fn read_special(
             ParameterValue::OomScoreAdjustments(specials::read_oom_score_adjustments(arguments)?)
         }
         SpecialKind::KeyspaceEvents => ParameterValue::Number(
-            specials::keyspace_events::from_letters(single_argument(arguments)?)
+            specials::keyspace_events::from_letters(numbers::c_string(single_argument(arguments)?))
                 .ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?,
         ),
         SpecialKind::Addresses(_) => ParameterValue::Addresses(specials::read_addresses(arguments)?.into()),
@@ -195,7 +190,7 @@ fn single_argument<'text>(arguments: &[&'text [u8]]) -> Result<&'text [u8], Valu
 }
 
 fn read_bool(text: &[u8]) -> Result<ParameterValue, ValueError> {
-    match text.to_ascii_lowercase().as_slice() {
+    match numbers::c_string(text).to_ascii_lowercase().as_slice() {
         b"yes" => Ok(ParameterValue::Number(1)),
         b"no" => Ok(ParameterValue::Number(0)),
         _ => Err(ValueError::NotBoolean),
@@ -206,7 +201,7 @@ fn read_choices(choices: Choices, arguments: &[&[u8]]) -> Result<i64, ValueError
     let number_of = |argument: &[u8]| {
         choices
             .iter()
-            .find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(argument))
+            .find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(numbers::c_string(argument)))
             .map(|(_, number)| *number)
     };
     (!arguments.is_empty())

@@ -137,9 +137,10 @@ fn is_zero_mantissa(text: &[u8]) -> bool {
 }
 
 /// Parses an amount of memory in bytes: digits, then an optional unit in any case. The units are `b`, `k` (1000), `kb`
-/// (1024), and `m`, `mb`, `g`, `gb` accordingly. As in Valkey, missing digits mean 0, and a product above 64 bits wraps
-/// around.
+/// (1024), and `m`, `mb`, `g`, `gb` accordingly. As in Valkey, missing digits mean 0, a product above 64 bits wraps
+/// around, and the text ends at a byte 0.
 pub fn parse_memory(text: &[u8]) -> Option<u64> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, unit) = text.split_at(digits);
     let factor = match unit.to_ascii_lowercase().as_slice() {

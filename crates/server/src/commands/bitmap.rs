@@ -272,7 +272,7 @@ fn bitop(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let result = bits::combine(operation, &sources);
     let length = result.len();
-    let mut key = ctx.keys.write(0);
+    let mut key = ctx.keys.write_destination(0, length == 0);
     if length > 0 {
         let value = match result.len() {
             ..=MIN_SHARED_REPLY_BYTES => NewValue::Bytes(&result),
@@ -465,6 +465,8 @@ fn change_fields(ctx: &mut Context<'_, '_>, operations: &[BitFieldOperation]) ->
     });
     match changes.unwrap_or(0) {
         0 if !grown => {}
+        // All writes failed. As in Valkey, the zeros that they have appended are no change of the key.
+        0 => key.changed_quietly(0),
         changes => key.changed_times(KeyspaceEvent::string("setbit"), changes),
     }
     Ok(())

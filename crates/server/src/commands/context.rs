@@ -232,10 +232,40 @@ impl<'a> Context<'a, '_> {
     }
 
     /// Returns the time against which the expiration of keys is checked, in milliseconds since the Unix epoch. For
-    /// commands from the primary this is not the current time, because no key expires for them.
+    /// commands from the primary or from the source of an import this is 0, because no key expires for them.
     #[inline]
     pub fn expiry_time_ms(&self) -> u64 {
         self.keys.context.now_ms
+    }
+
+    /// Returns the time up to which an expiry is in the past for a command that sets or replaces it, in milliseconds
+    /// since the Unix epoch. It is 0 if another server deletes what has expired: then keys and fields with such an
+    /// expiry are stored, and stay until that server deletes them.
+    #[inline]
+    pub fn past_expiry_ms(&self) -> u64 {
+        match self.keeps_expired() {
+            true => 0,
+            false => self.expiry_time_ms(),
+        }
+    }
+
+    /// Returns `true` if another server deletes what has expired.
+    #[inline]
+    pub fn keeps_expired(&self) -> bool {
+        self.server.replication.state_bits().expiry_is_remote()
+    }
+
+    /// Deletes the expired keys that the command only reads; see [`Keys::delete_expired`].
+    #[inline]
+    pub fn delete_expired_sources(&mut self) {
+        let (spec, args) = (self.command.spec, self.args);
+        self.keys.delete_expired(|| {
+            let mut are_read_only = Vec::new();
+            walk_keys(spec, &args, &mut |position| {
+                are_read_only.push(position.flags.is_read_only())
+            });
+            are_read_only
+        });
     }
 
     /// Replies with these lines, as the HELP subcommands do.

@@ -599,7 +599,7 @@ fn apply_snapshot_result(
                 return Ok(());
             }
             if leased.has_expired_source {
-                context.keys.delete_expired();
+                context.delete_expired_sources();
             }
             snapshot.apply_changes(&mut context.keys, &draft.changes, draft.dirty);
             context.keys.effects.hits += draft.hits;

@@ -499,6 +499,7 @@ fn admit_plan(
             connection.client.last_command = command.full_name;
             queueing::note_redirection(thread, &mut connection.client, command);
             reply_error(thread, connection, &error);
+            connection.client.reset_caching_after(Some(command.full_name));
             connection.end_request(plan.end, || plan.is_asking());
             false
         }
@@ -554,6 +555,7 @@ fn reject_command(
     connection.client.last_command = command.full_name;
     let error = queueing::note_refusal(thread, &mut connection.client, Some(command), error);
     reply_error(thread, connection, &error);
+    connection.client.reset_caching_after(Some(command.full_name));
     connection.end_request(plan.end, || plan.is_asking());
 }
 
@@ -601,6 +603,9 @@ fn reply_invalid_request(
             }
             let error = queueing::note_refusal(thread, &mut connection.client, command, error);
             reply_error(thread, connection, &error);
+            connection
+                .client
+                .reset_caching_after(command.map(|command| command.full_name));
         }
     }
     connection.end_request(plan.end, || plan.is_asking());

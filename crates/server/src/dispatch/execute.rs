@@ -102,7 +102,7 @@ pub(super) fn delete_expired_and_run<'p>(
 ) -> Outcome {
     let handler = request.binding.handler;
     run_with_handler(thread, pass, request, keys, held, connection, |context| {
-        context.keys.delete_expired();
+        context.delete_expired_sources();
         handler(context)
     })
 }

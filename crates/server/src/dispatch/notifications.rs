@@ -47,8 +47,8 @@ pub(super) fn queue_notifications(ctx: &mut Context<'_, '_>, runs_again: bool, c
     );
     // This comes last: a read command that updates a cache inside the value (PFCOUNT) keeps the client's copy valid.
     track_read_keys(ctx);
-    if caller == Caller::Client && ctx.client.transaction.is_none() && !ctx.command.full_name.starts_with("client|") {
-        ctx.client.reset_caching();
+    if caller == Caller::Client {
+        ctx.client.reset_caching_after(Some(ctx.command.full_name));
     }
 }
 

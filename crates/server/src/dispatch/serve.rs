@@ -91,7 +91,6 @@ pub fn serve_blocked_clients<'p>(
             // The command may have taken long. The settings of its client do not apply to waiting clients.
             now_ms: unix_ms(),
             should_touch: true,
-            sees_expired: false,
             ..keys.context
         },
         effects: keys.effects,
@@ -448,7 +447,6 @@ fn attempt_unserved(
             counts: &thread.server.keyspace.counts,
             thread_index: thread.thread_index,
             should_touch: true,
-            sees_expired: false,
         },
         effects: &mut thread.effects,
         server: &thread.server,

@@ -359,13 +359,24 @@ impl<'a> ThreadFrame<'a> {
     #[inline]
     pub fn access_context(&self, client: &Client) -> AccessContext<'a> {
         AccessContext {
-            now_ms: self.expiry_ms,
+            now_ms: match self.is_import_source(client) {
+                true => 0,
+                false => self.expiry_ms,
+            },
             clock: self.clock,
             counts: &self.server.keyspace.counts,
             thread_index: self.thread_index,
             should_touch: !client.flags.contains(ClientFlags::NO_TOUCH),
-            sees_expired: client.flags.contains(ClientFlags::IMPORT_SOURCE)
-                && self.server.config.boolean(weft_config::id::IMPORT_MODE),
+        }
+    }
+
+    /// Returns `true` if the client brings the data of another server, which decides when keys expire. On a replica
+    /// the primary decides.
+    #[inline]
+    fn is_import_source(&self, client: &Client) -> bool {
+        client.flags.contains(ClientFlags::IMPORT_SOURCE) && {
+            let state = self.server.replication.state_bits();
+            state.contains(ReplicationState::IMPORT_MODE) && !state.contains(ReplicationState::IS_REPLICA)
         }
     }
 

@@ -521,7 +521,7 @@ fn run_queued_command<'p>(
     let shown_time = (command.full_name == "time").then(|| thread.time_of_unit());
     let mut context = thread.split_frame().0.context(call, client, output);
     if deletes_expired {
-        context.keys.delete_expired();
+        context.delete_expired_sources();
     }
     let result = run_handler(binding, &mut context, shown_time);
     let next_step = std::mem::take(&mut context.next_step);

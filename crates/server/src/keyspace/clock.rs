@@ -73,6 +73,18 @@ impl AccessClock {
         (i64::from(counter) - periods).max(0) as u32
     }
 
+    /// Describes a clock as DEBUG OBJECT does.
+    pub fn describe(&self, clock: u32) -> String {
+        match self.is_lfu {
+            true => format!(
+                "lfu_freq:{} lfu_access_time_minutes:{}",
+                self.frequency(clock),
+                clock >> 8
+            ),
+            false => format!("lru:{clock} lru_seconds_idle:{}", self.idle_s(clock)),
+        }
+    }
+
     fn minutes(&self) -> u32 {
         (self.now_s / 60) as u32 & 0xffff
     }

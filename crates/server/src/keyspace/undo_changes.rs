@@ -41,7 +41,7 @@ pub fn undo_changes(
 ) {
     let access = AccessContext {
         should_touch: false,
-        sees_expired: true,
+        now_ms: 0,
         ..*access
     };
     effects.hooks = Hooks::empty();

@@ -336,6 +336,16 @@ impl Client {
         }
     }
 
+    /// Ends the effect of CLIENT CACHING after a command, which may have been refused; `None` for a command that does
+    /// not exist. The effect lasts through a transaction, and through the subcommands of CLIENT.
+    #[inline]
+    pub fn reset_caching_after(&mut self, command: Option<&'static str>) {
+        let is_client_command = command.is_some_and(|name| name.starts_with("client|"));
+        if self.tracking.is_some() && self.transaction.is_none() && !is_client_command {
+            self.reset_caching();
+        }
+    }
+
     /// Ends the effect of CLIENT CACHING, which applies to one command only.
     pub fn reset_caching(&mut self) {
         if let Some(tracking) = &mut self.tracking {

@@ -20,5 +20,6 @@ mod scripts;
 mod snapshots;
 mod tls;
 mod transactions;
+mod uses_of_keys;
 mod vulnerabilities;
 mod workers;

@@ -59,6 +59,9 @@ enum ChangeRefusal {
     /// The timeout is negative.
     #[error("timeout is negative")]
     NegativeTimeout,
+    /// The timeout ends after the last time that 64 bits can express.
+    #[error("timeout is out of range")]
+    TimeoutOutOfRange,
 }
 
 /// Makes a change in the background and answers with OK, or with why not.
@@ -331,6 +334,7 @@ fn parse_timeout(ctx: &Context<'_, '_>, from: usize) -> Result<Duration, ChangeR
             None => return Err(ChangeRefusal::InvalidTimeout),
             Some(timeout) if timeout < 0 => return Err(ChangeRefusal::NegativeTimeout),
             Some(0) => NO_ACK_TIMEOUT,
+            Some(timeout) if timeout > i64::MAX - ctx.now_ms as i64 => return Err(ChangeRefusal::TimeoutOutOfRange),
             Some(timeout_ms) => Duration::from_millis(timeout_ms as u64).min(NO_ACK_TIMEOUT),
         };
     }

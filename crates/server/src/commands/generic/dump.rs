@@ -121,10 +121,7 @@ fn log_bad_payload(now_ms: u64, payload: &[u8]) {
 
 fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_restore_options(ctx)?;
-    let key = ctx.keys.write(0);
-    let key_exists = key.exists();
-    drop(key);
-    if key_exists && !options.should_replace {
+    if !options.should_replace && ctx.keys.write(0).exists() {
         return Err(CommandError::constant("BUSYKEY Target key name already exists."));
     }
     let at_ms = restored_expiry(ctx, options.is_absolute_ttl)?;
@@ -146,7 +143,7 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let expired = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
     let clock = restored_clock(ctx, &options);
-    let mut key = ctx.keys.write(0);
+    let mut key = ctx.keys.write_stored(0);
     let deleted = key.delete();
     if expired {
         if deleted {

@@ -7,7 +7,6 @@ use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::{ExpiryUpdate, LookupStatistics};
 use crate::notify::keyspace_event::KeyspaceEvent;
-use weft_config::id;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -108,7 +107,8 @@ fn pexpireat(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Returns `true` if a key that gets this expiry is deleted instead.
 pub fn is_already_expired(ctx: &Context<'_, '_>, at_ms: i64) -> bool {
-    at_ms <= ctx.expiry_time_ms() as i64 && !ctx.server.config.boolean(id::IMPORT_MODE)
+    let past_ms = ctx.past_expiry_ms();
+    past_ms > 0 && at_ms <= past_ms as i64
 }
 
 /// Returns the time before which a key that is given this expiry is deleted instead, in milliseconds since the Unix
@@ -116,8 +116,8 @@ pub fn is_already_expired(ctx: &Context<'_, '_>, at_ms: i64) -> bool {
 #[inline]
 pub fn deletion_threshold_ms(ctx: &Context<'_, '_>, expiry: ExpiryUpdate) -> u64 {
     match expiry {
-        ExpiryUpdate::SetTo(_) if !ctx.server.config.boolean(id::IMPORT_MODE) => ctx.expiry_time_ms(),
-        ExpiryUpdate::SetTo(_) | ExpiryUpdate::Keep | ExpiryUpdate::Remove => 0,
+        ExpiryUpdate::SetTo(_) => ctx.past_expiry_ms(),
+        ExpiryUpdate::Keep | ExpiryUpdate::Remove => 0,
     }
 }
 
@@ -128,7 +128,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
     let delete = is_already_expired(ctx, at_ms);
     let mut key = ctx.keys.write(0);
     let allowed = key
-        .use_entry()
+        .entry()
         .is_some_and(|entry| conditions.allow(entry.expire_at_ms().map(|at| at as i64), at_ms));
     if !allowed {
     } else if delete {
@@ -151,7 +151,7 @@ fn set_expiry(ctx: &mut Context<'_, '_>, unit: ExpiryUnit) -> CommandResult {
 
 fn persist(ctx: &mut Context<'_, '_>) -> CommandResult {
     let mut key = ctx.keys.write(0);
-    let expires = key.use_entry().is_some_and(|entry| entry.expire_at_ms().is_some());
+    let expires = key.entry().is_some_and(|entry| entry.expire_at_ms().is_some());
     if expires {
         key.set_expiry(None);
         key.changed(KeyspaceEvent::generic("persist"));

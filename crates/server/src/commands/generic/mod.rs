@@ -103,10 +103,12 @@ fn unlink(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Deletes the keys; `cause` decides on which thread they are freed.
 fn delete_keys(ctx: &mut Context<'_, '_>, cause: RemovalCause) -> CommandResult {
+    // If another server deletes what has expired, such a key is deleted here like any other.
+    let deletes_expired = ctx.past_expiry_ms() == 0;
     let mut deleted = 0;
     for index in 0..ctx.keys.len() {
         ctx.keys.prefetch_ahead(index);
-        let mut key = ctx.keys.write(index);
+        let mut key = ctx.keys.write_destination(index, deletes_expired);
         if key.delete_for(cause) {
             key.changed(KeyspaceEvent::generic("del"));
             deleted += 1;
@@ -163,7 +165,7 @@ fn move_to_database(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 /// Returns `true` if a key that the command writes exists in database `db`.
 fn key_exists(ctx: &mut Context<'_, '_>, index: usize, db: DbIndex) -> bool {
-    ctx.keys.write_in(index, db).use_entry().is_some()
+    ctx.keys.write_in(index, db).exists()
 }
 
 /// A key of the plan in one of the databases.

@@ -36,7 +36,7 @@ fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
         access: WalkAccess::for_command(&ctx.keys.held, ctx.pass),
         db: ctx.keys.db,
         keys: ctx.server.keyspace.counts.keys(ctx.keys.db),
-        alive_at_ms: (!ctx.keys.context.sees_expired).then_some(ctx.now_ms),
+        alive_at_ms: ctx.expiry_time_ms(),
         expired: RefCell::default(),
     };
     let found = search.find_random_key();
@@ -70,7 +70,8 @@ struct RandomKeySearch<'r, 'p> {
     db: DbIndex,
     /// The approximate number of keys in the database.
     keys: u64,
-    alive_at_ms: Option<u64>,
+    /// The time at which the key must not have expired, in milliseconds since the Unix epoch.
+    alive_at_ms: u64,
     /// Expired keys that were found; they are deleted afterwards.
     expired: RefCell<BTreeSet<Vec<u8>>>,
 }
@@ -137,9 +138,7 @@ impl RandomKeySearch<'_, '_> {
     }
 
     fn is_alive(&self, entry: EntryRef<'_, Value>) -> bool {
-        let alive = self
-            .alive_at_ms
-            .is_none_or(|now_ms| !is_expired(entry.expire_at_ms(), now_ms));
+        let alive = !is_expired(entry.expire_at_ms(), self.alive_at_ms);
         let mut expired = self.expired.borrow_mut();
         if !alive && expired.len() < MAX_EXPIRED_KEYS {
             expired.insert(entry.key().to_vec());

@@ -39,9 +39,8 @@ pub(crate) struct ScanFilter<P> {
     pub pattern: Option<P>,
     /// The type that keys must have.
     pub type_name: Option<&'static str>,
-    /// The time at which keys must not have expired, in milliseconds since the Unix epoch; `None` if expired keys are
-    /// visible.
-    alive_at_ms: Option<u64>,
+    /// The time at which keys must not have expired, in milliseconds since the Unix epoch.
+    alive_at_ms: u64,
 }
 
 /// The result of a filter for a key.
@@ -62,9 +61,9 @@ impl<P: AsRef<[u8]>> ScanFilter<P> {
         {
             return FilterResult::Excluded;
         }
-        match self.alive_at_ms {
-            Some(now_ms) if is_expired(entry.expire_at_ms(), now_ms) => FilterResult::Expired,
-            _ => FilterResult::Included,
+        match is_expired(entry.expire_at_ms(), self.alive_at_ms) {
+            true => FilterResult::Expired,
+            false => FilterResult::Included,
         }
     }
 }
@@ -75,7 +74,7 @@ impl<'a> ScanFilter<&'a [u8]> {
             // A single star matches even the empty key, unlike any other pattern with a star.
             pattern: (pattern != b"*").then_some(pattern),
             type_name: None,
-            alive_at_ms: (!ctx.keys.context.sees_expired).then_some(ctx.now_ms),
+            alive_at_ms: ctx.expiry_time_ms(),
         }
     }
 

@@ -442,7 +442,7 @@ fn search(ctx: &mut Context<'_, '_>, kind: GeoSearchCommand) -> CommandResult {
     let limits = ctx.server.config.sorted_set_limits();
     let times = gathering.len() as u64;
     let draft = (!gathering.is_empty()).then(|| gathering.build(limits));
-    let count = store_result_with_changes(ctx.keys.write(destination), draft, kind.store_event(), times);
+    let count = store_result_with_changes(&mut ctx.keys, destination, draft, kind.store_event(), times);
     ctx.reply.integer(count as i64);
     Ok(())
 }

@@ -318,18 +318,22 @@ fn option_expiry_ms(ctx: &Context<'_, '_>, options: &SetOptions<'_>) -> Result<O
     options.expiry.map(at_ms).transpose()
 }
 
-/// Returns an error if the key holds something other than a hash.
-fn check_type(ctx: &mut Context<'_, '_>) -> CommandResult {
-    check_hash_key(ctx.keys.write(0)).map(drop)
-}
-
 fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let word = find_fields_argument(ctx, 2).ok_or(NUMFIELDS_ERROR)?;
     let options = parse_options(ctx, 2..word, SetOptionsGrammar::HgetEx)?;
     let names = field_names_after(ctx, word, NUMFIELDS_ERROR)?;
-    check_type(ctx)?;
+    let keeps_expired = ctx.keeps_expired();
+    let is_hidden = ctx.keys.misses_kept_key(0, keeps_expired);
+    if !is_hidden {
+        check_hash_key(ctx.keys.write(0).counted())?;
+    }
     let at_ms = option_expiry_ms(ctx, &options)?;
     if ctx.detach_if_long(names.len() as u64 * CHANGE_FIELD_NS) {
+        return Ok(());
+    }
+    if is_hidden {
+        ctx.reply.array(names.len());
+        names.iter().for_each(|_| ctx.reply.null());
         return Ok(());
     }
     let new = match at_ms {
@@ -339,8 +343,7 @@ fn hgetex(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let passed = at_ms.is_some_and(|at_ms| is_already_expired(ctx, at_ms));
     let now_ms = ctx.expiry_time_ms();
-    let mut key = ctx.keys.write(0);
-    key.count_lookup();
+    let mut key = ctx.keys.write(0).opened_again();
     let mut changed = 0;
     let mut changed_names = PropagatedFields::new(&mut key);
     ctx.reply.array(names.len());
@@ -431,7 +434,7 @@ fn hsetex(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(NUMFIELDS_ERROR);
     }
     let pairs = FieldValueArguments::new(ctx.args, word + 2, given / 2);
-    check_type(ctx)?;
+    check_hash_key(ctx.keys.write(0))?;
     let exists = ctx.keys.peek(0).is_some();
     let met = match options.condition {
         SetCondition::Missing => !exists,
@@ -475,11 +478,11 @@ fn propagate_expired_fields(ctx: &mut Context<'_, '_>, pairs: FieldValueArgument
     if !ctx.keys.effects.is_logging() {
         return;
     }
-    let now_ms = ctx.expiry_time_ms();
+    let past_ms = ctx.past_expiry_ms();
     let Some(HashRef::Large(hash)) = entry_as_hash(ctx.keys.peek(0)).ok().flatten() else {
         return;
     };
-    let has_expired = |name: &[u8]| hash.find(name, now_ms).is_none() && hash.find(name, 0).is_some();
+    let has_expired = |name: &[u8]| hash.find(name, past_ms).is_none() && hash.find(name, 0).is_some();
     let expired = pairs.iter().filter(|(name, _)| has_expired(name));
     let expired: Vec<&[u8]> = expired.flat_map(|(name, value)| [name, value]).collect();
     if !expired.is_empty() {
@@ -519,9 +522,9 @@ fn set_fields_with_expiry(
         None if keep_ttl => FieldExpiry::Keep,
         None => FieldExpiry::Never,
     };
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.expiry_time_ms());
-    let mut key = ctx.keys.write(0);
-    let done = set_fields(&mut key, pairs.iter(), expiry, limits, now_ms);
+    let (limits, past_ms) = (ctx.server.config.hash_limits(), ctx.past_expiry_ms());
+    let mut key = ctx.keys.write(0).opened_again();
+    let done = set_fields(&mut key, pairs.iter(), expiry, limits, past_ms);
     key.record_expired_fields(done.expired);
     if at_ms.is_some() {
         key.record_event(KeyspaceEvent::hash("hset"));
@@ -533,7 +536,7 @@ fn set_fields_with_expiry(
 
 /// Sets fields with an expiry in the past: they are deleted, whether or not they existed.
 fn set_already_expired_fields(ctx: &mut Context<'_, '_>, pairs: FieldValueArguments<'_>) {
-    let mut key = ctx.keys.write(0);
+    let mut key = ctx.keys.write(0).opened_again();
     if !key.exists() {
         key.record_event(KeyspaceEvent::NEW);
     }

@@ -147,13 +147,14 @@ impl SetFieldsResult {
     }
 }
 
-/// Sets fields of a key that was checked. `pairs` has at least one.
+/// Sets fields of a key that was checked. `pairs` has at least one. A field that had expired at `past_ms` counts as
+/// deleted before.
 pub fn set_fields<'a>(
     key: &mut KeyWrite<'_>,
     pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     expiry: FieldExpiry,
     limits: HashLimits,
-    now_ms: u64,
+    past_ms: u64,
 ) -> SetFieldsResult {
     let fits = |bytes: &[u8]| bytes.len() <= limits.value_bytes;
     let (count, fitting) = pairs.clone().fold((0, true), |(count, fitting), (name, value)| {
@@ -166,7 +167,7 @@ pub fn set_fields<'a>(
             hash.set_hashtable_encoding();
         }
         for (name, value) in pairs.clone() {
-            done.count(hash.set(name, value, expiry, now_ms));
+            done.count(hash.set(name, value, expiry, past_ms));
         }
         if hash.len() > limits.fields {
             hash.set_hashtable_encoding();
@@ -178,7 +179,7 @@ pub fn set_fields<'a>(
     if !compact {
         let mut hash = to_unpacked(key, HashEncoding::Hashtable, count);
         for (name, value) in pairs {
-            done.count(hash.set(name, value, expiry, now_ms));
+            done.count(hash.set(name, value, expiry, past_ms));
         }
         key.set(NewValue::Object(Value::Hash(hash)), ExpiryUpdate::Keep);
         return done;

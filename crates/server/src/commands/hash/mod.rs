@@ -74,9 +74,9 @@ fn set_argument_fields(ctx: &mut Context<'_, '_>) -> Result<Option<usize>, Comma
     if ctx.detach_if_long(pairs.len() as u64 * CHANGE_FIELD_NS) {
         return Ok(None);
     }
-    let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.expiry_time_ms());
+    let (limits, past_ms) = (ctx.server.config.hash_limits(), ctx.past_expiry_ms());
     let mut key = check_hash_key(ctx.keys.write(0))?;
-    let done = set_fields(&mut key, pairs.iter(), FieldExpiry::Never, limits, now_ms);
+    let done = set_fields(&mut key, pairs.iter(), FieldExpiry::Never, limits, past_ms);
     key.record_expired_fields(done.expired);
     key.changed_times(KeyspaceEvent::hash("hset"), pairs.len() as u64);
     Ok(Some(done.added))
@@ -84,6 +84,7 @@ fn set_argument_fields(ctx: &mut Context<'_, '_>) -> Result<Option<usize>, Comma
 
 fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
     let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.expiry_time_ms());
+    let past_ms = ctx.past_expiry_ms();
     let pair = FieldValueArguments::new(ctx.args, 2, 1);
     let name = ctx.arg(2);
     let mut key = check_hash_key(ctx.keys.write(0))?;
@@ -95,7 +96,7 @@ fn hsetnx(ctx: &mut Context<'_, '_>) -> CommandResult {
         // On replicas the field may still exist, although it has expired.
         key.log_instead(&[b"HSET", ctx.args.argument(1), name, ctx.args.argument(3)]);
     }
-    let done = set_fields(&mut key, pair.iter(), FieldExpiry::Never, limits, now_ms);
+    let done = set_fields(&mut key, pair.iter(), FieldExpiry::Never, limits, past_ms);
     key.record_expired_fields(done.expired);
     key.changed(KeyspaceEvent::hash("hset"));
     ctx.reply.integer(1);
@@ -264,17 +265,23 @@ fn replace_number<R>(
     change: impl FnOnce(Option<Element<'_>>, &mut Vec<u8>) -> Result<R, CommandError>,
 ) -> Result<R, CommandError> {
     let (limits, now_ms) = (ctx.server.config.hash_limits(), ctx.expiry_time_ms());
+    let past_ms = ctx.past_expiry_ms();
     let name = ctx.arg(2);
     let mut key = check_hash_key(ctx.keys.write(0))?;
     let mut digits = Vec::new();
     let before = key_as_hash(&key).and_then(|hash| hash.value(name, now_ms));
     match change(before, &mut digits) {
         Ok(result) => {
+            let expire_at_ms = match key_as_hash(&key) {
+                Some(HashRef::Large(hash)) => hash.find(name, now_ms).and_then(|record| record.expire_at_ms),
+                Some(HashRef::Packed(_)) | None => None,
+            };
             if key.effects().is_logging() {
-                propagate_number(&mut key, event, name, &digits, now_ms);
+                propagate_number(&mut key, event, name, &digits, expire_at_ms);
             }
             let pair = std::iter::once((name, &digits[..]));
-            let done = set_fields(&mut key, pair, FieldExpiry::Keep, limits, now_ms);
+            let expiry = expire_at_ms.map_or(FieldExpiry::Never, FieldExpiry::At);
+            let done = set_fields(&mut key, pair, expiry, limits, past_ms);
             key.record_expired_fields(done.expired);
             key.changed(KeyspaceEvent::hash(event));
             Ok(result)
@@ -286,16 +293,12 @@ fn replace_number<R>(
 /// Propagates the new value of a number, with its expiry. Only integers in hashes without field expiry are the same on
 /// every server.
 #[cold]
-fn propagate_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], now_ms: u64) {
+fn propagate_number(key: &mut KeyWrite<'_>, event: &str, name: &[u8], value: &[u8], expire_at_ms: Option<u64>) {
     let hash = key_as_hash(key);
     if event == "hincrby" && !hash.is_some_and(HashRef::has_expiring_fields) {
         return;
     }
     let mut digits = itoa::Buffer::new();
-    let expire_at_ms = match hash {
-        Some(HashRef::Large(hash)) => hash.find(name, now_ms).and_then(|record| record.expire_at_ms),
-        _ => None,
-    };
     let key_name = key.name_for_plan();
     match expire_at_ms {
         None => key.log_instead(&[b"HSET", key_name, name, value]),

@@ -129,8 +129,6 @@ fn add_elements(
     if changes > 0 {
         hll::invalidate_cardinality(&mut bytes);
         store_modified(key, &bytes);
-    } else {
-        key.use_entry();
     }
     Ok(changes)
 }
@@ -148,9 +146,6 @@ fn add_to_dense(key: &mut KeyWrite<'_>, updates: impl Iterator<Item = RegisterUp
             changes += u64::from(hll::raise_dense_register(bytes, mark));
             hll::invalidate_cardinality(bytes);
         }
-    }
-    if changes == 0 {
-        key.use_entry();
     }
     changes
 }
@@ -178,7 +173,7 @@ fn pfcount(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn cache_count(ctx: &mut Context<'_, '_>, count: u64) {
-    let mut key = ctx.keys.write(0);
+    let mut key = ctx.keys.write(0).opened_again();
     if let Some(mut entry) = key.entry_mut() {
         hll::cache_cardinality(entry.bytes_mut(0), count);
     }
@@ -252,7 +247,9 @@ fn pfdebug(ctx: &mut Context<'_, '_>) -> CommandResult {
     if name == b"simd" {
         return accept_simd_switch(ctx);
     }
-    let Some(entry) = ctx.keys.read(0) else {
+    // As in Valkey, the key is looked up for writing, which counts as no hit or miss.
+    drop(ctx.keys.write(0));
+    let Some(entry) = ctx.keys.peek(0) else {
         return Err(CommandError::constant("ERR The specified key does not exist"));
     };
     let (bytes, encoding) = hyperloglog_bytes(entry)?;
@@ -317,7 +314,7 @@ fn make_dense(ctx: &mut Context<'_, '_>) -> Result<bool, CommandError> {
 }
 
 fn reply_with_registers(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let Some(entry) = ctx.keys.read(0) else {
+    let Some(entry) = ctx.keys.peek(0) else {
         return Err(CORRUPTED);
     };
     let (bytes, _) = hyperloglog_bytes(entry)?;

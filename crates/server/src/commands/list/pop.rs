@@ -287,7 +287,7 @@ pub fn move_element(
     reply: &mut Reply<'_>,
 ) -> Result<bool, CommandError> {
     let same = keys.are_same();
-    let source = keys.source();
+    let mut source = keys.source();
     let element = match entry_as_list(source.entry()) {
         Ok(Some(list)) => list.with_element(end_index_and_direction(source_end, list.len()).0, |element| {
             (element.to_vec(), list.len())
@@ -301,6 +301,8 @@ pub fn move_element(
         return Ok(false);
     };
     if same {
+        // The key is looked up as the source and as the destination.
+        source.begin_another_use();
         rotate_element(source, source_end, destination_end, &element, settings);
     } else {
         drop(source);
@@ -313,7 +315,7 @@ pub fn move_element(
         )?;
         // The move counts once, with the removal.
         destination.changed_times(push_event(destination_end), 0);
-        remove_at_end(keys.source(), source_end, 1, length, settings);
+        remove_at_end(keys.source().opened_again(), source_end, 1, length, settings);
     }
     reply.bulk(&element);
     Ok(true)

@@ -31,7 +31,7 @@ use weft_cluster::state::{DroppedMessages, InjectedFaults};
 use weft_os::atomic::Ordering;
 use weft_rdb::dump_payload;
 
-use super::{config, digest, populate, restart};
+use super::{config, digest, elements, populate, restart};
 
 /// DEBUG.
 pub const BINDINGS: &[(&str, Binding)] = &[(
@@ -82,20 +82,22 @@ const SUBCOMMANDS: &[DebugSubcommand] = &[
     ("digest-value", 2..=usize::MAX, value_digests),
     ("htstats", 3..=usize::MAX, table_statistics),
     ("htstats-key", 3..=4, |ctx| {
-        with_entry(ctx, 2, |_, _| {
+        elements::with_live_entry(ctx, 2, |_, _| {
             Err(CommandError::constant(
                 "ERR The value stored at the specified key is not represented using an hash table",
             ))
         })
     }),
     ("listpack", 3..=3, |ctx| {
-        with_entry(ctx, 2, |_, _| {
-            Err(CommandError::constant("ERR Not a listpack encoded object."))
+        elements::with_live_entry(ctx, 2, |ctx, entry| match elements::describe(entry, "listpack") {
+            Some(text) => elements::print(ctx, text, "Listpack"),
+            None => Err(CommandError::constant("ERR Not a listpack encoded object.")),
         })
     }),
     ("quicklist", 3..=4, |ctx| {
-        with_entry(ctx, 2, |_, _| {
-            Err(CommandError::constant("ERR Not a quicklist encoded object."))
+        elements::with_live_entry(ctx, 2, |ctx, entry| match elements::describe(entry, "quicklist") {
+            Some(text) => elements::print(ctx, text, "Quicklist"),
+            None => Err(CommandError::constant("ERR Not a quicklist encoded object.")),
         })
     }),
     ("populate", 3..=5, populate::populate),
@@ -352,7 +354,7 @@ fn protocol(ctx: &mut Context<'_, '_>) -> CommandResult {
 ///
 /// # Errors
 /// If the key does not exist, or the error of `visit`.
-fn with_entry(
+pub(super) fn with_entry(
     ctx: &mut Context<'_, '_>,
     argument: usize,
     visit: impl FnOnce(&mut Context<'_, '_>, EntryRef<'_, Value>) -> CommandResult,
@@ -388,7 +390,6 @@ fn visit_entry(
 
 fn object(ctx: &mut Context<'_, '_>) -> CommandResult {
     let fast = ctx.argc() == 4 && ctx.arg(3).eq_ignore_ascii_case(b"fast");
-    let now_s = ctx.now_ms / 1000;
     with_entry(ctx, 2, |ctx, entry| {
         /// The size of a dumped value's type, version and checksum in bytes. They are not part of its length.
         const FRAME_BYTES: usize = 11;
@@ -399,12 +400,11 @@ fn object(ctx: &mut Context<'_, '_>) -> CommandResult {
                 dump_payload::dump(entry.value(), true).len() - FRAME_BYTES
             ),
         };
-        let idle_s = (now_s as u32).wrapping_sub(entry.clock()) & ((1 << 24) - 1);
         ctx.reply.simple(&format!(
-            "Value at:{:p} refcount:1 encoding:{}{length} lru:{} lru_seconds_idle:{idle_s}{}",
+            "Value at:{:p} refcount:1 encoding:{}{length} {}{}",
             entry.key().as_ptr(),
             encoding_name(entry),
-            entry.clock(),
+            ctx.keys.context.clock.describe(entry.clock()),
             quicklist_statistics(entry.value()),
         ));
         Ok(())

@@ -11,7 +11,6 @@ use weft_values::Value;
 use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::Slot;
-use crate::keyspace::access::LookupStatistics;
 use crate::keyspace::walk::{WalkAccess, for_each_slot_blocking};
 use crate::observability::memory;
 use crate::state::Server;
@@ -41,8 +40,7 @@ fn usage(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         index += 2;
     }
-    let db = ctx.keys.db;
-    match ctx.keys.read_with(0, db, LookupStatistics::No).map(entry_bytes) {
+    match ctx.keys.stored(0).map(entry_bytes) {
         Some(bytes) => ctx.reply.integer(bytes as i64),
         None => ctx.reply.null(),
     }

@@ -7,6 +7,7 @@ pub mod commandlog;
 pub mod config;
 pub mod debug;
 pub mod digest;
+mod elements;
 pub mod info;
 pub mod latency;
 pub mod lolwut;

@@ -52,7 +52,7 @@ fn read_sets<'k>(keys: &'k mut Keys<'_, '_>, indices: Range<usize>) -> Result<Ve
 /// Stores a result under the first key, or deletes the key if the result is empty.
 fn store_result(ctx: &mut Context<'_, '_>, result: Set, event: &'static str) {
     let members = result.len();
-    let mut key = ctx.keys.write(0);
+    let mut key = ctx.keys.write_destination(0, members == 0);
     if members > 0 {
         store_set(&mut key, result, ExpiryUpdate::Remove);
         key.changed(KeyspaceEvent::set(event));

@@ -122,8 +122,7 @@ fn reuse_scratch(set: Set) {
     SCRATCH.set(set.into_buffer().unwrap_or_default());
 }
 
-/// Opens a key for writing, and returns it with the length of its set; `None` if the key is missing. This counts as a
-/// use of the key.
+/// Opens a key for writing, and returns it with the length of its set; `None` if the key is missing.
 ///
 /// # Errors
 /// `WRONGTYPE` if the key holds another type. The write is then closed.
@@ -133,7 +132,7 @@ fn open_set_for_write<'k>(
 ) -> Result<(KeyWrite<'k>, Option<usize>), CommandError> {
     let key = ctx.keys.write(index);
     let members = key
-        .use_entry()
+        .entry()
         .map(|entry| value_as_set(entry.value()).map(|set| set.len()));
     match members.transpose() {
         Ok(members) => Ok((key, members)),
@@ -242,7 +241,7 @@ fn smove(ctx: &mut Context<'_, '_>) -> CommandResult {
     let limits = ctx.server.config.set_limits();
     let source = ctx.keys.write(0);
     let found = source
-        .use_entry()
+        .entry()
         .map(|entry| value_as_set(entry.value()).map(|set| set.contains(member)));
     drop(source);
     // If the source is missing, the type of the destination does not matter.
@@ -257,10 +256,10 @@ fn smove(ctx: &mut Context<'_, '_>) -> CommandResult {
     if !found || ctx.keys.name(0) == ctx.keys.name(1) {
         return Ok(());
     }
-    let mut source = ctx.keys.write(0);
+    let mut source = ctx.keys.write(0).opened_again();
     let (removed, emptied) = change_set(&mut source, |set| u64::from(set.remove(member)));
     close_removal(source, "srem", removed, emptied);
-    let mut target = ctx.keys.write(1);
+    let mut target = ctx.keys.write(1).opened_again();
     let added = if target_set.is_some() {
         change_set(&mut target, |set| u64::from(set.add(member, limits))).0
     } else {
@@ -391,9 +390,11 @@ fn spop_many(ctx: &mut Context<'_, '_>, count: usize) -> CommandResult {
     if ctx.detach_if_long(popped as u64 * (CHANGE_MEMBER_NS + DRAW_MEMBER_NS)) {
         return Ok(());
     }
-    let mut key = ctx.keys.write(0);
+    let mut key = ctx.keys.write(0).opened_again();
     let reply = &mut ctx.reply;
     if popped == members {
+        // Valkey computes the reply as the union of this one set, whose lookup counts.
+        key.count_lookup();
         if let Some(entry) = key.entry() {
             reply_members(reply, value_as_set(entry.value())?);
         }

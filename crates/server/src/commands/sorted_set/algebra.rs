@@ -333,7 +333,7 @@ fn store_operation_result(ctx: &mut Context<'_, '_>, operation: SetOperation, ev
     };
     let result = compute_result(operation, sources, options.aggregate);
     let draft = (!result.is_empty()).then(|| result.build(limits));
-    let count = store_result(ctx.keys.write(0), draft, event);
+    let count = store_result(&mut ctx.keys, 0, draft, event);
     ctx.reply.integer(count as i64);
     Ok(())
 }

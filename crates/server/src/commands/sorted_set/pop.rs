@@ -166,7 +166,7 @@ fn pop_one_key(ctx: &mut Context<'_, '_>, end: PopEnd) -> CommandResult {
     let count = given.unwrap_or(1);
     match decide_pop(ctx, 0, count)? {
         PopDecision::Pop if count > 0 => {
-            pop_members(ctx.keys.write(0), &mut ctx.reply, end, count, shape)?;
+            pop_members(ctx.keys.write(0).opened_again(), &mut ctx.reply, end, count, shape)?;
         }
         PopDecision::Pop | PopDecision::Missing => ctx.reply.array(0),
         PopDecision::Detach => ctx.detach(),
@@ -227,7 +227,7 @@ pub fn pop_first_of(ctx: &mut Context<'_, '_>, arguments: ZmpopArguments) -> Res
             PopDecision::Pop => {
                 let name = ctx.keys.name(index);
                 let shape = PopReplyFormat::KeyPairs(name);
-                pop_members(ctx.keys.write(index), &mut ctx.reply, end, count, shape)?;
+                pop_members(ctx.keys.write(index).opened_again(), &mut ctx.reply, end, count, shape)?;
                 return Ok(true);
             }
         }

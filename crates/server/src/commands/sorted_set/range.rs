@@ -7,7 +7,7 @@ use weft_values::sorted_set::{DetachedSortedSet, MemberBuilder};
 use super::range_query::{RangeGrammar, RangeKind, RangeQuery};
 use super::{CHANGE_MEMBER_NS, REPLY_MEMBER_NS, reply_member, store_sorted_set, value_as_sorted_set};
 use crate::commands::context::{CommandResult, Context};
-use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
+use crate::keyspace::access::{ExpiryUpdate, Keys};
 use crate::keyspace::encoding_limits::EncodingParameters;
 use crate::notify::keyspace_event::KeyspaceEvent;
 
@@ -118,24 +118,31 @@ pub fn zrangestore(ctx: &mut Context<'_, '_>) -> CommandResult {
             draft = Some(part.build(limits));
         }
     }
-    let count = store_result(ctx.keys.write(0), draft, "zrangestore");
+    let count = store_result(&mut ctx.keys, 0, draft, "zrangestore");
     ctx.reply.integer(count as i64);
     Ok(())
 }
 
-/// Stores the result of a command under its key, or deletes the key if the result is empty. Returns the length of the
-/// result.
-pub fn store_result(key: KeyWrite<'_>, result: Option<DetachedSortedSet>, event: &'static str) -> usize {
-    store_result_with_changes(key, result, event, 1)
+/// Stores the result of a command under the n-th key, or deletes the key if the result is empty. Returns the length of
+/// the result.
+pub fn store_result(
+    keys: &mut Keys<'_, '_>,
+    index: usize,
+    result: Option<DetachedSortedSet>,
+    event: &'static str,
+) -> usize {
+    store_result_with_changes(keys, index, result, event, 1)
 }
 
 /// Stores a result like [`store_result`]. A non-empty result counts as `changes` changes.
 pub fn store_result_with_changes(
-    mut key: KeyWrite<'_>,
+    keys: &mut Keys<'_, '_>,
+    index: usize,
     result: Option<DetachedSortedSet>,
     event: &'static str,
     changes: u64,
 ) -> usize {
+    let mut key = keys.write_destination(index, result.is_none());
     let Some(draft) = result else {
         if key.delete() {
             key.changed(KeyspaceEvent::generic("del"));

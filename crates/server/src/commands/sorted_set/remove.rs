@@ -71,7 +71,7 @@ fn remove_range(
 ) -> CommandResult {
     let in_place_ns = ctx.max_worker_ns();
     let mut key = ctx.keys.write(0);
-    let ranks = match key.use_entry().map(|entry| value_as_sorted_set(entry.value())) {
+    let ranks = match key.entry().map(|entry| value_as_sorted_set(entry.value())) {
         Some(Ok(view)) => ranks(&view),
         None => 0..0,
         Some(Err(error)) => {

@@ -17,6 +17,16 @@ use crate::commands::stream::read::{
     GroupReadStart, GroupReader, StreamsReply, has_entries_after, no_group_for_read_error, reply_entries_after,
 };
 
+/// Calls `look` like [`with_stream`], and counts a lookup, as the command that runs again does.
+fn read_stream<R>(
+    waiter: &Waiter,
+    key: &WaitKey,
+    keys: &mut dyn WaiterKeyAccess,
+    look: impl FnOnce(Result<Option<&Stream>, CommandError>) -> R,
+) -> R {
+    look(entry_as_stream(keys.open_for_write(waiter.db, key).counted().entry()))
+}
+
 /// Calls `look` with the stream that a key holds. The key may be missing or hold another type.
 fn with_stream<R>(
     waiter: &Waiter,
@@ -51,12 +61,18 @@ pub fn perform_read(
     keys: &mut dyn WaiterKeyAccess,
     reply: &mut Reply<'_>,
 ) -> CommandResult {
+    // The command looks up each key twice: to check the IDs, and to read.
+    for key in &waiter.keys {
+        if keys.is_leased(key) {
+            read_stream(waiter, key, keys, |stream| stream.map(|_| ()))?;
+        }
+    }
     let mut streams = StreamsReply::new();
     for (key, after) in waiter.keys.iter().zip(after) {
         if !keys.is_leased(key) {
             continue;
         }
-        with_stream(waiter, key, keys, |stream| {
+        read_stream(waiter, key, keys, |stream| {
             if let Some(stream) = stream?
                 && has_entries_after(stream, *after)
             {
@@ -104,7 +120,7 @@ pub fn perform_group_read(
         stream.map(|stream| stream.is_none_or(|stream| stream.group(reader.group).is_none()))
     };
     for key in &waiter.keys {
-        if keys.is_leased(key) && with_stream(waiter, key, keys, lost)? {
+        if keys.is_leased(key) && read_stream(waiter, key, keys, lost)? {
             return Err(no_group_for_read_error(&key.name, reader.group));
         }
     }
@@ -113,7 +129,7 @@ pub fn perform_group_read(
         if keys.is_leased(key) {
             let begin = |reply: &mut Reply<'_>| streams.begin_stream(reply, &key.name);
             let mut log = GroupPropagation::new(keys.effects().is_logging());
-            edit_stream(keys.open_for_write(waiter.db, key), |stream| {
+            edit_stream(keys.open_for_write(waiter.db, key).counted(), |stream| {
                 reader.read_stream(stream, GroupReadStart::New, reply, &mut log, begin)
             })?;
             log.propagate(keys.effects(), waiter.db, &key.name, reader.group);

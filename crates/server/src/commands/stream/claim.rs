@@ -87,8 +87,12 @@ fn xclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
     let parsed = XclaimArguments::parse(ctx);
     let now_ms = ctx.now_ms as i64;
     let mut log = GroupPropagation::new(ctx.keys.effects.is_logging());
+    let keeps_expired = ctx.keeps_expired();
+    if ctx.keys.misses_kept_key(0, keeps_expired) {
+        return Err(no_group_error(key, name));
+    }
     let reply = &mut ctx.reply;
-    let claimed = edit_stream(ctx.keys.write(0), |stream| {
+    let claimed = edit_stream(ctx.keys.write(0).counted(), |stream| {
         let (group, mut entries) = stream
             .group_and_entries(name)
             .ok_or_else(|| no_group_error(key, name))?;
@@ -251,11 +255,19 @@ struct AutoClaimResult {
 }
 
 fn xautoclaim(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let scan = AutoClaimScan::parse(ctx)?;
+    let parsed = AutoClaimScan::parse(ctx);
     let (key, name, consumer) = (ctx.arg(1), ctx.arg(2), ctx.arg(3));
     let (in_place_ns, protocol) = (ctx.max_worker_ns(), ctx.reply.protocol);
     let mut log = GroupPropagation::new(ctx.keys.effects.is_logging());
-    let scanned = edit_stream(ctx.keys.write(0), |stream| {
+    // The key is looked up before the arguments are checked, and its type afterwards.
+    let keeps_expired = ctx.keeps_expired();
+    if ctx.keys.misses_kept_key(0, keeps_expired) {
+        parsed?;
+        return Err(no_group_error(key, name));
+    }
+    let stream_key = ctx.keys.write(0).counted();
+    let scan = parsed?;
+    let scanned = edit_stream(stream_key, |stream| {
         let (group, mut entries) = stream
             .group_and_entries(name)
             .ok_or_else(|| no_group_error(key, name))?;

@@ -174,8 +174,12 @@ fn xack(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.detach_if_long(ctx.argc() as u64 * PENDING_NS) {
         return Ok(());
     }
-    let words = ctx.args.iter();
-    let acknowledged = edit_stream(ctx.keys.write(0), |stream| {
+    let (words, keeps_expired) = (ctx.args.iter(), ctx.keeps_expired());
+    if ctx.keys.misses_kept_key(0, keeps_expired) {
+        ctx.reply.integer(0);
+        return Ok(());
+    }
+    let acknowledged = edit_stream(ctx.keys.write(0).counted(), |stream| {
         let Some(group) = stream.group_mut(name) else {
             return Ok((0, StreamEdit::UNCHANGED));
         };

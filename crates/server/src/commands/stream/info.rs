@@ -33,7 +33,7 @@ fn stream(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let full = parse_full_count(ctx)?;
     let in_place_ns = ctx.max_worker_ns();
-    let Some(stream) = entry_as_stream(ctx.keys.read(0))? else {
+    let Some(stream) = entry_as_stream(ctx.keys.peek(0))? else {
         return Err(CommandError::NO_SUCH_KEY);
     };
     if cost_ns(stream, full) > in_place_ns {

@@ -324,7 +324,7 @@ fn xreadgroup(ctx: &mut Context<'_, '_>) -> CommandResult {
         let read = |stream: &mut Stream| {
             reader.read_stream(stream, from, reply, &mut log, |reply| streams.begin_stream(reply, name))
         };
-        if edit_stream(ctx.keys.write(index), read)?.is_none() {
+        if edit_stream(ctx.keys.write(index).counted(), read)?.is_none() {
             return Err(no_group_for_read_error(name, group));
         }
         log.propagate(ctx.keys.effects, ctx.keys.db, name, group);

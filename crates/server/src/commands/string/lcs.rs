@@ -80,7 +80,9 @@ fn check_memory(ctx: &Context<'_, '_>, first: &[u8], second: &[u8]) -> CommandRe
 }
 
 fn lcs(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let (first, second) = (read_string(ctx, 0)?, read_string(ctx, 1)?);
+    // Both are looked up before the types are checked.
+    let (first, second) = (read_string(ctx, 0), read_string(ctx, 1));
+    let (first, second) = (first?, second?);
     let options = parse_options(ctx)?;
     check_memory(ctx, &first, &second)?;
     if ctx.detach_if_long(estimate_steps(first.len(), second.len())) {

@@ -41,6 +41,7 @@ fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
         Some(entry) => reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?,
         None => ctx.reply.null(),
     }
+    key.begin_another_use();
     key.set(encode_string(value), ExpiryUpdate::Remove);
     key.log_instead(&[b"SET", ctx.args.argument(1), value]);
     key.changed(KeyspaceEvent::string("set"));
@@ -48,16 +49,21 @@ fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
 }
 
 fn getdel(ctx: &mut Context<'_, '_>) -> CommandResult {
-    let mut key = ctx.keys.write(0);
-    key.count_lookup();
-    let Some(entry) = key.entry() else {
-        ctx.reply.null();
-        return Ok(());
+    let keeps_expired = ctx.keeps_expired();
+    // A key that has expired and stays is not found, and deleted nevertheless.
+    let is_hidden = ctx.keys.misses_kept_key(0, keeps_expired);
+    let mut key = match is_hidden {
+        true => ctx.keys.write_stored(0),
+        false => ctx.keys.write(0).counted(),
     };
-    reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?;
-    key.delete();
-    key.log_instead(&[b"DEL", ctx.args.argument(1)]);
-    key.changed(KeyspaceEvent::generic("del"));
+    match key.entry().filter(|_| !is_hidden) {
+        Some(entry) => reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?,
+        None => ctx.reply.null(),
+    }
+    if key.delete() {
+        key.log_instead(&[b"DEL", ctx.args.argument(1)]);
+        key.changed(KeyspaceEvent::generic("del"));
+    }
     Ok(())
 }
 
@@ -82,6 +88,7 @@ fn set_with_options(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry:
     let mut answered = false;
     if options.returns_old_value {
         key.count_lookup();
+        key.begin_another_use();
         match key.entry() {
             Some(entry) => reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?,
             None => ctx.reply.null(),
@@ -220,8 +227,12 @@ fn getex(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_options(ctx, 2..ctx.argc(), SetOptionsGrammar::GetEx)?;
     let expiry = resolve_expiry(ctx, &options)?;
     let passed_ms = deletion_threshold_ms(ctx, expiry);
-    let mut key = ctx.keys.write(0);
-    key.count_lookup();
+    let keeps_expired = ctx.keeps_expired();
+    if ctx.keys.misses_kept_key(0, keeps_expired) {
+        ctx.reply.null();
+        return Ok(());
+    }
+    let mut key = ctx.keys.write(0).counted();
     let Some(entry) = key.entry() else {
         ctx.reply.null();
         return Ok(());

@@ -191,7 +191,8 @@ fn object_due_ms(object: &Value) -> Option<u64> {
 /// The time and the client settings that access to keys depends on. They are fixed for one command.
 #[derive(Clone, Copy)]
 pub struct AccessContext<'a> {
-    /// The current time in milliseconds since the Unix epoch.
+    /// The time at which keys and fields expire, in milliseconds since the Unix epoch. It is 0, at which nothing has
+    /// expired, for a server that decides about expiry itself: the primary, or the source of an import.
     pub now_ms: u64,
     /// The access clock that advances entries on use.
     pub clock: &'a AccessClock,
@@ -201,8 +202,6 @@ pub struct AccessContext<'a> {
     pub thread_index: ThreadIndex,
     /// `true` if a read advances the entry's access clock (unset by CLIENT NO-TOUCH).
     pub should_touch: bool,
-    /// `true` if expired keys are still visible (CLIENT IMPORT-SOURCE).
-    pub sees_expired: bool,
 }
 
 /// The keys of one command.
@@ -278,11 +277,8 @@ impl<'a> Keys<'a, '_> {
     /// Returns the n-th key's entry again, without counting a use: the command has read it before, and that counted.
     #[inline]
     pub fn peek(&self, index: usize) -> Option<EntryRef<'_, Value>> {
-        let key = self.planned.get(index)?;
-        let table = self.held.slot(key)?.table(self.db)?;
-        let entry = table.find(key.hash, self.name(index))?;
-        let visible = self.context.sees_expired || !is_expired(entry.expire_at_ms(), self.context.now_ms);
-        visible.then_some(entry)
+        let entry = self.stored(index)?;
+        (!is_expired(entry.expire_at_ms(), self.context.now_ms)).then_some(entry)
     }
 
     /// Prefetches the memory of keys after the n-th. It does so only for commands with so many keys that the batch did
@@ -328,41 +324,84 @@ impl<'a> Keys<'a, '_> {
     /// The n-th key of database `db` for writing. An expired entry is deleted first.
     #[inline]
     pub fn write_in(&mut self, index: usize, db: DbIndex) -> KeyWrite<'_> {
-        let key = &self.planned[index];
-        let named = NamedKey {
-            name: self.args.argument(key.argument as usize),
-            hash: key.hash,
-            slot: key.slot,
-        };
-        let Some((header, slot)) = self.held.slot_mut(key) else {
-            unreachable!("the handler writes key {index}, which its key specifications declare as read-only");
-        };
+        let (named, header, slot) = open_for_write(&mut self.held, self.args, self.planned, index);
         KeyWrite::new(header, slot, named, db, &self.context, self.effects)
     }
 
-    /// Deletes the keys of the command that have expired, as far as their slots are held for writing. The command's own
-    /// effects are logged after these deletions. A command with a single key is skipped: it writes that key, which
-    /// deletes an expired entry.
-    #[inline]
-    pub fn delete_expired(&mut self) {
-        if self.planned.len() > 1 && !self.context.sees_expired {
-            self.delete_expired_keys();
+    /// Counts a lookup of the n-th key as a miss if the key has expired and stays, because another server deletes what
+    /// has expired (`keeps_expired`). Returns `true` if it did: a command that looks its key up as a reader before it
+    /// writes then finds no key.
+    pub fn misses_kept_key(&mut self, index: usize, keeps_expired: bool) -> bool {
+        let has_expired = |entry: EntryRef<'_, Value>| is_expired(entry.expire_at_ms(), self.context.now_ms);
+        let misses = keeps_expired && self.stored(index).is_some_and(has_expired);
+        if misses {
+            self.effects.misses += 1;
+            if self.effects.hooks.intersects(Hooks::RECORDS_EVENTS) {
+                self.effects
+                    .record_event(self.db, self.name(index), KeyspaceEvent::MISSED);
+            }
+        }
+        misses
+    }
+
+    /// The n-th key for writing, with an entry that may have expired: the command deletes what is stored, and does not
+    /// look it up before.
+    pub fn write_stored(&mut self, index: usize) -> KeyWrite<'_> {
+        let (named, header, slot) = open_for_write(&mut self.held, self.args, self.planned, index);
+        KeyWrite::with_expired(header, slot, named, self.db, &self.context, self.effects)
+    }
+
+    /// The n-th key for storing the result of a command. If the result is empty, the command deletes the key without
+    /// looking it up.
+    pub fn write_destination(&mut self, index: usize, is_result_empty: bool) -> KeyWrite<'_> {
+        match is_result_empty {
+            true => self.write_stored(index),
+            false => self.write(index),
         }
     }
 
+    /// The n-th key's entry even if it has expired. This is no lookup: nothing is counted, and nothing expires.
+    pub fn stored(&self, index: usize) -> Option<EntryRef<'_, Value>> {
+        let key = self.planned.get(index)?;
+        self.held.slot(key)?.table(self.db)?.find(key.hash, self.name(index))
+    }
+
+    /// Deletes the expired keys that the command only reads, as far as their slots are held for writing. The command's
+    /// own effects are logged after these deletions. `are_read_only` returns for each key if the command only reads it;
+    /// one that it writes is left to [`KeyWrite`].
+    #[inline]
+    pub fn delete_expired(&mut self, are_read_only: impl FnOnce() -> Vec<bool>) {
+        if self.planned.len() > 1 {
+            let expired = self.expired_keys_held_for_writing();
+            if !expired.is_empty() {
+                self.delete_expired_keys(&expired, &are_read_only());
+            }
+        }
+    }
+
+    fn expired_keys_held_for_writing(&mut self) -> Vec<usize> {
+        let mut expired = Vec::new();
+        for (index, key) in self.planned.iter().enumerate() {
+            let name = self.args.argument(key.argument as usize);
+            let named = NamedKey {
+                name,
+                hash: key.hash,
+                slot: key.slot,
+            };
+            if let Some((_, slot)) = self.held.slot_mut(key)
+                && write::has_expired_in(slot, &named, self.db, &self.context)
+            {
+                expired.push(index);
+            }
+        }
+        expired
+    }
+
     #[cold]
-    fn delete_expired_keys(&mut self) {
-        for key in self.planned {
-            if let Some((header, slot)) = self.held.slot_mut(key) {
-                let name = self.args.argument(key.argument as usize);
-                let named = NamedKey {
-                    name,
-                    hash: key.hash,
-                    slot: key.slot,
-                };
-                if write::has_expired_in(slot, &named, self.db, &self.context) {
-                    drop(KeyWrite::new(header, slot, named, self.db, &self.context, self.effects));
-                }
+    fn delete_expired_keys(&mut self, expired: &[usize], are_read_only: &[bool]) {
+        for index in expired {
+            if are_read_only.get(*index).copied().unwrap_or_default() {
+                drop(self.write(*index));
             }
         }
     }
@@ -373,6 +412,26 @@ impl<'a> Keys<'a, '_> {
             .get(index)
             .is_some_and(|key| self.held.slot_mut(key).is_some())
     }
+}
+
+/// Returns the n-th of the planned keys with its slot.
+#[inline]
+fn open_for_write<'h, 'a>(
+    held: &'h mut HeldLeases<'_, '_>,
+    args: Args<'a>,
+    planned: &[PlannedKey],
+    index: usize,
+) -> (NamedKey<'a>, &'h SlotHeader, &'h mut Slot) {
+    let key = &planned[index];
+    let named = NamedKey {
+        name: args.argument(key.argument as usize),
+        hash: key.hash,
+        slot: key.slot,
+    };
+    let Some((header, slot)) = held.slot_mut(key) else {
+        unreachable!("the handler writes key {index}, which its key specifications declare as read-only");
+    };
+    (named, header, slot)
 }
 
 /// Returns the entry if a reader may see it. Counts the lookup, and queues an expired key for deletion.
@@ -393,7 +452,7 @@ fn visible_entry<'e>(
         }
         return None;
     };
-    if is_expired(entry.expire_at_ms(), access.now_ms) && !access.sees_expired {
+    if is_expired(entry.expire_at_ms(), access.now_ms) {
         effects.misses += 1;
         access.counts.seen_expiry.note(access.now_ms);
         effects.queue_expired(db, key, name, touch != LookupStatistics::NoEvent);

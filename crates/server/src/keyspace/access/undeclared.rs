@@ -107,7 +107,7 @@ impl Keys<'_, '_> {
             .and_then(|slot| slot.table(self.db))
             .and_then(|table| table.find(hash, name));
         let expire_at_ms = found.and_then(|entry| entry.expire_at_ms());
-        if is_expired(expire_at_ms, self.context.now_ms) && !self.context.sees_expired {
+        if is_expired(expire_at_ms, self.context.now_ms) {
             further.has_met_expired.set(true);
         }
         Ok(super::visible_entry(

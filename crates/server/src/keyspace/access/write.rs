@@ -1,5 +1,7 @@
 //! One key under a write lease, from opening the write to recording its result.
 
+use std::cell::Cell;
+
 use weft_base::{DbIndex, SlotIndex};
 use weft_table::{EntryMut, EntryRef, NewValue, Removed};
 use weft_values::Value;
@@ -44,6 +46,9 @@ pub struct KeyWrite<'k> {
     expiring_before: usize,
     /// The change in the number of volatile values.
     volatile: i64,
+    /// `true` until the entry's access clock has advanced. It advances once, however often the handler accesses the
+    /// entry; that of a new entry does not.
+    is_touch_pending: Cell<bool>,
     /// Set by a method that replaces or removes the entry or its expiry, until the change is declared.
     is_modified: bool,
     is_closed: bool,
@@ -56,6 +61,30 @@ impl<'k> KeyWrite<'k> {
     /// Opens a key of a slot that is held for writing. An expired entry is deleted first.
     #[inline]
     pub fn new(
+        header: &'k SlotHeader,
+        slot: &'k mut Slot,
+        key: NamedKey<'k>,
+        db: DbIndex,
+        access: &'k AccessContext<'k>,
+        effects: &'k mut Effects,
+    ) -> Self {
+        Self::open::<false>(header, slot, key, db, access, effects)
+    }
+
+    /// Like [`Self::new`], but an expired entry stays, for a command that deletes what is stored without looking it up.
+    pub fn with_expired(
+        header: &'k SlotHeader,
+        slot: &'k mut Slot,
+        key: NamedKey<'k>,
+        db: DbIndex,
+        access: &'k AccessContext<'k>,
+        effects: &'k mut Effects,
+    ) -> Self {
+        Self::open::<true>(header, slot, key, db, access, effects)
+    }
+
+    #[inline]
+    fn open<const KEEPS_EXPIRED: bool>(
         header: &'k SlotHeader,
         slot: &'k mut Slot,
         key: NamedKey<'k>,
@@ -76,8 +105,9 @@ impl<'k> KeyWrite<'k> {
             table,
             interested,
             header,
+            counts_use: !KEEPS_EXPIRED,
         };
-        if expiring > 0 && !access.sees_expired && has_expired(open.table, &key, access) {
+        if !KEEPS_EXPIRED && expiring > 0 && has_expired(open.table, &key, access) {
             return Self::open_without_expired(open, key, db, access, effects);
         }
         Self::from_parts(open, key, db, access, effects)
@@ -109,12 +139,14 @@ impl<'k> KeyWrite<'k> {
             table,
             interested,
             header,
+            counts_use,
         } = open;
         KeyWrite {
             keys_before: table.len(),
             keys_at_last_notification: table.len(),
             expiring_before: table.with_expiry(),
             volatile: 0,
+            is_touch_pending: Cell::new(counts_use && access.should_touch),
             table,
             header,
             interested,
@@ -136,6 +168,8 @@ struct OpenSlot<'k> {
     /// The clients that wait for or watch keys of the slot.
     interested: Option<&'k InterestedClients>,
     header: &'k SlotHeader,
+    /// `true` if access to the entry is a use of it.
+    counts_use: bool,
 }
 
 /// Returns `true` if a key of a slot exists and has expired.
@@ -164,29 +198,25 @@ impl KeyWrite<'_> {
         self.name
     }
 
-    /// Returns the current entry.
+    /// Returns the current entry. The first access is a use of the key.
     #[inline]
     pub fn entry(&self) -> Option<EntryRef<'_, Value>> {
-        self.table.find(self.hash, self.name)
-    }
-
-    /// Returns the current entry, and counts this as a use.
-    #[inline]
-    pub fn use_entry(&self) -> Option<EntryRef<'_, Value>> {
-        let entry = self.entry()?;
-        if self.access.should_touch {
-            self.access.clock.touch(entry);
-        }
+        let entry = self.stored()?;
+        touch_once(&self.is_touch_pending, self.access, entry);
         Some(entry)
     }
 
-    /// The entry, for changes in place. Its access clock advances.
+    /// Returns the current entry, for the accounting around a command.
+    #[inline]
+    fn stored(&self) -> Option<EntryRef<'_, Value>> {
+        self.table.find(self.hash, self.name)
+    }
+
+    /// The entry, for changes in place. The first access is a use of the key.
     #[inline]
     pub fn entry_mut(&mut self) -> Option<EntryMut<'_, Value>> {
         let entry = self.table.find_mut(self.hash, self.name)?;
-        if self.access.should_touch {
-            self.access.clock.touch(entry.as_ref());
-        }
+        touch_once(&self.is_touch_pending, self.access, entry.as_ref());
         Some(entry)
     }
 
@@ -194,6 +224,13 @@ impl KeyWrite<'_> {
     #[inline]
     pub fn exists(&self) -> bool {
         self.entry().is_some()
+    }
+
+    /// Returns the key after noting that the command has opened it before, which was its use.
+    #[must_use]
+    pub fn opened_again(self) -> Self {
+        self.is_touch_pending.set(false);
+        self
     }
 
     /// Sets the value. Creates the key if it is missing.
@@ -207,9 +244,7 @@ impl KeyWrite<'_> {
         };
         match self.table.find_mut(self.hash, self.name) {
             Some(mut entry) => {
-                if self.access.should_touch {
-                    self.access.clock.touch(entry.as_ref());
-                }
+                touch_once(&self.is_touch_pending, self.access, entry.as_ref());
                 match expiry {
                     ExpiryUpdate::Keep => {}
                     ExpiryUpdate::Remove => {
@@ -237,6 +272,7 @@ impl KeyWrite<'_> {
                 let clock = self.access.clock.for_new_entry();
                 let freed = self.table.insert(self.hash, self.name, value, at, clock);
                 self.effects.discard(freed);
+                self.is_touch_pending.set(false);
                 self.record_event(KeyspaceEvent::NEW);
             }
         }
@@ -266,7 +302,7 @@ impl KeyWrite<'_> {
 
     #[cold]
     fn record_local_expiry(&mut self, at_ms: u64) {
-        // For the primary nothing expires; it deletes its keys itself.
+        // For the primary nothing expires: it deletes its keys by itself.
         if self.access.now_ms > 0 {
             self.effects.local_expiries.push(LocalExpiry {
                 db: self.db,
@@ -291,9 +327,7 @@ impl KeyWrite<'_> {
     /// Changes a hash that is stored as an object. Returns `None` if the key's value is not such a hash.
     pub fn change_hash<R>(&mut self, change: impl FnOnce(&mut Hash) -> R) -> Option<R> {
         let mut entry = self.table.find_mut(self.hash, self.name)?;
-        if self.access.should_touch {
-            self.access.clock.touch(entry.as_ref());
-        }
+        touch_once(&self.is_touch_pending, self.access, entry.as_ref());
         let Some(Value::Hash(hash)) = entry.object_mut() else {
             return None;
         };
@@ -328,7 +362,14 @@ impl KeyWrite<'_> {
         Some(removed)
     }
 
-    /// Counts a lookup as a reader does, for a command that replies with the previous value.
+    /// Returns the key after counting a lookup as a reader does.
+    #[must_use]
+    pub fn counted(mut self) -> Self {
+        self.count_lookup();
+        self
+    }
+
+    /// Counts a lookup as a reader does. Together with the command's own access this is a single use of the key.
     pub fn count_lookup(&mut self) {
         if self.exists() {
             self.effects.hits += 1;
@@ -336,6 +377,11 @@ impl KeyWrite<'_> {
             self.effects.misses += 1;
             self.record_event(KeyspaceEvent::MISSED);
         }
+    }
+
+    /// Makes the next access another use of the key, for a command that reads the key and then opens it to write.
+    pub fn begin_another_use(&mut self) {
+        self.is_touch_pending.set(self.access.should_touch);
     }
 
     /// Deletes the entry because a client gave it an expiry in the past. Returns `true` if there was an entry.
@@ -371,9 +417,10 @@ impl KeyWrite<'_> {
     /// Like [`Self::insert_removed`], for a key that may exist.
     pub fn replace_with_removed(&mut self, removed: Removed<Value>) {
         self.is_modified = true;
+        self.is_touch_pending.set(false);
         let at = removed.expire_at_ms();
         let due_ms = value_due_ms(removed.value());
-        if self.entry().is_some_and(|entry| value_due_ms(entry.value()).is_some()) {
+        if self.stored().is_some_and(|entry| value_due_ms(entry.value()).is_some()) {
             self.volatile -= 1;
         }
         let freed = self.table.insert_removed(self.hash, self.name, removed);
@@ -486,13 +533,15 @@ impl KeyWrite<'_> {
     #[cold]
     fn notify_watching_and_blocked(&mut self, interested: &InterestedClients) {
         self.keys_at_last_notification = self.table.len();
-        interested.watching.mark_key(self.db, self.name, self.exists());
+        interested
+            .watching
+            .mark_key(self.db, self.name, self.stored().is_some());
         self.wake_blocked_clients(interested);
     }
 
     /// Queues the key's waiters if they can be served from its new state.
     fn wake_blocked_clients(&mut self, interested: &InterestedClients) {
-        let kind = ready_keys::blocking_kind_of(self.entry());
+        let kind = ready_keys::blocking_kind_of(self.stored());
         if interested.blocked.has_waiter_for(self.db, self.name, kind) {
             ready_keys::add_ready_key(
                 &mut self.effects.ready,
@@ -526,6 +575,14 @@ impl KeyWrite<'_> {
         if self.db == DbIndex::FIRST {
             self.table.publish(&self.header.hint);
         }
+    }
+}
+
+/// Advances the access clock of an entry if that is pending.
+#[inline]
+fn touch_once(is_pending: &Cell<bool>, access: &AccessContext<'_>, entry: EntryRef<'_, Value>) {
+    if is_pending.replace(false) {
+        access.clock.touch(entry);
     }
 }
 

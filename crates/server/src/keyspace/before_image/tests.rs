@@ -89,7 +89,6 @@ impl Fixture {
             counts: &self.keyspace.counts,
             thread_index: ThreadIndex::new(0),
             should_touch: true,
-            sees_expired: false,
         };
         let key = NamedKey {
             name,

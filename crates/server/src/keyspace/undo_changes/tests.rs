@@ -97,7 +97,6 @@ fn access<'a>(clock: &'a AccessClock, keyspace: &'a Keyspace) -> AccessContext<'
         counts: &keyspace.counts,
         thread_index: ThreadIndex::FIRST,
         should_touch: true,
-        sees_expired: false,
     }
 }
 

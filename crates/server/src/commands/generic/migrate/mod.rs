@@ -169,6 +169,13 @@ fn parse_request(ctx: &Context<'_, '_>) -> Result<MigrateRequest, CommandError> 
     Ok(options)
 }
 
+/// Counts the lookup of every key.
+fn count_lookups(ctx: &mut Context<'_, '_>) {
+    for index in 0..ctx.keys.len() {
+        let _ = ctx.keys.read(index);
+    }
+}
+
 fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_request(ctx)?;
     let mut migrated_keys: Vec<MigratedKey> = Vec::new();
@@ -190,6 +197,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
     }
     if migrated_keys.is_empty() {
+        count_lookups(ctx);
         ctx.reply.simple("NOKEY");
         return Ok(());
     }
@@ -202,6 +210,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         return Err(CommandError::constant("TRYAGAIN Another MIGRATE is moving these keys"));
     };
+    count_lookups(ctx);
     let mut next = 0;
     for index in 0..ctx.keys.len() {
         let name = ctx.keys.name(index);
@@ -496,7 +505,6 @@ fn delete_accepted_key(
         counts: &keyspace.counts,
         thread_index,
         should_touch: false,
-        sees_expired: false,
     };
     let key = NamedKey {
         name: &migrated_key.name,

@@ -38,7 +38,7 @@ fn count_draws(keyspace: &Keyspace, keys: usize, count: usize) -> HashMap<usize,
         access: WalkAccess::Pass(&pass),
         db: DbIndex::FIRST,
         keys: keys as u64,
-        alive_at_ms: Some(2000),
+        alive_at_ms: 2000,
         expired: RefCell::default(),
     };
     let mut drawn = HashMap::new();
@@ -100,7 +100,7 @@ fn expired_keys_found_by_a_search_are_reported_once() {
         access: WalkAccess::Pass(&pass),
         db: DbIndex::FIRST,
         keys: 2,
-        alive_at_ms: Some(2000),
+        alive_at_ms: 2000,
         expired: RefCell::default(),
     };
     assert_eq!(search.find_random_key(), None);

@@ -350,7 +350,7 @@ fn collect_stored_elements(
 fn store_result(ctx: &mut Context<'_, '_>, result: &SortElements) {
     let rules = ListSettings::from_config(&ctx.server.config);
     let destination = ctx.keys.len() - 1;
-    let mut key = ctx.keys.write(destination);
+    let mut key = ctx.keys.write_destination(destination, result.len() == 0);
     if result.len() > 0 {
         stored::replace_list(&mut key, result.iter(), rules);
         key.changed_times(KeyspaceEvent::list("sortstore"), result.len() as u64);

@@ -55,7 +55,7 @@ impl Runner<'_, '_, '_> {
                     b" HELP.",
                 ]
                 .concat();
-                (Some(parent), text)
+                (None, text)
             }
             Lookup::Found(command) => match self.refusal_text(command, args) {
                 Some(text) => (Some(command), text.into_owned()),
@@ -239,7 +239,7 @@ impl Runner<'_, '_, '_> {
             .0
             .context(call, &mut self.client, &mut self.output);
         if deletes_expired {
-            context.keys.delete_expired();
+            context.delete_expired_sources();
         }
         let result = (binding.handler)(&mut context);
         let next_step = std::mem::take(&mut context.next_step);

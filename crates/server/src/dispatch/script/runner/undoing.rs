@@ -175,12 +175,11 @@ impl Runner<'_, '_, '_> {
             unreachable!("a script that can be undone has an undo log");
         };
         let access = AccessContext {
-            now_ms: thread.now_ms,
+            now_ms: 0,
             clock: &thread.clock,
             counts: &thread.server.keyspace.counts,
             thread_index: thread.thread_index,
             should_touch: false,
-            sees_expired: true,
         };
         let held = &mut self.access.as_held_leases();
         undo_changes(*undo, counts, held, &access, &mut thread.effects);

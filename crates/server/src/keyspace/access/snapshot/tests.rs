@@ -131,7 +131,6 @@ fn access<'a>(clock: &'a AccessClock, keyspace: &'a Keyspace, now_ms: u64) -> Ac
         counts: &keyspace.counts,
         thread_index: ThreadIndex::new(1),
         should_touch: true,
-        sees_expired: false,
     }
 }
 
