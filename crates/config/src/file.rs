@@ -9,6 +9,8 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::{AccessFlags, eaccess};
+
 use super::COMPATIBLE_VERSION;
 use super::command_line::CommandLine;
 use super::directory::change_directory;
@@ -90,37 +92,45 @@ impl Config {
     /// # Errors
     /// The first invalid line, or a file that cannot be read.
     pub fn load(command_line: &CommandLine) -> Result<Config, StartError> {
-        let file = command_line
-            .file
-            .as_ref()
-            .map(std::path::absolute)
-            .transpose()
-            .map_err(|error| {
-                StartError::Other(format!("Fatal error, can't open config file: {}", error_text(&error)))
-            })?;
-        let mut text = Vec::new();
-        if let Some(file) = &file {
-            text.extend(read_files(file)?);
-        }
-        if command_line.standard_input {
-            io::stdin().read_to_end(&mut text).map_err(|error| {
-                StartError::Other(format!(
-                    "Fatal error, can't read standard input: {}",
-                    error_text(&error)
-                ))
-            })?;
-        }
-        text.push(b'\n');
-        text.extend_from_slice(&command_line.options);
-        Config::parse(&text, file)
+        ConfigFileReader::read(command_line)?.finish(create_log_file)
+    }
+
+    /// Reads the same without a start: a log file that is missing is not created.
+    ///
+    /// # Errors
+    /// Like [`Config::load`].
+    pub fn check(command_line: &CommandLine) -> Result<Config, StartError> {
+        ConfigFileReader::read(command_line)?.finish(check_log_file)
     }
 
     /// Parses the text of a file.
+    #[cfg(test)]
     pub(super) fn parse(text: &[u8], file: Option<PathBuf>) -> Result<Config, StartError> {
         let mut reader = ConfigFileReader::new(file);
         reader.parse_text(text, 0)?;
-        reader.finish()
+        reader.finish(create_log_file)
     }
+}
+
+/// Opens the log file, and creates it if it is missing.
+fn create_log_file(path: &Path) -> io::Result<()> {
+    std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .map(|_| ())
+}
+
+/// Checks that the log file can be written or created.
+fn check_log_file(path: &Path) -> io::Result<()> {
+    if path.exists() {
+        return std::fs::OpenOptions::new().append(true).open(path).map(|_| ());
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Ok(eaccess(
+        directory.unwrap_or(Path::new(".")),
+        AccessFlags::W_OK | AccessFlags::X_OK,
+    )?)
 }
 
 /// The values and directives while files are read.
@@ -161,6 +171,35 @@ impl ConfigFileReader {
             has_seen_save: false,
             module_setting: None,
         }
+    }
+
+    /// Reads everything that the command line names.
+    fn read(command_line: &CommandLine) -> Result<ConfigFileReader, StartError> {
+        let file = command_line
+            .file
+            .as_ref()
+            .map(std::path::absolute)
+            .transpose()
+            .map_err(|error| {
+                StartError::Other(format!("Fatal error, can't open config file: {}", error_text(&error)))
+            })?;
+        let mut text = Vec::new();
+        if let Some(file) = &file {
+            text.extend(read_files(file)?);
+        }
+        if command_line.standard_input {
+            io::stdin().read_to_end(&mut text).map_err(|error| {
+                StartError::Other(format!(
+                    "Fatal error, can't read standard input: {}",
+                    error_text(&error)
+                ))
+            })?;
+        }
+        text.push(b'\n');
+        text.extend_from_slice(&command_line.options);
+        let mut reader = ConfigFileReader::new(file);
+        reader.parse_text(&text, 0)?;
+        Ok(reader)
     }
 
     fn parse_text(&mut self, text: &[u8], depth: usize) -> Result<(), StartError> {
@@ -267,8 +306,8 @@ impl ConfigFileReader {
         self.parse_text(&text, depth + 1).map_err(LineError::InIncludedFile)
     }
 
-    /// Checks the configuration as a whole.
-    fn finish(self) -> Result<Config, StartError> {
+    /// Checks the configuration as a whole. `open_log_file` is called with the path of the log file, if there is one.
+    fn finish(self, open_log_file: fn(&Path) -> io::Result<()>) -> Result<Config, StartError> {
         let whole = |reason: String| Err(StartError::Configuration { place: None, reason });
         if let Some(setting) = self.module_setting {
             return Err(StartError::Other(format!("Unused Module Configuration: {setting}")));
@@ -277,7 +316,7 @@ impl ConfigFileReader {
         let logfile = config.text(id::LOGFILE);
         if !logfile.is_empty() {
             let path = Path::new(std::ffi::OsStr::from_bytes(&logfile));
-            if let Err(error) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
+            if let Err(error) = open_log_file(path) {
                 return whole(format!("Can't open the log file: {}", error_text(&error)));
             }
         }

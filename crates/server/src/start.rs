@@ -48,7 +48,7 @@ use crate::state::{BackgroundJob, CoordinatorCommand, Message, PrimaryThreadComm
 use weft_acl::{Acl, InvalidUserDirective, check_declarations};
 use weft_cluster::Cluster;
 use weft_command_table::registry::{Registry, RenameError};
-use weft_config::{CommandLine, Config, ParameterId, StartAction, StartError, id};
+use weft_config::{Config, ParameterId, StartAction, StartError, id};
 use weft_os::sync::mpsc;
 use weft_os::thread::JoinHandle;
 use weft_os::time::Instant;
@@ -86,11 +86,11 @@ pub fn run() -> ExitCode {
             Ok(exit_code(well))
         }
         StartAction::CheckConfiguration(command_line) => {
-            let config = load_config(&command_line)?;
+            let config = prepare_config(Config::check(&command_line)?)?;
             Ok(exit_code(check_configured_files(&config).is_ok()))
         }
         StartAction::RunServer(command_line) => {
-            let config = load_config(&command_line)?;
+            let config = prepare_config(Config::load(&command_line)?)?;
             Ok(exit_code(run_server(config, arguments.len() > 1).is_ok()))
         }
     });
@@ -100,9 +100,8 @@ pub fn run() -> ExitCode {
     })
 }
 
-/// Reads the configuration, and applies and checks the directives that are about commands.
-fn load_config(command_line: &CommandLine) -> Result<Config, StartError> {
-    let config = Config::load(command_line)?;
+/// Applies and checks the directives of a configuration that are about commands.
+fn prepare_config(config: Config) -> Result<Config, StartError> {
     crate::commands::install_registry(renamed_commands(&config)?);
     check_users(&config)?;
     Ok(config)

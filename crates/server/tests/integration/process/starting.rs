@@ -317,6 +317,8 @@ fn a_configuration_is_checked_without_a_start() {
     .expect("writes");
     assert_eq!(check(&["good"]), (Some(0), "The configuration is valid.\n".into()));
     assert_eq!(check(&["good", "--maxmemory", "2gb"]).0, Some(0));
+    assert_eq!(check(&["good", "--logfile", "log"]).0, Some(0));
+    assert!(!place.file("log").exists(), "the check leaves no file of its own user");
     fs::write(place.file("aclfile"), "user reader on +@nothing\n").expect("writes");
     fs::write(place.file("certificate"), "not a certificate").expect("writes");
     let tls = [
@@ -332,6 +334,10 @@ fn a_configuration_is_checked_without_a_start() {
         (&["good", "--maxmemory", "much"], "argument must be a memory value"),
         (&["good", "--user", "reader", "on", "+@nothing"], "+@nothing"),
         (&["--aclfile", "aclfile"], "aclfile:1"),
+        (
+            &["good", "--logfile", "missing/log"],
+            "Can't open the log file: No such file or directory",
+        ),
         (&["--locale-collate", "xx_XX"], "Failed to configure LOCALE"),
         (&tls, "Failed to configure TLS"),
     ] {
