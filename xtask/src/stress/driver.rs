@@ -41,6 +41,7 @@ impl Part {
                 addresses: addresses.to_vec(),
                 shared: self.shared.clone(),
                 successes: AtomicU64::new(0),
+                kinds: scenario.kinds.iter().map(|kind| (*kind, AtomicU64::new(0))).collect(),
                 unblockable: Mutex::default(),
             };
             self.scenarios.push((scenario, Arc::new(run)));
@@ -127,18 +128,14 @@ impl Part {
     }
 
     fn check(&self, servers: &[ServerProcess], connections: usize) -> Result<(), String> {
-        let counts: Vec<(&str, u64)> = self
-            .scenarios
-            .iter()
-            .map(|(scenario, run)| (scenario.name, run.successes.load(Ordering::Relaxed)))
-            .collect();
+        let counts = self.counts();
         for (scenario, run) in &self.scenarios {
             if let Err(story) = (scenario.check)(run) {
                 self.shared.fail(format!("{} at the end: {story}", scenario.name));
             }
         }
         for (name, _) in counts.iter().filter(|(_, count)| *count == 0) {
-            self.shared.fail(format!("{name}: nothing was achieved"));
+            self.shared.fail(format!("{name}: never achieved"));
         }
         let shown: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         println!(
@@ -160,6 +157,19 @@ impl Part {
             failures.join("\n"),
             logs.join("\n---\n")
         ))
+    }
+
+    /// Returns the number of achievements of each scenario, and of each kind that it names.
+    fn counts(&self) -> Vec<(String, u64)> {
+        let mut counts = Vec::new();
+        for (scenario, run) in &self.scenarios {
+            counts.push((scenario.name.to_owned(), run.successes.load(Ordering::Relaxed)));
+            counts.extend(run.kinds.iter().map(|(kind, count)| {
+                let name = format!("{}/{kind}", scenario.name);
+                (name, count.load(Ordering::Relaxed))
+            }));
+        }
+        counts
     }
 
     /// Checks that all workers of all servers are active, and at the end that connections have moved.
@@ -191,6 +201,7 @@ impl Part {
             addresses: vec![address],
             shared: self.shared.clone(),
             successes: AtomicU64::new(0),
+            kinds: Vec::new(),
             unblockable: Mutex::default(),
         };
         Ok(run.connect()?.call(&format!("INFO {section}"))?.text())

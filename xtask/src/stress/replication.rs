@@ -23,7 +23,7 @@ const WORKERS: u32 = 8;
 /// The scenario of the server that changes its role. Its addresses are its own and that of the primary.
 #[rustfmt::skip]
 const SWITCHING: &[Scenario] = &[
-    Scenario { name: "switching", threads: 8, prepare: no_op, work: switching, check: no_op },
+    Scenario { name: "switching", threads: 8, prepare: no_op, work: switching, check: no_op, kinds: &[] },
 ];
 
 /// Runs the part.

@@ -18,6 +18,12 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// The database that the thread of `exclusive` flushes.
 const FLUSHED_DB: usize = 30;
 
+/// The kinds of achievements of `scripts`.
+pub const SCRIPT_KINDS: &[&str] = &[KILL_ACCEPTED, ENDLESS_KILLED, COMPARED];
+const KILL_ACCEPTED: &str = "SCRIPT KILL accepted";
+const ENDLESS_KILLED: &str = "endless script killed";
+const COMPARED: &str = "counters compared";
+
 /// `true` while a script runs that ends only if it is killed.
 static IS_ENDLESS_SCRIPT_RUNNING: AtomicBool = AtomicBool::new(false);
 
@@ -67,7 +73,7 @@ pub fn scripts(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Strin
 fn kill_script(run: &StressRun, client: &mut ReconnectingClient<'_>, rng: &mut Rng) -> Result<(), String> {
     std::thread::sleep(Duration::from_millis(rng.u64(20..120)));
     match client.call("SCRIPT KILL")? {
-        Some(StressReply::Simple(_)) => run.succeed(),
+        Some(StressReply::Simple(_)) => run.succeed_in(KILL_ACCEPTED),
         Some(StressReply::Error(error)) if !error.starts_with("NOTBUSY") && !error.starts_with("UNKILLABLE") => {
             return Err(format!("SCRIPT KILL was answered by {error}"));
         }
@@ -92,7 +98,7 @@ fn run_endless_script(run: &StressRun, client: &mut ReconnectingClient<'_>, rng:
     ][rng.usize(..3)];
     let started = Instant::now();
     match client.call_words(eval(script, Some(&key)))? {
-        Some(StressReply::Error(error)) if error.contains(KILLED) => run.succeed(),
+        Some(StressReply::Error(error)) if error.contains(KILLED) => run.succeed_in(ENDLESS_KILLED),
         None => {}
         Some(other) => return Err(format!("an endless script was answered by {other:?}")),
     }
@@ -135,7 +141,7 @@ fn run_script(
         ),
     };
     match client.call_words(eval(&script, declared))? {
-        Some(StressReply::Integer(0)) => run.succeed(),
+        Some(StressReply::Integer(0)) => run.succeed_in(COMPARED),
         Some(StressReply::Error(error)) if error.contains(KILLED) => {}
         None => {}
         Some(other) => return Err(format!("{script}: two equal counters differ: {other:?}")),
