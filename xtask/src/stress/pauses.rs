@@ -23,9 +23,8 @@ const SHOWN_BY_ALL: &[&str] = &[READ_HELD, WRITE_HELD_BY_ALL];
 /// What a pause of writes must show.
 const SHOWN_BY_WRITE: &[&str] = &[WRITE_HELD_BY_WRITE, SAME_DIGEST];
 
-/// The bounds of the longest pause that is chosen at random, in milliseconds.
-const SHORTEST_MAX_MS: u64 = 300;
-const LONGEST_MAX_MS: u64 = 4800;
+/// The longest pause, in milliseconds.
+const LONGEST_MAX_MS: u64 = 5400;
 
 /// The earliest end of the pause that has certainly begun, in nanoseconds after the start of the run. The pause holds
 /// all commands if the number is odd.
@@ -82,8 +81,11 @@ pub fn pauses(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String
 
 /// Pauses all commands and writes by turns.
 fn pause_clients(run: &StressRun, rng: &mut Rng) -> Result<(), String> {
-    let mut client = run.connect_lasting()?;
-    let mut lengths = [PauseLength::new(SHOWN_BY_WRITE), PauseLength::new(SHOWN_BY_ALL)];
+    let (mut client, mut observer) = (run.connect_lasting()?, run.connect_lasting()?);
+    let mut lengths = [
+        PauseLength::new(SHOWN_BY_WRITE, 600),
+        PauseLength::new(SHOWN_BY_ALL, 300),
+    ];
     let mut is_for_all = rng.bool();
     while run.is_running() {
         is_for_all = !is_for_all;
@@ -97,7 +99,7 @@ fn pause_clients(run: &StressRun, rng: &mut Rng) -> Result<(), String> {
         };
         END.store(end & !1 | u64::from(is_for_all), Ordering::SeqCst);
         if !is_for_all {
-            check_nothing_changes(run, end)?;
+            check_nothing_changes(run, &mut observer, end)?;
         }
         let left = end.saturating_sub(now(run));
         std::thread::sleep(Duration::from_nanos(left) + Duration::from_millis(rng.u64(200..600)));
@@ -105,10 +107,11 @@ fn pause_clients(run: &StressRun, rng: &mut Rng) -> Result<(), String> {
     Ok(())
 }
 
-/// The length of the pauses of one mode. It is doubled until a pause shows everything for which it is there: on a busy
-/// machine a request may take seconds.
+/// The length of the pauses of one mode. It grows until a pause shows everything for which it is there: on a busy machine
+/// a request may take seconds.
 struct PauseLength {
     max_ms: u64,
+    shortest_max_ms: u64,
     /// What a pause must show.
     kinds: &'static [&'static str],
     /// The number of achievements of each kind before the last pause.
@@ -116,9 +119,10 @@ struct PauseLength {
 }
 
 impl PauseLength {
-    fn new(kinds: &'static [&'static str]) -> PauseLength {
+    fn new(kinds: &'static [&'static str], shortest_max_ms: u64) -> PauseLength {
         PauseLength {
-            max_ms: SHORTEST_MAX_MS,
+            max_ms: shortest_max_ms,
+            shortest_max_ms,
             kinds,
             achieved: Vec::new(),
         }
@@ -129,11 +133,11 @@ impl PauseLength {
         let achieved: Vec<u64> = self.kinds.iter().map(|kind| run.achieved(kind)).collect();
         let has_shown_all = achieved.iter().zip(&self.achieved).all(|(now, before)| now > before);
         self.max_ms = match has_shown_all {
-            true => (self.max_ms / 2).max(SHORTEST_MAX_MS),
-            false => (self.max_ms * 2).min(LONGEST_MAX_MS),
+            true => (self.max_ms / 2).max(self.shortest_max_ms),
+            false => (self.max_ms * 3).min(LONGEST_MAX_MS),
         };
         self.achieved = achieved;
-        rng.u64(self.max_ms / 3..self.max_ms)
+        rng.u64(self.max_ms / 2..self.max_ms)
     }
 }
 
@@ -205,8 +209,7 @@ fn digest_command() -> String {
 }
 
 /// Checks that the data stays the same until a time.
-fn check_nothing_changes(run: &StressRun, end: u64) -> Result<(), String> {
-    let mut client = run.connect_lasting()?;
+fn check_nothing_changes(run: &StressRun, client: &mut StressClient, end: u64) -> Result<(), String> {
     let command = digest_command();
     let mut first: Option<StressReply> = None;
     while now(run) < end {
