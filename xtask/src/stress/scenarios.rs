@@ -49,7 +49,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "cut",      threads: 10, prepare: no_op,          work: connections::cut_pipelines, check: no_op, kinds: connections::CUT_KINDS },
     Scenario { name: "unread",   threads: 4,  prepare: connections::prepare_large_value, work: connections::never_reads, check: no_op, kinds: &[connections::READ_LATE] },
     Scenario { name: "scripts",  threads: scripts::SCRIPT_THREADS, prepare: no_op, work: scripts::scripts, check: no_op, kinds: scripts::SCRIPT_KINDS },
-    Scenario { name: "exclusive", threads: scripts::EXCLUSIVE_THREADS, prepare: no_op, work: scripts::exclusive, check: scripts::check_exclusive, kinds: &[] },
+    Scenario { name: "exclusive", threads: scripts::EXCLUSIVE_THREADS, prepare: no_op, work: scripts::exclusive, check: scripts::check_exclusive, kinds: &scripts::EXCLUSIVE },
     Scenario { name: "pauses",   threads: pauses::THREADS, prepare: pauses::forget, work: pauses::pauses, check: no_op, kinds: pauses::KINDS },
     Scenario { name: "pushes",   threads: 8,  prepare: no_op,          work: pushes::pushes_to_blocked_clients, check: no_op, kinds: &[] },
     Scenario { name: "hostile",  threads: 8,  prepare: no_op,          work: hostile_clients,  check: no_op, kinds: &[] },
