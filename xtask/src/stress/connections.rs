@@ -16,8 +16,8 @@ pub const KILLED: &str = "killed by user";
 /// The bytes of the value that a client asks for and does not read.
 const LARGE_BYTES: usize = 300_000;
 
-/// The kinds of achievements of `cut`: pipelines of which at least one request was sent completely, and for pieces those
-/// that were cut within a request.
+/// The kinds of achievements of `cut`: pipelines of which at least one request was sent completely, and for pieces
+/// those that were cut within a request.
 pub const CUT_KINDS: &[&str] = &[HALF_CLOSED, RESET, IN_PIECES];
 const HALF_CLOSED: &str = "half-closed";
 const RESET: &str = "reset";

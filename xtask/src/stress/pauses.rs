@@ -107,8 +107,8 @@ fn pause_clients(run: &StressRun, rng: &mut Rng) -> Result<(), String> {
     Ok(())
 }
 
-/// The length of the pauses of one mode. It grows until a pause shows everything for which it is there: on a busy machine
-/// a request may take seconds.
+/// The length of the pauses of one mode. It grows until a pause shows everything for which it is there: on a busy
+/// machine a request may take seconds.
 struct PauseLength {
     max_ms: u64,
     shortest_max_ms: u64,

@@ -175,8 +175,8 @@ fn differences(addresses: &[SocketAddr], digests: &[String]) -> String {
     story
 }
 
-/// Makes a server a replica and a primary by turns, while clients use it. From the reply to REPLICAOF until REPLICAOF NO
-/// ONE is sent, it refuses every write that is sent, and a refused write leaves no data.
+/// Makes a server a replica and a primary by turns, while clients use it. From the reply to REPLICAOF until REPLICAOF
+/// NO ONE is sent, it refuses every write that is sent, and a refused write leaves no data.
 fn switching(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
     if thread == 0 {
         return switch(run, &mut rng);

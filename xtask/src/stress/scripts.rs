@@ -7,7 +7,6 @@ use fastrand::Rng;
 
 use super::client::StressReply;
 use super::connections::KILLED;
-use super::replication::PATIENCE;
 use super::run::{ReconnectingClient, StressRun};
 
 /// The number of threads of `scripts`.
@@ -16,6 +15,8 @@ pub const SCRIPT_THREADS: usize = 8;
 const KEYS: usize = 6;
 /// The longest pause between two endless scripts.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// The time for a save or a rewrite to end.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The database that the thread of `exclusive` flushes.
 const FLUSHED_DB: usize = 30;
 
