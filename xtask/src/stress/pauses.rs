@@ -23,6 +23,9 @@ const SHOWN_BY_ALL: &[&str] = &[READ_HELD, WRITE_HELD_BY_ALL];
 /// What a pause of writes must show.
 const SHOWN_BY_WRITE: &[&str] = &[WRITE_HELD_BY_WRITE, SAME_DIGEST];
 
+/// The number of achievements of each kind that a pause must have; otherwise the next one is longer.
+const ENOUGH: u64 = 3;
+
 /// The longest pause, in milliseconds.
 const LONGEST_MAX_MS: u64 = 5400;
 
@@ -84,7 +87,7 @@ fn pause_clients(run: &StressRun, rng: &mut Rng) -> Result<(), String> {
     let (mut client, mut observer) = (run.connect_lasting()?, run.connect_lasting()?);
     let mut lengths = [
         PauseLength::new(SHOWN_BY_WRITE, 600),
-        PauseLength::new(SHOWN_BY_ALL, 300),
+        PauseLength::new(SHOWN_BY_ALL, 600),
     ];
     let mut is_for_all = rng.bool();
     while run.is_running() {
@@ -131,7 +134,8 @@ impl PauseLength {
     /// Returns the length of the next pause in milliseconds.
     fn choose(&mut self, run: &StressRun, rng: &mut Rng) -> u64 {
         let achieved: Vec<u64> = self.kinds.iter().map(|kind| run.achieved(kind)).collect();
-        let has_shown_all = achieved.iter().zip(&self.achieved).all(|(now, before)| now > before);
+        let mut pairs = achieved.iter().zip(&self.achieved);
+        let has_shown_all = pairs.all(|(now, before)| *now >= before + ENOUGH);
         self.max_ms = match has_shown_all {
             true => (self.max_ms / 2).max(self.shortest_max_ms),
             false => (self.max_ms * 3).min(LONGEST_MAX_MS),
