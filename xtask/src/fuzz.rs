@@ -12,6 +12,9 @@ use std::time::Instant;
 use crate::options::Options;
 use crate::workspace;
 
+#[cfg(test)]
+mod tests;
+
 /// The coverage instrumentation of libFuzzer: counters per edge, the table of their places, and comparisons. Edges must
 /// not be folded into each other before they are counted.
 const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -40,7 +43,7 @@ struct RunLimits {
 /// time.
 ///
 /// # Errors
-/// Fails if a target finds a fault, or none can be built.
+/// Fails if a target finds a fault or runs no input, or none can be built.
 pub fn main(words: &[String]) -> Result<(), String> {
     let options = Options::parse(words, &["only", "seconds", "seed"], &[])?;
     let limits = RunLimits {
@@ -125,6 +128,14 @@ fn run_targets(targets: &[String], limits: &RunLimits) -> Result<(), String> {
     }
 }
 
+/// Returns the last line of a report, which says how many inputs the target has run: `Done N runs in S second(s)`.
+/// `None` if the report has no such line, or if no input was run.
+fn final_line(report: &str) -> Option<&str> {
+    let line = report.lines().rev().find(|line| line.starts_with("Done "))?;
+    let runs: u64 = line.split(' ').nth(1)?.parse().ok()?;
+    (runs > 0).then_some(line)
+}
+
 /// Runs one target. Its report is shown if it fails; otherwise its last line.
 fn run_target(target: &str, limits: &RunLimits) -> Result<(), String> {
     let root = workspace::root();
@@ -154,15 +165,17 @@ fn run_target(target: &str, limits: &RunLimits) -> Result<(), String> {
     // It may hold what the target has written, and is of no use.
     let _ = std::fs::remove_dir_all(&scratch);
     let report = String::from_utf8_lossy(&output.stderr);
-    let last = report
-        .lines()
-        .rev()
-        .find(|line| line.starts_with("Done "))
-        .unwrap_or("");
-    println!("{target}: {last}");
-    if output.status.success() {
-        return Ok(());
+    let last = final_line(&report);
+    println!("{target}: {}", last.unwrap_or("no input was run to its end"));
+    match (output.status.success(), last) {
+        (true, Some(_)) => Ok(()),
+        (true, None) => {
+            println!("{report}");
+            Err(format!("the fuzz target {target} has run no input"))
+        }
+        (false, _) => {
+            println!("{report}");
+            Err(format!("the fuzz target {target} found a fault ({})", output.status))
+        }
     }
-    println!("{report}");
-    Err(format!("the fuzz target {target} found a fault ({})", output.status))
 }

@@ -125,6 +125,31 @@ mod model {
         builder.check(scenario);
     }
 
+    /// Counts how often something happens over all interleavings of an exploration. It is no part of the model: loom
+    /// neither resets it between two interleavings nor switches threads at it.
+    #[cfg(test)]
+    pub(crate) struct Occurrences(std::sync::atomic::AtomicUsize);
+
+    #[cfg(test)]
+    impl Occurrences {
+        pub(crate) const fn new() -> Self {
+            Self(std::sync::atomic::AtomicUsize::new(0))
+        }
+
+        /// Counts one occurrence if `happens`. Returns `happens`.
+        pub(crate) fn count_if(&self, happens: bool) -> bool {
+            self.0
+                .fetch_add(usize::from(happens), std::sync::atomic::Ordering::Relaxed);
+            happens
+        }
+
+        /// Fails a test whose subject did not occur in any interleaving.
+        pub(crate) fn assert_any(&self, what: &str) {
+            let count = self.0.load(std::sync::atomic::Ordering::Relaxed);
+            assert!(count > 0, "no interleaving had {what}");
+        }
+    }
+
     /// Does nothing: every spin of the crate is bounded, and a yield here would always let the awaited thread run in
     /// time, so that loom would never explore what follows an unsuccessful spin.
     pub(crate) fn spin_loop() {}

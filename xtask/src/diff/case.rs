@@ -50,6 +50,27 @@
 
 use super::normalise::{ComparisonRule, stream_time_rules};
 
+/// The directives that weaken a comparison. The self-check plants a difference for each.
+pub const COMPARISON_DIRECTIVES: &[&str] = &[
+    "approx",
+    "both-error",
+    "column",
+    "error-code",
+    "expiry",
+    "fields",
+    "ignore",
+    "info",
+    "keys",
+    "lines",
+    "mask",
+    "scan",
+    "shape",
+    "stream-times",
+    "unordered",
+    "unordered-pairs",
+    "unordered-tables",
+];
+
 /// A file of cases.
 #[derive(Debug)]
 pub struct CaseFile {
@@ -287,7 +308,8 @@ impl CaseParser {
         Ok(())
     }
 
-    /// Handles directives for the next command or the section. Returns `false` if `word` is not one.
+    /// Handles directives for the next command or the section; [`COMPARISON_DIRECTIVES`] are among them. Returns
+    /// `false` if `word` is not one.
     fn parse_directive(&mut self, word: &str, rest: &str) -> Result<bool, String> {
         let rule = match word {
             "ignore" => ComparisonRule::Type,
@@ -338,6 +360,9 @@ impl CaseParser {
             }
             _ => return Ok(false),
         };
+        if !COMPARISON_DIRECTIVES.contains(&word) {
+            return Err(format!("@{word} is not in COMPARISON_DIRECTIVES"));
+        }
         let has_argument = matches!(word, "approx" | "mask" | "expiry" | "column");
         if has_argument == rest.is_empty() {
             return Err(format!("@{word} must be on its own line"));

@@ -20,7 +20,7 @@ use super::pair::{ComparedServers, ServerBinaries, ServerPair};
 use super::permissions;
 use super::reply::Reply;
 use super::run::{Difference, answers_agree, format_command, format_difference};
-use super::themes::{EXCLUDED_COMMANDS, Parameters, THEMES, Theme, is_valkey_accident, leeway_of};
+use super::themes::{EXCLUDED_COMMANDS, LEEWAYS, Parameters, THEMES, Theme, is_valkey_accident, leeway_of};
 use super::vocabulary::may_block;
 
 const SEQUENCE_COMMANDS: usize = 40;
@@ -282,9 +282,7 @@ impl<'a> CommandCatalogue<'a> {
                 .commands
                 .extend(command.filter(|command| stores || !is_set_store(command)));
         }
-        if sequence.commands.iter().any(is_sort) && self.exceptions.accepts_generated("sort converts a sorted set") {
-            sequence.commands.retain(|command| !is_about_sorted_sets(command));
-        }
+        leave_out_accepted(&mut sequence.commands, self.exceptions);
         self.append_key_reads(subject, &mut sequence.commands);
         if sequence.commands.iter().any(is_set_store) {
             for command in &mut sequence.commands {
@@ -339,24 +337,11 @@ impl<'a> CommandCatalogue<'a> {
         if rng.u32(0..25) == 0 && !may_block(&syntax.name) {
             corrupt(rng, &mut words);
         }
-        (!is_valkey_accident(&words, self.exceptions)).then(|| GeneratedCommand::new(words, leeway_of(&syntax.name)))
+        Some(GeneratedCommand::new(words, leeway_of(&syntax.name)))
     }
 
     fn append_key_reads(&self, subject: &SequenceSubject, commands: &mut Vec<GeneratedCommand>) {
-        let whole = match subject.name() {
-            "hash" => ("HGETALL", "", AllowedDifference::Pairs),
-            "list" | "sort" => ("LRANGE", "0 -1", AllowedDifference::None),
-            "set" => ("SMEMBERS", "", AllowedDifference::Elements),
-            "sorted_set" | "geo" => ("ZRANGE", "0 -1 WITHSCORES", AllowedDifference::None),
-            "stream" => ("XINFO STREAM", "FULL COUNT 0", AllowedDifference::StreamTimes),
-            _ => ("GET", "", AllowedDifference::None),
-        };
-        let looks = [
-            ("OBJECT ENCODING", "", AllowedDifference::None),
-            ("PTTL", "", AllowedDifference::Milliseconds),
-            ("DEBUG DIGEST-VALUE", "", AllowedDifference::None),
-            whole,
-        ];
+        let looks = key_reads(subject.name());
         for key in KEYS {
             for (look, rest, leeway) in looks {
                 let mut line = split_words(look);
@@ -368,6 +353,52 @@ impl<'a> CommandCatalogue<'a> {
                 commands.push(GeneratedCommand::new(line, leeway));
             }
         }
+    }
+}
+
+/// Returns the commands that read a key at the end of a sequence: what precedes the key, what follows it, and the
+/// leeway.
+fn key_reads(subject: &str) -> [(&'static str, &'static str, AllowedDifference); 4] {
+    let whole = match subject {
+        "hash" => ("HGETALL", "", AllowedDifference::Pairs),
+        "list" | "sort" => ("LRANGE", "0 -1", AllowedDifference::None),
+        "set" => ("SMEMBERS", "", AllowedDifference::Elements),
+        "sorted_set" | "geo" => ("ZRANGE", "0 -1 WITHSCORES", AllowedDifference::None),
+        "stream" => ("XINFO STREAM", "FULL COUNT 0", AllowedDifference::StreamTimes),
+        _ => ("GET", "", AllowedDifference::None),
+    };
+    [
+        ("OBJECT ENCODING", "", AllowedDifference::None),
+        ("PTTL", "", AllowedDifference::Milliseconds),
+        ("DEBUG DIGEST-VALUE", "", AllowedDifference::None),
+        whole,
+    ]
+}
+
+/// Returns every leeway that generated commands have.
+pub fn used_leeways() -> Vec<AllowedDifference> {
+    let of_productions = PRODUCTIONS.iter().map(|production| production.leeway);
+    let of_themes = LEEWAYS.iter().map(|(_, leeway)| *leeway);
+    let of_reads = THEMES
+        .iter()
+        .flat_map(|theme| key_reads(theme.name))
+        .map(|(_, _, leeway)| leeway);
+    let mut leeways: Vec<AllowedDifference> = Vec::new();
+    for leeway in of_productions.chain(of_themes).chain(of_reads) {
+        for leeway in [leeway, leeway.without_order()] {
+            if !leeways.contains(&leeway) {
+                leeways.push(leeway);
+            }
+        }
+    }
+    leeways
+}
+
+/// Removes the commands for which exceptions accept a difference.
+fn leave_out_accepted(commands: &mut Vec<GeneratedCommand>, exceptions: &Exceptions) {
+    commands.retain(|command| !is_valkey_accident(&command.words, exceptions));
+    if commands.iter().any(is_sort) && exceptions.accepts_generated("sort converts a sorted set") {
+        commands.retain(|command| !is_about_sorted_sets(command));
     }
 }
 
@@ -397,7 +428,7 @@ fn words_of(text: &str) -> Vec<String> {
 /// comparison finds a difference. The self-check uses it.
 ///
 /// # Errors
-/// Fails if a server cannot be reached.
+/// Fails if a server cannot be reached, or if the generator would leave out one of the commands.
 pub fn detects(
     servers: &mut ComparedServers,
     commands: &[(&str, AllowedDifference)],
@@ -405,11 +436,15 @@ pub fn detects(
     exceptions: &Exceptions,
 ) -> Result<bool, String> {
     let new = |(line, leeway): &(&str, AllowedDifference)| GeneratedCommand::new(split_words(line), *leeway);
-    let sequence = CommandSequence {
+    let mut sequence = CommandSequence {
         always: &[],
         parameters: &[],
         commands: commands.iter().map(new).collect(),
     };
+    leave_out_accepted(&mut sequence.commands, exceptions);
+    if sequence.commands.len() != commands.len() {
+        return Err("the generator leaves out one of the commands".to_string());
+    }
     let replies: usize = sequence
         .commands
         .iter()

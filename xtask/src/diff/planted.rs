@@ -5,7 +5,7 @@
 
 use super::case;
 use super::connection::Alteration;
-use super::exceptions::Exceptions;
+use super::exceptions::{self, Exceptions};
 use super::generate;
 use super::leeway::AllowedDifference;
 use super::pair::ComparedServers;
@@ -47,6 +47,21 @@ const TABLE_MEMBER: &str =
     "SADD k1 a b c a-member-that-is-longer-than-the-sixty-four-bytes-of-a-small-encoding-0123456789";
 const TABLE_FIELD: &str =
     "HSET k1 a 1 b 2 a-field-that-is-longer-than-the-sixty-four-bytes-of-a-small-encoding-0123456789 3";
+
+/// The numbers below 100 in order, after `$before`: the most elements of which the order is compared.
+macro_rules! hundred_numbers {
+    ($before:literal) => {
+        concat!(
+            $before,
+            "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 \
+         37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64 65 66 67 68 69 \
+         70 71 72 73 74 75 76 77 78 79 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95 96 97 98 99"
+        )
+    };
+}
+
+const HUNDRED_MEMBERS: (&str, AllowedDifference) = (hundred_numbers!("SADD k1 "), Strict);
+const FIFTY_FIELDS: (&str, AllowedDifference) = (hundred_numbers!("HSET k1 "), Strict);
 
 /// The planted differences of generated commands.
 #[rustfmt::skip]
@@ -96,6 +111,19 @@ const GENERATED: &[PlantedDifference] = &[
     plant("lexicographic range of mixed scores: another type", Generated(&[SMALL_SORTED_SET, ("ZRANGEBYLEX k1 - +", LexicographicRange)]), as_text),
     plant("payload: another byte", Generated(&[("SET k1 v", Strict), ("DUMP k1", Payload)]), |reply| with_text(reply, "x")),
     plant("payload of a table: another type", Generated(&[(TABLE_MEMBER, Strict), ("DUMP k1", Payload)]), as_number),
+    plant("order of more than 100 elements: of 100 members", Generated(&[HUNDRED_MEMBERS, ("SMEMBERS k1", Elements)]), first_exchanged),
+    plant("order of more than 100 elements: another member", Generated(&[HUNDRED_MEMBERS, ("SADD k1 100", Strict), ("SMEMBERS k1", Elements)]), last_replaced),
+    plant("order of more than 100 elements: of 50 fields", Generated(&[FIFTY_FIELDS, ("HGETALL k1", Pairs)]), pairs_exchanged),
+    plant("order of more than 100 elements: values exchanged", Generated(&[FIFTY_FIELDS, ("HSET k1 100 101", Strict), ("HGETALL k1", Pairs)]), values_exchanged),
+    plant("nodes of the index of a stream: number of entries", Generated(&[("XADD k1 1-1 f v", Strict), ("XINFO STREAM k1", StreamTimes)]), |reply| value_changed(reply, b"length")),
+    plant("nodes of the index of a stream: another name", Generated(&[("XADD k1 1-1 f v", Strict), ("XINFO STREAM k1", StreamTimes)]), |reply| name_changed(reply, b"radix-tree-nodes")),
+    plant("index beyond 32 bits: the largest within", Generated(&[("RPUSH k1 a b", Strict), ("LSET k1 2147483647 c", Strict)]), as_text),
+    plant("index beyond 32 bits: the smallest within", Generated(&[("RPUSH k1 a b", Strict), ("LSET k1 -2147483648 c", Strict)]), as_text),
+    plant("index beyond 32 bits: of another command", Generated(&[("RPUSH k1 a b", Strict), ("LINDEX k1 4294967295", Strict)]), as_text),
+    plant("key called FIELDS: in another command", Generated(&[("HSET FIELDS a 1", Strict)]), |reply| scaled(reply, 1, 1, 1)),
+    plant("key called FIELDS: another key", Generated(&[SMALL_HASH, ("HPERSIST k1 FIELDS 1 a", Strict)]), |reply| scaled(reply, 1, 1, 1)),
+    plant("sort converts a sorted set: without SORT", Generated(&[SMALL_SORTED_SET, ("ZSCORE k1 a", Strict)]), |reply| with_text(reply, "2")),
+    plant("sort converts a sorted set: another value", Generated(&[("RPUSH k1 3 1 2", Strict), ("SORT k1", Sort), ("LRANGE k1 0 -1", Strict)]), first_exchanged),
 ];
 
 const STREAM_CONSUMER: &[(&str, AllowedDifference)] = &[
@@ -144,10 +172,12 @@ const CASES: &[PlantedDifference] = &[
 /// Checks all planted differences. Returns the name of each.
 ///
 /// # Errors
-/// Fails for the first one that is not found, or if the servers differ without it.
+/// Fails for the first one that is not found, if the servers differ without it, or if a leeway has none.
 pub fn check_all(servers: &mut ComparedServers, exceptions: &Exceptions) -> Result<Vec<String>, String> {
+    let all = all_planted();
+    check_completeness(&all)?;
     let mut names = Vec::new();
-    for planted in GENERATED.iter().chain(CASES) {
+    for planted in all {
         let name = planted.name;
         let detects = |servers: &mut ComparedServers, alter| match planted.commands {
             Generated(commands) => generate::detects(servers, commands, alter, exceptions),
@@ -163,6 +193,37 @@ pub fn check_all(servers: &mut ComparedServers, exceptions: &Exceptions) -> Resu
     }
     names.push(check_exception_texts()?);
     Ok(names)
+}
+
+fn all_planted() -> Vec<&'static PlantedDifference> {
+    GENERATED.iter().chain(CASES).collect()
+}
+
+/// Checks that there is a planted difference for every leeway of generated commands, for every exception that the code
+/// recognises, and for every directive that weakens a comparison.
+///
+/// # Errors
+/// Fails for the first one without a planted difference.
+fn check_completeness(planted: &[&PlantedDifference]) -> Result<(), String> {
+    let is_planted = |leeway: &AllowedDifference| {
+        planted.iter().any(|planted| match planted.commands {
+            Generated(commands) => commands.last().is_some_and(|(_, last)| last == leeway),
+            Case(_) => false,
+        })
+    };
+    if let Some(leeway) = generate::used_leeways().iter().find(|leeway| !is_planted(leeway)) {
+        return Err(format!("no difference is planted for the leeway {leeway:?}"));
+    }
+    let directives = case::COMPARISON_DIRECTIVES.iter().map(|name| format!("@{name}"));
+    let mut subjects = exceptions::GENERATED.iter().map(ToString::to_string).chain(directives);
+    let has_none = |subject: &String| {
+        let start = format!("{subject}: ");
+        !planted.iter().any(|planted| planted.name.starts_with(&start))
+    };
+    match subjects.find(has_none) {
+        Some(subject) => Err(format!("no difference is planted for '{subject}'")),
+        None => Ok(()),
+    }
 }
 
 /// Runs the lines as a section and alters the last reply.
@@ -326,6 +387,24 @@ fn named_changed(reply: &Reply, name: &[u8]) -> Reply {
     })
 }
 
+/// Changes the number after `name`.
+fn value_changed(reply: &Reply, name: &[u8]) -> Reply {
+    with_items(reply, |items| {
+        if let Some(place) = items.iter().position(|item| item.text() == name) {
+            items[place + 1] = scaled(&items[place + 1], 1, 1, 1);
+        }
+    })
+}
+
+/// Changes the element `name`.
+fn name_changed(reply: &Reply, name: &[u8]) -> Reply {
+    with_items(reply, |items| {
+        if let Some(item) = items.iter_mut().find(|item| item.text() == name) {
+            *item = with_text(item, "planted");
+        }
+    })
+}
+
 /// Adds an hour to the number in a column of the first row.
 fn column_changed(reply: &Reply, column: usize) -> Reply {
     with_items(reply, |rows| {
@@ -334,3 +413,6 @@ fn column_changed(reply: &Reply, column: usize) -> Reply {
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

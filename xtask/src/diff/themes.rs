@@ -148,7 +148,7 @@ pub const EXCLUDED_COMMANDS: &[(&str, &str)] = &[
 
 /// Returns `true` if Valkey's reply is an accident of its implementation that no client can want, and that is accepted
 /// as a difference. Valkey truncates the index of LSET to 32 bits, so that the largest number means the last element.
-/// It also searches for FIELDS at the position of the key.
+/// Its commands for fields that expire also search for FIELDS at the position of the key.
 pub fn is_valkey_accident(command: &[Vec<u8>], exceptions: &Exceptions) -> bool {
     let is = |place: usize, word: &[u8]| command.get(place).is_some_and(|found| found.eq_ignore_ascii_case(word));
     let beyond_32_bits = || {
@@ -157,9 +157,32 @@ pub fn is_valkey_accident(command: &[Vec<u8>], exceptions: &Exceptions) -> bool 
             .and_then(|index| std::str::from_utf8(index).ok()?.parse::<i64>().ok());
         index.is_some_and(|index| i32::try_from(index).is_err())
     };
+    let searches_fields = || {
+        let name = command
+            .first()
+            .map(|name| name.to_ascii_lowercase())
+            .unwrap_or_default();
+        FIELD_EXPIRY_COMMANDS.iter().any(|known| known.as_bytes() == name)
+    };
     is(0, b"LSET") && beyond_32_bits() && exceptions.accepts_generated("index beyond 32 bits")
-        || is(1, b"FIELDS") && exceptions.accepts_generated("key called FIELDS")
+        || is(1, b"FIELDS") && searches_fields() && exceptions.accepts_generated("key called FIELDS")
 }
+
+/// The commands that search for the word FIELDS.
+const FIELD_EXPIRY_COMMANDS: &[&str] = &[
+    "hexpire",
+    "hexpireat",
+    "hexpiretime",
+    "hgetdel",
+    "hgetex",
+    "hpersist",
+    "hpexpire",
+    "hpexpireat",
+    "hpexpiretime",
+    "hpttl",
+    "hsetex",
+    "httl",
+];
 
 /// The allowed differences in the replies of commands. Commands that are not listed allow none.
 pub const LEEWAYS: &[(&str, AllowedDifference)] = &[

@@ -31,6 +31,9 @@ mod sentinel;
 mod session;
 mod writers;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -72,6 +75,14 @@ struct FailoverRun {
 /// # Errors
 /// Fails if a check does, or if a scenario had no failover.
 pub fn main(words: &[String]) -> Result<(), String> {
+    run_all(words).map(|_| ())
+}
+
+/// Runs the failovers. Returns the scenarios that no number of I/O threads had, each with the reason.
+///
+/// # Errors
+/// Fails like [`main`].
+pub fn run_all(words: &[String]) -> Result<Vec<String>, String> {
     let options = Options::parse(words, &["server", "seconds", "io-threads", "seed", "only"], &["mixed"])?;
     let server = options
         .value("server")
@@ -109,7 +120,34 @@ pub fn main(words: &[String]) -> Result<(), String> {
             total.entry(*name).or_insert_with(Tally::default).add(tally);
         }
     }
-    check_planted(&total)
+    check_planted(&total)?;
+    if options.is_given("mixed") {
+        return Ok(Vec::new());
+    }
+    let left_out = left_out(!sentinels.is_empty(), &only, |name| total.contains_key(name));
+    for scenario in &left_out {
+        println!("skipped: {scenario}");
+    }
+    Ok(left_out)
+}
+
+/// Returns the chosen scenarios with Sentinel that did not run, each with the reason.
+fn left_out(has_sentinel: bool, only: &[&str], has_run: impl Fn(&str) -> bool) -> Vec<String> {
+    let why = match has_sentinel {
+        false => "no Sentinel is installed",
+        true => "no Sentinel that had a turn can do it",
+    };
+    sentinel_scenarios()
+        .map(|scenario| scenario.name)
+        .filter(|name| only.is_empty() || only.contains(name))
+        .filter(|name| !has_run(name))
+        .map(|name| format!("failover scenario {name}: {why}"))
+        .collect()
+}
+
+/// Returns the scenarios that need a Sentinel.
+fn sentinel_scenarios() -> impl Iterator<Item = &'static FailoverScenario> {
+    sentinel::SCENARIOS.iter().chain([&sentinel::COORDINATED])
 }
 
 /// Returns the groups that have one of the scenarios `only`, or all.
@@ -132,11 +170,11 @@ fn plans<'a>(
             heal: cluster::heal,
         },
     ];
-    let mut with_sentinel: Vec<&FailoverScenario> = sentinel::SCENARIOS.iter().collect();
-    with_sentinel.push(&sentinel::COORDINATED);
     let is_known = |name: &&str| {
-        let mut all = plans.iter().flat_map(|plan| &plan.scenarios).chain(&with_sentinel);
-        all.any(|scenario| scenario.name == *name)
+        let without_sentinel = plans.iter().flat_map(|plan| &plan.scenarios);
+        let names = without_sentinel.map(|scenario| scenario.name);
+        let mut all = names.chain(sentinel_scenarios().map(|scenario| scenario.name));
+        all.any(|known| known == *name)
     };
     if let Some(unknown) = only.iter().find(|name| !is_known(name)) {
         return Err(format!("unknown scenario '{unknown}'"));
@@ -144,14 +182,7 @@ fn plans<'a>(
     let is_possible = |scenario: &FailoverScenario| {
         sentinel.is_some_and(|program| program.is_coordinating || scenario.name != sentinel::COORDINATED.name)
     };
-    let (possible, skipped): (Vec<&FailoverScenario>, Vec<&FailoverScenario>) =
-        with_sentinel.into_iter().partition(|scenario| is_possible(scenario));
-    for scenario in skipped {
-        println!(
-            "{} skipped: no Sentinel that can do it is installed, or it has another turn",
-            scenario.name
-        );
-    }
+    let possible = sentinel_scenarios().filter(|scenario| is_possible(scenario)).collect();
     if let Some(program) = sentinel {
         plans.push(GroupPlan {
             name: "sentinel",

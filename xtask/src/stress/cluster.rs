@@ -30,8 +30,8 @@ static INCREMENTS: [AtomicU64; TAGS] = [const { AtomicU64::new(0) }; TAGS];
 
 #[rustfmt::skip]
 const CLUSTER_SCENARIOS: &[Scenario] = &[
-    Scenario { name: "moving slots", threads: 1, prepare: forget, work: move_slots, check: check_slots },
-    Scenario { name: "clients", threads: THREADS, prepare: prepare_pairs, work: use_keys, check: check_counters },
+    Scenario { name: "moving slots", threads: 1, prepare: forget, work: move_slots, check: check_slots, kinds: &[] },
+    Scenario { name: "clients", threads: THREADS, prepare: prepare_pairs, work: use_keys, check: check_counters, kinds: &[] },
 ];
 
 /// Runs the part.

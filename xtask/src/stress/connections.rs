@@ -16,6 +16,15 @@ pub const KILLED: &str = "killed by user";
 /// The bytes of the value that a client asks for and does not read.
 const LARGE_BYTES: usize = 300_000;
 
+/// The kinds of achievements of `cut`: pipelines of which at least one request was sent completely, and for pieces
+/// those that were cut within a request.
+pub const CUT_KINDS: &[&str] = &[HALF_CLOSED, RESET, IN_PIECES];
+const HALF_CLOSED: &str = "half-closed";
+const RESET: &str = "reset";
+const IN_PIECES: &str = "in pieces";
+/// The achievement of `unread`: a client that read late got everything.
+pub const READ_LATE: &str = "read late";
+
 /// A pipeline of requests that increment one key.
 struct Pipeline {
     bytes: Vec<u8>,
@@ -41,6 +50,11 @@ impl Pipeline {
     fn complete_requests(&self, length: usize) -> usize {
         self.ends.iter().filter(|end| **end <= length).count()
     }
+
+    /// Returns `true` if a byte is within a request.
+    fn is_within_request(&self, place: usize) -> bool {
+        place > 0 && !self.ends.contains(&place)
+    }
 }
 
 /// Cuts pipelines at any byte. What was sent before a half-close is executed and answered, what was sent in pieces is
@@ -53,10 +67,13 @@ pub fn cut_pipelines(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(),
         let key = format!("cut:{thread}:{round}");
         let pipeline = Pipeline::random(&key, &mut rng);
         let cut = rng.usize(..=pipeline.bytes.len());
-        let (requests, sent) = match rng.u8(..3) {
-            0 => (half_close(run, &pipeline, cut, &mut rng)?, cut),
-            1 => (reset(run, &pipeline, cut, &mut rng)?, cut),
-            _ => (send_in_pieces(run, &pipeline, cut, &mut rng)?, pipeline.bytes.len()),
+        let (kind, requests, sent) = match rng.u8(..3) {
+            0 => (HALF_CLOSED, half_close(run, &pipeline, cut, &mut rng)?, cut),
+            1 => (RESET, reset(run, &pipeline, cut, &mut rng)?, cut),
+            _ => {
+                let requests = send_in_pieces(run, &pipeline, cut, &mut rng)?;
+                (IN_PIECES, requests, pipeline.bytes.len())
+            }
         };
         run.count_commands(pipeline.complete_requests(sent) as u64);
         let Some(value) = control.call(&format!("GET {key}"))? else {
@@ -72,7 +89,12 @@ pub fn cut_pipelines(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(),
                     "{key} is {value} after a reset in a pipeline cut at byte {cut}"
                 ));
             }
-            _ => run.succeed(),
+            // A pipeline of no complete request checks nothing, nor do pieces of whole requests.
+            _ => match kind {
+                IN_PIECES if !pipeline.is_within_request(cut) => {}
+                _ if pipeline.complete_requests(sent) == 0 => {}
+                _ => run.succeed_in(kind),
+            },
         }
         control.call(&format!("PEXPIRE {key} 2000"))?;
     }
@@ -158,8 +180,11 @@ pub fn prepare_large_value(run: &StressRun) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks for large values and does not read them. Some of these clients read everything in the end.
+/// Asks for large values and does not read them. Some of these clients read everything in the end, and only these have
+/// something to check.
 pub fn never_reads(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
+    let zeros = vec![0; LARGE_BYTES - 1];
+    let reply = [format!("${LARGE_BYTES}\r\n").as_bytes(), &zeros, b"x\r\n"].concat();
     while run.is_running() {
         let mut client = run.connect_lasting()?;
         let requests = rng.usize(1..30);
@@ -172,18 +197,23 @@ pub fn never_reads(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String
         }
         run.count_commands(requests as u64);
         if rng.u8(..3) > 0 {
-            run.succeed();
             continue;
         }
         client.half_close()?;
-        let received = client.read_to_end()?.len();
-        let wanted = requests * (format!("${LARGE_BYTES}\r\n").len() + LARGE_BYTES + 2);
-        if received != wanted {
+        let received = client.read_to_end()?;
+        let wanted = requests * reply.len();
+        if received.len() != wanted {
             return Err(format!(
-                "a client that read late got {received} bytes instead of {wanted}"
+                "a client that read late got {} bytes instead of {wanted}",
+                received.len()
             ));
         }
-        run.succeed();
+        if let Some(wrong) = received.chunks(reply.len()).position(|part| part != reply) {
+            return Err(format!(
+                "reply {wrong} of {requests} to a client that read late is wrong"
+            ));
+        }
+        run.succeed_in(READ_LATE);
     }
     Ok(())
 }

@@ -25,9 +25,9 @@ static ANSWERED: [AtomicU64; WRITERS] = [const { AtomicU64::new(0) }; WRITERS];
 
 #[rustfmt::skip]
 const FAILOVER_SCENARIOS: &[Scenario] = &[
-    Scenario { name: "failovers", threads: 1,       prepare: no_op, work: failovers, check: no_op },
-    Scenario { name: "writers",   threads: WRITERS, prepare: forget, work: writers, check: check_counters },
-    Scenario { name: "waiters",   threads: WAITERS, prepare: no_op, work: waiters, check: no_op },
+    Scenario { name: "failovers", threads: 1,       prepare: no_op, work: failovers, check: no_op, kinds: &[] },
+    Scenario { name: "writers",   threads: WRITERS, prepare: forget, work: writers, check: check_counters, kinds: &[] },
+    Scenario { name: "waiters",   threads: WAITERS, prepare: no_op, work: waiters, check: no_op, kinds: &[] },
 ];
 
 /// Runs the part.

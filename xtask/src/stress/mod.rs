@@ -32,7 +32,10 @@
 //!
 //! Parts of a run: `workers` (64 and 8 of them), `replication` (all scenarios on a primary with an append-only file and
 //! a replica), `failover` and `cluster` (`replication.rs`, `failover.rs`, `cluster.rs`). A scenario that achieves
-//! nothing fails, and so does a request that is not answered in time (`watchdog.rs`).
+//! nothing fails, and so does one that has no achievement of a kind that it names ([`Scenario::kinds`]), and a request
+//! that is not answered in time (`watchdog.rs`).
+//!
+//! [`Scenario::kinds`]: scenarios::Scenario::kinds
 
 pub(crate) mod client;
 mod cluster;

@@ -1,18 +1,33 @@
 //! The scenario of CLIENT PAUSE: what a pause holds back takes no effect before its end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
 
-use super::client::StressReply;
+use super::client::{StressClient, StressReply};
 use super::run::StressRun;
 
 /// The number of threads; the first one pauses the clients.
-pub const THREADS: usize = 8;
+pub const THREADS: usize = 12;
 
-/// The longest latency of CLIENT PAUSE for which pauses make up, in milliseconds.
-const MAX_LATENCY_MS: u64 = 2000;
+/// The kinds of achievements: what a pause has held back until its end, and what was observed meanwhile.
+pub const KINDS: &[&str] = &[READ_HELD, WRITE_HELD_BY_ALL, WRITE_HELD_BY_WRITE, SAME_DIGEST];
+const READ_HELD: &str = "read held by ALL";
+const WRITE_HELD_BY_ALL: &str = "write held by ALL";
+const WRITE_HELD_BY_WRITE: &str = "write held by WRITE";
+const SAME_DIGEST: &str = "same digest during WRITE";
+
+/// What a pause of all commands must show.
+const SHOWN_BY_ALL: &[&str] = &[READ_HELD, WRITE_HELD_BY_ALL];
+/// What a pause of writes must show.
+const SHOWN_BY_WRITE: &[&str] = &[WRITE_HELD_BY_WRITE, SAME_DIGEST];
+
+/// The number of achievements of each kind that a pause must have; otherwise the next one is longer.
+const ENOUGH: u64 = 3;
+
+/// The longest pause, in milliseconds.
+const LONGEST_MAX_MS: u64 = 5400;
 
 /// The earliest end of the pause that has certainly begun, in nanoseconds after the start of the run. The pause holds
 /// all commands if the number is odd.
@@ -35,7 +50,7 @@ pub fn pauses(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String
             std::thread::sleep(Duration::from_millis(1));
             continue;
         }
-        let is_read = rng.u8(..4) == 0;
+        let is_read = rng.bool();
         let begin = now(run);
         let command = match is_read {
             true => format!("GET paused:{thread}"),
@@ -56,36 +71,120 @@ pub fn pauses(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String
             ));
         }
         if is_held {
-            run.succeed();
+            run.succeed_in(match (is_read, end % 2 == 1) {
+                (true, _) => READ_HELD,
+                (false, true) => WRITE_HELD_BY_ALL,
+                (false, false) => WRITE_HELD_BY_WRITE,
+            });
         }
         std::thread::sleep(Duration::from_micros(rng.u64(..3000)));
     }
     Ok(())
 }
 
+/// Pauses all commands and writes by turns.
 fn pause_clients(run: &StressRun, rng: &mut Rng) -> Result<(), String> {
-    let mut client = run.connect_lasting()?;
-    let mut latency_ms = 0;
+    let (mut client, mut observer) = (run.connect_lasting()?, run.connect_lasting()?);
+    let mut lengths = [
+        PauseLength::new(SHOWN_BY_WRITE, 600),
+        PauseLength::new(SHOWN_BY_ALL, 600),
+    ];
+    let mut is_for_all = rng.bool();
     while run.is_running() {
-        let is_for_all = rng.bool();
-        // It takes a while until the pause begins, the more so the slower the machine is.
-        let pause_ms = rng.u64(100..400) + 2 * latency_ms;
-        let sent = now(run);
+        is_for_all = !is_for_all;
+        let pause_ms = lengths[usize::from(is_for_all)].choose(run, rng);
         let mode = if is_for_all { "ALL" } else { "WRITE" };
-        let reply = client.call(&format!("CLIENT PAUSE {pause_ms} {mode}"))?;
-        if !matches!(reply, StressReply::Simple(_)) {
-            return Err(format!("CLIENT PAUSE was answered by {reply:?}"));
-        }
-        latency_ms = ((now(run) - sent) / 1_000_000).min(MAX_LATENCY_MS);
-        let end = sent + pause_ms * 1_000_000;
+        let command = format!("CLIENT PAUSE {pause_ms} {mode}");
+        let end = if rng.u8(..3) == 0 {
+            pause_by_command(run, &mut client, &command, pause_ms)?
+        } else {
+            pause_in_transaction(run, &mut client, &command, pause_ms)?
+        };
         END.store(end & !1 | u64::from(is_for_all), Ordering::SeqCst);
         if !is_for_all {
-            check_nothing_changes(run, end)?;
+            check_nothing_changes(run, &mut observer, end)?;
         }
         let left = end.saturating_sub(now(run));
-        std::thread::sleep(Duration::from_nanos(left) + Duration::from_millis(rng.u64(300..900)));
+        std::thread::sleep(Duration::from_nanos(left) + Duration::from_millis(rng.u64(200..600)));
     }
     Ok(())
+}
+
+/// The length of the pauses of one mode. It grows until a pause shows everything for which it is there: on a busy
+/// machine a request may take seconds.
+struct PauseLength {
+    max_ms: u64,
+    shortest_max_ms: u64,
+    /// What a pause must show.
+    kinds: &'static [&'static str],
+    /// The number of achievements of each kind before the last pause.
+    achieved: Vec<u64>,
+}
+
+impl PauseLength {
+    fn new(kinds: &'static [&'static str], shortest_max_ms: u64) -> PauseLength {
+        PauseLength {
+            max_ms: shortest_max_ms,
+            shortest_max_ms,
+            kinds,
+            achieved: Vec::new(),
+        }
+    }
+
+    /// Returns the length of the next pause in milliseconds.
+    fn choose(&mut self, run: &StressRun, rng: &mut Rng) -> u64 {
+        let achieved: Vec<u64> = self.kinds.iter().map(|kind| run.achieved(kind)).collect();
+        let mut pairs = achieved.iter().zip(&self.achieved);
+        let has_shown_all = pairs.all(|(now, before)| *now >= before + ENOUGH);
+        self.max_ms = match has_shown_all {
+            true => (self.max_ms / 2).max(self.shortest_max_ms),
+            false => (self.max_ms * 3).min(LONGEST_MAX_MS),
+        };
+        self.achieved = achieved;
+        rng.u64(self.max_ms / 2..self.max_ms)
+    }
+}
+
+/// Sends CLIENT PAUSE. Returns the earliest end of the pause: it begins after the command was sent.
+fn pause_by_command(run: &StressRun, client: &mut StressClient, command: &str, pause_ms: u64) -> Result<u64, String> {
+    let sent = now(run);
+    match client.call(command)? {
+        StressReply::Simple(_) => Ok(sent + pause_ms * 1_000_000),
+        other => Err(format!("CLIENT PAUSE was answered by {other:?}")),
+    }
+}
+
+/// Sends CLIENT PAUSE in a transaction that also shows the server's time. Returns the end of the pause. It is known
+/// exactly, however long the transaction waits before it runs.
+fn pause_in_transaction(
+    run: &StressRun,
+    client: &mut StressClient,
+    command: &str,
+    pause_ms: u64,
+) -> Result<u64, String> {
+    const CLOCK_MS: u64 = 3_600_000;
+    let set = format!("SET pauses:clock x PX {CLOCK_MS}");
+    let lines = [
+        "MULTI",
+        &set,
+        "PEXPIRETIME pauses:clock",
+        "DEL pauses:clock",
+        command,
+        "EXEC",
+    ];
+    let commands = lines.map(|line| line.split(' ').map(str::to_owned).collect());
+    let replies = client.pipeline(&commands)?;
+    let results = replies.last().map_or(&[][..], StressReply::items);
+    let [_, StressReply::Integer(expiry), _, StressReply::Simple(_)] = results else {
+        return Err(format!("a transaction with CLIENT PAUSE was answered by {replies:?}"));
+    };
+    let now = now(run);
+    let wall_ns = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos() as u64;
+    let end_ms = (*expiry as u64).saturating_sub(CLOCK_MS) + pause_ms;
+    Ok(now + (end_ms * 1_000_000).saturating_sub(wall_ns))
 }
 
 /// Returns the command that reads the digests of keys of other scenarios, which write them in all ways. None of these
@@ -114,8 +213,7 @@ fn digest_command() -> String {
 }
 
 /// Checks that the data stays the same until a time.
-fn check_nothing_changes(run: &StressRun, end: u64) -> Result<(), String> {
-    let mut client = run.connect_lasting()?;
+fn check_nothing_changes(run: &StressRun, client: &mut StressClient, end: u64) -> Result<(), String> {
     let command = digest_command();
     let mut first: Option<StressReply> = None;
     while now(run) < end {
@@ -135,7 +233,7 @@ fn check_nothing_changes(run: &StressRun, end: u64) -> Result<(), String> {
         if digests.items().is_empty() || !changed.is_empty() {
             return Err(format!("{changed:?} changed while writes were paused"));
         }
-        run.succeed();
+        run.succeed_in(SAME_DIGEST);
     }
     Ok(())
 }

@@ -4,11 +4,12 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::client::{CallError, StressClient};
+use super::client::{CallError, StressClient, StressReply};
 use super::driver::Part;
 use super::run::StressRun;
 use super::scenarios::{SCENARIOS, Scenario, no_op};
@@ -20,10 +21,27 @@ use crate::server_process::ServerProcess;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const WORKERS: u32 = 8;
 
+/// The number of connections that write after each change of the role.
+const FRESH_WRITERS: usize = 6;
+
+/// The kinds of achievements of `switching`.
+const SWITCHING_KINDS: &[&str] = &[SYNCHRONIZED, REFUSED, ABSENT, ACCEPTED];
+const SYNCHRONIZED: &str = "synchronized";
+const REFUSED: &str = "write refused by a replica";
+const ABSENT: &str = "refused write absent";
+const ACCEPTED: &str = "write accepted after REPLICAOF NO ONE";
+
+/// The number of changes of the role. It is odd from the reply to REPLICAOF until REPLICAOF NO ONE is sent.
+static TURN: AtomicU64 = AtomicU64::new(0);
+
+fn is_replica_turn(turn: u64) -> bool {
+    turn % 2 == 1
+}
+
 /// The scenario of the server that changes its role. Its addresses are its own and that of the primary.
 #[rustfmt::skip]
 const SWITCHING: &[Scenario] = &[
-    Scenario { name: "switching", threads: 8, prepare: no_op, work: switching, check: no_op },
+    Scenario { name: "switching", threads: 8, prepare: forget, work: switching, check: no_op, kinds: SWITCHING_KINDS },
 ];
 
 /// Runs the part.
@@ -157,40 +175,104 @@ fn differences(addresses: &[SocketAddr], digests: &[String]) -> String {
     story
 }
 
-/// Makes a server a replica and a primary by turns, while clients use it. What they are told depends on the role.
+/// Makes a server a replica and a primary by turns, while clients use it. From the reply to REPLICAOF until REPLICAOF
+/// NO ONE is sent, it refuses every write that is sent, and a refused write leaves no data.
 fn switching(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
     if thread == 0 {
         return switch(run, &mut rng);
     }
+    let mut round = 0u64;
     while run.is_running() {
         let mut client = run.connect()?;
         for _ in 0..rng.usize(1..50) {
-            let key = format!("switching:{}", rng.usize(..20));
-            let command = match rng.u8(..8) {
-                0 => format!("BLPOP list:{key} 0.2"),
-                1 => format!("RPUSH list:{key} x"),
-                2 => format!("EVAL return{{redis.call('incr',KEYS[1])}} 1 {key}"),
-                3 => format!("XREAD BLOCK 100 STREAMS stream:{key} $"),
-                4 => format!("MGET {key} counter:1"),
-                5 => "DBSIZE".to_owned(),
-                _ => format!("INCR {key}"),
-            };
-            match client.call(&command) {
-                Ok(_) => run.count_commands(1),
+            round += 1;
+            let (command, is_write) = random_command(thread, round, &mut rng);
+            let turn = TURN.load(Ordering::SeqCst);
+            let reply = match client.call(&command) {
+                Ok(reply) => reply,
                 // A client that waits for keys is disconnected when the server becomes a replica.
                 Err(CallError::Closed) => break,
                 Err(other) => return Err(format!("{command}: {}", String::from(other))),
+            };
+            run.count_commands(1);
+            let is_refused = is_refusal(&reply);
+            // EVAL is no write until its script writes, so a server that is loading refuses it for that reason.
+            let is_loading = command.starts_with("EVAL ") && is_loading(&reply);
+            if is_write && !is_loading && is_replica_turn(turn) && TURN.load(Ordering::SeqCst) == turn {
+                if !is_refused {
+                    return Err(format!("a replica answered {command} by {reply:?}"));
+                }
+                run.succeed_in(REFUSED);
+            }
+            if is_refused && command.starts_with("SET ") {
+                check_absent(run, &mut client, &fresh_key(thread, round))?;
             }
         }
     }
     Ok(())
 }
 
+/// Returns a command, and `true` if a replica must refuse it.
+fn random_command(thread: usize, round: u64, rng: &mut Rng) -> (String, bool) {
+    let key = format!("switching:{}", rng.usize(..20));
+    match rng.u8(..9) {
+        0 => (format!("BLPOP list:{key} 0.2"), true),
+        1 => (format!("RPUSH list:{key} x"), true),
+        2 => (format!("EVAL return{{redis.call('incr',KEYS[1])}} 1 {key}"), true),
+        3 => (format!("XREAD BLOCK 100 STREAMS stream:{key} $"), false),
+        4 => (format!("MGET {key} counter:1"), false),
+        5 => ("DBSIZE".to_owned(), false),
+        6 => (format!("SET {} x", fresh_key(thread, round)), true),
+        _ => (format!("INCR {key}"), true),
+    }
+}
+
+/// Returns the name of a key that is written at most once.
+fn fresh_key(thread: usize, round: u64) -> String {
+    format!("fresh:{thread}:{round}")
+}
+
+fn is_refusal(reply: &StressReply) -> bool {
+    matches!(reply, StressReply::Error(error) if error.contains("READONLY"))
+}
+
+fn is_loading(reply: &StressReply) -> bool {
+    matches!(reply, StressReply::Error(error) if error.starts_with("LOADING"))
+}
+
+/// Checks that a write that was refused has left nothing.
+fn check_absent(run: &StressRun, client: &mut StressClient, key: &str) -> Result<(), String> {
+    match client.call(&format!("EXISTS {key}"))? {
+        StressReply::Integer(0) => run.succeed_in(ABSENT),
+        StressReply::Integer(_) => return Err(format!("{key} exists, although its SET was refused")),
+        // While the server loads the primary's data, it answers no reads.
+        reply if is_loading(&reply) => {}
+        other => return Err(format!("EXISTS {key} was answered by {other:?}")),
+    }
+    Ok(())
+}
+
+/// Makes the server a replica and a primary by turns. After each reply it writes itself over connections of its own,
+/// which the workers share.
 fn switch(run: &StressRun, rng: &mut Rng) -> Result<(), String> {
     let mut client = run.connect()?;
+    let mut writers = (0..FRESH_WRITERS)
+        .map(|_| run.connect())
+        .collect::<Result<Vec<_>, _>>()?;
     let primary = run.addresses[1].port();
-    while run.is_running() {
-        client.call(&format!("REPLICAOF 127.0.0.1 {primary}"))?;
+    for round in 0.. {
+        if !run.is_running() {
+            break;
+        }
+        expect_ok(&mut client, &format!("REPLICAOF 127.0.0.1 {primary}"))?;
+        TURN.fetch_add(1, Ordering::SeqCst);
+        for writer in &mut writers {
+            let reply = writer.call(&format!("SET {} x", fresh_key(0, round)))?;
+            if !is_refusal(&reply) {
+                return Err(format!("SET after the reply to REPLICAOF was answered by {reply:?}"));
+            }
+            run.succeed_in(REFUSED);
+        }
         // Some synchronizations are given up before their end.
         let looks = if rng.bool() { rng.u16(..80) } else { 1000 };
         for _ in 0..looks {
@@ -200,12 +282,33 @@ fn switch(run: &StressRun, rng: &mut Rng) -> Result<(), String> {
             std::thread::sleep(Duration::from_millis(10));
             let info = client.call("INFO replication")?.text();
             if info.contains("master_link_status:up") {
-                run.succeed();
+                run.succeed_in(SYNCHRONIZED);
                 break;
             }
         }
-        client.call("REPLICAOF NO ONE")?;
+        TURN.fetch_add(1, Ordering::SeqCst);
+        expect_ok(&mut client, "REPLICAOF NO ONE")?;
+        check_absent(run, &mut writers[0], &fresh_key(0, round))?;
+        expect_ok(&mut writers[0], &format!("SET {} x", fresh_key(0, round)))?;
+        run.succeed_in(ACCEPTED);
         std::thread::sleep(Duration::from_millis(rng.u64(..200)));
     }
+    Ok(())
+}
+
+/// Sends a command, again as long as the server is loading.
+fn expect_ok(client: &mut StressClient, command: &str) -> Result<(), String> {
+    loop {
+        match client.call(command)? {
+            StressReply::Simple(text) if text == "OK" => return Ok(()),
+            reply if is_loading(&reply) => std::thread::sleep(Duration::from_millis(5)),
+            other => return Err(format!("{command} was answered by {other:?}")),
+        }
+    }
+}
+
+/// Forgets the turns of an earlier run.
+fn forget(_: &StressRun) -> Result<(), String> {
+    TURN.store(0, Ordering::SeqCst);
     Ok(())
 }

@@ -55,6 +55,8 @@ pub struct StressRun {
     pub(super) shared: Arc<SharedRun>,
     /// The number of times that the scenario has achieved what it is for.
     pub(super) successes: AtomicU64,
+    /// The number of achievements of each kind that the scenario names.
+    pub(super) kinds: Vec<(&'static str, AtomicU64)>,
     /// The ids of clients that the scenario's threads may unblock.
     pub(super) unblockable: Mutex<Vec<u64>>,
 }
@@ -110,6 +112,25 @@ impl StressRun {
     /// Counts one achievement of the scenario. A scenario without any fails.
     pub fn succeed(&self) {
         self.successes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one achievement of a kind. A scenario that names a kind and has no such achievement fails.
+    ///
+    /// # Panics
+    /// Panics if the scenario does not name the kind.
+    pub fn succeed_in(&self, kind: &str) {
+        let count = self.kinds.iter().find(|(name, _)| *name == kind);
+        let Some((_, count)) = count else {
+            panic!("the scenario does not require '{kind}'");
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.succeed();
+    }
+
+    /// Returns the number of achievements of a kind.
+    pub fn achieved(&self, kind: &str) -> u64 {
+        let count = self.kinds.iter().find(|(name, _)| *name == kind);
+        count.map_or(0, |(_, count)| count.load(Ordering::Relaxed))
     }
 }
 

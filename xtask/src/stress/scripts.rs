@@ -1,6 +1,6 @@
 //! Scenarios about scripts of all lengths, and about commands that need the server for themselves meanwhile.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -15,17 +15,22 @@ pub const SCRIPT_THREADS: usize = 8;
 const KEYS: usize = 6;
 /// The longest pause between two endless scripts.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// The time for a save or a rewrite to end.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The database that the thread of `exclusive` flushes.
 const FLUSHED_DB: usize = 30;
+
+/// The kinds of achievements of `scripts`.
+pub const SCRIPT_KINDS: &[&str] = &[KILL_ACCEPTED, ENDLESS_KILLED, COMPARED];
+const KILL_ACCEPTED: &str = "SCRIPT KILL accepted";
+const ENDLESS_KILLED: &str = "endless script killed";
+const COMPARED: &str = "counters compared";
 
 /// `true` while a script runs that ends only if it is killed.
 static IS_ENDLESS_SCRIPT_RUNNING: AtomicBool = AtomicBool::new(false);
 
-/// The turns of each kind of exclusive command: the answers that are no failure.
-static EXCLUSIVE_TURNS: [AtomicU64; EXCLUSIVE.len()] = [const { AtomicU64::new(0) }; EXCLUSIVE.len()];
-
-/// The commands of `exclusive`; each has a thread of its own.
-const EXCLUSIVE: [&str; 6] = [
+/// The commands of `exclusive`; each has a thread of its own, and must succeed in every run.
+pub const EXCLUSIVE: [&str; 6] = [
     "FLUSHDB",
     "CONFIG SET",
     "SAVE",
@@ -67,7 +72,7 @@ pub fn scripts(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Strin
 fn kill_script(run: &StressRun, client: &mut ReconnectingClient<'_>, rng: &mut Rng) -> Result<(), String> {
     std::thread::sleep(Duration::from_millis(rng.u64(20..120)));
     match client.call("SCRIPT KILL")? {
-        Some(StressReply::Simple(_)) => run.succeed(),
+        Some(StressReply::Simple(_)) => run.succeed_in(KILL_ACCEPTED),
         Some(StressReply::Error(error)) if !error.starts_with("NOTBUSY") && !error.starts_with("UNKILLABLE") => {
             return Err(format!("SCRIPT KILL was answered by {error}"));
         }
@@ -92,7 +97,7 @@ fn run_endless_script(run: &StressRun, client: &mut ReconnectingClient<'_>, rng:
     ][rng.usize(..3)];
     let started = Instant::now();
     match client.call_words(eval(script, Some(&key)))? {
-        Some(StressReply::Error(error)) if error.contains(KILLED) => run.succeed(),
+        Some(StressReply::Error(error)) if error.contains(KILLED) => run.succeed_in(ENDLESS_KILLED),
         None => {}
         Some(other) => return Err(format!("an endless script was answered by {other:?}")),
     }
@@ -135,7 +140,7 @@ fn run_script(
         ),
     };
     match client.call_words(eval(&script, declared))? {
-        Some(StressReply::Integer(0)) => run.succeed(),
+        Some(StressReply::Integer(0)) => run.succeed_in(COMPARED),
         Some(StressReply::Error(error)) if error.contains(KILLED) => {}
         None => {}
         Some(other) => return Err(format!("{script}: two equal counters differ: {other:?}")),
@@ -169,20 +174,16 @@ pub fn exclusive(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Str
             }
             _ => (client.call(EXCLUSIVE[thread])?, true),
         };
+        let mut pause_ms = if thread < 2 { 5..40 } else { 100..400 };
         match reply {
-            // Another thread may be saving, or rewriting the append-only file.
-            Some(StressReply::Error(error)) if !may_be_busy || !is_saving(&error) => {
+            // Another thread may be saving, or rewriting the append-only file. Then this one tries again soon.
+            Some(StressReply::Error(error)) if may_be_busy && is_saving(&error) => pause_ms = 10..50,
+            Some(StressReply::Error(error)) => {
                 return Err(format!("{} was answered by {error}", EXCLUSIVE[thread]));
             }
             None => {}
-            Some(reply) => {
-                if !matches!(reply, StressReply::Error(_)) {
-                    run.succeed();
-                }
-                EXCLUSIVE_TURNS[thread].fetch_add(1, Ordering::Relaxed);
-            }
+            Some(_) => run.succeed_in(EXCLUSIVE[thread]),
         }
-        let pause_ms = if thread < 2 { 5..40 } else { 100..400 };
         std::thread::sleep(Duration::from_millis(rng.u64(pause_ms)));
     }
     Ok(())
@@ -192,14 +193,26 @@ fn is_saving(error: &str) -> bool {
     error.contains("in progress") || error.contains("Another child process")
 }
 
-/// Checks that every exclusive command had its turn.
-pub fn check_exclusive(_: &StressRun) -> Result<(), String> {
-    let counts: Vec<u64> = EXCLUSIVE_TURNS
-        .iter()
-        .map(|count| count.swap(0, Ordering::Relaxed))
-        .collect();
-    match counts.iter().position(|count| *count == 0) {
-        None => Ok(()),
-        Some(never) => Err(format!("{} never had its turn: {counts:?}", EXCLUSIVE[never])),
+/// Checks that what BGSAVE and BGREWRITEAOF began in the background has succeeded.
+pub fn check_exclusive(run: &StressRun) -> Result<(), String> {
+    let mut client = run.connect()?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let info = client.call("INFO persistence")?.text();
+        let has = |line: &str| info.lines().any(|other| other == line);
+        let is_busy = [
+            "rdb_bgsave_in_progress:1",
+            "aof_rewrite_in_progress:1",
+            "aof_rewrite_scheduled:1",
+        ];
+        if is_busy.iter().any(|line| has(line)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        }
+        let succeeded = ["rdb_last_bgsave_status:ok", "aof_last_bgrewrite_status:ok"];
+        return match succeeded.iter().find(|line| !has(line)) {
+            None => Ok(()),
+            Some(missing) => Err(format!("INFO lacks {missing}:\n{info}")),
+        };
     }
 }

@@ -236,7 +236,7 @@ fn the_process_ends_despite_sessions() {
 
 #[test]
 fn several_sessions_run_at_a_time() {
-    let server = Server::start(&["--io-threads", "2"]);
+    let server = Server::start(&[]);
     let mut other = Client::connect(server.port);
     other.call(&["SET", "n", "0"]);
     let script = "local n = redis.call('incr', 'n')\nn = redis.call('incrby', 'n', ARGV[1])\nreturn n";

@@ -115,7 +115,7 @@ fn many_writers_stay_within_the_limit_and_lose_nothing_that_was_not_evicted() {
 fn entries_that_share_a_slab_run_are_counted_one_by_one() {
     const KEYS: u64 = 100_000;
     const CELL: u64 = 88;
-    let server = Server::start(&["--io-threads", "2"]);
+    let server = Server::start(&[]);
     let mut client = Client::connect(server.port);
     let empty = used(&mut client);
     let value = "v".repeat(64);
@@ -169,7 +169,7 @@ fn entries_that_share_a_slab_run_are_counted_one_by_one() {
 
 #[test]
 fn memory_freed_in_the_background_counts_as_free_at_once() {
-    let server = Server::start(&["--io-threads", "2"]);
+    let server = Server::start(&[]);
     let mut client = Client::connect(server.port);
     let mut words = vec!["SADD", "template"];
     let members: Vec<String> = (0..5000)
@@ -315,7 +315,7 @@ fn the_largest_clients_are_evicted_when_all_exceed_the_limit() {
 #[test]
 fn a_client_that_only_sends_is_read_as_fast_as_it_is_served() {
     const REQUESTS: usize = 150_000;
-    let server = Server::start(&["--io-threads", "2"]);
+    let server = Server::start(&[]);
     let stream = std::net::TcpStream::connect(("127.0.0.1", server.port)).expect("connects");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let (mut sender, mut receiver) = (stream.try_clone().expect("a handle"), stream);
@@ -354,7 +354,7 @@ fn a_client_that_only_sends_is_read_as_fast_as_it_is_served() {
 /// As in Valkey, what is parsed of an incomplete request counts as arguments, and only the rest as input.
 #[test]
 fn client_list_tells_parsed_arguments_from_waiting_input() {
-    let server = Server::start(&["--io-threads", "2"]);
+    let server = Server::start(&[]);
     let mut control = Client::connect(server.port);
     for size in [100, 10_000, 3_000_000] {
         let mut client = Client::connect(server.port);
@@ -408,7 +408,7 @@ fn messages_about_evicted_keys_evict_no_others() {
 /// Script threads evict, too, before a script that they run.
 #[test]
 fn a_script_thread_evicts_keys_that_clients_track() {
-    let server = Server::start(&["--io-threads", "2", "--maxmemory-policy", "allkeys-lru"]);
+    let server = Server::start(&["--maxmemory-policy", "allkeys-lru"]);
     let mut control = Client::connect(server.port);
     let mut tracker = Client::connect(server.port);
     tracker.send(&["HELLO", "3"]);

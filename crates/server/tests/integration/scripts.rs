@@ -170,7 +170,7 @@ fn an_endless_script_delays_only_clients_that_need_its_keys_and_can_be_killed() 
 
 #[test]
 fn a_busy_script_is_reported_to_all_clients_within_its_scope() {
-    let server = Server::start(&["--io-threads", "2", "--busy-reply-threshold", "20"]);
+    let server = Server::start(&["--busy-reply-threshold", "20"]);
     let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
     let mut in_multi = Client::connect(&server);
     assert_eq!(in_multi.call(&["MULTI"]), "+OK");
@@ -246,7 +246,7 @@ fn a_long_script_sees_clients() {
 #[test]
 fn a_script_that_has_written_is_not_killed() {
     // The script is never reported as busy, so other clients are served meanwhile.
-    let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "600000"]);
+    let server = Server::start(&["--busy-reply-threshold", "600000"]);
     let (mut runner, mut client) = (client::Client::connect(server.port), Client::connect(&server));
     // On a busy machine the script may end before a client tries to kill it. Then a longer one follows.
     let is_refused = [1, 4, 16, 40].into_iter().any(|seconds| {
@@ -265,7 +265,7 @@ fn a_script_that_has_written_is_not_killed() {
 
 #[test]
 fn an_endless_script_that_has_written_ends_with_the_server() {
-    let server = Server::start(&["--io-threads", "1", "--busy-reply-threshold", "20"]);
+    let server = Server::start(&["--busy-reply-threshold", "20"]);
     let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
     runner.send(&["EVAL", "redis.call('set', KEYS[1], 'x') while true do end", "1", "k"]);
     client.call_until(&["PING"], "-BUSY");
@@ -365,7 +365,7 @@ fn a_transaction_is_refused_for_a_script_that_may_write() {
 /// Earlier, an interpreter had no room for more than about 8000 compiled scripts and refused the next one.
 #[test]
 fn any_number_of_scripts_can_be_loaded() {
-    let server = Server::start(&["--io-threads", "1"]);
+    let server = Server::start(&[]);
     let mut client = Client::connect(&server);
     let mut first = String::new();
     for number in 0..9000 {
@@ -450,7 +450,7 @@ fn no_script_changes_what_scripts_of_other_users_see() {
          found[#found + 1] = ('x'):rep(2)
          return found"
     );
-    let server = Server::start(&["--io-threads", "1"]);
+    let server = Server::start(&[]);
     let (mut admin, mut user) = (Client::connect(&server), Client::connect(&server));
     admin.call(&["ACL", "SETUSER", "user", "on", "nopass", "+eval"]);
     admin.call(&[

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::{Domain, Exclusive, GatePassage, PassageLoan, SharedExclusive, ThreadSeat};
-use crate::loom::explore;
+use crate::loom::{Occurrences, explore};
 
 type Counts = Domain<(), (usize, usize)>;
 type CountsSeat = ThreadSeat<(), (usize, usize)>;
@@ -17,6 +17,13 @@ fn counts(cells: usize, seats: usize) -> Arc<Counts> {
 fn spawn<R: 'static>(domain: &Arc<Counts>, work: impl FnOnce(CountsSeat) -> R + 'static) -> thread::JoinHandle<R> {
     let seat = domain.join().unwrap();
     thread::spawn(move || work(seat))
+}
+
+/// Enters through the bias if the gate has it for this seat, and counts these passages.
+fn enter_alone<'a>(seat: &'a mut CountsSeat, biased: &Occurrences) -> GatePassage<'a, (), (usize, usize)> {
+    let pass = seat.enter_alone();
+    biased.count_if(pass.biased);
+    pass
 }
 
 /// Tries once to increment both halves of a cell; returns how often it did.
@@ -294,13 +301,14 @@ fn two_closers_that_pause_hand_the_gate_to_each_other() {
 
 #[test]
 fn a_pause_lets_a_biased_seat_through() {
+    static BIASED: Occurrences = Occurrences::new();
     explore(3, || {
         let domain = counts(1, 2);
         let mut seat = domain.join().unwrap();
         let mut alone = seat.exclusive();
         let biased = spawn(&domain, |mut seat| {
             for _ in 0..3 {
-                let pass = seat.enter_alone();
+                let pass = enter_alone(&mut seat, &BIASED);
                 let mut lease = pass.try_write(0).expect("no other thread takes leases");
                 lease.0 += 1;
                 lease.1 += 1;
@@ -312,6 +320,7 @@ fn a_pause_lets_a_biased_seat_through() {
         biased.join().unwrap();
         assert_eq!(try_look(&mut seat, 0), Some(5));
     });
+    BIASED.assert_any("a biased passage");
 }
 
 /// Marks a cell as hot, as readers that collide do.
@@ -391,6 +400,7 @@ fn two_writers_and_a_published_reader_exclude_each_other() {
 
 #[test]
 fn leases_of_a_biased_passage_exclude_those_of_later_passages() {
+    static BIASED: Occurrences = Occurrences::new();
     explore(3, || {
         let domain = counts(1, 2);
         let other = spawn(&domain, |mut seat| {
@@ -399,7 +409,7 @@ fn leases_of_a_biased_passage_exclude_those_of_later_passages() {
         let mut seat = domain.join().unwrap();
         let mut raised = 0;
         for _ in 0..3 {
-            let pass = seat.enter_alone();
+            let pass = enter_alone(&mut seat, &BIASED);
             if let Some(mut lease) = pass.try_write(0) {
                 lease.0 += 1;
                 lease.1 += 1;
@@ -413,11 +423,12 @@ fn leases_of_a_biased_passage_exclude_those_of_later_passages() {
         other.join().unwrap();
         assert!(try_look(&mut seat, 0).unwrap() >= raised);
     });
+    BIASED.assert_any("a biased passage");
 }
 
 /// Reads a cell through a passage that may be biased, and checks that no writer is admitted meanwhile.
-fn look_biased(seat: &mut CountsSeat, cell: usize) -> Option<usize> {
-    let pass = seat.enter_alone();
+fn look_biased(seat: &mut CountsSeat, cell: usize, biased: &Occurrences) -> Option<usize> {
+    let pass = enter_alone(seat, biased);
     let lease = pass.try_read(cell)?;
     assert!(pass.try_write(cell).is_none(), "its own reader holds the cell");
     assert_eq!(lease.0, lease.1);
@@ -426,6 +437,7 @@ fn look_biased(seat: &mut CountsSeat, cell: usize) -> Option<usize> {
 
 #[test]
 fn an_abandoned_announcement_does_not_starve_a_biased_seat() {
+    static BIASED: Occurrences = Occurrences::new();
     explore(3, || {
         let domain = counts(1, 2);
         let other = spawn(&domain, |mut seat| {
@@ -433,17 +445,19 @@ fn an_abandoned_announcement_does_not_starve_a_biased_seat() {
             seat.enter().announce_writer(0);
         });
         let mut seat = domain.join().unwrap();
-        let _ = look_biased(&mut seat, 0);
+        let _ = look_biased(&mut seat, 0, &BIASED);
         other.join().unwrap();
         // The other seat has left for good. The first passage may still find its bias revoked; the next acquires it
         // again.
-        let looks: Vec<_> = (0..3).map(|_| look_biased(&mut seat, 0)).collect();
+        let looks: Vec<_> = (0..3).map(|_| look_biased(&mut seat, 0, &BIASED)).collect();
         assert_eq!(looks.last(), Some(&Some(0)), "{looks:?}");
     });
+    BIASED.assert_any("a biased passage");
 }
 
 #[test]
 fn a_writer_that_announces_itself_to_a_biased_seat_is_admitted() {
+    static BIASED: Occurrences = Occurrences::new();
     explore(3, || {
         let domain = counts(1, 2);
         let writer = spawn(&domain, |mut seat| {
@@ -462,12 +476,13 @@ fn a_writer_that_announces_itself_to_a_biased_seat_is_admitted() {
             raised
         });
         let mut seat = domain.join().unwrap();
-        let seen: Vec<_> = (0..3).filter_map(|_| look_biased(&mut seat, 0)).collect();
+        let seen: Vec<_> = (0..3).filter_map(|_| look_biased(&mut seat, 0, &BIASED)).collect();
         assert!(seen.is_sorted());
         let raised = writer.join().unwrap();
-        let looks: Vec<_> = (0..3).map(|_| look_biased(&mut seat, 0)).collect();
+        let looks: Vec<_> = (0..3).map(|_| look_biased(&mut seat, 0, &BIASED)).collect();
         assert_eq!(looks.last(), Some(&Some(raised)), "{looks:?}");
     });
+    BIASED.assert_any("a biased passage");
 }
 
 #[test]
@@ -591,13 +606,14 @@ fn a_seat_under_a_loan_does_not_wait_for_a_closer() {
 
 #[test]
 fn a_seat_under_a_loan_and_a_biased_seat_exclude_each_other() {
+    static BIASED: Occurrences = Occurrences::new();
     explore(3, || {
         let domain = counts(1, 3);
         let loan = Arc::new(PassageLoan::new(&domain));
         let biased = spawn(&domain, |mut seat| {
             let mut raised = 0;
             for _ in 0..2 {
-                let pass = seat.enter_alone();
+                let pass = enter_alone(&mut seat, &BIASED);
                 raised += increment_within(&pass);
             }
             raised
@@ -614,4 +630,5 @@ fn a_seat_under_a_loan_and_a_biased_seat_exclude_each_other() {
         let raised = biased.join().unwrap() + helper.join().unwrap();
         assert_eq!(*seat.exclusive().cell(0), (raised, raised));
     });
+    BIASED.assert_any("a biased passage");
 }

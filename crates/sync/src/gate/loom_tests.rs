@@ -8,7 +8,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 
 use super::Gate;
-use crate::loom::explore;
+use crate::loom::{Occurrences, explore};
 
 /// A gate and the data it guards: seats inside read it, the closer writes it; loom checks each access.
 struct Guarded {
@@ -118,6 +118,7 @@ fn a_seat_taken_while_the_gate_is_closed_waits_like_the_others() {
 
 #[test]
 fn a_biased_seat_excludes_other_seats() {
+    static BIASED: Occurrences = Occurrences::new();
     explore(4, || {
         let guarded = Guarded::new(2);
         let other = spawn(&guarded, |guarded| {
@@ -125,7 +126,7 @@ fn a_biased_seat_excludes_other_seats() {
             guarded.read_inside(1);
         });
         for _ in 0..3 {
-            if guarded.gate.enter_biased(0) {
+            if BIASED.count_if(guarded.gate.enter_biased(0)) {
                 // SAFETY: rule 10: no other seat is inside.
                 guarded.data.with_mut(|data| unsafe { *data += 1 });
             }
@@ -133,15 +134,17 @@ fn a_biased_seat_excludes_other_seats() {
         }
         other.join().unwrap();
     });
+    BIASED.assert_any("a biased passage");
 }
 
 #[test]
 fn two_biased_seats_and_a_closer_exclude_each_other() {
+    static BIASED: [Occurrences; 2] = [const { Occurrences::new() }; 2];
     explore(2, || {
         let guarded = Guarded::new(3);
-        let increment_if_biased = |guarded: &Guarded, seat| {
+        let increment_if_biased = |guarded: &Guarded, seat: usize| {
             for _ in 0..2 {
-                if guarded.gate.enter_biased(seat) {
+                if BIASED[seat].count_if(guarded.gate.enter_biased(seat)) {
                     // SAFETY: rule 10: no other seat is inside.
                     guarded.data.with_mut(|data| unsafe { *data += 1 });
                 }
@@ -154,4 +157,7 @@ fn two_biased_seats_and_a_closer_exclude_each_other() {
         other.join().unwrap();
         closer.join().unwrap();
     });
+    for (seat, biased) in BIASED.iter().enumerate() {
+        biased.assert_any(&format!("a biased passage of seat {seat}"));
+    }
 }

@@ -69,10 +69,24 @@ impl Server {
         loop {
             let mut server = Server::spawn(program, place, arguments);
             if server.wait_until_ready() {
+                if program == Path::new(env!("CARGO_BIN_EXE_weft-server")) {
+                    server.assert_all_workers_active(arguments);
+                }
                 return server;
             }
             assert!(start.elapsed() < PATIENCE, "the server does not serve: {}", place.log());
         }
+    }
+
+    /// Checks that as many workers are active as the arguments say.
+    fn assert_all_workers_active(&self, arguments: &[&str]) {
+        let all = [&MANY_WORKERS[..], arguments].concat();
+        let option = |name: &str| {
+            let place = all.iter().rposition(|word| *word == name).expect("MANY_WORKERS has it");
+            all[place + 1]
+        };
+        assert_eq!(option("--io-threads-always-active"), "yes");
+        assert_eq!(self.client().info("weft_workers_active"), option("--io-threads"));
     }
 
     /// Starts a program that may end early.

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::collections::model::{Operation, Reply};
+use crate::harness;
 use crate::harness::port::free_port;
 use crate::harness::server::{MANY_WORKERS, PATIENCE};
 
@@ -21,6 +22,7 @@ impl Server {
     pub fn start() -> Server {
         let port = free_port();
         let binary = std::env::var("WEFT_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weft-server").into());
+        let is_weft = binary == env!("CARGO_BIN_EXE_weft-server");
         let child = Command::new(binary)
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
             .args(MANY_WORKERS)
@@ -33,6 +35,10 @@ impl Server {
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(start.elapsed() < PATIENCE, "the server does not listen");
             thread::sleep(Duration::from_millis(10));
+        }
+        if is_weft {
+            let active = harness::client::Client::connect(port).info("weft_workers_active");
+            assert_eq!(active, MANY_WORKERS[1], "active workers");
         }
         server
     }

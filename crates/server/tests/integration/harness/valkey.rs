@@ -41,11 +41,6 @@ pub fn valkey_program() -> PathBuf {
 }
 
 impl Valkey {
-    /// Starts a server if `WEFT_ORACLE` names one, for tests that check more with Valkey than without.
-    pub fn start_if_named(arguments: &[&str]) -> Option<Valkey> {
-        std::env::var_os("WEFT_ORACLE").map(|_| Valkey::start(arguments))
-    }
-
     /// Starts a server.
     pub fn start(arguments: &[&str]) -> Valkey {
         let program = valkey_program();

@@ -327,10 +327,10 @@ fn write_continuously(port: u16, seed: u64, stop: &AtomicBool) {
 
 #[test]
 fn after_crashes_of_either_side_under_load_the_data_is_the_same() {
-    let durable = [&AT_ONCE[..], &["--appendonly", "yes", "--io-threads", "2"]].concat();
+    let durable = [&AT_ONCE[..], &["--appendonly", "yes"]].concat();
     let mut server = Server::start(&durable);
     let port = server.port.to_string();
-    let following = [&AT_ONCE[..], &["--io-threads", "2", "--replicaof", "127.0.0.1", &port]].concat();
+    let following = [&AT_ONCE[..], &["--replicaof", "127.0.0.1", &port]].concat();
     let (mut follower, last) = (Server::start(&following), Server::start(&AT_ONCE));
     let mut chained = Client::connect(last.port);
     chained.call(&["REPLICAOF", "127.0.0.1", &follower.port.to_string()]);

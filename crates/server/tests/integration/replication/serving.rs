@@ -448,7 +448,7 @@ fn chain_converges_after_reconnects_under_load(start_last: impl Fn() -> Option<V
     for diskless in ["yes", "no"] {
         let arguments = [&AT_ONCE[..], &["--io-threads", "4", "--repl-diskless-sync", diskless]].concat();
         let server = Server::start(&arguments);
-        let chained = Server::start(&[&AT_ONCE[..], &["--io-threads", "2"]].concat());
+        let chained = Server::start(&AT_ONCE);
         let (mut primary, mut middle) = (Client::connect(server.port), Client::connect(chained.port));
         write_everything(&mut primary, 1);
         let valkey = start_last();

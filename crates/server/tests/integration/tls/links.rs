@@ -16,7 +16,7 @@ fn words(owned: &[String]) -> Vec<&str> {
 /// Two replicas: one gets the RDB over its socket, one from a file.
 #[test]
 fn replicas_follow_over_tls() {
-    let secured = start_tls_server(&[&AT_ONCE[..], &["--tls-auth-clients", "yes", "--io-threads", "2"]].concat());
+    let secured = start_tls_server(&[&AT_ONCE[..], &["--tls-auth-clients", "yes"]].concat());
     let mut primary = secured.plain();
     let large = random_bytes(10_000_000);
     primary.send(&[&b"SET"[..], b"large", &large[..]]);

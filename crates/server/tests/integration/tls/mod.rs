@@ -91,7 +91,7 @@ fn random_bytes(len: usize) -> Vec<u8> {
 
 #[test]
 fn commands_run_over_tls_in_any_number_and_size() {
-    let secured = start_tls_server(&["--io-threads", "2"]);
+    let secured = start_tls_server(&[]);
     let mut client = secured.connect();
     assert_eq!(client.call(&["PING"]), "PONG");
     for number in 0..5000 {

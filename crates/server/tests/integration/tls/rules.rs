@@ -23,7 +23,7 @@ fn read_until_closed(mut socket: TcpStream) -> Vec<u8> {
 
 #[test]
 fn clients_without_tls_are_disconnected() {
-    let secured = start_tls_server(&["--io-threads", "2"]);
+    let secured = start_tls_server(&[]);
     let mut random = fastrand::Rng::with_seed(11);
     for round in 0..60 {
         let mut socket = raw(secured.port);
@@ -130,7 +130,7 @@ fn input_and_output_limits_hold_over_tls() {
 
 #[test]
 fn a_slow_reader_gets_everything_in_order() {
-    let secured = start_tls_server(&["--io-threads", "2"]);
+    let secured = start_tls_server(&[]);
     let value = String::from_utf8_lossy(&random_bytes(3_000_000)).into_owned();
     let mut plain = secured.plain();
     assert_eq!(plain.call(&["SET", "large", &value]), "OK");
@@ -156,7 +156,7 @@ fn a_slow_reader_gets_everything_in_order() {
 
 #[test]
 fn many_concurrent_handshakes_do_not_delay_other_clients() {
-    let secured = start_tls_server(&["--io-threads", "2"]);
+    let secured = start_tls_server(&[]);
     let config = secured.authority.client(ClientTlsOptions::default());
     let (port, threads) = (secured.port, 8);
     let dialling: Vec<_> = (0..threads)
