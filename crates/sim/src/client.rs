@@ -11,7 +11,7 @@ use weft_os::descriptor::{self, Interest};
 use weft_os::scheduler;
 use weft_os::thread;
 
-use crate::history::{ConnectionHistory, Event};
+use crate::history::{ConnectionHistory, Event, PipelineWait};
 use crate::operation::Operation;
 use crate::reply::SeenReply;
 
@@ -38,17 +38,6 @@ pub struct Client {
     random: Rng,
     /// `true` if requests are sent in many pieces.
     pub sends_pieces: bool,
-    /// The longest wait of a request that does not block.
-    pub longest_idle_wait: IdleWait,
-}
-
-/// A request that was unanswered while no thread could run.
-#[derive(Default)]
-pub struct IdleWait {
-    /// For how long, in nanoseconds.
-    pub nanoseconds: u64,
-    /// The request, or the last one of its pipeline.
-    pub request: String,
 }
 
 /// The reason why a client received nothing more.
@@ -79,7 +68,6 @@ impl Client {
                     history: ConnectionHistory::default(),
                     random: Rng::with_seed(seed),
                     sends_pieces: false,
-                    longest_idle_wait: IdleWait::default(),
                 });
             }
             thread::sleep(Duration::from_millis(5));
@@ -100,16 +88,16 @@ impl Client {
         let first = self.history.events.len();
         self.send(operations)?;
         // Not earlier: the client itself pauses between the pieces of its requests.
-        let idle = scheduler::figures().idle_ns;
+        let from_idle_ns = scheduler::figures().idle_ns;
         self.receive_all(first)?;
-        let waited = scheduler::figures().idle_ns - idle;
-        let events = &self.history.events[first..];
-        let may_wait = events.iter().any(|event| event.operation.is_blocking());
-        if !may_wait && waited > self.longest_idle_wait.nanoseconds {
-            self.longest_idle_wait = IdleWait {
-                nanoseconds: waited,
-                request: format!("{:?}", events.last().map(|event| &event.operation)),
+        let events = &self.history.events;
+        if !events[first..].iter().any(|event| event.operation.is_blocking()) && events.len() > first {
+            let wait = PipelineWait {
+                from_idle_ns,
+                until_idle_ns: scheduler::figures().idle_ns,
+                last_event: events.len() - 1,
             };
+            self.history.waits.push(wait);
         }
         Ok(())
     }
@@ -153,9 +141,7 @@ impl Client {
     pub fn run_and_half_close(&mut self, operations: Vec<Operation>) -> Result<(), ClientEnd> {
         let first = self.history.events.len();
         self.send(operations)?;
-        descriptor::activity();
-        let _ = self.stream.shutdown(Shutdown::Write);
-        descriptor::activity();
+        self.half_close();
         match self.receive_all(first) {
             // A client that is blocked is closed with its sending half, as in Valkey.
             Err(ClientEnd::Closed) if self.first_unanswered(first).is_some_and(Operation::is_blocking) => return Ok(()),
@@ -171,6 +157,13 @@ impl Client {
             Err(other) => Err(other),
             Ok(()) => Err(ClientEnd::Failed("replies without requests".to_owned())),
         }
+    }
+
+    /// Closes the sending half.
+    pub fn half_close(&mut self) {
+        descriptor::activity();
+        let _ = self.stream.shutdown(Shutdown::Write);
+        descriptor::activity();
     }
 
     /// Sends operations and closes the connection without waiting for replies.

@@ -10,12 +10,13 @@ use weft_server::simulation::start_server;
 
 use crate::checker::Circumstances;
 use crate::client::{Client, ClientEnd};
+use crate::history::ConnectionHistory;
+use crate::lateness;
 use crate::mix::OperationSource;
 use crate::operation::{TAG_SLOT, use_one_cluster_slot};
 use crate::reply::SeenReply;
 use crate::run::{
-    FinishedConnection, check_copies, connect, end_connection, finish, join_clients, judge, read_everything, spawn,
-    wait_until_alone,
+    check_copies, connect, end_connection, join_clients, judge, read_everything, spawn, wait_until_alone,
 };
 use crate::scenario::{RunPlan, SlotMove};
 
@@ -55,7 +56,7 @@ pub fn run(plan: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     }
     let (seed, mover) = (random.u64(..), plan.clone());
     threads.push(spawn("mover", move || move_slots(seed, &mover)));
-    let (mut histories, longest) = join_clients(threads)?;
+    let mut histories = join_clients(threads)?;
     let owner = admins.wait_for_owner()?;
     for admin in &mut admins.0 {
         wait_until_alone(false, admin)?;
@@ -64,13 +65,8 @@ pub fn run(plan: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     read_everything(&mut admins.0[owner])?;
     check_copies(plan, &mut admins.0[owner])?;
     histories.extend(admins.0.map(Client::into_history));
-    if longest.nanoseconds > MAX_IDLE_WAIT_NS {
-        return Err(format!(
-            "{} was not answered in {} us without any work",
-            longest.request,
-            longest.nanoseconds / 1000
-        ));
-    }
+    let longest = lateness::find_longest_wait(&histories);
+    longest.check(MAX_IDLE_WAIT_NS)?;
     let circumstances = Circumstances {
         may_reload: false,
         may_redirect: true,
@@ -198,7 +194,7 @@ impl Admins {
 }
 
 /// Runs a client. It has a connection to each node that it needs.
-fn run_client(seed: u64, index: usize, plan: &RunPlan) -> Result<Vec<FinishedConnection>, String> {
+fn run_client(seed: u64, index: usize, plan: &RunPlan) -> Result<Vec<ConnectionHistory>, String> {
     let mut random = Rng::with_seed(seed);
     let mix = plan.first_mix.as_ref().filter(|_| index < 2).unwrap_or(&plan.mix);
     let mut source = OperationSource::new(mix.clone(), index as u64);
@@ -229,7 +225,7 @@ fn run_client(seed: u64, index: usize, plan: &RunPlan) -> Result<Vec<FinishedCon
         let Some(client) = connection else { continue };
         finished.push(match number == node {
             true => end_connection(client, last.clone(), &mut random)?,
-            false => finish(client)?,
+            false => client.into_history(),
         });
     }
     Ok(finished)
@@ -242,7 +238,7 @@ fn open(node: usize, random: &mut Rng, plan: &RunPlan) -> Result<Client, String>
 }
 
 /// Moves slots, one action after the other.
-fn move_slots(seed: u64, plan: &RunPlan) -> Result<Vec<FinishedConnection>, String> {
+fn move_slots(seed: u64, plan: &RunPlan) -> Result<Vec<ConnectionHistory>, String> {
     let mut random = Rng::with_seed(seed);
     let mut admins = Admins::connect()?;
     let mut ids = Vec::new();
@@ -273,7 +269,7 @@ fn move_slots(seed: u64, plan: &RunPlan) -> Result<Vec<FinishedConnection>, Stri
             }
         }
     }
-    admins.0.into_iter().map(finish).collect()
+    Ok(admins.0.map(Client::into_history).into())
 }
 
 /// Begins a migration from a node to the other one. A node without the slots refuses it.

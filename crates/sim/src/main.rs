@@ -6,8 +6,8 @@
 //!
 //! Modules in reading order: `run` is the course of one run, `operation` is what clients ask, `mix` how often they ask
 //! it, `client` how they send it, `disturber` what happens meanwhile, `meeting` when, `subscriber` and `tracker` what
-//! further clients receive, `cluster` a run with two nodes, `model` what a store does with it, `checker` decides if the
-//! replies are those of one order, and `lateness` if blocked clients were served in time.
+//! further clients receive, `cluster` a run with two nodes, `model` what a store does with it,
+//! `checker` decides if the replies are those of one order, and `lateness` if clients were answered in time.
 mod checker;
 mod client;
 mod cluster;

@@ -337,6 +337,14 @@ impl Operation {
         }
     }
 
+    /// Returns `true` if the operation pauses writes.
+    pub fn pauses_writes(&self) -> bool {
+        match self {
+            Transaction(operations) => operations.iter().any(Operation::pauses_writes),
+            other => *other == Pause,
+        }
+    }
+
     /// Returns the time after which the operation gives up, in milliseconds, if it waits for another client.
     pub fn timeout_ms(&self) -> Option<u32> {
         match self {

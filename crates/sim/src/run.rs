@@ -10,12 +10,12 @@ use weft_os::thread;
 use weft_server::simulation::{share_slots, start_server};
 
 use crate::checker::{self, Circumstances, Verdict};
-use crate::client::{Client, ClientEnd, IdleWait};
+use crate::client::{Client, ClientEnd};
 use crate::cluster;
 use crate::disturber;
 use crate::entropy;
 use crate::history::ConnectionHistory;
-use crate::lateness;
+use crate::lateness::{self, IdleWait};
 use crate::meeting::{self, Attendance};
 use crate::mix::OperationSource;
 use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
@@ -100,7 +100,7 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
         true => Some(spawn("tracker", move || run_tracker(seed))),
         false => None,
     };
-    let (mut histories, longest) = join_clients(clients.into_iter().chain([disturber]))?;
+    let mut histories = join_clients(clients.into_iter().chain([disturber]))?;
     let mut admin = connect(PRIMARY, 1)?;
     if let Some(subscriber) = subscriber {
         subscriber.finish(&mut admin, &histories)?;
@@ -118,16 +118,9 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     read_everything(&mut admin)?;
     check_copies(scenario, &mut admin)?;
     histories.push(admin.into_history());
-    if !scenario.disturbances.contains(&Disturbance::Pause) && longest.nanoseconds > MAX_IDLE_WAIT_NS {
-        return Err(format!(
-            "{} was not answered in {} us without any work",
-            longest.request,
-            longest.nanoseconds / 1000
-        ));
-    }
-    if !scenario.disturbances.contains(&Disturbance::Pause)
-        && let Some(late) = lateness::find_late_reply(&histories)
-    {
+    let longest = lateness::find_longest_wait(&histories);
+    longest.check(MAX_IDLE_WAIT_NS)?;
+    if let Some(late) = lateness::find_late_reply(&histories) {
         return Err(late);
     }
     let circumstances = Circumstances {
@@ -170,7 +163,7 @@ fn run_disturber(seed: u64, scenario: &RunPlan) -> ConnectionResult {
     let ended = disturber::disturb(&mut client, &mut random, scenario);
     meeting::end_rounds();
     ended.map_err(|end| format!("the disturbing client: {end:?}"))?;
-    finish(client)
+    Ok(client.into_history())
 }
 
 /// Runs a client with a cache. Returns `None` if its connection was killed.
@@ -190,32 +183,19 @@ fn run_tracker(seed: u64) -> Result<Option<Tracker>, String> {
     }
 }
 
-/// Waits for clients. Returns what each of their connections has seen, and the longest wait.
+/// Waits for clients. Returns what each of their connections has seen.
 pub fn join_clients(
-    clients: impl IntoIterator<Item = thread::JoinHandle<Result<Vec<FinishedConnection>, String>>>,
-) -> Result<(Vec<ConnectionHistory>, IdleWait), String> {
+    clients: impl IntoIterator<Item = thread::JoinHandle<Result<Vec<ConnectionHistory>, String>>>,
+) -> Result<Vec<ConnectionHistory>, String> {
     let mut histories = Vec::new();
-    let mut longest = IdleWait::default();
     for client in clients {
-        for connection in client.join().map_err(|_| "a client panicked".to_owned())?? {
-            if connection.idle_wait.nanoseconds > longest.nanoseconds {
-                longest = connection.idle_wait;
-            }
-            histories.push(connection.history);
-        }
+        histories.extend(client.join().map_err(|_| "a client panicked".to_owned())??);
     }
-    Ok((histories, longest))
-}
-
-/// What a client has seen on a connection that has ended.
-pub struct FinishedConnection {
-    history: ConnectionHistory,
-    /// See [`Client::longest_idle_wait`].
-    idle_wait: IdleWait,
+    Ok(histories)
 }
 
 /// What a connection has seen, or why the run has failed.
-pub type ConnectionResult = Result<FinishedConnection, String>;
+pub type ConnectionResult = Result<ConnectionHistory, String>;
 
 /// Starts a thread of the scheduler.
 pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
@@ -231,7 +211,7 @@ pub fn connect(path: &str, seed: u64) -> Result<Client, String> {
 }
 
 /// Runs a client with one connection after the other.
-fn run_client(seed: u64, index: usize, scenario: &RunPlan) -> Result<Vec<FinishedConnection>, String> {
+fn run_client(seed: u64, index: usize, scenario: &RunPlan) -> Result<Vec<ConnectionHistory>, String> {
     let mut random = Rng::with_seed(seed);
     let (connections, pipelines) = match scenario.first_leave_early && index < 2 {
         true => (1, 0),
@@ -272,7 +252,7 @@ fn run_connection(
         let operations = source.draw_pipeline(&mut random);
         match client.run(operations) {
             Ok(()) => {}
-            Err(ClientEnd::Closed) => return finish(client),
+            Err(ClientEnd::Closed) => return Ok(client.into_history()),
             Err(ClientEnd::Failed(reason)) => return Err(reason),
         }
         if random.u32(..3) == 0 {
@@ -295,22 +275,11 @@ pub fn end_connection(mut client: Client, last: Vec<Operation>, random: &mut Rng
             Err(ClientEnd::Failed(_)) => {}
         },
         1 => {
-            return Ok(FinishedConnection {
-                idle_wait: std::mem::take(&mut client.longest_idle_wait),
-                history: client.run_and_close(last),
-            });
+            return Ok(client.run_and_close(last));
         }
         _ => {}
     }
-    finish(client)
-}
-
-/// Ends a connection.
-pub fn finish(mut client: Client) -> ConnectionResult {
-    Ok(FinishedConnection {
-        idle_wait: std::mem::take(&mut client.longest_idle_wait),
-        history: client.into_history(),
-    })
+    Ok(client.into_history())
 }
 
 /// Waits until the requests of closed connections have ended. Their clients must be gone then.
