@@ -120,6 +120,29 @@ impl Client {
         }
     }
 
+    /// Sends a request whose words are separated by blanks. Its reply is no part of the history.
+    ///
+    /// # Errors
+    /// If the connection ends before.
+    pub fn request(&mut self, request: &str) -> Result<(), ClientEnd> {
+        let words: Vec<&'static str> = request.split(' ').map(|word| &*String::leak(word.to_owned())).collect();
+        self.send(vec![Operation::Ignored(words)])
+    }
+
+    /// Sends such a request, and returns its reply. Skips push messages.
+    ///
+    /// # Errors
+    /// If the connection ends before.
+    pub fn ask_text(&mut self, request: &str) -> Result<SeenReply, ClientEnd> {
+        self.request(request)?;
+        loop {
+            match self.receive_message()? {
+                SeenReply::Push(_) => {}
+                reply => return Ok(reply),
+            }
+        }
+    }
+
     /// Receives a reply that belongs to no request: a message for a subscriber.
     ///
     /// # Errors

@@ -7,7 +7,9 @@
 //! Modules in reading order: `run` is the course of one run, `operation` is what clients ask, `mix` how often they ask
 //! it, `client` how they send it, `disturber` what happens meanwhile, `meeting` when, `subscriber` and `tracker` what
 //! further clients receive, `cluster` a run with two nodes, `model` what a store does with it,
-//! `checker` decides if the replies are those of one order, and `lateness` if clients were answered in time.
+//! `checker` decides if the replies are those of one order, `lateness` if clients were answered in time, and `shutdown`
+//! ends the server within a `bound`.
+mod bound;
 mod checker;
 mod client;
 mod cluster;
@@ -22,6 +24,7 @@ mod operation;
 mod reply;
 mod run;
 mod scenario;
+mod shutdown;
 mod subscriber;
 mod tracker;
 

@@ -21,6 +21,7 @@ use crate::mix::OperationSource;
 use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::reply::SeenReply;
 use crate::scenario::{Disturbance, RunPlan};
+use crate::shutdown;
 use crate::subscriber::Subscriber;
 use crate::tracker::Tracker;
 
@@ -43,8 +44,10 @@ pub fn main() -> ExitCode {
     entropy::seed(seed);
     scheduler::start(seed, MAX_STEPS);
     let mut random = Rng::with_seed(seed ^ 0x5bd1_e995);
-    let scenario = RunPlan::draw(&mut random);
-    let outcome = run(&scenario, &mut random, port as u16);
+    // What was added later is drawn from other numbers, so that the seeds keep their operations.
+    let mut further = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
+    let scenario = RunPlan::draw(&mut random, &mut further);
+    let outcome = run(&scenario, &mut random, &mut further, port as u16);
     let figures = scheduler::figures();
     println!(
         "seed {seed}: {} steps, {} switches, {} ms simulated, trace {:016x}, {scenario:?}",
@@ -67,14 +70,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String> {
+fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Result<String, String> {
     if !scenario.slot_moves.is_empty() {
         return cluster::run(scenario, random, port);
     }
     if scenario.shares_slots {
         share_slots();
     }
-    start_server("primary", scenario.primary_arguments(port));
+    let server = start_server("primary", scenario.primary_arguments(port));
     drop(connect(PRIMARY, 1)?);
     if scenario.has_replica {
         start_server("replica", scenario.replica_arguments(port, port + 1));
@@ -127,7 +130,11 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
         may_reload: scenario.disturbances.contains(&Disturbance::Reload),
         may_redirect: false,
     };
-    judge(&histories, circumstances, &longest)
+    let text = judge(&histories, circumstances, &longest)?;
+    if !scenario.shuts_down {
+        return Ok(text);
+    }
+    shutdown::end_server(server, further, scenario).map(|ending| format!("{text}; {ending}"))
 }
 
 /// Checks that there is an order that explains the replies. Returns the figures of the run.

@@ -46,6 +46,8 @@ pub struct RunPlan {
     pub moves_connections: bool,
     /// What happens to the slots in a cluster of two nodes; empty if the run has no cluster.
     pub slot_moves: Vec<SlotMove>,
+    /// `true` if the run ends with SHUTDOWN.
+    pub shuts_down: bool,
 }
 
 /// An action of the client that moves slots. It is for one node; the other one may refuse it.
@@ -325,10 +327,18 @@ fn chosen_focus() -> Option<&'static Focus> {
     FOCUSES.get(number.parse::<usize>().ok()?)
 }
 
+/// Returns `true` if `WEFT_SIM_WITH`, a list of names, makes a part of every run that others have at random.
+fn is_forced(name: &str) -> bool {
+    std::env::var("WEFT_SIM_WITH").is_ok_and(|list| list.split(',').any(|other| other == name))
+}
+
 impl RunPlan {
-    /// Draws a scenario.
-    pub fn draw(random: &mut Rng) -> RunPlan {
-        let plan = Self::draw_single(random);
+    /// Draws a scenario; what was added later from `further`.
+    pub fn draw(random: &mut Rng, further: &mut Rng) -> RunPlan {
+        let plan = RunPlan {
+            shuts_down: further.u32(..3) == 0 || is_forced("shutdown"),
+            ..Self::draw_single(random)
+        };
         let is_cluster = random.u32(..16) == 0 || std::env::var_os("WEFT_SIM_CLUSTER").is_some();
         if is_cluster { plan.with_cluster(random) } else { plan }
     }
@@ -435,6 +445,7 @@ impl RunPlan {
             has_tracker: needs(Need::Tracker) || random.u32(..3) == 0,
             moves_connections: needs(Need::Moves) || random.u32(..3) == 0,
             slot_moves: Vec::new(),
+            shuts_down: false,
         }
     }
 
