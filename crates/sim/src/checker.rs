@@ -177,6 +177,7 @@ impl Search<'_> {
         let may_fail = match event.operation {
             _ if self.may_redirect => true,
             Operation::Transaction(_) => self.may_reload && model.is_watching(connection),
+            Operation::ScriptEndless { .. } => true,
             _ => self.has_killed_scripts && event.operation.is_script(),
         };
         may_fail && event.answer.is_none()

@@ -290,6 +290,45 @@ impl Client {
         Ok(())
     }
 
+    /// Receives replies to the last request without waiting for them. Returns `true` once it has all.
+    ///
+    /// # Errors
+    /// If the connection ends before.
+    pub fn try_receive_last(&mut self) -> Result<bool, ClientEnd> {
+        self.receive_without_waiting()?;
+        if SeenReply::parse(&self.received).map_err(ClientEnd::Failed)?.is_none() {
+            return Ok(false);
+        }
+        self.receive_all(self.history.events.len() - 1)?;
+        Ok(true)
+    }
+
+    /// Receives what has arrived. The end of the stream counts once everything before it was used.
+    fn receive_without_waiting(&mut self) -> Result<(), ClientEnd> {
+        let mut buffer = [0; 4096];
+        descriptor::activity();
+        let failed = |error: std::io::Error| ClientEnd::Failed(error.to_string());
+        self.stream.set_nonblocking(true).map_err(failed)?;
+        let received = self.stream.read(&mut buffer);
+        self.stream.set_nonblocking(false).map_err(failed)?;
+        match received {
+            Ok(0) if self.received.is_empty() => Err(ClientEnd::Closed),
+            Ok(count) => {
+                self.received.extend_from_slice(&buffer[..count]);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Err(ClientEnd::Closed),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Returns the first reply to the last request.
+    pub fn last_reply(&self) -> Option<SeenReply> {
+        let (replies, _) = self.history.events.last()?.answer.as_ref()?;
+        replies.first().cloned()
+    }
+
     fn receive(&mut self) -> Result<(), ClientEnd> {
         let mut buffer = [0; 4096];
         let room = if self.random.u32(..4) == 0 {

@@ -93,10 +93,12 @@ impl Model {
             return Effect::Impossible;
         }
         // SCRIPT KILL ends only scripts that have not written, or whose writes can be undone.
-        if let Some([SeenReply::Error(text)]) = observed
-            && operation.is_script()
-            && text.contains("Script killed by user")
-        {
+        let was_killed = match observed {
+            Some([SeenReply::Error(text)]) => operation.is_script() && text.contains("Script killed by user"),
+            // An endless script has ended with its connection.
+            observed => observed.is_none() && matches!(operation, Operation::ScriptEndless { .. }),
+        };
+        if was_killed {
             for (may_be_marked, watched) in self.may_be_marked.iter_mut().zip(&self.watches) {
                 *may_be_marked |= watched.as_ref().is_some_and(|watched| !watched.is_empty());
             }

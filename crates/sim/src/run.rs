@@ -13,6 +13,7 @@ use crate::checker::{self, Circumstances, Verdict};
 use crate::client::{Client, ClientEnd};
 use crate::cluster;
 use crate::disturber;
+use crate::endless;
 use crate::entropy;
 use crate::history::ConnectionHistory;
 use crate::lateness::{self, IdleWait};
@@ -103,7 +104,11 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
         true => Some(spawn("tracker", move || run_tracker(seed))),
         false => None,
     };
-    let mut histories = join_clients(clients.into_iter().chain([disturber]))?;
+    let endless = scenario.has_endless_scripts.then(|| {
+        let (seed, plan) = (further.u64(..), scenario.clone());
+        spawn("endless", move || endless::run_scripts(seed, &plan))
+    });
+    let mut histories = join_clients(clients.into_iter().chain([disturber]).chain(endless))?;
     let mut admin = connect(PRIMARY, 1)?;
     if let Some(subscriber) = subscriber {
         subscriber.finish(&mut admin, &histories)?;

@@ -46,6 +46,8 @@ pub struct RunPlan {
     pub moves_connections: bool,
     /// What happens to the slots in a cluster of two nodes; empty if the run has no cluster.
     pub slot_moves: Vec<SlotMove>,
+    /// `true` if a client runs endless scripts.
+    pub has_endless_scripts: bool,
     /// `true` if the run ends with SHUTDOWN.
     pub shuts_down: bool,
 }
@@ -337,6 +339,7 @@ impl RunPlan {
     pub fn draw(random: &mut Rng, further: &mut Rng) -> RunPlan {
         let plan = RunPlan {
             shuts_down: further.u32(..3) == 0 || is_forced("shutdown"),
+            has_endless_scripts: further.u32(..4) == 0 || is_forced("endless"),
             ..Self::draw_single(random)
         };
         let is_cluster = random.u32(..16) == 0 || std::env::var_os("WEFT_SIM_CLUSTER").is_some();
@@ -445,6 +448,7 @@ impl RunPlan {
             has_tracker: needs(Need::Tracker) || random.u32(..3) == 0,
             moves_connections: needs(Need::Moves) || random.u32(..3) == 0,
             slot_moves: Vec::new(),
+            has_endless_scripts: false,
             shuts_down: false,
         }
     }
