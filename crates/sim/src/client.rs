@@ -303,6 +303,19 @@ impl Client {
         Ok(true)
     }
 
+    /// Like [`Self::receive_message`], without waiting.
+    ///
+    /// # Errors
+    /// If the connection has ended.
+    pub fn try_receive_message(&mut self) -> Result<Option<SeenReply>, ClientEnd> {
+        self.receive_without_waiting()?;
+        let parsed = SeenReply::parse(&self.received).map_err(ClientEnd::Failed)?;
+        Ok(parsed.map(|(reply, length)| {
+            self.received.drain(..length);
+            reply
+        }))
+    }
+
     /// Receives what has arrived. The end of the stream counts once everything before it was used.
     fn receive_without_waiting(&mut self) -> Result<(), ClientEnd> {
         let mut buffer = [0; 4096];

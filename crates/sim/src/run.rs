@@ -9,6 +9,7 @@ use weft_os::scheduler;
 use weft_os::thread;
 use weft_server::simulation::{share_slots, start_server};
 
+use crate::blocked_receiver;
 use crate::checker::{self, Circumstances, Verdict};
 use crate::client::{Client, ClientEnd};
 use crate::cluster;
@@ -108,7 +109,16 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
         let (seed, plan) = (further.u64(..), scenario.clone());
         spawn("endless", move || endless::run_scripts(seed, &plan))
     });
+    let blocked_receiver = scenario.has_blocked_receiver.then(|| {
+        let seed = further.u64(..);
+        spawn("blocked-receiver", move || {
+            blocked_receiver::receive_while_blocked(seed)
+        })
+    });
     let mut histories = join_clients(clients.into_iter().chain([disturber]).chain(endless))?;
+    for thread in blocked_receiver {
+        thread.join().map_err(|_| "a client panicked".to_owned())??;
+    }
     let mut admin = connect(PRIMARY, 1)?;
     if let Some(subscriber) = subscriber {
         subscriber.finish(&mut admin, &histories)?;

@@ -48,6 +48,8 @@ pub struct RunPlan {
     pub slot_moves: Vec<SlotMove>,
     /// `true` if a client runs endless scripts.
     pub has_endless_scripts: bool,
+    /// `true` if a client receives messages while it waits for lists.
+    pub has_blocked_receiver: bool,
     /// `true` if the run ends with SHUTDOWN.
     pub shuts_down: bool,
 }
@@ -330,7 +332,7 @@ fn chosen_focus() -> Option<&'static Focus> {
 }
 
 /// Returns `true` if `WEFT_SIM_WITH`, a list of names, makes a part of every run that others have at random.
-fn is_forced(name: &str) -> bool {
+pub fn is_forced(name: &str) -> bool {
     std::env::var("WEFT_SIM_WITH").is_ok_and(|list| list.split(',').any(|other| other == name))
 }
 
@@ -339,6 +341,7 @@ impl RunPlan {
     pub fn draw(random: &mut Rng, further: &mut Rng) -> RunPlan {
         let plan = RunPlan {
             shuts_down: further.u32(..3) == 0 || is_forced("shutdown"),
+            has_blocked_receiver: further.u32(..3) == 0 || is_forced("blocked-receiver"),
             has_endless_scripts: further.u32(..4) == 0 || is_forced("endless"),
             ..Self::draw_single(random)
         };
@@ -449,6 +452,7 @@ impl RunPlan {
             moves_connections: needs(Need::Moves) || random.u32(..3) == 0,
             slot_moves: Vec::new(),
             has_endless_scripts: false,
+            has_blocked_receiver: false,
             shuts_down: false,
         }
     }
