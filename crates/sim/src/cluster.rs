@@ -16,7 +16,7 @@ use crate::mix::OperationSource;
 use crate::operation::{TAG_SLOT, use_one_cluster_slot};
 use crate::reply::SeenReply;
 use crate::run::{
-    check_copies, connect, end_connection, join_clients, judge, read_everything, spawn, wait_until_alone,
+    check_copies, client_memory, connect, end_connection, join_clients, judge, read_everything, spawn, wait_until_alone,
 };
 use crate::scenario::{RunPlan, SlotMove};
 
@@ -35,6 +35,7 @@ const MAX_IDLE_WAIT_NS: u64 = 2_000_000_000;
 /// Runs a plan of a cluster.
 pub fn run(plan: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String> {
     use_one_cluster_slot();
+    let mut client_bytes = 0;
     for (node, socket) in NODES.iter().enumerate() {
         let number = node as u16;
         start_server(
@@ -42,8 +43,7 @@ pub fn run(plan: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
             plan.node_arguments(node, socket, port + number, port + 2 + number),
         );
         // The second one starts later: both would write temporary files of the same name.
-        let reply = connect(socket, 1)?.ask(&["PING"]);
-        reply.map_err(|end| format!("PING to node {node}: {end:?}"))?;
+        client_bytes = client_memory(&mut connect(socket, 1)?)?;
     }
     let mut admins = Admins::connect()?;
     admins.form_cluster(port)?;
@@ -59,7 +59,7 @@ pub fn run(plan: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     let mut histories = join_clients(threads)?;
     let owner = admins.wait_for_owner()?;
     for admin in &mut admins.0 {
-        wait_until_alone(false, admin)?;
+        wait_until_alone(false, false, client_bytes, admin)?;
     }
     admins.expect_no_keys(1 - owner)?;
     read_everything(&mut admins.0[owner])?;

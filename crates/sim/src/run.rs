@@ -80,7 +80,7 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
         share_slots();
     }
     let server = start_server("primary", scenario.primary_arguments(port));
-    drop(connect(PRIMARY, 1)?);
+    let client_bytes = client_memory(&mut connect(PRIMARY, 1)?)?;
     if scenario.has_replica {
         start_server("replica", scenario.replica_arguments(port, port + 1));
     }
@@ -129,7 +129,7 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
     };
     // It may have been killed since its last request.
     let tracker = tracker.and_then(Tracker::if_connected);
-    wait_until_alone(tracker.is_some(), &mut admin)?;
+    wait_until_alone(tracker.is_some(), scenario.has_replica, client_bytes, &mut admin)?;
     if let Some(tracker) = tracker {
         tracker.finish()?;
     }
@@ -304,32 +304,83 @@ pub fn end_connection(mut client: Client, last: Vec<Operation>, random: &mut Rng
     Ok(client.into_history())
 }
 
-/// Waits until the requests of closed connections have ended. Their clients must be gone then.
-pub fn wait_until_alone(has_tracker: bool, admin: &mut Client) -> Result<(), String> {
+/// Returns the memory that the server counts for its clients, in bytes.
+pub fn client_memory(admin: &mut Client) -> Result<u64, String> {
+    let stats = admin
+        .ask(&["MEMORY", "STATS"])
+        .map_err(|end| format!("MEMORY STATS: {end:?}"))?;
+    let SeenReply::Array(fields) = &stats else {
+        return Err(format!("MEMORY STATS was answered by {stats:?}"));
+    };
+    let name = SeenReply::bulk(Some(b"clients.normal"));
+    let value = fields
+        .iter()
+        .position(|field| *field == name)
+        .and_then(|at| fields.get(at + 1));
+    match value {
+        Some(SeenReply::Integer(bytes)) => Ok(*bytes as u64),
+        other => Err(format!("clients.normal is {other:?}")),
+    }
+}
+
+/// Waits until the requests of closed connections have ended. Their clients must be gone then, and all that the server
+/// counts for them. `client_bytes` is the memory that it counts for one client; a replica counts as one.
+pub fn wait_until_alone(
+    has_tracker: bool,
+    has_replica: bool,
+    client_bytes: u64,
+    admin: &mut Client,
+) -> Result<(), String> {
     let expected = 1 + usize::from(has_tracker);
-    let mut last = SeenReply::Null;
+    let counted = (expected + usize::from(has_replica)) as u64 * client_bytes;
+    let mut last = (SeenReply::Null, None);
     for _ in 0..200 {
-        last = admin
+        let list = admin
             // Without the replica, which may connect again just now.
             .ask(&["CLIENT", "LIST", "TYPE", "normal"])
             .map_err(|end| format!("CLIENT LIST: {end:?}"))?;
         let count = |text: &[u8]| text.iter().filter(|&&byte| byte == b'\n').count();
-        let is_alone = matches!(&last, SeenReply::Bulk(text) if count(text) == expected);
+        let is_alone = matches!(&list, SeenReply::Bulk(text) if count(text) == expected);
         // A command that was sent before its connection was closed may still run on another thread.
-        if is_alone && has_no_jobs(admin)? {
+        last = (list, find_traces(admin, has_tracker, counted)?);
+        if is_alone && last.1.is_none() {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(20));
     }
+    let (clients, trace) = last;
     Err(format!(
-        "clients that closed their connections are still there: {last:?}"
+        "clients that closed their connections are still there: {clients:?}, {trace:?}"
     ))
 }
 
-fn has_no_jobs(admin: &mut Client) -> Result<bool, String> {
-    let info = admin.ask(&["INFO", "weft"]).map_err(|end| format!("INFO: {end:?}"))?;
-    let field = b"weft_unfinished_jobs:0\r\n";
-    Ok(matches!(&info, SeenReply::Bulk(text) if text.windows(field.len()).any(|part| part == field)))
+/// Returns a figure that the server should not count any more, if there is one.
+fn find_traces(admin: &mut Client, has_tracker: bool, client_bytes: u64) -> Result<Option<String>, String> {
+    const FIGURES: [&str; 7] = [
+        "blocked_clients",
+        "pubsub_clients",
+        "watching_clients",
+        "total_watched_keys",
+        "total_blocking_keys",
+        "total_blocking_keys_on_nokey",
+        "weft_unfinished_jobs",
+    ];
+    let info = admin
+        .ask(&["INFO", "everything"])
+        .map_err(|end| format!("INFO: {end:?}"))?;
+    let SeenReply::Bulk(text) = &info else {
+        return Err(format!("INFO was answered by {info:?}"));
+    };
+    let text = String::from_utf8_lossy(text);
+    let figures = FIGURES.iter().map(|name| format!("{name}:0"));
+    let tracking = format!("tracking_clients:{}", u8::from(has_tracker));
+    for figure in figures.chain([tracking]) {
+        if !text.lines().any(|line| line == figure) {
+            return Ok(Some(format!("not {figure}")));
+        }
+    }
+    let bytes = client_memory(admin)?;
+    Ok((bytes != client_bytes).then(|| format!("clients.normal is {bytes} instead of {client_bytes}")))
 }
 
 /// Reads all data, as the last operations of the history.
