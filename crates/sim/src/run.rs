@@ -17,6 +17,7 @@ use crate::disturber;
 use crate::endless;
 use crate::entropy;
 use crate::history::ConnectionHistory;
+use crate::late_reader;
 use crate::lateness::{self, IdleWait};
 use crate::meeting::{self, Attendance};
 use crate::mix::OperationSource;
@@ -109,6 +110,10 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
         let (seed, plan) = (further.u64(..), scenario.clone());
         spawn("endless", move || endless::run_scripts(seed, &plan))
     });
+    let late_reader = scenario.has_late_reader.then(|| {
+        let seed = further.u64(..);
+        spawn("late-reader", move || late_reader::read_late(seed))
+    });
     let blocked_receiver = scenario.has_blocked_receiver.then(|| {
         let seed = further.u64(..);
         spawn("blocked-receiver", move || {
@@ -116,7 +121,7 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
         })
     });
     let mut histories = join_clients(clients.into_iter().chain([disturber]).chain(endless))?;
-    for thread in blocked_receiver {
+    for thread in [blocked_receiver, late_reader].into_iter().flatten() {
         thread.join().map_err(|_| "a client panicked".to_owned())??;
     }
     let mut admin = connect(PRIMARY, 1)?;

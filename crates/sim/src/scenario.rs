@@ -50,6 +50,8 @@ pub struct RunPlan {
     pub has_endless_scripts: bool,
     /// `true` if a client receives messages while it waits for lists.
     pub has_blocked_receiver: bool,
+    /// `true` if a client reads replies late that are larger than the buffers of a socket.
+    pub has_late_reader: bool,
     /// `true` if the run ends with SHUTDOWN.
     pub shuts_down: bool,
 }
@@ -342,6 +344,7 @@ impl RunPlan {
         let plan = RunPlan {
             shuts_down: further.u32(..3) == 0 || is_forced("shutdown"),
             has_blocked_receiver: further.u32(..3) == 0 || is_forced("blocked-receiver"),
+            has_late_reader: further.u32(..6) == 0 || is_forced("late-reader"),
             has_endless_scripts: further.u32(..4) == 0 || is_forced("endless"),
             ..Self::draw_single(random)
         };
@@ -452,6 +455,7 @@ impl RunPlan {
             moves_connections: needs(Need::Moves) || random.u32(..3) == 0,
             slot_moves: Vec::new(),
             has_endless_scripts: false,
+            has_late_reader: false,
             has_blocked_receiver: false,
             shuts_down: false,
         }
