@@ -10,10 +10,9 @@ use weft_os::scheduler;
 use weft_os::thread;
 
 use crate::bound::Bound;
-use crate::client::{Client, ClientEnd};
+use crate::client::{Client, ClientEnd, connect};
 use crate::disturber;
 use crate::reply::SeenReply;
-use crate::run::connect;
 use crate::scenario::is_forced;
 
 /// The time in which no thread can run until a message arrives, in nanoseconds.
@@ -135,8 +134,8 @@ impl Connections {
             Some(target) => receive_until_redirected_message(target, &mut self.receiver)?,
             None => receive_until_message(&mut self.receiver)?,
         };
-        // In a pipeline the element does come first at times: a message that reaches the worker of a client which is being
-        // served waits for the reply.
+        // In a pipeline the element does come first at times: a message that reaches the worker of a client which is
+        // being served waits for the reply.
         if let Wait::Served(element) = &wait
             && (!is_pipelined || checks_pipelines())
             && self.target.is_none()

@@ -30,6 +30,22 @@ fn patience() -> Duration {
         .map_or(REPLY_TIMEOUT, Duration::from_millis)
 }
 
+/// Starts a thread of the scheduler.
+pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .expect("the operating system can create a thread")
+}
+
+/// Connects to a server's socket.
+///
+/// # Errors
+/// If there is no server after some seconds.
+pub fn connect(path: &str, seed: u64) -> Result<Client, String> {
+    Client::connect(Path::new(path), seed)
+}
+
 /// A connection, or its end.
 pub struct Client {
     stream: UnixStream,

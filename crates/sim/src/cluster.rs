@@ -9,15 +9,13 @@ use weft_os::thread;
 use weft_server::simulation::start_server;
 
 use crate::checker::Circumstances;
-use crate::client::{Client, ClientEnd};
+use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::history::ConnectionHistory;
 use crate::lateness;
 use crate::mix::OperationSource;
 use crate::operation::{TAG_SLOT, use_one_cluster_slot};
 use crate::reply::SeenReply;
-use crate::run::{
-    check_copies, client_memory, connect, end_connection, join_clients, judge, read_everything, spawn, wait_until_alone,
-};
+use crate::run::{check_copies, client_memory, end_connection, join_clients, judge, read_everything, wait_until_alone};
 use crate::scenario::{RunPlan, SlotMove};
 
 /// The sockets of the nodes.
@@ -70,6 +68,7 @@ pub fn run(plan: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     let circumstances = Circumstances {
         may_reload: false,
         may_redirect: true,
+        may_evict: false,
     };
     judge(&histories, circumstances, &longest)
 }

@@ -9,12 +9,11 @@ use weft_os::scheduler;
 use weft_os::thread;
 
 use crate::bound::Bound;
-use crate::client::{Client, ClientEnd};
+use crate::client::{Client, ClientEnd, connect};
 use crate::disturber;
 use crate::history::ConnectionHistory;
 use crate::operation::{EndlessLoop, KEYS_PER_TYPE, Operation};
 use crate::reply::SeenReply;
-use crate::run::connect;
 use crate::scenario::{Disturbance, RunPlan};
 
 /// The bound within which SCRIPT KILL must have ended a script. A pause holds the script back before it begins.

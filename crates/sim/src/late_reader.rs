@@ -6,10 +6,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use weft_os::thread;
 
-use crate::client::{Client, ClientEnd};
+use crate::client::{Client, ClientEnd, connect};
 use crate::disturber;
 use crate::reply::SeenReply;
-use crate::run::connect;
 
 /// The length of the value: more than a Unix socket holds (`net.core.wmem_default`, 208 KiB).
 const VALUE_BYTES: usize = 300_000;

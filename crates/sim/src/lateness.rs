@@ -1,7 +1,8 @@
 //! Finds clients that were answered long after others had done what answers them, because a wake-up was lost.
 //!
-//! While writes are paused, requests wait for the end of the pause, and lists have elements that nobody may take. So
-//! pauses are left out: a wait counts without the parts of it that lie in a pause, and so does a reply that came in one.
+//! While writes are paused, requests wait for the end of the pause, and lists have elements that no client may take.
+//! So pauses are left out: a wait counts without the parts of it that lie in a pause, and a reply that came in a pause
+//! does not count.
 
 use std::ops::Range;
 

@@ -1,6 +1,5 @@
 //! One run: servers, clients, disturbances, and the checks at the end.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use weft_server::simulation::{share_slots, start_server};
 
 use crate::blocked_receiver;
 use crate::checker::{self, Circumstances, Verdict};
-use crate::client::{Client, ClientEnd};
+use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::cluster;
 use crate::disturber;
 use crate::endless;
@@ -106,24 +105,8 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
         true => Some(spawn("tracker", move || run_tracker(seed))),
         false => None,
     };
-    let endless = scenario.has_endless_scripts.then(|| {
-        let (seed, plan) = (further.u64(..), scenario.clone());
-        spawn("endless", move || endless::run_scripts(seed, &plan))
-    });
-    let late_reader = scenario.has_late_reader.then(|| {
-        let seed = further.u64(..);
-        spawn("late-reader", move || late_reader::read_late(seed))
-    });
-    let blocked_receiver = scenario.has_blocked_receiver.then(|| {
-        let seed = further.u64(..);
-        spawn("blocked-receiver", move || {
-            blocked_receiver::receive_while_blocked(seed)
-        })
-    });
-    let mut histories = join_clients(clients.into_iter().chain([disturber]).chain(endless))?;
-    for thread in [blocked_receiver, late_reader].into_iter().flatten() {
-        thread.join().map_err(|_| "a client panicked".to_owned())??;
-    }
+    let further_clients = start_further_clients(scenario, further);
+    let mut histories = join_clients(clients.into_iter().chain([disturber]).chain(further_clients))?;
     let mut admin = connect(PRIMARY, 1)?;
     if let Some(subscriber) = subscriber {
         subscriber.finish(&mut admin, &histories)?;
@@ -140,6 +123,7 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
     }
     read_everything(&mut admin)?;
     check_copies(scenario, &mut admin)?;
+    let evicted = if scenario.evicts { evicted_keys(&mut admin)? } else { 0 };
     histories.push(admin.into_history());
     let longest = lateness::find_longest_wait(&histories);
     longest.check(MAX_IDLE_WAIT_NS)?;
@@ -149,12 +133,38 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
     let circumstances = Circumstances {
         may_reload: scenario.disturbances.contains(&Disturbance::Reload),
         may_redirect: false,
+        may_evict: scenario.evicts,
     };
-    let text = judge(&histories, circumstances, &longest)?;
+    let mut text = judge(&histories, circumstances, &longest)?;
+    if scenario.evicts {
+        text.push_str(&format!(", {evicted} keys evicted"));
+    }
     if !scenario.shuts_down {
         return Ok(text);
     }
     shutdown::end_server(server, further, scenario).map(|ending| format!("{text}; {ending}"))
+}
+
+/// Starts the clients of which a run has one each, if it has them.
+fn start_further_clients(plan: &RunPlan, random: &mut Rng) -> Vec<ClientThread> {
+    let mut threads = Vec::new();
+    if plan.has_endless_scripts {
+        let (seed, plan) = (random.u64(..), plan.clone());
+        threads.push(spawn("endless", move || endless::run_scripts(seed, &plan)));
+    }
+    if plan.has_late_reader {
+        let seed = random.u64(..);
+        threads.push(spawn("late-reader", move || {
+            late_reader::read_late(seed).map(|()| Vec::new())
+        }));
+    }
+    if plan.has_blocked_receiver {
+        let seed = random.u64(..);
+        threads.push(spawn("blocked-receiver", move || {
+            blocked_receiver::receive_while_blocked(seed).map(|()| Vec::new())
+        }));
+    }
+    threads
 }
 
 /// Checks that there is an order that explains the replies. Returns the figures of the run.
@@ -211,9 +221,7 @@ fn run_tracker(seed: u64) -> Result<Option<Tracker>, String> {
 }
 
 /// Waits for clients. Returns what each of their connections has seen.
-pub fn join_clients(
-    clients: impl IntoIterator<Item = thread::JoinHandle<Result<Vec<ConnectionHistory>, String>>>,
-) -> Result<Vec<ConnectionHistory>, String> {
+pub fn join_clients(clients: impl IntoIterator<Item = ClientThread>) -> Result<Vec<ConnectionHistory>, String> {
     let mut histories = Vec::new();
     for client in clients {
         histories.extend(client.join().map_err(|_| "a client panicked".to_owned())??);
@@ -221,21 +229,11 @@ pub fn join_clients(
     Ok(histories)
 }
 
+/// The thread of a client. Its result is what each of its connections has seen.
+pub type ClientThread = thread::JoinHandle<Result<Vec<ConnectionHistory>, String>>;
+
 /// What a connection has seen, or why the run has failed.
 pub type ConnectionResult = Result<ConnectionHistory, String>;
-
-/// Starts a thread of the scheduler.
-pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(run)
-        .expect("the operating system can create a thread")
-}
-
-/// Connects to a server's socket.
-pub fn connect(path: &str, seed: u64) -> Result<Client, String> {
-    Client::connect(Path::new(path), seed)
-}
 
 /// Runs a client with one connection after the other.
 fn run_client(seed: u64, index: usize, scenario: &RunPlan) -> Result<Vec<ConnectionHistory>, String> {
@@ -287,6 +285,11 @@ fn run_connection(
         }
     }
     let last = source.draw_pipeline(&mut random);
+    if scenario.evicts {
+        // The model must see all replies.
+        client.run(last).map_err(|end| format!("the last requests: {end:?}"))?;
+        return Ok(client.into_history());
+    }
     end_connection(client, last, &mut random)
 }
 
@@ -307,6 +310,18 @@ pub fn end_connection(mut client: Client, last: Vec<Operation>, random: &mut Rng
         _ => {}
     }
     Ok(client.into_history())
+}
+
+/// Returns the number of keys that were evicted.
+fn evicted_keys(admin: &mut Client) -> Result<u64, String> {
+    let info = admin.ask(&["INFO", "stats"]).map_err(|end| format!("INFO: {end:?}"))?;
+    let SeenReply::Bulk(text) = &info else {
+        return Err(format!("INFO was answered by {info:?}"));
+    };
+    let text = String::from_utf8_lossy(text);
+    let count = text.lines().find_map(|line| line.strip_prefix("evicted_keys:"));
+    let count = count.and_then(|count| count.parse().ok());
+    count.ok_or_else(|| "INFO has no evicted_keys".to_owned())
 }
 
 /// Returns the memory that the server counts for its clients, in bytes.

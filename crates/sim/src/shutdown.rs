@@ -8,9 +8,8 @@ use weft_os::scheduler;
 use weft_os::thread::{self, JoinHandle};
 
 use crate::bound::Bound;
-use crate::client::{Client, ClientEnd};
+use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::mix::OperationSource;
-use crate::run::{connect, spawn};
 use crate::scenario::RunPlan;
 
 /// The bound within which the server must have ended. It gives slow clients half a second.

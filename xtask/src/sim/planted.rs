@@ -16,8 +16,8 @@ const TARGET: &str = "target/sim-planted/build";
 /// The first seed: fixed, so that the effort is comparable.
 const FIRST_SEED: u64 = 1;
 
-/// Applies each named patch (`all`: every one), and runs seeds until one fails that passes without the patch, or so much
-/// processor time is used.
+/// Applies each named patch (`all`: every one), and runs seeds until one fails that passes without the patch, or so
+/// much processor time is used.
 ///
 /// # Errors
 /// If a fault is not found, or a patch cannot be applied or built.
