@@ -59,12 +59,14 @@ pub struct Circumstances {
     pub may_reload: bool,
     /// The keys have moved between the nodes of a cluster.
     pub may_redirect: bool,
+    /// Keys were evicted.
+    pub may_evict: bool,
 }
 
 /// Checks the histories of all connections.
 pub fn check(histories: &[ConnectionHistory], circumstances: Circumstances) -> Verdict {
     // Keys that come back to a node count as changed.
-    let may_reload = circumstances.may_reload || circumstances.may_redirect;
+    let may_reload = circumstances.may_reload || circumstances.may_redirect || circumstances.may_evict;
     let histories = &*without_lost_reads(histories);
     let search = Search {
         histories,
@@ -81,7 +83,7 @@ pub fn check(histories: &[ConnectionHistory], circumstances: Circumstances) -> V
     let mut seen: HashSet<u64> = HashSet::new();
     let mut places = vec![Place {
         done: vec![0; histories.len()],
-        model: Model::new(histories.len(), may_reload),
+        model: Model::new(histories.len(), may_reload, circumstances.may_evict),
     }];
     let mut farthest = places[0].done.clone();
     while let Some(place) = places.pop() {
@@ -177,6 +179,7 @@ impl Search<'_> {
         let may_fail = match event.operation {
             _ if self.may_redirect => true,
             Operation::Transaction(_) => self.may_reload && model.is_watching(connection),
+            Operation::ScriptEndless { .. } => true,
             _ => self.has_killed_scripts && event.operation.is_script(),
         };
         may_fail && event.answer.is_none()

@@ -11,7 +11,7 @@ use weft_os::descriptor::{self, Interest};
 use weft_os::scheduler;
 use weft_os::thread;
 
-use crate::history::{ConnectionHistory, Event};
+use crate::history::{ConnectionHistory, Event, PipelineWait};
 use crate::operation::Operation;
 use crate::reply::SeenReply;
 
@@ -30,6 +30,22 @@ fn patience() -> Duration {
         .map_or(REPLY_TIMEOUT, Duration::from_millis)
 }
 
+/// Starts a thread of the scheduler.
+pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .expect("the operating system can create a thread")
+}
+
+/// Connects to a server's socket.
+///
+/// # Errors
+/// If there is no server after some seconds.
+pub fn connect(path: &str, seed: u64) -> Result<Client, String> {
+    Client::connect(Path::new(path), seed)
+}
+
 /// A connection, or its end.
 pub struct Client {
     stream: UnixStream,
@@ -38,17 +54,6 @@ pub struct Client {
     random: Rng,
     /// `true` if requests are sent in many pieces.
     pub sends_pieces: bool,
-    /// The longest wait of a request that does not block.
-    pub longest_idle_wait: IdleWait,
-}
-
-/// A request that was unanswered while no thread could run.
-#[derive(Default)]
-pub struct IdleWait {
-    /// For how long, in nanoseconds.
-    pub nanoseconds: u64,
-    /// The request, or the last one of its pipeline.
-    pub request: String,
 }
 
 /// The reason why a client received nothing more.
@@ -79,7 +84,6 @@ impl Client {
                     history: ConnectionHistory::default(),
                     random: Rng::with_seed(seed),
                     sends_pieces: false,
-                    longest_idle_wait: IdleWait::default(),
                 });
             }
             thread::sleep(Duration::from_millis(5));
@@ -100,16 +104,16 @@ impl Client {
         let first = self.history.events.len();
         self.send(operations)?;
         // Not earlier: the client itself pauses between the pieces of its requests.
-        let idle = scheduler::figures().idle_ns;
+        let from_idle_ns = scheduler::figures().idle_ns;
         self.receive_all(first)?;
-        let waited = scheduler::figures().idle_ns - idle;
-        let events = &self.history.events[first..];
-        let may_wait = events.iter().any(|event| event.operation.is_blocking());
-        if !may_wait && waited > self.longest_idle_wait.nanoseconds {
-            self.longest_idle_wait = IdleWait {
-                nanoseconds: waited,
-                request: format!("{:?}", events.last().map(|event| &event.operation)),
+        let events = &self.history.events;
+        if !events[first..].iter().any(|event| event.operation.is_blocking()) && events.len() > first {
+            let wait = PipelineWait {
+                from_idle_ns,
+                until_idle_ns: scheduler::figures().idle_ns,
+                last_event: events.len() - 1,
             };
+            self.history.waits.push(wait);
         }
         Ok(())
     }
@@ -129,6 +133,29 @@ impl Client {
         match event.and_then(|event| event.answer.as_ref()) {
             Some((replies, _)) => Ok(replies[0].clone()),
             None => Err(ClientEnd::Closed),
+        }
+    }
+
+    /// Sends a request whose words are separated by blanks. Its reply is no part of the history.
+    ///
+    /// # Errors
+    /// If the connection ends before.
+    pub fn request(&mut self, request: &str) -> Result<(), ClientEnd> {
+        let words: Vec<&'static str> = request.split(' ').map(|word| &*String::leak(word.to_owned())).collect();
+        self.send(vec![Operation::Ignored(words)])
+    }
+
+    /// Sends such a request, and returns its reply. Skips push messages.
+    ///
+    /// # Errors
+    /// If the connection ends before.
+    pub fn ask_text(&mut self, request: &str) -> Result<SeenReply, ClientEnd> {
+        self.request(request)?;
+        loop {
+            match self.receive_message()? {
+                SeenReply::Push(_) => {}
+                reply => return Ok(reply),
+            }
         }
     }
 
@@ -153,9 +180,7 @@ impl Client {
     pub fn run_and_half_close(&mut self, operations: Vec<Operation>) -> Result<(), ClientEnd> {
         let first = self.history.events.len();
         self.send(operations)?;
-        descriptor::activity();
-        let _ = self.stream.shutdown(Shutdown::Write);
-        descriptor::activity();
+        self.half_close();
         match self.receive_all(first) {
             // A client that is blocked is closed with its sending half, as in Valkey.
             Err(ClientEnd::Closed) if self.first_unanswered(first).is_some_and(Operation::is_blocking) => return Ok(()),
@@ -171,6 +196,13 @@ impl Client {
             Err(other) => Err(other),
             Ok(()) => Err(ClientEnd::Failed("replies without requests".to_owned())),
         }
+    }
+
+    /// Closes the sending half.
+    pub fn half_close(&mut self) {
+        descriptor::activity();
+        let _ = self.stream.shutdown(Shutdown::Write);
+        descriptor::activity();
     }
 
     /// Sends operations and closes the connection without waiting for replies.
@@ -272,6 +304,58 @@ impl Client {
             event.answer = Some((replies, now.steps));
         }
         Ok(())
+    }
+
+    /// Receives replies to the last request without waiting for them. Returns `true` once it has all.
+    ///
+    /// # Errors
+    /// If the connection ends before.
+    pub fn try_receive_last(&mut self) -> Result<bool, ClientEnd> {
+        self.receive_without_waiting()?;
+        if SeenReply::parse(&self.received).map_err(ClientEnd::Failed)?.is_none() {
+            return Ok(false);
+        }
+        self.receive_all(self.history.events.len() - 1)?;
+        Ok(true)
+    }
+
+    /// Like [`Self::receive_message`], without waiting.
+    ///
+    /// # Errors
+    /// If the connection has ended.
+    pub fn try_receive_message(&mut self) -> Result<Option<SeenReply>, ClientEnd> {
+        self.receive_without_waiting()?;
+        let parsed = SeenReply::parse(&self.received).map_err(ClientEnd::Failed)?;
+        Ok(parsed.map(|(reply, length)| {
+            self.received.drain(..length);
+            reply
+        }))
+    }
+
+    /// Receives what has arrived. The end of the stream counts once everything before it was used.
+    fn receive_without_waiting(&mut self) -> Result<(), ClientEnd> {
+        let mut buffer = [0; 4096];
+        descriptor::activity();
+        let failed = |error: std::io::Error| ClientEnd::Failed(error.to_string());
+        self.stream.set_nonblocking(true).map_err(failed)?;
+        let received = self.stream.read(&mut buffer);
+        self.stream.set_nonblocking(false).map_err(failed)?;
+        match received {
+            Ok(0) if self.received.is_empty() => Err(ClientEnd::Closed),
+            Ok(count) => {
+                self.received.extend_from_slice(&buffer[..count]);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Err(ClientEnd::Closed),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Returns the first reply to the last request.
+    pub fn last_reply(&self) -> Option<SeenReply> {
+        let (replies, _) = self.history.events.last()?.answer.as_ref()?;
+        replies.first().cloned()
     }
 
     fn receive(&mut self) -> Result<(), ClientEnd> {

@@ -9,14 +9,13 @@ use weft_os::thread;
 use weft_server::simulation::start_server;
 
 use crate::checker::Circumstances;
-use crate::client::{Client, ClientEnd};
+use crate::client::{Client, ClientEnd, connect, spawn};
+use crate::history::ConnectionHistory;
+use crate::lateness;
 use crate::mix::OperationSource;
 use crate::operation::{TAG_SLOT, use_one_cluster_slot};
 use crate::reply::SeenReply;
-use crate::run::{
-    FinishedConnection, check_copies, connect, end_connection, finish, join_clients, judge, read_everything, spawn,
-    wait_until_alone,
-};
+use crate::run::{check_copies, client_memory, end_connection, join_clients, judge, read_everything, wait_until_alone};
 use crate::scenario::{RunPlan, SlotMove};
 
 /// The sockets of the nodes.
@@ -34,6 +33,7 @@ const MAX_IDLE_WAIT_NS: u64 = 2_000_000_000;
 /// Runs a plan of a cluster.
 pub fn run(plan: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String> {
     use_one_cluster_slot();
+    let mut client_bytes = 0;
     for (node, socket) in NODES.iter().enumerate() {
         let number = node as u16;
         start_server(
@@ -41,8 +41,7 @@ pub fn run(plan: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
             plan.node_arguments(node, socket, port + number, port + 2 + number),
         );
         // The second one starts later: both would write temporary files of the same name.
-        let reply = connect(socket, 1)?.ask(&["PING"]);
-        reply.map_err(|end| format!("PING to node {node}: {end:?}"))?;
+        client_bytes = client_memory(&mut connect(socket, 1)?)?;
     }
     let mut admins = Admins::connect()?;
     admins.form_cluster(port)?;
@@ -55,25 +54,21 @@ pub fn run(plan: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     }
     let (seed, mover) = (random.u64(..), plan.clone());
     threads.push(spawn("mover", move || move_slots(seed, &mover)));
-    let (mut histories, longest) = join_clients(threads)?;
+    let mut histories = join_clients(threads)?;
     let owner = admins.wait_for_owner()?;
     for admin in &mut admins.0 {
-        wait_until_alone(false, admin)?;
+        wait_until_alone(false, false, client_bytes, admin)?;
     }
     admins.expect_no_keys(1 - owner)?;
     read_everything(&mut admins.0[owner])?;
     check_copies(plan, &mut admins.0[owner])?;
     histories.extend(admins.0.map(Client::into_history));
-    if longest.nanoseconds > MAX_IDLE_WAIT_NS {
-        return Err(format!(
-            "{} was not answered in {} us without any work",
-            longest.request,
-            longest.nanoseconds / 1000
-        ));
-    }
+    let longest = lateness::find_longest_wait(&histories);
+    longest.check(MAX_IDLE_WAIT_NS)?;
     let circumstances = Circumstances {
         may_reload: false,
         may_redirect: true,
+        may_evict: false,
     };
     judge(&histories, circumstances, &longest)
 }
@@ -198,7 +193,7 @@ impl Admins {
 }
 
 /// Runs a client. It has a connection to each node that it needs.
-fn run_client(seed: u64, index: usize, plan: &RunPlan) -> Result<Vec<FinishedConnection>, String> {
+fn run_client(seed: u64, index: usize, plan: &RunPlan) -> Result<Vec<ConnectionHistory>, String> {
     let mut random = Rng::with_seed(seed);
     let mix = plan.first_mix.as_ref().filter(|_| index < 2).unwrap_or(&plan.mix);
     let mut source = OperationSource::new(mix.clone(), index as u64);
@@ -229,7 +224,7 @@ fn run_client(seed: u64, index: usize, plan: &RunPlan) -> Result<Vec<FinishedCon
         let Some(client) = connection else { continue };
         finished.push(match number == node {
             true => end_connection(client, last.clone(), &mut random)?,
-            false => finish(client)?,
+            false => client.into_history(),
         });
     }
     Ok(finished)
@@ -242,7 +237,7 @@ fn open(node: usize, random: &mut Rng, plan: &RunPlan) -> Result<Client, String>
 }
 
 /// Moves slots, one action after the other.
-fn move_slots(seed: u64, plan: &RunPlan) -> Result<Vec<FinishedConnection>, String> {
+fn move_slots(seed: u64, plan: &RunPlan) -> Result<Vec<ConnectionHistory>, String> {
     let mut random = Rng::with_seed(seed);
     let mut admins = Admins::connect()?;
     let mut ids = Vec::new();
@@ -273,7 +268,7 @@ fn move_slots(seed: u64, plan: &RunPlan) -> Result<Vec<FinishedConnection>, Stri
             }
         }
     }
-    admins.0.into_iter().map(finish).collect()
+    Ok(admins.0.map(Client::into_history).into())
 }
 
 /// Begins a migration from a node to the other one. A node without the slots refuses it.

@@ -9,6 +9,7 @@ use weft_os::thread;
 use crate::client::{Client, ClientEnd};
 use crate::meeting;
 use crate::operation::{KEYS_PER_TYPE, Operation};
+use crate::reply::SeenReply;
 use crate::scenario::{Disturbance, RunPlan};
 
 /// The number of times that connections may have been closed by a disturbance.
@@ -86,6 +87,10 @@ pub fn disturb(client: &mut Client, random: &mut Rng, scenario: &RunPlan) -> Res
                 client.run(vec![Operation::GetAll])?;
                 vec![Operation::Promote]
             }
+            Disturbance::Evict => {
+                evict(client, random, longest_us)?;
+                vec![]
+            }
             Disturbance::StopMoves => {
                 let set_interval =
                     |interval| Operation::Ignored(vec!["CONFIG", "SET", "connection-move-interval", interval]);
@@ -97,6 +102,32 @@ pub fn disturb(client: &mut Client, random: &mut Rng, scenario: &RunPlan) -> Res
         };
         client.run(requests)?;
     }
+    Ok(())
+}
+
+/// Lets keys be evicted for a while: those of all clients, and some that need more memory.
+fn evict(client: &mut Client, random: &mut Rng, longest_us: u64) -> Result<(), ClientEnd> {
+    const LARGE_BYTES: usize = 30_000;
+    const LARGE_KEYS: usize = 6;
+    let large = "x".repeat(LARGE_BYTES);
+    for number in 0..LARGE_KEYS {
+        client.ask_text(&format!("SET evicted:{number} {large}"))?;
+    }
+    let SeenReply::Bulk(info) = client.ask_text("INFO memory")? else {
+        return Err(ClientEnd::Failed("INFO memory without a text".to_owned()));
+    };
+    let info = String::from_utf8_lossy(&info);
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+    let Some(used) = used.and_then(|used| used.parse::<usize>().ok()) else {
+        return Err(ClientEnd::Failed("INFO memory without used_memory".to_owned()));
+    };
+    let policy = ["allkeys-random", "allkeys-lru"][random.usize(..2)];
+    client.ask_text(&format!("CONFIG SET maxmemory-policy {policy}"))?;
+    let limit = used + LARGE_BYTES - random.usize(..LARGE_KEYS * LARGE_BYTES);
+    client.ask_text(&format!("CONFIG SET maxmemory {limit}"))?;
+    read_repeatedly(client, random)?;
+    thread::sleep(Duration::from_micros(random.u64(..8 * longest_us)));
+    client.ask_text("CONFIG SET maxmemory 0")?;
     Ok(())
 }
 

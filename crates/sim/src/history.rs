@@ -40,11 +40,24 @@ impl Event {
     }
 }
 
+/// A pipeline none of whose requests waits for another client.
+#[derive(Clone, Copy, Debug)]
+pub struct PipelineWait {
+    /// The idle time of the run when it was sent, in nanoseconds.
+    pub from_idle_ns: u64,
+    /// The idle time of the run when all replies had arrived, in nanoseconds.
+    pub until_idle_ns: u64,
+    /// The index of its last event.
+    pub last_event: usize,
+}
+
 /// The events of one connection, in order.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionHistory {
     /// The events.
     pub events: Vec<Event>,
+    /// The waits for the replies to its pipelines.
+    pub waits: Vec<PipelineWait>,
     /// The step before which the client did not close the connection, if it closed it while requests were unanswered.
     pub closed_step: Option<u64>,
 }

@@ -6,14 +6,20 @@
 //!
 //! Modules in reading order: `run` is the course of one run, `operation` is what clients ask, `mix` how often they ask
 //! it, `client` how they send it, `disturber` what happens meanwhile, `meeting` when, `subscriber` and `tracker` what
-//! further clients receive, `cluster` a run with two nodes, `model` what a store does with it, `checker` decides if the
-//! replies are those of one order, and `lateness` if blocked clients were served in time.
+//! further clients receive, `blocked_receiver` what they receive while they wait, `late_reader` how replies wait for a
+//! socket, `endless` what runs until it is killed, `cluster` a run with two nodes, `model` what a store does with it,
+//! `checker` decides if the replies are those of one order, `lateness` if clients were answered in time, and `shutdown`
+//! ends the server within a `bound`.
+mod blocked_receiver;
+mod bound;
 mod checker;
 mod client;
 mod cluster;
 mod disturber;
+mod endless;
 mod entropy;
 mod history;
+mod late_reader;
 mod lateness;
 mod meeting;
 mod mix;
@@ -22,6 +28,7 @@ mod operation;
 mod reply;
 mod run;
 mod scenario;
+mod shutdown;
 mod subscriber;
 mod tracker;
 

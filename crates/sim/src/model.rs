@@ -22,6 +22,8 @@ pub struct Model {
     /// Set if transactions may fail although no watched key was changed by a client: data is loaded anew meanwhile, or
     /// comes back to a node of a cluster.
     may_reload: bool,
+    /// Set if keys are evicted: any key may vanish at any time.
+    may_evict: bool,
     /// For each connection, the watched strings that have not changed since; `None` once one has.
     watches: Vec<Option<BTreeSet<usize>>>,
     /// For each connection, `true` if its next transaction may fail although no watched key has changed: a script was
@@ -54,6 +56,12 @@ impl VolatileString {
     }
 }
 
+/// The strings that a transaction has accessed.
+#[derive(Debug, Default)]
+struct Accessed {
+    strings: [bool; KEYS_PER_TYPE],
+}
+
 /// The effect of an operation at some place in the order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -67,9 +75,10 @@ pub enum Effect {
 
 impl Model {
     /// An empty store with `connections` connections.
-    pub fn new(connections: usize, may_reload: bool) -> Model {
+    pub fn new(connections: usize, may_reload: bool, may_evict: bool) -> Model {
         Model {
             may_reload,
+            may_evict,
             watches: vec![Some(BTreeSet::new()); connections],
             may_be_marked: vec![false; connections],
             ..Model::default()
@@ -85,6 +94,16 @@ impl Model {
             self.end_watches(connection, operation);
             return Effect::AnyReply;
         }
+        if self.may_evict
+            && let Some(replies) = observed
+        {
+            let was_refused = |reply: &SeenReply| matches!(reply, SeenReply::Error(text) if text.starts_with("OOM "));
+            if replies.iter().any(was_refused) {
+                self.end_watches(connection, operation);
+                return Effect::AnyReply;
+            }
+            self.evict_as_seen(operation, replies);
+        }
         // A client that waits for keys may give up during a pause.
         let gives_up = operation.is_blocking() && observed == Some(&[SeenReply::Null]);
         // A transaction whose watched key has changed queues nothing any more, so a pause does not hold back its EXEC.
@@ -93,10 +112,12 @@ impl Model {
             return Effect::Impossible;
         }
         // SCRIPT KILL ends only scripts that have not written, or whose writes can be undone.
-        if let Some([SeenReply::Error(text)]) = observed
-            && operation.is_script()
-            && text.contains("Script killed by user")
-        {
+        let was_killed = match observed {
+            Some([SeenReply::Error(text)]) => operation.is_script() && text.contains("Script killed by user"),
+            // An endless script has ended with its connection.
+            observed => observed.is_none() && matches!(operation, Operation::ScriptEndless { .. }),
+        };
+        if was_killed {
             for (may_be_marked, watched) in self.may_be_marked.iter_mut().zip(&self.watches) {
                 *may_be_marked |= watched.as_ref().is_some_and(|watched| !watched.is_empty());
             }
@@ -125,6 +146,59 @@ impl Model {
                 self.volatile_effect(event, observed)
             }
             simple => Effect::Replies(vec![self.reply_to(simple)]),
+        }
+    }
+
+    /// Removes the keys that the client found missing. Whether a watched key has changed by that is not known: it may
+    /// have been evicted before it was watched.
+    fn evict_as_seen(&mut self, operation: &Operation, replies: &[SeenReply]) {
+        let mut accessed = Accessed::default();
+        match (operation, replies) {
+            (Operation::Transaction(operations), [.., SeenReply::Array(replies)]) => {
+                for (operation, reply) in operations.iter().zip(replies) {
+                    self.evict_as_replied(operation, reply, &mut accessed);
+                }
+            }
+            (operation, [reply]) => self.evict_as_replied(operation, reply, &mut accessed),
+            _ => {}
+        }
+    }
+
+    /// Removes what the reply shows to be missing, unless the transaction itself has accessed it before: no key is
+    /// evicted during a transaction.
+    fn evict_as_replied(&mut self, operation: &Operation, reply: &SeenReply, accessed: &mut Accessed) {
+        let is_null = *reply == SeenReply::Null;
+        let is_integer = |number: usize| *reply == SeenReply::Integer(number as i64);
+        let mut see_string = |key: usize, is_missing: bool| {
+            if !std::mem::replace(&mut accessed.strings[key], true) && is_missing {
+                self.strings[key] = None;
+            }
+        };
+        match operation {
+            Operation::Get(key) | Operation::SetGet(key, _) => see_string(*key, is_null),
+            Operation::Append(key) => see_string(*key, is_integer(1)),
+            Operation::Delete(key) => see_string(*key, is_integer(0)),
+            Operation::Set(key, _) | Operation::SetRepeatedly(key, _) => see_string(*key, false),
+            Operation::SetMany(keys, _) => keys.iter().for_each(|key| see_string(*key, false)),
+            Operation::GetAll => {
+                if let SeenReply::Array(items) = reply {
+                    let missing = items.iter().map(|item| *item == SeenReply::Null).enumerate();
+                    missing.for_each(|(key, is_missing)| see_string(key, is_missing));
+                }
+            }
+            Operation::Push { list, .. } if is_integer(1) => self.lists[*list].clear(),
+            Operation::PushMany { list, values } if is_integer(values.len()) => self.lists[*list].clear(),
+            Operation::Range(list) if *reply == SeenReply::Array(Vec::new()) => self.lists[*list].clear(),
+            Operation::BlockingPop { lists, .. } => {
+                // The lists in front of the one with the element were empty.
+                let served = |list: usize| {
+                    let name = SeenReply::Bulk(operation::list(list).into_bytes());
+                    matches!(reply, SeenReply::Array(items) if items.first() == Some(&name))
+                };
+                let missing = lists.iter().copied().take_while(|list| !served(*list));
+                missing.for_each(|list| self.lists[list].clear());
+            }
+            _ => {}
         }
     }
 
@@ -239,7 +313,8 @@ impl Model {
         let saw_none = matches!(observed, Some([SeenReply::Null | SeenReply::Integer(0)]));
         let may_have_expired = |string: &VolatileString| event.answer_ns >= string.lives_until_ns;
         let must_have_expired = |string: &VolatileString| event.sent_ns > string.ends_until_ns;
-        if string.as_ref().is_some_and(must_have_expired) || (saw_none && string.as_ref().is_some_and(may_have_expired))
+        if string.as_ref().is_some_and(must_have_expired)
+            || (saw_none && (self.may_evict || string.as_ref().is_some_and(may_have_expired)))
         {
             *string = None;
         }
@@ -477,7 +552,7 @@ mod tests {
         let error = SeenReply::Error("ERR Script killed by user with SCRIPT KILL.".to_owned());
         let killed = || event(Operation::ScriptSlowSwap(2, 1, 7), vec![error.clone()]);
         let is_expected = |events: &[(usize, Event)]| {
-            let mut model = Model::new(2, false);
+            let mut model = Model::new(2, false, false);
             let effects: Vec<Effect> = events
                 .iter()
                 .map(|(connection, event)| model.apply(*connection, event))

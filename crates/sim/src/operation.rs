@@ -12,6 +12,19 @@ const SCRIPT_VARIANTS: u32 = 16;
 /// The number of keys above which a command leaves its worker, and one more.
 const MANY_KEYS: usize = 21;
 
+/// A loop without an end in a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EndlessLoop {
+    /// It calls nothing.
+    Computing,
+    /// It reads a declared key.
+    Reading,
+    /// It reads a key that is not declared.
+    ReadingUndeclared,
+    /// It stands before a write.
+    BeforeWrite,
+}
+
 /// One operation. Keys are named by their type and number: strings `s0`, lists `l0`, sets `t0`, strings
 /// with an expiry `e0`; in a cluster with a tag before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +81,8 @@ pub enum Operation {
     ScriptSlowPush(usize, u32),
     /// A script that reads often before and between two writes of each of two strings. Returns their old values.
     ScriptSlowSwap(usize, usize, u32),
+    /// A script without an end. It may write a string; nothing of that stays when it is killed.
+    ScriptEndless { key: usize, value: u32, kind: EndlessLoop },
     /// SET with GET of a key that expires after a number of milliseconds, or never.
     SetVolatile {
         key: usize,
@@ -151,6 +166,19 @@ const UNDECLARED: &str = "redis.call('SET',ARGV[1],ARGV[3]) local n=0 for i=1,50
                           redis.call('SET',ARGV[2],ARGV[3]) return redis.call('GET',ARGV[1])";
 const APPEND_UNDECLARED: &str = "redis.call('APPEND',ARGV[1],'b') local n=0 for i=1,500 do n=n+i%7 end \
                                  redis.call('APPEND',ARGV[2],'c') return redis.call('GET',ARGV[1])";
+
+impl EndlessLoop {
+    fn script(self) -> &'static str {
+        match self {
+            EndlessLoop::Computing => "while true do end",
+            EndlessLoop::Reading => "while true do redis.call('GET',KEYS[1]) end",
+            EndlessLoop::ReadingUndeclared => "while true do redis.call('GET','s'..ARGV[2]) end",
+            EndlessLoop::BeforeWrite => {
+                "local n=0 repeat redis.call('GET',KEYS[1]) until n>0 redis.call('SET',KEYS[1],ARGV[1])"
+            }
+        }
+    }
+}
 
 impl Operation {
     /// The commands, as words. A transaction has several.
@@ -250,6 +278,15 @@ impl Operation {
             }
             ScriptAppendUndeclared(a, b) => words(&["EVAL", APPEND_UNDECLARED, "0", &string(*a), &string(*b)]),
             ScriptPush(key, value) => words(&["EVAL", PUSH, "1", &list(*key), &value.to_string()]),
+            ScriptEndless { key, value, kind } => {
+                let mut request = words(&["EVAL", kind.script()]);
+                request.push(u32::from(*kind != EndlessLoop::ReadingUndeclared).to_string());
+                if *kind != EndlessLoop::ReadingUndeclared {
+                    request.push(string(*key));
+                }
+                request.extend([value.to_string(), key.to_string()]);
+                request
+            }
             SetVolatile { key, value, ttl_ms } => {
                 let mut request = words(&["SET", &volatile(*key), &value.to_string(), "GET"]);
                 if let Some(ttl_ms) = ttl_ms {
@@ -326,6 +363,7 @@ impl Operation {
                 | ScriptAppendUndeclared(..)
                 | ScriptPush(..)
                 | ScriptSlowPush(..)
+                | ScriptEndless { .. }
         )
     }
 
@@ -334,6 +372,14 @@ impl Operation {
         match self {
             Transaction(operations) => operations.iter().any(Operation::kills_others),
             other => *other == KillOthers,
+        }
+    }
+
+    /// Returns `true` if the operation pauses writes.
+    pub fn pauses_writes(&self) -> bool {
+        match self {
+            Transaction(operations) => operations.iter().any(Operation::pauses_writes),
+            other => *other == Pause,
         }
     }
 

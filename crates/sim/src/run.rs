@@ -1,6 +1,5 @@
 //! One run: servers, clients, disturbances, and the checks at the end.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,18 +8,22 @@ use weft_os::scheduler;
 use weft_os::thread;
 use weft_server::simulation::{share_slots, start_server};
 
+use crate::blocked_receiver;
 use crate::checker::{self, Circumstances, Verdict};
-use crate::client::{Client, ClientEnd, IdleWait};
+use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::cluster;
 use crate::disturber;
+use crate::endless;
 use crate::entropy;
 use crate::history::ConnectionHistory;
-use crate::lateness;
+use crate::late_reader;
+use crate::lateness::{self, IdleWait};
 use crate::meeting::{self, Attendance};
 use crate::mix::OperationSource;
 use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::reply::SeenReply;
 use crate::scenario::{Disturbance, RunPlan};
+use crate::shutdown;
 use crate::subscriber::Subscriber;
 use crate::tracker::Tracker;
 
@@ -43,8 +46,10 @@ pub fn main() -> ExitCode {
     entropy::seed(seed);
     scheduler::start(seed, MAX_STEPS);
     let mut random = Rng::with_seed(seed ^ 0x5bd1_e995);
-    let scenario = RunPlan::draw(&mut random);
-    let outcome = run(&scenario, &mut random, port as u16);
+    // What was added later is drawn from other numbers, so that the seeds keep their operations.
+    let mut further = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
+    let scenario = RunPlan::draw(&mut random, &mut further);
+    let outcome = run(&scenario, &mut random, &mut further, port as u16);
     let figures = scheduler::figures();
     println!(
         "seed {seed}: {} steps, {} switches, {} ms simulated, trace {:016x}, {scenario:?}",
@@ -67,15 +72,15 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String> {
+fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Result<String, String> {
     if !scenario.slot_moves.is_empty() {
         return cluster::run(scenario, random, port);
     }
     if scenario.shares_slots {
         share_slots();
     }
-    start_server("primary", scenario.primary_arguments(port));
-    drop(connect(PRIMARY, 1)?);
+    let server = start_server("primary", scenario.primary_arguments(port));
+    let client_bytes = client_memory(&mut connect(PRIMARY, 1)?)?;
     if scenario.has_replica {
         start_server("replica", scenario.replica_arguments(port, port + 1));
     }
@@ -100,7 +105,8 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
         true => Some(spawn("tracker", move || run_tracker(seed))),
         false => None,
     };
-    let (mut histories, longest) = join_clients(clients.into_iter().chain([disturber]))?;
+    let further_clients = start_further_clients(scenario, further);
+    let mut histories = join_clients(clients.into_iter().chain([disturber]).chain(further_clients))?;
     let mut admin = connect(PRIMARY, 1)?;
     if let Some(subscriber) = subscriber {
         subscriber.finish(&mut admin, &histories)?;
@@ -111,30 +117,54 @@ fn run(scenario: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     };
     // It may have been killed since its last request.
     let tracker = tracker.and_then(Tracker::if_connected);
-    wait_until_alone(tracker.is_some(), &mut admin)?;
+    wait_until_alone(tracker.is_some(), scenario.has_replica, client_bytes, &mut admin)?;
     if let Some(tracker) = tracker {
         tracker.finish()?;
     }
     read_everything(&mut admin)?;
     check_copies(scenario, &mut admin)?;
+    let evicted = if scenario.evicts { evicted_keys(&mut admin)? } else { 0 };
     histories.push(admin.into_history());
-    if !scenario.disturbances.contains(&Disturbance::Pause) && longest.nanoseconds > MAX_IDLE_WAIT_NS {
-        return Err(format!(
-            "{} was not answered in {} us without any work",
-            longest.request,
-            longest.nanoseconds / 1000
-        ));
-    }
-    if !scenario.disturbances.contains(&Disturbance::Pause)
-        && let Some(late) = lateness::find_late_reply(&histories)
-    {
+    let longest = lateness::find_longest_wait(&histories);
+    longest.check(MAX_IDLE_WAIT_NS)?;
+    if let Some(late) = lateness::find_late_reply(&histories) {
         return Err(late);
     }
     let circumstances = Circumstances {
         may_reload: scenario.disturbances.contains(&Disturbance::Reload),
         may_redirect: false,
+        may_evict: scenario.evicts,
     };
-    judge(&histories, circumstances, &longest)
+    let mut text = judge(&histories, circumstances, &longest)?;
+    if scenario.evicts {
+        text.push_str(&format!(", {evicted} keys evicted"));
+    }
+    if !scenario.shuts_down {
+        return Ok(text);
+    }
+    shutdown::end_server(server, further, scenario).map(|ending| format!("{text}; {ending}"))
+}
+
+/// Starts the clients of which a run has one each, if it has them.
+fn start_further_clients(plan: &RunPlan, random: &mut Rng) -> Vec<ClientThread> {
+    let mut threads = Vec::new();
+    if plan.has_endless_scripts {
+        let (seed, plan) = (random.u64(..), plan.clone());
+        threads.push(spawn("endless", move || endless::run_scripts(seed, &plan)));
+    }
+    if plan.has_late_reader {
+        let seed = random.u64(..);
+        threads.push(spawn("late-reader", move || {
+            late_reader::read_late(seed).map(|()| Vec::new())
+        }));
+    }
+    if plan.has_blocked_receiver {
+        let seed = random.u64(..);
+        threads.push(spawn("blocked-receiver", move || {
+            blocked_receiver::receive_while_blocked(seed).map(|()| Vec::new())
+        }));
+    }
+    threads
 }
 
 /// Checks that there is an order that explains the replies. Returns the figures of the run.
@@ -170,7 +200,7 @@ fn run_disturber(seed: u64, scenario: &RunPlan) -> ConnectionResult {
     let ended = disturber::disturb(&mut client, &mut random, scenario);
     meeting::end_rounds();
     ended.map_err(|end| format!("the disturbing client: {end:?}"))?;
-    finish(client)
+    Ok(client.into_history())
 }
 
 /// Runs a client with a cache. Returns `None` if its connection was killed.
@@ -190,48 +220,23 @@ fn run_tracker(seed: u64) -> Result<Option<Tracker>, String> {
     }
 }
 
-/// Waits for clients. Returns what each of their connections has seen, and the longest wait.
-pub fn join_clients(
-    clients: impl IntoIterator<Item = thread::JoinHandle<Result<Vec<FinishedConnection>, String>>>,
-) -> Result<(Vec<ConnectionHistory>, IdleWait), String> {
+/// Waits for clients. Returns what each of their connections has seen.
+pub fn join_clients(clients: impl IntoIterator<Item = ClientThread>) -> Result<Vec<ConnectionHistory>, String> {
     let mut histories = Vec::new();
-    let mut longest = IdleWait::default();
     for client in clients {
-        for connection in client.join().map_err(|_| "a client panicked".to_owned())?? {
-            if connection.idle_wait.nanoseconds > longest.nanoseconds {
-                longest = connection.idle_wait;
-            }
-            histories.push(connection.history);
-        }
+        histories.extend(client.join().map_err(|_| "a client panicked".to_owned())??);
     }
-    Ok((histories, longest))
+    Ok(histories)
 }
 
-/// What a client has seen on a connection that has ended.
-pub struct FinishedConnection {
-    history: ConnectionHistory,
-    /// See [`Client::longest_idle_wait`].
-    idle_wait: IdleWait,
-}
+/// The thread of a client. Its result is what each of its connections has seen.
+pub type ClientThread = thread::JoinHandle<Result<Vec<ConnectionHistory>, String>>;
 
 /// What a connection has seen, or why the run has failed.
-pub type ConnectionResult = Result<FinishedConnection, String>;
-
-/// Starts a thread of the scheduler.
-pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(run)
-        .expect("the operating system can create a thread")
-}
-
-/// Connects to a server's socket.
-pub fn connect(path: &str, seed: u64) -> Result<Client, String> {
-    Client::connect(Path::new(path), seed)
-}
+pub type ConnectionResult = Result<ConnectionHistory, String>;
 
 /// Runs a client with one connection after the other.
-fn run_client(seed: u64, index: usize, scenario: &RunPlan) -> Result<Vec<FinishedConnection>, String> {
+fn run_client(seed: u64, index: usize, scenario: &RunPlan) -> Result<Vec<ConnectionHistory>, String> {
     let mut random = Rng::with_seed(seed);
     let (connections, pipelines) = match scenario.first_leave_early && index < 2 {
         true => (1, 0),
@@ -272,7 +277,7 @@ fn run_connection(
         let operations = source.draw_pipeline(&mut random);
         match client.run(operations) {
             Ok(()) => {}
-            Err(ClientEnd::Closed) => return finish(client),
+            Err(ClientEnd::Closed) => return Ok(client.into_history()),
             Err(ClientEnd::Failed(reason)) => return Err(reason),
         }
         if random.u32(..3) == 0 {
@@ -280,6 +285,11 @@ fn run_connection(
         }
     }
     let last = source.draw_pipeline(&mut random);
+    if scenario.evicts {
+        // The model must see all replies.
+        client.run(last).map_err(|end| format!("the last requests: {end:?}"))?;
+        return Ok(client.into_history());
+    }
     end_connection(client, last, &mut random)
 }
 
@@ -295,50 +305,102 @@ pub fn end_connection(mut client: Client, last: Vec<Operation>, random: &mut Rng
             Err(ClientEnd::Failed(_)) => {}
         },
         1 => {
-            return Ok(FinishedConnection {
-                idle_wait: std::mem::take(&mut client.longest_idle_wait),
-                history: client.run_and_close(last),
-            });
+            return Ok(client.run_and_close(last));
         }
         _ => {}
     }
-    finish(client)
+    Ok(client.into_history())
 }
 
-/// Ends a connection.
-pub fn finish(mut client: Client) -> ConnectionResult {
-    Ok(FinishedConnection {
-        idle_wait: std::mem::take(&mut client.longest_idle_wait),
-        history: client.into_history(),
-    })
+/// Returns the number of keys that were evicted.
+fn evicted_keys(admin: &mut Client) -> Result<u64, String> {
+    let info = admin.ask(&["INFO", "stats"]).map_err(|end| format!("INFO: {end:?}"))?;
+    let SeenReply::Bulk(text) = &info else {
+        return Err(format!("INFO was answered by {info:?}"));
+    };
+    let text = String::from_utf8_lossy(text);
+    let count = text.lines().find_map(|line| line.strip_prefix("evicted_keys:"));
+    let count = count.and_then(|count| count.parse().ok());
+    count.ok_or_else(|| "INFO has no evicted_keys".to_owned())
 }
 
-/// Waits until the requests of closed connections have ended. Their clients must be gone then.
-pub fn wait_until_alone(has_tracker: bool, admin: &mut Client) -> Result<(), String> {
+/// Returns the memory that the server counts for its clients, in bytes.
+pub fn client_memory(admin: &mut Client) -> Result<u64, String> {
+    let stats = admin
+        .ask(&["MEMORY", "STATS"])
+        .map_err(|end| format!("MEMORY STATS: {end:?}"))?;
+    let SeenReply::Array(fields) = &stats else {
+        return Err(format!("MEMORY STATS was answered by {stats:?}"));
+    };
+    let name = SeenReply::bulk(Some(b"clients.normal"));
+    let value = fields
+        .iter()
+        .position(|field| *field == name)
+        .and_then(|at| fields.get(at + 1));
+    match value {
+        Some(SeenReply::Integer(bytes)) => Ok(*bytes as u64),
+        other => Err(format!("clients.normal is {other:?}")),
+    }
+}
+
+/// Waits until the requests of closed connections have ended. Their clients must be gone then, and all that the server
+/// counts for them. `client_bytes` is the memory that it counts for one client; a replica counts as one.
+pub fn wait_until_alone(
+    has_tracker: bool,
+    has_replica: bool,
+    client_bytes: u64,
+    admin: &mut Client,
+) -> Result<(), String> {
     let expected = 1 + usize::from(has_tracker);
-    let mut last = SeenReply::Null;
+    let counted = (expected + usize::from(has_replica)) as u64 * client_bytes;
+    let mut last = (SeenReply::Null, None);
     for _ in 0..200 {
-        last = admin
+        let list = admin
             // Without the replica, which may connect again just now.
             .ask(&["CLIENT", "LIST", "TYPE", "normal"])
             .map_err(|end| format!("CLIENT LIST: {end:?}"))?;
         let count = |text: &[u8]| text.iter().filter(|&&byte| byte == b'\n').count();
-        let is_alone = matches!(&last, SeenReply::Bulk(text) if count(text) == expected);
+        let is_alone = matches!(&list, SeenReply::Bulk(text) if count(text) == expected);
         // A command that was sent before its connection was closed may still run on another thread.
-        if is_alone && has_no_jobs(admin)? {
+        last = (list, find_traces(admin, has_tracker, counted)?);
+        if is_alone && last.1.is_none() {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(20));
     }
+    let (clients, trace) = last;
     Err(format!(
-        "clients that closed their connections are still there: {last:?}"
+        "clients that closed their connections are still there: {clients:?}, {trace:?}"
     ))
 }
 
-fn has_no_jobs(admin: &mut Client) -> Result<bool, String> {
-    let info = admin.ask(&["INFO", "weft"]).map_err(|end| format!("INFO: {end:?}"))?;
-    let field = b"weft_unfinished_jobs:0\r\n";
-    Ok(matches!(&info, SeenReply::Bulk(text) if text.windows(field.len()).any(|part| part == field)))
+/// Returns a figure that the server should not count any more, if there is one.
+fn find_traces(admin: &mut Client, has_tracker: bool, client_bytes: u64) -> Result<Option<String>, String> {
+    const FIGURES: [&str; 7] = [
+        "blocked_clients",
+        "pubsub_clients",
+        "watching_clients",
+        "total_watched_keys",
+        "total_blocking_keys",
+        "total_blocking_keys_on_nokey",
+        "weft_unfinished_jobs",
+    ];
+    let info = admin
+        .ask(&["INFO", "everything"])
+        .map_err(|end| format!("INFO: {end:?}"))?;
+    let SeenReply::Bulk(text) = &info else {
+        return Err(format!("INFO was answered by {info:?}"));
+    };
+    let text = String::from_utf8_lossy(text);
+    let figures = FIGURES.iter().map(|name| format!("{name}:0"));
+    let tracking = format!("tracking_clients:{}", u8::from(has_tracker));
+    for figure in figures.chain([tracking]) {
+        if !text.lines().any(|line| line == figure) {
+            return Ok(Some(format!("not {figure}")));
+        }
+    }
+    let bytes = client_memory(admin)?;
+    Ok((bytes != client_bytes).then(|| format!("clients.normal is {bytes} instead of {client_bytes}")))
 }
 
 /// Reads all data, as the last operations of the history.

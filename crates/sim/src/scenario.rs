@@ -46,6 +46,16 @@ pub struct RunPlan {
     pub moves_connections: bool,
     /// What happens to the slots in a cluster of two nodes; empty if the run has no cluster.
     pub slot_moves: Vec<SlotMove>,
+    /// `true` if a client runs endless scripts.
+    pub has_endless_scripts: bool,
+    /// `true` if a client receives messages while it waits for lists.
+    pub has_blocked_receiver: bool,
+    /// `true` if a client reads replies late that are larger than the buffers of a socket.
+    pub has_late_reader: bool,
+    /// `true` if keys are evicted.
+    pub evicts: bool,
+    /// `true` if the run ends with SHUTDOWN.
+    pub shuts_down: bool,
 }
 
 /// An action of the client that moves slots. It is for one node; the other one may refuse it.
@@ -90,6 +100,8 @@ pub enum Disturbance {
     Reload,
     /// REPLICAOF a server that does not exist, and later REPLICAOF NO ONE.
     Demote,
+    /// `maxmemory` below the used memory or slightly above it, and no limit later.
+    Evict,
     /// Connections that move stay where they are for a while, or from now on. A reply that was lost when a connection
     /// moved would otherwise be found by its next move.
     StopMoves,
@@ -325,12 +337,62 @@ fn chosen_focus() -> Option<&'static Focus> {
     FOCUSES.get(number.parse::<usize>().ok()?)
 }
 
+/// Returns `true` if `WEFT_SIM_WITH`, a list of names, makes a part of every run that others have at random.
+pub fn is_forced(name: &str) -> bool {
+    std::env::var("WEFT_SIM_WITH").is_ok_and(|list| list.split(',').any(|other| other == name))
+}
+
 impl RunPlan {
-    /// Draws a scenario.
-    pub fn draw(random: &mut Rng) -> RunPlan {
-        let plan = Self::draw_single(random);
+    /// Draws a scenario; what was added later from `further`.
+    pub fn draw(random: &mut Rng, further: &mut Rng) -> RunPlan {
+        let plan = RunPlan {
+            shuts_down: further.u32(..3) == 0 || is_forced("shutdown"),
+            has_blocked_receiver: further.u32(..3) == 0 || is_forced("blocked-receiver"),
+            has_late_reader: further.u32(..6) == 0 || is_forced("late-reader"),
+            has_endless_scripts: further.u32(..4) == 0 || is_forced("endless"),
+            ..Self::draw_single(random)
+        };
         let is_cluster = random.u32(..16) == 0 || std::env::var_os("WEFT_SIM_CLUSTER").is_some();
-        if is_cluster { plan.with_cluster(random) } else { plan }
+        let evicts = further.u32(..8) == 0 || is_forced("eviction");
+        match (is_cluster, evicts) {
+            (true, _) => plan.with_cluster(random),
+            (false, true) => plan.with_eviction(further),
+            (false, false) => plan,
+        }
+    }
+
+    /// Makes it a plan in which keys are evicted. Clients send only what tells the model which keys are left.
+    fn with_eviction(self, random: &mut Rng) -> RunPlan {
+        const KINDS: &[Kind] = &[
+            Kind::Read,
+            Kind::String,
+            Kind::String,
+            Kind::Transaction,
+            Kind::Watch,
+            Kind::WatchedTransaction,
+            Kind::Push,
+            Kind::PushMany,
+            Kind::BlockingPop,
+            Kind::SetRepeatedly,
+            Kind::Volatile,
+            Kind::Publish,
+        ];
+        const DISTURBANCES: &[Disturbance] = &[
+            Disturbance::Evict,
+            Disturbance::Evict,
+            Disturbance::Evict,
+            Disturbance::Save,
+            Disturbance::Rewrite,
+        ];
+        RunPlan {
+            mix: OperationMix::of(KINDS, random.usize(1..=KEYS_PER_TYPE)),
+            first_mix: None,
+            disturbances: Disturbance::draw_of(random, DISTURBANCES),
+            is_slow: true,
+            has_endless_scripts: false,
+            evicts: true,
+            ..self
+        }
     }
 
     /// Concentrates a plan of a cluster on what happens while the slot changes its owner: clients that wait for keys,
@@ -435,6 +497,11 @@ impl RunPlan {
             has_tracker: needs(Need::Tracker) || random.u32(..3) == 0,
             moves_connections: needs(Need::Moves) || random.u32(..3) == 0,
             slot_moves: Vec::new(),
+            has_endless_scripts: false,
+            evicts: false,
+            has_late_reader: false,
+            has_blocked_receiver: false,
+            shuts_down: false,
         }
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::seeds::{SeedRuns, TimeLimit};
+use super::seeds::{self, SeedRuns, TimeLimit};
 use crate::workspace;
 
 /// The patches, relative to the root. The lines before the first `diff` describe the fault.
@@ -16,7 +16,8 @@ const TARGET: &str = "target/sim-planted/build";
 /// The first seed: fixed, so that the effort is comparable.
 const FIRST_SEED: u64 = 1;
 
-/// Applies each named patch (`all`: every one), and runs seeds until one fails or so much processor time is used.
+/// Applies each named patch (`all`: every one), and runs seeds until one fails that passes without the patch, or so
+/// much processor time is used.
 ///
 /// # Errors
 /// If a fault is not found, or a patch cannot be applied or built.
@@ -24,6 +25,10 @@ pub fn run(names: &str, jobs: usize, limit: Duration) -> Result<(), String> {
     let patches = select(names)?;
     let tree = workspace::root().join(TREE);
     make_tree(&tree)?;
+    let intact = super::build(&tree, Path::new(TARGET))?;
+    let kept = intact.with_file_name("weft-sim-intact");
+    fs::copy(&intact, &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
+    let intact = kept;
     let mut missed = Vec::new();
     println!("| planted fault | found after | seeds |\n|---|---:|---:|");
     for patch in &patches {
@@ -31,18 +36,17 @@ pub fn run(names: &str, jobs: usize, limit: Duration) -> Result<(), String> {
         git(&tree, &["apply", &patch.to_string_lossy()])?;
         let program = super::build(&tree, Path::new(TARGET));
         git(&tree, &["checkout", "--quiet", "--", "."])?;
-        let runs = SeedRuns {
+        let search = Search {
             program: program?,
-            first: FIRST_SEED,
+            intact: intact.clone(),
             jobs,
-            limit: TimeLimit::Processor(limit),
+            limit,
         };
-        let results = runs.run()?;
-        let (elapsed, seeds) = results.effort();
-        if results.failure.is_some() {
-            println!("| {name} | {:.1} s | {seeds} |", elapsed.as_secs_f64());
+        let (elapsed, seeds, is_found) = search.run(&name)?;
+        if is_found {
+            println!("| `{name}` | {:.1} s | {seeds} |", elapsed.as_secs_f64());
         } else {
-            println!("| {name} | not in {} s | {seeds} |", limit.as_secs());
+            println!("| `{name}` | not in {} s | {seeds} |", limit.as_secs());
             missed.push(name);
         }
     }
@@ -50,6 +54,45 @@ pub fn run(names: &str, jobs: usize, limit: Duration) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("not found: {}", missed.join(", ")))
+}
+
+/// The search for a planted fault.
+struct Search {
+    /// The program with the fault.
+    program: PathBuf,
+    /// The program without it.
+    intact: PathBuf,
+    jobs: usize,
+    limit: Duration,
+}
+
+impl Search {
+    /// Tries seeds until one fails that passes without the fault. Returns the processor time, the number of seeds, and
+    /// `true` if there is such a seed.
+    fn run(&self, name: &str) -> Result<(Duration, u64, bool), String> {
+        let (mut elapsed, mut seeds) = (Duration::ZERO, 0);
+        let mut first = FIRST_SEED;
+        loop {
+            let runs = SeedRuns {
+                program: self.program.clone(),
+                first,
+                jobs: self.jobs,
+                limit: TimeLimit::Processor(self.limit.saturating_sub(elapsed)),
+            };
+            let results = runs.run()?;
+            let (used, tried) = results.effort();
+            elapsed += used;
+            seeds += tried;
+            let Some(failure) = results.failure else {
+                return Ok((elapsed, seeds, false));
+            };
+            if seeds::passes(&self.intact, failure.seed)? {
+                return Ok((elapsed, seeds, true));
+            }
+            println!("{name}: seed {} fails without the fault, too", failure.seed);
+            first = failure.seed + 1;
+        }
+    }
 }
 
 /// Returns the patches in the order of their names.

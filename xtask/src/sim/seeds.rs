@@ -19,6 +19,11 @@ const PORTS_PER_RUN: u16 = 4;
 /// number in a message may change the order of a run.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
+/// The number of seeds from which on the share of searches that gave up says something.
+const MIN_SEEDS_FOR_SHARE: u64 = 100;
+/// The share of searches for an order that may give up, in percent. Usual are 5 to 10 (docs/TESTING.md).
+const MAX_PERCENT_GIVEN_UP: u64 = 25;
+
 /// Seeds to be tried.
 pub struct SeedRuns {
     /// The program.
@@ -42,7 +47,8 @@ pub enum TimeLimit {
 
 /// A seed that failed.
 pub struct Failure {
-    seed: u64,
+    /// The seed.
+    pub seed: u64,
     directory: PathBuf,
     text: String,
 }
@@ -94,6 +100,18 @@ impl SeedResults {
             self.steps / 1_000_000,
             self.gave_up
         )
+    }
+
+    /// Returns an error text if so many searches for an order gave up that the runs have checked too little.
+    pub fn check_given_up(&self) -> Result<(), String> {
+        let percent = self.gave_up * 100 / self.passed.max(1);
+        if self.passed < MIN_SEEDS_FOR_SHARE || percent <= MAX_PERCENT_GIVEN_UP {
+            return Ok(());
+        }
+        Err(format!(
+            "{} of {} searches for an order gave up: more than {MAX_PERCENT_GIVEN_UP} percent",
+            self.gave_up, self.passed
+        ))
     }
 
     /// The processor time and the number of seeds until the failure.
@@ -175,6 +193,14 @@ impl Totals {
             self.failure = other.failure;
         }
     }
+}
+
+/// Returns `true` if a run of the seed passes.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn passes(program: &Path, seed: u64) -> Result<bool, String> {
+    Ok(run_seed(program, seed, 0)?.failure.is_none())
 }
 
 /// Runs one seed and prints its output.
