@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
-use weft_os::sync::Mutex;
+use weft_os::sync::{Mutex, MutexGuard};
 use weft_os::time::Instant;
 
 /// The interval at which a thread that waits for the end checks.
@@ -26,6 +26,8 @@ pub enum SnapshotPurpose {
 #[derive(Debug, Default)]
 pub struct SnapshotState {
     current: Mutex<Option<CurrentSnapshot>>,
+    /// Locked while the file of a snapshot gets its name, and while that must not happen.
+    publication: Mutex<()>,
     /// Set when the current snapshot should end.
     is_cancelled: AtomicBool,
     /// The number of keys written by the current snapshot.
@@ -112,6 +114,12 @@ impl SnapshotState {
             weft_os::thread::sleep(POLL_INTERVAL);
         }
         true
+    }
+
+    /// Keeps the file of a snapshot from getting its name until the guard is dropped. The snapshot's thread holds no
+    /// lock and no lease while it waits for that.
+    pub fn hold_publication(&self) -> MutexGuard<'_, ()> {
+        self.publication.lock()
     }
 
     /// Waits for the end of a cancelled snapshot.

@@ -508,6 +508,30 @@ fn data_can_be_reloaded_while_a_dump_is_written() {
 }
 
 #[test]
+fn a_dump_that_began_meanwhile_is_not_replaced_by_save() {
+    let server = start();
+    let mut client = Client::connect(server.port);
+    client.call(&["DEBUG", "POPULATE", "500"]);
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "100000"]);
+    let [mut script, mut saver, mut background] = [(); 3].map(|()| Client::connect(server.port));
+    // SAVE and BGSAVE wait for the script. Then one of them is first.
+    script.send(&["EVAL", "while true do redis.call('GET', 'k') end", "0"]);
+    thread::sleep(Duration::from_millis(300));
+    saver.send(&["SAVE"]);
+    thread::sleep(Duration::from_millis(200));
+    background.send(&["BGSAVE"]);
+    wait_until("the background save has begun", || {
+        client.info("rdb_bgsave_in_progress") == "1"
+    });
+    assert_eq!(client.call(&["SCRIPT", "KILL"]), "OK");
+    let reply = saver.answer();
+    assert!(reply.contains("Background save already in progress"), "{reply}");
+    assert_eq!(background.answer(), "Background saving started");
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    client.wait_for_info("rdb_bgsave_in_progress", "0");
+}
+
+#[test]
 fn the_end_of_the_process_ends_a_dump() {
     for how in [&["SHUTDOWN", "NOSAVE"][..], &["SHUTDOWN", "SAVE"]] {
         let server = start();

@@ -6,7 +6,7 @@ use crate::observability::log;
 use crate::persistence::aof;
 use crate::persistence::aof::RewriteError;
 use crate::persistence::save;
-use crate::persistence::save::BackgroundSaveError;
+use crate::persistence::save::{BackgroundSaveError, ForegroundSaveError};
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::Server;
 use weft_os::atomic::Ordering;
@@ -25,26 +25,16 @@ const AOF_REWRITE_IN_PROGRESS: &str = "ERR Another child process is active (AOF?
 
 /// Executes SAVE on a background thread. All other commands wait while the dump is written.
 fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
-    if is_save_running(ctx.server) {
+    if save::is_background_save_running(ctx.server) {
         return Err(CommandError::constant(SAVE_IN_PROGRESS));
     }
     ctx.server.persistence.dumps.saves.fetch_add(1, Ordering::Relaxed);
-    ctx.reply_from_background(|server, seat| {
-        let reply: &[u8] = match save::save(server, seat) {
-            Ok(()) => b"+OK\r\n",
-            Err(save::SaveFailed) => b"-ERR\r\n",
-        };
-        reply.to_vec()
+    ctx.reply_from_background(|server, seat| match save::save_in_foreground(server, seat) {
+        Ok(()) => b"+OK\r\n".to_vec(),
+        Err(ForegroundSaveError::Busy) => format!("-{SAVE_IN_PROGRESS}\r\n").into_bytes(),
+        Err(ForegroundSaveError::Failed) => b"-ERR\r\n".to_vec(),
     });
     Ok(())
-}
-
-/// Returns `true` if a background dump is being written, for a file or for replicas.
-fn is_save_running(server: &Server) -> bool {
-    matches!(
-        server.persistence.snapshot.purpose(),
-        Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas)
-    )
 }
 
 fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -55,7 +45,7 @@ fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
         _ => return Err(CommandError::SYNTAX),
     };
     let within = !ctx.may_block;
-    if is_save_running(ctx.server) {
+    if save::is_background_save_running(ctx.server) {
         return Err(CommandError::constant(SAVE_IN_PROGRESS));
     }
     if within || (schedule && ctx.server.persistence.snapshot.purpose().is_some()) {

@@ -87,6 +87,14 @@ pub fn start_background_save(server: &Arc<Server>) -> Result<(), BackgroundSaveE
     }
 }
 
+/// Returns `true` if a background dump is being written, for a file or for replicas.
+pub fn is_background_save_running(server: &Server) -> bool {
+    matches!(
+        server.persistence.snapshot.purpose(),
+        Some(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas)
+    )
+}
+
 fn finish_background_save(server: &Arc<Server>, summary: &SnapshotSummary, ending: SnapshotOutcome) {
     let dumps = &server.persistence.dumps;
     let now_s = unix_ms() / 1000;

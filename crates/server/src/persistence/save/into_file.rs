@@ -45,6 +45,7 @@ impl SnapshotConsumer for FileConsumer {
 
     fn finish(mut self: Box<Self>, running: &SnapshotState) -> Result<(), ConsumerError> {
         self.file.sync()?;
+        let _publication = running.hold_publication();
         if running.is_cancelled() {
             return Err("the snapshot was cancelled".into());
         }

@@ -9,8 +9,8 @@ mod into_file;
 
 pub use ending::{abort_shutdown, begin_shutdown};
 pub use in_background::{
-    BackgroundSaveError, cancel_background_save, cancel_for_flush, cancel_for_shutdown, start_background_save,
-    start_due_save,
+    BackgroundSaveError, cancel_background_save, cancel_for_flush, cancel_for_shutdown, is_background_save_running,
+    start_background_save, start_due_save,
 };
 pub use into_file::FileConsumer;
 
@@ -57,6 +57,32 @@ pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
     // Scripts are excluded first, because a running script could delay the closing of the gate for as long as it runs.
     server.scripting.running.exclude_runs();
     let written = write(server, &mut seat.exclusive());
+    server.scripting.running.end_exclusion();
+    written
+}
+
+/// The reason why SAVE wrote no file.
+#[derive(Debug)]
+pub enum ForegroundSaveError {
+    /// A background save is under way.
+    Busy,
+    /// The file cannot be written; the reason was logged.
+    Failed,
+}
+
+/// Writes an RDB file for SAVE.
+///
+/// # Errors
+/// If the file cannot be written, or if a background save has begun since the client asked: its file is older, and
+/// would replace this one.
+pub fn save_in_foreground(server: &Server, seat: &mut Seat) -> Result<(), ForegroundSaveError> {
+    server.scripting.running.exclude_runs();
+    let mut all = seat.exclusive();
+    let written = match is_background_save_running(server) {
+        true => Err(ForegroundSaveError::Busy),
+        false => write(server, &mut all).map_err(|SaveFailed| ForegroundSaveError::Failed),
+    };
+    drop(all);
     server.scripting.running.end_exclusion();
     written
 }
@@ -417,6 +443,8 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
         return Err(ReloadError::Loading);
     }
     server.end_migrations_for_load();
+    // A background save that ends now must not rename its file, which is older, to the one that is loaded.
+    let _no_publication = server.persistence.snapshot.hold_publication();
     if how.should_save {
         write(server, &mut all).map_err(|SaveFailed| ReloadError::Save)?;
     }
