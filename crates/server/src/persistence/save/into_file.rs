@@ -45,11 +45,14 @@ impl SnapshotConsumer for FileConsumer {
 
     fn finish(mut self: Box<Self>, running: &SnapshotState) -> Result<(), ConsumerError> {
         self.file.sync()?;
-        let _publication = running.hold_publication();
-        if running.is_cancelled() {
-            return Err("the snapshot was cancelled".into());
+        {
+            // Not beyond the renaming: what follows may wait for exclusive mode, in which others wait for this lock.
+            let _publication = running.hold_publication();
+            if running.is_cancelled() {
+                return Err("the snapshot was cancelled".into());
+            }
+            self.file.publish(&self.target)?;
         }
-        self.file.publish(&self.target)?;
         (self.after_rename)()
     }
 }
