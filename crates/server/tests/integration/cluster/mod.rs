@@ -131,6 +131,7 @@ fn a_slot_moves_key_by_key() {
     }
     let mut waiting = Client::connect(nodes[2].port);
     waiting.send(&["BLPOP", "{x}list", "0"]);
+    here.wait_for_info("blocked_clients", "1");
     let mut listening = Client::connect(nodes[2].port);
     assert_eq!(
         listening.call(&["SSUBSCRIBE", "{x}channel"]),
