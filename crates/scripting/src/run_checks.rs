@@ -34,9 +34,25 @@ pub struct RunChecks {
     pub run: RefCell<Option<CurrentRun>>,
     /// The time at which loading a library is aborted.
     pub load_until: Cell<Option<Instant>>,
+    /// The number of values that native code may visit until the next check. It goes on from call to call: a loop over
+    /// short calls executes few Lua instructions.
+    values_left: Cell<u32>,
+    /// The bytes that native code may write until the next check.
+    bytes_left: Cell<usize>,
 }
 
 impl RunChecks {
+    /// Checks the current run.
+    ///
+    /// # Errors
+    /// The error that stops the script, if it is to stop.
+    pub fn check(&self, lua: &Lua) -> mlua::Result<()> {
+        match self.must_stop(lua) {
+            true => Err(stop_error()),
+            false => Ok(()),
+        }
+    }
+
     /// Returns `true` if the current run, or the code of a library that is being loaded, is to stop.
     fn must_stop(&self, lua: &Lua) -> bool {
         if let Some(until) = self.load_until.get()
@@ -66,10 +82,7 @@ pub fn install_check_hook(lua: &Lua, checks: &Rc<RunChecks>, running: Arc<RunReg
     let _ = checks.running.set(running);
     let checks = checks.clone();
     let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_CHECK);
-    lua.set_global_hook(triggers, move |lua, _| match checks.must_stop(lua) {
-        true => Err(stop_error()),
-        false => Ok(VmState::Continue),
-    })
+    lua.set_global_hook(triggers, move |lua, _| checks.check(lua).map(|()| VmState::Continue))
 }
 
 /// Checks the current run while native code visits values, during which Lua calls no hook. A value that contains
@@ -77,10 +90,8 @@ pub fn install_check_hook(lua: &Lua, checks: &Rc<RunChecks>, running: Arc<RunReg
 pub struct WorkMeter<'i> {
     lua: &'i Lua,
     checks: &'i RunChecks,
-    /// The number of values until the next check.
-    values_left: u32,
-    /// The length of the output at which the next check is due.
-    next_check_bytes: usize,
+    /// The length of the output at the last call.
+    output_bytes: usize,
 }
 
 impl<'i> WorkMeter<'i> {
@@ -89,8 +100,7 @@ impl<'i> WorkMeter<'i> {
         WorkMeter {
             lua,
             checks,
-            values_left: VALUES_PER_CHECK,
-            next_check_bytes: BYTES_PER_CHECK,
+            output_bytes: 0,
         }
     }
 
@@ -100,21 +110,25 @@ impl<'i> WorkMeter<'i> {
     /// The error that stops the script.
     #[inline]
     pub fn check(&mut self, output_bytes: usize) -> mlua::Result<()> {
-        self.values_left -= 1;
-        match self.values_left > 0 && output_bytes < self.next_check_bytes {
-            true => Ok(()),
-            false => self.check_run(output_bytes),
+        let written = output_bytes.saturating_sub(std::mem::replace(&mut self.output_bytes, output_bytes));
+        let RunChecks {
+            values_left,
+            bytes_left,
+            ..
+        } = self.checks;
+        if values_left.get() == 0 || bytes_left.get() < written {
+            return self.check_run();
         }
+        values_left.set(values_left.get() - 1);
+        bytes_left.set(bytes_left.get() - written);
+        Ok(())
     }
 
     #[cold]
-    fn check_run(&mut self, output_bytes: usize) -> mlua::Result<()> {
-        self.values_left = VALUES_PER_CHECK;
-        self.next_check_bytes = output_bytes.saturating_add(BYTES_PER_CHECK);
-        match self.checks.must_stop(self.lua) {
-            true => Err(stop_error()),
-            false => Ok(()),
-        }
+    fn check_run(&mut self) -> mlua::Result<()> {
+        self.checks.values_left.set(VALUES_PER_CHECK);
+        self.checks.bytes_left.set(BYTES_PER_CHECK);
+        self.checks.check(self.lua)
     }
 }
 

@@ -25,6 +25,11 @@ pub(super) fn create_natives(lua: &Lua, shared: &Rc<InterpreterShared>) -> mlua:
     // Two frames are skipped: this native function and the error handler.
     natives.raw_set("where", lua.create_function(|lua, ()| Ok(current_position(lua, 2)))?)?;
     natives.raw_set("thrown", lua.create_function(value_of_thrown)?)?;
+    let checking = shared.clone();
+    natives.raw_set(
+        "check_run",
+        lua.create_function(move |lua, ()| checking.checks.check(lua))?,
+    )?;
     natives.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
     add_calls(lua, &natives, shared)?;
     let may_call = lua.create_function(|_, values: MultiValue| gate::may_call(&values))?;

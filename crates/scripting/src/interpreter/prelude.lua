@@ -53,9 +53,13 @@ local function stops(err)
   return type(err) == "userdata" and err ~= null
 end
 
--- The error that a script sees; nothing can be seen of what stops it.
+-- The error that a script sees; nothing can be seen of what stops it. Lua may have replaced that by an error of its own:
+-- near the limits of the stacks, the handler of xpcall gets "stack overflow" instead. So the run is checked again here,
+-- less deep in the stacks.
 local thrown = native.thrown
+local check_run = native.check_run
 local function shown_error(err)
+  check_run()
   if stops(err) then
     err = thrown(err)
     if stops(err) then

@@ -125,8 +125,40 @@ fn a_stop_error_cannot_be_caught() {
 
 #[test]
 fn an_endless_script_is_moved_or_killed() {
+    check_endless_script_ends("while true do pcall(function() while true do end end) end");
+}
+
+/// Where no further call from C is possible, the handler of xpcall gets an error of Lua instead of the one that stops
+/// the script.
+#[test]
+fn an_endless_script_at_the_limit_of_the_stack_is_moved_or_killed() {
+    for body in [
+        "for i = 1, 1e7 do end",
+        "for i = 1, 1e4 do cjson.encode(values) end",
+        "local function deep() return 1 + deep() end deep()",
+    ] {
+        let source = format!(
+            "local values = {{}}
+            for i = 1, 100 do values[i] = i end
+            local function nothing() end
+            local function spin() {body} end
+            local function dive()
+                local called, failed = pcall(pcall, nothing)
+                if called and not failed then
+                    while true do xpcall(spin, nothing) end
+                end
+                pcall(dive)
+                while true do xpcall(spin, nothing) end
+            end
+            dive()"
+        );
+        check_endless_script_ends(&source.replace('\n', " "));
+    }
+}
+
+/// Checks that a script ends that is moved to a script thread, and one that is killed.
+fn check_endless_script_ends(source: &str) {
     let scripts = Scripts::default();
-    let source = "while true do pcall(function() while true do end end) end";
     let program = prepare_script(&scripts, Some(source.as_bytes()), b"", false).expect("it compiles");
     let mut out = Vec::new();
     let leaving = Arc::new(ScriptRun::new(RunParameters {
