@@ -36,7 +36,12 @@ case "${1##*/}" in
 esac
 
 if [ "$(id -u)" = 0 ]; then
-    find . ! -user weft -exec chown weft:weft '{}' +
+    # Links themselves change their owner, not what they name. Files that cannot change it, such as those of a read-only
+    # volume, may be readable all the same.
+    if [ "$PWD" != / ]; then
+        find . ! -user weft -exec chown --no-dereference weft:weft '{}' + \
+            || echo "docker-entrypoint.sh: not everything in $PWD belongs to weft" >&2
+    fi
     exec setpriv --reuid=weft --regid=weft --init-groups --inh-caps=-all -- "$0" "$@"
 fi
 
@@ -72,6 +77,7 @@ if [ -n "$file" ]; then
     set -- "$file" "$@"
 fi
 
-# The variable is a list of words.
+# The variable is a list of words, none of which names files by a pattern.
+set -f
 # shellcheck disable=SC2086
 exec "$program" "$@" ${VALKEY_EXTRA_FLAGS-}

@@ -21,6 +21,7 @@ pub fn run_all(words: &[String]) -> Result<Vec<String>, String> {
     let mut command = workspace::command("python3", &["tests/packaging/check.py"]);
     let mut child = command
         .args(words)
+        .env("PYTHONUTF8", "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

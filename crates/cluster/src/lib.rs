@@ -227,10 +227,13 @@ impl Cluster {
     /// Commands that were admitted before may still run.
     pub fn restrict_view(&self, state: &ClusterState) {
         let mut views = self.views.lock();
-        let was_up = views.settled.as_ref().unwrap_or(&views.current).is_up;
-        if let Some(view) = views.current.restricted_by(state, was_up) {
-            let before = std::mem::replace(&mut views.current, Arc::new(view));
-            views.settled.get_or_insert(before);
+        let settled = views.settled.as_ref().unwrap_or(&views.current).clone();
+        let restricted = settled.restricted_by(state).map(Arc::new);
+        let is_restricted = restricted.is_some();
+        let view = restricted.unwrap_or_else(|| settled.clone());
+        if view != views.current {
+            views.current = view;
+            views.settled = is_restricted.then_some(settled);
             self.version.fetch_add(1, Ordering::Release);
         }
     }

@@ -171,10 +171,9 @@ impl ClusterView {
     }
 
     /// Returns this view restricted to what this node still may do according to a newer state: slots that it has lost
-    /// belong to their new owners, and the cluster is up only if it `was_up` and still is. Returns `None` if nothing
-    /// differs.
-    pub fn restricted_by(&self, state: &ClusterState, was_up: bool) -> Option<ClusterView> {
-        let is_up = was_up && state.is_up;
+    /// belong to their new owners, and the cluster is up only if it still is. Returns `None` if nothing differs.
+    pub fn restricted_by(&self, state: &ClusterState) -> Option<ClusterView> {
+        let is_up = self.is_up && state.is_up;
         let is_lost = |slot: &SlotIndex| self.is_mine(*slot) && state.owner(*slot) != Some(state.myself);
         let lost: Vec<SlotIndex> = SlotIndex::all().filter(is_lost).collect();
         if lost.is_empty() && is_up == self.is_up {

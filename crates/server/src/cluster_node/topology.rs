@@ -323,9 +323,7 @@ pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool
     let running = &server.scripting.running;
     if !running.try_exclude_runs_per_tick() {
         let state = cluster.lock(&server.config);
-        // What would be written from now on would be lost.
-        cluster.restrict_view(&state);
-        if state.me().is_replica() && !server.replication.is_replica() {
+        if withdraw_what_is_lost(server, cluster, &state) {
             server
                 .replication
                 .set_state_bits(ReplicationState::ROLE_CHANGE_PENDING, true);
@@ -338,6 +336,13 @@ pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool
     running.end_exclusion();
     notify_clients_of_lost_slots(server, cluster, before);
     true
+}
+
+/// Refuses commands to slots that this node has lost according to a state that cannot be published yet: what they write
+/// would be lost. Returns `true` if this server is to become a replica, which must not write at all.
+fn withdraw_what_is_lost(server: &Server, cluster: &Cluster, state: &ClusterState) -> bool {
+    cluster.restrict_view(state);
+    state.me().is_replica() && !server.replication.is_replica()
 }
 
 /// Changes the server's role to agree with the cluster configuration file. Called before there are any clients.
@@ -357,9 +362,13 @@ fn publish_next_view(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<Clus
         server.background.wake_migration_thread();
     }
     adopt_role(server, &cluster.view(), resync);
+    // The bus may have learned more meanwhile, and could not publish it.
+    let state = cluster.lock(&server.config);
+    let is_role_pending = state.todo.publish && withdraw_what_is_lost(server, cluster, &state);
     server
         .replication
-        .set_state_bits(ReplicationState::ROLE_CHANGE_PENDING, false);
+        .set_state_bits(ReplicationState::ROLE_CHANGE_PENDING, is_role_pending);
+    drop(state);
     before
 }
 

@@ -316,7 +316,7 @@ impl<'a> Context<'a, '_> {
     #[cold]
     pub fn detach(&mut self) {
         debug_assert!(self.may_detach, "only what may leave leaves");
-        self.next_step = match self.keys.snapshot(&self.key_uses(), &self.server.keyspace) {
+        self.next_step = match self.keys.snapshot(&self.key_uses(), &self.server.keyspace, self.now_ms) {
             SnapshotAttempt::Taken(snapshot) => NextStep::RunInBackground(Some(snapshot)),
             SnapshotAttempt::NotPossible => NextStep::RunInBackground(None),
             SnapshotAttempt::Deferred => NextStep::Defer,

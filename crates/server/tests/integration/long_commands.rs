@@ -183,6 +183,27 @@ fn large_values_are_restored_outside_their_worker() {
     }
 }
 
+/// For a client that brings data in import mode nothing expires by itself, but its relative times count from now.
+#[test]
+fn a_large_value_is_restored_with_a_relative_expiry_in_import_mode() {
+    let server = start("4");
+    let (mut source, mut other) = (connect(&server), connect(&server));
+    let members: Vec<Vec<u8>> = (0..20_000).map(|number| format!("m{number}").into_bytes()).collect();
+    other.call(&with_keys(b"SADD", &[&[b"old".to_vec()][..], &members].concat()));
+    let payload = other.call(&[b"DUMP", b"old"]).remove(0);
+    assert_eq!(other.call(&[b"CONFIG", b"SET", b"import-mode", b"yes"]), [b"+OK"]);
+    assert_eq!(source.call(&[b"CLIENT", b"IMPORT-SOURCE", b"ON"]), [b"+OK"]);
+    assert_eq!(source.call(&[b"RESTORE", b"new", b"3600000", &payload]), [b"+OK"]);
+    assert_eq!(source.call(&[b"SUNIONSTORE", b"union", b"old", b"new"]), [b":20000"]);
+    assert_eq!(other.call(&[b"SCARD", b"new"]), [b":20000"]);
+    let left_ms = other.call(&[b"PTTL", b"new"]).remove(0);
+    let left_ms: i64 = String::from_utf8_lossy(&left_ms[1..]).parse().expect("a number");
+    assert!((1..=3_600_000).contains(&left_ms), "{left_ms} ms are left");
+    // A new key has not been idle, other than one from the beginning of time.
+    let idle_s = other.call(&[b"OBJECT", b"IDLETIME", b"union"]).remove(0);
+    assert!(idle_s.len() < 6, "idle for {} s", String::from_utf8_lossy(&idle_s));
+}
+
 #[test]
 fn long_writes_of_the_same_keys_are_all_or_nothing() {
     let server = start("2");

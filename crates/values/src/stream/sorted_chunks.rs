@@ -59,13 +59,15 @@ impl<T> SortedChunks<T> {
     /// Inserts an item at the position that [`Self::find`] has returned for it. Returns the item's position.
     pub fn insert(&mut self, mut at: ChunkPosition, item: T) -> ChunkPosition {
         self.len += 1;
+        let is_last = at.chunk + 1 == self.chunks.len();
         let Some(chunk) = self.chunks.get_mut(at.chunk) else {
             self.chunks.push(vec![item]);
             return at;
         };
         if chunk.len() >= CHUNK_ITEMS {
-            // Items are mostly added in their order, as when a stream is loaded: then full chunks stay full.
-            let split_at = if at.item == chunk.len() {
+            // Items are mostly added in their order, as when a stream is loaded: then full chunks stay full. In front of
+            // another chunk that would make a chunk of each item, if those that follow are in descending order.
+            let split_at = if is_last && at.item == chunk.len() {
                 at.item
             } else {
                 chunk.len() / 2

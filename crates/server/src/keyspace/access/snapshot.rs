@@ -168,8 +168,9 @@ pub enum SnapshotAttempt {
 
 impl Keys<'_, '_> {
     /// Takes a snapshot of the command's keys under the leases that it holds. `uses` states how it uses each key, and
-    /// is empty if a snapshot cannot stand for them.
-    pub fn snapshot(&self, uses: &[KeyUse], keyspace: &Keyspace) -> SnapshotAttempt {
+    /// is empty if a snapshot cannot stand for them. `now_ms` is the time that the command sees; for a client that brings
+    /// data in import mode, keys expire at another one.
+    pub fn snapshot(&self, uses: &[KeyUse], keyspace: &Keyspace, now_ms: u64) -> SnapshotAttempt {
         debug_assert!(uses.is_empty() || uses.len() == self.planned.len());
         if uses.is_empty() || uses.len() > MAX_KEYS || uses.contains(&KeyUse::Change) {
             return SnapshotAttempt::NotPossible;
@@ -199,7 +200,7 @@ impl Keys<'_, '_> {
             },
             seen: Vec::with_capacity(uses.len()),
             counts: KeyCounts::new(1, self.context.counts.databases()),
-            now_ms: self.context.now_ms,
+            now_ms,
             _pin: pin,
         });
         for (index, (entry, used)) in entries.into_iter().zip(uses).enumerate() {

@@ -75,6 +75,15 @@ const FORMS: &[(&str, &str)] = &[
         "SORT oth BY w-src-* STORE dst",
     ),
     (
+        "RPUSH oth 1 2;SET w-src-1 9;SET w-src-2 5;RPUSH dst x;EXPIRED w-src-1;EXPIRED dst",
+        "SORT oth BY w-src-* STORE dst",
+    ),
+    (
+        "SADD src a b;SADD oth b c;SADD dst x;EXPIRED dst",
+        "SUNIONSTORE dst src oth",
+    ),
+    ("ZADD src 1 a;SADD dst x;EXPIRED dst", "ZRANGESTORE dst src 0 -1"),
+    (
         "RPUSH oth 1 2;SET w-src-1 9;SET w-src-2 5;EXPIRED w-src-2",
         "SORT oth GET # GET w-src-* STORE dst",
     ),

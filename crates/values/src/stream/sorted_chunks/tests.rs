@@ -59,4 +59,10 @@ fn items_that_are_added_in_order_fill_the_chunks() {
         insert(&mut sorted, &mut model, item);
     }
     check(&sorted, &model);
+    let most = 3 * 2000 / CHUNK_ITEMS;
+    assert!(
+        sorted.chunks.len() < most,
+        "{} chunks are mostly empty",
+        sorted.chunks.len()
+    );
 }

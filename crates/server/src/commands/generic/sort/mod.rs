@@ -272,6 +272,10 @@ fn sort_elements(
         let met_expired = follower.found_expired || follower.leases.has_met_expired();
         drop(follower);
         if met_expired && ctx.keys.effects.is_logging() {
+            if result.len() > 0 {
+                // An expired destination is deleted before the result is logged, not after it.
+                drop(ctx.keys.write(ctx.keys.len() - 1));
+            }
             propagate_result(ctx, &result);
         }
         store_result(ctx, &result);

@@ -87,7 +87,7 @@ impl Fixture {
     }
 
     fn snapshot(&mut self) -> Box<KeySnapshot> {
-        match self.run_now(|keys, keyspace| keys.snapshot(&USES, keyspace)) {
+        match self.run_now(|keys, keyspace| keys.snapshot(&USES, keyspace, NOW_MS)) {
             SnapshotAttempt::Taken(snapshot) => snapshot,
             SnapshotAttempt::NotPossible | SnapshotAttempt::Deferred => panic!("there is no reason to refuse"),
         }
@@ -351,7 +351,7 @@ fn slots_are_marked_while_large_values_are_pinned() {
     let snapshot = scene.snapshot();
     assert!(is_marked());
     assert!(scene.keyspace.pinned.reserve_briefly(scene.planned[0].slot, 0));
-    let again = scene.run_now(|keys, keyspace| keys.snapshot(&USES, keyspace));
+    let again = scene.run_now(|keys, keyspace| keys.snapshot(&USES, keyspace, NOW_MS));
     assert!(matches!(again, SnapshotAttempt::Deferred));
     drop(snapshot);
     assert!(is_marked(), "the mark leads the waiting writer to its reservation");
@@ -369,7 +369,7 @@ fn commands_that_change_in_place_or_copy_much_get_no_snapshot() {
     scene.set(0, NewValue::Bytes(&long), ExpiryUpdate::Remove);
     let attempt = |scene: &mut Fixture, uses: &[KeyUse; 2]| {
         matches!(
-            scene.run_now(|keys, keyspace| keys.snapshot(uses, keyspace)),
+            scene.run_now(|keys, keyspace| keys.snapshot(uses, keyspace, NOW_MS)),
             SnapshotAttempt::Taken(_)
         )
     };
