@@ -79,10 +79,13 @@ const FORMS: &[(&str, &str)] = &[
         "SORT oth BY w-src-* STORE dst",
     ),
     (
-        "SADD src a b;SADD oth b c;SADD dst x;EXPIRED dst",
+        "SADD src a b;SADD oth b c;SADD dst x;EXPIRED src;EXPIRED dst",
         "SUNIONSTORE dst src oth",
     ),
-    ("ZADD src 1 a;SADD dst x;EXPIRED dst", "ZRANGESTORE dst src 0 -1"),
+    (
+        "ZADD src 1 a;SADD dst x;EXPIRED src;EXPIRED dst",
+        "ZRANGESTORE dst src 0 -1",
+    ),
     (
         "RPUSH oth 1 2;SET w-src-1 9;SET w-src-2 5;EXPIRED w-src-2",
         "SORT oth GET # GET w-src-* STORE dst",
@@ -176,22 +179,27 @@ pub(super) fn call(client: &mut Client, words: &[String]) -> String {
     client.answer()
 }
 
-/// Writes the data of a form, and lets its keys or fields expire.
+/// Writes the data of a form, and lets the keys and fields that it names expire, or else `src`.
 fn prepare(client: &mut Client, commands: &str, tag: &str) {
-    let mut expired = vec!["PEXPIRE".to_owned(), format!("src{tag}"), "1".to_owned()];
+    let expiry = |key: &str| ["PEXPIRE", key, "1"].map(str::to_owned).to_vec();
+    let mut expiries = Vec::new();
     for command in commands.split(';') {
         let words = words(command, tag);
         match words[0].as_str() {
-            "EXPIRED" => expired[1] = words[1].clone(),
+            "EXPIRED" => expiries.push(expiry(&words[1])),
             "FIELD" => {
-                expired = ["HPEXPIRE", &words[1], "1", "FIELDS", "1", "f"]
-                    .map(str::to_owned)
-                    .to_vec()
+                let words = ["HPEXPIRE", &words[1], "1", "FIELDS", "1", "f"];
+                expiries.push(words.map(str::to_owned).to_vec());
             }
             _ => drop(call(client, &words)),
         }
     }
-    call(client, &expired);
+    if expiries.is_empty() {
+        expiries.push(expiry(&format!("src{tag}")));
+    }
+    for request in expiries {
+        call(client, &request);
+    }
 }
 
 /// Returns the database in which a form's keys are.
