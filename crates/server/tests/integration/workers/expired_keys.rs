@@ -351,7 +351,7 @@ fn a_long_command_that_meets_an_expired_key_stores_the_same_everywhere() {
             call(&mut client, &[words("SADD oth", &tag), members].concat());
             let setup = "SADD src 1 2 a;SET w-src-7 -5;HSET h-src-7 f x g y";
             prepare(&mut client, setup, &tag);
-            prepare(&mut client, "EXPIRED w-src-7", &tag);
+            prepare(&mut client, "RPUSH dst x;EXPIRED w-src-7;EXPIRED dst", &tag);
             prepare(&mut client, "FIELD h-src-7", &tag);
             runs.push(((*command).to_owned(), tag, ExecutionMode::Plain));
         }
