@@ -65,7 +65,7 @@ def run(*command, environment=None, folder=None, **options):
     """Runs a program. Returns it with its output as text."""
     variables = {**os.environ, "LC_ALL": "C", **(environment or {})}
     return subprocess.run(
-        command, env=variables, cwd=folder, text=True, capture_output=True, timeout=PATIENCE_S, check=False,
+        command, env=variables, cwd=folder, encoding="utf-8", errors="replace", capture_output=True, timeout=PATIENCE_S, check=False,
         stdin=subprocess.DEVNULL, **options,
     )
 
@@ -252,6 +252,10 @@ def entry_point_starts_the_server(place):
         assert entry_point(place, *arguments) == [expected + private], (arguments, entry_point(place, *arguments))
     lines = entry_point(place, "--port", "1", VALKEY_EXTRA_FLAGS="--loglevel debug")
     assert lines == [f"weft-server {DEFAULTS} <--port> <1> <--loglevel> <debug>{private}"], lines
+    # The directory of the data has files, of which the words are no patterns.
+    open(os.path.join(place.folder("data"), "dump.rdb"), "w", encoding="utf-8").close()
+    lines = entry_point(place, VALKEY_EXTRA_FLAGS="--bind *")
+    assert lines == [f"weft-server {DEFAULTS} <--bind> <*>{private}"], lines
     # A file system without a place for the socket.
     assert entry_point(place, sockets="missing") == [f"weft-server <--protected-mode> <no>{private}"]
 
@@ -270,7 +274,7 @@ def entry_point_drops_privileges(place):
     place.program("find", f'shift; [ "$1 $2 $3" = "! -user weft" ] || exit 1; shift 3; exec {real} . "$@"')
     lines = entry_point(place, "--port", "1", uid=0)
     assert lines == [
-        "chown weft:weft . ./dump.rdb",
+        "chown --no-dereference weft:weft . ./dump.rdb",
         "setpriv",
         f"weft-server {DEFAULTS} <--port> <1> umask 0077",
     ], lines
@@ -413,8 +417,12 @@ def cluster_is_formed_and_survives_new_addresses(place):
     output_of(script, "meet", *addresses, environment={**environment, "WEFT_HOST": addresses[0]})
     assert "the cluster is complete" in output_of(script, "form", *addresses, environment=environment)
     assert "assigned already" in output_of(script, "form", *addresses, environment=environment)
-    roles = output_of(cli, "-h", addresses[0], "-p", str(port), "cluster", "nodes")
-    assert roles.count("slave") == 3 and roles.count("master") == 3, roles
+
+    def has_replicas():
+        roles = output_of(cli, "-h", addresses[0], "-p", str(port), "cluster", "nodes")
+        return roles.count("slave") == 3 and roles.count("master") == 3
+
+    wait_until(has_replicas, "each primary has a replica")
 
     # All nodes start again with other addresses.
     for node in nodes:

@@ -4,7 +4,7 @@
 use weft_base::DbIndex;
 use weft_table::{OldArrays, Table};
 
-use super::{GatePassage, Keyspace, Seat, Slot, publish_header};
+use super::{GatePassage, Seat, Slot, publish_header};
 use weft_base::slots::SLOTS;
 
 /// The number of old arrays that are collected before they are dropped. Dropped one by one, each would be the
@@ -29,15 +29,14 @@ pub fn compact(seat: &mut Seat) {
     }
 }
 
-/// Frees the empty tables of databases above 0 in all slots. Slots that are leased at the moment are left to the next
-/// call.
-pub fn free_empty_tables(keyspace: &Keyspace, seat: &mut Seat) {
+/// Frees the empty tables of databases above 0 in all slots. Slots that are leased at the moment are left out until a
+/// table becomes empty again: a slot that is always in use must not cause a walk over all slots every few seconds.
+pub fn free_empty_tables(seat: &mut Seat) {
     for first in (0..SLOTS).step_by(SLOTS_PER_PASS) {
         let pass = seat.enter();
         for index in first..first + SLOTS_PER_PASS {
-            match pass.try_write(index) {
-                Some(mut slot) => slot.shrink_tables(),
-                None => keyspace.counts.note_empty_table(DbIndex::new(1)),
+            if let Some(mut slot) = pass.try_write(index) {
+                slot.shrink_tables();
             }
         }
     }

@@ -376,7 +376,7 @@ impl Coordinator {
         }
         self.next_free_of_tables = now + EMPTY_TABLES_PERIOD;
         if self.server.keyspace.counts.take_has_empty_tables() {
-            let job: BackgroundJob = Box::new(|server, seat| compact::free_empty_tables(&server.keyspace, seat));
+            let job: BackgroundJob = Box::new(|_, seat| compact::free_empty_tables(seat));
             // The threads end only at shutdown.
             let _ = self.server.background.long_commands.send(job);
         }

@@ -65,8 +65,8 @@ impl<T> SortedChunks<T> {
             return at;
         };
         if chunk.len() >= CHUNK_ITEMS {
-            // Items are mostly added in their order, as when a stream is loaded: then full chunks stay full. In front of
-            // another chunk that would make a chunk of each item, if those that follow are in descending order.
+            // Items are mostly added in their order, as when a stream is loaded: then full chunks stay full. In front
+            // of another chunk that would make a chunk of each item, if those that follow are in descending order.
             let split_at = if is_last && at.item == chunk.len() {
                 at.item
             } else {

@@ -168,8 +168,8 @@ pub enum SnapshotAttempt {
 
 impl Keys<'_, '_> {
     /// Takes a snapshot of the command's keys under the leases that it holds. `uses` states how it uses each key, and
-    /// is empty if a snapshot cannot stand for them. `now_ms` is the time that the command sees; for a client that brings
-    /// data in import mode, keys expire at another one.
+    /// is empty if a snapshot cannot stand for them. `now_ms` is the time that the command sees; for a client that
+    /// brings data in import mode, keys expire at another one.
     pub fn snapshot(&self, uses: &[KeyUse], keyspace: &Keyspace, now_ms: u64) -> SnapshotAttempt {
         debug_assert!(uses.is_empty() || uses.len() == self.planned.len());
         if uses.is_empty() || uses.len() > MAX_KEYS || uses.contains(&KeyUse::Change) {

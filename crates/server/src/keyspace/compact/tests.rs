@@ -126,7 +126,7 @@ fn empty_tables_of_databases_above_the_first_are_freed() {
             }
         }
     }
-    free_empty_tables(&keyspace, &mut seat);
+    free_empty_tables(&mut seat);
     let pass = seat.enter();
     for index in 0..SLOTS {
         let slot = pass.try_read(index).expect("nobody writes");

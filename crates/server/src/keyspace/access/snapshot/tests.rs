@@ -379,7 +379,7 @@ fn commands_that_change_in_place_or_copy_much_get_no_snapshot() {
     scene.planned = vec![scene.planned[0]; 20];
     let uses = vec![KeyUse::Read; 20];
     assert!(matches!(
-        scene.run_now(|keys, keyspace| keys.snapshot(&uses, keyspace)),
+        scene.run_now(|keys, keyspace| keys.snapshot(&uses, keyspace, NOW_MS)),
         SnapshotAttempt::NotPossible
     ));
     assert!(Arc::strong_count(&scene.keyspace.pinned) == 1, "no pin is left behind");
