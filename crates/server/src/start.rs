@@ -601,13 +601,14 @@ fn stop_threads(
     threads: Vec<JoinHandle<()>>,
 ) {
     supervisor.notify_stopping();
+    // Before anything that waits for scripts: a failover for exclusive mode, a snapshot for the slots that they hold.
+    server.scripting.running.stop_all();
     if shutdown.requests_failover {
         let patience = server.config.unsigned(id::SHUTDOWN_TIMEOUT);
         let patience = if shutdown.is_immediate { 0 } else { patience };
         crate::cluster_node::topology::fail_over_on_shutdown(server, Duration::from_secs(patience));
     }
     crate::persistence::save::cancel_for_shutdown(server);
-    server.scripting.running.stop_all();
     let config = &server.config;
     let timeout = Duration::from_secs(config.unsigned(id::SHUTDOWN_TIMEOUT));
     let patience = if shutdown.is_immediate {
