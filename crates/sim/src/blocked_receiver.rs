@@ -13,13 +13,24 @@ use crate::bound::Bound;
 use crate::client::{Client, ClientEnd, connect};
 use crate::disturber;
 use crate::reply::SeenReply;
-use crate::scenario::is_forced;
 
 /// The time in which no thread can run until a message arrives, in nanoseconds.
 const MAX_IDLE_WAIT_NS: u64 = 10_000_000;
 
 /// The bound within which a redirected message must arrive.
 const MAX_REDIRECTION: Bound = Bound::of_ms(1000);
+
+/// The maximum number of times that the writer asks if the client is blocked.
+const MAX_BLOCKED_CHECKS: usize = 20;
+
+/// What makes the order of a message and an element uncertain in a run.
+#[derive(Clone, Copy)]
+pub struct OrderLimits {
+    /// `true` if connections move between the workers.
+    pub may_move: bool,
+    /// `true` if requests are put off, by CLIENT PAUSE. Such a client is reported as blocked, too.
+    pub may_be_put_off: bool,
+}
 
 /// How the messages come.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +46,9 @@ enum Delivery {
 /// The connections of a few rounds.
 struct Connections {
     delivery: Delivery,
+    /// The id of the client that blocks.
+    receiver_id: i64,
+    limits: OrderLimits,
     receiver: Client,
     /// What receives the messages, if it is another one.
     target: Option<Client>,
@@ -53,7 +67,7 @@ enum RoundEnd {
 ///
 /// # Errors
 /// If a message is late or missing.
-pub fn receive_while_blocked(seed: u64) -> Result<(), String> {
+pub fn receive_while_blocked(seed: u64, limits: OrderLimits) -> Result<(), String> {
     let mut random = Rng::with_seed(seed);
     let mut open: Option<Connections> = None;
     for number in 0..random.usize(2..12) {
@@ -61,7 +75,7 @@ pub fn receive_while_blocked(seed: u64) -> Result<(), String> {
         let mut round = || -> Result<Option<Connections>, ClientEnd> {
             let mut connections = match open.take() {
                 Some(connections) if random.u32(..4) > 0 => connections,
-                _ => Connections::open(&mut random)?,
+                _ => Connections::open(&mut random, limits)?,
             };
             let end = connections.run_round(number, &mut random)?;
             Ok(matches!(end, RoundEnd::Complete).then_some(connections))
@@ -76,9 +90,12 @@ pub fn receive_while_blocked(seed: u64) -> Result<(), String> {
 }
 
 impl Connections {
-    fn open(random: &mut Rng) -> Result<Connections, ClientEnd> {
+    fn open(random: &mut Rng, limits: OrderLimits) -> Result<Connections, ClientEnd> {
         let mut open = || connect("primary.sock", random.u64(..)).map_err(ClientEnd::Failed);
         let (mut receiver, writer, mut target) = (open()?, open()?, open()?);
+        let SeenReply::Integer(receiver_id) = receiver.ask_text("CLIENT ID")? else {
+            return Err(ClientEnd::Failed("CLIENT ID without a number".to_owned()));
+        };
         let delivery = [Delivery::Tracking, Delivery::Redirected, Delivery::Subscription][random.usize(..3)];
         match delivery {
             Delivery::Tracking => {
@@ -100,10 +117,30 @@ impl Connections {
         }
         Ok(Connections {
             delivery,
+            receiver_id,
+            limits,
             receiver,
             target: matches!(delivery, Delivery::Redirected).then_some(target),
             writer,
         })
+    }
+
+    /// Returns `true` if the client waits for its list, and stays on its worker. The reply to a request that is on its
+    /// way may come before the message, and so may an element while the connection moves to another worker: messages
+    /// take the way over its old one. Subscribers never move.
+    fn is_order_certain(&mut self) -> Result<bool, ClientEnd> {
+        let moves = self.limits.may_move && !matches!(self.delivery, Delivery::Subscription);
+        if moves || self.limits.may_be_put_off {
+            return Ok(false);
+        }
+        let question = format!("CLIENT LIST ID {} FLAGS b", self.receiver_id);
+        for _ in 0..MAX_BLOCKED_CHECKS {
+            match self.writer.ask_text(&question)? {
+                SeenReply::Bulk(line) if !line.is_empty() => return Ok(true),
+                _ => {}
+            }
+        }
+        Ok(false)
     }
 
     fn run_round(&mut self, number: usize, random: &mut Rng) -> Result<RoundEnd, ClientEnd> {
@@ -122,6 +159,7 @@ impl Connections {
         };
         let push = format!("RPUSH {list} {number}");
         let is_pipelined = random.bool();
+        let must_come_first = !is_pipelined || self.is_order_certain()?;
         self.writer.request(&change)?;
         if is_pipelined {
             self.writer.request(&push)?;
@@ -134,10 +172,8 @@ impl Connections {
             Some(target) => receive_until_redirected_message(target, &mut self.receiver)?,
             None => receive_until_message(&mut self.receiver)?,
         };
-        // In a pipeline the element does come first at times: a message that reaches the worker of a client which is
-        // being served waits for the reply.
         if let Wait::Served(element) = &wait
-            && (!is_pipelined || checks_pipelines())
+            && must_come_first
             && self.target.is_none()
         {
             return Err(ClientEnd::Failed(format!(
@@ -220,11 +256,6 @@ fn receive_until_redirected_message(target: &mut Client, receiver: &mut Client) 
         thread::sleep(Duration::from_micros(100));
     }
     Err(ClientEnd::Failed("no redirected message".to_owned()))
-}
-
-/// Returns `true` if the order must be kept within a pipeline, too (`WEFT_SIM_WITH=push-order`).
-fn checks_pipelines() -> bool {
-    is_forced("push-order")
 }
 
 fn is_refused(reply: &SeenReply) -> bool {

@@ -160,8 +160,12 @@ fn start_further_clients(plan: &RunPlan, random: &mut Rng) -> Vec<ClientThread> 
     }
     if plan.has_blocked_receiver {
         let seed = random.u64(..);
+        let limits = blocked_receiver::OrderLimits {
+            may_move: plan.moves_connections,
+            may_be_put_off: plan.disturbances.contains(&Disturbance::Pause) || plan.shuts_down,
+        };
         threads.push(spawn("blocked-receiver", move || {
-            blocked_receiver::receive_while_blocked(seed).map(|()| Vec::new())
+            blocked_receiver::receive_while_blocked(seed, limits).map(|()| Vec::new())
         }));
     }
     threads

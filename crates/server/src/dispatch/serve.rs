@@ -19,7 +19,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use weft_base::clock::unix_ms;
-use weft_base::{DbIndex, LogSequence, ParkId, SlotIndex};
+use weft_base::{ClientId, DbIndex, LogSequence, ParkId, SlotIndex};
 use weft_resp::{Args, Protocol, Reply};
 
 use crate::clients_waiting::blocking::{HeldUpWaiters, ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter};
@@ -28,7 +28,7 @@ use crate::commands::error::CommandError;
 use crate::commands::perform_blocked;
 use crate::commands::permission::{self, WaiterDenial};
 use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, is_expired};
-use crate::keyspace::effects::Effects;
+use crate::keyspace::effects::{ClientNotification, Effects};
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::ready_keys::{ReadyKey, blocking_kind_of};
 use crate::keyspace::{GatePassage, Seat, Slot, SlotHeader, WriteLease};
@@ -58,6 +58,8 @@ struct ServingContext<'s, 'h, 'p> {
     access: AccessContext<'s>,
     /// The record of effects.
     effects: &'s mut Effects,
+    /// The client whose command made the keys ready, if any.
+    changed_by: Option<ClientId>,
     /// The server.
     server: &'s Arc<Server>,
     /// The waiters that were served.
@@ -73,12 +75,13 @@ struct WaiterService<'w, 's, 'h, 'p> {
     context: &'w mut ServingContext<'s, 'h, 'p>,
 }
 
-/// Serves the clients that wait for keys that a command made ready, under the command's leases. Adds the leases of
-/// further slots to `further_leases`, which must outlive [`propagate::commit_unit`].
+/// Serves the clients that wait for keys that a command of client `changed_by` made ready, under the command's leases.
+/// Adds the leases of further slots to `further_leases`, which must outlive [`propagate::commit_unit`].
 #[cold]
 pub fn serve_blocked_clients<'p>(
     keys: &mut Keys<'_, 'p>,
     pass: Option<&'p GatePassage<'p>>,
+    changed_by: ClientId,
     server: &Arc<Server>,
     served_waiters: &mut Vec<(Arc<Waiter>, ServeResult)>,
     further_leases: &mut Vec<WriteLease<'p>>,
@@ -94,6 +97,7 @@ pub fn serve_blocked_clients<'p>(
             ..keys.context
         },
         effects: keys.effects,
+        changed_by: Some(changed_by),
         server,
         served_waiters,
         further_leases,
@@ -287,8 +291,12 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         let mut bytes = Vec::new();
         let mut reply = Reply::new(&mut bytes, waiter.protocol);
         let dirty = self.context.effects.dirty;
+        // The client gets the messages about the command that serves it before its reply.
+        let changed_by = self.context.changed_by;
+        self.notification_sender().send_recorded_effects(changed_by);
         let result = perform_blocked::perform(waiter, key, self, &mut reply);
         propagate::propagate_served(self.context.effects, waiter.db, dirty);
+        self.notification_sender().send_effects_of_served(waiter.client);
         let failed = result.is_err();
         if let Err(error) = result {
             bytes.clear();
@@ -302,6 +310,11 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             log_sequence: LogSequence::NONE,
         };
         self.context.served_waiters.push((waiter.clone(), served));
+    }
+
+    fn notification_sender(&mut self) -> NotificationSender<'_> {
+        let row = self.context.access.thread_index;
+        NotificationSender::new(self.context.server, self.context.effects, row)
     }
 
     /// Ends the wait of a claimed waiter that lacks a permission. A client whose user was deleted gets no reply,
@@ -402,7 +415,9 @@ pub fn notify_served_clients(thread: &mut ThreadState) {
         });
         let worker = waiter.worker();
         // Workers have the first thread indexes.
-        if worker == thread.thread_index {
+        // Mail for this worker's own clients must be delivered first.
+        if worker == thread.thread_index && thread.server.worker(worker).mailbox.is_empty_hint() {
+            thread.effects.outbox.push(ClientNotification::Served(waiter.clone()));
             thread.served_here.push(waiter);
         } else {
             thread.server.worker(worker).send(Message::WaiterServed(waiter));
@@ -449,6 +464,7 @@ fn attempt_unserved(
             should_touch: true,
         },
         effects: &mut thread.effects,
+        changed_by: None,
         server: &thread.server,
         served_waiters: &mut thread.served,
         further_leases: &mut further_leases,
@@ -556,7 +572,7 @@ fn serve_unit_ready<'p>(
         pass,
     };
     let mut keys = frame.keys(call, client);
-    let unserved = serve_blocked_clients(&mut keys, pass, server, served, further_leases);
+    let unserved = serve_blocked_clients(&mut keys, pass, client.id, server, served, further_leases);
     let seat = keys.context.thread_index;
     NotificationSender::new(server, keys.effects, seat).send_recorded_effects(Some(client.id));
     unserved

@@ -14,6 +14,7 @@ use super::key_identity::PlannedKey;
 use super::ready_keys::ReadyKey;
 use super::undo::UndoLog;
 use super::{Keyspace, SlotTable};
+use crate::clients_waiting::blocking::Waiter;
 use crate::clients_waiting::watch::Watch;
 use crate::notify::keyspace_event::KeyspaceEvent;
 use crate::notify::pubsub::{PublishedMessage, Recipient};
@@ -123,6 +124,35 @@ pub enum ClientNotification {
     MonitorLine(Arc<[u8]>),
     /// Bytes for one client, regardless of its CLIENT REPLY mode.
     Push(Box<(ClientId, Vec<u8>)>),
+    /// A notification about the operation that was performed for this blocked client. The client gets it after its
+    /// reply.
+    AboutServed(Box<(ClientId, ClientNotification)>),
+    /// This thread has served a blocked client of its own. What follows comes after the client's reply.
+    Served(Arc<Waiter>),
+}
+
+impl ClientNotification {
+    /// Returns `true` if the notification is sent although the run that caused it has had no effect.
+    fn outlasts_abandoned_run(&self, keeps_lines: bool) -> bool {
+        match self {
+            ClientNotification::Invalidated(_) | ClientNotification::Redirected(_) => true,
+            ClientNotification::MonitorLine(_) => keeps_lines,
+            ClientNotification::AboutServed(about) => about.1.outlasts_abandoned_run(keeps_lines),
+            ClientNotification::Published(_)
+            | ClientNotification::PublishedTo(_)
+            | ClientNotification::Push(_)
+            | ClientNotification::Served(_) => false,
+        }
+    }
+
+    /// Marks the notification as one about the operation for a blocked client, if there is one.
+    #[must_use]
+    pub fn about(self, served_client: Option<ClientId>) -> Self {
+        match served_client {
+            None => self,
+            Some(client) => ClientNotification::AboutServed(Box::new((client, self))),
+        }
+    }
 }
 
 /// A key that a reader found expired. Only a writer may delete it.
@@ -335,13 +365,8 @@ impl Effects {
     /// the clients are no longer registered as readers of these keys. The lines for monitors stay if `keeps_lines`.
     #[cold]
     pub fn discard_held_notifications(&mut self, keeps_lines: bool) {
-        self.held_notifications.retain(|(_, notification)| match notification {
-            ClientNotification::Invalidated(_) | ClientNotification::Redirected(_) => true,
-            ClientNotification::MonitorLine(_) => keeps_lines,
-            ClientNotification::Published(_) | ClientNotification::PublishedTo(_) | ClientNotification::Push(_) => {
-                false
-            }
-        });
+        self.held_notifications
+            .retain(|(_, notification)| notification.outlasts_abandoned_run(keeps_lines));
     }
 
     /// Adds the counts of this record to the thread's row of the metrics.

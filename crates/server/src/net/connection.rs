@@ -45,6 +45,8 @@ pub struct Connection {
     pub output: Output,
     /// Output that is not a reply and must follow the reply that another thread is producing.
     pub deferred_output: Output,
+    /// `true` if the client's wait has been served and its reply is appended before any further message.
+    pub is_reply_next: bool,
     /// The entry in the wait queues of keys, while the client is blocked on keys.
     pub waiter: Option<Arc<Waiter>>,
     /// The state with regard to the next request.
@@ -91,6 +93,7 @@ impl Connection {
             planned_to: 0,
             output: Output::new(),
             deferred_output: Output::new(),
+            is_reply_next: false,
             waiter: None,
             state: ConnectionState::Ready,
             is_in_batch: false,
@@ -194,6 +197,17 @@ impl Connection {
             None => {
                 matches!(self.state, ConnectionState::Parked(_)) && !self.client.flags.contains(ClientFlags::BLOCKED)
             }
+        }
+    }
+
+    /// Returns `true` if a message waits for the reply that is being produced. `is_about_operation` is `true` if it is
+    /// about the operation that was performed for this blocked client.
+    pub fn defers_message(&self, is_about_operation: bool) -> bool {
+        match &self.waiter {
+            // Messages keep their order.
+            Some(_) if !self.deferred_output.is_empty() => true,
+            Some(waiter) => waiter.is_claimed() && (is_about_operation || self.is_reply_next),
+            None => self.is_awaiting_reply(),
         }
     }
 

@@ -476,3 +476,79 @@ fn every_element_reaches_exactly_one_of_many_consumers() {
     client.expect_no_blocked_clients();
     assert_eq!(client.call(&["DBSIZE"]), "0");
 }
+
+/// Returns the parts of a pushed message or of an array, or a plain reply, as [`Client::answer`] writes them.
+fn receive_with_pushes(client: &mut Client) -> String {
+    let is_push = client.0.fill_buf().expect("receives").first() == Some(&b'>');
+    if !is_push {
+        return client.answer();
+    }
+    let mut line = String::new();
+    client.0.read_line(&mut line).expect("receives");
+    let length: usize = line[1..].trim_end().parse().expect("a length");
+    let parts: Vec<String> = (0..length).map(|_| client.answer()).collect();
+    format!("push {}", parts.join(" "))
+}
+
+/// The messages that the commands of one pipeline cause reach a blocked client in the order of the commands: before the
+/// element, if they came before the push, and after it otherwise. What the client's own operation causes comes last.
+#[test]
+fn a_blocked_client_gets_messages_and_its_element_in_the_order_of_their_commands() {
+    for workers in ["1", "2", "8"] {
+        let all = ["--io-threads", workers, "--io-threads-always-active", "yes"];
+        let events = ["--notify-keyspace-events", "KEA"];
+        let moves: &[&str] = if workers == "1" { &[] } else { &MOVES };
+        let server = Server::start(&[&all[..], &events, moves].concat());
+        let mut watcher = connect(server.port);
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let server = &server;
+                scope.spawn(move || {
+                    for round in 0..150 {
+                        receive_in_order(server.port, &format!("{number}:{round}"));
+                    }
+                });
+            }
+        });
+        watcher.expect_no_blocked_clients();
+    }
+}
+
+fn receive_in_order(port: u16, name: &str) {
+    let (mut receiver, mut writer) = (connect(port), connect(port));
+    let (source, destination) = (format!("source:{name}"), format!("destination:{name}"));
+    let id = receiver.call(&["CLIENT", "ID"]);
+    receiver.send(&["HELLO", "3"]);
+    receiver.send(&["PING", "greeted"]);
+    while receiver.answer() != "greeted" {}
+    for channel in [
+        name.to_owned(),
+        format!("__keyspace@0__:{source}"),
+        format!("__keyspace@0__:{destination}"),
+    ] {
+        receiver.send(&["SUBSCRIBE", &channel]);
+        assert!(receive_with_pushes(&mut receiver).starts_with("push subscribe"));
+    }
+    receiver.send(&["BLMOVE", &source, &destination, "LEFT", "LEFT", "0"]);
+    harness::wait_until("the receiver is blocked", || {
+        writer
+            .call(&["CLIENT", "LIST", "ID", id.trim_start_matches(':'), "FLAGS", "b"])
+            .contains("cmd=blmove")
+    });
+    writer.send(&["PUBLISH", name, "before"]);
+    writer.send(&["RPUSH", &source, "element"]);
+    writer.send(&["PUBLISH", name, "after"]);
+    (0..3).for_each(|_| drop(writer.answer()));
+    let received: Vec<String> = (0..7).map(|_| receive_with_pushes(&mut receiver)).collect();
+    let about = |key: &str, event: &str| format!("push message __keyspace@0__:{key} {event}");
+    let expected = [
+        format!("push message {name} before"),
+        about(&source, "rpush"),
+        "element".to_owned(),
+        about(&destination, "lpush"),
+        about(&source, "lpop"),
+        about(&source, "del"),
+        format!("push message {name} after"),
+    ];
+    assert_eq!(received, expected, "{name}");
+}

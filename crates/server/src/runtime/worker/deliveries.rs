@@ -1,5 +1,6 @@
 //! Delivers messages to a worker's clients: appends them to the outputs, which are sent at the end of the turn.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::{ClientId, ThreadIndex};
@@ -43,7 +44,8 @@ impl ClientTable {
                 if self.by_id.contains_key(&redirected.client) {
                     self.append_invalidation(redirected.client, keys.as_deref());
                 } else if let Some(worker) = server.clients.directory.worker_of(redirected.client) {
-                    server.worker(worker).send(Message::Notify(notice.clone()));
+                    let notice = notice.clone().about(self.served_client);
+                    server.worker(worker).send(Message::Notify(notice));
                 }
             }
             ClientNotification::MonitorLine(line) => {
@@ -53,6 +55,19 @@ impl ClientTable {
             }
             ClientNotification::Push(push) => {
                 self.append_message(push.0, |_, output| output.bytes.extend_from_slice(&push.1));
+            }
+            ClientNotification::AboutServed(about) => {
+                self.served_client = Some(about.0);
+                self.notify(server, own_worker, &about.1);
+                self.served_client = None;
+            }
+            ClientNotification::Served(served) => {
+                if let Some(token) = self.by_id.get(&served.client).copied()
+                    && let Some(connection) = self.connection(token)
+                {
+                    let waiter = connection.waiter.as_ref();
+                    connection.is_reply_next = waiter.is_some_and(|waiter| Arc::ptr_eq(waiter, served));
+                }
             }
         }
     }
@@ -77,11 +92,13 @@ impl ClientTable {
     }
 
     /// Appends a message that is not a reply to a client's output. While a reply is being produced on another thread,
-    /// the message is appended after that reply.
+    /// the message is appended after that reply. A blocked client that has been served gets the messages in front of
+    /// its reply that came before the operation.
     fn append_message(&mut self, client: ClientId, write: impl FnOnce(&Client, &mut Output)) {
         let Some(token) = self.by_id.get(&client).copied() else {
             return;
         };
+        let is_about_operation = self.served_client == Some(client);
         let Some(connection) = self.connection(token) else {
             return;
         };
@@ -89,7 +106,7 @@ impl ClientTable {
         if flags.intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY)) {
             return;
         }
-        if connection.is_awaiting_reply() {
+        if connection.defers_message(is_about_operation) {
             write(&connection.client, &mut connection.deferred_output);
             if connection.deferred_output.len() > UNCHECKED_OUTPUT_BYTES {
                 self.tokens_with_messages.push(token);
@@ -112,7 +129,7 @@ impl ClientTable {
     fn deliver_invalidation(&mut self, server: &Server, id: ClientId, invalid: &InvalidKeys) {
         let token = self.by_id.get(&id).copied();
         let Some(connection) = token.and_then(|token| self.connection(token)) else {
-            forward_invalidation(server, id, invalid);
+            forward_invalidation(server, id, invalid, self.served_client);
             return;
         };
         let protocol = connection.client.protocol;
@@ -139,9 +156,8 @@ impl ClientTable {
                     client: target,
                     keys: keys.map(|keys| keys.into_iter().map(Into::into).collect()),
                 };
-                server
-                    .worker(worker)
-                    .send(Message::Notify(ClientNotification::Redirected(redirected.into())));
+                let notice = ClientNotification::Redirected(redirected.into()).about(self.served_client);
+                server.worker(worker).send(Message::Notify(notice));
             }
             None => {
                 if protocol == Protocol::Resp3 {
@@ -198,15 +214,14 @@ impl ClientTable {
 }
 
 /// The client has moved while mail for it was under way.
-fn forward_invalidation(server: &Server, client: ClientId, invalid: &InvalidKeys) {
+fn forward_invalidation(server: &Server, client: ClientId, invalid: &InvalidKeys, served_client: Option<ClientId>) {
     if let Some(worker) = server.clients.directory.worker_of(client) {
         let invalidation = crate::notify::tracking::Invalidation {
             clients: vec![client],
             invalid: invalid.clone(),
         };
-        server
-            .worker(worker)
-            .send(Message::Notify(ClientNotification::Invalidated(invalidation.into())));
+        let notice = ClientNotification::Invalidated(invalidation.into()).about(served_client);
+        server.worker(worker).send(Message::Notify(notice));
     }
 }
 

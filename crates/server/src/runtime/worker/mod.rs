@@ -81,6 +81,8 @@ struct ClientTable {
     tokens_with_messages: Vec<usize>,
     /// Scratch space for the recipients of a message.
     recipients: Vec<Recipient>,
+    /// The blocked client whose operation the notification is about that is being delivered.
+    served_client: Option<ClientId>,
 }
 
 impl ClientTable {

@@ -289,6 +289,7 @@ impl Worker {
             && let Some(connection) = self.clients.connection(token)
         {
             connection.waiter = None;
+            connection.is_reply_next = false;
         }
         Some(wait)
     }
