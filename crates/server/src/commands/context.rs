@@ -57,7 +57,8 @@ pub struct Binding {
     /// `true` if the handler accesses keys that are not in its plan. A transaction with such a command needs the whole
     /// keyspace.
     pub has_undeclared_keys: bool,
-    /// `true` if the handler reports the replication offset, which must cover every write that was answered before.
+    /// `true` if the handler reports the replication offset, or compares another one with the backlog. The backlog must
+    /// contain every write that was answered before.
     pub must_report_exact_offset: bool,
     /// `true` if the handler needs answers from the threads that own the clients. In a transaction the dispatcher
     /// collects these answers beforehand.
@@ -81,7 +82,7 @@ impl Binding {
         self
     }
 
-    /// Returns the binding of a command that reports the replication offset.
+    /// Returns the binding of a command that needs the replication offset after all earlier writes.
     pub const fn with_exact_offset(mut self) -> Self {
         self.must_report_exact_offset = true;
         self

@@ -342,7 +342,13 @@ fn run_plan_exclusively(
         "the requests of a connection run in their order, each once"
     );
     thread.ticks = thread.timer.raw();
-    let outcome = match TransactionRole::for_command(&connection.client, command) {
+    let role = TransactionRole::for_command(&connection.client, command);
+    // Checked in exclusive mode: a transaction may have written while this thread waited at the gate.
+    let awaits_offset = binding.must_report_exact_offset
+        && server.replication.log_feeds_backlog()
+        && should_wait_for_offset(thread, &role, connection);
+    let outcome = match role {
+        _ if awaits_offset => Outcome::Contended,
         TransactionRole::Exec { .. } => transaction::exec_exclusive(thread, &mut all, &request, connection),
         TransactionRole::RunNow | TransactionRole::Queued => {
             run_exclusive(thread, &mut all, &request, keys, connection)
@@ -411,10 +417,11 @@ fn should_wait_for_log(role: &TransactionRole, command: &Command<Binding>) -> bo
     runs && !reads
 }
 
-/// Returns `true` if a command that reports the replication offset is to be put off.
+/// Returns `true` if a command that needs the exact replication offset is to be put off.
 ///
 /// Writes that were acknowledged before the command arrived may not be in the backlog yet. A client that compares the
-/// offsets of a primary and a replica would find them equal too early.
+/// offsets of a primary and a replica would find them equal too early, and PSYNC would accept an offset that these
+/// writes remove from the backlog.
 #[cold]
 fn should_wait_for_offset(thread: &ThreadState, role: &TransactionRole, connection: &mut Connection) -> bool {
     if matches!(role, TransactionRole::Queued) {

@@ -18,7 +18,7 @@ use weft_os::atomic::Ordering;
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
     ("failover", exclusive(failover)),
-    ("psync", exclusive(psync)),
+    ("psync", exclusive(psync).with_exact_offset()),
     ("replconf", leased(replconf)),
     ("replicaof", exclusive(replicaof)),
     ("role", leased(role).with_exact_offset()),

@@ -245,6 +245,40 @@ fn the_reported_offset_covers_all_answered_writes() {
     }
 }
 
+/// A transaction disconnects the replica and writes more than the backlog holds. The replica connects again while the
+/// log writer appends these writes.
+#[test]
+fn a_backlog_that_a_transaction_has_overrun_resumes_no_replica() {
+    let server = Server::start(&[&AT_ONCE[..], &["--io-threads", "4", "--repl-backlog-size", "16384"]].concat());
+    let mut client = Client::connect(server.port);
+    let value = "A".repeat(16384);
+    let mut replica = Replica::connect(server.port);
+    replica.handshake();
+    replica.send(&["PSYNC", "?", "-1"]);
+    for round in 0..30 {
+        let (id, offset) = full_resync_position(&replica.line());
+        replica.take_dump();
+        replica.send(&["REPLCONF", "ACK", &offset.to_string()]);
+        wait_until("the replica is online", || client.call(&["WAIT", "1", "10"]) == "1");
+        let mut again = Replica::connect(server.port);
+        again.handshake();
+        let reconnection = thread::spawn(move || {
+            // The link ends amid the transaction.
+            let _ = replica.0.read_to_end(&mut Vec::new());
+            again.send(&["PSYNC", &id, &(offset + 1).to_string()]);
+            again
+        });
+        client.call(&["MULTI"]);
+        client.call(&["CLIENT", "KILL", "TYPE", "replica"]);
+        for key in 0..20 {
+            client.call(&["SET", &format!("key{key}"), &value]);
+        }
+        client.call(&["EXEC"]);
+        replica = reconnection.join().expect("reconnects");
+        assert_eq!(client.info("sync_partial_ok"), "0", "round {round}");
+    }
+}
+
 #[test]
 fn sync_and_dumps_without_a_stream() {
     let server = Server::start(&AT_ONCE);
