@@ -1,6 +1,8 @@
 //! Tests changes of the cluster that are learned while a script runs on its own thread. The change itself waits for the
 //! end of the script, but what this node may no longer serve is refused at once.
 
+use std::time::{Duration, Instant};
+
 use super::{Client, SHORT_NODE_TIMEOUT_MS, SLOT, Server, cluster_with, id_of, is_up, set_node_timeout, wait_until};
 
 /// Starts an endless script on a node. Its key is in another slot than `{x}`.
@@ -57,4 +59,47 @@ fn a_cluster_that_goes_down_refuses_writes_while_a_script_runs() {
     assert!(script.is_waiting(), "the script runs");
     assert_eq!(clients[2].call(&["SCRIPT", "KILL"]), "OK");
     script.answer();
+}
+
+/// The keys that this node had before the loss are deleted after the script, so the slot returns after that.
+#[test]
+fn a_lost_slot_that_returns_while_a_script_runs_is_served_with_its_newest_keys() {
+    for threads in ["2", "8"] {
+        let (nodes, mut clients) = start(threads);
+        let (source, target) = (id_of(&mut clients[2]), id_of(&mut clients[0]));
+        let moved = |node: usize| format!("MOVED {SLOT} 127.0.0.1:{}", nodes[node].port);
+        for key in ["{x}", "{x}old", "foo"] {
+            assert_eq!(clients[2].call(&["SET", key, "1"]), "OK");
+        }
+        let mut script = run_endless_script(&nodes[2]);
+        for how in [["IMPORTING", &source], ["NODE", &target]] {
+            let request = [&["CLUSTER", "SETSLOT", SLOT], &how[..]].concat();
+            assert_eq!(clients[0].call(&request), "OK");
+        }
+        wait_until("the slot is lost", || clients[2].call(&["GET", "{x}"]) == moved(0));
+        assert_eq!(clients[0].call(&["SET", "{x}", "2"]), "OK");
+        let back = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", SLOT, SLOT, "NODE", &source];
+        assert_eq!(clients[0].call(&back), "OK");
+        // Meanwhile another thread learns more views, of slots that this node never had.
+        let mut others = Client::connect(nodes[1].port);
+        for (slot, node) in [("1", 1), ("2", 1), ("3", 1)] {
+            let id = id_of(&mut clients[node]);
+            assert_eq!(others.call(&["CLUSTER", "SETSLOT", slot, "IMPORTING", &target]), "OK");
+            assert_eq!(others.call(&["CLUSTER", "SETSLOT", slot, "NODE", &id]), "OK");
+        }
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(1) {
+            assert_eq!(clients[2].call(&["GET", "{x}"]), moved(0), "its keys are old");
+            assert_eq!(clients[0].call(&["INCR", "{x}"]).parse::<u64>().map(|_| ()), Ok(()));
+        }
+        let newest = clients[0].call(&["GET", "{x}"]);
+        assert!(script.is_waiting(), "the script runs");
+        assert_eq!(clients[2].call(&["SCRIPT", "KILL"]), "OK");
+        script.answer();
+        wait_until("the slot is back", || clients[2].call(&["GET", "{x}"]) == newest);
+        assert_eq!(clients[2].call(&["GET", "{x}old"]), "-", "it was deleted with the slot");
+        assert_eq!(clients[2].call(&["SET", "{x}", "3"]), "OK");
+        assert_eq!(clients[2].call(&["GET", "foo"]), "1");
+        wait_until("the other node knows", || clients[0].call(&["GET", "{x}"]) == moved(2));
+    }
 }
