@@ -1,8 +1,12 @@
 //! Tests changes of the cluster that are learned while a script runs on its own thread. The change itself waits for the
 //! end of the script, but what this node may no longer serve is refused at once.
 
+use std::io::Read;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
+use super::failover::{KEY, Node, weft_with};
 use super::{Client, SHORT_NODE_TIMEOUT_MS, SLOT, Server, cluster_with, id_of, is_up, set_node_timeout, wait_until};
 
 /// Starts an endless script on a node. Its key is in another slot than `{x}`.
@@ -101,5 +105,66 @@ fn a_lost_slot_that_returns_while_a_script_runs_is_served_with_its_newest_keys()
         assert_eq!(clients[2].call(&["SET", "{x}", "3"]), "OK");
         assert_eq!(clients[2].call(&["GET", "foo"]), "1");
         wait_until("the other node knows", || clients[0].call(&["GET", "{x}"]) == moved(2));
+    }
+}
+
+/// Waits until the node has ended, and checks that its replica has taken over with all
+/// acknowledged values and nothing of the script.
+fn assert_handed_over(nodes: &mut [Node], mut ending: Client, acknowledged: &str) {
+    let mut rest = Vec::new();
+    let _ = ending.0.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+    wait_until("the replica takes over", || nodes[3].is_primary());
+    wait_until("it serves", || nodes[3].call(&["GET", KEY]) == acknowledged);
+    assert_eq!(nodes[3].call(&["EXISTS", "{b}half"]), "0", "the script did not end");
+    assert_eq!(nodes[3].call(&["SET", KEY, "after"]), "OK");
+}
+
+/// The node hands over although no command may interrupt the script, one that has written included.
+#[test]
+fn a_shutdown_with_failover_stops_scripts_and_loses_nothing() {
+    for (threads, script, by_signal) in [
+        ("2", "while true do end", false),
+        ("8", "redis.call('SET', KEYS[1], '1') while true do end", false),
+        ("8", "while true do end", true),
+        ("2", "redis.call('SET', KEYS[1], '1') while true do end", true),
+    ] {
+        let mut nodes = weft_with(
+            4,
+            &[
+                "--io-threads",
+                threads,
+                "--io-threads-always-active",
+                "yes",
+                "--busy-reply-threshold",
+                "20",
+                "--shutdown-timeout",
+                "1",
+                "--shutdown-on-sigterm",
+                "nosave failover",
+            ],
+        );
+        for value in 0..100 {
+            assert_eq!(nodes[0].call(&["SET", KEY, &value.to_string()]), "OK");
+        }
+        let mut runner = Client::connect(nodes[0].port);
+        let words = ["EVAL", script, "1", "{b}half"];
+        nodes[0].server().run_script(&mut runner, &words);
+        wait_until("the script is overdue", || {
+            nodes[0].call(&["GET", KEY]).starts_with("BUSY")
+        });
+        let mut ending = Client::connect(nodes[0].port);
+        for words in [&["SHUTDOWN", "FAILOVER"][..], &["SHUTDOWN", "SAVE", "FAILOVER"]] {
+            let refused = ending.call(words);
+            assert!(
+                refused.starts_with("BUSY"),
+                "a save would wait for the script: {refused}"
+            );
+        }
+        match by_signal {
+            true => nodes[0].server().signal(Signal::SIGTERM),
+            false => ending.send(&["SHUTDOWN", "NOSAVE", "FAILOVER"]),
+        }
+        assert_handed_over(&mut nodes, ending, "99");
     }
 }
