@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::failover::{KEY, Node, weft_with};
-use super::{Client, SHORT_NODE_TIMEOUT_MS, SLOT, Server, cluster_with, id_of, is_up, set_node_timeout, wait_until};
+use super::{
+    Client, LONG_NODE_TIMEOUT_MS, SHORT_NODE_TIMEOUT_MS, SLOT, Server, cluster_with, id_of, is_up, set_node_timeout,
+    wait_until,
+};
 
 /// Starts an endless script on a node. Its key is in another slot than `{x}`.
 fn run_endless_script(node: &Server) -> Client {
@@ -105,6 +108,48 @@ fn a_lost_slot_that_returns_while_a_script_runs_is_served_with_its_newest_keys()
         assert_eq!(clients[2].call(&["SET", "{x}", "3"]), "OK");
         assert_eq!(clients[2].call(&["GET", "foo"]), "1");
         wait_until("the other node knows", || clients[0].call(&["GET", "{x}"]) == moved(2));
+    }
+}
+
+/// The script keeps the old primary from following the new one, so its data lacks what the new one acknowledged.
+#[test]
+fn an_old_primary_that_runs_a_script_is_not_elected_with_old_data() {
+    for threads in ["2", "8"] {
+        let mut nodes = weft_with(
+            4,
+            &[
+                "--io-threads",
+                threads,
+                "--io-threads-always-active",
+                "yes",
+                "--busy-reply-threshold",
+                "600000",
+            ],
+        );
+        assert_eq!(nodes[0].call(&["SET", KEY, "old"]), "OK");
+        let mut script = Client::connect(nodes[0].port);
+        let words = ["EVAL", "while true do end", "1", "{b}script"];
+        nodes[0].server().run_script(&mut script, &words);
+        assert_eq!(nodes[3].call(&["CLUSTER", "FAILOVER", "TAKEOVER"]), "OK");
+        let moved = format!("MOVED 3300 127.0.0.1:{}", nodes[3].port);
+        wait_until("the slots are lost", || nodes[0].call(&["GET", KEY]) == moved);
+        wait_until("the new primary serves", || nodes[3].call(&["SET", KEY, "new"]) == "OK");
+        for node in &mut nodes[..3] {
+            set_node_timeout(&mut node.client, SHORT_NODE_TIMEOUT_MS);
+        }
+        nodes[3].server().kill();
+        wait_until("it is marked as failing", || nodes[0].sees("master,fail ") == 1);
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(3) {
+            assert_ne!(nodes[0].call(&["GET", KEY]), "old", "an acknowledged value is lost");
+        }
+        for node in &mut nodes[..3] {
+            set_node_timeout(&mut node.client, LONG_NODE_TIMEOUT_MS);
+        }
+        assert!(script.is_waiting(), "the script runs");
+        assert_eq!(nodes[0].call(&["SCRIPT", "KILL"]), "OK");
+        script.answer();
+        wait_until("it follows the new primary", || !nodes[0].is_primary());
     }
 }
 
