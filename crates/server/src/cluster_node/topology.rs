@@ -62,11 +62,9 @@ pub fn lock_state<'c>(server: &Server, cluster: &'c Cluster) -> LockedState<'c> 
     let repl = &server.replication;
     let hollow = repl.awaits_full_sync.load(Ordering::Acquire);
     let data = DataState {
-        age_ms: if repl.is_replica() {
-            repl.silence_ms(unix_ms())
-        } else {
-            0
-        },
+        // Also while the cluster state names a primary that this server does not follow yet, because a script runs: that
+        // primary was never heard, so this server must not be elected with its own older data.
+        age_ms: repl.silence_ms(unix_ms()),
         awaits_full_sync: hollow,
     };
     let offset = if hollow {

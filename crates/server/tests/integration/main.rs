@@ -13,6 +13,7 @@ mod dumps;
 mod eviction;
 mod loading;
 mod long_commands;
+mod memory;
 mod metrics;
 mod process;
 mod replication;

@@ -142,30 +142,41 @@ fn no_client_sees_a_partially_executed_script() {
 
 #[test]
 fn an_endless_script_delays_only_clients_that_need_its_keys_and_can_be_killed() {
-    let server = Server::start(&[
-        "--io-threads",
-        "1",
-        "--busy-reply-threshold",
-        "20",
-        "--busy-reply-scope",
-        "affected",
-    ]);
-    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
-    client.call(&["MSET", "mine", "1", "yours", "1"]);
-    runner.send(&["EVAL", "while true do end", "1", "mine"]);
-    client.call_until(&["GET", "mine"], "-BUSY");
-    assert_eq!(client.call(&["SET", "yours", "2"]), "+OK");
-    assert!(client.call(&["FLUSHALL"]).starts_with("-BUSY"), "nobody waits for ever");
-    assert!(client.call(&["KEYS", "*"]).starts_with("-BUSY"));
-    assert!(client.call(&["FUNCTION", "KILL"]).starts_with("-BUSY"));
-    assert_eq!(client.call(&["SCRIPT", "KILL"]), "+OK");
-    assert!(
-        runner
-            .answer()
-            .starts_with("-ERR Script killed by user with SCRIPT KILL.")
-    );
-    assert_eq!(client.call(&["GET", "mine"]), "1");
-    assert!(client.call(&["SCRIPT", "KILL"]).starts_with("-NOTBUSY"));
+    for threads in ["1", "2", "4", "8"] {
+        let server = Server::start(&[
+            "--io-threads",
+            threads,
+            "--io-threads-always-active",
+            "yes",
+            "--busy-reply-threshold",
+            "20",
+            "--busy-reply-scope",
+            "affected",
+        ]);
+        let mut runner = Client::connect(&server);
+        // At least one client of each worker.
+        let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(&server)).collect();
+        clients[0].call(&["MSET", "mine", "1", "yours", "1"]);
+        runner.send(&["EVAL", "while true do end", "1", "mine"]);
+        for client in &mut clients {
+            client.call_until(&["GET", "mine"], "-BUSY");
+            assert_eq!(client.call(&["SET", "yours", "2"]), "+OK");
+            assert!(client.call(&["FLUSHALL"]).starts_with("-BUSY"), "nobody waits for ever");
+            assert!(client.call(&["KEYS", "*"]).starts_with("-BUSY"));
+            assert!(client.call(&["FUNCTION", "KILL"]).starts_with("-BUSY"));
+        }
+        assert_eq!(clients[0].call(&["SCRIPT", "KILL"]), "+OK");
+        assert!(
+            runner
+                .answer()
+                .starts_with("-ERR Script killed by user with SCRIPT KILL.")
+        );
+        for client in &mut clients {
+            assert_eq!(client.call(&["GET", "mine"]), "1");
+            assert_eq!(client.call(&["GET", "yours"]), "2");
+            assert!(client.call(&["SCRIPT", "KILL"]).starts_with("-NOTBUSY"));
+        }
+    }
 }
 
 #[test]
@@ -220,27 +231,37 @@ fn texts_name_redis_with_extended_compatibility() {
 /// A script on a script thread queries the workers about their clients and waits for the replies.
 #[test]
 fn a_long_script_sees_clients() {
-    let server = Server::start(&[
-        "--io-threads",
-        "2",
-        "--busy-reply-threshold",
-        "20",
-        "--enable-debug-command",
-        "yes",
-    ]);
-    let (mut runner, mut client) = (Client::connect(&server), Client::connect(&server));
-    client.call(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "1"]);
-    runner.send(&[
-        "EVAL",
-        "redis.call('lpush', KEYS[1], 'a') while true do local clients = redis.call('client', 'list') \
-         if string.find(clients, 'name=please-end', 1, true) then return clients end end",
-        "1",
-        "list",
-    ]);
-    client.call_until(&["PING"], "-BUSY");
-    client.call(&["HELLO", "2", "SETNAME", "please-end"]);
-    assert!(runner.answer().contains("name=please-end"));
-    client.call_until(&["PING"], "+PONG");
+    for threads in ["2", "4", "8"] {
+        let server = Server::start(&[
+            "--io-threads",
+            threads,
+            "--io-threads-always-active",
+            "yes",
+            "--busy-reply-threshold",
+            "20",
+            "--enable-debug-command",
+            "yes",
+        ]);
+        let mut runner = Client::connect(&server);
+        // At least one client of each worker.
+        let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(&server)).collect();
+        clients[0].call(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "1"]);
+        runner.send(&[
+            "EVAL",
+            "redis.call('lpush', KEYS[1], 'a') while true do local clients = redis.call('client', 'list') \
+             local _, named = string.gsub(clients, 'name=please%-end', '') \
+             if named == tonumber(ARGV[1]) then return clients end end",
+            "1",
+            "list",
+            "16",
+        ]);
+        clients[0].call_until(&["PING"], "-BUSY");
+        for client in &mut clients {
+            client.call(&["HELLO", "2", "SETNAME", "please-end"]);
+        }
+        assert_eq!(runner.answer().matches("name=please-end").count(), clients.len());
+        clients[0].call_until(&["PING"], "+PONG");
+    }
 }
 
 #[test]

@@ -48,6 +48,11 @@ impl ShutdownArguments {
 
 fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = ShutdownArguments::parse(ctx.args.iter().skip(1))?;
+    if options.requests_failover && ctx.server.cluster.is_none() {
+        return Err(CommandError::constant(
+            "ERR SHUTDOWN FAILOVER is only supported in cluster mode.",
+        ));
+    }
     if options.is_abort {
         if !save::abort_shutdown(ctx.server) {
             return Err(CommandError::constant("ERR No shutdown in progress."));
@@ -56,13 +61,8 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     // A save would wait for the script.
-    let no_save_alone = options.has_no_save && ctx.argc() == 2;
-    if let Some(run) = ctx
-        .server
-        .scripting
-        .running
-        .overdue_holder(None)
-        .filter(|_| !no_save_alone)
+    if !options.has_no_save
+        && let Some(run) = ctx.server.scripting.running.overdue_holder(None)
     {
         return Err(busy_error_of_run(&ctx.server.config, &run));
     }

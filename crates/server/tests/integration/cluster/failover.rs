@@ -326,6 +326,26 @@ fn a_safe_shutdown_is_refused_by_a_primary_with_slots() {
 }
 
 #[test]
+fn a_shutdown_with_failover_is_refused_outside_of_a_cluster() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(server.port);
+    let refused = "ERR SHUTDOWN FAILOVER is only supported in cluster mode.";
+    for words in [
+        &["SHUTDOWN", "FAILOVER"][..],
+        &["SHUTDOWN", "NOSAVE", "NOW", "FAILOVER"],
+    ] {
+        assert_eq!(client.call(words), refused);
+    }
+    for words in [
+        &["SHUTDOWN", "ABORT", "FAILOVER"][..],
+        &["SHUTDOWN", "SAVE", "NOSAVE", "FAILOVER"],
+    ] {
+        assert_eq!(client.call(words), "ERR syntax error");
+    }
+    assert_eq!(client.call(&["PING"]), "PONG");
+}
+
+#[test]
 fn blocked_clients_of_an_old_primary_are_redirected_unless_they_read() {
     let mut nodes = weft(4);
     let blocked = |node: &mut Node, count: &str| {
