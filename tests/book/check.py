@@ -444,6 +444,8 @@ def main():
     parser.add_argument("--first-port", type=int, default=0)
     options = parser.parse_args()
     options.server = os.path.abspath(options.server)
+    if not os.path.exists(options.server):
+        sys.exit(f"there is no {options.server}; `cargo build -p weft-server` makes it")
     programs = programs_of(options)
     passed, failed, skipped = 0, [], []
 

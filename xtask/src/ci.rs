@@ -109,7 +109,7 @@ const STEPS: &[CiStep] = &[
     CiStep::new("sim",            "servers and clients under a seeded scheduler",       simulation).minutes(20),
     CiStep::new("clients",        "real client libraries work",                         clients).minutes(15),
     CiStep::new("packaging",      "scripts, units and files of the packages work",      packaging),
-    CiStep::new("book",           "the examples of the book do what it says",           book),
+    CiStep::new("book",           "the examples of the book do what it says",           book).minutes(15),
     CiStep::new("sanitizers",     "the stress run under the address sanitizer",         sanitizers).minutes(25).if_time_for(11),
     CiStep::new("fuzz",           "what peers, clients and files send does no harm",    fuzz).minutes(20).if_time_for(9),
     CiStep::new("data-races",     "the stress run under the thread sanitizer",          data_races).minutes(30).if_time_for(11),
