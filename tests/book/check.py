@@ -55,6 +55,8 @@ grep -v '^Warning: Using a password' <<< "$output" | sed -e '${{/^$/d}}'
 """
 # Writes that each side of a move must have acknowledged before the recipe goes on.
 WRITES = 200
+# Between two writes of a client, so that the servers and the check have a part of the processors, too.
+PAUSE_S = 0.001
 
 
 class Skipped(Exception):
@@ -186,6 +188,7 @@ class Writer(threading.Thread):
                     continue
                 self.by_port[port] = self.by_port.get(port, 0) + 1
                 self.acknowledged += 1
+                time.sleep(PAUSE_S)
                 continue
             self.refusals.add(reply.split()[0])
             if reply.startswith(b"MOVED"):
