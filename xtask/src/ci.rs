@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::options::Options;
 use crate::step_process::{self, StepEnd};
-use crate::{clients, diff, fuzz, oracle, packaging, power_loss, sanitize, test_report, tidy, workspace};
+use crate::{book, clients, diff, fuzz, oracle, packaging, power_loss, sanitize, test_report, tidy, workspace};
 
 #[cfg(test)]
 mod tests;
@@ -109,6 +109,7 @@ const STEPS: &[CiStep] = &[
     CiStep::new("sim",            "servers and clients under a seeded scheduler",       simulation).minutes(20),
     CiStep::new("clients",        "real client libraries work",                         clients).minutes(15),
     CiStep::new("packaging",      "scripts, units and files of the packages work",      packaging),
+    CiStep::new("book",           "the examples of the book do what it says",           book).minutes(15),
     CiStep::new("sanitizers",     "the stress run under the address sanitizer",         sanitizers).minutes(25).if_time_for(11),
     CiStep::new("fuzz",           "what peers, clients and files send does no harm",    fuzz).minutes(20).if_time_for(9),
     CiStep::new("data-races",     "the stress run under the thread sanitizer",          data_races).minutes(30).if_time_for(11),
@@ -529,4 +530,8 @@ fn clients() -> Result<StepOutcome, String> {
 
 fn packaging() -> Result<StepOutcome, String> {
     packaging::run_all(&[]).map(StepOutcome::PassedExcept)
+}
+
+fn book() -> Result<StepOutcome, String> {
+    book::run_all(&[]).map(StepOutcome::PassedExcept)
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the steps of CI, and the comparison runs against Valkey.
 #![forbid(unsafe_code)]
 
+mod book;
 mod ci;
 mod clients;
 mod diff;
@@ -30,6 +31,7 @@ cargo xtask diff     [--weft PATH] [--weft-args ARGS] [--valkey PATH] [--filter 
 cargo xtask fuzz     [--only TARGET,TARGET] [--seconds S] [--seed N]
 cargo xtask sanitize [--threads] [--seconds S]
 cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
+cargo xtask book     [--server PATH] [--only TEXT]
 cargo xtask packaging [--server PATH] [--only TEXT]
 cargo xtask sim      [--seconds S] [--from SEED] [--seed SEED] [--jobs N] [--planted all|NAME,NAME]
 cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N]
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     let outcome = match verb.as_str() {
         "ci" => ci::main(&rest),
         "tidy" => tidy::main(&rest),
+        "book" => book::main(&rest),
         "packaging" => packaging::main(&rest),
         "oracle" => oracle::main(&rest),
         "diff" => diff::main(&rest),

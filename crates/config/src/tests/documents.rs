@@ -1,13 +1,13 @@
-//! Tests that `weft.conf` and `docs/compat.md` agree with the table of parameters.
+//! Tests that `weft.conf`, `docs/compat.md` and the book's chapter about parameters agree with the table of parameters.
 //!
-//! Both are generated from the table: `WEFT_WRITE_DOCUMENTS=1 cargo test -p weft-config documents` writes them.
+//! All are generated from the table: `WEFT_WRITE_DOCUMENTS=1 cargo test -p weft-config documents` writes them.
 
 use std::path::PathBuf;
 
 use super::{config_get, working_directory};
 use crate::numbers::format_with_unit;
 use crate::parameters::{
-    Adjustment, NumberNotation, Parameter, ParameterEffect, ParameterFlags, ParameterKind, TOPICS,
+    Adjustment, NumberNotation, Parameter, ParameterEffect, ParameterFlags, ParameterKind, SpecialKind, TOPICS,
 };
 use crate::specials::{self, print_output_buffer_limit};
 use crate::value::ParameterValue;
@@ -173,6 +173,115 @@ fn the_sample_file_loads_with_and_without_its_comments() {
         );
     }
     assert!(!config_get(&defaults, "dir").is_empty());
+}
+
+const CHAPTER_INTRODUCTION: &str = "\
+<!-- Generated: WEFT_WRITE_DOCUMENTS=1 cargo test -p weft-config documents -->
+
+# Every parameter
+
+The parameters of the configuration file, of the command line (`--NAME VALUE`) and of CONFIG SET. Names and meanings are those of Valkey 9.1.2.
+The last column but one says whether CONFIG SET may change the parameter:
+
+- *yes*: at any time;
+- *protected*: only from clients that `enable-protected-configs` admits;
+- *not while loading*: yes, but not while the server loads data;
+- *at the start*: only the file and the command line.
+
+A default of `\"\"` is the empty string.
+";
+
+fn run_time(flags: ParameterFlags) -> &'static str {
+    if flags.contains(ParameterFlags::IMMUTABLE) {
+        "at the start"
+    } else if flags.contains(ParameterFlags::PROTECTED) {
+        "protected"
+    } else if flags.contains(ParameterFlags::DENY_LOADING) {
+        "not while loading"
+    } else {
+        "yes"
+    }
+}
+
+/// Returns what a value of the parameter looks like.
+fn accepted_values(parameter: &Parameter) -> String {
+    match parameter.kind {
+        ParameterKind::Bool { .. } => "`yes`, `no`".into(),
+        ParameterKind::Enum { choices, .. } => {
+            let words: Vec<String> = choices.iter().map(|(word, _)| format!("`{word}`")).collect();
+            words.join(", ")
+        }
+        ParameterKind::Integer {
+            max,
+            adjust: Adjustment::ZeroIsAutomatic,
+            ..
+        } => format!("0 to {max}"),
+        ParameterKind::Integer { unit, min, max, .. } => match unit {
+            NumberNotation::Plain if min > i64::from(i32::MIN) && (0..i64::from(i32::MAX)).contains(&max) => {
+                format!("{min} to {max}")
+            }
+            NumberNotation::Plain => "number".into(),
+            NumberNotation::Memory => "bytes".into(),
+            NumberNotation::SignedMemory => "bytes, or a negative number".into(),
+            NumberNotation::MemoryOrPercent => "bytes or per cent".into(),
+            NumberNotation::Octal => "octal number".into(),
+        },
+        ParameterKind::Text { .. } => "text".into(),
+        ParameterKind::Special(kind) => match kind {
+            SpecialKind::Directory => "directory",
+            SpecialKind::SavePoints => "pairs of seconds and changes",
+            SpecialKind::OutputBufferLimits => "class, two amounts of bytes, seconds",
+            SpecialKind::OomScoreAdjustments => "three numbers",
+            SpecialKind::KeyspaceEvents => "letters",
+            SpecialKind::Addresses(_) => "addresses",
+            SpecialKind::Primary => "host and port, or `no one`",
+            SpecialKind::Percentiles => "numbers from 0 to 100",
+        }
+        .into(),
+    }
+}
+
+fn parameter_chapter() -> String {
+    let mut text = CHAPTER_INTRODUCTION.to_string();
+    for topic in TOPICS.iter().filter(|topic| !topic.parameters.iter().all(is_hidden)) {
+        text += &format!(
+            "\n## {}\n\n| parameter | default | values | CONFIG SET | meaning |\n|---|---|---|---|---|\n",
+            topic.title
+        );
+        for parameter in topic.parameters.iter().filter(|parameter| !is_hidden(parameter)) {
+            let defaults: Vec<String> = default_lines(parameter)
+                .iter()
+                .map(|line| format!("`{}`", line[parameter.name.len()..].trim()))
+                .collect();
+            let alias = parameter
+                .alias
+                .map_or_else(String::new, |alias| format!(" (`{alias}`)"));
+            let no_effect = match parameter.effect {
+                ParameterEffect::NotImplemented => " **No effect in Weft yet.**",
+                ParameterEffect::Active | ParameterEffect::Retired => "",
+            };
+            text += &format!(
+                "| `{}`{alias} | {} | {} | {} | {}{no_effect} |\n",
+                parameter.name,
+                defaults.join("<br>"),
+                accepted_values(parameter),
+                run_time(parameter.flags),
+                parameter.summary.replace('|', "\\|"),
+            );
+        }
+    }
+    text
+}
+
+#[test]
+fn the_chapter_of_the_book_shows_every_parameter() {
+    let _turn = working_directory();
+    let path = repository("docs/book/src/parameters.md");
+    if writes_documents() {
+        std::fs::write(&path, parameter_chapter()).expect("parameters.md");
+    }
+    let text = std::fs::read_to_string(&path).expect("parameters.md");
+    assert_same("docs/book/src/parameters.md", &text, &parameter_chapter());
 }
 
 #[test]
