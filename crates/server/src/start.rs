@@ -153,6 +153,9 @@ fn run_server(config: Config, is_configured: bool) -> Result<(), StartFailure> {
     let _stack = AlternateStack::install();
     let parts = prepare_process(&config, supervisor, daemonized)?;
     let shutdown = run_threads(config, parts)?;
+    if shutdown.is_failure {
+        return Err(StartFailure);
+    }
     let Some(delay) = shutdown.restart_after else {
         return Ok(());
     };

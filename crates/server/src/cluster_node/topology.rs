@@ -62,8 +62,8 @@ pub fn lock_state<'c>(server: &Server, cluster: &'c Cluster) -> LockedState<'c> 
     let repl = &server.replication;
     let hollow = repl.awaits_full_sync.load(Ordering::Acquire);
     let data = DataState {
-        // Also while the cluster state names a primary that this server does not follow yet, because a script runs: that
-        // primary was never heard, so this server must not be elected with its own older data.
+        // Also while the cluster state names a primary that this server does not follow yet, because a script runs:
+        // that primary was never heard, so this server must not be elected with its own older data.
         age_ms: repl.silence_ms(unix_ms()),
         awaits_full_sync: hollow,
     };
@@ -427,6 +427,7 @@ pub fn save(server: &Server, cluster: &Cluster) -> bool {
         save: crate::runtime::shutdown::SavePolicy::Never,
         is_immediate: true,
         is_forced: true,
+        is_failure: true,
         ..ShutdownOptions::default()
     });
     false

@@ -6,7 +6,7 @@ use crate::keyspace::access::Lease;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_keys_found_expired_in_pass, discard_keys_found_expired};
 use crate::keyspace::key_identity::PlannedKey;
-use crate::keyspace::{GatePassage, Seat};
+use crate::keyspace::{Exclusive, GatePassage, Seat};
 use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::NotificationSender;
@@ -342,18 +342,7 @@ fn run_plan_exclusively(
         "the requests of a connection run in their order, each once"
     );
     thread.ticks = thread.timer.raw();
-    let role = TransactionRole::for_command(&connection.client, command);
-    // Checked in exclusive mode: a transaction may have written while this thread waited at the gate.
-    let awaits_offset = binding.must_report_exact_offset
-        && server.replication.log_feeds_backlog()
-        && should_wait_for_offset(thread, &role, connection);
-    let outcome = match role {
-        _ if awaits_offset => Outcome::Contended,
-        TransactionRole::Exec { .. } => transaction::exec_exclusive(thread, &mut all, &request, connection),
-        TransactionRole::RunNow | TransactionRole::Queued => {
-            run_exclusive(thread, &mut all, &request, keys, connection)
-        }
-    };
+    let outcome = run_admitted_exclusively(thread, &mut all, &request, keys, connection);
     if let Some(after) = apply_outcome(thread, plan, connection, outcome) {
         connections.start_next_step(plan.token, after);
     }
@@ -362,6 +351,28 @@ fn run_plan_exclusively(
     server.scripting.running.end_exclusion();
     if thread.effects.has_deliveries() {
         connections.notify(thread);
+    }
+}
+
+/// Runs or queues an admitted command in exclusive mode, or puts it off until the backlog has all earlier writes.
+fn run_admitted_exclusively(
+    thread: &mut ThreadState,
+    all: &mut Exclusive<'_>,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+) -> Outcome {
+    let role = TransactionRole::for_command(&connection.client, request.command);
+    // Checked in exclusive mode: a transaction may have written while this thread waited at the gate.
+    if request.binding.must_report_exact_offset
+        && thread.server.replication.log_feeds_backlog()
+        && should_wait_for_offset(thread, &role, connection)
+    {
+        return Outcome::Contended;
+    }
+    match role {
+        TransactionRole::Exec { .. } => transaction::exec_exclusive(thread, all, request, connection),
+        TransactionRole::RunNow | TransactionRole::Queued => run_exclusive(thread, all, request, keys, connection),
     }
 }
 
@@ -428,16 +439,14 @@ fn should_wait_for_offset(thread: &ThreadState, role: &TransactionRole, connecti
         return false;
     }
     let server = &thread.server;
-    let sequence = &mut connection.client.last_write_sequence;
-    if connection.lease_failures == 0 {
-        *sequence = server.propagation.last_sequence().max(*sequence);
-    }
-    let is_behind = server
-        .replication
-        .replicas
-        .backlog()
-        .offset_of_sequence(*sequence)
-        .is_none();
+    let own_sequence = &mut connection.client.last_write_sequence;
+    let sequence = *connection
+        .awaited_sequence
+        .get_or_insert_with(|| server.propagation.last_sequence().max(*own_sequence));
+    *own_sequence = sequence;
+    let backlog = server.replication.replicas.backlog();
+    let is_behind = backlog.offset_of_sequence(sequence).is_none();
+    drop(backlog);
     if is_behind {
         server.propagation.wake();
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use weft_base::ParkId;
+use weft_base::{LogSequence, ParkId};
 use weft_reactor::{DetachedConnection, Output, OutputMark};
 use weft_resp::Parser;
 
@@ -69,6 +69,8 @@ pub struct Connection {
     /// Set if that request waits for a key that MIGRATE is sending: the value of `PinnedSlots::thaws` that has to
     /// change first.
     pub awaited_thaw: Option<u64>,
+    /// Set if that request needs the exact replication offset: the last write before its first attempt.
+    pub awaited_sequence: Option<LogSequence>,
     /// `true` while the output waits until the propagation log has passed the client's writes.
     pub is_output_withheld: bool,
     /// The TLS layer, for a connection with TLS.
@@ -103,6 +105,7 @@ impl Connection {
             is_receive_paused: false,
             missing_bytes: 0,
             lease_failures: 0,
+            awaited_sequence: None,
             awaited_thaw: None,
             is_output_withheld: false,
             tls: None,
@@ -136,6 +139,7 @@ impl Connection {
         self.consumed = end;
         self.lease_failures = 0;
         self.awaited_thaw = None;
+        self.awaited_sequence = None;
         if self.client.flags.contains(ClientFlags::ASKING) && self.client.transaction.is_none() && !is_asking() {
             self.client.flags.set(ClientFlags::ASKING, false);
         }

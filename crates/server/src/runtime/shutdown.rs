@@ -27,6 +27,8 @@ pub struct ShutdownOptions {
     pub is_safe: bool,
     /// Hand over to a replica first.
     pub requests_failover: bool,
+    /// The process ends with status 1, because this server cannot go on.
+    pub is_failure: bool,
     /// Start the program again in the same process afterwards, once so much time has passed.
     pub restart_after: Option<Duration>,
     /// The client that requested it, as CLIENT LIST describes it; `None` for a signal.
@@ -59,6 +61,7 @@ impl ShutdownOptions {
             is_forced: has(8),
             is_safe: has(16),
             requests_failover: has(32),
+            is_failure: false,
             restart_after: None,
             requested_by: None,
         }

@@ -78,6 +78,7 @@ fn shutdown(ctx: &mut Context<'_, '_>) -> CommandResult {
         is_forced: options.is_forced,
         is_safe: options.is_safe,
         requests_failover: options.requests_failover,
+        is_failure: false,
         restart_after: None,
         requested_by: Some(description),
     };

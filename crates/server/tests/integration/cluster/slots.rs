@@ -1,6 +1,7 @@
 //! Tests the slots of a shard: their statistics, and how replicas learn of migrating slots.
 
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -451,17 +452,47 @@ fn a_scan_of_the_cluster_finds_all_keys_with_every_count() {
     }
 }
 
+/// Puts a directory in the place of the file with the cluster state. Returns the file's path and content.
+fn make_state_unwritable(server: &Server) -> (PathBuf, Vec<u8>) {
+    let file = server.directory.join("nodes.conf");
+    let state = std::fs::read(&file).expect("the file exists");
+    std::fs::remove_file(&file).expect("removes the file");
+    std::fs::create_dir(&file).expect("makes a directory in its place");
+    (file, state)
+}
+
+#[test]
+fn a_node_that_must_store_its_state_and_cannot_ends_with_status_1() {
+    for workers in ["2", "8"] {
+        let mut server = Server::start_node(&[
+            "--io-threads",
+            workers,
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+        ]);
+        let mut client = Client::connect(server.port);
+        assert_eq!(client.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
+        wait_until("the cluster is up", || client.call(&["SET", "key", "1"]) == "OK");
+        let (file, state) = make_state_unwritable(&server);
+        client.send(&["CLUSTER", "BUMPEPOCH"]);
+        assert_eq!(server.wait_for_exit(), Some(1));
+        std::fs::remove_dir(&file).expect("removes the directory");
+        std::fs::write(&file, state).expect("restores the file");
+        server.start_again();
+        let mut client = Client::connect(server.port);
+        wait_until("the data is there", || client.call(&["GET", "key"]) == "1");
+    }
+}
+
 #[test]
 fn a_node_that_cannot_store_its_state_says_so_and_continues() {
     let log = std::env::temp_dir().join(format!("weft-unsaved-{}.log", std::process::id()));
     let logfile = log.display().to_string();
     let server = Server::start_node(&["--cluster-config-save-behavior", "best-effort", "--logfile", &logfile]);
     let mut client = Client::connect(server.port);
-    let directory = client.call(&["CONFIG", "GET", "dir"]);
-    let directory = directory.trim_start_matches("(dir ").trim_end_matches(')');
-    let file = std::path::Path::new(directory).join("nodes.conf");
-    std::fs::remove_file(&file).expect("the file exists");
-    std::fs::create_dir(&file).expect("makes a directory in its place");
+    make_state_unwritable(&server);
     for slot in ["1", "2", "3"] {
         assert_eq!(client.call(&["CLUSTER", "ADDSLOTS", slot]), "OK");
     }

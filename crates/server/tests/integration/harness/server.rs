@@ -84,6 +84,16 @@ impl Server {
         server
     }
 
+    /// Waits until the process has ended by itself, and returns its exit code.
+    pub fn wait_for_exit(&mut self) -> Option<i32> {
+        let mut status = None;
+        wait_until("the end of the server", || {
+            status = self.child.try_wait().expect("waits");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+
     /// Kills the process.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
