@@ -30,7 +30,7 @@ super::table! {
     LFU_DECAY_TIME "lfu-decay-time" = integer(1, 0, I32_MAX),
         Active, "Minutes after which an unused key's access counter falls by one; 0 never lowers it.";
     ACTIVE_EXPIRE_EFFORT "active-expire-effort" = integer(1, 1, 10),
-        Active, "Effort spent on finding expired keys in the background, 1 to 10.";
+        NotImplemented, "Effort spent on finding expired keys in the background, 1 to 10.";
     LAZYFREE_LAZY_EVICTION "lazyfree-lazy-eviction" = boolean(true).debug(),
         Active, "Free evicted values on a background thread.";
     LAZYFREE_LAZY_EXPIRE "lazyfree-lazy-expire" = boolean(true).debug(),

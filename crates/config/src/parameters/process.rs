@@ -71,7 +71,7 @@ super::table! {
     BGSAVE_CPULIST "bgsave-cpulist" = optional_text().alias("bgsave_cpulist").immutable(),
         Active, "CPUs the writing of a dump may run on.";
     IGNORE_WARNINGS "ignore-warnings" = text(""),
-        Active, "Names of start-up warnings to leave out.";
+        NotImplemented, "Names of start-up warnings to leave out.";
     CRASH_LOG_ENABLED "crash-log-enabled" = boolean(true).on_change(&[SetCrashReports]),
         Active, "Write a report to the log when the process crashes.";
     CRASH_MEMCHECK_ENABLED "crash-memcheck-enabled" = boolean(true),

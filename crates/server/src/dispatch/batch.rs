@@ -305,10 +305,7 @@ fn run_plan_exclusively(
         ranges: &plans.ranges,
     };
     let server = thread.server.clone();
-    // EXEC itself checks this under the gate. Repeated attempts should neither close it nor collect snapshots.
-    connection.awaited_thaw = transaction::awaited_thaw(&server, &connection.client, command);
-    if connection.awaited_thaw.is_some() {
-        transaction::discard_client_snapshots(&mut connection.client);
+    if must_wait_before_gate(thread, &request, connection) {
         apply_outcome(thread, plan, connection, Outcome::Contended);
         return;
     }
@@ -435,9 +432,27 @@ fn should_wait_for_log(role: &TransactionRole, command: &Command<Binding>) -> bo
 /// writes remove from the backlog.
 #[cold]
 fn should_wait_for_offset(thread: &ThreadState, role: &TransactionRole, connection: &mut Connection) -> bool {
-    if matches!(role, TransactionRole::Queued) {
-        return false;
+    !matches!(role, TransactionRole::Queued) && is_backlog_behind(thread, connection)
+}
+
+/// Returns `true` if a request waits for something that is checked again in exclusive mode: repeated attempts should
+/// neither close the gate nor collect snapshots of clients.
+fn must_wait_before_gate(thread: &ThreadState, request: &Request<'_>, connection: &mut Connection) -> bool {
+    let server = &thread.server;
+    connection.awaited_thaw = transaction::awaited_thaw(server, &connection.client, request.command);
+    if connection.awaited_thaw.is_some() {
+        transaction::discard_client_snapshots(&mut connection.client);
+        return true;
     }
+    // The request has begun to wait for this write in an earlier attempt.
+    request.binding.must_report_exact_offset
+        && connection.awaited_sequence.is_some()
+        && server.replication.log_feeds_backlog()
+        && is_backlog_behind(thread, connection)
+}
+
+/// Returns `true` if the backlog lacks a write that was made before the first attempt of the connection's request.
+fn is_backlog_behind(thread: &ThreadState, connection: &mut Connection) -> bool {
     let server = &thread.server;
     let own_sequence = &mut connection.client.last_write_sequence;
     let sequence = *connection

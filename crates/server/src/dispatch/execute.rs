@@ -233,10 +233,8 @@ fn call_handler<'p>(
     let unserved = if context.keys.effects.ready.is_empty() {
         None
     } else {
-        {
-            let client = context.client.id;
-            serve::serve_blocked_clients(&mut context.keys, pass, client, server, served, &mut further_leases)
-        }
+        let client = context.client.id;
+        serve::serve_blocked_clients(&mut context.keys, pass, client, server, served, &mut further_leases)
     };
     if context.keys.effects.hooks.intersects(Hooks::NOTIFIES_CLIENTS) {
         let runs_again = context.next_step.is_restarted();

@@ -28,12 +28,12 @@ use crate::commands::error::CommandError;
 use crate::commands::perform_blocked;
 use crate::commands::permission::{self, WaiterDenial};
 use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, is_expired};
-use crate::keyspace::effects::{ClientNotification, Effects};
+use crate::keyspace::effects::{ClientNotification, Effects, Hooks};
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::ready_keys::{ReadyKey, blocking_kind_of};
 use crate::keyspace::{GatePassage, Seat, Slot, SlotHeader, WriteLease};
 use crate::net::client::Client;
-use crate::notify::messages::NotificationSender;
+use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::metrics::Counter;
 use crate::state::{Message, Server, UnservedKeys};
 use weft_config::Config;
@@ -291,12 +291,10 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         let mut bytes = Vec::new();
         let mut reply = Reply::new(&mut bytes, waiter.protocol);
         let dirty = self.context.effects.dirty;
-        // The client gets the messages about the command that serves it before its reply.
-        let changed_by = self.context.changed_by;
-        self.notification_sender().send_recorded_effects(changed_by);
+        self.mark_served(waiter);
         let result = perform_blocked::perform(waiter, key, self, &mut reply);
         propagate::propagate_served(self.context.effects, waiter.db, dirty);
-        self.notification_sender().send_effects_of_served(waiter.client);
+        self.notification_sender().send_recorded_effects(Some(waiter.client));
         let failed = result.is_err();
         if let Err(error) = result {
             bytes.clear();
@@ -312,6 +310,19 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         self.context.served_waiters.push((waiter.clone(), served));
     }
 
+    /// Lets the client of a claimed waiter get the messages so far before its reply, among them those about the command
+    /// that serves it, and all others after it.
+    fn mark_served(&mut self, waiter: &Arc<Waiter>) {
+        let changed_by = self.context.changed_by;
+        let mut sender = self.notification_sender();
+        sender.send_recorded_effects(changed_by);
+        // In RESP2, only a client in MONITOR mode can wait for keys and receive messages.
+        if waiter.protocol == Protocol::Resp3 || self.context.effects.hooks.intersects(Hooks::MONITOR) {
+            let mark = ClientNotification::Served(waiter.clone());
+            self.notification_sender().send_notification(waiter.worker(), mark);
+        }
+    }
+
     fn notification_sender(&mut self) -> NotificationSender<'_> {
         let row = self.context.access.thread_index;
         NotificationSender::new(self.context.server, self.context.effects, row)
@@ -321,6 +332,7 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
     /// because it is about to be disconnected.
     fn refuse_waiter(&mut self, waiter: &Arc<Waiter>, reason: WaiterDenial) {
         debug_assert!(waiter.is_claimed(), "a waiter is claimed before its wait ends");
+        self.mark_served(waiter);
         let mut reply = Vec::new();
         let refusal = match reason {
             WaiterDenial::UserDeleted => None,
@@ -414,15 +426,15 @@ pub fn notify_served_clients(thread: &mut ThreadState) {
             ..served
         });
         let worker = waiter.worker();
-        // Workers have the first thread indexes.
-        // Mail for this worker's own clients must be delivered first.
+        // Workers have the first thread indexes. Mail for this worker's own clients must be delivered first.
         if worker == thread.thread_index && thread.server.worker(worker).mailbox.is_empty_hint() {
-            thread.effects.outbox.push(ClientNotification::Served(waiter.clone()));
             thread.served_here.push(waiter);
         } else {
             thread.server.worker(worker).send(Message::WaiterServed(waiter));
         }
     }
+    // Mail that was posted under the leases has left the waking of the workers to this thread.
+    wake_workers(&thread.server, &mut thread.effects);
 }
 
 /// Tries to serve again, for a worker that holds no lease. Returns the keys that are still to be served.

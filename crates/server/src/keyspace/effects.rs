@@ -124,10 +124,7 @@ pub enum ClientNotification {
     MonitorLine(Arc<[u8]>),
     /// Bytes for one client, regardless of its CLIENT REPLY mode.
     Push(Box<(ClientId, Vec<u8>)>),
-    /// A notification about the operation that was performed for this blocked client. The client gets it after its
-    /// reply.
-    AboutServed(Box<(ClientId, ClientNotification)>),
-    /// This thread has served a blocked client of its own. What follows comes after the client's reply.
+    /// The operation of a blocked client is about to be performed. The client gets what follows after its reply.
     Served(Arc<Waiter>),
 }
 
@@ -137,20 +134,10 @@ impl ClientNotification {
         match self {
             ClientNotification::Invalidated(_) | ClientNotification::Redirected(_) => true,
             ClientNotification::MonitorLine(_) => keeps_lines,
-            ClientNotification::AboutServed(about) => about.1.outlasts_abandoned_run(keeps_lines),
             ClientNotification::Published(_)
             | ClientNotification::PublishedTo(_)
             | ClientNotification::Push(_)
             | ClientNotification::Served(_) => false,
-        }
-    }
-
-    /// Marks the notification as one about the operation for a blocked client, if there is one.
-    #[must_use]
-    pub fn about(self, served_client: Option<ClientId>) -> Self {
-        match served_client {
-            None => self,
-            Some(client) => ClientNotification::AboutServed(Box::new((client, self))),
         }
     }
 }

@@ -45,7 +45,7 @@ pub struct Connection {
     pub output: Output,
     /// Output that is not a reply and must follow the reply that another thread is producing.
     pub deferred_output: Output,
-    /// `true` if the client's wait has been served and its reply is appended before any further message.
+    /// `true` if the operation that the client waits for was performed: its reply comes before any further message.
     pub is_reply_next: bool,
     /// The entry in the wait queues of keys, while the client is blocked on keys.
     pub waiter: Option<Arc<Waiter>>,
@@ -204,13 +204,10 @@ impl Connection {
         }
     }
 
-    /// Returns `true` if a message waits for the reply that is being produced. `is_about_operation` is `true` if it is
-    /// about the operation that was performed for this blocked client.
-    pub fn defers_message(&self, is_about_operation: bool) -> bool {
+    /// Returns `true` if messages wait for the reply that is being produced.
+    pub fn defers_messages(&self) -> bool {
         match &self.waiter {
-            // Messages keep their order.
-            Some(_) if !self.deferred_output.is_empty() => true,
-            Some(waiter) => waiter.is_claimed() && (is_about_operation || self.is_reply_next),
+            Some(_) => self.is_reply_next,
             None => self.is_awaiting_reply(),
         }
     }

@@ -33,8 +33,6 @@ pub struct NotificationSender<'a> {
     counter_row: ThreadIndex,
     /// The index of this worker; `None` for a thread that is not a worker.
     own_worker: Option<ThreadIndex>,
-    /// The blocked client whose operation the notifications are about.
-    served_client: Option<ClientId>,
 }
 
 impl<'a> NotificationSender<'a> {
@@ -47,7 +45,6 @@ impl<'a> NotificationSender<'a> {
             effects,
             counter_row,
             own_worker: own,
-            served_client: None,
         }
     }
 
@@ -58,8 +55,8 @@ impl<'a> NotificationSender<'a> {
             && self.server.worker(worker).mailbox.is_empty_hint()
     }
 
-    fn send_notification(&mut self, worker: ThreadIndex, notification: ClientNotification) {
-        let notification = notification.about(self.served_client);
+    /// Sends a notification to a worker, in the order of the changes if the caller holds their leases.
+    pub fn send_notification(&mut self, worker: ThreadIndex, notification: ClientNotification) {
         if self.effects.is_held_back {
             self.effects.held_notifications.push((worker, notification));
             return;
@@ -102,7 +99,7 @@ impl<'a> NotificationSender<'a> {
                     .pubsub
                     .recipients(worker, &publication, &mut recipients);
                 let received = ClientNotification::PublishedTo(Box::new((publication.clone(), recipients)));
-                self.effects.outbox.push(received.about(self.served_client));
+                self.effects.outbox.push(received);
             } else {
                 self.send_notification(worker, ClientNotification::Published(publication.clone()));
             }
@@ -189,15 +186,6 @@ impl<'a> NotificationSender<'a> {
         if !self.effects.changes.is_empty() {
             self.send_changes(changed_by);
         }
-    }
-
-    /// Sends the messages recorded for the operation of a blocked client that was served. The client gets those that
-    /// are for itself after its reply.
-    #[inline]
-    pub fn send_effects_of_served(&mut self, client: ClientId) {
-        self.served_client = Some(client);
-        self.send_recorded_effects(Some(client));
-        self.served_client = None;
     }
 
     #[cold]

@@ -142,13 +142,16 @@ impl ShutdownRequest {
         }
     }
 
-    /// Completes the preparation. Returns `true` if this request counts, which the first one does.
+    /// Completes the preparation. Returns `true` if this request counts, which the first one does, and one because of a
+    /// failure.
     pub fn try_complete(&self, shutdown: ShutdownOptions) -> bool {
         let mut state = self.state.lock();
-        if !matches!(
-            *state,
-            ShutdownState::None | ShutdownState::Signalled(_) | ShutdownState::Prepared { is_aborted: false }
-        ) {
+        let counts = match *state {
+            ShutdownState::None | ShutdownState::Signalled(_) | ShutdownState::Prepared { is_aborted: false } => true,
+            ShutdownState::Prepared { is_aborted: true } | ShutdownState::Waiting(_) => shutdown.is_failure,
+            ShutdownState::Committed => false,
+        };
+        if !counts {
             return false;
         }
         *state = ShutdownState::Waiting(shutdown);

@@ -505,7 +505,7 @@ fn a_blocked_client_gets_messages_and_its_element_in_the_order_of_their_commands
                 let server = &server;
                 scope.spawn(move || {
                     for round in 0..150 {
-                        receive_in_order(server.port, &format!("{number}:{round}"));
+                        receive_in_order(server, &format!("{number}:{round}"));
                     }
                 });
             }
@@ -514,21 +514,15 @@ fn a_blocked_client_gets_messages_and_its_element_in_the_order_of_their_commands
     }
 }
 
-fn receive_in_order(port: u16, name: &str) {
-    let (mut receiver, mut writer) = (connect(port), connect(port));
+fn receive_in_order(server: &Server, name: &str) {
     let (source, destination) = (format!("source:{name}"), format!("destination:{name}"));
-    let id = receiver.call(&["CLIENT", "ID"]);
-    receiver.send(&["HELLO", "3"]);
-    receiver.send(&["PING", "greeted"]);
-    while receiver.answer() != "greeted" {}
-    for channel in [
-        name.to_owned(),
-        format!("__keyspace@0__:{source}"),
-        format!("__keyspace@0__:{destination}"),
-    ] {
+    let (mut receiver, mut writer) = (connect_receiver(server, &source), connect(server.port));
+    for channel in [name.to_owned(), format!("__keyspace@0__:{destination}")] {
         receiver.send(&["SUBSCRIBE", &channel]);
         assert!(receive_with_pushes(&mut receiver).starts_with("push subscribe"));
     }
+    receiver.send(&["CLIENT", "ID"]);
+    let id = receiver.answer();
     receiver.send(&["BLMOVE", &source, &destination, "LEFT", "LEFT", "0"]);
     harness::wait_until("the receiver is blocked", || {
         writer
@@ -551,4 +545,61 @@ fn receive_in_order(port: u16, name: &str) {
         format!("push message {name} after"),
     ];
     assert_eq!(received, expected, "{name}");
+}
+
+/// One push serves two clients. What the operation of the second one causes reaches the first one after its element.
+#[test]
+fn a_served_client_gets_its_element_before_messages_about_the_next_one() {
+    for workers in ["1", "2", "8"] {
+        let all = ["--io-threads", workers, "--io-threads-always-active", "yes"];
+        let server = Server::start(&[&all[..], &["--notify-keyspace-events", "KEA"]].concat());
+        let mut watcher = connect(server.port);
+        for round in 0..50 {
+            let (source, destination) = (format!("source:{round}"), format!("destination:{round}"));
+            let (mut first, mut second) = (connect_receiver(&server, &destination), connect(server.port));
+            first.send(&["BLPOP", &source, "0"]);
+            watcher.await_info("blocked_clients", 1);
+            second.send(&["BLMOVE", &source, &destination, "LEFT", "LEFT", "0"]);
+            watcher.await_info("blocked_clients", 2);
+            assert_eq!(watcher.call(&["RPUSH", &source, "one", "two"]), "2");
+            assert_eq!(receive_with_pushes(&mut first), format!("({source} one)"));
+            let event = format!("push message __keyspace@0__:{destination} lpush");
+            assert_eq!(receive_with_pushes(&mut first), event);
+            assert_eq!(second.answer(), "two");
+        }
+    }
+}
+
+/// Requests that arrive while their worker is busy run in one batch: the client is served before it counts as blocked.
+#[test]
+fn a_client_that_is_served_within_its_batch_gets_earlier_messages_first() {
+    let arguments = ["--io-threads", "1", "--enable-debug-command", "yes"];
+    let server = Server::start(&arguments);
+    let (mut sleeper, mut writer) = (connect(server.port), connect(server.port));
+    for round in 0..20 {
+        let name = format!("round:{round}");
+        let mut receiver = connect_receiver(&server, &name);
+        sleeper.send(&["DEBUG", "SLEEP", "0.03"]);
+        thread::sleep(Duration::from_millis(5));
+        receiver.send(&["BLPOP", &name, "0"]);
+        thread::sleep(Duration::from_millis(5));
+        writer.send(&["PUBLISH", &format!("__keyspace@0__:{name}"), "before"]);
+        writer.send(&["RPUSH", &name, "element"]);
+        let received = [receive_with_pushes(&mut receiver), receive_with_pushes(&mut receiver)];
+        let message = format!("push message __keyspace@0__:{name} before");
+        assert_eq!(received, [message, format!("({name} element)")]);
+        sleeper.answer();
+        (0..2).for_each(|_| drop(writer.answer()));
+    }
+}
+
+/// Returns a client that receives the events of a key in RESP3.
+fn connect_receiver(server: &Server, key: &str) -> Client {
+    let mut receiver = connect(server.port);
+    receiver.send(&["HELLO", "3"]);
+    receiver.send(&["PING", "greeted"]);
+    while receiver.answer() != "greeted" {}
+    receiver.send(&["SUBSCRIBE", &format!("__keyspace@0__:{key}")]);
+    assert!(receive_with_pushes(&mut receiver).starts_with("push subscribe"));
+    receiver
 }

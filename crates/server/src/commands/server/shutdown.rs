@@ -24,9 +24,8 @@ struct ShutdownArguments {
 impl ShutdownArguments {
     fn parse<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<ShutdownArguments, CommandError> {
         let mut options = ShutdownArguments::default();
-        let mut count = 0;
+        let mut has_others = false;
         for word in words {
-            count += 1;
             let option = match word.to_ascii_lowercase().as_slice() {
                 b"save" => &mut options.has_save,
                 b"nosave" => &mut options.has_no_save,
@@ -38,8 +37,9 @@ impl ShutdownArguments {
                 _ => return Err(CommandError::SYNTAX),
             };
             *option = true;
+            has_others |= !word.eq_ignore_ascii_case(b"abort");
         }
-        match (options.has_save && options.has_no_save) || (options.is_abort && count > 1) {
+        match (options.has_save && options.has_no_save) || (options.is_abort && has_others) {
             true => Err(CommandError::SYNTAX),
             false => Ok(options),
         }

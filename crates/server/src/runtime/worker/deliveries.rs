@@ -44,8 +44,7 @@ impl ClientTable {
                 if self.by_id.contains_key(&redirected.client) {
                     self.append_invalidation(redirected.client, keys.as_deref());
                 } else if let Some(worker) = server.clients.directory.worker_of(redirected.client) {
-                    let notice = notice.clone().about(self.served_client);
-                    server.worker(worker).send(Message::Notify(notice));
+                    server.worker(worker).send(Message::Notify(notice.clone()));
                 }
             }
             ClientNotification::MonitorLine(line) => {
@@ -56,17 +55,15 @@ impl ClientTable {
             ClientNotification::Push(push) => {
                 self.append_message(push.0, |_, output| output.bytes.extend_from_slice(&push.1));
             }
-            ClientNotification::AboutServed(about) => {
-                self.served_client = Some(about.0);
-                self.notify(server, own_worker, &about.1);
-                self.served_client = None;
-            }
             ClientNotification::Served(served) => {
-                if let Some(token) = self.by_id.get(&served.client).copied()
-                    && let Some(connection) = self.connection(token)
-                {
+                let token = self.by_id.get(&served.client).copied();
+                if let Some(connection) = token.and_then(|token| self.connection(token)) {
                     let waiter = connection.waiter.as_ref();
-                    connection.is_reply_next = waiter.is_some_and(|waiter| Arc::ptr_eq(waiter, served));
+                    connection.is_reply_next |= waiter.is_some_and(|waiter| Arc::ptr_eq(waiter, served));
+                } else if served.worker() != own_worker {
+                    // The connection has moved meanwhile.
+                    let worker = server.worker(served.worker());
+                    worker.send(Message::Notify(ClientNotification::Served(served.clone())));
                 }
             }
         }
@@ -93,12 +90,11 @@ impl ClientTable {
 
     /// Appends a message that is not a reply to a client's output. While a reply is being produced on another thread,
     /// the message is appended after that reply. A blocked client that has been served gets the messages in front of
-    /// its reply that came before the operation.
+    /// its reply that were sent before its operation.
     fn append_message(&mut self, client: ClientId, write: impl FnOnce(&Client, &mut Output)) {
         let Some(token) = self.by_id.get(&client).copied() else {
             return;
         };
-        let is_about_operation = self.served_client == Some(client);
         let Some(connection) = self.connection(token) else {
             return;
         };
@@ -106,7 +102,7 @@ impl ClientTable {
         if flags.intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY)) {
             return;
         }
-        if connection.defers_message(is_about_operation) {
+        if connection.defers_messages() {
             write(&connection.client, &mut connection.deferred_output);
             if connection.deferred_output.len() > UNCHECKED_OUTPUT_BYTES {
                 self.tokens_with_messages.push(token);
@@ -129,7 +125,7 @@ impl ClientTable {
     fn deliver_invalidation(&mut self, server: &Server, id: ClientId, invalid: &InvalidKeys) {
         let token = self.by_id.get(&id).copied();
         let Some(connection) = token.and_then(|token| self.connection(token)) else {
-            forward_invalidation(server, id, invalid, self.served_client);
+            forward_invalidation(server, id, invalid);
             return;
         };
         let protocol = connection.client.protocol;
@@ -156,7 +152,7 @@ impl ClientTable {
                     client: target,
                     keys: keys.map(|keys| keys.into_iter().map(Into::into).collect()),
                 };
-                let notice = ClientNotification::Redirected(redirected.into()).about(self.served_client);
+                let notice = ClientNotification::Redirected(redirected.into());
                 server.worker(worker).send(Message::Notify(notice));
             }
             None => {
@@ -214,13 +210,13 @@ impl ClientTable {
 }
 
 /// The client has moved while mail for it was under way.
-fn forward_invalidation(server: &Server, client: ClientId, invalid: &InvalidKeys, served_client: Option<ClientId>) {
+fn forward_invalidation(server: &Server, client: ClientId, invalid: &InvalidKeys) {
     if let Some(worker) = server.clients.directory.worker_of(client) {
         let invalidation = crate::notify::tracking::Invalidation {
             clients: vec![client],
             invalid: invalid.clone(),
         };
-        let notice = ClientNotification::Invalidated(invalidation.into()).about(served_client);
+        let notice = ClientNotification::Invalidated(invalidation.into());
         server.worker(worker).send(Message::Notify(notice));
     }
 }

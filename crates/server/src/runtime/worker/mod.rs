@@ -81,8 +81,6 @@ struct ClientTable {
     tokens_with_messages: Vec<usize>,
     /// Scratch space for the recipients of a message.
     recipients: Vec<Recipient>,
-    /// The blocked client whose operation the notification is about that is being delivered.
-    served_client: Option<ClientId>,
 }
 
 impl ClientTable {
@@ -124,6 +122,10 @@ impl BatchConnections for ClientTable {
         // Parked immediately: its later plans in this batch must not run.
         if let Some(connection) = self.connection(token) {
             connection.state = ConnectionState::Parked(ParkId::NONE);
+            // A later command of this batch may serve the client.
+            if let NextStep::Block(blocked) = &after {
+                connection.waiter = Some(blocked.waiter.clone());
+            }
         }
         self.next_steps.push((token, after));
     }

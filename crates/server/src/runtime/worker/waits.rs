@@ -230,6 +230,10 @@ impl Worker {
         if let Some(waiter) = waiter {
             // The client may have been served before its connection was parked here.
             match waiter.serve_result() {
+                // Messages in front of the reply may be in the mail.
+                Some(_) if !self.server().worker(self.id).mailbox.is_empty_hint() => {
+                    self.server().worker(self.id).send(Message::WaiterServed(waiter));
+                }
                 Some(_) => self.deliver_waiter_reply(&waiter),
                 None => self.check_begun_wait(&waiter),
             }
@@ -714,6 +718,8 @@ impl Worker {
                 }
             }
         }
+        // In this order: the replies come after the messages about what served their clients.
+        self.deliver_notifications();
         self.deliver_local_replies();
     }
 }
