@@ -79,6 +79,13 @@ impl SlotSet {
         SlotIndex::all().filter(|slot| self.contains(*slot))
     }
 
+    /// Returns the slots from the one with the number `first` on, in ascending order.
+    pub fn iter_from(&self, first: usize) -> impl Iterator<Item = SlotIndex> + '_ {
+        (first..SLOTS)
+            .map(SlotIndex::from_index)
+            .filter(|slot| self.contains(*slot))
+    }
+
     /// Returns the slots as ranges, with the first and the last slot of each.
     pub fn ranges(&self) -> Vec<(SlotIndex, SlotIndex)> {
         let mut ranges: Vec<(SlotIndex, SlotIndex)> = Vec::new();

@@ -27,23 +27,26 @@ pub enum ImportMark {
     Clear,
 }
 
-/// Deletes the keys of slots, of which the first `emptied` have been dealt with, until `until`. A slot is not divided.
-/// Returns `true` if all slots have been dealt with; otherwise the caller continues later.
+/// Deletes the keys of slots, beginning with the slot number `next_slot`, until `until`. A slot is not divided. Returns
+/// `true` if all slots have been dealt with; otherwise the caller continues later, with the value that `next_slot` has
+/// then.
 pub fn delete_keys_of_slots(
     server: &Arc<Server>,
     seat: &mut Seat,
     slots: &SlotSet,
-    emptied: &mut usize,
+    next_slot: &mut usize,
     mark: ImportMark,
     until: Instant,
     should_delete: impl Fn(SlotIndex) -> bool,
 ) -> bool {
-    for slot in slots.iter().skip(*emptied) {
+    for slot in slots.iter_from(*next_slot) {
+        // The way to this slot is not gone again, however short the time is.
+        *next_slot = slot.index();
         if Instant::now() >= until {
             return false;
         }
         delete_keys_of_slot(server, seat, slot, mark, |_| should_delete(slot));
-        *emptied += 1;
+        *next_slot = slot.index() + 1;
     }
     true
 }

@@ -28,7 +28,7 @@ use crate::commands::error::CommandError;
 use crate::commands::perform_blocked;
 use crate::commands::permission::{self, WaiterDenial};
 use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, is_expired};
-use crate::keyspace::effects::{ClientNotification, Effects, Hooks};
+use crate::keyspace::effects::{ClientNotification, Effects};
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::ready_keys::{ReadyKey, blocking_kind_of};
 use crate::keyspace::{GatePassage, Seat, Slot, SlotHeader, WriteLease};
@@ -314,10 +314,9 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
     /// that serves it, and all others after it.
     fn mark_served(&mut self, waiter: &Arc<Waiter>) {
         let changed_by = self.context.changed_by;
-        let mut sender = self.notification_sender();
-        sender.send_recorded_effects(changed_by);
-        // In RESP2, only a client in MONITOR mode can wait for keys and receive messages.
-        if waiter.protocol == Protocol::Resp3 || self.context.effects.hooks.intersects(Hooks::MONITOR) {
+        self.notification_sender().send_recorded_effects(changed_by);
+        // In RESP2, a client that waits for keys receives no messages.
+        if waiter.protocol == Protocol::Resp3 {
             let mark = ClientNotification::Served(waiter.clone());
             self.notification_sender().send_notification(waiter.worker(), mark);
         }

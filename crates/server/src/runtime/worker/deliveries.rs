@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{ClientId, ThreadIndex};
+use weft_base::{ClientId, ParkId, ThreadIndex};
 use weft_reactor::Output;
 use weft_resp::{Protocol, Reply};
 
 use super::{ClientTable, Worker};
+use crate::clients_waiting::blocking::Waiter;
 use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
 use crate::dispatch::batch::BatchConnections as _;
 use crate::dispatch::memory_limit;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::effects::{ClientNotification, Hooks};
 use crate::net::client::{Client, ClientFlags};
+use crate::net::connection::ConnectionState;
 use crate::notify::messages;
 use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::{PublishedMessage, Recipient};
@@ -55,16 +57,38 @@ impl ClientTable {
             ClientNotification::Push(push) => {
                 self.append_message(push.0, |_, output| output.bytes.extend_from_slice(&push.1));
             }
-            ClientNotification::Served(served) => {
-                let token = self.by_id.get(&served.client).copied();
-                if let Some(connection) = token.and_then(|token| self.connection(token)) {
-                    let waiter = connection.waiter.as_ref();
-                    connection.is_reply_next |= waiter.is_some_and(|waiter| Arc::ptr_eq(waiter, served));
-                } else if served.worker() != own_worker {
-                    // The connection has moved meanwhile.
-                    let worker = server.worker(served.worker());
-                    worker.send(Message::Notify(ClientNotification::Served(served.clone())));
+            ClientNotification::Served(served) => self.defer_behind_reply(server, served),
+        }
+    }
+
+    /// Defers all further messages for a client until it has the reply to its wait, which is being served.
+    fn defer_behind_reply(&mut self, server: &Server, served: &Arc<Waiter>) {
+        let Some(token) = self.by_id.get(&served.client).copied() else {
+            // The connection has moved meanwhile.
+            if let Some(worker) = server.clients.directory.worker_of(served.client) {
+                let mark = ClientNotification::Served(served.clone());
+                server.worker(worker).send(Message::Notify(mark));
+            }
+            return;
+        };
+        let Some(connection) = self.connection(token) else {
+            return;
+        };
+        match &connection.waiter {
+            Some(waiter) => connection.is_reply_next |= Arc::ptr_eq(waiter, served),
+            None => {
+                // The wait began on another thread, and the connection will be parked with it. A mark of an earlier
+                // wait has a lower id.
+                let ConnectionState::Parked(park_id) = connection.state else {
+                    return;
+                };
+                if park_id == ParkId::NONE || park_id >= served.park_id {
+                    return;
                 }
+                connection.waiter = Some(served.clone());
+                connection.is_reply_next = true;
+                connection.output.append(&mut connection.deferred_output);
+                self.tokens_with_messages.push(token);
             }
         }
     }

@@ -231,10 +231,7 @@ impl Worker {
             // The client may have been served before its connection was parked here.
             match waiter.serve_result() {
                 // Messages in front of the reply may be in the mail.
-                Some(_) if !self.server().worker(self.id).mailbox.is_empty_hint() => {
-                    self.server().worker(self.id).send(Message::WaiterServed(waiter));
-                }
-                Some(_) => self.deliver_waiter_reply(&waiter),
+                Some(_) => self.server().worker(self.id).send(Message::WaiterServed(waiter)),
                 None => self.check_begun_wait(&waiter),
             }
         }
@@ -262,7 +259,7 @@ impl Worker {
     fn append_deferred_output(&mut self, token: usize) {
         if let Some(connection) = self.clients.connection(token)
             && !connection.deferred_output.is_empty()
-            && !connection.is_awaiting_reply()
+            && !connection.defers_messages()
         {
             connection.output.append(&mut connection.deferred_output);
             self.clients.tokens_with_messages.push(token);

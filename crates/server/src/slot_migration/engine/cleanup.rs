@@ -29,8 +29,8 @@ pub struct ImportCleanup {
     progress: Arc<JobProgress>,
     slots: Arc<SlotSet>,
     name: JobName,
-    /// The number of slots that are empty.
-    emptied: usize,
+    /// The slot number before which all slots are empty.
+    next_slot: usize,
 }
 
 impl MigrationEngine {
@@ -118,9 +118,9 @@ impl MigrationEngine {
         let until = Instant::now() + DELETION_TIME_PER_TURN;
         for mut cleanup in std::mem::take(&mut self.cleanups) {
             let may_delete = |slot| !cluster.settled_view().is_mine(slot) && !server.replication.is_replica();
-            let (slots, emptied) = (&cleanup.slots, &mut cleanup.emptied);
+            let (slots, next_slot) = (&cleanup.slots, &mut cleanup.next_slot);
             let mark = ImportMark::Clear;
-            if delete_keys_of_slots(&server, &mut self.seat, slots, emptied, mark, until, may_delete) {
+            if delete_keys_of_slots(&server, &mut self.seat, slots, next_slot, mark, until, may_delete) {
                 finish_import(&server, &mut self.seat, &cleanup.progress, &cleanup.name);
             } else {
                 self.is_urgent = true;
@@ -157,7 +157,7 @@ impl MigrationEngine {
                 progress: job.progress.clone(),
                 slots: job.slots.clone(),
                 name: job.name,
-                emptied: 0,
+                next_slot: 0,
             });
         }
         let mut is_wanted = is_wanted.into_iter();

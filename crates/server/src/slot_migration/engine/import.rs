@@ -58,8 +58,8 @@ impl MigrationEngine {
             }
             // Keys that are left in the slots belonged to this node before.
             let is_foreign = |slot| !cluster.settled_view().is_mine(slot);
-            let (server, emptied, mark) = (self.server.clone(), &mut source.emptied, ImportMark::Set);
-            if !delete_keys_of_slots(&server, &mut self.seat, &slots, emptied, mark, until, is_foreign) {
+            let (server, next_slot, mark) = (self.server.clone(), &mut source.next_slot, ImportMark::Set);
+            if !delete_keys_of_slots(&server, &mut self.seat, &slots, next_slot, mark, until, is_foreign) {
                 self.is_urgent = true;
                 self.arriving.push(source);
                 continue;

@@ -105,7 +105,7 @@ impl MigrationEngine {
                         self.arriving.push(ArrivingSource {
                             connection,
                             progress,
-                            emptied: 0,
+                            next_slot: 0,
                             role_epoch: None,
                         });
                     }

@@ -103,8 +103,8 @@ pub struct ArrivingSource {
     pub connection: Box<Connection>,
     /// The shared part of the import's job.
     pub progress: Arc<JobProgress>,
-    /// The number of its slots that are empty and marked, and the role epoch in which that began.
-    pub emptied: usize,
+    /// The slot number before which all its slots are empty and marked, and the role epoch in which that began.
+    pub next_slot: usize,
     pub role_epoch: Option<RoleEpoch>,
 }
 
