@@ -46,8 +46,9 @@ use weft_scripting::{
 const MAX_TIME_ON_WORKER: Duration = Duration::from_micros(500);
 /// The interval at which a script of a file that is being loaded lets other threads pass the gate.
 const GATE_RELEASE_INTERVAL: Duration = Duration::from_millis(10);
-/// The maximum number of records that are held back until a script has written.
-const MAX_PENDING_RECORDS: usize = 4096;
+/// The maximum number of records that are held back until a script has written. In a simulation, which may stall a
+/// thread at each of them, it is lower, because a script that was killed cannot end while it applies them.
+const MAX_PENDING_RECORDS: usize = if cfg!(feature = "simulated") { 128 } else { 4096 };
 
 /// Makes an entry in a log of the server.
 type PendingLog = Box<dyn FnOnce(&Server)>;
