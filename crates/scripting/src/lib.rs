@@ -6,7 +6,7 @@
 //!   ───────────────────────────────             ────────────────────────────────
 //!   cache: digest → Script (source, flags)      Lua state for scripts     digest, source → compiled
 //!   libraries: name → Library (source, ...)     Lua state for functions   library → callbacks
-//!   running: runs that other threads may query
+//!   running: runs that other threads may query, and threads that wait until there is none
 //!   token: the right to wait for a slot
 //! ```
 //!
@@ -29,6 +29,7 @@ mod cmsgpack;
 mod convert;
 mod debugger;
 mod errors;
+mod exclusion;
 mod interpreter;
 mod libraries;
 mod number;
@@ -54,6 +55,7 @@ pub const SCRIPT_STACK_BYTES: usize = 16 << 20;
 
 pub use cache::ScriptCache;
 pub use debugger::{Console, Debugger};
+pub use exclusion::Requester;
 pub use interpreter::{
     CallResult, DebugSession, Host, Program, RunOutcome, ScriptKind, ScriptWords, begin_debugging, count_memory,
     drop_interpreter, load_library, prepare_function, prepare_script, run,

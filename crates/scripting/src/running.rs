@@ -12,6 +12,8 @@ use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, O
 use weft_os::sync::Mutex;
 use weft_os::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use crate::exclusion::{ExclusionQueue, Requester, RetryInterval};
+
 /// The reason why a script is stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -45,14 +47,7 @@ impl StopReason {
 /// The state bit of a run that has written.
 const WROTE: u8 = 1 << 7;
 
-/// After a failed attempt to exclude runs, the time during which no new run may start. It is longer than the time
-/// after which workers and other threads try again, and short because the caller may be gone: its client may have
-/// closed the connection.
-const SHORT_NOTICE: Duration = Duration::from_millis(8);
-/// The same for the cluster bus, which tries once per tick of 100 ms.
-const TICK_NOTICE: Duration = Duration::from_millis(150);
-/// After an exclusive section has ended, the time during which delayed runs may start before the next exclusive
-/// section.
+/// After the last exclusive section of a turn, the time during which delayed runs may start before the next one.
 const DELAYED_RUNS_TURN: Duration = Duration::from_millis(3);
 
 /// The part of the keyspace that a run holds.
@@ -272,14 +267,19 @@ pub struct RunRegistry {
     overdue: AtomicUsize,
     /// The number of runs on script threads; -1 while another thread has exclusive use of the keyspace.
     on_script_threads: AtomicI64,
-    /// The time until which no run starts on a script thread, because another thread waits for exclusive use of the
-    /// keyspace. In microseconds, see [`RunRegistry::now_us`].
+    /// The requesters that wait for exclusive use of the keyspace.
+    exclusion_queue: Mutex<ExclusionQueue>,
+    /// Their number, so that the queue is not locked if there is none.
+    waiting_requesters: AtomicUsize,
+    /// The time until which no run starts on a script thread, because of them. In microseconds, see
+    /// [`RunRegistry::now_us`].
     exclusion_announced_until_us: AtomicU64,
-    /// The same for the announcement of the cluster bus, which outlasts the exclusive sections of others.
-    tick_announced_until_us: AtomicU64,
-    /// The time until which delayed runs may start all the same, in microseconds.
+    /// The number of the next thread that asks for one.
+    next_thread: AtomicU64,
+    /// The end of the turn of delayed runs, in microseconds: until then they may start all the same, and nothing else
+    /// has exclusive use of the keyspace.
     delayed_runs_until_us: AtomicU64,
-    /// Set if a run was delayed since the last exclusive use of the keyspace.
+    /// Set if a run was delayed since the last turn of delayed runs.
     was_run_delayed: AtomicBool,
     /// The origin of the times above.
     epoch: OnceLock<Instant>,
@@ -445,9 +445,7 @@ impl RunRegistry {
 
     /// Returns `true` while a thread that could not exclude runs waits for its next attempt.
     fn is_exclusion_announced(&self) -> bool {
-        let now_us = self.now_us();
-        let is_ahead = |until_us: &AtomicU64| now_us < until_us.load(Ordering::Relaxed);
-        is_ahead(&self.exclusion_announced_until_us) || is_ahead(&self.tick_announced_until_us)
+        self.now_us() < self.exclusion_announced_until_us.load(Ordering::Relaxed)
     }
 
     /// Returns the number of runs on script threads.
@@ -460,59 +458,96 @@ impl RunRegistry {
         self.on_script_threads.fetch_sub(1, Ordering::Release);
     }
 
+    /// Returns the number of a thread that will try to exclude runs.
+    pub fn next_thread(&self) -> Requester {
+        Requester::Thread(self.next_thread.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// Excludes runs on script threads. Returns `false` if there is one: no thread may wait at the gate for as long as
     /// a script chooses to run. The caller ends the exclusion with [`Self::end_exclusion`].
     ///
-    /// A failed call announces the caller. For [`SHORT_NOTICE`] no run starts, so a caller that tries again within
-    /// that time succeeds once the present runs have ended. After an exclusion, delayed runs have [`DELAYED_RUNS_TURN`]
-    /// to start.
-    pub fn try_exclude_runs(&self) -> bool {
-        self.try_exclude(&self.exclusion_announced_until_us, SHORT_NOTICE)
+    /// A failed call announces the requester: until it tries again, which it must do within milliseconds, no run
+    /// starts. So it succeeds once the present runs have ended, and the others that waited then do, too
+    /// ([`super::exclusion`]). After that, delayed runs have [`DELAYED_RUNS_TURN`] to start.
+    pub fn try_exclude_runs(&self, requester: Requester) -> bool {
+        self.try_exclude(requester, RetryInterval::Short)
     }
 
-    /// Does the same for the cluster bus, which tries again at its next tick.
-    pub fn try_exclude_runs_per_tick(&self) -> bool {
-        self.try_exclude(&self.tick_announced_until_us, TICK_NOTICE)
+    /// Does the same for a thread that tries again at the next tick of the cluster bus.
+    pub fn try_exclude_runs_per_tick(&self, requester: Requester) -> bool {
+        self.try_exclude(requester, RetryInterval::Tick)
     }
 
     /// Does the same without an announcement: new runs may start after a failed call. It is for a caller that tries
     /// often and can do without.
     pub fn try_exclude_runs_unannounced(&self) -> bool {
-        let is_turn_of_runs = self.was_run_delayed.load(Ordering::Relaxed)
-            && self.now_us() < self.delayed_runs_until_us.load(Ordering::Relaxed);
-        let is_excluded = !is_turn_of_runs
-            && self
-                .on_script_threads
-                .compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok();
+        let is_excluded = self.try_begin_exclusion(None);
         if is_excluded {
-            self.was_run_delayed.store(false, Ordering::Relaxed);
+            self.note_exclusion(None);
         }
         is_excluded
     }
 
-    fn try_exclude(&self, announced_until_us: &AtomicU64, notice: Duration) -> bool {
-        let is_excluded = self.try_exclude_runs_unannounced();
-        let until_us = match is_excluded {
-            true => 0,
-            false => self.now_us() + notice.as_micros() as u64,
-        };
-        announced_until_us.store(until_us, Ordering::Relaxed);
+    fn try_exclude(&self, requester: Requester, interval: RetryInterval) -> bool {
+        let is_excluded = self.try_begin_exclusion(Some(requester));
+        match is_excluded {
+            true => self.note_exclusion(Some(requester)),
+            false => {
+                let now_us = self.now_us();
+                self.change_queue(|queue| queue.note_failure(requester, interval, now_us));
+            }
+        }
         is_excluded
+    }
+
+    /// Makes the attempt, without a change of the queue.
+    fn try_begin_exclusion(&self, requester: Option<Requester>) -> bool {
+        let must_yield = || {
+            self.waiting_requesters.load(Ordering::Relaxed) > 0
+                && self.exclusion_queue.lock().must_yield(requester, self.now_us())
+        };
+        self.now_us() >= self.delayed_runs_until_us.load(Ordering::Relaxed)
+            && !must_yield()
+            && self
+                .on_script_threads
+                .compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Records a successful attempt.
+    fn note_exclusion(&self, requester: Option<Requester>) {
+        if self.waiting_requesters.load(Ordering::Relaxed) > 0 {
+            self.change_queue(|queue| queue.begin_section(requester));
+        }
+    }
+
+    /// Changes the queue and publishes its announcements.
+    fn change_queue<R>(&self, change: impl FnOnce(&mut ExclusionQueue) -> R) -> R {
+        let mut queue = self.exclusion_queue.lock();
+        let result = change(&mut queue);
+        self.waiting_requesters.store(queue.len(), Ordering::Relaxed);
+        self.exclusion_announced_until_us
+            .store(queue.announced_until_us(), Ordering::Relaxed);
+        result
     }
 
     /// Waits until the present runs on script threads have ended, and excludes new ones.
     pub fn exclude_runs(&self) {
-        while !self.try_exclude_runs() {
+        let requester = self.next_thread();
+        while !self.try_exclude_runs(requester) {
             weft_os::thread::sleep(Duration::from_millis(1));
         }
     }
 
     /// Ends the exclusion of runs on script threads.
     pub fn end_exclusion(&self) {
-        let until_us = self.now_us() + DELAYED_RUNS_TURN.as_micros() as u64;
-        self.delayed_runs_until_us.store(until_us, Ordering::Relaxed);
-        self.exclusion_announced_until_us.store(0, Ordering::Relaxed);
+        let now_us = self.now_us();
+        let is_turn_over = self.waiting_requesters.load(Ordering::Relaxed) == 0
+            || self.change_queue(|queue| queue.end_section(now_us));
+        if is_turn_over && self.was_run_delayed.swap(false, Ordering::Relaxed) {
+            let until_us = now_us + DELAYED_RUNS_TURN.as_micros() as u64;
+            self.delayed_runs_until_us.store(until_us, Ordering::Relaxed);
+        }
         self.on_script_threads.store(0, Ordering::Release);
     }
 

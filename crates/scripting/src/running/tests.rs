@@ -1,9 +1,10 @@
 //! Tests which runs can be killed, and the mutual exclusion of runs and exclusive sections.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use super::{KillError, RunParameters, RunRegistry, ScriptRun, StopReason};
+use super::{KillError, Requester, RetryInterval, RunParameters, RunRegistry, ScriptRun, StopReason};
+
+const CLIENT: Requester = Requester::Client(1);
 
 fn run(is_function: bool) -> Arc<ScriptRun> {
     Arc::new(ScriptRun::new(RunParameters {
@@ -59,10 +60,10 @@ fn exclusive_sections_and_runs_exclude_each_other() {
     let running = RunRegistry::default();
     assert!(running.try_begin_on_script_thread());
     assert!(running.try_begin_on_script_thread());
-    assert!(!running.try_exclude_runs());
+    assert!(!running.try_exclude_runs(CLIENT));
     running.end_on_script_thread();
     running.end_on_script_thread();
-    assert!(running.try_exclude_runs());
+    assert!(running.try_exclude_runs(CLIENT));
     assert!(!running.try_begin_on_script_thread());
     running.end_exclusion();
     assert!(running.try_begin_on_script_thread());
@@ -72,14 +73,14 @@ fn exclusive_sections_and_runs_exclude_each_other() {
 fn the_announcement_of_the_cluster_bus_outlasts_other_exclusive_sections() {
     let running = RunRegistry::default();
     assert!(running.try_begin_on_script_thread());
-    assert!(!running.try_exclude_runs_per_tick());
+    assert!(!running.try_exclude_runs_per_tick(Requester::ClusterBus));
     // However long the test is stopped.
-    running.tick_announced_until_us.store(u64::MAX, Ordering::Relaxed);
+    running.change_queue(|queue| queue.note_failure(Requester::ClusterBus, RetryInterval::Tick, u64::MAX / 2));
     running.end_on_script_thread();
-    assert!(running.try_exclude_runs());
+    assert!(running.try_exclude_runs(CLIENT));
     running.end_exclusion();
     assert!(running.is_exclusion_announced());
-    assert!(running.try_exclude_runs_per_tick());
+    assert!(running.try_exclude_runs_per_tick(Requester::ClusterBus));
     running.end_exclusion();
     assert!(!running.is_exclusion_announced());
 }

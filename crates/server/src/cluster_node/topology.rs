@@ -31,6 +31,7 @@ use weft_cluster::{Cluster, LockedState};
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
+use weft_scripting::Requester;
 
 /// The interval between two checks if a script still runs on a separate thread.
 const RETRY: Duration = Duration::from_millis(1);
@@ -86,7 +87,8 @@ pub fn change_state<R>(
     seat: &mut Seat,
     change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
 ) -> R {
-    while !server.scripting.running.try_exclude_runs() {
+    let requester = server.scripting.running.next_thread();
+    while !server.scripting.running.try_exclude_runs(requester) {
         weft_os::thread::sleep(RETRY);
     }
     let thread_index = ThreadIndex::new(seat.index());
@@ -136,7 +138,7 @@ pub fn try_take_over<R>(
     seat: &mut Seat,
     takeover: &Takeover<'_, R>,
 ) -> Option<Result<(), R>> {
-    if !server.scripting.running.try_exclude_runs() {
+    if !server.scripting.running.try_exclude_runs(Requester::SlotMigration) {
         return None;
     }
     let all = seat.exclusive();
@@ -319,7 +321,7 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
 /// script runs on a separate thread. Commands to slots that were lost are refused all the same.
 pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool {
     let running = &server.scripting.running;
-    if !running.try_exclude_runs_per_tick() {
+    if !running.try_exclude_runs_per_tick(Requester::ClusterBus) {
         let state = cluster.lock(&server.config);
         if withdraw_what_is_lost(server, cluster, &state) {
             server

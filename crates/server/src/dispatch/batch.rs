@@ -16,6 +16,7 @@ use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
 use weft_os::atomic::Ordering;
 use weft_resp::Args;
+use weft_scripting::Requester;
 
 use super::accounting::{record_denial, write_error};
 use super::admit::{
@@ -314,7 +315,8 @@ fn run_plan_exclusively(
         connections.start_next_step(plan.token, NextStep::CollectClients);
         return;
     }
-    if !server.scripting.running.try_exclude_runs() {
+    let requester = Requester::Client(connection.client.id.get());
+    if !server.scripting.running.try_exclude_runs(requester) {
         let outcome = put_off_behind_scripts(thread, &request, connection);
         apply_outcome(thread, plan, connection, outcome);
         return;

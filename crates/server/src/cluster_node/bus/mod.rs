@@ -37,6 +37,7 @@ use weft_cluster::{Cluster, LockedState};
 use weft_config::id;
 use weft_os::atomic::{AtomicBool, Ordering};
 use weft_os::time::Instant;
+use weft_scripting::Requester;
 use weft_tls::{TlsError, TlsLayer, TlsState};
 
 /// The interval between two rounds.
@@ -342,7 +343,7 @@ impl ClusterBus {
         };
         let Some(last_sequence) = stop.last_sequence else {
             let running = &server.scripting.running;
-            if running.try_exclude_runs_per_tick() {
+            if running.try_exclude_runs_per_tick(Requester::ClusterBus) {
                 // In exclusive mode no thread writes.
                 let all = self.seat.exclusive();
                 stop.last_sequence = Some(server.propagation.last_sequence());

@@ -139,7 +139,8 @@ fn await_running_writes(server: &Server, deadline: Instant) -> Result<(), Shutdo
     let Some(mut seat) = server.keyspace.slots.join() else {
         return Ok(());
     };
-    while !server.scripting.running.try_exclude_runs() {
+    let requester = server.scripting.running.next_thread();
+    while !server.scripting.running.try_exclude_runs(requester) {
         if server.lifecycle.shutdown.is_aborted() {
             return Err(ShutdownRefusal::Aborted);
         }

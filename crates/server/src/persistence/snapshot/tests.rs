@@ -13,6 +13,7 @@ use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::{Keyspace, publish_header};
 use crate::persistence::rdb_file::{LoadDestination, LoadThreads, RdbFormat, RdbLoader, load};
 use weft_config::Config;
+use weft_scripting::Requester;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -410,7 +411,7 @@ fn a_snapshot_may_start_under_an_exclusion_of_scripts() {
     for _ in 0..10 {
         permits.send(Ok(())).expect("is heard");
     }
-    assert!(running.try_exclude_runs_per_tick());
+    assert!(running.try_exclude_runs_per_tick(Requester::ClusterBus));
     start_without_scripts(&server, order).expect("starts");
     assert!(!running.try_begin_on_script_thread(), "the caller ends the exclusion");
     running.end_exclusion();

@@ -25,6 +25,7 @@ use std::time::Duration;
 use weft_base::clock::unix_ms;
 use weft_config::{ClientClass, OutputBufferLimit};
 use weft_os::time::Instant;
+use weft_scripting::Requester;
 
 use super::state::MigrationEngine;
 use crate::slot_migration::job::JobState;
@@ -158,7 +159,7 @@ impl MigrationEngine {
             return false;
         }
         *announced_at = Some(Instant::now());
-        running.try_exclude_runs_per_tick()
+        running.try_exclude_runs_per_tick(Requester::SlotMigration)
     }
 
     /// Lets held writes continue.

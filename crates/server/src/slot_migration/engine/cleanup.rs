@@ -20,6 +20,7 @@ use crate::state::Server;
 use weft_cluster::Cluster;
 use weft_cluster::slot_set::SlotSet;
 use weft_os::time::Instant;
+use weft_scripting::Requester;
 
 /// The time for which keys are deleted in one turn. The other migrations continue after that.
 pub(super) const DELETION_TIME_PER_TURN: Duration = Duration::from_millis(5);
@@ -96,7 +97,7 @@ impl MigrationEngine {
     /// Detaches the exports from the propagation log.
     fn detach_from_log(&mut self) {
         let running = &self.server.scripting.running;
-        if !running.try_exclude_runs_per_tick() {
+        if !running.try_exclude_runs_per_tick(Requester::SlotMigration) {
             return;
         }
         let all = self.seat.exclusive();

@@ -21,6 +21,7 @@ use weft_cluster::slot_set::SlotSet;
 use weft_config::{ClientClass, id};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
+use weft_scripting::Requester;
 
 /// The bytes in flight below which more of the feed is sent.
 const MAX_IN_FLIGHT_BYTES: usize = 1 << 20;
@@ -352,7 +353,12 @@ impl MigrationEngine {
         }
         let server = self.server.clone();
         // A script that runs for long would make this thread wait, and the holds of other exports would not end.
-        if server.persistence.snapshot.purpose().is_some() || !server.scripting.running.try_exclude_runs_per_tick() {
+        if server.persistence.snapshot.purpose().is_some()
+            || !server
+                .scripting
+                .running
+                .try_exclude_runs_per_tick(Requester::SlotMigration)
+        {
             return;
         }
         let export = &self.exports[index];
@@ -481,7 +487,14 @@ impl MigrationEngine {
         let is_prevented = server.slot_migrations.prevents_pause.load(Ordering::Relaxed);
         // The target of an earlier export may still take the slots over. The end of that hold would end this one.
         let is_held = self.is_granted_to_earlier_target(&self.exports[index].slots);
-        if is_prevented || is_held || is_too_much || !server.scripting.running.try_exclude_runs_per_tick() {
+        if is_prevented
+            || is_held
+            || is_too_much
+            || !server
+                .scripting
+                .running
+                .try_exclude_runs_per_tick(Requester::SlotMigration)
+        {
             return false;
         }
         let timeout_ms = server.config.unsigned(id::CLUSTER_MANUAL_FAILOVER_TIMEOUT);

@@ -7,6 +7,7 @@ mod announcements;
 mod configuration;
 mod endings;
 mod endless_transactions;
+mod exclusive_turns;
 mod expired_fields;
 mod expired_keys;
 mod expiry_load;

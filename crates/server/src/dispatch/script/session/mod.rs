@@ -179,7 +179,8 @@ impl DebuggerSession {
             return;
         };
         // A script that does not end can be killed meanwhile.
-        while !running.try_exclude_runs() {
+        let requester = running.next_thread();
+        while !running.try_exclude_runs(requester) {
             if debugger.borrow_mut().is_over() {
                 return;
             }
