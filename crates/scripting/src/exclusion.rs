@@ -4,19 +4,27 @@
 //! an order, which of many such threads succeeds next would be up to chance, and scripts would start after each of
 //! them. So turns alternate, as in a phase-fair lock (Brandenburg and Anderson, "Reader-writer synchronization for
 //! shared-memory multiprocessor real-time systems", 2009): everything that waits when the first one of them succeeds is
-//! a *member* of that turn, and delayed scripts start once every member has succeeded.
+//! a *member* of that turn, and delayed scripts start once every member has succeeded, or has given up. So a script
+//! waits for the sections of all members, and a member for the scripts that run when it comes and those of one turn.
+//!
+//! An attempt takes constant time, because thousands of clients may wait, and each one tries about once per
+//! millisecond. What takes longer happens once per turn.
+
+use std::collections::HashMap;
 
 /// A thread, or a client on whichever thread, that wants exclusive use of the keyspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Requester {
     /// The client with this id.
     Client(u64),
-    /// A thread, with a number from [`super::RunRegistry::next_thread`].
+    /// A thread, as named by [`super::RunRegistry::new_requester`].
     Thread(u64),
     /// The thread of the cluster bus.
     ClusterBus,
-    /// The thread of the slot migrations.
-    SlotMigration,
+    /// The thread of the slot migrations, for its exports.
+    SlotExport,
+    /// The thread of the slot migrations, for the takeover of slots.
+    SlotTakeover,
 }
 
 /// How soon a requester tries again after a failure.
@@ -43,24 +51,41 @@ const MAX_OVERTAKING_US: u64 = 10_000;
 
 #[derive(Debug)]
 struct Waiter {
-    requester: Requester,
-    interval: RetryInterval,
     /// The time of its first attempt.
     since_us: u64,
     /// The time of its latest attempt.
     attempted_us: u64,
     /// The time until which it keeps scripts from starting.
     until_us: u64,
-    /// `true` if it waited already when the present turn began.
+    interval: RetryInterval,
     is_member: bool,
+}
+
+impl Waiter {
+    /// Returns `true` if a turn may wait for it. Requesters that try at ticks are rare and in no hurry.
+    fn is_expected(&self, now_us: u64) -> bool {
+        self.interval == RetryInterval::Short && now_us < self.until_us
+    }
+}
+
+/// The members of the present turn for which it lasts.
+#[derive(Debug, Default)]
+struct Turn {
+    /// The number of members that have neither succeeded nor withdrawn.
+    members: usize,
+    /// The time of the first attempt of the one that waits longest.
+    since_us: u64,
+    /// The time until which one of them must have tried again.
+    until_us: u64,
 }
 
 /// The requesters whose attempts have failed. All times are in microseconds, on one clock.
 #[derive(Debug, Default)]
 pub struct ExclusionQueue {
-    waiters: Vec<Waiter>,
-    /// `true` from the first success of a turn until its last member has succeeded.
-    is_turn: bool,
+    waiters: HashMap<Requester, Waiter>,
+    turn: Turn,
+    announced_until_us: u64,
+    last_cleanup_us: u64,
 }
 
 impl ExclusionQueue {
@@ -69,75 +94,100 @@ impl ExclusionQueue {
         self.waiters.len()
     }
 
+    /// Returns the time until which no script may start.
+    pub fn announced_until_us(&self) -> u64 {
+        self.announced_until_us
+    }
+
     /// Records a failed attempt.
     pub fn note_failure(&mut self, requester: Requester, interval: RetryInterval, now_us: u64) {
         self.forget_silent(now_us);
-        let known = self.waiters.iter_mut().find(|waiter| waiter.requester == requester);
-        let lateness_us = known
-            .as_ref()
-            .map_or(0, |waiter| now_us.saturating_sub(waiter.attempted_us));
+        let waiter = self.waiters.entry(requester).or_insert(Waiter {
+            since_us: now_us,
+            attempted_us: now_us,
+            until_us: 0,
+            interval,
+            is_member: false,
+        });
+        let lateness_us = now_us.saturating_sub(waiter.attempted_us);
         let notice_us = match interval {
             RetryInterval::Short => (2 * lateness_us).clamp(SHORT_NOTICE_US, MAX_NOTICE_US),
             RetryInterval::Tick => TICK_NOTICE_US,
         };
-        let until_us = now_us + notice_us;
-        match known {
-            Some(waiter) => {
-                waiter.attempted_us = now_us;
-                waiter.until_us = waiter.until_us.max(until_us);
-            }
-            None => self.waiters.push(Waiter {
-                requester,
-                interval,
-                since_us: now_us,
-                attempted_us: now_us,
-                until_us,
-                is_member: false,
-            }),
+        waiter.interval = interval;
+        waiter.attempted_us = now_us;
+        waiter.until_us = waiter.until_us.max(now_us + notice_us);
+        self.announced_until_us = self.announced_until_us.max(waiter.until_us);
+        if waiter.is_member {
+            self.turn.until_us = self.turn.until_us.max(waiter.until_us);
         }
     }
 
-    /// Records that a requester has succeeded; `None` for one that was not announced.
-    pub fn begin_section(&mut self, requester: Option<Requester>) {
-        self.waiters.retain(|waiter| Some(waiter.requester) != requester);
-        if !std::mem::replace(&mut self.is_turn, true) {
-            for waiter in &mut self.waiters {
-                waiter.is_member = true;
-            }
+    /// Records that a requester has succeeded.
+    pub fn begin_section(&mut self, requester: Requester, now_us: u64) {
+        let is_continued = self.is_awaited(now_us);
+        self.withdraw(requester);
+        if !is_continued {
+            self.begin_turn(now_us);
         }
     }
 
-    /// Records the end of an exclusive section. Returns `true` if the turn has ended: no member waits for its section.
+    /// Records the end of an exclusive section. Returns `true` if no member of the turn is left.
     pub fn end_section(&mut self, now_us: u64) -> bool {
-        self.forget_silent(now_us);
-        let waits = |waiter: &Waiter| waiter.is_member && now_us < waiter.until_us;
-        self.is_turn = self.waiters.iter().any(waits);
-        !self.is_turn
+        !self.is_awaited(now_us)
     }
 
-    /// Returns `true` if the requester must not succeed, because a member has waited for long. Members that try at
-    /// ticks are rare and in no hurry.
-    pub fn must_yield(&self, requester: Option<Requester>, now_us: u64) -> bool {
-        let is_overtaken = |waiter: &Waiter| {
-            waiter.interval == RetryInterval::Short
-                && waiter.is_member
-                && now_us < waiter.until_us
-                && now_us.saturating_sub(waiter.since_us) > MAX_OVERTAKING_US
+    /// Removes a requester that waits no longer.
+    pub fn withdraw(&mut self, requester: Requester) {
+        let Some(waiter) = self.waiters.remove(&requester) else {
+            return;
         };
-        let is_own = |waiter: &Waiter| Some(waiter.requester) == requester;
-        let is_member = || self.waiters.iter().any(|waiter| is_own(waiter) && waiter.is_member);
-        self.is_turn && self.waiters.iter().any(is_overtaken) && !is_member()
+        if waiter.is_member {
+            self.turn.members -= 1;
+        }
+        if waiter.until_us == self.announced_until_us {
+            self.announced_until_us = self.waiters.values().map(|waiter| waiter.until_us).max().unwrap_or(0);
+        }
     }
 
-    /// Returns the time until which no script may start.
-    pub fn announced_until_us(&self) -> u64 {
-        self.waiters.iter().map(|waiter| waiter.until_us).max().unwrap_or(0)
+    /// Returns `true` if the requester must not succeed, because a member has waited for long.
+    pub fn must_yield(&self, requester: Requester, now_us: u64) -> bool {
+        self.is_awaited(now_us)
+            && now_us.saturating_sub(self.turn.since_us) > MAX_OVERTAKING_US
+            && !self.waiters.get(&requester).is_some_and(|waiter| waiter.is_member)
     }
 
-    /// Forgets requesters that have given up.
+    /// Returns `true` if the turn lasts for a member that has not succeeded yet.
+    fn is_awaited(&self, now_us: u64) -> bool {
+        self.turn.members > 0 && now_us < self.turn.until_us
+    }
+
+    /// Begins a turn with everything that waits.
+    fn begin_turn(&mut self, now_us: u64) {
+        self.turn = Turn {
+            since_us: now_us,
+            ..Turn::default()
+        };
+        for waiter in self.waiters.values_mut() {
+            waiter.is_member = waiter.is_expected(now_us);
+            if waiter.is_member {
+                self.turn.members += 1;
+                self.turn.since_us = self.turn.since_us.min(waiter.since_us);
+                self.turn.until_us = self.turn.until_us.max(waiter.until_us);
+            }
+        }
+    }
+
+    /// Forgets requesters that have given up, from time to time.
     fn forget_silent(&mut self, now_us: u64) {
-        self.waiters
-            .retain(|waiter| now_us < waiter.until_us.max(waiter.attempted_us + MAX_SILENCE_US));
+        if now_us.saturating_sub(self.last_cleanup_us) < MAX_SILENCE_US {
+            return;
+        }
+        self.last_cleanup_us = now_us;
+        let is_silent = |waiter: &Waiter| now_us >= waiter.until_us.max(waiter.attempted_us + MAX_SILENCE_US);
+        for (_, waiter) in self.waiters.extract_if(|_, waiter| is_silent(waiter)) {
+            self.turn.members -= usize::from(waiter.is_member);
+        }
     }
 }
 

@@ -274,8 +274,8 @@ pub struct RunRegistry {
     /// The time until which no run starts on a script thread, because of them. In microseconds, see
     /// [`RunRegistry::now_us`].
     exclusion_announced_until_us: AtomicU64,
-    /// The number of the next thread that asks for one.
-    next_thread: AtomicU64,
+    /// The number of names that were given to threads.
+    named_requesters: AtomicU64,
     /// The end of the turn of delayed runs, in microseconds: until then they may start all the same, and nothing else
     /// has exclusive use of the keyspace.
     delayed_runs_until_us: AtomicU64,
@@ -458,17 +458,17 @@ impl RunRegistry {
         self.on_script_threads.fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns the number of a thread that will try to exclude runs.
-    pub fn next_thread(&self) -> Requester {
-        Requester::Thread(self.next_thread.fetch_add(1, Ordering::Relaxed))
+    /// Returns a name for a thread that will try to exclude runs.
+    pub fn new_requester(&self) -> Requester {
+        Requester::Thread(self.named_requesters.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Excludes runs on script threads. Returns `false` if there is one: no thread may wait at the gate for as long as
     /// a script chooses to run. The caller ends the exclusion with [`Self::end_exclusion`].
     ///
-    /// A failed call announces the requester: until it tries again, which it must do within milliseconds, no run
-    /// starts. So it succeeds once the present runs have ended, and the others that waited then do, too
-    /// ([`super::exclusion`]). After that, delayed runs have [`DELAYED_RUNS_TURN`] to start.
+    /// A failed call announces the requester, which must try again within milliseconds: until then no run starts. So it
+    /// succeeds once the present runs have ended, and then the others that waited as well ([`super::exclusion`]). After
+    /// that, delayed runs have [`DELAYED_RUNS_TURN`] to start.
     pub fn try_exclude_runs(&self, requester: Requester) -> bool {
         self.try_exclude(requester, RetryInterval::Short)
     }
@@ -480,51 +480,59 @@ impl RunRegistry {
 
     /// Does the same without an announcement: new runs may start after a failed call. It is for a caller that tries
     /// often and can do without.
-    pub fn try_exclude_runs_unannounced(&self) -> bool {
-        let is_excluded = self.try_begin_exclusion(None);
+    pub fn try_exclude_runs_unannounced(&self, requester: Requester) -> bool {
+        let is_excluded = self.try_begin_exclusion(requester);
         if is_excluded {
-            self.note_exclusion(None);
+            self.change_queue_if_waiting(|queue, now_us| queue.begin_section(requester, now_us));
         }
         is_excluded
     }
 
     fn try_exclude(&self, requester: Requester, interval: RetryInterval) -> bool {
-        let is_excluded = self.try_begin_exclusion(Some(requester));
-        match is_excluded {
-            true => self.note_exclusion(Some(requester)),
-            false => {
-                let now_us = self.now_us();
-                self.change_queue(|queue| queue.note_failure(requester, interval, now_us));
-            }
+        let is_excluded = self.try_exclude_runs_unannounced(requester);
+        if !is_excluded {
+            self.change_queue(|queue, now_us| queue.note_failure(requester, interval, now_us));
         }
         is_excluded
     }
 
     /// Makes the attempt, without a change of the queue.
-    fn try_begin_exclusion(&self, requester: Option<Requester>) -> bool {
+    fn try_begin_exclusion(&self, requester: Requester) -> bool {
+        let is_turn_of_runs = || self.now_us() < self.delayed_runs_until_us.load(Ordering::Relaxed);
         let must_yield = || {
             self.waiting_requesters.load(Ordering::Relaxed) > 0
                 && self.exclusion_queue.lock().must_yield(requester, self.now_us())
         };
-        self.now_us() >= self.delayed_runs_until_us.load(Ordering::Relaxed)
+        let is_excluded = !is_turn_of_runs()
             && !must_yield()
             && self
                 .on_script_threads
                 .compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
+                .is_ok();
+        if is_excluded && is_turn_of_runs() {
+            // Another section has ended since the first check.
+            self.on_script_threads.store(0, Ordering::Release);
+            return false;
+        }
+        is_excluded
     }
 
-    /// Records a successful attempt.
-    fn note_exclusion(&self, requester: Option<Requester>) {
+    /// Withdraws the announcement of a requester that does not try again.
+    pub fn withdraw(&self, requester: Requester) {
+        self.change_queue_if_waiting(|queue, _| queue.withdraw(requester));
+    }
+
+    /// Changes the queue unless nothing is in it.
+    fn change_queue_if_waiting(&self, change: impl FnOnce(&mut ExclusionQueue, u64)) {
         if self.waiting_requesters.load(Ordering::Relaxed) > 0 {
-            self.change_queue(|queue| queue.begin_section(requester));
+            self.change_queue(change);
         }
     }
 
-    /// Changes the queue and publishes its announcements.
-    fn change_queue<R>(&self, change: impl FnOnce(&mut ExclusionQueue) -> R) -> R {
+    /// Changes the queue and publishes its announcements. `change` gets the time.
+    fn change_queue<R>(&self, change: impl FnOnce(&mut ExclusionQueue, u64) -> R) -> R {
         let mut queue = self.exclusion_queue.lock();
-        let result = change(&mut queue);
+        let result = change(&mut queue, self.now_us());
         self.waiting_requesters.store(queue.len(), Ordering::Relaxed);
         self.exclusion_announced_until_us
             .store(queue.announced_until_us(), Ordering::Relaxed);
@@ -533,7 +541,7 @@ impl RunRegistry {
 
     /// Waits until the present runs on script threads have ended, and excludes new ones.
     pub fn exclude_runs(&self) {
-        let requester = self.next_thread();
+        let requester = self.new_requester();
         while !self.try_exclude_runs(requester) {
             weft_os::thread::sleep(Duration::from_millis(1));
         }
@@ -541,11 +549,10 @@ impl RunRegistry {
 
     /// Ends the exclusion of runs on script threads.
     pub fn end_exclusion(&self) {
-        let now_us = self.now_us();
         let is_turn_over = self.waiting_requesters.load(Ordering::Relaxed) == 0
-            || self.change_queue(|queue| queue.end_section(now_us));
+            || self.change_queue(|queue, now_us| queue.end_section(now_us));
         if is_turn_over && self.was_run_delayed.swap(false, Ordering::Relaxed) {
-            let until_us = now_us + DELAYED_RUNS_TURN.as_micros() as u64;
+            let until_us = self.now_us() + DELAYED_RUNS_TURN.as_micros() as u64;
             self.delayed_runs_until_us.store(until_us, Ordering::Relaxed);
         }
         self.on_script_threads.store(0, Ordering::Release);

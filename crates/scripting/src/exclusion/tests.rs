@@ -1,6 +1,9 @@
 //! Tests the order of turns.
 
-use super::{ExclusionQueue, MAX_OVERTAKING_US, Requester, RetryInterval, SHORT_NOTICE_US, TICK_NOTICE_US};
+use super::{
+    ExclusionQueue, MAX_NOTICE_US, MAX_OVERTAKING_US, MAX_SILENCE_US, Requester, RetryInterval, SHORT_NOTICE_US,
+    TICK_NOTICE_US,
+};
 
 const A: Requester = Requester::Client(1);
 const B: Requester = Requester::Client(2);
@@ -17,28 +20,48 @@ fn queue_of(waiting: &[Requester]) -> ExclusionQueue {
 #[test]
 fn a_turn_ends_once_everything_that_waited_at_its_start_has_succeeded() {
     let mut queue = queue_of(&[A, B]);
-    queue.begin_section(Some(A));
+    queue.begin_section(A, 5);
     queue.note_failure(C, RetryInterval::Short, 10);
     assert!(!queue.end_section(20), "B waits");
-    queue.begin_section(Some(B));
+    queue.begin_section(B, 25);
     assert!(queue.end_section(30), "C came later");
     assert_eq!(queue.announced_until_us(), 10 + SHORT_NOTICE_US);
-    queue.begin_section(Some(C));
+    queue.begin_section(C, 35);
     assert!(queue.end_section(40));
     assert_eq!((queue.len(), queue.announced_until_us()), (0, 0));
 }
 
 #[test]
+fn a_turn_of_one_does_not_affect_the_next_one() {
+    let mut queue = queue_of(&[A]);
+    queue.begin_section(A, 1);
+    // Nothing waits, so its end is not reported.
+    for requester in [A, B, C] {
+        queue.note_failure(requester, RetryInterval::Short, 100);
+    }
+    queue.begin_section(B, 110);
+    assert!(!queue.end_section(120), "A and C waited as well");
+}
+
+#[test]
 fn a_turn_does_not_wait_for_a_member_that_has_given_up() {
     let mut queue = queue_of(&[A, B]);
-    queue.begin_section(Some(A));
+    queue.begin_section(A, 1);
     assert!(!queue.end_section(SHORT_NOTICE_US - 1));
-    queue.begin_section(None);
     assert!(queue.end_section(SHORT_NOTICE_US));
     assert_eq!(queue.len(), 1, "it may only be late");
-    queue.begin_section(None);
-    assert!(queue.end_section(600_000));
-    assert_eq!(queue.len(), 0);
+    queue.begin_section(C, SHORT_NOTICE_US);
+    assert!(
+        queue.end_section(SHORT_NOTICE_US),
+        "the next turn does not wait for it either"
+    );
+    queue.note_failure(A, RetryInterval::Short, 2 * MAX_SILENCE_US);
+    assert_eq!(queue.len(), 1, "it is forgotten");
+    let mut queue = queue_of(&[A, B]);
+    queue.begin_section(A, 1);
+    queue.withdraw(B);
+    assert!(queue.end_section(2));
+    assert_eq!(queue.announced_until_us(), 0);
 }
 
 #[test]
@@ -49,7 +72,7 @@ fn a_requester_that_is_late_announces_itself_for_longer() {
     queue.note_failure(A, RetryInterval::Short, 21_000);
     assert_eq!(queue.announced_until_us(), 60_000, "an earlier announcement stays");
     queue.note_failure(A, RetryInterval::Short, 400_000);
-    assert_eq!(queue.announced_until_us(), 500_000);
+    assert_eq!(queue.announced_until_us(), 400_000 + MAX_NOTICE_US);
 }
 
 #[test]
@@ -57,23 +80,42 @@ fn members_are_overtaken_for_a_limited_time() {
     let mut queue = queue_of(&[A, B]);
     let later = MAX_OVERTAKING_US + 1;
     queue.note_failure(B, RetryInterval::Short, later);
-    assert!(!queue.must_yield(Some(C), later), "scripts run: nobody has a turn");
-    queue.begin_section(Some(A));
-    assert!(!queue.must_yield(Some(C), MAX_OVERTAKING_US));
-    assert!(queue.must_yield(Some(C), later) && queue.must_yield(None, later));
-    assert!(queue.must_yield(Some(A), later), "it has had its section");
-    assert!(!queue.must_yield(Some(B), later));
-    queue.begin_section(Some(B));
-    assert!(queue.end_section(later) && !queue.must_yield(Some(C), later));
+    assert!(!queue.must_yield(C, later), "nobody has a turn");
+    queue.begin_section(A, 1);
+    assert!(!queue.must_yield(C, MAX_OVERTAKING_US));
+    assert!(queue.must_yield(C, later));
+    assert!(queue.must_yield(A, later), "it has had its section");
+    assert!(!queue.must_yield(B, later));
+    queue.begin_section(B, later);
+    assert!(queue.end_section(later) && !queue.must_yield(C, later));
 }
 
 #[test]
-fn what_tries_at_ticks_keeps_scripts_from_starting_but_no_other_requester() {
+fn a_requester_that_tries_at_ticks_delays_scripts_but_extends_no_turn() {
     let mut queue = ExclusionQueue::default();
     queue.note_failure(Requester::ClusterBus, RetryInterval::Tick, 0);
-    queue.begin_section(Some(A));
-    assert!(!queue.end_section(100_000) && !queue.must_yield(Some(A), 100_000));
+    queue.begin_section(A, 1);
+    assert!(queue.end_section(2) && !queue.must_yield(A, 100_000));
     assert_eq!(queue.announced_until_us(), TICK_NOTICE_US);
-    queue.begin_section(Some(Requester::ClusterBus));
-    assert!(queue.end_section(100_001));
+    queue.note_failure(Requester::ClusterBus, RetryInterval::Short, 100_000);
+    queue.begin_section(A, 100_001);
+    assert!(!queue.end_section(100_002), "it tries again soon");
+    queue.begin_section(Requester::ClusterBus, 100_003);
+    assert!(queue.end_section(100_004));
+    assert_eq!(queue.announced_until_us(), 0);
+}
+
+#[test]
+fn the_number_of_members_is_kept() {
+    let mut queue = queue_of(&[A, B, C]);
+    queue.begin_section(A, 1);
+    assert_eq!(queue.turn.members, 2);
+    queue.note_failure(A, RetryInterval::Short, 2 * MAX_SILENCE_US);
+    assert_eq!(
+        (queue.turn.members, queue.len()),
+        (0, 1),
+        "silent members leave the turn"
+    );
+    queue.begin_section(A, 2 * MAX_SILENCE_US);
+    assert_eq!((queue.turn.members, queue.len()), (0, 0));
 }

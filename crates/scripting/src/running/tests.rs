@@ -75,7 +75,7 @@ fn the_announcement_of_the_cluster_bus_outlasts_other_exclusive_sections() {
     assert!(running.try_begin_on_script_thread());
     assert!(!running.try_exclude_runs_per_tick(Requester::ClusterBus));
     // However long the test is stopped.
-    running.change_queue(|queue| queue.note_failure(Requester::ClusterBus, RetryInterval::Tick, u64::MAX / 2));
+    running.change_queue(|queue, _| queue.note_failure(Requester::ClusterBus, RetryInterval::Tick, u64::MAX / 2));
     running.end_on_script_thread();
     assert!(running.try_exclude_runs(CLIENT));
     running.end_exclusion();
@@ -86,15 +86,39 @@ fn the_announcement_of_the_cluster_bus_outlasts_other_exclusive_sections() {
 }
 
 #[test]
+fn runs_start_once_everything_that_waited_has_had_exclusive_use() {
+    let others = [2, 3].map(Requester::Client);
+    let running = RunRegistry::default();
+    // A turn of one first, which must not affect the next one.
+    assert!(running.try_begin_on_script_thread() && !running.try_exclude_runs(CLIENT));
+    running.end_on_script_thread();
+    assert!(running.try_exclude_runs(CLIENT));
+    running.end_exclusion();
+    assert!(running.try_begin_on_script_thread());
+    for requester in others {
+        assert!(!running.try_exclude_runs(requester));
+        // However long the test is stopped.
+        running.change_queue(|queue, _| queue.note_failure(requester, RetryInterval::Short, u64::MAX / 2));
+    }
+    running.end_on_script_thread();
+    assert!(running.try_exclude_runs(others[0]));
+    running.end_exclusion();
+    assert!(!running.try_begin_on_script_thread(), "another requester waits");
+    assert!(running.try_exclude_runs(others[1]) && !running.try_begin_on_script_thread());
+    running.end_exclusion();
+    assert!(running.try_begin_on_script_thread());
+}
+
+#[test]
 fn a_failed_attempt_without_an_announcement_lets_runs_start() {
     let running = RunRegistry::default();
     assert!(running.try_begin_on_script_thread());
-    assert!(!running.try_exclude_runs_unannounced() && !running.is_exclusion_announced());
+    assert!(!running.try_exclude_runs_unannounced(CLIENT) && !running.is_exclusion_announced());
     assert!(running.try_begin_on_script_thread(), "another run starts");
     running.end_on_script_thread();
     running.end_on_script_thread();
-    assert!(running.try_exclude_runs_unannounced());
-    assert!(!running.try_begin_on_script_thread() && !running.try_exclude_runs_unannounced());
+    assert!(running.try_exclude_runs_unannounced(CLIENT));
+    assert!(!running.try_begin_on_script_thread() && !running.try_exclude_runs_unannounced(CLIENT));
     running.end_exclusion();
     assert!(running.try_begin_on_script_thread(), "runs have their turn");
 }

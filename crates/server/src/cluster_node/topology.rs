@@ -87,7 +87,7 @@ pub fn change_state<R>(
     seat: &mut Seat,
     change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
 ) -> R {
-    let requester = server.scripting.running.next_thread();
+    let requester = server.scripting.running.new_requester();
     while !server.scripting.running.try_exclude_runs(requester) {
         weft_os::thread::sleep(RETRY);
     }
@@ -138,7 +138,7 @@ pub fn try_take_over<R>(
     seat: &mut Seat,
     takeover: &Takeover<'_, R>,
 ) -> Option<Result<(), R>> {
-    if !server.scripting.running.try_exclude_runs(Requester::SlotMigration) {
+    if !server.scripting.running.try_exclude_runs(Requester::SlotTakeover) {
         return None;
     }
     let all = seat.exclusive();

@@ -315,8 +315,7 @@ fn run_plan_exclusively(
         connections.start_next_step(plan.token, NextStep::CollectClients);
         return;
     }
-    let requester = Requester::Client(connection.client.id.get());
-    if !server.scripting.running.try_exclude_runs(requester) {
+    if !server.scripting.running.try_exclude_runs(requester_for(connection)) {
         let outcome = put_off_behind_scripts(thread, &request, connection);
         apply_outcome(thread, plan, connection, outcome);
         return;
@@ -385,6 +384,18 @@ fn begins_changed_passage(thread: &mut ThreadState) -> bool {
         || thread.server.clients.pause.held_slots.is_any()
 }
 
+/// The name of a connection whose command needs exclusive mode.
+fn requester_for(connection: &Connection) -> Requester {
+    Requester::Client(connection.client.id.get())
+}
+
+/// Records that a connection does not wait for exclusive mode any longer, if it did: it is paused or closed.
+pub fn withdraw_from_exclusive_mode(thread: &ThreadState, connection: &Connection) {
+    if connection.lease_failures > 0 {
+        thread.server.scripting.running.withdraw(requester_for(connection));
+    }
+}
+
 /// Puts off a command that needs exclusive mode while scripts run on script threads. A worker does not wait at the gate
 /// for a script of unknown duration. Returns a BUSY error if one is overdue.
 #[cold]
@@ -392,6 +403,7 @@ fn put_off_behind_scripts(thread: &mut ThreadState, request: &Request<'_>, conne
     transaction::discard_client_snapshots(&mut connection.client);
     match script_flags::busy_error(&thread.server) {
         Some(error) if !connection.client.flags.contains(ClientFlags::PRIMARY) => {
+            thread.server.scripting.running.withdraw(requester_for(connection));
             queueing::refuse_command(thread, request, connection, error)
         }
         _ => Outcome::Contended,
@@ -517,6 +529,7 @@ fn admit_plan(
         Admission::Run => true,
         Admission::Paused => {
             connection.state = ConnectionState::Paused;
+            withdraw_from_exclusive_mode(thread, connection);
             transaction::discard_client_snapshots(&mut connection.client);
             connection.client.flags.set(ClientFlags::BLOCKED, true);
             connection.client.last_command = command.full_name;

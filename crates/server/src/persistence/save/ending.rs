@@ -139,7 +139,7 @@ fn await_running_writes(server: &Server, deadline: Instant) -> Result<(), Shutdo
     let Some(mut seat) = server.keyspace.slots.join() else {
         return Ok(());
     };
-    let requester = server.scripting.running.next_thread();
+    let requester = server.scripting.running.new_requester();
     while !server.scripting.running.try_exclude_runs(requester) {
         if server.lifecycle.shutdown.is_aborted() {
             return Err(ShutdownRefusal::Aborted);

@@ -151,7 +151,7 @@ impl MigrationEngine {
     /// Excludes runs on script threads for a hold. Returns `false` if there is one.
     fn try_exclude_runs(&mut self, index: usize) -> bool {
         let running = &self.server.scripting.running;
-        if running.try_exclude_runs_unannounced() {
+        if running.try_exclude_runs_unannounced(Requester::SlotExport) {
             return true;
         }
         let announced_at = &mut self.exports[index].brake.announced_at;
@@ -159,7 +159,7 @@ impl MigrationEngine {
             return false;
         }
         *announced_at = Some(Instant::now());
-        running.try_exclude_runs_per_tick(Requester::SlotMigration)
+        running.try_exclude_runs_per_tick(Requester::SlotExport)
     }
 
     /// Lets held writes continue.

@@ -97,7 +97,7 @@ impl MigrationEngine {
     /// Detaches the exports from the propagation log.
     fn detach_from_log(&mut self) {
         let running = &self.server.scripting.running;
-        if !running.try_exclude_runs_per_tick(Requester::SlotMigration) {
+        if !running.try_exclude_runs_per_tick(Requester::SlotExport) {
             return;
         }
         let all = self.seat.exclusive();

@@ -357,7 +357,7 @@ impl MigrationEngine {
             || !server
                 .scripting
                 .running
-                .try_exclude_runs_per_tick(Requester::SlotMigration)
+                .try_exclude_runs_per_tick(Requester::SlotExport)
         {
             return;
         }
@@ -493,7 +493,7 @@ impl MigrationEngine {
             || !server
                 .scripting
                 .running
-                .try_exclude_runs_per_tick(Requester::SlotMigration)
+                .try_exclude_runs_per_tick(Requester::SlotExport)
         {
             return false;
         }

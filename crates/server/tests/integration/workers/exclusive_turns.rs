@@ -10,12 +10,14 @@ use super::{Client, Server};
 
 /// The number of clients that run scripts, as many as there are script threads.
 const SCRIPT_CLIENTS: usize = 8;
+/// The number of clients that send exclusive commands.
+const EXCLUSIVE_CLIENTS: usize = 24;
 /// The number of scripts that must have ended before the test ends, so that there were many turns.
 const MIN_SCRIPTS: usize = 600;
 /// The number of scripts that may end while one exclusive command waits. Those that run at its arrival end, each script
 /// client has up to two more turns, and one that was late may have begun before the others noticed.
 const MAX_OVERTAKING_SCRIPTS: usize = 5 * SCRIPT_CLIENTS;
-/// The limit of the whole test on a slow machine.
+/// The limit of each half of the test on a slow machine.
 const MAX_TIME: Duration = Duration::from_secs(60);
 
 const EXCLUSIVE_COMMANDS: [&[&[&str]]; 4] = [
@@ -51,7 +53,8 @@ fn overtaken(port: u16, commands: &[&[&str]], is_over: &AtomicBool, ended: &Atom
             client.call(command);
         }
         let before = ended.load(Ordering::Relaxed);
-        client.call(last);
+        let reply = client.call(last);
+        assert!(reply.contains("OK"), "{reply}");
         most = most.max(ended.load(Ordering::Relaxed) - before);
         rounds += 1;
         thread::sleep(Duration::from_millis(5));
@@ -77,7 +80,7 @@ fn no_exclusive_command_is_overtaken_by_many_scripts() {
             for _ in 0..SCRIPT_CLIENTS {
                 scope.spawn(|| run_scripts(server.port, &is_over, &ended));
             }
-            for client in 0..2 * EXCLUSIVE_COMMANDS.len() {
+            for client in 0..EXCLUSIVE_CLIENTS {
                 let (is_over, ended, waits) = (&is_over, &ended, &waits);
                 let commands = EXCLUSIVE_COMMANDS[client % EXCLUSIVE_COMMANDS.len()];
                 let port = server.port;
@@ -90,6 +93,7 @@ fn no_exclusive_command_is_overtaken_by_many_scripts() {
             while ended.load(Ordering::Relaxed) < MIN_SCRIPTS && start.elapsed() < MAX_TIME {
                 thread::sleep(Duration::from_millis(20));
             }
+            assert!(ended.load(Ordering::Relaxed) >= MIN_SCRIPTS, "few scripts have ended");
         });
         for (most, rounds, commands) in waits.into_inner().expect("no thread panics") {
             println!("{threads} workers: {rounds} rounds of {commands:?}, overtaken by up to {most} scripts");

@@ -179,7 +179,7 @@ impl DebuggerSession {
             return;
         };
         // A script that does not end can be killed meanwhile.
-        let requester = running.next_thread();
+        let requester = running.new_requester();
         while !running.try_exclude_runs(requester) {
             if debugger.borrow_mut().is_over() {
                 return;
