@@ -521,7 +521,7 @@ pub(crate) fn create_server(
     // thread of slot migrations and a snapshot and its helpers, for the threads that load an append-only file and those
     // that help to apply the stream of a primary, and a few spare ones for temporary threads.
     let background_threads =
-        crate::runtime::background::THREAD_COUNT + crate::runtime::background::EXCHANGE_THREAD_COUNT;
+        2 * crate::runtime::background::THREAD_COUNT + crate::runtime::background::EXCHANGE_THREAD_COUNT;
     let load_threads = aof::load_threads(workers);
     let apply_threads = apply_threads::count(&config, workers) - 1;
     let helping_threads = load_threads + apply_threads + max_helping_threads();

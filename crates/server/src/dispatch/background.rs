@@ -50,8 +50,10 @@
 //! without a snapshot run that way from the beginning: those that change their keys in place, that have many keys, or
 //! that reach keys that are not in the plan. Every command therefore ends, whatever other clients do.
 //!
-//! The thread has a lower scheduling priority than the workers. For a command on a snapshot it holds leases only while
-//! it stores, so a worker that needs these slots waits briefly.
+//! The threads for commands on snapshots have a lower scheduling priority than the workers. They hold leases only while
+//! they store, so a worker that needs these slots waits briefly. The threads that run commands under leases have the
+//! priority of the workers: on a busy machine, clients of the leased slots would otherwise wait for a thread that
+//! rarely runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -283,10 +285,13 @@ impl DetachedCommand {
         connection.input = self.request;
         connection.lease_failures = self.failures;
         let keys = &mut self.keys;
+        let had_snapshot = self.snapshot.is_some();
         let on_snapshot = (self.snapshot)
             .and_then(|snapshot| run_on_snapshot(&mut thread, seat, &request, keys, *snapshot, &mut connection));
         let ended = match on_snapshot {
             Some(after) => Some(after),
+            // This thread has a low priority, and must not hold leases for long.
+            None if had_snapshot => None,
             None => run_under_leases(&mut thread, seat, &request, keys, &mut connection, attempt),
         };
         finish_batch(&mut thread, seat);

@@ -189,8 +189,11 @@ fn detach_command(
     );
     connection.client.last_command = request.command.full_name;
     thread.ticks = thread.timer.raw();
+    let has_snapshot = snapshot.is_some();
     let command = DetachedCommand::new(request, keys, snapshot, connection, run_leased);
-    Outcome::After(NextStep::AwaitBackground(Box::new(Box::new(|requester| {
-        command.into_job(requester)
-    }))))
+    let create_job: Box<Box<dyn FnOnce(_) -> _ + Send>> = Box::new(Box::new(|requester| command.into_job(requester)));
+    Outcome::After(match has_snapshot {
+        true => NextStep::AwaitSnapshotCommand(create_job),
+        false => NextStep::AwaitBackground(create_job),
+    })
 }

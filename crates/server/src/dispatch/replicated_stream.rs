@@ -633,6 +633,7 @@ impl ReplicatedStream {
             | NextStep::Defer
             | NextStep::RunInBackground(_)
             | NextStep::AwaitBackground(_)
+            | NextStep::AwaitSnapshotCommand(_)
             | NextStep::AwaitScript(_)
             | NextStep::ReplyAt(_)
             | NextStep::AwaitLog(_)

@@ -590,6 +590,7 @@ fn into_exec_step(next_step: NextStep, command: &Command<Binding>) -> NextStep {
         | NextStep::Defer
         | NextStep::RunInBackground(_)
         | NextStep::AwaitBackground(_)
+        | NextStep::AwaitSnapshotCommand(_)
         | NextStep::AwaitScript(_)
         | NextStep::RetryAsWriter
         | NextStep::Block(_)

@@ -324,7 +324,9 @@ pub enum NextStep {
     RunInBackground(Option<Box<KeySnapshot>>),
     /// Park the connection until a background thread has run its command, for which this creates the job.
     AwaitBackground(Box<Box<dyn FnOnce(ParkedClient) -> BackgroundJob + Send>>),
-    /// Like [`NextStep::Background`], for a script thread.
+    /// Like [`NextStep::AwaitBackground`], for a thread that runs commands on snapshots.
+    AwaitSnapshotCommand(Box<Box<dyn FnOnce(ParkedClient) -> BackgroundJob + Send>>),
+    /// Like [`NextStep::AwaitBackground`], for a script thread.
     AwaitScript(Box<Box<dyn FnOnce(ParkedClient) -> BackgroundJob + Send>>),
     /// Park the connection until this time (ms since the epoch), then reply with the bytes.
     ReplyAt(Box<(u64, Vec<u8>)>),

@@ -130,8 +130,12 @@ impl Persistence {
 
 /// Work for the threads that are not workers.
 pub struct Background {
-    /// Takes long commands.
+    /// Takes long commands that need leases, and work in exclusive mode.
     pub long_commands: JobQueue,
+    /// Takes long commands that work on a snapshot of their keys, without leases.
+    pub snapshot_commands: JobQueue,
+    /// The receiving end of `snapshot_commands`, until the threads start.
+    snapshot_jobs: Mutex<Option<mpsc::Receiver<BackgroundJob>>>,
     /// Takes scripts that may be long.
     pub scripts: JobQueue,
     /// Takes work that waits for another server, for as long as a client has allowed.
@@ -231,10 +235,13 @@ impl Background {
         primary_thread: mpsc::Sender<PrimaryThreadCommand>,
         coordinator: mpsc::Sender<CoordinatorCommand>,
     ) -> Background {
+        let (snapshot_commands, snapshot_jobs) = mpsc::channel();
         let (exchanges, exchange_jobs) = mpsc::channel();
         let (migration_thread, migration_commands) = mpsc::channel();
         Background {
             long_commands: JobQueue::new(long_commands),
+            snapshot_commands: JobQueue::new(snapshot_commands),
+            snapshot_jobs: Mutex::new(Some(snapshot_jobs)),
             scripts: JobQueue::new(scripts),
             exchanges: JobQueue::new(exchanges),
             exchange_jobs: Mutex::new(Some(exchange_jobs)),
@@ -251,8 +258,18 @@ impl Background {
 
     /// Returns the number of jobs that wait or run on background, script and exchange threads.
     pub fn unfinished_jobs(&self) -> usize {
-        let queues = [&self.long_commands, &self.scripts, &self.exchanges];
+        let queues = [
+            &self.long_commands,
+            &self.snapshot_commands,
+            &self.scripts,
+            &self.exchanges,
+        ];
         queues.into_iter().map(JobQueue::unfinished).sum()
+    }
+
+    /// Takes the receiving end of `snapshot_commands`; `None` if it was taken before.
+    pub fn take_snapshot_jobs(&self) -> Option<mpsc::Receiver<BackgroundJob>> {
+        self.snapshot_jobs.lock().take()
     }
 
     /// Takes the receiving end of `exchanges`; `None` if it was taken before.

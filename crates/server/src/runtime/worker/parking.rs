@@ -56,6 +56,10 @@ impl Worker {
                 let sent = server.background.long_commands.send(command(parked));
                 self.account_background_command(token, sent);
             }
+            NextStep::AwaitSnapshotCommand(command) => {
+                let sent = server.background.snapshot_commands.send(command(parked));
+                self.account_background_command(token, sent);
+            }
             NextStep::AwaitScript(command) => {
                 let sent = server.background.scripts.send(command(parked));
                 self.account_background_command(token, sent);
