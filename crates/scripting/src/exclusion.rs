@@ -46,6 +46,8 @@ const TICK_NOTICE_US: u64 = 150_000;
 const MAX_NOTICE_US: u64 = 100_000;
 /// The time after which a requester that has not tried again is forgotten.
 const MAX_SILENCE_US: u64 = 500_000;
+/// The time after which turns wait for a requester that tries at ticks.
+const MAX_TICK_WAIT_US: u64 = 1_000_000;
 /// The time for which a member may be overtaken by requesters that came later.
 const MAX_OVERTAKING_US: u64 = 10_000;
 
@@ -62,9 +64,11 @@ struct Waiter {
 }
 
 impl Waiter {
-    /// Returns `true` if a turn may wait for it. Requesters that try at ticks are rare and in no hurry.
+    /// Returns `true` if a turn may wait for it. Requesters that try at ticks are in no hurry, but must not starve.
     fn is_expected(&self, now_us: u64) -> bool {
-        self.interval == RetryInterval::Short && now_us < self.until_us
+        let is_urgent =
+            self.interval == RetryInterval::Short || now_us.saturating_sub(self.since_us) > MAX_TICK_WAIT_US;
+        is_urgent && now_us < self.until_us
     }
 }
 
@@ -144,6 +148,8 @@ impl ExclusionQueue {
         };
         if waiter.is_member {
             self.turn.members -= 1;
+            let members = self.waiters.values().filter(|other| other.is_member);
+            self.turn.until_us = members.map(|other| other.until_us).max().unwrap_or(0);
         }
         if waiter.until_us == self.announced_until_us {
             self.announced_until_us = self.waiters.values().map(|waiter| waiter.until_us).max().unwrap_or(0);

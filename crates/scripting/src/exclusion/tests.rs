@@ -1,8 +1,8 @@
 //! Tests the order of turns.
 
 use super::{
-    ExclusionQueue, MAX_NOTICE_US, MAX_OVERTAKING_US, MAX_SILENCE_US, Requester, RetryInterval, SHORT_NOTICE_US,
-    TICK_NOTICE_US,
+    ExclusionQueue, MAX_NOTICE_US, MAX_OVERTAKING_US, MAX_SILENCE_US, MAX_TICK_WAIT_US, Requester, RetryInterval,
+    SHORT_NOTICE_US, TICK_NOTICE_US,
 };
 
 const A: Requester = Requester::Client(1);
@@ -103,6 +103,31 @@ fn a_requester_that_tries_at_ticks_delays_scripts_but_extends_no_turn() {
     queue.begin_section(Requester::ClusterBus, 100_003);
     assert!(queue.end_section(100_004));
     assert_eq!(queue.announced_until_us(), 0);
+}
+
+#[test]
+fn a_requester_that_tries_at_ticks_becomes_a_member_after_a_while() {
+    let mut queue = ExclusionQueue::default();
+    for tick in 0..=MAX_TICK_WAIT_US / 100_000 + 1 {
+        let now_us = tick * 100_000;
+        queue.note_failure(Requester::ClusterBus, RetryInterval::Tick, now_us);
+        queue.begin_section(A, now_us + 1);
+        assert_eq!(queue.end_section(now_us + 2), now_us < MAX_TICK_WAIT_US, "{now_us}");
+    }
+}
+
+#[test]
+fn a_turn_lasts_no_longer_than_its_members_announce() {
+    let mut queue = queue_of(&[A]);
+    queue.note_failure(A, RetryInterval::Short, 50_000);
+    queue.note_failure(B, RetryInterval::Short, 50_000);
+    queue.begin_section(C, 50_001);
+    queue.begin_section(A, 50_002);
+    assert!(
+        !queue.end_section(50_000 + SHORT_NOTICE_US - 1),
+        "A has announced itself for longer, but is done"
+    );
+    assert!(queue.end_section(50_000 + SHORT_NOTICE_US));
 }
 
 #[test]

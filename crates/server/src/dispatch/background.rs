@@ -50,10 +50,9 @@
 //! without a snapshot run that way from the beginning: those that change their keys in place, that have many keys, or
 //! that reach keys that are not in the plan. Every command therefore ends, whatever other clients do.
 //!
-//! The threads for commands on snapshots have a lower scheduling priority than the workers. They hold leases only while
-//! they store, so a worker that needs these slots waits briefly. The threads that run commands under leases have the
-//! priority of the workers: on a busy machine, clients of the leased slots would otherwise wait for a thread that
-//! rarely runs.
+//! The threads that compute on snapshots have a lower scheduling priority than the workers, and take no leases for a
+//! command. What a command stores, and what runs under leases, is left to threads with the priority of the workers: on
+//! a busy machine, clients of the leased slots would otherwise wait for a thread that rarely runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,6 +120,8 @@ pub struct DetachedCommand {
     ranges: Vec<ArgRange>,
     keys: Vec<PlannedKey>,
     snapshot: Option<Box<KeySnapshot>>,
+    /// What it has computed on the snapshot and has to store.
+    draft: Option<Box<Draft>>,
     client: Client,
     /// Runs the command under its leases.
     run_leased: RunLeased,
@@ -160,6 +161,7 @@ impl DetachedCommand {
             ranges: plan.ranges_of(request.ranges).to_vec(),
             keys: keys.to_vec(),
             snapshot,
+            draft: None,
             client: connection.client.detached_view(),
             run_leased,
             failures: 0,
@@ -259,7 +261,6 @@ impl DetachedCommand {
         worker: ThreadIndex,
         attempt: &mut CommandAttempt<'_>,
     ) -> JobOutcome {
-        let server = thread.server.clone();
         assert_eq!(
             thread.thread_index,
             ThreadIndex::new(seat.index()),
@@ -285,36 +286,23 @@ impl DetachedCommand {
         connection.input = self.request;
         connection.lease_failures = self.failures;
         let keys = &mut self.keys;
-        let had_snapshot = self.snapshot.is_some();
-        let on_snapshot = (self.snapshot)
-            .and_then(|snapshot| run_on_snapshot(&mut thread, seat, &request, keys, *snapshot, &mut connection));
-        let ended = match on_snapshot {
-            Some(after) => Some(after),
-            // This thread has a low priority, and must not hold leases for long.
-            None if had_snapshot => None,
-            None => run_under_leases(&mut thread, seat, &request, keys, &mut connection, attempt),
+        let keys_on_snapshot = self.snapshot.take();
+        let may_reserve = keys_on_snapshot.is_none();
+        let ended = match (keys_on_snapshot, self.draft.take()) {
+            (Some(snapshot), _) => match run_on_snapshot(&mut thread, &request, keys, *snapshot, &mut connection) {
+                SnapshotEnd::Ended(next_step) => Some(next_step),
+                // This thread has a low priority, and must not hold leases.
+                SnapshotEnd::ToStore(draft) => {
+                    self.draft = Some(draft);
+                    None
+                }
+                SnapshotEnd::NeedsLeases => None,
+            },
+            (None, draft) => draft
+                .and_then(|draft| apply_draft(&mut thread, seat, &request, keys, *draft, &mut connection))
+                .or_else(|| run_under_leases(&mut thread, seat, &request, keys, &mut connection, attempt)),
         };
-        finish_batch(&mut thread, seat);
-        connection.client.commands += std::mem::take(&mut thread.ended_commands);
-        assert!(
-            !thread.effects.log_writer.has_pending_ops(),
-            "every op of a command has a sequence number when its leases have ended"
-        );
-        for unserved in thread.unserved.drain(..) {
-            server.worker(worker).send(Message::ServeWaiters(unserved));
-        }
-        NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
-        wake_workers(&server, &mut thread.effects);
-        thread.effects.log_writer.wake();
-        let mut removed_watches = std::mem::take(&mut thread.effects.removed_watches);
-        if ended.is_some()
-            && let Some(watches) = connection.client.watches.take()
-        {
-            removed_watches.extend(watches.keys);
-        }
-        if !removed_watches.is_empty() {
-            server.worker(worker).send(Message::RemoveWatches(removed_watches));
-        }
+        finish_attempts(&mut thread, seat, worker, &mut connection, ended.is_some());
         let Some(next_step) = ended else {
             let awaited_thaw = connection.awaited_thaw;
             let command = Box::new(DetachedCommand {
@@ -324,7 +312,7 @@ impl DetachedCommand {
                 failures: connection.lease_failures,
                 ..self
             });
-            return command.put_off(&thread, awaited_thaw);
+            return command.put_off(&thread, awaited_thaw, may_reserve);
         };
         JobOutcome::Completed(Box::new(DetachedResult {
             output: connection.output,
@@ -337,13 +325,47 @@ impl DetachedCommand {
 
     /// Decides how a command goes on that has not run: at the end of the queue, or after MIGRATE. A command that waits
     /// for MIGRATE does not keep others from the slots of its other keys.
-    fn put_off(mut self: Box<Self>, thread: &ThreadState, awaited_thaw: Option<u64>) -> JobOutcome {
+    ///
+    /// `may_reserve` is `false` for a command that has not been refused a lease yet.
+    fn put_off(mut self: Box<Self>, thread: &ThreadState, awaited_thaw: Option<u64>, may_reserve: bool) -> JobOutcome {
         let reservation = self.reservation.take();
         if let Some(thaws) = awaited_thaw {
             return JobOutcome::AwaitThaw(thaws, self);
         }
-        self.reservation = reserve_slots(&thread.server, thread, &self.keys, reservation);
+        if may_reserve {
+            self.reservation = reserve_slots(&thread.server, thread, &self.keys, reservation);
+        }
         JobOutcome::Requeue(self)
+    }
+}
+
+/// Publishes the effects of attempts to run a command, which has ended or not.
+fn finish_attempts(
+    thread: &mut ThreadState,
+    seat: &mut Seat,
+    worker: ThreadIndex,
+    connection: &mut Connection,
+    has_ended: bool,
+) {
+    let server = thread.server.clone();
+    finish_batch(thread, seat);
+    connection.client.commands += std::mem::take(&mut thread.ended_commands);
+    assert!(
+        !thread.effects.log_writer.has_pending_ops(),
+        "every op of a command has a sequence number when its leases have ended"
+    );
+    for unserved in thread.unserved.drain(..) {
+        server.worker(worker).send(Message::ServeWaiters(unserved));
+    }
+    NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
+    wake_workers(&server, &mut thread.effects);
+    thread.effects.log_writer.wake();
+    let mut removed_watches = std::mem::take(&mut thread.effects.removed_watches);
+    if has_ended && let Some(watches) = connection.client.watches.take() {
+        removed_watches.extend(watches.keys);
+    }
+    if !removed_watches.is_empty() {
+        server.worker(worker).send(Message::RemoveWatches(removed_watches));
     }
 }
 
@@ -423,24 +445,49 @@ fn run_under_leases(
     }
 }
 
-/// Runs a command on a snapshot. Returns `None` if it has to be run under leases.
+/// How a command on a snapshot ends.
+enum SnapshotEnd {
+    Ended(NextStep),
+    /// What it has computed has to be stored, under leases.
+    ToStore(Box<Draft>),
+    /// It has to be run under leases.
+    NeedsLeases,
+}
+
+/// What a command has computed on a snapshot.
+struct Draft {
+    // Dropped before the snapshot, because it has handles of pinned values.
+    result: SnapshotResult,
+    snapshot: KeySnapshot,
+}
+
+/// Runs a command on a snapshot.
 fn run_on_snapshot(
     thread: &mut ThreadState,
-    seat: &mut Seat,
     request: &Request<'_>,
-    keys: &mut [PlannedKey],
+    keys: &[PlannedKey],
     mut snapshot: KeySnapshot,
     connection: &mut Connection,
-) -> Option<NextStep> {
+) -> SnapshotEnd {
     thread.begin_batch(snapshot.now_ms());
     let outcome = if keys.iter().any(|key| key.is_write) {
-        let draft = compute_on_snapshot(thread, request, keys, &mut snapshot, connection)?;
-        apply_snapshot_result(thread, seat, request, keys, snapshot, draft, connection)?
+        let Some(result) = compute_on_snapshot(thread, request, keys, &mut snapshot, connection) else {
+            return SnapshotEnd::NeedsLeases;
+        };
+        if result.result.is_ok() && has_written(&result.changes) {
+            return SnapshotEnd::ToStore(Box::new(Draft { result, snapshot }));
+        }
+        answer_unchanged(thread, request, keys, result, connection)
     } else {
         let outcome = run_handler(thread, None, request, keys, snapshot.held_slots(), connection);
         apply_effects(thread);
         outcome
     };
+    next_step_after(outcome).map_or(SnapshotEnd::NeedsLeases, SnapshotEnd::Ended)
+}
+
+/// Returns the next step of a command that was computed on a snapshot, or `None` if it has to be run under leases.
+fn next_step_after(outcome: Outcome) -> Option<NextStep> {
     match outcome {
         Outcome::Done => Some(NextStep::Reply),
         Outcome::After(NextStep::RetryAsWriter) | Outcome::Contended => None,
@@ -558,18 +605,18 @@ fn answer_unchanged(
 
 /// Applies the changes that a command has computed on a snapshot. Returns `None` if its keys have changed since, or if
 /// its leases were refused for [`DRAFT_TIMEOUT`].
-fn apply_snapshot_result(
+fn apply_draft(
     thread: &mut ThreadState,
     seat: &mut Seat,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
-    mut snapshot: KeySnapshot,
-    draft: SnapshotResult,
+    draft: Draft,
     connection: &mut Connection,
-) -> Option<Outcome> {
-    if draft.result.is_err() || !has_written(&draft.changes) {
-        return Some(answer_unchanged(thread, request, keys, draft, connection));
-    }
+) -> Option<NextStep> {
+    let Draft {
+        result: draft,
+        mut snapshot,
+    } = draft;
     let mut patience = Backoff::new();
     loop {
         thread.begin_batch(unix_ms());
@@ -626,7 +673,7 @@ fn apply_snapshot_result(
         drop(many);
         apply_effects(thread);
         drop(pass);
-        return (!matches!(outcome, Outcome::Contended)).then_some(outcome);
+        return next_step_after(outcome);
     }
 }
 

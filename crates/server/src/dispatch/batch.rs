@@ -307,6 +307,7 @@ fn run_plan_exclusively(
     };
     let server = thread.server.clone();
     if must_wait_before_gate(thread, &request, connection) {
+        withdraw_from_exclusive_mode(thread, connection);
         apply_outcome(thread, plan, connection, Outcome::Contended);
         return;
     }
@@ -389,7 +390,7 @@ fn requester_for(connection: &Connection) -> Requester {
     Requester::Client(connection.client.id.get())
 }
 
-/// Records that a connection does not wait for exclusive mode any longer, if it did: it is paused or closed.
+/// Records that a connection does not wait for exclusive mode any longer, if it did: it is closed, paused or refused.
 pub fn withdraw_from_exclusive_mode(thread: &ThreadState, connection: &Connection) {
     if connection.lease_failures > 0 {
         thread.server.scripting.running.withdraw(requester_for(connection));
@@ -525,11 +526,13 @@ fn admit_plan(
         let args = plan.args_of(ranges, &connection.input);
         admission = super::admit::admit_script(thread, &connection.client, admission, command, args);
     }
+    if !matches!(admission, Admission::Run) {
+        withdraw_from_exclusive_mode(thread, connection);
+    }
     match admission {
         Admission::Run => true,
         Admission::Paused => {
             connection.state = ConnectionState::Paused;
-            withdraw_from_exclusive_mode(thread, connection);
             transaction::discard_client_snapshots(&mut connection.client);
             connection.client.flags.set(ClientFlags::BLOCKED, true);
             connection.client.last_command = command.full_name;

@@ -188,13 +188,13 @@ impl JobQueue {
         unfinished.fetch_add(1, Ordering::Relaxed);
         Box::new(move |server: &Arc<Server>, seat: &mut Seat| {
             job(server, seat);
-            unfinished.fetch_sub(1, Ordering::Relaxed);
+            unfinished.fetch_sub(1, Ordering::Release);
         })
     }
 
     /// Returns the number of jobs that wait or run.
     pub fn unfinished(&self) -> usize {
-        self.unfinished.load(Ordering::Relaxed)
+        self.unfinished.load(Ordering::Acquire)
     }
 }
 
@@ -258,9 +258,10 @@ impl Background {
 
     /// Returns the number of jobs that wait or run on background, script and exchange threads.
     pub fn unfinished_jobs(&self) -> usize {
+        // In this order: a command on a snapshot joins the long commands before it leaves.
         let queues = [
-            &self.long_commands,
             &self.snapshot_commands,
+            &self.long_commands,
             &self.scripts,
             &self.exchanges,
         ];

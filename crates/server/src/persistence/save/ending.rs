@@ -141,11 +141,12 @@ fn await_running_writes(server: &Server, deadline: Instant) -> Result<(), Shutdo
     };
     let requester = server.scripting.running.new_requester();
     while !server.scripting.running.try_exclude_runs(requester) {
-        if server.lifecycle.shutdown.is_aborted() {
-            return Err(ShutdownRefusal::Aborted);
-        }
-        if Instant::now() >= deadline {
-            return Ok(());
+        if server.lifecycle.shutdown.is_aborted() || Instant::now() >= deadline {
+            server.scripting.running.withdraw(requester);
+            return match server.lifecycle.shutdown.is_aborted() {
+                true => Err(ShutdownRefusal::Aborted),
+                false => Ok(()),
+            };
         }
         weft_os::thread::sleep(Duration::from_millis(1));
     }

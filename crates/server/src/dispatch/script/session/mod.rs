@@ -182,6 +182,7 @@ impl DebuggerSession {
         let requester = running.new_requester();
         while !running.try_exclude_runs(requester) {
             if debugger.borrow_mut().is_over() {
+                running.withdraw(requester);
                 return;
             }
             weft_os::thread::sleep(RETRY_PAUSE);
