@@ -50,9 +50,10 @@
 //! without a snapshot run that way from the beginning: those that change their keys in place, that have many keys, or
 //! that reach keys that are not in the plan. Every command therefore ends, whatever other clients do.
 //!
-//! The threads that compute on snapshots have a lower scheduling priority than the workers, and take no leases for a
-//! command. What a command stores, and what runs under leases, is left to threads with the priority of the workers: on
-//! a busy machine, clients of the leased slots would otherwise wait for a thread that rarely runs.
+//! The threads for commands on snapshots have a lower scheduling priority than the workers. They hold leases only while
+//! they store, so a worker that needs these slots waits briefly. The threads that run commands under leases have the
+//! priority of the workers: on a busy machine, clients of the leased slots would otherwise wait for a thread that
+//! rarely runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,13 +121,13 @@ pub struct DetachedCommand {
     ranges: Vec<ArgRange>,
     keys: Vec<PlannedKey>,
     snapshot: Option<Box<KeySnapshot>>,
-    /// What it has computed on the snapshot and has to store.
-    draft: Option<Box<Draft>>,
     client: Client,
     /// Runs the command under its leases.
     run_leased: RunLeased,
     /// The number of refused attempts so far.
     failures: u32,
+    /// The time of the first of them, in milliseconds since the Unix epoch.
+    refused_since_ms: u64,
     /// Set once the command has been moved to the end of the queue: no value of its keys may be pinned until it has
     /// run.
     reservation: Option<SlotReservation>,
@@ -161,10 +162,10 @@ impl DetachedCommand {
             ranges: plan.ranges_of(request.ranges).to_vec(),
             keys: keys.to_vec(),
             snapshot,
-            draft: None,
             client: connection.client.detached_view(),
             run_leased,
             failures: 0,
+            refused_since_ms: 0,
             reservation: None,
         })
     }
@@ -284,23 +285,16 @@ impl DetachedCommand {
         };
         let mut connection = Connection::new(self.client);
         connection.input = self.request;
-        connection.lease_failures = self.failures;
+        (connection.lease_failures, connection.lease_refused_since_ms) = (self.failures, self.refused_since_ms);
         let keys = &mut self.keys;
-        let keys_on_snapshot = self.snapshot.take();
-        let may_reserve = keys_on_snapshot.is_none();
-        let ended = match (keys_on_snapshot, self.draft.take()) {
-            (Some(snapshot), _) => match run_on_snapshot(&mut thread, &request, keys, *snapshot, &mut connection) {
-                SnapshotEnd::Ended(next_step) => Some(next_step),
-                // This thread has a low priority, and must not hold leases.
-                SnapshotEnd::ToStore(draft) => {
-                    self.draft = Some(draft);
-                    None
-                }
-                SnapshotEnd::NeedsLeases => None,
-            },
-            (None, draft) => draft
-                .and_then(|draft| apply_draft(&mut thread, seat, &request, keys, *draft, &mut connection))
-                .or_else(|| run_under_leases(&mut thread, seat, &request, keys, &mut connection, attempt)),
+        let had_snapshot = self.snapshot.is_some();
+        let on_snapshot = (self.snapshot)
+            .and_then(|snapshot| run_on_snapshot(&mut thread, seat, &request, keys, *snapshot, &mut connection));
+        let ended = match on_snapshot {
+            Some(after) => Some(after),
+            // This thread has a low priority, and must not hold leases for long.
+            None if had_snapshot => None,
+            None => run_under_leases(&mut thread, seat, &request, keys, &mut connection, attempt),
         };
         finish_attempts(&mut thread, seat, worker, &mut connection, ended.is_some());
         let Some(next_step) = ended else {
@@ -310,9 +304,10 @@ impl DetachedCommand {
                 snapshot: None,
                 client: connection.client,
                 failures: connection.lease_failures,
+                refused_since_ms: connection.lease_refused_since_ms,
                 ..self
             });
-            return command.put_off(&thread, awaited_thaw, may_reserve);
+            return command.put_off(&thread, awaited_thaw);
         };
         JobOutcome::Completed(Box::new(DetachedResult {
             output: connection.output,
@@ -325,16 +320,12 @@ impl DetachedCommand {
 
     /// Decides how a command goes on that has not run: at the end of the queue, or after MIGRATE. A command that waits
     /// for MIGRATE does not keep others from the slots of its other keys.
-    ///
-    /// `may_reserve` is `false` for a command that has not been refused a lease yet.
-    fn put_off(mut self: Box<Self>, thread: &ThreadState, awaited_thaw: Option<u64>, may_reserve: bool) -> JobOutcome {
+    fn put_off(mut self: Box<Self>, thread: &ThreadState, awaited_thaw: Option<u64>) -> JobOutcome {
         let reservation = self.reservation.take();
         if let Some(thaws) = awaited_thaw {
             return JobOutcome::AwaitThaw(thaws, self);
         }
-        if may_reserve {
-            self.reservation = reserve_slots(&thread.server, thread, &self.keys, reservation);
-        }
+        self.reservation = reserve_slots(&thread.server, thread, &self.keys, reservation);
         JobOutcome::Requeue(self)
     }
 }
@@ -415,7 +406,7 @@ impl Backoff {
 
     /// Sleeps before the next attempt; returns `true` if the attempts have lasted longer than `longest`.
     fn wait(&mut self, connection: &mut Connection, longest: Duration) -> bool {
-        connection.lease_failures = connection.lease_failures.saturating_add(1);
+        connection.note_lease_failure(unix_ms());
         weft_os::thread::sleep(self.pause);
         self.pause = (self.pause * 2).min(MAX_RETRY_PAUSE);
         self.started.elapsed() > longest
@@ -445,49 +436,24 @@ fn run_under_leases(
     }
 }
 
-/// How a command on a snapshot ends.
-enum SnapshotEnd {
-    Ended(NextStep),
-    /// What it has computed has to be stored, under leases.
-    ToStore(Box<Draft>),
-    /// It has to be run under leases.
-    NeedsLeases,
-}
-
-/// What a command has computed on a snapshot.
-struct Draft {
-    // Dropped before the snapshot, because it has handles of pinned values.
-    result: SnapshotResult,
-    snapshot: KeySnapshot,
-}
-
-/// Runs a command on a snapshot.
+/// Runs a command on a snapshot. Returns `None` if it has to be run under leases.
 fn run_on_snapshot(
     thread: &mut ThreadState,
+    seat: &mut Seat,
     request: &Request<'_>,
-    keys: &[PlannedKey],
+    keys: &mut [PlannedKey],
     mut snapshot: KeySnapshot,
     connection: &mut Connection,
-) -> SnapshotEnd {
+) -> Option<NextStep> {
     thread.begin_batch(snapshot.now_ms());
     let outcome = if keys.iter().any(|key| key.is_write) {
-        let Some(result) = compute_on_snapshot(thread, request, keys, &mut snapshot, connection) else {
-            return SnapshotEnd::NeedsLeases;
-        };
-        if result.result.is_ok() && has_written(&result.changes) {
-            return SnapshotEnd::ToStore(Box::new(Draft { result, snapshot }));
-        }
-        answer_unchanged(thread, request, keys, result, connection)
+        let draft = compute_on_snapshot(thread, request, keys, &mut snapshot, connection)?;
+        apply_snapshot_result(thread, seat, request, keys, snapshot, draft, connection)?
     } else {
         let outcome = run_handler(thread, None, request, keys, snapshot.held_slots(), connection);
         apply_effects(thread);
         outcome
     };
-    next_step_after(outcome).map_or(SnapshotEnd::NeedsLeases, SnapshotEnd::Ended)
-}
-
-/// Returns the next step of a command that was computed on a snapshot, or `None` if it has to be run under leases.
-fn next_step_after(outcome: Outcome) -> Option<NextStep> {
     match outcome {
         Outcome::Done => Some(NextStep::Reply),
         Outcome::After(NextStep::RetryAsWriter) | Outcome::Contended => None,
@@ -605,18 +571,18 @@ fn answer_unchanged(
 
 /// Applies the changes that a command has computed on a snapshot. Returns `None` if its keys have changed since, or if
 /// its leases were refused for [`DRAFT_TIMEOUT`].
-fn apply_draft(
+fn apply_snapshot_result(
     thread: &mut ThreadState,
     seat: &mut Seat,
     request: &Request<'_>,
     keys: &mut [PlannedKey],
-    draft: Draft,
+    mut snapshot: KeySnapshot,
+    draft: SnapshotResult,
     connection: &mut Connection,
-) -> Option<NextStep> {
-    let Draft {
-        result: draft,
-        mut snapshot,
-    } = draft;
+) -> Option<Outcome> {
+    if draft.result.is_err() || !has_written(&draft.changes) {
+        return Some(answer_unchanged(thread, request, keys, draft, connection));
+    }
     let mut patience = Backoff::new();
     loop {
         thread.begin_batch(unix_ms());
@@ -673,7 +639,7 @@ fn apply_draft(
         drop(many);
         apply_effects(thread);
         drop(pass);
-        return next_step_after(outcome);
+        return (!matches!(outcome, Outcome::Contended)).then_some(outcome);
     }
 }
 

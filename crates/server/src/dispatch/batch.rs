@@ -681,7 +681,7 @@ fn apply_outcome(
     );
     match outcome {
         Outcome::Contended => {
-            connection.lease_failures += 1;
+            connection.note_lease_failure(thread.now_ms);
             connection.state = ConnectionState::Deferred;
             let metrics = &thread.server.stats.metrics;
             metrics.add(thread.thread_index, Counter::Deferrals, 1);

@@ -120,7 +120,7 @@ fn exec_with_leases<'p>(
     if let Some(refusal) = exec_refusal(&connection.client) {
         return abort_transaction(thread, request, connection, start, refusal);
     }
-    let failures = connection.lease_failures;
+    let (failures, may_copy) = (connection.lease_failures, pins::may_copy(connection));
     let client = &mut connection.client;
     let Some(transaction) = client.transaction.as_deref_mut() else {
         unreachable!("EXEC runs here only inside a transaction");
@@ -138,7 +138,7 @@ fn exec_with_leases<'p>(
     }
     let leased = match expired_sources::lease_transaction(thread, pass, transaction, lease_buffer, failures) {
         Some(true) => {
-            let wait = find_wait(&thread.server, transaction, lease_buffer, client.flags);
+            let wait = find_wait(&thread.server, transaction, lease_buffer, client.flags, may_copy);
             connection.awaited_thaw = wait.and_then(PinWait::awaited_thaw);
             wait.is_none()
         }
@@ -241,6 +241,7 @@ pub(super) fn find_wait(
     transaction: &Transaction,
     leases: &mut Vec<Lease<'_>>,
     flags: ClientFlags,
+    may_copy: bool,
 ) -> Option<PinWait> {
     let is_replay = flags.intersects(REPLAYING_CLIENTS);
     if !is_replay && let Some(thaws) = transaction_thaw(&server.keyspace, transaction) {
@@ -248,7 +249,7 @@ pub(super) fn find_wait(
     }
     let held = HeldLeases::Many(leases);
     let commands = crate::commands::registry().commands();
-    let mut changes = PlannedChanges::new(is_replay);
+    let mut changes = PlannedChanges::new(is_replay, may_copy);
     for queued in &transaction.commands {
         if let Some(command) = commands.get(queued.command) {
             let call = CommandCall {
