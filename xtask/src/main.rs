@@ -11,6 +11,7 @@ mod options;
 mod oracle;
 mod packaging;
 mod power_loss;
+mod python_checks;
 mod sanitize;
 mod server_process;
 mod sim;

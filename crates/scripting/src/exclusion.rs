@@ -148,6 +148,8 @@ impl ExclusionQueue {
         };
         if waiter.is_member {
             self.turn.members -= 1;
+        }
+        if waiter.is_member && waiter.until_us == self.turn.until_us {
             let members = self.waiters.values().filter(|other| other.is_member);
             self.turn.until_us = members.map(|other| other.until_us).max().unwrap_or(0);
         }

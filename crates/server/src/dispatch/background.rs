@@ -126,8 +126,6 @@ pub struct DetachedCommand {
     run_leased: RunLeased,
     /// The number of refused attempts so far.
     failures: u32,
-    /// The time of the first of them, in milliseconds since the Unix epoch.
-    refused_since_ms: u64,
     /// Set once the command has been moved to the end of the queue: no value of its keys may be pinned until it has
     /// run.
     reservation: Option<SlotReservation>,
@@ -165,7 +163,6 @@ impl DetachedCommand {
             client: connection.client.detached_view(),
             run_leased,
             failures: 0,
-            refused_since_ms: 0,
             reservation: None,
         })
     }
@@ -285,7 +282,7 @@ impl DetachedCommand {
         };
         let mut connection = Connection::new(self.client);
         connection.input = self.request;
-        (connection.lease_failures, connection.lease_refused_since_ms) = (self.failures, self.refused_since_ms);
+        connection.lease_failures = self.failures;
         let keys = &mut self.keys;
         let had_snapshot = self.snapshot.is_some();
         let on_snapshot = (self.snapshot)
@@ -304,7 +301,6 @@ impl DetachedCommand {
                 snapshot: None,
                 client: connection.client,
                 failures: connection.lease_failures,
-                refused_since_ms: connection.lease_refused_since_ms,
                 ..self
             });
             return command.put_off(&thread, awaited_thaw);
@@ -406,7 +402,7 @@ impl Backoff {
 
     /// Sleeps before the next attempt; returns `true` if the attempts have lasted longer than `longest`.
     fn wait(&mut self, connection: &mut Connection, longest: Duration) -> bool {
-        connection.note_lease_failure(unix_ms());
+        connection.lease_failures = connection.lease_failures.saturating_add(1);
         weft_os::thread::sleep(self.pause);
         self.pause = (self.pause * 2).min(MAX_RETRY_PAUSE);
         self.started.elapsed() > longest

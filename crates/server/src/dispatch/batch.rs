@@ -533,6 +533,7 @@ fn admit_plan(
         Admission::Run => true,
         Admission::Paused => {
             connection.state = ConnectionState::Paused;
+            connection.was_refused_before_pause |= connection.lease_failures > 0;
             transaction::discard_client_snapshots(&mut connection.client);
             connection.client.flags.set(ClientFlags::BLOCKED, true);
             connection.client.last_command = command.full_name;
@@ -681,7 +682,7 @@ fn apply_outcome(
     );
     match outcome {
         Outcome::Contended => {
-            connection.note_lease_failure(thread.now_ms);
+            connection.lease_failures += 1;
             connection.state = ConnectionState::Deferred;
             let metrics = &thread.server.stats.metrics;
             metrics.add(thread.thread_index, Counter::Deferrals, 1);

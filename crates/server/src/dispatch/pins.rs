@@ -5,7 +5,6 @@
 //! Otherwise these functions determine which keys the command changes in place. Changing a small value costs a cheap
 //! copy. For a large value the command is put off, as if another thread held the slot's lease.
 
-use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, SlotIndex};
 use weft_resp::Args;
 use weft_table::{EntryRef, ValueRef};
@@ -26,10 +25,6 @@ use super::request::{CommandCall, Request};
 const LARGE_COLLECTION_BYTES: usize = if cfg!(feature = "simulated") { 100 } else { 64 << 10 };
 /// The size in bytes above which a string takes long to copy.
 const LARGE_STRING_BYTES: usize = 512 << 10;
-
-/// The time in milliseconds for which a request waits for pinned values. After that it copies them: the commands that
-/// pin them may not get a processor, and others may follow whenever clients are paused.
-const MAX_PIN_WAIT_MS: u64 = 1000;
 
 /// What a request waits for that may not change its keys yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,14 +60,9 @@ pub fn find_wait(
     if !is_replay && let Some(thaws) = awaited_thaw(keyspace, call, keys) {
         return Some(PinWait::Thaw(thaws));
     }
-    let mut changes = PlannedChanges::new(is_replay, may_copy(connection));
+    let mut changes = PlannedChanges::new(is_replay, connection.was_refused_before_pause);
     changes.examine(keyspace, call, keys, held);
     changes.must_wait(keyspace).then_some(PinWait::Values)
-}
-
-/// Returns `true` if a request has waited for so long that it copies pinned values, however large they are.
-pub fn may_copy(connection: &Connection) -> bool {
-    connection.lease_failures > 0 && connection.refused_for_ms(unix_ms()) > MAX_PIN_WAIT_MS
 }
 
 /// The changes of a command or a transaction to large values in place.
@@ -91,7 +81,8 @@ pub struct PlannedChanges {
 }
 
 impl PlannedChanges {
-    /// No changes yet. `is_replay` is `true` if the commands are replayed, and `may_copy` if they have waited for long.
+    /// No changes yet. `is_replay` is `true` if the commands are replayed, and `may_copy` if they need not wait for
+    /// pinned values.
     pub fn new(is_replay: bool, may_copy: bool) -> PlannedChanges {
         PlannedChanges {
             is_replay,

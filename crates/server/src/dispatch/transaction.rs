@@ -120,7 +120,7 @@ fn exec_with_leases<'p>(
     if let Some(refusal) = exec_refusal(&connection.client) {
         return abort_transaction(thread, request, connection, start, refusal);
     }
-    let (failures, may_copy) = (connection.lease_failures, pins::may_copy(connection));
+    let (failures, may_copy) = (connection.lease_failures, connection.was_refused_before_pause);
     let client = &mut connection.client;
     let Some(transaction) = client.transaction.as_deref_mut() else {
         unreachable!("EXEC runs here only inside a transaction");

@@ -22,7 +22,8 @@
 //!    the old value.
 //! 4. MIGRATE freezes the keys that it sends. Every command, transaction and script that would write one is deferred
 //!    until MIGRATE has ended. Readers continue: until the key is deleted, it is on this node.
-//! 5. A command that has waited for a second copies the value. So has one that was held back by a pause meanwhile.
+//! 5. A writer that was put off and then held back by CLIENT PAUSE copies the value. Its reservation has ended in the
+//!    pause, so others may have pinned the value again, and the next pause may come before they end.
 //! 6. A change that does not check the mark (scripts, transactions in exclusive mode, clients that were served) copies
 //!    the value. That is slow but correct.
 

@@ -66,8 +66,8 @@ pub struct Connection {
     pub missing_bytes: usize,
     /// The number of failed attempts to lease the slots of the request at `consumed`.
     pub lease_failures: u32,
-    /// The time of the first of them, in milliseconds since the Unix epoch.
-    pub lease_refused_since_ms: u64,
+    /// `true` if clients were paused after one of them.
+    pub was_refused_before_pause: bool,
     /// Set if that request waits for a key that MIGRATE is sending: the value of `PinnedSlots::thaws` that has to
     /// change first.
     pub awaited_thaw: Option<u64>,
@@ -86,19 +86,6 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Records an attempt of a request that was refused a lease.
-    pub fn note_lease_failure(&mut self, now_ms: u64) {
-        if self.lease_failures == 0 {
-            self.lease_refused_since_ms = now_ms;
-        }
-        self.lease_failures = self.lease_failures.saturating_add(1);
-    }
-
-    /// Returns the time in milliseconds since the first attempt that was refused a lease. A pause of clients counts.
-    pub fn refused_for_ms(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.lease_refused_since_ms)
-    }
-
     /// Creates the connection of a new client.
     pub fn new(client: Client) -> Self {
         Connection {
@@ -120,7 +107,7 @@ impl Connection {
             is_receive_paused: false,
             missing_bytes: 0,
             lease_failures: 0,
-            lease_refused_since_ms: 0,
+            was_refused_before_pause: false,
             awaited_sequence: None,
             awaited_thaw: None,
             is_output_withheld: false,
@@ -154,6 +141,7 @@ impl Connection {
     pub fn end_request(&mut self, end: usize, is_asking: impl FnOnce() -> bool) {
         self.consumed = end;
         self.lease_failures = 0;
+        self.was_refused_before_pause = false;
         self.awaited_thaw = None;
         self.awaited_sequence = None;
         if self.client.flags.contains(ClientFlags::ASKING) && self.client.transaction.is_none() && !is_asking() {

@@ -157,6 +157,49 @@ fn readers_do_not_starve_a_writer_of_several_values() {
     });
 }
 
+/// After a pause others may have pinned the value again, and the next pause may come before they end.
+#[test]
+fn a_writer_that_waits_for_a_reader_when_clients_are_paused_waits_no_longer_after_that() {
+    const MEMBERS: usize = 200_000;
+    let writes: [&[&[&str]]; 2] = [
+        &[&["SADD", "set", "new"]],
+        &[&["MULTI"], &["SADD", "set", "new"], &["EXEC"]],
+    ];
+    with_workers(|arguments| {
+        let server = Server::start(arguments);
+        let [mut admin, mut reader, mut writer] = [(); 3].map(|()| Client::connect(server.port));
+        fill_set(&mut admin, "set", MEMBERS);
+        for write in writes {
+            let mut comes_first = |repetitions: usize| {
+                let count = repetitions.to_string();
+                let words: Vec<&str> = ["SINTERCARD", &count]
+                    .into_iter()
+                    .chain(std::iter::repeat_n("set", repetitions))
+                    .collect();
+                reader.send(&words);
+                thread::sleep(Duration::from_millis(50));
+                let (last, first) = write.split_last().expect("there is a command");
+                first.iter().for_each(|words| drop(writer.call(words)));
+                writer.send(last);
+                thread::sleep(Duration::from_millis(100));
+                let was_refused = is_waiting(&mut writer);
+                admin.call(&["CLIENT", "PAUSE", "100000", "WRITE"]);
+                thread::sleep(Duration::from_millis(100));
+                admin.call(&["CLIENT", "UNPAUSE"]);
+                writer.answer();
+                let comes_first = was_refused && is_waiting(&mut reader);
+                let members = reader.answer();
+                assert!(!comes_first || members == MEMBERS.to_string(), "{members} members");
+                assert_eq!(admin.call(&["SREM", "set", "new"]), "1");
+                comes_first
+            };
+            // The reader takes some tenths of a second at first.
+            let mut lengths = [30, 120, 480, 1920].into_iter();
+            assert!(lengths.any(&mut comes_first), "{write:?} always waits for the reader");
+        }
+    });
+}
+
 /// A client decides how long MIGRATE waits for its target. Long commands of other clients go on meanwhile.
 #[test]
 fn migrations_to_a_silent_server_do_not_stop_long_commands() {
