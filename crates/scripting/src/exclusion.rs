@@ -7,8 +7,8 @@
 //! a *member* of that turn, and delayed scripts start once every member has succeeded, or has given up. So a script
 //! waits for the sections of all members, and a member for the scripts that run when it comes and those of one turn.
 //!
-//! An attempt takes constant time, because thousands of clients may wait, and each one tries about once per
-//! millisecond. What takes longer happens once per turn.
+//! A failed attempt takes constant time, because thousands of clients may wait, and each one tries about once per
+//! millisecond. A success, or the end of a wait, may take time in proportion to the number of requesters.
 
 use std::collections::HashMap;
 

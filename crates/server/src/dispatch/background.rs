@@ -26,7 +26,8 @@
 //!    leaves the worker.
 //! 5. Between two attempts the thread holds no lease, so no other thread waits for it. After [`REQUEUE_AFTER`] of
 //!    refused attempts it moves the command to the end of the queue. There are only a few background threads, and
-//!    another command in the queue may hold what this one waits for, such as a snapshot. From then on no value of the
+//!    another command in the queue may hold what this one waits for, such as a snapshot. A command whose result on a
+//!    snapshot cannot be stored moves to that queue as well. From then on no value of the
 //!    command's keys may be pinned until the command has run, so that later readers cannot overtake it for ever.
 //! 6. Before each attempt the command is admitted again, within the same passage of the gate. Much may have changed
 //!    since its worker admitted it: writes may be paused, this server may be a replica, slots may have moved, the user
