@@ -8,7 +8,8 @@
 //! waits for the sections of all members, and a member for the scripts that run when it comes and those of one turn.
 //!
 //! A failed attempt takes constant time, because thousands of clients may wait, and each one tries about once per
-//! millisecond. A success, or the end of a wait, may take time in proportion to the number of requesters.
+//! millisecond. A success, or the end of a wait, may take time in proportion to the number of requesters, and so may
+//! an attempt that would succeed but for those that come first.
 
 use std::collections::HashMap;
 
@@ -27,12 +28,15 @@ pub enum Requester {
     SlotTakeover,
 }
 
-/// How soon a requester tries again after a failure.
+/// How soon a requester tries again after a failed attempt, and its place in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetryInterval {
-    /// Within milliseconds.
-    Short,
-    /// At the next tick of the cluster bus, after 100 ms.
+pub enum AttemptKind {
+    /// It tries again within milliseconds.
+    Usual,
+    /// It tries again within milliseconds, and comes after the others of its turn. For a requester after which they
+    /// could not have theirs for long, such as a pause of clients.
+    Last,
+    /// It tries again at the next tick of the cluster bus, after 100 ms.
     Tick,
 }
 
@@ -59,15 +63,14 @@ struct Waiter {
     attempted_us: u64,
     /// The time until which it keeps scripts from starting.
     until_us: u64,
-    interval: RetryInterval,
+    kind: AttemptKind,
     is_member: bool,
 }
 
 impl Waiter {
     /// Returns `true` if a turn may wait for it. Requesters that try at ticks are in no hurry, but must not starve.
     fn is_expected(&self, now_us: u64) -> bool {
-        let is_urgent =
-            self.interval == RetryInterval::Short || now_us.saturating_sub(self.since_us) > MAX_TICK_WAIT_US;
+        let is_urgent = self.kind != AttemptKind::Tick || now_us.saturating_sub(self.since_us) > MAX_TICK_WAIT_US;
         is_urgent && now_us < self.until_us
     }
 }
@@ -104,21 +107,21 @@ impl ExclusionQueue {
     }
 
     /// Records a failed attempt.
-    pub fn note_failure(&mut self, requester: Requester, interval: RetryInterval, now_us: u64) {
+    pub fn note_failure(&mut self, requester: Requester, kind: AttemptKind, now_us: u64) {
         self.forget_silent(now_us);
         let waiter = self.waiters.entry(requester).or_insert(Waiter {
             since_us: now_us,
             attempted_us: now_us,
             until_us: 0,
-            interval,
+            kind,
             is_member: false,
         });
         let lateness_us = now_us.saturating_sub(waiter.attempted_us);
-        let notice_us = match interval {
-            RetryInterval::Short => (2 * lateness_us).clamp(SHORT_NOTICE_US, MAX_NOTICE_US),
-            RetryInterval::Tick => TICK_NOTICE_US,
+        let notice_us = match kind {
+            AttemptKind::Usual | AttemptKind::Last => (2 * lateness_us).clamp(SHORT_NOTICE_US, MAX_NOTICE_US),
+            AttemptKind::Tick => TICK_NOTICE_US,
         };
-        waiter.interval = interval;
+        waiter.kind = kind;
         waiter.attempted_us = now_us;
         waiter.until_us = waiter.until_us.max(now_us + notice_us);
         self.announced_until_us = self.announced_until_us.max(waiter.until_us);
@@ -158,11 +161,21 @@ impl ExclusionQueue {
         }
     }
 
-    /// Returns `true` if the requester must not succeed, because a member has waited for long.
-    pub fn must_yield(&self, requester: Requester, now_us: u64) -> bool {
-        self.is_awaited(now_us)
-            && now_us.saturating_sub(self.turn.since_us) > MAX_OVERTAKING_US
-            && !self.waiters.get(&requester).is_some_and(|waiter| waiter.is_member)
+    /// Returns `true` if the requester must not succeed, because a member has waited for long, or because it comes
+    /// last and others wait.
+    pub fn must_yield(&self, requester: Requester, kind: AttemptKind, now_us: u64) -> bool {
+        let is_member = self.waiters.get(&requester).is_some_and(|waiter| waiter.is_member);
+        let is_late =
+            !is_member && self.is_awaited(now_us) && now_us.saturating_sub(self.turn.since_us) > MAX_OVERTAKING_US;
+        is_late || kind == AttemptKind::Last && self.is_anything_else_expected(is_member, now_us)
+    }
+
+    /// Returns `true` if a requester that does not come last is expected to try again. With `only_members`, those that
+    /// came after the start of the turn do not count: they yield to the members themselves.
+    fn is_anything_else_expected(&self, only_members: bool, now_us: u64) -> bool {
+        let is_candidate = |waiter: &Waiter| waiter.kind != AttemptKind::Last && (waiter.is_member || !only_members);
+        let mut candidates = self.waiters.values().filter(|waiter| is_candidate(waiter));
+        candidates.any(|waiter| waiter.is_expected(now_us))
     }
 
     /// Returns `true` if the turn lasts for a member that has not succeeded yet.

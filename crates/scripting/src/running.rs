@@ -12,7 +12,7 @@ use weft_os::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, O
 use weft_os::sync::Mutex;
 use weft_os::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::exclusion::{ExclusionQueue, Requester, RetryInterval};
+use crate::exclusion::{AttemptKind, ExclusionQueue, Requester};
 
 /// The reason why a script is stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -470,40 +470,52 @@ impl RunRegistry {
     /// succeeds once the present runs have ended, and then the others that waited as well ([`super::exclusion`]). After
     /// that, delayed runs have [`DELAYED_RUNS_TURN`] to start.
     pub fn try_exclude_runs(&self, requester: Requester) -> bool {
-        self.try_exclude(requester, RetryInterval::Short)
+        self.try_exclude(requester, AttemptKind::Usual)
+    }
+
+    /// Does the same for a thread or client that will keep the others from their sections for long. It succeeds after
+    /// those that wait.
+    pub fn try_exclude_runs_last(&self, requester: Requester) -> bool {
+        self.try_exclude(requester, AttemptKind::Last)
     }
 
     /// Does the same for a thread that tries again at the next tick of the cluster bus.
     pub fn try_exclude_runs_per_tick(&self, requester: Requester) -> bool {
-        self.try_exclude(requester, RetryInterval::Tick)
+        self.try_exclude(requester, AttemptKind::Tick)
     }
 
     /// Does the same without an announcement: new runs may start after a failed call. It is for a caller that tries
     /// often and can do without.
     pub fn try_exclude_runs_unannounced(&self, requester: Requester) -> bool {
-        let is_excluded = self.try_begin_exclusion(requester);
+        self.try_begin_section(requester, AttemptKind::Usual)
+    }
+
+    fn try_exclude(&self, requester: Requester, kind: AttemptKind) -> bool {
+        let is_excluded = self.try_begin_section(requester, kind);
+        if !is_excluded {
+            self.change_queue(|queue, now_us| queue.note_failure(requester, kind, now_us));
+        }
+        is_excluded
+    }
+
+    /// Makes the attempt, and records a success.
+    fn try_begin_section(&self, requester: Requester, kind: AttemptKind) -> bool {
+        let is_excluded = self.try_set_exclusion(requester, kind);
         if is_excluded {
             self.change_queue_if_waiting(|queue, now_us| queue.begin_section(requester, now_us));
         }
         is_excluded
     }
 
-    fn try_exclude(&self, requester: Requester, interval: RetryInterval) -> bool {
-        let is_excluded = self.try_exclude_runs_unannounced(requester);
-        if !is_excluded {
-            self.change_queue(|queue, now_us| queue.note_failure(requester, interval, now_us));
-        }
-        is_excluded
-    }
-
     /// Makes the attempt, without a change of the queue.
-    fn try_begin_exclusion(&self, requester: Requester) -> bool {
+    fn try_set_exclusion(&self, requester: Requester, kind: AttemptKind) -> bool {
         let is_turn_of_runs = || self.now_us() < self.delayed_runs_until_us.load(Ordering::Relaxed);
         let must_yield = || {
             self.waiting_requesters.load(Ordering::Relaxed) > 0
-                && self.exclusion_queue.lock().must_yield(requester, self.now_us())
+                && self.exclusion_queue.lock().must_yield(requester, kind, self.now_us())
         };
-        let is_excluded = !is_turn_of_runs()
+        let is_excluded = self.on_script_threads.load(Ordering::Relaxed) == 0
+            && !is_turn_of_runs()
             && !must_yield()
             && self
                 .on_script_threads

@@ -1,7 +1,7 @@
 //! Tests the order of turns.
 
 use super::{
-    ExclusionQueue, MAX_NOTICE_US, MAX_OVERTAKING_US, MAX_SILENCE_US, MAX_TICK_WAIT_US, Requester, RetryInterval,
+    AttemptKind, ExclusionQueue, MAX_NOTICE_US, MAX_OVERTAKING_US, MAX_SILENCE_US, MAX_TICK_WAIT_US, Requester,
     SHORT_NOTICE_US, TICK_NOTICE_US,
 };
 
@@ -12,7 +12,7 @@ const C: Requester = Requester::Thread(1);
 fn queue_of(waiting: &[Requester]) -> ExclusionQueue {
     let mut queue = ExclusionQueue::default();
     for requester in waiting {
-        queue.note_failure(*requester, RetryInterval::Short, 0);
+        queue.note_failure(*requester, AttemptKind::Usual, 0);
     }
     queue
 }
@@ -21,7 +21,7 @@ fn queue_of(waiting: &[Requester]) -> ExclusionQueue {
 fn a_turn_ends_once_everything_that_waited_at_its_start_has_succeeded() {
     let mut queue = queue_of(&[A, B]);
     queue.begin_section(A, 5);
-    queue.note_failure(C, RetryInterval::Short, 10);
+    queue.note_failure(C, AttemptKind::Usual, 10);
     assert!(!queue.end_section(20), "B waits");
     queue.begin_section(B, 25);
     assert!(queue.end_section(30), "C came later");
@@ -37,7 +37,7 @@ fn a_turn_of_one_does_not_affect_the_next_one() {
     queue.begin_section(A, 1);
     // Nothing waits, so its end is not reported.
     for requester in [A, B, C] {
-        queue.note_failure(requester, RetryInterval::Short, 100);
+        queue.note_failure(requester, AttemptKind::Usual, 100);
     }
     queue.begin_section(B, 110);
     assert!(!queue.end_section(120), "A and C waited as well");
@@ -55,7 +55,7 @@ fn a_turn_does_not_wait_for_a_member_that_has_given_up() {
         queue.end_section(SHORT_NOTICE_US),
         "the next turn does not wait for it either"
     );
-    queue.note_failure(A, RetryInterval::Short, 2 * MAX_SILENCE_US);
+    queue.note_failure(A, AttemptKind::Usual, 2 * MAX_SILENCE_US);
     assert_eq!(queue.len(), 1, "it is forgotten");
     let mut queue = queue_of(&[A, B]);
     queue.begin_section(A, 1);
@@ -67,11 +67,11 @@ fn a_turn_does_not_wait_for_a_member_that_has_given_up() {
 #[test]
 fn a_requester_that_is_late_announces_itself_for_longer() {
     let mut queue = queue_of(&[A]);
-    queue.note_failure(A, RetryInterval::Short, 20_000);
+    queue.note_failure(A, AttemptKind::Usual, 20_000);
     assert_eq!(queue.announced_until_us(), 60_000);
-    queue.note_failure(A, RetryInterval::Short, 21_000);
+    queue.note_failure(A, AttemptKind::Usual, 21_000);
     assert_eq!(queue.announced_until_us(), 60_000, "an earlier announcement stays");
-    queue.note_failure(A, RetryInterval::Short, 400_000);
+    queue.note_failure(A, AttemptKind::Usual, 400_000);
     assert_eq!(queue.announced_until_us(), 400_000 + MAX_NOTICE_US);
 }
 
@@ -79,25 +79,65 @@ fn a_requester_that_is_late_announces_itself_for_longer() {
 fn members_are_overtaken_for_a_limited_time() {
     let mut queue = queue_of(&[A, B]);
     let later = MAX_OVERTAKING_US + 1;
-    queue.note_failure(B, RetryInterval::Short, later);
-    assert!(!queue.must_yield(C, later), "nobody has a turn");
+    queue.note_failure(B, AttemptKind::Usual, later);
+    assert!(!queue.must_yield(C, AttemptKind::Usual, later), "nobody has a turn");
     queue.begin_section(A, 1);
-    assert!(!queue.must_yield(C, MAX_OVERTAKING_US));
-    assert!(queue.must_yield(C, later));
-    assert!(queue.must_yield(A, later), "it has had its section");
-    assert!(!queue.must_yield(B, later));
+    assert!(!queue.must_yield(C, AttemptKind::Usual, MAX_OVERTAKING_US));
+    assert!(queue.must_yield(C, AttemptKind::Usual, later));
+    assert!(queue.must_yield(A, AttemptKind::Usual, later), "it has had its section");
+    assert!(!queue.must_yield(B, AttemptKind::Usual, later));
     queue.begin_section(B, later);
-    assert!(queue.end_section(later) && !queue.must_yield(C, later));
+    assert!(queue.end_section(later) && !queue.must_yield(C, AttemptKind::Usual, later));
+}
+
+#[test]
+fn a_pause_comes_after_the_others_of_its_turn() {
+    const PAUSES: [Requester; 2] = [Requester::Client(8), Requester::Client(9)];
+    let must_yield =
+        |queue: &ExclusionQueue, now_us| PAUSES.map(|pause| queue.must_yield(pause, AttemptKind::Last, now_us));
+    let mut queue = ExclusionQueue::default();
+    assert_eq!(must_yield(&queue, 0), [false; 2], "nothing waits");
+    queue.note_failure(A, AttemptKind::Usual, 0);
+    assert_eq!(must_yield(&queue, 0), [true; 2], "there is no turn yet");
+    queue.note_failure(PAUSES[0], AttemptKind::Last, 0);
+    queue.note_failure(PAUSES[1], AttemptKind::Last, 0);
+    queue.note_failure(B, AttemptKind::Usual, 0);
+    queue.begin_section(A, 1);
+    queue.note_failure(C, AttemptKind::Usual, 2);
+    assert!(!queue.end_section(2));
+    assert_eq!(must_yield(&queue, 2), [true; 2], "B is a member");
+    queue.begin_section(B, 3);
+    assert!(!queue.end_section(3), "the pauses are members too");
+    assert_eq!(
+        must_yield(&queue, 3),
+        [false; 2],
+        "C came later, and they do not wait for each other"
+    );
+    queue.begin_section(PAUSES[0], 4);
+    queue.begin_section(PAUSES[1], 5);
+    assert!(queue.end_section(5));
+}
+
+#[test]
+fn a_pause_does_not_wait_for_what_has_given_up() {
+    let pause = Requester::Client(9);
+    let mut queue = queue_of(&[A, B]);
+    queue.withdraw(B);
+    assert!(queue.must_yield(pause, AttemptKind::Last, SHORT_NOTICE_US - 1));
+    assert!(!queue.must_yield(pause, AttemptKind::Last, SHORT_NOTICE_US));
+    let mut queue = ExclusionQueue::default();
+    queue.note_failure(Requester::ClusterBus, AttemptKind::Tick, 0);
+    assert!(!queue.must_yield(pause, AttemptKind::Last, 1), "it is in no hurry");
 }
 
 #[test]
 fn a_requester_that_tries_at_ticks_delays_scripts_but_extends_no_turn() {
     let mut queue = ExclusionQueue::default();
-    queue.note_failure(Requester::ClusterBus, RetryInterval::Tick, 0);
+    queue.note_failure(Requester::ClusterBus, AttemptKind::Tick, 0);
     queue.begin_section(A, 1);
-    assert!(queue.end_section(2) && !queue.must_yield(A, 100_000));
+    assert!(queue.end_section(2) && !queue.must_yield(A, AttemptKind::Usual, 100_000));
     assert_eq!(queue.announced_until_us(), TICK_NOTICE_US);
-    queue.note_failure(Requester::ClusterBus, RetryInterval::Short, 100_000);
+    queue.note_failure(Requester::ClusterBus, AttemptKind::Usual, 100_000);
     queue.begin_section(A, 100_001);
     assert!(!queue.end_section(100_002), "it tries again soon");
     queue.begin_section(Requester::ClusterBus, 100_003);
@@ -110,7 +150,7 @@ fn a_requester_that_tries_at_ticks_becomes_a_member_after_a_while() {
     let mut queue = ExclusionQueue::default();
     for tick in 0..=MAX_TICK_WAIT_US / 100_000 + 1 {
         let now_us = tick * 100_000;
-        queue.note_failure(Requester::ClusterBus, RetryInterval::Tick, now_us);
+        queue.note_failure(Requester::ClusterBus, AttemptKind::Tick, now_us);
         queue.begin_section(A, now_us + 1);
         assert_eq!(queue.end_section(now_us + 2), now_us < MAX_TICK_WAIT_US, "{now_us}");
     }
@@ -119,8 +159,8 @@ fn a_requester_that_tries_at_ticks_becomes_a_member_after_a_while() {
 #[test]
 fn a_turn_lasts_no_longer_than_its_members_announce() {
     let mut queue = queue_of(&[A]);
-    queue.note_failure(A, RetryInterval::Short, 50_000);
-    queue.note_failure(B, RetryInterval::Short, 50_000);
+    queue.note_failure(A, AttemptKind::Usual, 50_000);
+    queue.note_failure(B, AttemptKind::Usual, 50_000);
     queue.begin_section(C, 50_001);
     queue.begin_section(A, 50_002);
     assert!(
@@ -135,7 +175,7 @@ fn the_number_of_members_is_kept() {
     let mut queue = queue_of(&[A, B, C]);
     queue.begin_section(A, 1);
     assert_eq!(queue.turn.members, 2);
-    queue.note_failure(A, RetryInterval::Short, 2 * MAX_SILENCE_US);
+    queue.note_failure(A, AttemptKind::Usual, 2 * MAX_SILENCE_US);
     assert_eq!(
         (queue.turn.members, queue.len()),
         (0, 1),

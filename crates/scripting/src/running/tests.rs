@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{KillError, Requester, RetryInterval, RunParameters, RunRegistry, ScriptRun, StopReason};
+use super::{AttemptKind, KillError, Requester, RunParameters, RunRegistry, ScriptRun, StopReason};
 
 const CLIENT: Requester = Requester::Client(1);
 
@@ -75,7 +75,7 @@ fn the_announcement_of_the_cluster_bus_outlasts_other_exclusive_sections() {
     assert!(running.try_begin_on_script_thread());
     assert!(!running.try_exclude_runs_per_tick(Requester::ClusterBus));
     // However long the test is stopped.
-    running.change_queue(|queue, _| queue.note_failure(Requester::ClusterBus, RetryInterval::Tick, u64::MAX / 2));
+    running.change_queue(|queue, _| queue.note_failure(Requester::ClusterBus, AttemptKind::Tick, u64::MAX / 2));
     running.end_on_script_thread();
     assert!(running.try_exclude_runs(CLIENT));
     running.end_exclusion();
@@ -98,7 +98,7 @@ fn runs_start_once_everything_that_waited_has_had_exclusive_use() {
     for requester in others {
         assert!(!running.try_exclude_runs(requester));
         // However long the test is stopped.
-        running.change_queue(|queue, _| queue.note_failure(requester, RetryInterval::Short, u64::MAX / 2));
+        running.change_queue(|queue, _| queue.note_failure(requester, AttemptKind::Usual, u64::MAX / 2));
     }
     running.end_on_script_thread();
     assert!(running.try_exclude_runs(others[0]));

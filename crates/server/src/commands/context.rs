@@ -66,6 +66,9 @@ pub struct Binding {
     /// `true` if the command changes the configuration or writes its file. A transaction begins this change before it
     /// runs, because no thread may wait for another change within the gate.
     pub changes_config: bool,
+    /// `true` if the command pauses clients. It comes after the others that wait for exclusive mode, because they would
+    /// have to wait for the end of the pause.
+    pub pauses_clients: bool,
 }
 
 /// Stands for all members or fields, in place of an argument's index.
@@ -100,6 +103,12 @@ impl Binding {
         self
     }
 
+    /// Returns the binding of a command that pauses clients.
+    pub const fn with_pause(mut self) -> Self {
+        self.pauses_clients = true;
+        self
+    }
+
     /// Returns the binding of a command that looks up the member or field in argument `index`.
     pub const fn with_member_argument(mut self, index: u8) -> Self {
         self.member_argument = index;
@@ -131,6 +140,7 @@ pub const fn leased(handler: CommandHandler) -> Binding {
         must_report_exact_offset: false,
         queries_workers: false,
         changes_config: false,
+        pauses_clients: false,
     }
 }
 
@@ -146,6 +156,7 @@ pub const fn leased_for_writing(run: CommandHandler) -> Binding {
         must_report_exact_offset: false,
         queries_workers: false,
         changes_config: false,
+        pauses_clients: false,
     }
 }
 
@@ -160,6 +171,7 @@ pub const fn script() -> Binding {
         must_report_exact_offset: false,
         queries_workers: false,
         changes_config: false,
+        pauses_clients: false,
     }
 }
 
@@ -174,6 +186,7 @@ pub const fn exclusive(run: CommandHandler) -> Binding {
         must_report_exact_offset: false,
         queries_workers: false,
         changes_config: false,
+        pauses_clients: false,
     }
 }
 

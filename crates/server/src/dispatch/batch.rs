@@ -16,7 +16,7 @@ use weft_command_table::registry::{Command, Lookup};
 use weft_command_table::spec::CommandFlags;
 use weft_os::atomic::Ordering;
 use weft_resp::Args;
-use weft_scripting::Requester;
+use weft_scripting::{Requester, RunRegistry};
 
 use super::accounting::{record_denial, write_error};
 use super::admit::{
@@ -316,7 +316,7 @@ fn run_plan_exclusively(
         connections.start_next_step(plan.token, NextStep::CollectClients);
         return;
     }
-    if !server.scripting.running.try_exclude_runs(requester_for(connection)) {
+    if !try_exclude_runs(&server.scripting.running, request.binding, connection) {
         let outcome = put_off_behind_scripts(thread, &request, connection);
         apply_outcome(thread, plan, connection, outcome);
         return;
@@ -383,6 +383,16 @@ fn begins_changed_passage(thread: &mut ThreadState) -> bool {
     (thread.acl_version, thread.replication_state, thread.view_version) != admitted_by
         || thread.server.clients.pause.are_writes_paused(unix_ms())
         || thread.server.clients.pause.held_slots.is_any()
+}
+
+/// Excludes scripts for a command. Returns `false` if the command must try again.
+fn try_exclude_runs(running: &RunRegistry, binding: Binding, connection: &Connection) -> bool {
+    let requester = requester_for(connection);
+    if binding.pauses_clients {
+        running.try_exclude_runs_last(requester)
+    } else {
+        running.try_exclude_runs(requester)
+    }
 }
 
 /// The name of a connection whose command needs exclusive mode.

@@ -17,7 +17,7 @@ use weft_os::atomic::Ordering;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("failover", exclusive(failover)),
+    ("failover", exclusive(failover).with_pause()),
     ("psync", exclusive(psync).with_exact_offset()),
     ("replconf", leased(replconf)),
     ("replicaof", exclusive(replicaof)),

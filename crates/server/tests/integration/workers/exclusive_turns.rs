@@ -27,23 +27,26 @@ const EXCLUSIVE_COMMANDS: [&[&[&str]]; 4] = [
     &[&["FUNCTION", "FLUSH"]],
 ];
 
-/// Sends scripts that run for some milliseconds, one after the other, and counts them.
-fn run_scripts(port: u16, is_over: &AtomicBool, ended: &AtomicUsize) {
+/// A script that runs for some milliseconds.
+const SCRIPT: &[&str] = &[
+    "EVAL",
+    "for i = 1, 1000000 do end return redis.call('INCR', KEYS[1])",
+    "1",
+    "x",
+];
+
+/// Sends scripts, one after the other, and counts them.
+fn run_scripts(port: u16, script: &[&str], is_over: &AtomicBool, ended: &AtomicUsize) {
     let mut client = Client::connect(port);
     while !is_over.load(Ordering::Relaxed) {
-        let reply = client.call(&[
-            "EVAL",
-            "for i = 1, 1000000 do end return redis.call('INCR', KEYS[1])",
-            "1",
-            "x",
-        ]);
+        let reply = client.call(script);
         assert!(reply.parse::<u64>().is_ok(), "{reply}");
         ended.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Sends exclusive commands, and records how many scripts have ended at most while one of them waited.
-fn overtaken(port: u16, commands: &[&[&str]], is_over: &AtomicBool, ended: &AtomicUsize) -> (usize, usize) {
+/// Sends exclusive commands. Returns by how much `count` has grown at most while one of them waited, and their number.
+fn overtaken(port: u16, commands: &[&[&str]], is_over: &AtomicBool, count: &AtomicUsize) -> (usize, usize) {
     let mut client = Client::connect(port);
     client.call(&["SELECT", "9"]);
     let (mut most, mut rounds) = (0, 0);
@@ -52,10 +55,10 @@ fn overtaken(port: u16, commands: &[&[&str]], is_over: &AtomicBool, ended: &Atom
         for command in first {
             client.call(command);
         }
-        let before = ended.load(Ordering::Relaxed);
+        let before = count.load(Ordering::Relaxed);
         let reply = client.call(last);
         assert!(reply.contains("OK"), "{reply}");
-        most = most.max(ended.load(Ordering::Relaxed) - before);
+        most = most.max(count.load(Ordering::Relaxed) - before);
         rounds += 1;
         thread::sleep(Duration::from_millis(5));
     }
@@ -78,7 +81,7 @@ fn no_exclusive_command_is_overtaken_by_many_scripts() {
         thread::scope(|scope| {
             let _stop = StopOnDrop(&is_over);
             for _ in 0..SCRIPT_CLIENTS {
-                scope.spawn(|| run_scripts(server.port, &is_over, &ended));
+                scope.spawn(|| run_scripts(server.port, SCRIPT, &is_over, &ended));
             }
             for client in 0..EXCLUSIVE_CLIENTS {
                 let (is_over, ended, waits) = (&is_over, &ended, &waits);
@@ -103,5 +106,58 @@ fn no_exclusive_command_is_overtaken_by_many_scripts() {
                 "{commands:?} was overtaken by {most} scripts"
             );
         }
+    }
+}
+
+/// The number of clients that pause the others at the same time.
+const PAUSING_CLIENTS: usize = 8;
+/// The number of times that they do so.
+const PAUSES: usize = 20;
+/// The number of pauses that may begin while one exclusive command waits: the worker may have read it after the first.
+const MAX_OVERTAKING_PAUSES: usize = 2;
+
+/// A script that runs for longer than the clients are not paused, also while they are.
+const READING_SCRIPT: &[&str] = &["EVAL_RO", "for i = 1, 10000000 do end return 1", "0"];
+
+/// Pauses the others again and again, a moment after the end of the pause before, and counts the pauses.
+fn pause_clients(port: u16, begun: &AtomicUsize) {
+    let mut clients: Vec<Client> = (0..PAUSING_CLIENTS).map(|_| Client::connect(port)).collect();
+    for _ in 0..PAUSES {
+        thread::sleep(Duration::from_millis(10));
+        for client in &mut clients {
+            client.send(&["CLIENT", "PAUSE", "50", "WRITE"]);
+        }
+        for client in &mut clients {
+            assert_eq!(client.answer(), "OK");
+        }
+        begun.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn no_exclusive_command_waits_for_many_pauses() {
+    for threads in ["2", "8"] {
+        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+        let (is_over, begun, ended) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            let _stop = StopOnDrop(&is_over);
+            for _ in 0..SCRIPT_CLIENTS {
+                scope.spawn(|| run_scripts(server.port, READING_SCRIPT, &is_over, &ended));
+            }
+            let writers: Vec<_> = EXCLUSIVE_COMMANDS
+                .iter()
+                .map(|commands| scope.spawn(|| overtaken(server.port, commands, &is_over, &begun)))
+                .collect();
+            pause_clients(server.port, &begun);
+            is_over.store(true, Ordering::Relaxed);
+            for writer in writers {
+                let (most, rounds) = writer.join().expect("no thread panics");
+                println!("{threads} workers: {rounds} rounds, overtaken by up to {most} pauses");
+                assert!(rounds > PAUSES / 2, "{rounds} rounds");
+                assert!(most <= MAX_OVERTAKING_PAUSES, "overtaken by {most} pauses");
+            }
+        });
+        assert!(ended.load(Ordering::Relaxed) > PAUSES, "few scripts have ended");
     }
 }

@@ -31,7 +31,7 @@ pub const BINDINGS: &[(&str, Binding)] = &[
     ("client|list", leased(list).with_worker_query()),
     ("client|no-evict", leased(attributes::no_evict)),
     ("client|no-touch", leased(attributes::no_touch)),
-    ("client|pause", exclusive(pause)),
+    ("client|pause", exclusive(pause).with_pause()),
     ("client|reply", leased(reply)),
     ("client|setinfo", leased(attributes::set_info)),
     ("client|setname", leased(attributes::set_name)),
