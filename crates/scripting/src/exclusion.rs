@@ -33,17 +33,18 @@ pub enum Requester {
 pub enum AttemptKind {
     /// It tries again within milliseconds.
     Usual,
-    /// It tries again within milliseconds, and comes after the others of its turn. For a requester after which they
-    /// could not have theirs for long, such as a pause of clients.
+    /// It tries again within milliseconds, and comes after the others of its turn, as long as it has not waited for
+    /// [`MAX_LAST_WAIT_US`]. For a requester after which they could not have theirs for long, such as a pause of
+    /// clients.
     Last,
     /// It tries again at the next tick of the cluster bus, after 100 ms.
     Tick,
 }
 
-/// The time for which a failed attempt keeps scripts from starting. It is longer than the time after which workers and
-/// other threads usually try again, and short because the requester may be gone: its client may have closed the
-/// connection.
-const SHORT_NOTICE_US: u64 = 8_000;
+/// The time for which a failed attempt keeps scripts from starting, and pauses of clients from beginning. It is longer
+/// than the time after which workers and other threads usually try again, also on a busy machine, and short because the
+/// requester may have given up.
+const SHORT_NOTICE_US: u64 = 20_000;
 /// The same for a requester that tries at every tick of the cluster bus.
 const TICK_NOTICE_US: u64 = 150_000;
 /// The limit of the notice of a requester that was late: on a busy machine, a worker takes its time.
@@ -52,6 +53,8 @@ const MAX_NOTICE_US: u64 = 100_000;
 const MAX_SILENCE_US: u64 = 500_000;
 /// The time after which turns wait for a requester that tries at ticks.
 const MAX_TICK_WAIT_US: u64 = 1_000_000;
+/// The time after which a requester that comes last yields to no others.
+const MAX_LAST_WAIT_US: u64 = 1_000_000;
 /// The time for which a member may be overtaken by requesters that came later.
 const MAX_OVERTAKING_US: u64 = 10_000;
 
@@ -161,21 +164,20 @@ impl ExclusionQueue {
         }
     }
 
-    /// Returns `true` if the requester must not succeed, because a member has waited for long, or because it comes
-    /// last and others wait.
+    /// Returns `true` if the requester must not succeed: because it is no member and a member has waited for long, or
+    /// because it comes last and others wait.
     pub fn must_yield(&self, requester: Requester, kind: AttemptKind, now_us: u64) -> bool {
-        let is_member = self.waiters.get(&requester).is_some_and(|waiter| waiter.is_member);
-        let is_late =
-            !is_member && self.is_awaited(now_us) && now_us.saturating_sub(self.turn.since_us) > MAX_OVERTAKING_US;
-        is_late || kind == AttemptKind::Last && self.is_anything_else_expected(is_member, now_us)
-    }
-
-    /// Returns `true` if a requester that does not come last is expected to try again. With `only_members`, those that
-    /// came after the start of the turn do not count: they yield to the members themselves.
-    fn is_anything_else_expected(&self, only_members: bool, now_us: u64) -> bool {
-        let is_candidate = |waiter: &Waiter| waiter.kind != AttemptKind::Last && (waiter.is_member || !only_members);
-        let mut candidates = self.waiters.values().filter(|waiter| is_candidate(waiter));
-        candidates.any(|waiter| waiter.is_expected(now_us))
+        let own = self.waiters.get(&requester);
+        let is_member = own.is_some_and(|waiter| waiter.is_member);
+        if !is_member && self.is_awaited(now_us) && now_us.saturating_sub(self.turn.since_us) > MAX_OVERTAKING_US {
+            return true;
+        }
+        let waited_us = own.map_or(0, |waiter| now_us.saturating_sub(waiter.since_us));
+        // A member yields to the other members only: the rest may have to yield to it.
+        let precedes = |other: &Waiter| {
+            other.kind != AttemptKind::Last && (other.is_member || !is_member) && other.is_expected(now_us)
+        };
+        kind == AttemptKind::Last && waited_us < MAX_LAST_WAIT_US && self.waiters.values().any(precedes)
     }
 
     /// Returns `true` if the turn lasts for a member that has not succeeded yet.

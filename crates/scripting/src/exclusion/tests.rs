@@ -1,8 +1,8 @@
 //! Tests the order of turns.
 
 use super::{
-    AttemptKind, ExclusionQueue, MAX_NOTICE_US, MAX_OVERTAKING_US, MAX_SILENCE_US, MAX_TICK_WAIT_US, Requester,
-    SHORT_NOTICE_US, TICK_NOTICE_US,
+    AttemptKind, ExclusionQueue, MAX_LAST_WAIT_US, MAX_NOTICE_US, MAX_OVERTAKING_US, MAX_SILENCE_US, MAX_TICK_WAIT_US,
+    Requester, SHORT_NOTICE_US, TICK_NOTICE_US,
 };
 
 const A: Requester = Requester::Client(1);
@@ -128,6 +128,19 @@ fn a_pause_does_not_wait_for_what_has_given_up() {
     let mut queue = ExclusionQueue::default();
     queue.note_failure(Requester::ClusterBus, AttemptKind::Tick, 0);
     assert!(!queue.must_yield(pause, AttemptKind::Last, 1), "it is in no hurry");
+}
+
+#[test]
+fn a_pause_yields_for_a_limited_time() {
+    let pause = Requester::Client(9);
+    let mut queue = ExclusionQueue::default();
+    for now_us in (0..MAX_LAST_WAIT_US).step_by(10_000) {
+        queue.note_failure(A, AttemptKind::Usual, now_us);
+        assert!(queue.must_yield(pause, AttemptKind::Last, now_us), "{now_us}");
+        queue.note_failure(pause, AttemptKind::Last, now_us);
+    }
+    queue.note_failure(A, AttemptKind::Usual, MAX_LAST_WAIT_US);
+    assert!(!queue.must_yield(pause, AttemptKind::Last, MAX_LAST_WAIT_US));
 }
 
 #[test]

@@ -316,7 +316,7 @@ fn run_plan_exclusively(
         connections.start_next_step(plan.token, NextStep::CollectClients);
         return;
     }
-    if !try_exclude_runs(&server.scripting.running, request.binding, connection) {
+    if !try_exclude_runs(&server.scripting.running, &request, connection) {
         let outcome = put_off_behind_scripts(thread, &request, connection);
         apply_outcome(thread, plan, connection, outcome);
         return;
@@ -386,9 +386,11 @@ fn begins_changed_passage(thread: &mut ThreadState) -> bool {
 }
 
 /// Excludes scripts for a command. Returns `false` if the command must try again.
-fn try_exclude_runs(running: &RunRegistry, binding: Binding, connection: &Connection) -> bool {
+fn try_exclude_runs(running: &RunRegistry, request: &Request<'_>, connection: &Connection) -> bool {
     let requester = requester_for(connection);
-    if binding.pauses_clients {
+    let transaction = connection.client.transaction.as_deref();
+    let pauses_in_transaction = || transaction.is_some_and(|transaction| transaction.pauses_clients);
+    if request.binding.pauses_clients || pauses_in_transaction() {
         running.try_exclude_runs_last(requester)
     } else {
         running.try_exclude_runs(requester)

@@ -147,6 +147,7 @@ pub fn queue_command(
         let binding = request.binding;
         transaction.reports_clients |= binding.queries_workers;
         transaction.changes_config |= binding.changes_config;
+        transaction.pauses_clients |= binding.pauses_clients;
         // Commands that are replayed are run by the thread that replays them.
         transaction.must_stay_on_worker |= must_stay_on_worker(request.command, binding)
             || client.flags.intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLAY));

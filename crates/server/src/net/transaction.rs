@@ -62,6 +62,8 @@ pub struct Transaction {
     pub runs_script: bool,
     /// Set if a command changes the configuration or writes its file.
     pub changes_config: bool,
+    /// Set if a command pauses clients.
+    pub pauses_clients: bool,
     /// Set if a script may never end.
     pub may_run_forever: bool,
     /// Set if EXEC cannot run outside the client's worker: a command changes the client, or has steps after the leases.
