@@ -5,6 +5,7 @@
 //! started when its time limit has passed; see [`step_process`].
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::options::Options;
@@ -94,7 +95,6 @@ const STEPS: &[CiStep] = &[
     CiStep::new("fmt",            "source is formatted",                                format),
     CiStep::new("clippy",         "no lint reports a problem",                          clippy).minutes(25),
     CiStep::new("tidy",           "the project rules hold",                             tidy),
-    CiStep::new("deny",           "licences and sources of dependencies are allowed",   deny).minutes(20),
     CiStep::new("test",           "unit and integration tests",                         test).minutes(35).cargo_test(),
     CiStep::new("test-valkey",    "integration tests together with Valkey",             test_valkey).minutes(20).cargo_test(),
     CiStep::new("loom",           "weft-sync under every interleaving",                 loom).minutes(25).cargo_test(),
@@ -104,12 +104,13 @@ const STEPS: &[CiStep] = &[
     CiStep::new("diff",           "same replies as Valkey",                             differential).minutes(25).beside_previous(),
     CiStep::new("stress",         "invariants hold under many workers",                 stress),
     CiStep::new("failover",       "failovers lose nothing that was acknowledged",       failover),
+    CiStep::new("deny",           "licences and sources of dependencies are allowed",   deny).minutes(20).beside_previous(),
     CiStep::new("power-loss",     "power losses and kills lose no acknowledged write",  power_loss),
     CiStep::new("disk-errors",    "disk errors have the same effects as in Valkey",     disk_errors),
     CiStep::new("sim",            "servers and clients under a seeded scheduler",       simulation).minutes(20),
     CiStep::new("clients",        "real client libraries work",                         clients).minutes(15),
-    CiStep::new("packaging",      "scripts, units and files of the packages work",      packaging),
-    CiStep::new("book",           "the examples of the book do what it says",           book).minutes(15),
+    CiStep::new("packaging",      "scripts, units and files of the packages work",      packaging).beside_previous(),
+    CiStep::new("book",           "the examples of the book do what it says",           book).minutes(15).beside_previous(),
     CiStep::new("sanitizers",     "the stress run under the address sanitizer",         sanitizers).minutes(25).if_time_for(11),
     CiStep::new("fuzz",           "what peers, clients and files send does no harm",    fuzz).minutes(20).if_time_for(9),
     CiStep::new("data-races",     "the stress run under the thread sanitizer",          data_races).minutes(30).if_time_for(11),
@@ -243,6 +244,9 @@ fn run_batch<'s>(batch: &[&'s CiStep]) -> Vec<(&'s CiStep, StepResult, f64)> {
 fn run_step(step: &CiStep, captures: bool) -> StepResult {
     let program = std::env::current_exe().map_err(|error| format!("the path of xtask: {error}"))?;
     let mut command = workspace::command(program, &["ci", "--step", step.name]);
+    if !was_server_built_incrementally(&workspace::root().join("target")) {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     let limit = Duration::from_secs(60 * step.limit_minutes);
     let end = step_process::run(step.name, &mut command, captures, limit)?;
     let mut skipped = step_process::recorded_skipped(step.name);
@@ -265,6 +269,14 @@ fn run_step(step: &CiStep, captures: bool) -> StepResult {
         skipped = report_tests(&output)?;
     }
     Ok(skipped)
+}
+
+/// Returns `true` if a developer has built the server in this target folder, so that a step may continue from there.
+/// Otherwise each step builds everything once, and without what incremental compilation needs that takes less time.
+fn was_server_built_incrementally(target: &Path) -> bool {
+    let entries = fs::read_dir(target.join("debug/incremental"));
+    let mut names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.any(|name| name.to_string_lossy().starts_with("weft_server-"))
 }
 
 /// Prints what a run of tests did. Returns the ignored tests that no other run includes.

@@ -59,3 +59,18 @@ fn a_step_runs_alone_if_the_one_before_it_is_not_chosen() {
     assert_eq!(batches, [vec!["tidy"], vec!["diff"]]);
     assert!(select_steps(&["tidy", "unknown"]).is_err());
 }
+
+#[test]
+fn a_clone_is_built_without_incremental_compilation() {
+    let target = std::env::temp_dir().join(format!("weft-ci-test-{}", std::process::id()));
+    assert!(!was_server_built_incrementally(&target), "nothing is built");
+    let incremental = target.join("debug/incremental");
+    fs::create_dir_all(incremental.join("xtask-1a2b")).expect("is made");
+    assert!(
+        !was_server_built_incrementally(&target),
+        "only the program that runs the steps"
+    );
+    fs::create_dir_all(incremental.join("weft_server-3c4d")).expect("is made");
+    assert!(was_server_built_incrementally(&target));
+    fs::remove_dir_all(&target).expect("is removed");
+}
