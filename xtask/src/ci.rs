@@ -363,6 +363,7 @@ fn stress() -> Result<StepOutcome, String> {
 }
 
 fn simulation() -> Result<StepOutcome, String> {
+    cargo(&["test", "--quiet", "-p", "weft-os", "--features", "simulated", "--lib"])?;
     let mut words = vec!["--seconds".to_owned(), "180".to_owned()];
     if let Some(seed) = seed_of_sources() {
         words.extend(["--from".to_owned(), seed.to_string()]);

@@ -33,6 +33,11 @@ pub struct Strategy {
     pub step_ns: u64,
 }
 
+/// The mean number of steps after which priorities change at the latest. Of a dozen threads that can always run, as
+/// those of endless scripts can, one has the highest priority at a time. Each needs its turn within the steps after
+/// which a bound may count as exceeded.
+const MAX_STEPS_PER_PRIORITY: u32 = 50_000;
+
 /// Random priorities of all threads, which change from time to time: a thread that waits actively holds up no other one
 /// for ever.
 struct Priorities {
@@ -101,7 +106,7 @@ impl Strategy {
         let slow_thread = random.bool().then(|| random.usize(..16));
         let step_ns = [20, 100, 400][random.usize(..3)];
         let priorities = (random.u32(..3) == 0).then(|| Priorities {
-            change_interval: [50, 300, 2000][random.usize(..3)],
+            change_interval: [50, 300, 2000][random.usize(..3)].min(MAX_STEPS_PER_PRIORITY / mean_quantum),
             salt: random.u64(..),
         });
         let stall_places = random.bool().then(|| StallPlaces {
@@ -210,3 +215,6 @@ impl Strategy {
         self.random.usize(..count)
     }
 }
+
+#[cfg(test)]
+mod tests;
