@@ -36,3 +36,9 @@ pub use real::*;
 mod simulated;
 #[cfg(feature = "simulated")]
 pub use simulated::*;
+
+/// Atomic numbers of statistics. Nothing but figures depends on their order, and INFO reads thousands of them. So a
+/// simulation stops no thread there.
+pub mod statistics {
+    pub use std::sync::atomic::AtomicU64;
+}

@@ -12,30 +12,37 @@ use seeds::{SeedRuns, TimeLimit};
 
 /// The number of seconds for which seeds are tried if nothing else is said.
 const DEFAULT_SECONDS: u64 = 180;
+/// The same for a planted fault, in seconds of the processors. Nearly all are found within two minutes.
+const DEFAULT_SECONDS_PER_FAULT: u64 = 480;
+/// The number of seeds that are run twice.
+const REPEATED_SEEDS: u64 = 3;
 
-/// Runs new seeds for a time (`--seconds`, `--from`), one seed (`--seed`), or the planted faults (`--planted all` or a
-/// list of names).
+/// Runs new seeds for a time (`--seconds`, `--from`), the first ones twice, or one seed (`--seed`), or the planted
+/// faults (`--planted all` or a list of names).
 ///
 /// # Errors
 /// Fails if a seed fails, if a planted fault is not found, or if the simulation cannot be built.
 pub fn main(words: &[String]) -> Result<(), String> {
     let options = Options::parse(words, &["seed", "seconds", "from", "jobs", "planted"], &[])?;
     let jobs = options.number("jobs", default_jobs())?;
-    let limit = Duration::from_secs(options.number("seconds", DEFAULT_SECONDS)?);
     if let Some(names) = options.value("planted") {
-        return planted::run(names, jobs, limit);
+        let limit = options.number("seconds", DEFAULT_SECONDS_PER_FAULT)?;
+        return planted::run(names, jobs, Duration::from_secs(limit));
     }
+    let limit = Duration::from_secs(options.number("seconds", DEFAULT_SECONDS)?);
     let program = build(&workspace::root(), Path::new("target"))?;
     if options.is_given("seed") {
         return seeds::run_one(&program, options.number("seed", 1)?);
     }
     let first = options.number("from", seeds::new_seed())?;
     println!("seeds from {first}, for {} s on {jobs} processes", limit.as_secs());
+    seeds::check_repeatability(&program, first..first + REPEATED_SEEDS)?;
     let found = SeedRuns {
         program,
         first,
         jobs,
         limit: TimeLimit::Elapsed(limit),
+        environment: Vec::new(),
     }
     .run()?;
     println!("{}", found.summary());

@@ -7,12 +7,15 @@ use std::time::Duration;
 use super::seeds::{self, SeedRuns, TimeLimit};
 use crate::workspace;
 
-/// The patches, relative to the root. The lines before the first `diff` describe the fault.
+/// The patches, relative to the root. The lines before the first `diff` describe the fault. A line that begins with
+/// [`ENVIRONMENT`] sets a variable for its runs: a fault of a cluster is looked for in clusters.
 const PATCHES: &str = "tests/sim/planted";
 /// The work tree in which the patches are applied, and its build directory. It is not that of the root: cargo takes
 /// crates at the same place in two work trees for one.
 const TREE: &str = "target/sim-planted/tree";
 const TARGET: &str = "target/sim-planted/build";
+/// The beginning of a line of a patch that sets a variable.
+const ENVIRONMENT: &str = "Environment: ";
 /// The first seed: fixed, so that the effort is comparable.
 const FIRST_SEED: u64 = 1;
 
@@ -41,6 +44,7 @@ pub fn run(names: &str, jobs: usize, limit: Duration) -> Result<(), String> {
             intact: intact.clone(),
             jobs,
             limit,
+            environment: environment_of(patch)?,
         };
         let (elapsed, seeds, is_found) = search.run(&name)?;
         if is_found {
@@ -64,6 +68,7 @@ struct Search {
     intact: PathBuf,
     jobs: usize,
     limit: Duration,
+    environment: Vec<(String, String)>,
 }
 
 impl Search {
@@ -78,6 +83,7 @@ impl Search {
                 first,
                 jobs: self.jobs,
                 limit: TimeLimit::Processor(self.limit.saturating_sub(elapsed)),
+                environment: self.environment.clone(),
             };
             let results = runs.run()?;
             let (used, tried) = results.effort();
@@ -86,13 +92,23 @@ impl Search {
             let Some(failure) = results.failure else {
                 return Ok((elapsed, seeds, false));
             };
-            if seeds::passes(&self.intact, failure.seed)? {
+            if seeds::passes(&self.intact, failure.seed, &self.environment)? {
                 return Ok((elapsed, seeds, true));
             }
             println!("{name}: seed {} fails without the fault, too", failure.seed);
             first = failure.seed + 1;
         }
     }
+}
+
+/// Returns the variables that a patch sets for its runs.
+fn environment_of(patch: &Path) -> Result<Vec<(String, String)>, String> {
+    let text = fs::read_to_string(patch).map_err(|error| format!("{}: {error}", patch.display()))?;
+    let head = text.lines().take_while(|line| !line.starts_with("diff "));
+    Ok(head
+        .filter_map(|line| line.strip_prefix(ENVIRONMENT)?.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect())
 }
 
 /// Returns the patches in the order of their names.

@@ -34,6 +34,8 @@ pub struct SeedRuns {
     pub jobs: usize,
     /// The time after which no further seed begins.
     pub limit: TimeLimit,
+    /// Variables of the runs' environment, beside those of this process.
+    pub environment: Vec<(String, String)>,
 }
 
 /// A limit of many runs.
@@ -73,6 +75,8 @@ struct Totals {
     gave_up: u64,
     passed: u64,
     failure: Option<Failure>,
+    /// The digest of the steps of the last run.
+    trace: String,
 }
 
 impl Failure {
@@ -141,7 +145,7 @@ impl SeedRuns {
                 scope.spawn(move || {
                     while !is_over() && !has_failed.load(Ordering::SeqCst) {
                         let seed = next.fetch_add(1, Ordering::SeqCst);
-                        let outcome = run_seed(&self.program, seed, job)?;
+                        let outcome = run_seed(&self.program, seed, job, &self.environment)?;
                         if outcome.failure.is_some() {
                             has_failed.store(true, Ordering::SeqCst);
                         }
@@ -195,20 +199,40 @@ impl Totals {
     }
 }
 
-/// Returns `true` if a run of the seed passes.
+/// Returns `true` if a run of the seed passes in this environment.
 ///
 /// # Errors
 /// If it cannot be started.
-pub fn passes(program: &Path, seed: u64) -> Result<bool, String> {
-    Ok(run_seed(program, seed, 0)?.failure.is_none())
+pub fn passes(program: &Path, seed: u64, environment: &[(String, String)]) -> Result<bool, String> {
+    Ok(run_seed(program, seed, 0, environment)?.failure.is_none())
 }
 
-/// Runs one seed and prints its output.
+/// Runs each of these seeds twice.
+///
+/// # Errors
+/// If the two runs differ: such a seed could not be used to look into a failure.
+pub fn check_repeatability(program: &Path, seeds: std::ops::Range<u64>) -> Result<(), String> {
+    for seed in seeds {
+        let [first, second] = [
+            run_seed(program, seed, 0, &[])?.trace,
+            run_seed(program, seed, 0, &[])?.trace,
+        ];
+        if first.is_empty() || first != second {
+            return Err(format!(
+                "seed {seed} does not repeat a run: the steps of the first have the digest '{first}', those of the \
+                 second '{second}'"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Runs one seed and prints its figures.
 ///
 /// # Errors
 /// If it fails.
 pub fn run_one(program: &Path, seed: u64) -> Result<(), String> {
-    let outcome = run_seed(program, seed, 0)?;
+    let outcome = run_seed(program, seed, 0, &[])?;
     match outcome.failure {
         Some(failure) => Err(failure.describe()),
         None => {
@@ -227,7 +251,7 @@ pub fn new_seed() -> u64 {
     now.as_millis() as u64 * 1000
 }
 
-fn run_seed(program: &Path, seed: u64, job: usize) -> Result<Totals, String> {
+fn run_seed(program: &Path, seed: u64, job: usize, environment: &[(String, String)]) -> Result<Totals, String> {
     let directory = work_directory(job);
     let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
     let _ = fs::remove_dir_all(&directory);
@@ -237,6 +261,7 @@ fn run_seed(program: &Path, seed: u64, job: usize) -> Result<Totals, String> {
     let errors = file.try_clone().map_err(failed)?;
     let mut child = command(program, job)
         .args([seed.to_string(), free_ports(job)?.to_string()])
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .current_dir(&directory)
         .stdin(Stdio::null())
         .stdout(file)
@@ -249,6 +274,7 @@ fn run_seed(program: &Path, seed: u64, job: usize) -> Result<Totals, String> {
         steps: number_before(&text, " steps"),
         operations: number_before(&text, " operations"),
         gave_up: u64::from(text.contains("gave up")),
+        trace: trace_in(&text),
         ..Totals::default()
     };
     if has_passed {
@@ -277,6 +303,12 @@ fn free_ports(job: usize) -> Result<u16, String> {
         .map(|offset| PORTS.start + PORTS_PER_RUN * ((first as u16 + offset) % groups))
         .find(|first| (*first..first + PORTS_PER_RUN).all(is_free))
         .ok_or_else(|| format!("no {PORTS_PER_RUN} free ports in {PORTS:?}"))
+}
+
+/// Returns the digest of its steps that a run prints.
+fn trace_in(text: &str) -> String {
+    let after = text.split(", trace ").nth(1).unwrap_or_default();
+    after.chars().take_while(char::is_ascii_hexdigit).collect()
 }
 
 /// A directory in memory where there is one: the simulation decides about durability, not the disk.

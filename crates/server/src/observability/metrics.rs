@@ -4,6 +4,7 @@ use weft_base::ThreadIndex;
 use weft_os::sync::OnceLock;
 
 use weft_os::atomic::{AtomicU64, Ordering};
+use weft_os::statistics;
 use weft_sync::StripedCounters;
 
 /// The counters of the server, with their names in INFO.
@@ -132,22 +133,22 @@ pub struct Metrics {
 /// The latencies of one command on one thread, which is the only writer. Counts have 64 bits: a thread that runs a
 /// million commands per second would wrap 32 bits in little more than an hour.
 struct LatencyRow {
-    buckets: [AtomicU64; BUCKETS],
+    buckets: [statistics::AtomicU64; BUCKETS],
     /// The sum of the samples, in nanoseconds.
-    nanoseconds: AtomicU64,
+    nanoseconds: statistics::AtomicU64,
 }
 
 impl LatencyRow {
     fn new() -> LatencyRow {
         LatencyRow {
-            buckets: [const { AtomicU64::new(0) }; BUCKETS],
-            nanoseconds: AtomicU64::new(0),
+            buckets: [const { statistics::AtomicU64::new(0) }; BUCKETS],
+            nanoseconds: statistics::AtomicU64::new(0),
         }
     }
 
     #[inline]
     fn record(&self, nanoseconds: u64) {
-        let add = |figure: &AtomicU64, delta: u64| {
+        let add = |figure: &statistics::AtomicU64, delta: u64| {
             figure.store(figure.load(Ordering::Relaxed).wrapping_add(delta), Ordering::Relaxed);
         };
         add(&self.buckets[bucket_of(nanoseconds)], 1);
