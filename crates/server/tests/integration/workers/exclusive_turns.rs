@@ -35,6 +35,18 @@ const SCRIPT: &[&str] = &[
     "x",
 ];
 
+/// Starts a server with so many active workers, in which no script counts as overdue.
+fn start_server(io_threads: &str) -> Server {
+    Server::start(&[
+        "--io-threads",
+        io_threads,
+        "--io-threads-always-active",
+        "yes",
+        "--busy-reply-threshold",
+        "0",
+    ])
+}
+
 /// Sends scripts, one after the other, and counts them.
 fn run_scripts(port: u16, script: &[&str], is_over: &AtomicBool, ended: &AtomicUsize) {
     let mut client = Client::connect(port);
@@ -68,14 +80,7 @@ fn overtaken(port: u16, commands: &[&[&str]], is_over: &AtomicBool, count: &Atom
 #[test]
 fn no_exclusive_command_is_overtaken_by_many_scripts() {
     for threads in ["2", "8"] {
-        let server = Server::start(&[
-            "--io-threads",
-            threads,
-            "--io-threads-always-active",
-            "yes",
-            "--busy-reply-threshold",
-            "0",
-        ]);
+        let server = start_server(threads);
         let (is_over, ended) = (AtomicBool::new(false), AtomicUsize::new(0));
         let waits = Mutex::new(Vec::new());
         thread::scope(|scope| {
@@ -139,14 +144,7 @@ fn pause_clients(port: u16, pauses: &AtomicUsize) {
 #[test]
 fn no_exclusive_command_waits_for_many_pauses() {
     for threads in ["2", "8"] {
-        let server = Server::start(&[
-            "--io-threads",
-            threads,
-            "--io-threads-always-active",
-            "yes",
-            "--busy-reply-threshold",
-            "0",
-        ]);
+        let server = start_server(threads);
         let (is_over, pauses, ended) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
             let _stop = StopOnDrop(&is_over);
