@@ -377,6 +377,8 @@ impl Reactor {
                 Err(error) => return Err(error.into()),
             }
         };
+        // Once more: the peer may have looked for space in between.
+        descriptor::activity();
         if count == 0 {
             return Ok(ReceiveOutcome::Closed);
         }

@@ -307,7 +307,11 @@ fn retry_interrupted(mut send: impl FnMut() -> Result<usize, Errno>) -> io::Resu
     weft_os::descriptor::activity();
     loop {
         match send() {
-            Ok(sent) => return Ok(sent),
+            Ok(sent) => {
+                // Once more: the peer may have looked for input in between.
+                weft_os::descriptor::activity();
+                return Ok(sent);
+            }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(0),
             Err(error) => return Err(error.into()),
