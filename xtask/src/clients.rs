@@ -54,7 +54,9 @@ pub fn run_all(words: &[String]) -> Result<Vec<String>, String> {
             return Err(format!("unknown client '{name}'"));
         }
     }
-    let server = ServerProcess::start(&binary, &[])?;
+    // On few cores the self-tuning would keep one worker active.
+    let arguments = ["--io-threads", "4", "--io-threads-always-active", "yes"].map(str::to_owned);
+    let server = ServerProcess::start(&binary, &arguments)?;
     let port = server.address.port().to_string();
     let (mut passed, mut failed, mut skipped) = (0, Vec::new(), Vec::new());
     for client in CLIENTS {

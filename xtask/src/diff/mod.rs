@@ -32,6 +32,8 @@ use pair::{ComparedServers, ServerBinaries};
 const VALUED: &[&str] = &["weft", "weft-args", "valkey", "filter", "seed", "seconds", "show"];
 const FLAGS: &[&str] = &["no-cases", "self-check", "trace"];
 const DEFAULT_SECONDS: u64 = 20;
+/// On few cores the self-tuning would keep one worker active, and nothing would happen in parallel.
+const DEFAULT_WEFT_ARGUMENTS: &str = "--io-threads 4 --io-threads-always-active yes";
 const DEFAULT_SHOWN: usize = 20;
 
 /// The parameters of a run.
@@ -85,7 +87,7 @@ pub fn run_all(words: &[String]) -> Result<Vec<String>, String> {
     let plan = DiffPlan {
         binaries: ServerBinaries {
             weft: weft_path(&options)?,
-            weft_arguments: split_words(options.value("weft-args").unwrap_or_default()),
+            weft_arguments: split_words(options.value("weft-args").unwrap_or(DEFAULT_WEFT_ARGUMENTS)),
             valkey: valkey_path(&options)?,
         },
         filter: options.value("filter").unwrap_or_default().to_string(),

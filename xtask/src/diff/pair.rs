@@ -110,8 +110,9 @@ impl ComparedServers {
     /// changed.
     ///
     /// # Errors
-    /// Fails if FLUSHALL does.
+    /// Fails if clients do not end, or if FLUSHALL fails.
     pub fn reset(&mut self) -> Result<(), String> {
+        self.await_no_clients()?;
         restore_parameters(&mut self.control.weft, &self.parameters.weft);
         restore_parameters(&mut self.control.valkey, &self.parameters.valkey);
         let flushed = self
@@ -137,22 +138,45 @@ impl ComparedServers {
     /// Waits until `count` clients are blocked on both servers. Returns the line of INFO with that number, or with the
     /// number after a timeout.
     pub fn await_blocked(&mut self, count: u64) -> ServerPair<ServerAnswer> {
+        self.await_clients("blocked_clients", &blocked_clients(count))
+    }
+
+    /// Waits until both servers answer `wanted`, the line of `field` in INFO. Returns their last answers, also after a
+    /// timeout. Both execute INFO equally often, since it is counted too.
+    fn await_clients(&mut self, field: &str, wanted: &ServerAnswer) -> ServerPair<ServerAnswer> {
         let deadline = Instant::now() + SLOW_SERVER_TIMEOUT;
-        let wanted = format!("blocked_clients:{count}");
-        self.control.map(|connection| {
-            loop {
-                let info = match connection.call(&split_words("INFO clients")) {
-                    ServerAnswer::Reply(received) => String::from_utf8_lossy(received.reply.text()).into_owned(),
-                    other => return other,
-                };
-                let line = info.lines().find(|line| line.starts_with("blocked_clients:"));
-                let line = line.unwrap_or_default().to_owned();
-                if line == wanted || Instant::now() > deadline {
-                    return ServerAnswer::Bytes(line.into_bytes(), false);
-                }
-                std::thread::sleep(Duration::from_millis(1));
+        let prefix = format!("{field}:");
+        loop {
+            let answers = self
+                .control
+                .map(|connection| match connection.call(&split_words("INFO clients")) {
+                    ServerAnswer::Reply(received) => {
+                        let info = String::from_utf8_lossy(received.reply.text()).into_owned();
+                        let line = info.lines().find(|line| line.starts_with(&prefix));
+                        ServerAnswer::Bytes(line.unwrap_or_default().into(), false)
+                    }
+                    other => other,
+                });
+            let is_reached = answers.weft == *wanted && answers.valkey == *wanted;
+            if is_reached || Instant::now() > deadline {
+                return answers;
             }
-        })
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until both servers have noticed that all clients but this program's own are gone: one that still waits for
+    /// a key would otherwise take what the next section writes.
+    fn await_no_clients(&mut self) -> Result<(), String> {
+        let wanted = ServerAnswer::Bytes(b"connected_clients:1".to_vec(), false);
+        let answers = self.await_clients("connected_clients", &wanted);
+        for (answer, who) in [(answers.weft, "weft"), (answers.valkey, "valkey")] {
+            if answer != wanted {
+                let gone = self.exit_report();
+                return Err(format!("{who}: clients do not end: {}{gone}", answer.to_line()));
+            }
+        }
+        Ok(())
     }
 
     /// Returns those of `commands` that Weft does not have.
@@ -302,6 +326,11 @@ impl PairedClient {
             }
         }
     }
+}
+
+/// Returns what [`ComparedServers::await_blocked`] returns of a server on which `count` clients are blocked.
+pub fn blocked_clients(count: u64) -> ServerAnswer {
+    ServerAnswer::Bytes(format!("blocked_clients:{count}").into_bytes(), false)
 }
 
 /// The stored replies of both servers to earlier commands, by name.

@@ -9,7 +9,7 @@ use super::connection::ServerAnswer;
 use super::exceptions::Exceptions;
 use super::info;
 use super::normalise::{ComparisonRule, apply_rules, replies_agree};
-use super::pair::{Bindings, ComparedServers, PairedClient, ServerPair, resolve_arguments};
+use super::pair::{Bindings, ComparedServers, PairedClient, ServerPair, blocked_clients, resolve_arguments};
 
 /// The pause after which a server receives the next piece of a raw frame separately.
 const PIECE_INTERVAL: Duration = Duration::from_millis(1);
@@ -111,7 +111,7 @@ impl SectionRun<'_> {
             }
             Action::AwaitBlocked(count) => {
                 let answers = self.servers.await_blocked(*count);
-                self.compare(step, "(number of blocked clients)", &answers);
+                self.compare_blocked(step, *count, &answers);
                 Ok(())
             }
             Action::Config(name, value) => {
@@ -165,6 +165,21 @@ impl SectionRun<'_> {
                 command: command.to_string(),
                 weft,
                 valkey,
+            });
+        }
+    }
+
+    /// Compares how many clients are blocked. If both servers have another number than the case file expects, that is a
+    /// difference too: the case would wait in vain, and see the number or not, as the threads happen to run.
+    fn compare_blocked(&mut self, step: &CaseStep, expected: u64, answers: &ServerPair<ServerAnswer>) {
+        let before = self.report.differences.len();
+        self.compare(step, "(number of blocked clients)", answers);
+        if self.report.differences.len() == before && answers.valkey != blocked_clients(expected) {
+            self.report.differences.push(Difference {
+                line: step.line,
+                command: format!("(number of blocked clients, expected: {expected})"),
+                weft: answers.weft.to_line(),
+                valkey: answers.valkey.to_line(),
             });
         }
     }
