@@ -43,6 +43,9 @@ pub fn check(program: &str, arguments: &[OsString]) -> u8 {
     code
 }
 
+/// The maximum length of a path for the kernel.
+const PATH_MAX: usize = 4096;
+
 // Failed writes are ignored, as in any program whose reader has exited.
 macro_rules! say {
     ($out:expr, $($text:tt)*) => { drop(writeln!($out, $($text)*)) };
@@ -74,14 +77,12 @@ fn run(
             wishes.until_s = time;
             &arguments[2]
         }
-        _ => {
-            say!(
-                out,
-                "Usage: {program} [--fix|--truncate-to-timestamp $timestamp] <file.manifest|file.aof>"
-            );
-            return Err(CheckStopped);
-        }
+        _ => return Err(print_usage(program, out)),
     };
+    if path.len() > PATH_MAX {
+        say!(out, "Error: filepath is too long (exceeds PATH_MAX)");
+        return Err(print_usage(program, out));
+    }
     let mut check = Check {
         wishes,
         commands: AofReader::new(),
@@ -99,6 +100,14 @@ fn run(
         check.print_outcome(outcome, &name, "AOF");
         Ok(())
     }
+}
+
+fn print_usage(program: &str, out: &mut dyn Write) -> CheckStopped {
+    say!(
+        out,
+        "Usage: {program} [--fix|--truncate-to-timestamp $timestamp] <file.manifest|file.aof>"
+    );
+    CheckStopped
 }
 
 struct Check<'s> {

@@ -75,6 +75,8 @@ impl PrimaryThread {
             }
         }
         self.publish_clients();
+        // The worker may have received more than the request; no event tells of these bytes.
+        self.process_input(token);
     }
 
     /// Adds a replica to those that commands and other threads see.

@@ -370,3 +370,47 @@ fn cve_2026_23479_a_client_that_ends_while_it_is_unblocked_is_not_used() {
         target.witness.info("used_memory").parse::<u64>().expect("a number") < 100 << 20
     });
 }
+
+/// The space for a count that is filled in later may lie before, behind and across the end of a block of output.
+#[test]
+fn cve_2025_49112_counts_that_are_filled_in_later_lie_at_all_offsets_of_the_output() {
+    const BLOCK: usize = 16 * 1024;
+    let mut target = Target::start(&[]);
+    target.answers(&[
+        (&["ZADD", "z", "1", "a", "2", "b"], "2"),
+        (&["XADD", "x", "1-1", "f", "v"], "1-1"),
+        (&["RPUSH", "l", "2", "1"], "2"),
+    ]);
+    let requests: [(&[&str], &str); 6] = [
+        (&["ZRANGEBYSCORE", "z", "-inf", "+inf"], "(a b)"),
+        (&["XRANGE", "x", "-", "+"], "((1-1 (f v)))"),
+        (&["KEYS", "none*"], "()"),
+        (&["SCAN", "0", "MATCH", "none*", "COUNT", "1000"], "(0 ())"),
+        (&["SORT", "l"], "(1 2)"),
+        (&["LPOS", "l", "1", "COUNT", "0"], "(1)"),
+    ];
+    for base in [BLOCK, 2 * BLOCK, 4 * BLOCK] {
+        for bytes in base - 120..base + 20 {
+            let filler = "x".repeat(bytes);
+            // All replies are collected before the client reads.
+            target.attacker.send(&["MULTI"]);
+            target.attacker.send(&["ECHO", &filler]);
+            for (words, _) in requests {
+                target.attacker.send(words);
+            }
+            target.attacker.send(&["EXEC"]);
+            let expected: Vec<&str> = requests.iter().map(|(_, reply)| *reply).collect();
+            for _ in 0..requests.len() + 2 {
+                target.attacker.answer();
+            }
+            let answer = target.attacker.answer();
+            assert!(
+                answer == format!("({filler} {})", expected.join(" ")),
+                "{bytes}: {}",
+                &answer[bytes.min(answer.len())..]
+            );
+        }
+        target.serves();
+    }
+    target.serves_within(200 << 20);
+}

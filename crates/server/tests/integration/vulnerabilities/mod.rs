@@ -6,6 +6,7 @@
 //! that need Valkey.
 
 mod access;
+mod check_programs;
 mod cluster_bus;
 mod connections;
 mod integers;
@@ -14,6 +15,7 @@ mod lua_sandbox;
 mod patterns;
 mod payloads;
 mod replication;
+mod sandbox_names;
 mod streams;
 
 use std::time::{Duration, Instant};
