@@ -9,11 +9,12 @@
 //! | [`thread`] | threads, sleeping and parking |
 //! | [`time`] | clocks |
 //! | [`descriptor`] | waiting for sockets |
+//! | [`disk`] | syncing files |
 //!
 //! In an ordinary build all of these are re-exports of the standard library and of `parking_lot`, and cost nothing. A
 //! build with the feature `simulated` replaces them by the `simulation`: only one thread runs at a time, every
-//! operation on a shared object is a point at which a seeded scheduler may run another thread instead, and the clocks
-//! show simulated time. The same seed then always gives the same run.
+//! operation on a shared object is a point at which a seeded scheduler may run another thread instead, the clocks show
+//! simulated time, and what no sync has covered is lost with the power. The same seed then always gives the same run.
 //!
 //! A lock of the standard library may still be used where no thread reaches a scheduling point while it holds the lock.
 #![forbid(unsafe_code)]

@@ -64,6 +64,30 @@ pub mod descriptor {
     pub fn activity() {}
 }
 
+/// Syncing files.
+pub mod disk {
+    use std::fs::File;
+    use std::io;
+
+    /// Syncs the data of a file, and what is needed to read it.
+    ///
+    /// # Errors
+    /// Those of the system call.
+    #[inline]
+    pub fn sync_data(file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    /// Syncs a file with all its metadata, or a directory.
+    ///
+    /// # Errors
+    /// Those of the system call.
+    #[inline]
+    pub fn sync_all(file: &File) -> io::Result<()> {
+        file.sync_all()
+    }
+}
+
 /// Hints to the processor.
 pub mod hint {
     pub use std::hint::spin_loop;

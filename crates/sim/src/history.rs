@@ -61,3 +61,15 @@ pub struct ConnectionHistory {
     /// The step before which the client did not close the connection, if it closed it while requests were unanswered.
     pub closed_step: Option<u64>,
 }
+
+impl ConnectionHistory {
+    /// Returns `true` if the client has sent FLUSHALL.
+    pub fn has_flushed(&self) -> bool {
+        let mut operations = self.events.iter().map(|event| &event.operation);
+        operations.any(|operation| match operation {
+            Operation::FlushAll => true,
+            Operation::Transaction(parts) => parts.contains(&Operation::FlushAll),
+            _ => false,
+        })
+    }
+}

@@ -4,12 +4,12 @@
 //! process: it starts the servers of a scenario, runs clients against them as threads of the same scheduler, and ends
 //! with a line of figures. The same seed gives the same run, step by step.
 //!
-//! Modules in reading order: `run` is the course of one run, `operation` is what clients ask, `mix` how often they ask
-//! it, `client` how they send it, `disturber` what happens meanwhile, `meeting` when, `subscriber` and `tracker` what
+//! Modules in reading order: `run` is the course of one run, `operation` what clients ask, `mix` how often they ask it,
+//! `client` how they send it, `disturber` what happens meanwhile, `meeting` when, `subscriber` and `tracker` what
 //! further clients receive, `blocked_receiver` what they receive while they wait, `late_reader` how replies wait for a
-//! socket, `endless` what runs until it is killed, `cluster` a run with two nodes, `model` what a store does with it,
-//! `checker` decides if the replies are those of one order, `lateness` if clients were answered in time, and `shutdown`
-//! ends the server within a `bound`.
+//! socket, `endless` what runs until it is killed, `power_loss` what the disk keeps of a write, `cluster` a run with
+//! two nodes, `model` what a store does with it, `checker` decides if the replies are those of one order, `lateness` if
+//! clients were answered in time, and `shutdown` ends the server within a `bound`.
 mod blocked_receiver;
 mod bound;
 mod checker;
@@ -25,6 +25,7 @@ mod meeting;
 mod mix;
 mod model;
 mod operation;
+mod power_loss;
 mod reply;
 mod run;
 mod scenario;

@@ -21,6 +21,7 @@ use crate::lateness::{self, IdleWait};
 use crate::meeting::{self, Attendance};
 use crate::mix::OperationSource;
 use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
+use crate::power_loss;
 use crate::reply::SeenReply;
 use crate::scenario::{Disturbance, RunPlan};
 use crate::shutdown;
@@ -106,7 +107,9 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
         false => None,
     };
     let further_clients = start_further_clients(scenario, further);
+    let lost_disks = power_loss::start_client(scenario, further);
     let mut histories = join_clients(clients.into_iter().chain([disturber]).chain(further_clients))?;
+    let lost_disks = power_loss::end_client(lost_disks)?;
     let mut admin = connect(PRIMARY, 1)?;
     if let Some(subscriber) = subscriber {
         subscriber.finish(&mut admin, &histories)?;
@@ -139,10 +142,12 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
     if scenario.evicts {
         text.push_str(&format!(", {evicted} keys evicted"));
     }
-    if !scenario.shuts_down {
-        return Ok(text);
+    if scenario.shuts_down {
+        let ending = shutdown::end_server(server, further, scenario)?;
+        text.push_str(&format!("; {ending}"));
     }
-    shutdown::end_server(server, further, scenario).map(|ending| format!("{text}; {ending}"))
+    let may_lack_key = scenario.evicts || histories.iter().any(ConnectionHistory::has_flushed);
+    power_loss::check_disks(&lost_disks, scenario, may_lack_key).map(|restored| format!("{text}; {restored}"))
 }
 
 /// Starts the clients of which a run has one each, if it has them.

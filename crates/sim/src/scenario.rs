@@ -56,6 +56,8 @@ pub struct RunPlan {
     pub evicts: bool,
     /// `true` if the run ends with SHUTDOWN.
     pub shuts_down: bool,
+    /// `true` if a client looks at what a loss of power would leave of the append-only file.
+    pub loses_power: bool,
 }
 
 /// An action of the client that moves slots. It is for one node; the other one may refuse it.
@@ -94,7 +96,7 @@ pub enum Disturbance {
     Configure,
     /// SCRIPT KILL.
     KillScript,
-    /// FLUSHALL by a function that loads a library.
+    /// FUNCTION LOAD of a library.
     LoadFunctions,
     /// DEBUG RELOAD.
     Reload,
@@ -350,6 +352,7 @@ impl RunPlan {
             has_blocked_receiver: further.u32(..3) == 0 || is_forced("blocked-receiver"),
             has_late_reader: further.u32(..6) == 0 || is_forced("late-reader"),
             has_endless_scripts: further.u32(..4) == 0 || is_forced("endless"),
+            loses_power: further.bool() || is_forced("power-loss"),
             ..Self::draw_single(random)
         };
         let is_cluster = random.u32(..16) == 0 || std::env::var_os("WEFT_SIM_CLUSTER").is_some();
@@ -502,6 +505,7 @@ impl RunPlan {
             has_late_reader: false,
             has_blocked_receiver: false,
             shuts_down: false,
+            loses_power: false,
         }
     }
 
@@ -529,6 +533,14 @@ impl RunPlan {
     /// The command line of the server that clients talk to.
     pub fn primary_arguments(&self, port: u16) -> Vec<OsString> {
         self.server_arguments(if self.has_replica { port } else { 0 }, "primary.sock")
+    }
+
+    /// The command line of a server that loads what is left of the append-only file in a directory.
+    pub fn restored_arguments(&self, socket: &str, folder: &str) -> Vec<OsString> {
+        let mut arguments = self.server_arguments(0, socket);
+        let words = ["--appenddirname", folder, "--dbfilename", "restored.rdb"];
+        arguments.extend(words.map(OsString::from));
+        arguments
     }
 
     fn server_arguments(&self, port: u16, socket: &str) -> Vec<OsString> {

@@ -2,6 +2,7 @@
 
 pub mod atomic;
 pub mod descriptor;
+pub mod disk;
 pub mod mpsc;
 pub mod scheduler;
 mod strategy;

@@ -75,7 +75,7 @@ pub enum Resource {
     Park,
     /// Nothing: it sleeps.
     Time,
-    /// Nothing: the scheduler has stalled it.
+    /// Nothing: the scheduler has stalled it, or the disk is at work.
     Stall,
     /// The end of a thread.
     End(ThreadId),
@@ -288,6 +288,18 @@ pub fn block(on: Resource, timeout: Option<Duration>) -> Wakeup {
     let deadline_ns = timeout.map(|timeout| core.now_ns.saturating_add(nanoseconds(timeout)));
     core.threads[me].state = State::Blocked { on, deadline_ns };
     switch_from(me, core)
+}
+
+/// Keeps the calling thread for as long as a disk takes for a sync.
+pub(super) fn wait_for_disk() {
+    if !is_simulated() || UNDIVIDED.get() > 0 {
+        return;
+    }
+    step();
+    let took_ns = lock().strategy.next_sync_ns();
+    if took_ns > 0 {
+        block(Resource::Stall, Some(Duration::from_nanos(took_ns)));
+    }
 }
 
 /// Wakes up to `count` threads that are blocked on `address`, drawn at random, and returns their number.

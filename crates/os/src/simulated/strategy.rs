@@ -29,6 +29,8 @@ pub struct Strategy {
     /// The priorities of the threads, if the runnable thread of the highest one is chosen (Burckhardt and others, "A
     /// randomized scheduler with probabilistic guarantees of finding bugs", 2010).
     priorities: Option<Priorities>,
+    /// The longest time of a sync of a file, in nanoseconds.
+    max_sync_ns: u64,
     /// The simulated time of one step, in nanoseconds.
     pub step_ns: u64,
 }
@@ -116,6 +118,7 @@ impl Strategy {
         });
         let preemption_interval = [0, 0, 0, 3, 3, 20][random.usize(..6)];
         let clock_interval = [0, 0, 0, 4, 16, 64][random.usize(..6)];
+        let max_sync_ns = [0, 100_000, 2_000_000, 10_000_000][random.usize(..4)];
         Strategy {
             random,
             preemption_interval,
@@ -127,6 +130,7 @@ impl Strategy {
             stall_interval,
             max_stall_ns,
             slow_thread,
+            max_sync_ns,
             step_ns,
         }
     }
@@ -198,6 +202,11 @@ impl Strategy {
         let rarest = (self.max_stall_ns / 2 / STALL_NS_PER_STEP) as u32;
         let steps_per_stall = (FIRST_STEPS_PER_STALL * (1 + *visits / STEPS_PER_HALVING)).min(rarest.max(16));
         (self.random.u32(..steps_per_stall) == 0).then(|| self.random.u64(..self.max_stall_ns))
+    }
+
+    /// Returns the time of a sync of a file, in nanoseconds.
+    pub fn next_sync_ns(&mut self) -> u64 {
+        self.random.u64(..=self.max_sync_ns)
     }
 
     /// Returns the places that stall threads, if the run has some.

@@ -271,7 +271,7 @@ fn truncate(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), Aof
             .write(true)
             .open(path)
             // Without the sync a power failure could bring back the old end behind commands that are added from now on.
-            .and_then(|file| file.set_len(at).and_then(|()| file.sync_all()));
+            .and_then(|file| file.set_len(at).and_then(|()| weft_os::disk::sync_all(&file)));
         match result {
             Ok(()) => {
                 log::warning!("AOF {name} loaded anyway because aof-load-truncated is enabled");

@@ -168,7 +168,7 @@ fn sync_current_increment(server: &Server) {
     let file = appender.map(|appender| appender.lock().file());
     if let Some(file) = file {
         // The log thread reports the error that it gets itself.
-        let _ = file.sync_data();
+        let _ = weft_os::disk::sync_data(&file);
     }
 }
 

@@ -35,6 +35,7 @@ use crate::observability::log;
 use crate::propagation::{LogConsumer, LogMilestone, LogTarget, PropagationLog};
 use weft_base::files::error_text;
 use weft_os::atomic::Ordering;
+use weft_os::disk;
 use weft_os::sync::Mutex;
 use weft_os::sync::mpsc;
 use weft_os::time::Instant;
@@ -98,7 +99,7 @@ impl UnwrittenBytes {
         }
         self.size += self.bytes.len() as u64;
         self.bytes.clear();
-        self.file.sync_data()
+        disk::sync_data(&self.file)
     }
 }
 
@@ -140,7 +141,7 @@ pub fn open(path: &Path, is_fresh: bool) -> io::Result<File> {
 /// # Errors
 /// If the file cannot be synced for another reason.
 pub fn sync_if_possible(file: &File) -> io::Result<()> {
-    match file.sync_all() {
+    match disk::sync_all(file) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         result => result,
     }
@@ -215,7 +216,7 @@ impl AofAppender {
         if self.has_unwritten_bytes() {
             return;
         }
-        match self.file.sync_data() {
+        match disk::sync_data(&self.file) {
             Ok(()) => {
                 self.synced_size = self.size;
                 self.links.advance_milestone(LogMilestone::Synced, self.written);
@@ -405,7 +406,7 @@ impl AofAppender {
 
     fn sync_now(&mut self, file: &File) {
         let start = Instant::now();
-        if let Err(error) = file.sync_data() {
+        if let Err(error) = disk::sync_data(file) {
             log::warning!(
                 "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {}. Exiting...",
                 error_text(&error)
@@ -421,7 +422,7 @@ impl AofAppender {
     /// again before anything is written to the next one.
     fn sync_replaced(&mut self, file: Arc<File>) {
         self.last_sync = Instant::now();
-        let result = file.sync_data();
+        let result = disk::sync_data(&file);
         let is_unsynced = matches!(&result, Err(error) if error.kind() != io::ErrorKind::InvalidInput);
         record_sync(result, self.written, &self.links);
         if is_unsynced {
@@ -454,7 +455,7 @@ fn run_sync_thread(jobs: &mpsc::Receiver<SyncRequest>, links: &AppenderLinks) {
     while let Ok(SyncRequest { file, sequence }) = jobs.recv() {
         assert!(sequence >= last_sequence, "syncs are requested in the order of the log");
         last_sequence = sequence;
-        let result = file.sync_data();
+        let result = disk::sync_data(&file);
         let pending = links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
         assert!(pending > 0, "a sync that ends was counted as pending");
         record_sync(result, sequence, links);

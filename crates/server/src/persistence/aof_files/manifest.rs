@@ -288,8 +288,7 @@ impl Manifest {
         );
         file.write_all(&text)
             .map_err(step(|name, error| ManifestStoreError::Write { name, error }))?;
-        file.sync_all()
-            .map_err(step(|name, error| ManifestStoreError::Sync { name, error }))?;
+        weft_os::disk::sync_all(&file).map_err(step(|name, error| ManifestStoreError::Sync { name, error }))?;
         std::fs::rename(&temporary, directory.join(&name)).map_err(|error| ManifestStoreError::Rename {
             temporary: temporary_name,
             name,
@@ -371,7 +370,7 @@ pub fn file_name(filename: &str) -> String {
 /// # Errors
 /// If the directory cannot be synced.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+    weft_os::disk::sync_all(&File::open(directory)?)
 }
 
 fn parse_leading_number(text: &[u8]) -> i64 {

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use weft_os::disk;
+
 use super::error::{RdbFilePurpose, RdbSaveError, SaveStep};
 
 /// The number of bytes written between two syncs, which keeps the final sync short.
@@ -63,7 +65,7 @@ impl RdbFile {
         self.file.write_all(bytes)?;
         self.written += bytes.len() as u64;
         if self.is_incremental && self.written - self.synced >= SYNC_BYTES {
-            self.file.sync_data()?;
+            disk::sync_data(&self.file)?;
             self.synced = self.written;
         }
         Ok(())
@@ -74,9 +76,7 @@ impl RdbFile {
     /// # Errors
     /// If the sync fails.
     pub fn sync(&mut self) -> Result<(), RdbSaveError> {
-        self.file
-            .sync_all()
-            .map_err(|reason| self.error(SaveStep::Sync, reason))?;
+        disk::sync_all(&self.file).map_err(|reason| self.error(SaveStep::Sync, reason))?;
         (self.synced, self.is_synced) = (self.written, true);
         Ok(())
     }
@@ -126,5 +126,5 @@ impl Drop for RdbFile {
 
 fn sync_directory_of(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    disk::sync_all(&File::open(directory.unwrap_or(Path::new(".")))?)
 }

@@ -34,7 +34,7 @@ pub fn rewrite_to_commands(dump: &Path, target: &Path, config: &Config) -> io::R
         RdbConversionError::Read(fault) => io::Error::other(format!("{fault:?}")),
         RdbConversionError::Write(error) => error,
     })?;
-    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    weft_os::disk::sync_all(&out.into_inner().map_err(io::IntoInnerError::into_error)?)
 }
 
 enum RdbConversionError {

@@ -452,7 +452,7 @@ fn receive_into_file(link: &mut PrimaryLink, extent: DumpEnd, path: &Path) -> Re
             }
         }
     }
-    file.sync_all().map_err(unwritten)
+    weft_os::disk::sync_all(&file).map_err(unwritten)
 }
 
 /// A dump that was loaded into staging, the bytes that were read beyond it, and the rest of its source.
