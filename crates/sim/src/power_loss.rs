@@ -1,7 +1,7 @@
 //! A client that looks at the disk as soon as a write is acknowledged: what a loss of power would leave of the
 //! append-only file at that moment. At the end of the run, a server loads what was left.
 //!
-//! With `appendfsync always` the write must be there. With `everysec` the server must be able to load the file.
+//! With `appendfsync always` all acknowledged writes must be there; with `everysec` the last ones may be missing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::disturber;
 use crate::reply::SeenReply;
 use crate::scenario::RunPlan;
 
-/// The key. The model does not know it.
+/// The key of the list. The model does not know it.
 const KEY: &str = "durable";
 /// The directory of the server's append-only file.
 const FOLDER: &str = "appendonlydir";
@@ -26,8 +26,8 @@ const MAX_COPIES: usize = 3;
 /// What a loss of power would have left.
 pub struct LostDisk {
     folder: String,
-    /// The number that the server had acknowledged.
-    acknowledged: u32,
+    /// The numbers whose pushes the server had acknowledged, in order.
+    acknowledged: Vec<u32>,
     /// The last number that was sent.
     sent: u32,
 }
@@ -53,34 +53,36 @@ pub fn end_client(observer: DiskObserver) -> Result<Vec<LostDisk>, String> {
     })
 }
 
-/// Writes numbers, and copies the disk after some of them. Fails if a request fails in another way than the run allows,
-/// or the disk cannot be copied.
+/// Pushes numbers to a list, and copies the disk after some of them. Fails if a request fails in another way than the
+/// run allows, or the disk cannot be copied.
 fn write_and_copy(seed: u64) -> Result<Vec<LostDisk>, String> {
     let mut random = Rng::with_seed(seed);
     let mut copies = Vec::new();
+    let mut acknowledged = Vec::new();
     let mut open: Option<Client> = None;
-    for number in 1..=random.u32(3..20) {
+    for number in 1..=random.u32(4..40) {
         thread::sleep(Duration::from_micros(random.u64(..3000)));
         let mut client = match open.take() {
             Some(client) => client,
             None => connect("primary.sock", random.u64(..))?,
         };
-        match client.ask_text(&format!("SET {KEY} {number}")) {
-            Ok(reply) => {
-                // A replica refuses it, as does a server that loads its data.
-                let is_acknowledged = reply == SeenReply::ok();
-                if is_acknowledged && copies.len() < MAX_COPIES && random.bool() {
+        match client.ask_text(&format!("RPUSH {KEY} {number}")) {
+            Ok(SeenReply::Integer(_)) => {
+                acknowledged.push(number);
+                if copies.len() < MAX_COPIES && random.u32(..4) == 0 {
                     let folder = format!("lost-{}", copies.len());
                     disk::copy_synced(Path::new(FOLDER), Path::new(&folder))
                         .map_err(|error| format!("copying {FOLDER}: {error}"))?;
                     copies.push(LostDisk {
                         folder,
-                        acknowledged: number,
+                        acknowledged: acknowledged.clone(),
                         sent: number,
                     });
                 }
                 open = Some(client);
             }
+            // A replica refuses it, as does a server that loads its data.
+            Ok(_) => open = Some(client),
             Err(ClientEnd::Closed) if disturber::has_closed_connections() => {}
             Err(end) => return Err(format!("the client that looks at the disk: {end:?}")),
         }
@@ -89,11 +91,11 @@ fn write_and_copy(seed: u64) -> Result<Vec<LostDisk>, String> {
 }
 
 /// Starts a server with each of the disks, and looks for what was acknowledged. Returns a text for the figures.
-/// `may_lack_key` is `true` if something in the run has deleted the key.
+/// `may_lack_numbers` is `true` if something in the run has deleted the list.
 ///
 /// # Errors
 /// If a server does not start, or lacks an acknowledged write.
-pub fn check_disks(disks: &[LostDisk], plan: &RunPlan, may_lack_key: bool) -> Result<String, String> {
+pub fn check_disks(disks: &[LostDisk], plan: &RunPlan, may_lack_numbers: bool) -> Result<String, String> {
     for (index, disk) in disks.iter().enumerate() {
         let socket = format!("restored-{index}.sock");
         let server = start_server("restored", plan.restored_arguments(&socket, &disk.folder));
@@ -106,12 +108,12 @@ pub fn check_disks(disks: &[LostDisk], plan: &RunPlan, may_lack_key: bool) -> Re
         let failed = |end: ClientEnd| format!("a server with what is left in {}: {end:?}", disk.folder);
         let mut client = connect(&socket, 1)?;
         let reply = loop {
-            match client.ask_text(&format!("GET {KEY}")).map_err(failed)? {
+            match client.ask_text(&format!("LRANGE {KEY} 0 -1")).map_err(failed)? {
                 SeenReply::Error(text) if text.starts_with("LOADING") => thread::sleep(Duration::from_millis(1)),
                 reply => break reply,
             }
         };
-        disk.check(&reply, plan.appendfsync == Some("always"), may_lack_key)?;
+        disk.check(&reply, plan.appendfsync == Some("always"), may_lack_numbers)?;
         client.request("SHUTDOWN NOSAVE").map_err(failed)?;
         if !server.join().map_err(|_| "the restored server panicked".to_owned())? {
             return Err("the restored server has not ended in order".to_owned());
@@ -121,22 +123,36 @@ pub fn check_disks(disks: &[LostDisk], plan: &RunPlan, may_lack_key: bool) -> Re
 }
 
 impl LostDisk {
-    fn check(&self, reply: &SeenReply, is_always_synced: bool, may_lack_key: bool) -> Result<(), String> {
-        let found = match reply {
-            SeenReply::Null => None,
-            SeenReply::Bulk(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse::<u32>().ok()),
-            other => return Err(format!("GET {KEY} was answered by {other:?}")),
+    fn check(&self, reply: &SeenReply, is_always_synced: bool, may_lack_numbers: bool) -> Result<(), String> {
+        let SeenReply::Array(elements) = reply else {
+            return Err(format!("LRANGE {KEY} was answered by {reply:?}"));
         };
-        let is_kept = match found {
-            Some(number) => self.acknowledged <= number,
-            None => may_lack_key,
+        let number = |element: &SeenReply| match element {
+            SeenReply::Bulk(text) => std::str::from_utf8(text).ok()?.parse::<u32>().ok(),
+            _ => None,
         };
-        if (is_kept || !is_always_synced) && found.is_none_or(|number| number <= self.sent) {
+        let found: Vec<u32> = elements.iter().filter_map(number).collect();
+        let is_in_order = found.is_sorted_by(|one, next| one < next) && found.len() == elements.len();
+        let is_sent = found.last().is_none_or(|last| *last <= self.sent);
+        let is_kept = match (is_always_synced, may_lack_numbers) {
+            (false, true) => true,
+            // The end may be missing, and nothing else.
+            (false, false) => self.contains_acknowledged(&found, found.last().copied().unwrap_or(0)),
+            (true, false) => self.contains_acknowledged(&found, self.sent),
+            (true, true) => found.last().is_none_or(|last| self.acknowledged.last() <= Some(last)),
+        };
+        if is_in_order && is_sent && is_kept {
             return Ok(());
         }
         Err(format!(
-            "a loss of power left {found:?} in {}, where {} was acknowledged and {} sent",
-            self.folder, self.acknowledged, self.sent
+            "a loss of power left {found:?} in {}, where {:?} was acknowledged",
+            self.folder, self.acknowledged
         ))
+    }
+
+    /// Returns `true` if the acknowledged numbers up to `last` are among those that were found.
+    fn contains_acknowledged(&self, found: &[u32], last: u32) -> bool {
+        let expected = self.acknowledged.iter().filter(|number| **number <= last);
+        expected.copied().all(|number| found.contains(&number))
     }
 }

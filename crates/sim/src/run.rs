@@ -146,8 +146,8 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
         let ending = shutdown::end_server(server, further, scenario)?;
         text.push_str(&format!("; {ending}"));
     }
-    let may_lack_key = scenario.evicts || histories.iter().any(ConnectionHistory::has_flushed);
-    power_loss::check_disks(&lost_disks, scenario, may_lack_key).map(|restored| format!("{text}; {restored}"))
+    let may_lack_numbers = scenario.evicts || histories.iter().any(ConnectionHistory::has_flushed);
+    power_loss::check_disks(&lost_disks, scenario, may_lack_numbers).map(|restored| format!("{text}; {restored}"))
 }
 
 /// Starts the clients of which a run has one each, if it has them.
