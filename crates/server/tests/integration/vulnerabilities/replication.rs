@@ -421,7 +421,7 @@ fn encoded(words: &[&str]) -> Vec<u8> {
     format!("*{}\r\n{arguments}", words.len()).into_bytes()
 }
 
-/// A primary can send anything in its stream. Valkey 9.1.2 was seen to abort at BLMOVE.
+/// A primary can send anything in its stream.
 #[test]
 fn a_replica_survives_what_no_primary_sends_in_its_stream() {
     let mut target = Target::start(&["--enable-debug-command", "yes"]);
