@@ -38,6 +38,8 @@ pub struct RunPlan {
     pub shares_slots: bool,
     /// `true` if a replica follows the server.
     pub has_replica: bool,
+    /// `true` if the replica receives the dump over a connection of its own.
+    pub has_dual_channel: bool,
     /// `true` if a client subscribes to the messages of the others.
     pub has_subscriber: bool,
     /// `true` if a client caches what it reads.
@@ -353,6 +355,7 @@ impl RunPlan {
             has_late_reader: further.u32(..6) == 0 || is_forced("late-reader"),
             has_endless_scripts: further.u32(..4) == 0 || is_forced("endless"),
             loses_power: further.bool() || is_forced("power-loss"),
+            has_dual_channel: further.bool() || is_forced("dual-channel"),
             ..Self::draw_single(random)
         };
         let is_cluster = random.u32(..16) == 0 || std::env::var_os("WEFT_SIM_CLUSTER").is_some();
@@ -495,7 +498,8 @@ impl RunPlan {
                 None => Disturbance::draw_list(random),
             },
             shares_slots: needs(Need::SharedSlots) || random.u32(..3) == 0,
-            has_replica: random.u32(..4) == 0,
+            has_replica: random.u32(..4) == 0 || is_forced("dual-channel"),
+            has_dual_channel: false,
             has_subscriber: needs(Need::Subscriber) || random.u32(..3) == 0,
             has_tracker: needs(Need::Tracker) || random.u32(..3) == 0,
             moves_connections: needs(Need::Moves) || random.u32(..3) == 0,
@@ -560,10 +564,16 @@ impl RunPlan {
         words.extend(["--appendonly", if self.appendfsync.is_some() { "yes" } else { "no" }]);
         words.extend(["--appendfsync", self.appendfsync.unwrap_or("everysec")]);
         words.extend(["--repl-diskless-sync-delay", "0"]);
+        words.extend(self.dual_channel_arguments());
         if self.moves_connections {
             words.extend(["--connection-move-interval", "1"]);
         }
         words.into_iter().map(OsString::from).collect()
+    }
+
+    fn dual_channel_arguments(&self) -> [&'static str; 2] {
+        let value = if self.has_dual_channel { "yes" } else { "no" };
+        ["--dual-channel-replication-enabled", value]
     }
 
     /// The command line of the replica.
@@ -583,6 +593,7 @@ impl RunPlan {
         let apply_threads = ["1", "2", "4"][(self.clients + self.pipelines) % 3];
         words.extend(["--io-threads", "1", "--replica-apply-threads", apply_threads]);
         words.extend(["--save", "", "--replicaof", &primary]);
+        words.extend(self.dual_channel_arguments());
         words.extend(["--enable-debug-command", "yes"]);
         words.extend([
             "--dbfilename",

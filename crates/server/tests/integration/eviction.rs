@@ -216,12 +216,13 @@ fn volatile_policies_evict_no_other_keys_and_then_refuse_writes() {
     for policy in ["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"] {
         let server = Server::start(&[]);
         let mut client = Client::connect(server.port);
-        let value = "v".repeat(1000);
+        // Far more than what threads allocate at first use, which must not take the place of all keys.
+        let value = "v".repeat(10_000);
         for number in 0..100 {
             client.call(&["SET", &format!("stays:{number}"), &value]);
             client.call(&["SET", &format!("goes:{number}"), &value, "EX", "1000"]);
         }
-        let limit = used(&mut client) - 50_000;
+        let limit = used(&mut client) - 500_000;
         client.call(&["CONFIG", "SET", "maxmemory-policy", policy]);
         client.call(&["CONFIG", "SET", "maxmemory", &limit.to_string()]);
         // Keys with an expiry time are evicted for new ones.

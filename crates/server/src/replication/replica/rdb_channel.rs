@@ -14,8 +14,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
@@ -28,6 +27,9 @@ use crate::observability::log;
 use crate::replication::{Endpoint, LinkState, RoleState, TransferProgress};
 use crate::state::Server;
 use weft_config::ClientClass;
+use weft_os::atomic::{AtomicBool, Ordering};
+use weft_os::thread;
+use weft_os::time::Instant;
 
 /// The size of a buffer block in bytes.
 const BLOCK_BYTES: usize = 16 * 1024;
@@ -162,7 +164,7 @@ fn receive_dump_and_stream(
     place: &DumpPosition,
 ) -> Result<(DbIndex, BufferedStream), LinkFailure> {
     let loaded = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let keep = || {
             let kept = buffer_stream(link, place, &loaded);
             if let Err(failure) = &kept
@@ -176,7 +178,7 @@ fn receive_dump_and_stream(
             }
             kept
         };
-        let spawned = std::thread::Builder::new()
+        let spawned = thread::Builder::new()
             .name("weft-held".into())
             .spawn_scoped(scope, keep);
         let keeper = spawned.map_err(|error| {
@@ -225,7 +227,7 @@ fn buffer_stream(
     let mut is_full = false;
     while !loaded.load(Ordering::Acquire) {
         if is_full {
-            std::thread::sleep(LOAD_CHECK_INTERVAL);
+            thread::sleep(LOAD_CHECK_INTERVAL);
         } else if !held.receive(link)? {
             is_full = true;
             log::notice!(
