@@ -102,6 +102,9 @@ fn readers_never_exclude_each_other() {
 
 #[test]
 fn an_announced_writer_is_admitted_before_new_readers() {
+    static UNANNOUNCED: Occurrences = Occurrences::new();
+    static REFUSED: Occurrences = Occurrences::new();
+    static ENDED: Occurrences = Occurrences::new();
     explore(3, || {
         let domain = counts(1, 2);
         let mut seat = domain.join().unwrap();
@@ -118,14 +121,19 @@ fn an_announced_writer_is_admitted_before_new_readers() {
         });
         drop(reading);
         let wrote = writer.join().unwrap();
-        if wrote {
+        if UNANNOUNCED.count_if(wrote) {
             assert_eq!(*pass.try_read(0).unwrap(), (1, 1));
         } else {
-            assert!(pass.try_read(0).is_none(), "the announcement outlives the reader");
+            let is_refused = REFUSED.count_if(pass.try_read(0).is_none());
+            assert!(is_refused, "the announcement outlives the reader");
             assert!(pass.try_write(0).is_some(), "and any writer is admitted");
-            assert!(pass.try_read(0).is_some());
+            let has_ended = ENDED.count_if(pass.try_read(0).is_some());
+            assert!(has_ended, "the writer's admission ends the announcement");
         }
     });
+    UNANNOUNCED.assert_any("a writer that is admitted without an announcement");
+    REFUSED.assert_any("a reader that an announcement refuses");
+    ENDED.assert_any("an announcement that a writer's admission ends");
 }
 
 #[test]
@@ -426,10 +434,37 @@ fn leases_of_a_biased_passage_exclude_those_of_later_passages() {
     BIASED.assert_any("a biased passage");
 }
 
+/// What readers in passages that may be biased come upon.
+struct BiasedLooks {
+    /// A biased passage.
+    biased: Occurrences,
+    /// An announced cell whose reader is refused.
+    refused: Occurrences,
+    /// An announcement that the reader of a biased passage ends.
+    ended: Occurrences,
+}
+
+impl BiasedLooks {
+    const fn new() -> Self {
+        Self {
+            biased: Occurrences::new(),
+            refused: Occurrences::new(),
+            ended: Occurrences::new(),
+        }
+    }
+}
+
 /// Reads a cell through a passage that may be biased, and checks that no writer is admitted meanwhile.
-fn look_biased(seat: &mut CountsSeat, cell: usize, biased: &Occurrences) -> Option<usize> {
-    let pass = enter_alone(seat, biased);
-    let lease = pass.try_read(cell)?;
+fn look_biased(seat: &mut CountsSeat, cell: usize, looks: &BiasedLooks) -> Option<usize> {
+    let pass = enter_alone(seat, &looks.biased);
+    let word = &pass.domain.cells[cell].word;
+    let was_announced = word.is_announced();
+    let lease = pass.try_read(cell);
+    looks.refused.count_if(was_announced && lease.is_none());
+    looks
+        .ended
+        .count_if(was_announced && pass.biased && lease.is_some() && !word.is_announced());
+    let lease = lease?;
     assert!(pass.try_write(cell).is_none(), "its own reader holds the cell");
     assert_eq!(lease.0, lease.1);
     Some(lease.0)
@@ -437,7 +472,7 @@ fn look_biased(seat: &mut CountsSeat, cell: usize, biased: &Occurrences) -> Opti
 
 #[test]
 fn an_abandoned_announcement_does_not_starve_a_biased_seat() {
-    static BIASED: Occurrences = Occurrences::new();
+    static LOOKS: BiasedLooks = BiasedLooks::new();
     explore(3, || {
         let domain = counts(1, 2);
         let other = spawn(&domain, |mut seat| {
@@ -445,23 +480,30 @@ fn an_abandoned_announcement_does_not_starve_a_biased_seat() {
             seat.enter().announce_writer(0);
         });
         let mut seat = domain.join().unwrap();
-        let _ = look_biased(&mut seat, 0, &BIASED);
+        let _ = look_biased(&mut seat, 0, &LOOKS);
         other.join().unwrap();
         // The other seat has left for good. The first passage may still find its bias revoked; the next acquires it
         // again.
-        let looks: Vec<_> = (0..3).map(|_| look_biased(&mut seat, 0, &BIASED)).collect();
+        let looks: Vec<_> = (0..3).map(|_| look_biased(&mut seat, 0, &LOOKS)).collect();
         assert_eq!(looks.last(), Some(&Some(0)), "{looks:?}");
     });
-    BIASED.assert_any("a biased passage");
+    LOOKS.biased.assert_any("a biased passage");
+    LOOKS.refused.assert_any("a reader that the announcement refuses");
+    LOOKS
+        .ended
+        .assert_any("an announcement that the reader of a biased passage ends");
 }
 
 #[test]
 fn a_writer_that_announces_itself_to_a_biased_seat_is_admitted() {
-    static BIASED: Occurrences = Occurrences::new();
+    static LOOKS: BiasedLooks = BiasedLooks::new();
+    static ANNOUNCED: Occurrences = Occurrences::new();
+    static ADMITTED: Occurrences = Occurrences::new();
     explore(3, || {
         let domain = counts(1, 2);
         let writer = spawn(&domain, |mut seat| {
             let mut raised = 0;
+            let mut has_announced = false;
             for _ in 0..2 {
                 let pass = seat.enter();
                 match pass.try_write(0) {
@@ -469,24 +511,35 @@ fn a_writer_that_announces_itself_to_a_biased_seat_is_admitted() {
                         lease.0 += 1;
                         lease.1 += 1;
                         raised += 1;
+                        ADMITTED.count_if(has_announced);
                     }
-                    None => pass.announce_writer(0),
+                    None => {
+                        pass.announce_writer(0);
+                        has_announced = ANNOUNCED.count_if(true);
+                    }
                 }
             }
             raised
         });
         let mut seat = domain.join().unwrap();
-        let seen: Vec<_> = (0..3).filter_map(|_| look_biased(&mut seat, 0, &BIASED)).collect();
+        let seen: Vec<_> = (0..3).filter_map(|_| look_biased(&mut seat, 0, &LOOKS)).collect();
         assert!(seen.is_sorted());
         let raised = writer.join().unwrap();
-        let looks: Vec<_> = (0..3).map(|_| look_biased(&mut seat, 0, &BIASED)).collect();
+        let looks: Vec<_> = (0..3).map(|_| look_biased(&mut seat, 0, &LOOKS)).collect();
         assert_eq!(looks.last(), Some(&Some(raised)), "{looks:?}");
     });
-    BIASED.assert_any("a biased passage");
+    LOOKS.biased.assert_any("a biased passage");
+    ANNOUNCED.assert_any("a writer that announces itself");
+    ADMITTED.assert_any("an announced writer that is admitted");
+    LOOKS
+        .ended
+        .assert_any("an announcement that the reader of a biased passage ends");
 }
 
 #[test]
 fn a_reader_that_ends_an_announcement_does_not_admit_two_writers() {
+    static ENDED: Occurrences = Occurrences::new();
+    static WRITER_FIRST: Occurrences = Occurrences::new();
     explore(3, || {
         let domain = counts(1, 3);
         let mut seat = domain.join().unwrap();
@@ -494,13 +547,19 @@ fn a_reader_that_ends_an_announcement_does_not_admit_two_writers() {
         let writer = spawn(&domain, |mut seat| try_increment(&mut seat, 0));
         let pass = seat.enter();
         pass.end_announcement(0);
-        if let Some(lease) = pass.try_read(0) {
+        let lease = pass.try_read(0);
+        if let Some(lease) = &lease {
             assert_eq!(lease.0, lease.1);
         }
+        // Only the reader can have ended the announcement of a cell that no writer has changed.
+        ENDED.count_if(lease.as_ref().is_some_and(|lease| lease.0 == 0));
+        WRITER_FIRST.count_if(lease.is_none_or(|lease| lease.0 == 1));
         drop(pass);
         let raised = writer.join().unwrap();
         assert!(try_look(&mut seat, 0).is_none_or(|seen| seen == raised));
     });
+    ENDED.assert_any("an announcement that the reader ends");
+    WRITER_FIRST.assert_any("a writer that is admitted before the reader");
 }
 
 /// Increments both halves of a cell.

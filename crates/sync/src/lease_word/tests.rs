@@ -31,6 +31,12 @@ impl LeaseWord {
         self.spin_for_write();
         self.try_write()
     }
+
+    /// Returns `true` if a writer has announced itself and the announcement has not ended.
+    #[cfg(loom)]
+    pub(crate) fn is_announced(&self) -> bool {
+        self.peek() & super::REFUSALS != 0
+    }
 }
 
 #[test]
@@ -216,7 +222,7 @@ mod interleaved {
     use loom::thread;
 
     use super::LeaseWord;
-    use crate::loom::explore;
+    use crate::loom::{Occurrences, explore};
 
     /// Tries until it is admitted and returns how often it was refused.
     fn refusals_until_admitted(word: &LeaseWord) -> u32 {
@@ -225,6 +231,7 @@ mod interleaved {
 
     #[test]
     fn readers_are_refused_at_most_as_often_as_an_announcement_allows() {
+        static BOTH_REFUSED: Occurrences = Occurrences::new();
         explore(4, || {
             let word = Arc::new(LeaseWord::new());
             word.announce_writer();
@@ -232,24 +239,33 @@ mod interleaved {
                 let word = Arc::clone(&word);
                 thread::spawn(move || refusals_until_admitted(&word))
             };
-            let refusals = refusals_until_admitted(&word);
-            assert_eq!(refusals + other.join().unwrap(), LeaseWord::REFUSALS_MAX);
+            let (own, others) = (refusals_until_admitted(&word), other.join().unwrap());
+            assert_eq!(own + others, LeaseWord::REFUSALS_MAX);
+            BOTH_REFUSED.count_if(own > 0 && others > 0);
         });
+        BOTH_REFUSED.assert_any("an announcement that refuses both readers");
     }
 
     #[test]
     fn a_writer_that_announces_and_leaves_blocks_no_reader_for_ever() {
+        static REFUSED: [Occurrences; 2] = [const { Occurrences::new() }; 2];
         explore(4, || {
             let word = Arc::new(LeaseWord::new());
             let gone = {
                 let word = Arc::clone(&word);
                 thread::spawn(move || word.announce_writer())
             };
-            assert!(refusals_until_admitted(&word) <= LeaseWord::REFUSALS_MAX);
+            let refusals = refusals_until_admitted(&word);
+            assert!(refusals <= LeaseWord::REFUSALS_MAX);
+            REFUSED[0].count_if(refusals > 0);
             word.release_read();
             gone.join().unwrap();
-            assert!(refusals_until_admitted(&word) <= LeaseWord::REFUSALS_MAX);
+            let refusals = refusals_until_admitted(&word);
+            assert!(refusals <= LeaseWord::REFUSALS_MAX);
+            REFUSED[1].count_if(refusals > 0);
         });
+        REFUSED[0].assert_any("a refusal while the writer is there");
+        REFUSED[1].assert_any("a refusal after the writer has left");
     }
 
     #[test]
