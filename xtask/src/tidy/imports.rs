@@ -27,7 +27,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
 const LOWEST: &str = "os";
 
 /// Crates that join the libraries into programs, and may depend on all of them.
-const PROGRAMS: &[&str] = &["server", "bench", "sim"];
+const PROGRAMS: &[&str] = &["server", "bench", "sim", "top"];
 
 /// For each top-level module of the server: the sibling modules it may import. Lower layers come first. A module may
 /// only name modules above it in this list, so no module calls upward.

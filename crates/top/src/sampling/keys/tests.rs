@@ -1,0 +1,53 @@
+//! Tests of the search for big keys.
+
+use std::time::{Duration, Instant};
+
+use super::{BiggestKeys, KEPT_KEYS, KeySearch, parse_page};
+use crate::connection::reply::RespValue;
+
+#[test]
+fn only_the_biggest_keys_are_kept() {
+    let mut keys = BiggestKeys::default();
+    for size in 0..1000_u64 {
+        keys.insert(0, format!("key{size}").as_bytes(), "string".to_owned(), size);
+        keys.insert(0, format!("key{size}").as_bytes(), "string".to_owned(), size);
+    }
+    let rows = keys.merged(&BiggestKeys::default());
+    assert_eq!(rows.len(), KEPT_KEYS);
+    assert_eq!(rows[0].memory_bytes, 999);
+    assert_eq!(rows[KEPT_KEYS - 1].memory_bytes, 900);
+}
+
+#[test]
+fn a_key_of_both_passes_is_shown_once_with_its_newer_size() {
+    let (mut older, mut newer) = (BiggestKeys::default(), BiggestKeys::default());
+    older.insert(0, b"a", "hash".to_owned(), 100);
+    newer.insert(0, b"a", "hash".to_owned(), 50);
+    older.insert(1, b"a", "hash".to_owned(), 70);
+    let sizes: Vec<u64> = newer.merged(&older).iter().map(|row| row.memory_bytes).collect();
+    assert_eq!(sizes, [70, 50]);
+}
+
+#[test]
+fn pages_take_at_most_one_percent_of_the_time() {
+    let now = Instant::now();
+    let mut search = KeySearch::new(vec![0], now);
+    assert_eq!(search.next_page(), now);
+    search.record_time(now, Duration::from_millis(2));
+    assert_eq!(search.next_page(), now + Duration::from_millis(200));
+    search.record_time(now, Duration::from_secs(3600));
+    assert_eq!(search.next_page(), now + super::LONGEST_PAUSE);
+}
+
+#[test]
+fn pages_that_are_not_pages_are_refused() {
+    let text = |text: &str| RespValue::Text(text.as_bytes().to_vec());
+    let page = |cursor: &str| RespValue::Array(vec![text(cursor), RespValue::Array(vec![text("k"), RespValue::Null])]);
+    assert_eq!(
+        parse_page(Some(&page("12"))),
+        Some((b"12".to_vec(), vec![b"k".to_vec()]))
+    );
+    assert_eq!(parse_page(Some(&page("12\r\nx"))), None);
+    assert_eq!(parse_page(Some(&text("x"))), None);
+    assert_eq!(parse_page(None), None);
+}

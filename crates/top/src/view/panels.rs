@@ -1,0 +1,232 @@
+//! The panels with a table: a few lines of figures, then the table.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::Line;
+use ratatui::widgets::{Paragraph, Wrap};
+
+use super::table;
+use super::theme::Theme;
+use crate::columns;
+use crate::format;
+use crate::model::{KeysFigures, MemoryReport, ReplicationFigures, SlotsFigures, TopReport, WorkersFigures};
+use crate::panel::Panel;
+use crate::state::DashboardState;
+
+/// The number of lines above each table.
+pub const HEAD_LINES: u16 = 3;
+
+/// Draws the shown panel.
+pub fn draw(frame: &mut Frame<'_>, area: Rect, report: &TopReport, state: &DashboardState, theme: Theme) {
+    // Of a small screen, the table gets more than the lines above it.
+    let head_lines = if area.height > 2 * HEAD_LINES { HEAD_LINES } else { 0 };
+    let [head, body] = Layout::vertical([Constraint::Length(head_lines), Constraint::Min(0)]).areas(area);
+    let mut lines = |lines: Vec<String>| {
+        let lines: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
+        frame.render_widget(Paragraph::new(lines), head);
+    };
+    match state.panel {
+        Panel::Workers => {
+            if let Some(workers) = &report.workers {
+                lines(workers_lines(workers));
+                return table::draw(
+                    frame,
+                    body,
+                    &workers.threads,
+                    columns::WORKER_COLUMNS,
+                    state.table(),
+                    theme,
+                );
+            }
+        }
+        Panel::Commands => {
+            if let Some(commands) = &report.commands {
+                lines(vec![
+                    "Rates and shares are of the last interval; percentiles and totals".to_owned(),
+                    "since the statistics were reset.".to_owned(),
+                ]);
+                return table::draw(frame, body, commands, columns::COMMAND_COLUMNS, state.table(), theme);
+            }
+        }
+        Panel::Clients => {
+            if let Some(clients) = &report.clients {
+                let mut text = vec![format!("{} clients", clients.total)];
+                if clients.total > clients.rows.len() {
+                    text.push(format!("Only {} of them are shown.", clients.rows.len()));
+                }
+                lines(text);
+                return table::draw(
+                    frame,
+                    body,
+                    &clients.rows,
+                    columns::CLIENT_COLUMNS,
+                    state.table(),
+                    theme,
+                );
+            }
+        }
+        Panel::Slots => {
+            if let Some(slots) = &report.slots {
+                lines(slots_lines(slots));
+                return table::draw(frame, body, &slots.rows, columns::SLOT_COLUMNS, state.table(), theme);
+            }
+        }
+        Panel::Keys => {
+            if let Some(keys) = &report.keys {
+                lines(keys_lines(keys));
+                return table::draw(frame, body, &keys.rows, columns::KEY_COLUMNS, state.table(), theme);
+            }
+        }
+        Panel::Replication => {
+            if let Some(replication) = &report.replication {
+                lines(replication_lines(replication));
+                let rows = &replication.replicas;
+                return table::draw(frame, body, rows, columns::REPLICA_COLUMNS, state.table(), theme);
+            }
+        }
+        Panel::Memory => {
+            if let Some(memory) = &report.memory {
+                lines(memory_lines(memory));
+                return table::draw(
+                    frame,
+                    body,
+                    &memory.consumers,
+                    columns::MEMORY_COLUMNS,
+                    state.table(),
+                    theme,
+                );
+            }
+        }
+        Panel::Overview => {}
+    }
+    frame.render_widget(Paragraph::new(reason(report, state)).wrap(Wrap { trim: true }), area);
+}
+
+/// The reason why the shown panel has no figures.
+fn reason(report: &TopReport, state: &DashboardState) -> String {
+    let part = match state.panel {
+        Panel::Overview => "overview",
+        Panel::Workers => "workers",
+        Panel::Commands => "commands",
+        Panel::Clients => "clients",
+        Panel::Slots => "slots",
+        Panel::Keys => "keys",
+        Panel::Replication => "replication",
+        Panel::Memory => "memory",
+    };
+    match report.unavailable.get(part) {
+        Some(reason) => format!("Not available: {reason}"),
+        None if state.panel == Panel::Keys && !state.searches_keys => {
+            "The search for big keys is off, because it costs the server up to 1 % of its time. Press s to start it."
+                .to_owned()
+        }
+        None if state.is_paused => "The display is frozen. Press space to let it run.".to_owned(),
+        None => "Waiting for the reply…".to_owned(),
+    }
+}
+
+fn workers_lines(workers: &WorkersFigures) -> Vec<String> {
+    let mut first = String::new();
+    match (workers.configured, workers.active) {
+        (Some(configured), Some(active)) => first = format!("{active} of {configured} workers are in use"),
+        (None, Some(0)) => first = "I/O threads are not in use".to_owned(),
+        (None, Some(_)) => first = "I/O threads are in use".to_owned(),
+        _ => {}
+    }
+    let rates: Vec<String> = workers
+        .rates
+        .iter()
+        .map(|(name, rate)| {
+            let name = name.trim_start_matches("weft_").trim_start_matches("io_threaded_");
+            format!("{} {}/s", name.replace('_', " "), format::count(*rate))
+        })
+        .collect();
+    let (second, third) = rates.split_at(rates.len().min(4));
+    vec![first, second.join(", "), third.join(", ")]
+}
+
+fn slots_lines(slots: &SlotsFigures) -> Vec<String> {
+    let mut lines = vec![format!("The first {} slots by {}", slots.rows.len(), slots.ordered_by)];
+    if let Some(note) = &slots.note {
+        lines.push(format!("Other figures need cluster-slot-stats-enabled ({note})"));
+    }
+    lines
+}
+
+fn keys_lines(keys: &KeysFigures) -> Vec<String> {
+    vec![
+        format!(
+            "{} of {} keys sampled in this pass, {} passes complete",
+            keys.sampled,
+            format::integer(keys.total),
+            keys.passes
+        ),
+        format!(
+            "The search takes {:.2} % of one thread of the server at most.",
+            keys.cost_share * 100.0
+        ),
+    ]
+}
+
+fn replication_lines(replication: &ReplicationFigures) -> Vec<String> {
+    let size = |bytes: Option<u64>| format::bytes(bytes.map(|bytes| bytes as f64));
+    let role = match &replication.primary {
+        None => format!("primary, {} replicas", replication.replicas.len()),
+        Some(primary) => format!(
+            "replica of {}, link {}, last data {} s ago, {} behind{}",
+            primary.address,
+            primary.status,
+            primary
+                .last_io_s
+                .map_or_else(|| "-".to_owned(), |seconds| seconds.to_string()),
+            size(primary.behind_bytes),
+            if primary.sync_in_progress {
+                ", synchronizing"
+            } else {
+                ""
+            }
+        ),
+    };
+    let second = format!(
+        "offset {} ({}), backlog {} of {}",
+        format::integer(replication.offset),
+        format::bytes_per_s(replication.stream_bytes_per_s),
+        size(replication.backlog_used_bytes),
+        size(replication.backlog_size_bytes)
+    );
+    let third = format!(
+        "synchronizations: {} full, {} partial, {} partial refused",
+        format::integer(replication.full_syncs),
+        format::integer(replication.partial_syncs),
+        format::integer(replication.partial_syncs_refused)
+    );
+    vec![role, second, third]
+}
+
+fn memory_lines(memory: &MemoryReport) -> Vec<String> {
+    let field = |name: &str| memory.fields.get(name).copied();
+    let size = |name: &str| format::bytes(field(name));
+    vec![
+        format!(
+            "used {} (peak {}), resident {}, overhead {}",
+            size("used_memory"),
+            size("used_memory_peak"),
+            size("used_memory_rss"),
+            size("used_memory_overhead")
+        ),
+        format!(
+            "{}: allocated {}, active {}, resident {}",
+            memory.allocator.as_deref().unwrap_or("allocator"),
+            size("allocator_allocated"),
+            size("allocator_active"),
+            size("allocator_resident")
+        ),
+        format!(
+            "fragmentation {} in all, {} in the allocator; {} scripts, {} functions",
+            format::decimal(field("mem_fragmentation_ratio"), 2),
+            format::decimal(field("allocator_frag_ratio"), 2),
+            format::count(field("number_of_cached_scripts")),
+            format::count(field("number_of_functions"))
+        ),
+    ]
+}
