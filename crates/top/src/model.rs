@@ -1,4 +1,5 @@
-//! The figures of one moment, as plain data. `--json` prints a [`TopReport`]; docs/book/src/weft-top.md lists the fields.
+//! The figures of one moment, as plain data. `--json` prints a [`TopReport`]; docs/book/src/weft-top.md lists the
+//! fields.
 //!
 //! All texts are printable: [`crate::escape::printable`] made them so. A figure that the server does not offer, or that
 //! needs an earlier sample which does not exist, is `None` (`null`).

@@ -1,7 +1,7 @@
 //! Reads one RESP reply from a stream, within limits.
 //!
-//! The server is not trusted: a reply that announces more than it sends costs no memory for what did not arrive, and one
-//! that exceeds a limit ends the connection. Both protocol versions are read; a map becomes an array of its names and
+//! The server is not trusted: a reply that announces more than it sends costs no memory for what did not arrive, and
+//! one that exceeds a limit ends the connection. Both protocol versions are read; a map becomes an array of its names and
 //! values in turn, as RESP2 sends it.
 
 use std::io::{self, BufRead, Read};
@@ -89,8 +89,8 @@ impl ReplyBudget {
 /// Reads one reply. Attributes and pushed messages are skipped.
 ///
 /// # Errors
-/// Fails with `InvalidData` if the bytes are not a reply or exceed a limit, with `UnexpectedEof` if the stream ends, and
-/// with the errors of the stream.
+/// Fails with `InvalidData` if the bytes are not a reply or exceed a limit, with `UnexpectedEof` if the stream ends,
+/// and with the errors of the stream.
 pub fn read_reply(stream: &mut impl BufRead) -> io::Result<RespValue> {
     let mut budget = ReplyBudget {
         bytes: MAX_REPLY_BYTES,

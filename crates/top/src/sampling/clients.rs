@@ -22,7 +22,8 @@ pub struct ClientCounters {
 /// The counters of all clients at one time, by id.
 pub type CountersById = HashMap<u64, ClientCounters>;
 
-/// Parses the reply, and computes rates with the counters of `seconds` ago. Returns the counters for the next time, too.
+/// Parses the reply, and computes rates with the counters of `seconds` ago. Returns the counters for the next time,
+/// too.
 pub fn figures(reply: &[u8], earlier: &CountersById, seconds: Option<f64>) -> (ClientsFigures, CountersById) {
     let mut figures = ClientsFigures::default();
     let mut counters = CountersById::new();

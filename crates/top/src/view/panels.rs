@@ -9,7 +9,9 @@ use super::table;
 use super::theme::Theme;
 use crate::columns;
 use crate::format;
-use crate::model::{KeysFigures, MemoryReport, ReplicationFigures, SlotsFigures, TopReport, WorkersFigures};
+use crate::model::{
+    ClientsFigures, KeysFigures, MemoryReport, ReplicationFigures, SlotsFigures, TopReport, WorkersFigures,
+};
 use crate::panel::Panel;
 use crate::state::DashboardState;
 
@@ -21,85 +23,110 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, report: &TopReport, state: &Dashb
     // Of a small screen, the table gets more than the lines above it.
     let head_lines = if area.height > 2 * HEAD_LINES { HEAD_LINES } else { 0 };
     let [head, body] = Layout::vertical([Constraint::Length(head_lines), Constraint::Min(0)]).areas(area);
-    let mut lines = |lines: Vec<String>| {
-        let lines: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
-        frame.render_widget(Paragraph::new(lines), head);
+    let Some(lines) = head_text(report, state.panel) else {
+        let reason = Paragraph::new(reason(report, state)).wrap(Wrap { trim: true });
+        return frame.render_widget(reason, area);
     };
+    let lines: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
+    frame.render_widget(Paragraph::new(lines), head);
+    draw_table(frame, body, report, state, theme);
+}
+
+/// The lines above the table; `None` if the report has no figures for the panel.
+fn head_text(report: &TopReport, panel: Panel) -> Option<Vec<String>> {
+    Some(match panel {
+        Panel::Overview => return None,
+        Panel::Workers => workers_lines(report.workers.as_ref()?),
+        Panel::Commands => {
+            report.commands.as_ref()?;
+            vec![
+                "Rates and shares are of the last interval; percentiles and totals".to_owned(),
+                "since the statistics were reset.".to_owned(),
+            ]
+        }
+        Panel::Clients => clients_lines(report.clients.as_ref()?),
+        Panel::Slots => slots_lines(report.slots.as_ref()?),
+        Panel::Keys => keys_lines(report.keys.as_ref()?),
+        Panel::Replication => replication_lines(report.replication.as_ref()?),
+        Panel::Memory => memory_lines(report.memory.as_ref()?),
+    })
+}
+
+fn draw_table(frame: &mut Frame<'_>, area: Rect, report: &TopReport, state: &DashboardState, theme: Theme) {
+    let table = state.table();
     match state.panel {
+        Panel::Overview => {}
         Panel::Workers => {
-            if let Some(workers) = &report.workers {
-                lines(workers_lines(workers));
-                return table::draw(
-                    frame,
-                    body,
-                    &workers.threads,
-                    columns::WORKER_COLUMNS,
-                    state.table(),
-                    theme,
-                );
-            }
+            let rows = report.workers.as_ref().map(|part| part.threads.as_slice());
+            table::draw(
+                frame,
+                area,
+                rows.unwrap_or_default(),
+                columns::WORKER_COLUMNS,
+                table,
+                theme,
+            );
         }
         Panel::Commands => {
-            if let Some(commands) = &report.commands {
-                lines(vec![
-                    "Rates and shares are of the last interval; percentiles and totals".to_owned(),
-                    "since the statistics were reset.".to_owned(),
-                ]);
-                return table::draw(frame, body, commands, columns::COMMAND_COLUMNS, state.table(), theme);
-            }
+            let rows = report.commands.as_deref().unwrap_or_default();
+            table::draw(frame, area, rows, columns::COMMAND_COLUMNS, table, theme);
         }
         Panel::Clients => {
-            if let Some(clients) = &report.clients {
-                let mut text = vec![format!("{} clients", clients.total)];
-                if clients.total > clients.rows.len() {
-                    text.push(format!("Only {} of them are shown.", clients.rows.len()));
-                }
-                lines(text);
-                return table::draw(
-                    frame,
-                    body,
-                    &clients.rows,
-                    columns::CLIENT_COLUMNS,
-                    state.table(),
-                    theme,
-                );
-            }
+            let rows = report.clients.as_ref().map(|part| part.rows.as_slice());
+            table::draw(
+                frame,
+                area,
+                rows.unwrap_or_default(),
+                columns::CLIENT_COLUMNS,
+                table,
+                theme,
+            );
         }
         Panel::Slots => {
-            if let Some(slots) = &report.slots {
-                lines(slots_lines(slots));
-                return table::draw(frame, body, &slots.rows, columns::SLOT_COLUMNS, state.table(), theme);
-            }
+            let rows = report.slots.as_ref().map(|part| part.rows.as_slice());
+            table::draw(
+                frame,
+                area,
+                rows.unwrap_or_default(),
+                columns::SLOT_COLUMNS,
+                table,
+                theme,
+            );
         }
         Panel::Keys => {
-            if let Some(keys) = &report.keys {
-                lines(keys_lines(keys));
-                return table::draw(frame, body, &keys.rows, columns::KEY_COLUMNS, state.table(), theme);
-            }
+            let rows = report.keys.as_ref().map(|part| part.rows.as_slice());
+            table::draw(
+                frame,
+                area,
+                rows.unwrap_or_default(),
+                columns::KEY_COLUMNS,
+                table,
+                theme,
+            );
         }
         Panel::Replication => {
-            if let Some(replication) = &report.replication {
-                lines(replication_lines(replication));
-                let rows = &replication.replicas;
-                return table::draw(frame, body, rows, columns::REPLICA_COLUMNS, state.table(), theme);
-            }
+            let rows = report.replication.as_ref().map(|part| part.replicas.as_slice());
+            table::draw(
+                frame,
+                area,
+                rows.unwrap_or_default(),
+                columns::REPLICA_COLUMNS,
+                table,
+                theme,
+            );
         }
         Panel::Memory => {
-            if let Some(memory) = &report.memory {
-                lines(memory_lines(memory));
-                return table::draw(
-                    frame,
-                    body,
-                    &memory.consumers,
-                    columns::MEMORY_COLUMNS,
-                    state.table(),
-                    theme,
-                );
-            }
+            let rows = report.memory.as_ref().map(|part| part.consumers.as_slice());
+            table::draw(
+                frame,
+                area,
+                rows.unwrap_or_default(),
+                columns::MEMORY_COLUMNS,
+                table,
+                theme,
+            );
         }
-        Panel::Overview => {}
     }
-    frame.render_widget(Paragraph::new(reason(report, state)).wrap(Wrap { trim: true }), area);
 }
 
 /// The reason why the shown panel has no figures.
@@ -143,6 +170,14 @@ fn workers_lines(workers: &WorkersFigures) -> Vec<String> {
         .collect();
     let (second, third) = rates.split_at(rates.len().min(4));
     vec![first, second.join(", "), third.join(", ")]
+}
+
+fn clients_lines(clients: &ClientsFigures) -> Vec<String> {
+    let mut lines = vec![format!("{} clients", clients.total)];
+    if clients.total > clients.rows.len() {
+        lines.push(format!("Only {} of them are shown.", clients.rows.len()));
+    }
+    lines
 }
 
 fn slots_lines(slots: &SlotsFigures) -> Vec<String> {
