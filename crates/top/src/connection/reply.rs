@@ -1,8 +1,8 @@
 //! Reads one RESP reply from a stream, within limits.
 //!
 //! The server is not trusted: a reply that announces more than it sends costs no memory for what did not arrive, and
-//! one that exceeds a limit ends the connection. Both protocol versions are read; a map becomes an array of its names and
-//! values in turn, as RESP2 sends it.
+//! one that exceeds a limit ends the connection. Both protocol versions are read; a map becomes an array of its names
+//! and values in turn, as RESP2 sends it.
 
 use std::io::{self, BufRead, Read};
 

@@ -32,8 +32,6 @@ const MAX_CHARACTERS: usize = 256;
 const MAX_SHARE: f64 = 0.01;
 /// The shortest pause between two passes, so that few keys are not looked at again and again.
 const PASS_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause between two pages, so that one slow reply does not stop the search.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The state of the search.
 #[derive(Debug)]
@@ -147,8 +145,7 @@ impl KeySearch {
     /// Sets the time of the next page, after one that took `spent`.
     pub fn record_time(&mut self, now: Instant, spent: Duration) {
         self.spent += spent;
-        let pause = spent.mul_f64(1.0 / MAX_SHARE);
-        self.next_page = now + pause.min(LONGEST_PAUSE);
+        self.next_page = now + spent.mul_f64(1.0 / MAX_SHARE);
     }
 
     fn read_page_keys(&mut self, connection: &mut ServerConnection) -> Result<std::result::Result<(), String>> {
