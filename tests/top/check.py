@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import struct
@@ -25,6 +26,7 @@ import traceback
 
 import pyte
 
+BOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/book/src/weft-top.md")
 # Ends only a hang.
 PATIENCE_S = 60
 ENTER_ALTERNATE_SCREEN = b"\x1b[?1049h"
@@ -431,6 +433,24 @@ def restricted_user(options):
                 terminal.shows("Not available", "NOPERM")
 
 
+def documented_user(options):
+    """The permissions that the book names are enough."""
+    with open(BOOK, encoding="utf-8") as file:
+        text = file.read()
+    basic, further = re.search(r"A user for it needs `(.*?)`, and `(.*?)`", text).groups()
+    with Server(options.server) as server:
+        client = Client(server.port)
+        client.call("SET", "key", "value")
+        assert client.call("ACL", "SETUSER", "joe", "on", ">pw", *basic.split()) == b"OK"
+        arguments = ["--user", "joe", "-a", "pw"]
+        report = json.loads(run_json(options.top, server.port, "--once", *arguments)[1])
+        assert list(report["unavailable"]) == ["slots"], report["unavailable"]
+        client.call("ACL", "SETUSER", "joe", *further.split())
+        report = json.loads(run_json(options.top, server.port, "--once", "--sample-keys", *arguments)[1])
+        assert list(report["unavailable"]) == ["slots"], report["unavailable"]
+        assert [row["name"] for row in report["keys"]["rows"]] == ["key"]
+
+
 def unix_socket(options):
     """A Unix socket."""
     with tempfile.TemporaryDirectory() as directory:
@@ -468,7 +488,7 @@ def command_lines(options):
 
 CHECKS = [
     weft_panels, weft_workers, valkey_panels, slots, kill_client, resizing, lost_server, stopped_server, signals, colors,
-    hostile_server, json_figures, passwords, restricted_user, unix_socket, tls, command_lines,
+    hostile_server, json_figures, passwords, restricted_user, documented_user, unix_socket, tls, command_lines,
 ]
 
 

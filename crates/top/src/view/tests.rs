@@ -10,7 +10,7 @@ use ratatui::backend::TestBackend;
 use super::draw;
 use crate::error::TopError;
 use crate::input::UserAction;
-use crate::model::TopReport;
+use crate::model::{PrimaryLinkFigures, TopReport};
 use crate::panel::Panel;
 use crate::poller::PollEvent;
 use crate::sampling::sample_report;
@@ -208,5 +208,44 @@ fn no_control_character_reaches_the_screen() {
                 .chars()
                 .any(|character| character.is_control() && character != '\n')
         );
+    }
+}
+
+#[test]
+fn the_book_lists_every_field_of_json() {
+    let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/weft-top.md");
+    let book = fs::read_to_string(book).expect("the book has a page about weft-top");
+    let mut report = report(0);
+    if let Some(replication) = &mut report.replication {
+        replication.primary = Some(PrimaryLinkFigures::default());
+    }
+    let mut names = Vec::new();
+    collect_names(
+        &serde_json::to_value(report).expect("a report has a form in JSON"),
+        &mut names,
+    );
+    assert!(names.len() > 100);
+    for name in names {
+        let is_listed = ["`{}`", ".{}`", "`{}[]`", "`{}."].map(|form| form.replace("{}", &name));
+        assert!(
+            is_listed.iter().any(|text| book.contains(text)),
+            "{name} is not in the book"
+        );
+    }
+}
+
+/// Collects the names of all fields. The names below `fields` and `rates` are those of INFO.
+fn collect_names(value: &serde_json::Value, names: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                names.push(name.clone());
+                if name != "fields" && name != "rates" {
+                    collect_names(value, names);
+                }
+            }
+        }
+        serde_json::Value::Array(elements) => elements.iter().for_each(|element| collect_names(element, names)),
+        _ => {}
     }
 }
