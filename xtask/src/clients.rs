@@ -14,9 +14,15 @@ enum ClientOutcome {
     Skipped(&'static str),
 }
 
+/// The server that the clients use.
+struct ServerUnderTest {
+    binary: PathBuf,
+    port: String,
+}
+
 struct ClientCheck {
     name: &'static str,
-    run: fn(port: &str) -> Result<ClientOutcome, String>,
+    run: fn(server: &ServerUnderTest) -> Result<ClientOutcome, String>,
 }
 
 /// The clients. To add a client, add a line.
@@ -28,6 +34,7 @@ const CLIENTS: &[ClientCheck] = &[
     ClientCheck { name: "node",            run: node },
     ClientCheck { name: "go",              run: go },
     ClientCheck { name: "java",            run: java },
+    ClientCheck { name: "weft-top",        run: weft_top },
 ];
 
 /// Runs every client whose tools are installed on this machine. The last line is the count of results.
@@ -57,13 +64,16 @@ pub fn run_all(words: &[String]) -> Result<Vec<String>, String> {
     // On few cores the self-tuning would keep one worker active.
     let arguments = ["--io-threads", "4", "--io-threads-always-active", "yes"].map(str::to_owned);
     let server = ServerProcess::start(&binary, &arguments)?;
-    let port = server.address.port().to_string();
+    let under_test = ServerUnderTest {
+        binary,
+        port: server.address.port().to_string(),
+    };
     let (mut passed, mut failed, mut skipped) = (0, Vec::new(), Vec::new());
     for client in CLIENTS {
         if !only.is_empty() && !only.contains(&client.name) {
             continue;
         }
-        match (client.run)(&port) {
+        match (client.run)(&under_test) {
             Ok(ClientOutcome::Passed) => {
                 passed += 1;
                 println!("{}: passed", client.name);
@@ -153,7 +163,7 @@ impl RedisTool {
     }
 }
 
-fn redis_cli(port: &str) -> Result<ClientOutcome, String> {
+fn redis_cli(server: &ServerUnderTest) -> Result<ClientOutcome, String> {
     let Some(tool) = RedisTool::find("redis-cli") else {
         return Ok(ClientOutcome::Skipped("redis-cli is not installed"));
     };
@@ -173,7 +183,7 @@ fn redis_cli(port: &str) -> Result<ClientOutcome, String> {
         ("-3", &["--scan", "--pattern", "cli:c*"], "cli:count"),
     ];
     for (protocol, words, expected) in exchanges {
-        let arguments = [&["-h", "127.0.0.1", "-p", port, protocol], *words].concat();
+        let arguments = [&["-h", "127.0.0.1", "-p", &server.port, protocol], *words].concat();
         let answer = tool.run(&arguments)?;
         if answer.trim_end_matches([' ', '\n']) != expected.trim_end() {
             return Err(format!("{words:?}: expected {expected:?}, got {answer:?}"));
@@ -182,7 +192,7 @@ fn redis_cli(port: &str) -> Result<ClientOutcome, String> {
     Ok(ClientOutcome::Passed)
 }
 
-fn redis_benchmark(port: &str) -> Result<ClientOutcome, String> {
+fn redis_benchmark(server: &ServerUnderTest) -> Result<ClientOutcome, String> {
     let Some(tool) = RedisTool::find("redis-benchmark") else {
         return Ok(ClientOutcome::Skipped("redis-benchmark is not installed"));
     };
@@ -197,7 +207,7 @@ fn redis_benchmark(port: &str) -> Result<ClientOutcome, String> {
             "-t",
             "ping,set,get,incr,mset",
         ];
-        let answer = tool.run(&[&["-h", "127.0.0.1", "-p", port, "--csv"], &load[..]].concat())?;
+        let answer = tool.run(&[&["-h", "127.0.0.1", "-p", &server.port, "--csv"], &load[..]].concat())?;
         for test in ["PING_INLINE", "SET", "GET", "INCR", "MSET (10 keys)"] {
             if !answer.contains(&format!("\"{test}\"")) {
                 return Err(format!("no result for {test} in:\n{answer}"));
@@ -207,16 +217,16 @@ fn redis_benchmark(port: &str) -> Result<ClientOutcome, String> {
     Ok(ClientOutcome::Passed)
 }
 
-fn python(port: &str) -> Result<ClientOutcome, String> {
+fn python(server: &ServerUnderTest) -> Result<ClientOutcome, String> {
     let oracle = oracle::ensure_installed()?;
     workspace::run(&mut workspace::command(
         oracle.python,
-        &["tests/clients/python/smoke.py", port],
+        &["tests/clients/python/smoke.py", &server.port],
     ))?;
     Ok(ClientOutcome::Passed)
 }
 
-fn node(port: &str) -> Result<ClientOutcome, String> {
+fn node(server: &ServerUnderTest) -> Result<ClientOutcome, String> {
     if !workspace::succeeds("node", &["--version"]) || !workspace::succeeds("npm", &["--version"]) {
         return Ok(ClientOutcome::Skipped("node or npm is not installed"));
     }
@@ -225,28 +235,40 @@ fn node(port: &str) -> Result<ClientOutcome, String> {
         let options = ["install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"];
         workspace::run(workspace::command("npm", &options).current_dir(&project))?;
     }
-    workspace::run(workspace::command("node", &["smoke.js", port]).current_dir(&project))?;
+    workspace::run(workspace::command("node", &["smoke.js", &server.port]).current_dir(&project))?;
     Ok(ClientOutcome::Passed)
 }
 
-fn go(port: &str) -> Result<ClientOutcome, String> {
+fn go(server: &ServerUnderTest) -> Result<ClientOutcome, String> {
     if !workspace::succeeds("go", &["version"]) {
         return Ok(ClientOutcome::Skipped("go is not installed"));
     }
     let project = copy_project("go")?;
-    workspace::run(workspace::command("go", &["run", ".", port]).current_dir(&project))?;
+    workspace::run(workspace::command("go", &["run", ".", &server.port]).current_dir(&project))?;
     Ok(ClientOutcome::Passed)
 }
 
-fn java(port: &str) -> Result<ClientOutcome, String> {
+fn java(server: &ServerUnderTest) -> Result<ClientOutcome, String> {
     if !workspace::succeeds("java", &["-version"]) || !workspace::succeeds("mvn", &["-v"]) {
         return Ok(ClientOutcome::Skipped("java or mvn is not installed"));
     }
     let project = copy_project("java")?;
     let goals = ["-q", "-B", "compile", "exec:java"];
-    let argument = format!("-Dexec.args={port}");
+    let argument = format!("-Dexec.args={}", server.port);
     let mut command = workspace::command("mvn", &goals);
     workspace::run(command.arg(argument).current_dir(&project))?;
+    Ok(ClientOutcome::Passed)
+}
+
+/// The dashboard in a terminal emulator. It starts servers of its own: this one and Valkey.
+fn weft_top(server: &ServerUnderTest) -> Result<ClientOutcome, String> {
+    let oracle = oracle::ensure_installed()?;
+    let build = ["build", "--quiet", "--package", "weft-top"];
+    workspace::run(&mut workspace::command("cargo", &build))?;
+    let mut command = workspace::command(oracle.python, &["tests/top/check.py", "--top", "target/debug/weft-top"]);
+    command.arg("--server").arg(&server.binary);
+    command.arg("--valkey").arg(&oracle.server);
+    workspace::run(&mut command)?;
     Ok(ClientOutcome::Passed)
 }
 
