@@ -209,9 +209,9 @@ impl KeySearch {
         self.previous = std::mem::take(&mut self.biggest);
     }
 
-    /// Replaces the databases, which takes effect with the next pass.
+    /// Replaces the databases, if a pass begins: a cursor belongs to its database.
     pub fn set_databases(&mut self, databases: Vec<u64>) {
-        if self.position == 0 {
+        if self.position == 0 && self.cursor == b"0" {
             self.databases = databases;
         }
     }

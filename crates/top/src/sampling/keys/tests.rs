@@ -51,3 +51,17 @@ fn pages_that_are_not_pages_are_refused() {
     assert_eq!(parse_page(Some(&text("x"))), None);
     assert_eq!(parse_page(None), None);
 }
+
+#[test]
+fn databases_are_replaced_only_between_passes() {
+    let mut search = KeySearch::new(vec![0, 3], Instant::now());
+    search.advance(b"17".to_vec());
+    search.set_databases(vec![5]);
+    assert_eq!(search.databases, [0, 3], "the cursor belongs to database 0");
+    search.advance(b"0".to_vec());
+    search.set_databases(vec![5]);
+    assert_eq!(search.databases, [0, 3], "database 3 is still to come");
+    search.advance(b"0".to_vec());
+    search.set_databases(vec![5]);
+    assert_eq!(search.databases, [5]);
+}
