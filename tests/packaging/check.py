@@ -575,6 +575,7 @@ def log_rotation_is_valid(place):
 # ---- The manual page and completions -----------------------------------------------------------
 
 MANUAL = os.path.join(PACKAGING, "man/weft-server.1")
+TOP_MANUAL = os.path.join(PACKAGING, "man/weft-top.1")
 
 
 def options_of_program(place):
@@ -596,9 +597,22 @@ def manual_and_program_have_the_same_options(place):
     assert named <= options | parameters, f"not in the program: {named - options - parameters}"
 
 
+def top_manual_and_program_have_the_same_options(place):
+    program = os.path.join(ROOT, "target/debug/weft-top")
+    if not os.path.exists(program):
+        raise Skipped("weft-top is not built")
+    pattern = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+    listed = set(pattern.findall("\n".join(re.findall(r"^  (-.{24})", output_of(program, "--help"), re.MULTILINE))))
+    # A macro that alternates two fonts separates its arguments by blanks.
+    text = read(TOP_MANUAL).replace("\\-", "-").split(".SH OPTIONS")[1].split(".SH EXIT")[0]
+    named = set(pattern.findall("\n".join(line for line in text.splitlines() if re.match(r"\.BI? -", line))))
+    assert len(listed) > 15 and named == listed, named ^ listed
+
+
 def manual_is_formatted_without_warnings(place):
-    done = run(tool("groff"), "-man", "-ww", "-Tutf8", "-z", MANUAL)
-    assert done.returncode == 0 and not done.stderr, done.stderr
+    for manual in (MANUAL, TOP_MANUAL):
+        done = run(tool("groff"), "-man", "-ww", "-Tutf8", "-z", manual)
+        assert done.returncode == 0 and not done.stderr, done.stderr
 
 
 def server_knows_all_parameters(place):
@@ -660,7 +674,7 @@ CHECKS = [
     units_are_valid, units_are_hardened, units_have_the_same_rules, service_reports_that_it_is_ready,
     debian_configuration_is_valid, debian_assets_exist, debian_package_contains_everything,
     log_rotation_is_valid,
-    manual_and_program_have_the_same_options, manual_is_formatted_without_warnings, server_knows_all_parameters,
+    manual_and_program_have_the_same_options, top_manual_and_program_have_the_same_options, manual_is_formatted_without_warnings, server_knows_all_parameters,
     bash_completes_all_options, zsh_completes_all_options, fish_completes_all_options,
 ]
 
