@@ -16,6 +16,7 @@
 //! @conn 2                    sends the following commands over a second connection
 //! @close                     closes the current connection
 //! @sleep 50                  waits this number of milliseconds
+//! @second 200                waits until this number of milliseconds after the beginning of a second
 //! @blocked 2                 waits until two clients wait for keys (INFO's blocked_clients)
 //! @config name value         CONFIG SET on both servers, reverted after the section
 //! @write "bytes"             sends bytes on the connection, compares nothing
@@ -28,6 +29,8 @@
 //! @for opt [NX] [EX 10] []   repeats the indented block with $opt replaced by each group of words
 //!   SET key value $opt
 //! ```
+//!
+//! A variable is also replaced within a word, in double quotes too, if its value is one word: `SET k_$opt "v $opt"`.
 //!
 //! These directives apply to the next command only:
 //!
@@ -48,6 +51,7 @@
 //!
 //! `$$name` is the stored reply of the *other* server: a payload of one server must be valid for the other.
 
+use self::words::{Token, tokenize};
 use super::normalise::{ComparisonRule, stream_time_rules};
 
 /// The directives that weaken a comparison. The self-check plants a difference for each.
@@ -129,6 +133,8 @@ pub enum Action {
     Close,
     /// Waits for this number of milliseconds.
     SleepMs(u64),
+    /// Waits until this number of milliseconds after the beginning of a second of the clock.
+    AwaitSecond(u64),
     /// Waits until this number of clients are blocked.
     AwaitBlocked(u64),
     /// Sets a configuration parameter until the section ends.
@@ -376,6 +382,7 @@ impl CaseParser {
             "conn" => Action::SwitchConnection(parse_number(rest)?),
             "close" => Action::Close,
             "sleep" => Action::SleepMs(parse_number(rest)?),
+            "second" => Action::AwaitSecond(parse_number(rest)?),
             "blocked" => Action::AwaitBlocked(parse_number(rest)?),
             "drain" => Action::Drain,
             "scan" => Action::Scan(self.parse_arguments(rest, variables)?),
@@ -436,19 +443,46 @@ impl CaseParser {
             .collect()
     }
 
+    /// Replaces the names within a word by the values that `@for` has assigned to them.
+    fn substitute(&self, word: &[u8], variables: &Variables) -> Result<Vec<CaseArgument>, String> {
+        let mut replaced = Vec::new();
+        let mut copied = 0;
+        for (position, name) in words::names_within(word) {
+            let Some(value) = value_of(name, variables) else {
+                return Err(if self.bound.iter().any(|bound| bound == name) {
+                    format!("${name} is a reply and cannot be a part of a word")
+                } else {
+                    not_defined(name)
+                });
+            };
+            let [CaseArgument::Literal(value)] = value else {
+                return Err(format!("${name} is a part of a word and is not one literal word"));
+            };
+            replaced.extend_from_slice(&word[copied..position]);
+            replaced.extend_from_slice(value);
+            copied = position + 1 + name.len();
+        }
+        replaced.extend_from_slice(&word[copied..]);
+        Ok(vec![CaseArgument::Literal(replaced)])
+    }
+
     fn resolve_token(&self, token: &Token, variables: &Variables) -> Result<Vec<CaseArgument>, String> {
         let word = match token {
-            Token::Quoted(bytes) => return Ok(vec![CaseArgument::Literal(bytes.clone())]),
+            Token::Quoted(bytes) => return self.substitute(bytes, variables),
+            Token::Literal(bytes) => return Ok(vec![CaseArgument::Literal(bytes.clone())]),
             Token::Plain(word) => word.as_str(),
             Token::Open => "[",
             Token::Close => "]",
         };
         let Some(name) = word.strip_prefix('$') else {
-            return Ok(vec![CaseArgument::Literal(word.as_bytes().to_vec())]);
+            return self.substitute(word.as_bytes(), variables);
         };
-        let variable = variables.iter().rev().find(|(known, _)| known == name);
-        if let Some((_, value)) = variable {
-            return Ok(value.clone());
+        if let Some(value) = value_of(name, variables) {
+            return Ok(value.to_vec());
+        }
+        let is_loop_variable = |(_, inner)| value_of(inner, variables).is_some();
+        if words::names_within(word.as_bytes()).any(is_loop_variable) {
+            return self.substitute(word.as_bytes(), variables);
         }
         if let Some(offset) = name.strip_prefix("nowms") {
             return Ok(vec![CaseArgument::NowMs(parse_offset(offset)?)]);
@@ -461,7 +495,7 @@ impl CaseParser {
             None => (name, false),
         };
         if !self.bound.iter().any(|bound| bound == name) {
-            return Err(format!("${name} is not defined; quote a literal dollar sign"));
+            return Err(not_defined(name));
         }
         Ok(vec![if other {
             CaseArgument::OtherStoredReply(name.to_string())
@@ -469,6 +503,16 @@ impl CaseParser {
             CaseArgument::StoredReply(name.to_string())
         }])
     }
+}
+
+fn not_defined(name: &str) -> String {
+    format!("${name} is not defined; put a literal dollar sign into single quotes")
+}
+
+/// Returns the words that `@for` has assigned to a name.
+fn value_of<'a>(name: &str, variables: &'a Variables) -> Option<&'a [CaseArgument]> {
+    let variable = variables.iter().rev().find(|(known, _)| known == name);
+    variable.map(|(_, value)| value.as_slice())
 }
 
 /// Commands that return absolute times.
@@ -502,83 +546,6 @@ fn parse_offset(text: &str) -> Result<i64, String> {
     if text.is_empty() { Ok(0) } else { parse_number(text) }
 }
 
-enum Token {
-    Plain(String),
-    Quoted(Vec<u8>),
-    Open,
-    Close,
-}
-
-fn tokenize(text: &str, brackets: bool) -> Result<Vec<Token>, String> {
-    let mut tokens = Vec::new();
-    let mut rest = text.trim_start();
-    while let Some(first) = rest.chars().next() {
-        let used = match first {
-            '[' | ']' if brackets => {
-                tokens.push(if first == '[' { Token::Open } else { Token::Close });
-                1
-            }
-            '"' | '\'' => {
-                let (mut bytes, mut used) = parse_quoted(rest.as_bytes(), first as u8)?;
-                let (times, digits) = parse_repetition(&rest[used..])?;
-                bytes = bytes.repeat(times);
-                used += digits;
-                tokens.push(Token::Quoted(bytes));
-                used
-            }
-            _ => {
-                let end = |c: char| c.is_whitespace() || (brackets && c == ']');
-                let used = rest.find(end).unwrap_or(rest.len());
-                tokens.push(Token::Plain(rest[..used].to_string()));
-                used
-            }
-        };
-        rest = rest[used..].trim_start();
-    }
-    Ok(tokens)
-}
-
-/// Parses `x100` directly after a quoted word. Returns the number of repetitions and the length of that text.
-fn parse_repetition(rest: &str) -> Result<(usize, usize), String> {
-    let Some(tail) = rest.strip_prefix('x') else {
-        return Ok((1, 0));
-    };
-    let digits = tail.bytes().take_while(u8::is_ascii_digit).count();
-    Ok((parse_number(&tail[..digits])?, 1 + digits))
-}
-
-/// Parses a quoted word. Also returns its length including the quotes.
-fn parse_quoted(text: &[u8], quote: u8) -> Result<(Vec<u8>, usize), String> {
-    let mut bytes = Vec::new();
-    let mut position = 1;
-    loop {
-        let byte = *text.get(position).ok_or("a quote is not closed")?;
-        position += 1;
-        if byte == quote {
-            return Ok((bytes, position));
-        }
-        if byte != b'\\' || quote == b'\'' {
-            bytes.push(byte);
-            continue;
-        }
-        let escape = *text.get(position).ok_or("a quote is not closed")?;
-        position += 1;
-        match escape {
-            b'n' => bytes.push(b'\n'),
-            b'r' => bytes.push(b'\r'),
-            b't' => bytes.push(b'\t'),
-            b'\\' | b'"' => bytes.push(escape),
-            b'x' => {
-                let digits = text.get(position..position + 2).unwrap_or_default();
-                let digits = std::str::from_utf8(digits).unwrap_or_default();
-                let byte = u8::from_str_radix(digits, 16);
-                bytes.push(byte.map_err(|_| "\\x needs two hexadecimal digits")?);
-                position += 2;
-            }
-            other => return Err(format!("unknown escape \\{}", char::from(other))),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests;
+mod words;

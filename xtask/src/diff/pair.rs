@@ -14,6 +14,8 @@ use crate::server_process::ServerProcess;
 const QUIET_INTERVAL: Duration = Duration::from_millis(40);
 /// The time limit for the slower server. After it, two byte streams count as different.
 const SLOW_SERVER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time limit for the end of a section's clients. After it, the whole run fails.
+const CLIENTS_GONE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A value for each server.
 pub struct ServerPair<T> {
@@ -138,13 +140,13 @@ impl ComparedServers {
     /// Waits until `count` clients are blocked on both servers. Returns the line of INFO with that number, or with the
     /// number after a timeout.
     pub fn await_blocked(&mut self, count: u64) -> ServerPair<ServerAnswer> {
-        self.await_clients("blocked_clients", &blocked_clients(count))
+        self.await_clients("blocked_clients", &blocked_clients(count), SLOW_SERVER_TIMEOUT)
     }
 
     /// Waits until both servers answer `wanted`, the line of `field` in INFO. Returns their last answers, also after a
     /// timeout. Both execute INFO equally often, since it is counted too.
-    fn await_clients(&mut self, field: &str, wanted: &ServerAnswer) -> ServerPair<ServerAnswer> {
-        let deadline = Instant::now() + SLOW_SERVER_TIMEOUT;
+    fn await_clients(&mut self, field: &str, wanted: &ServerAnswer, timeout: Duration) -> ServerPair<ServerAnswer> {
+        let deadline = Instant::now() + timeout;
         let prefix = format!("{field}:");
         loop {
             let answers = self
@@ -169,7 +171,7 @@ impl ComparedServers {
     /// a key would otherwise take what the next section writes.
     fn await_no_clients(&mut self) -> Result<(), String> {
         let wanted = ServerAnswer::Bytes(b"connected_clients:1".to_vec(), false);
-        let answers = self.await_clients("connected_clients", &wanted);
+        let answers = self.await_clients("connected_clients", &wanted, CLIENTS_GONE_TIMEOUT);
         for (answer, who) in [(answers.weft, "weft"), (answers.valkey, "valkey")] {
             if answer != wanted {
                 let gone = self.exit_report();

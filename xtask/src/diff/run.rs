@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::case::{Action, CaseArgument, CaseSection, CaseStep};
 use super::connection::ServerAnswer;
@@ -107,6 +107,10 @@ impl SectionRun<'_> {
             }
             Action::SleepMs(duration) => {
                 thread::sleep(Duration::from_millis(*duration));
+                Ok(())
+            }
+            Action::AwaitSecond(offset) => {
+                thread::sleep(time_until_second(*offset));
                 Ok(())
             }
             Action::AwaitBlocked(count) => {
@@ -252,6 +256,13 @@ impl SectionRun<'_> {
         self.compare(step, &clip(&sent), &answers);
         Ok(())
     }
+}
+
+/// Returns the time until the clock shows this number of milliseconds after the beginning of a second.
+fn time_until_second(offset_ms: u64) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = u64::from(now.subsec_millis());
+    Duration::from_millis((1000 + offset_ms - since) % 1000)
 }
 
 /// Adds the elements of one page to `found` and advances `cursor`, which becomes `None` at the end.

@@ -51,6 +51,19 @@ fn loops_expand_to_groups_and_nest() {
 }
 
 #[test]
+fn variables_within_words_are_replaced_by_one_word() {
+    let text = "== a\n@for a x \"y z\"\n  @for n 1\n    SET $a:$n-$n \"v $a$n\" '$a' \"$4\" b$\n";
+    let expected = ["SET|x:1-1|v x1|$a|$4|b$", "SET|y z:1-1|v y z1|$a|$4|b$"];
+    assert_eq!(commands(text), expected);
+    let groups = parse("a.case", "== a\n@for a [x y]\n  GET k$a\n").unwrap_err();
+    assert!(groups.contains("is not one literal word"), "{groups}");
+    let reply = parse("a.case", "== a\n@let p\nDUMP k\nGET k$p\n").unwrap_err();
+    assert!(reply.contains("is a reply"), "{reply}");
+    let unknown = parse("a.case", "== a\nGET \"k $p\"\n").unwrap_err();
+    assert!(unknown.contains("$p is not defined"), "{unknown}");
+}
+
+#[test]
 fn times_and_bindings_are_parsed() {
     let text = "== a\n@let p\nDUMP k\nRESTORE k2 0 $p $$p\nEXPIREAT k $now+5\nPEXPIREAT k $nowms\n";
     let expected = [
@@ -65,7 +78,7 @@ fn times_and_bindings_are_parsed() {
 #[test]
 fn directives_are_parsed() {
     let text = "@server --a b\n== a\n@protocol 3\n@approx 5\n@unordered\n@replies 2\nA\nB\n\
-                @conn 2\n@close\n@sleep 7\n@config n v\n@write \"a\" b\n@drain\n@raw \"a\" b\n\
+                @conn 2\n@close\n@sleep 7\n@second 9\n@config n v\n@write \"a\" b\n@drain\n@raw \"a\" b\n\
                 @bytewise ab\n@scan SCAN CURSOR\n";
     let file = file(text);
     assert_eq!(file.server_arguments, ["--a", "b"]);
@@ -85,6 +98,7 @@ fn directives_are_parsed() {
         Action::SwitchConnection(2),
         Action::Close,
         Action::SleepMs(7),
+        Action::AwaitSecond(9),
         Action::Config("n".to_string(), "v".to_string()),
         Action::Write(bytes("ab")),
         Action::Drain,
