@@ -90,6 +90,10 @@ impl<'a> NotificationSender<'a> {
         let Some(prepared) = self.server.clients.pubsub.prepare(namespace, channel, payload) else {
             return 0;
         };
+        // Counted first: a receiver may ask for the figures as soon as it has the message.
+        if namespace == ChannelNamespace::ShardChannels && self.server.config.boolean(id::CLUSTER_SLOT_STATS_ENABLED) {
+            self.count_published_bytes(channel, payload, prepared.receivers);
+        }
         let publication = Arc::new(prepared.publication);
         for worker in prepared.workers {
             if self.can_deliver_directly(worker) {
@@ -103,9 +107,6 @@ impl<'a> NotificationSender<'a> {
             } else {
                 self.send_notification(worker, ClientNotification::Published(publication.clone()));
             }
-        }
-        if namespace == ChannelNamespace::ShardChannels && self.server.config.boolean(id::CLUSTER_SLOT_STATS_ENABLED) {
-            self.count_published_bytes(channel, payload, prepared.receivers);
         }
         prepared.receivers
     }

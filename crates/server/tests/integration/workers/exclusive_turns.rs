@@ -125,16 +125,32 @@ const MIN_ROUNDS_PER_PAUSE: f64 = 0.5;
 /// A script that runs for longer than the clients are not paused, also while they are.
 const READING_SCRIPT: &[&str] = &["EVAL_RO", "for i = 1, 10000000 do end return 1", "0"];
 
+/// The commands with which a client pauses the others, and their replies.
+type PausingCommands = &'static [(&'static [&'static str], &'static str)];
+
+const PAUSE_COMMANDS: [PausingCommands; 2] = [
+    &[(&["CLIENT", "PAUSE", "50", "WRITE"], "OK")],
+    &[
+        (&["MULTI"], "OK"),
+        (&["CLIENT", "PAUSE", "50", "WRITE"], "QUEUED"),
+        (&["EXEC"], "(OK)"),
+    ],
+];
+
 /// Pauses the others again and again, a moment after the end of the pause before. Counts the times.
-fn pause_clients(port: u16, pauses: &AtomicUsize) {
+fn pause_clients(port: u16, commands: PausingCommands, pauses: &AtomicUsize) {
     let mut clients: Vec<Client> = (0..PAUSING_CLIENTS).map(|_| Client::connect(port)).collect();
     for _ in 0..PAUSES {
         thread::sleep(Duration::from_millis(10));
         for client in &mut clients {
-            client.send(&["CLIENT", "PAUSE", "50", "WRITE"]);
+            for (command, _) in commands {
+                client.send(command);
+            }
         }
         for client in &mut clients {
-            assert_eq!(client.answer(), "OK");
+            for (command, reply) in commands {
+                assert_eq!(client.answer(), *reply, "{command:?}");
+            }
         }
         pauses.fetch_add(1, Ordering::Relaxed);
         thread::sleep(Duration::from_millis(50));
@@ -144,31 +160,38 @@ fn pause_clients(port: u16, pauses: &AtomicUsize) {
 #[test]
 fn no_exclusive_command_waits_for_many_pauses() {
     for threads in ["2", "8"] {
-        let server = start_server(threads);
-        let (is_over, pauses, ended) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
-        thread::scope(|scope| {
-            let _stop = StopOnDrop(&is_over);
-            for _ in 0..SCRIPT_CLIENTS {
-                scope.spawn(|| run_scripts(server.port, READING_SCRIPT, &is_over, &ended));
-            }
-            let writers: Vec<_> = EXCLUSIVE_COMMANDS
-                .iter()
-                .map(|commands| scope.spawn(|| overtaken(server.port, commands, &is_over, &pauses)))
-                .collect();
-            pause_clients(server.port, &pauses);
-            is_over.store(true, Ordering::Relaxed);
-            let mut all_rounds = 0;
-            for writer in writers {
-                let (most, rounds) = writer.join().expect("no thread panics");
-                println!("{threads} workers: {rounds} rounds, overtaken by up to {most} pauses");
-                all_rounds += rounds;
-            }
-            let rounds_per_pause = all_rounds as f64 / (PAUSES * EXCLUSIVE_COMMANDS.len()) as f64;
+        for commands in PAUSE_COMMANDS {
+            let rounds_per_pause = rounds_between_pauses(threads, commands);
             assert!(
                 rounds_per_pause >= MIN_ROUNDS_PER_PAUSE,
-                "{rounds_per_pause} rounds per pause"
+                "{threads} workers, {commands:?}: {rounds_per_pause} rounds per pause"
             );
-        });
-        assert!(ended.load(Ordering::Relaxed) > PAUSES, "few scripts have ended");
+        }
     }
+}
+
+/// Pauses clients that send exclusive commands beside scripts. Returns how many of each the clients sent per pause.
+fn rounds_between_pauses(threads: &str, commands: PausingCommands) -> f64 {
+    let server = start_server(threads);
+    let (is_over, pauses, ended) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let mut all_rounds = 0;
+    thread::scope(|scope| {
+        let _stop = StopOnDrop(&is_over);
+        for _ in 0..SCRIPT_CLIENTS {
+            scope.spawn(|| run_scripts(server.port, READING_SCRIPT, &is_over, &ended));
+        }
+        let writers: Vec<_> = EXCLUSIVE_COMMANDS
+            .iter()
+            .map(|commands| scope.spawn(|| overtaken(server.port, commands, &is_over, &pauses)))
+            .collect();
+        pause_clients(server.port, commands, &pauses);
+        is_over.store(true, Ordering::Relaxed);
+        for writer in writers {
+            let (most, rounds) = writer.join().expect("no thread panics");
+            println!("{threads} workers: {rounds} rounds, overtaken by up to {most} pauses");
+            all_rounds += rounds;
+        }
+    });
+    assert!(ended.load(Ordering::Relaxed) > PAUSES, "few scripts have ended");
+    all_rounds as f64 / (PAUSES * EXCLUSIVE_COMMANDS.len()) as f64
 }
