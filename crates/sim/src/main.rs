@@ -16,6 +16,7 @@ mod checker;
 mod client;
 mod cluster;
 mod disturber;
+mod dump_observer;
 mod endless;
 mod entropy;
 mod history;

@@ -341,6 +341,19 @@ impl Model {
             .unwrap_or(SeenReply::Null)
     }
 
+    /// Returns all strings, each list and each set, as a client reads them.
+    fn contents(&self) -> Vec<SeenReply> {
+        let bulk = |element: &Vec<u8>| SeenReply::bulk(Some(element));
+        let member = |member: &u32| SeenReply::bulk(Some(member.to_string().as_bytes()));
+        let strings = self.strings.iter().map(|value| SeenReply::bulk(value.as_deref()));
+        let mut parts = vec![SeenReply::Array(strings.collect())];
+        let lists = self.lists.iter();
+        parts.extend(lists.map(|list| SeenReply::Array(list.iter().map(bulk).collect())));
+        let sets = self.sets.iter();
+        parts.extend(sets.map(|set| SeenReply::Array(set.iter().map(member).collect())));
+        parts
+    }
+
     /// Applies an operation on strings.
     fn string_reply(&mut self, operation: &Operation) -> Option<SeenReply> {
         Some(match operation {
@@ -351,6 +364,7 @@ impl Model {
                     .map(|value| SeenReply::bulk(value.as_deref()))
                     .collect(),
             ),
+            Operation::Save => SeenReply::Array(self.contents()),
             Operation::Set(key, value) => {
                 self.set(*key, value.to_string().into_bytes());
                 SeenReply::ok()

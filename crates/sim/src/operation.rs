@@ -111,6 +111,8 @@ pub enum Operation {
     Promote,
     /// CLIENT KILL of all other clients.
     KillOthers,
+    /// BGSAVE. The reply is what a server loads from the dump: all strings, each list, each set.
+    Save,
     /// A request whose reply the model ignores, such as INFO.
     Ignored(Vec<&'static str>),
 }
@@ -133,7 +135,7 @@ fn name(kind: char, key: usize) -> String {
 }
 
 /// The name of a string.
-fn string(key: usize) -> String {
+pub fn string(key: usize) -> String {
     name('s', key)
 }
 
@@ -142,7 +144,8 @@ pub fn list(key: usize) -> String {
     name('l', key)
 }
 
-fn set(key: usize) -> String {
+/// The name of a set.
+pub fn set(key: usize) -> String {
     name('t', key)
 }
 
@@ -307,6 +310,7 @@ impl Operation {
             Unpause => words(&["CLIENT", "UNPAUSE"]),
             Demote => words(&["REPLICAOF", "127.0.0.1", "1"]),
             Promote => words(&["REPLICAOF", "NO", "ONE"]),
+            Save => words(&["BGSAVE"]),
             KillOthers => words(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]),
             Ignored(request) => words(request),
             _ => words(&["PING"]),
@@ -338,7 +342,7 @@ impl Operation {
         match self {
             Transaction(operations) => operations.iter().any(Operation::is_write),
             Get(_) | GetAll | Range(_) | Count(_) | ScriptRead(..) | GetVolatile(_) | Watch(_) => false,
-            Pause | Unpause | Demote | Promote | Publish { .. } | KillOthers | Ignored(_) => false,
+            Pause | Unpause | Demote | Promote | Publish { .. } | KillOthers | Save | Ignored(_) => false,
             _ => true,
         }
     }
@@ -347,7 +351,7 @@ impl Operation {
     pub fn only_reads(&self) -> bool {
         matches!(
             self,
-            Get(_) | GetAll | Range(_) | Count(_) | ScriptRead(..) | GetVolatile(_) | Publish { .. } | Ignored(_)
+            Get(_) | GetAll | Range(_) | Count(_) | ScriptRead(..) | GetVolatile(_) | Publish { .. } | Save | Ignored(_)
         )
     }
 

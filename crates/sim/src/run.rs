@@ -13,6 +13,7 @@ use crate::checker::{self, Circumstances, Verdict};
 use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::cluster;
 use crate::disturber;
+use crate::dump_observer;
 use crate::endless;
 use crate::entropy;
 use crate::history::ConnectionHistory;
@@ -108,8 +109,11 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
     };
     let further_clients = start_further_clients(scenario, further);
     let lost_disks = power_loss::start_client(scenario, further);
+    let dumps = dump_observer::start_client(scenario, further);
     let mut histories = join_clients(clients.into_iter().chain([disturber]).chain(further_clients))?;
     let lost_disks = power_loss::end_client(lost_disks)?;
+    let (observed, loaded) = dump_observer::end_client(dumps)?.load(scenario)?;
+    histories.extend(observed);
     let mut admin = connect(PRIMARY, 1)?;
     if let Some(subscriber) = subscriber {
         subscriber.finish(&mut admin, &histories)?;
@@ -139,6 +143,7 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
         may_evict: scenario.evicts,
     };
     let mut text = judge(&histories, circumstances, &longest)?;
+    text.push_str(&format!(", {loaded}"));
     if scenario.evicts {
         text.push_str(&format!(", {evicted} keys evicted"));
     }

@@ -60,6 +60,8 @@ pub struct RunPlan {
     pub shuts_down: bool,
     /// `true` if a client looks at what a loss of power would leave of the append-only file.
     pub loses_power: bool,
+    /// `true` if a client saves dumps, which are loaded at the end. No other client saves then.
+    pub observes_dumps: bool,
 }
 
 /// An action of the client that moves slots. It is for one node; the other one may refuse it.
@@ -363,8 +365,20 @@ impl RunPlan {
         match (is_cluster, evicts) {
             (true, _) => plan.with_cluster(random),
             (false, true) => plan.with_eviction(further),
-            (false, false) => plan,
+            (false, false) => plan.with_observed_dumps(),
         }
+    }
+
+    /// Makes some plans ones in which a client saves dumps.
+    fn with_observed_dumps(mut self) -> RunPlan {
+        // From what is drawn already, so that the seeds stay what they are.
+        let is_drawn = (self.clients + self.pipelines + self.workers).is_multiple_of(3);
+        if is_drawn || is_forced("dumps") {
+            self.observes_dumps = true;
+            self.disturbances
+                .retain(|disturbance| !matches!(disturbance, Disturbance::Save | Disturbance::Reload));
+        }
+        self
     }
 
     /// Makes it a plan in which keys are evicted. Clients send only what tells the model which keys are left.
@@ -510,6 +524,7 @@ impl RunPlan {
             has_blocked_receiver: false,
             shuts_down: false,
             loses_power: false,
+            observes_dumps: false,
         }
     }
 
@@ -543,6 +558,14 @@ impl RunPlan {
     pub fn restored_arguments(&self, socket: &str, folder: &str) -> Vec<OsString> {
         let mut arguments = self.server_arguments(0, socket);
         let words = ["--appenddirname", folder, "--dbfilename", "restored.rdb"];
+        arguments.extend(words.map(OsString::from));
+        arguments
+    }
+
+    /// The command line of a server that loads a dump.
+    pub fn loading_arguments(&self, socket: &str, file: &str) -> Vec<OsString> {
+        let mut arguments = self.server_arguments(0, socket);
+        let words = ["--appendonly", "no", "--dbfilename", file];
         arguments.extend(words.map(OsString::from));
         arguments
     }
