@@ -61,6 +61,8 @@ pub struct Circumstances {
     pub may_redirect: bool,
     /// Keys were evicted.
     pub may_evict: bool,
+    /// The servers have exchanged their roles.
+    pub may_fail_over: bool,
 }
 
 /// Checks the histories of all connections.
@@ -83,7 +85,13 @@ pub fn check(histories: &[ConnectionHistory], circumstances: Circumstances) -> V
     let mut seen: HashSet<u64> = HashSet::new();
     let mut places = vec![Place {
         done: vec![0; histories.len()],
-        model: Model::new(histories.len(), may_reload, circumstances.may_evict),
+        model: Model::new(
+            histories.len(),
+            Circumstances {
+                may_reload,
+                ..circumstances
+            },
+        ),
     }];
     let mut farthest = places[0].done.clone();
     while let Some(place) = places.pop() {

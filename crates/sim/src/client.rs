@@ -123,6 +123,11 @@ impl Client {
         self.history.events.last().is_some_and(Event::was_redirected)
     }
 
+    /// Returns `true` if a replica refused the last request.
+    pub fn was_refused_by_replica(&self) -> bool {
+        self.history.events.last().is_some_and(Event::was_refused_by_replica)
+    }
+
     /// Sends one request that the model does not know, and returns its reply.
     ///
     /// # Errors

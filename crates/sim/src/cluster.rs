@@ -13,6 +13,7 @@ use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::history::ConnectionHistory;
 use crate::lateness;
 use crate::mix::OperationSource;
+use crate::nodes::Admins;
 use crate::operation::{TAG_SLOT, use_one_cluster_slot};
 use crate::reply::SeenReply;
 use crate::run::{check_copies, client_memory, end_connection, join_clients, judge, read_everything, wait_until_alone};
@@ -22,8 +23,8 @@ use crate::scenario::{RunPlan, SlotMove};
 const NODES: [&str; 2] = ["primary.sock", "other.sock"];
 /// The slots that move. Each node keeps one more: a node that has lost its last slot becomes a replica.
 const MOVING: [u16; 2] = [1, 16382];
-/// The number of times that something is asked before the run fails.
-const PATIENCE: usize = 2000;
+/// What shows the state of a node.
+const STATE_REQUESTS: &[&str] = &["CLUSTER NODES", "CLUSTER GETSLOTMIGRATIONS"];
 /// The longest run of a client, in pipelines. In some seeds almost every step switches threads.
 const MAX_PIPELINES: usize = 30;
 /// The time in which no thread can run while a request that does not block is unanswered, in nanoseconds. Writes to a
@@ -43,7 +44,7 @@ pub fn run(plan: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
         // The second one starts later: both would write temporary files of the same name.
         client_bytes = client_memory(&mut connect(socket, 1)?)?;
     }
-    let mut admins = Admins::connect()?;
+    let mut admins = Admins::connect(NODES, STATE_REQUESTS)?;
     admins.form_cluster(port)?;
     let mut threads = Vec::new();
     for index in 0..plan.clients {
@@ -56,62 +57,23 @@ pub fn run(plan: &RunPlan, random: &mut Rng, port: u16) -> Result<String, String
     threads.push(spawn("mover", move || move_slots(seed, &mover)));
     let mut histories = join_clients(threads)?;
     let owner = admins.wait_for_owner()?;
-    for admin in &mut admins.0 {
+    for admin in &mut admins.clients {
         wait_until_alone(false, false, client_bytes, admin)?;
     }
     admins.expect_no_keys(1 - owner)?;
-    read_everything(&mut admins.0[owner])?;
-    check_copies(plan, &mut admins.0[owner])?;
-    histories.extend(admins.0.map(Client::into_history));
+    read_everything(&mut admins.clients[owner])?;
+    check_copies(plan, &mut admins.clients[owner])?;
+    histories.extend(admins.clients.map(Client::into_history));
     let longest = lateness::find_longest_wait(&histories);
     longest.check(MAX_IDLE_WAIT_NS)?;
     let circumstances = Circumstances {
-        may_reload: false,
         may_redirect: true,
-        may_evict: false,
+        ..Circumstances::default()
     };
     judge(&histories, circumstances, &longest)
 }
 
-/// A client for each node.
-struct Admins([Client; 2]);
-
 impl Admins {
-    fn connect() -> Result<Self, String> {
-        Ok(Self([connect(NODES[0], 1)?, connect(NODES[1], 2)?]))
-    }
-
-    /// Sends a request of words to a node.
-    fn ask(&mut self, node: usize, request: &str) -> Result<SeenReply, String> {
-        let words: Vec<&'static str> = request.split(' ').map(|word| &*String::leak(word.to_owned())).collect();
-        let reply = self.0[node].ask(&words);
-        reply.map_err(|end| format!("{request} to node {node}: {end:?}"))
-    }
-
-    fn ask_text(&mut self, node: usize, request: &str) -> Result<String, String> {
-        match self.ask(node, request)? {
-            SeenReply::Bulk(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
-            other => Err(format!("{request} to node {node} was answered by {other:?}")),
-        }
-    }
-
-    /// Asks until `is_so` returns `true`.
-    fn wait_until(
-        &mut self,
-        what: &str,
-        mut is_so: impl FnMut(&mut Self) -> Result<bool, String>,
-    ) -> Result<(), String> {
-        for _ in 0..PATIENCE {
-            if is_so(self)? {
-                return Ok(());
-            }
-            thread::sleep(Duration::from_millis(25));
-        }
-        let nodes = [0, 1].map(|node| self.ask_text(node, "CLUSTER NODES"));
-        let jobs = [0, 1].map(|node| self.ask(node, "CLUSTER GETSLOTMIGRATIONS"));
-        Err(format!("{what}: not so for long; {nodes:?} {jobs:?}"))
-    }
-
     /// Lets the nodes meet. The first one owns all slots but the last.
     fn form_cluster(&mut self, port: u16) -> Result<(), String> {
         let [_, last] = MOVING;
@@ -239,7 +201,7 @@ fn open(node: usize, random: &mut Rng, plan: &RunPlan) -> Result<Client, String>
 /// Moves slots, one action after the other.
 fn move_slots(seed: u64, plan: &RunPlan) -> Result<Vec<ConnectionHistory>, String> {
     let mut random = Rng::with_seed(seed);
-    let mut admins = Admins::connect()?;
+    let mut admins = Admins::connect(NODES, STATE_REQUESTS)?;
     let mut ids = Vec::new();
     for node in 0..2 {
         ids.push(admins.ask_text(node, "CLUSTER MYID")?);
@@ -268,7 +230,7 @@ fn move_slots(seed: u64, plan: &RunPlan) -> Result<Vec<ConnectionHistory>, Strin
             }
         }
     }
-    Ok(admins.0.map(Client::into_history).into())
+    Ok(admins.clients.map(Client::into_history).into())
 }
 
 /// Begins a migration from a node to the other one. A node without the slots refuses it.

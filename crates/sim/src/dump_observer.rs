@@ -150,7 +150,10 @@ fn load(plan: &RunPlan, index: usize, file: &str) -> Result<SeenReply, String> {
         parts.push(in_order(ask(format!("SMEMBERS {}", operation::set(key)))?));
     }
     client.request("SHUTDOWN NOSAVE").map_err(failed)?;
-    if !server.join().map_err(|_| "the server with a dump panicked".to_owned())? {
+    if !server
+        .join()
+        .map_err(|_| "the server with a dump panicked".to_owned())?
+    {
         return Err("the server with a dump has not ended in order".to_owned());
     }
     Ok(SeenReply::Array(parts))

@@ -40,6 +40,17 @@ impl Event {
     }
 }
 
+impl Event {
+    /// Returns `true` if a replica refused the operation, or its server became a replica while the operation waited.
+    pub fn was_refused_by_replica(&self) -> bool {
+        let Some((replies, _)) = &self.answer else {
+            return false;
+        };
+        let is_refusal = |reply: &SeenReply| matches!(reply, SeenReply::Error(text) if text.contains("READONLY") || text.contains("UNBLOCKED"));
+        self.operation.is_write() && replies.iter().any(is_refusal)
+    }
+}
+
 /// A pipeline none of whose requests waits for another client.
 #[derive(Clone, Copy, Debug)]
 pub struct PipelineWait {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::checker::Circumstances;
 use crate::history::Event;
 use crate::operation::{self, KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::reply::SeenReply;
@@ -24,6 +25,8 @@ pub struct Model {
     may_reload: bool,
     /// Set if keys are evicted: any key may vanish at any time.
     may_evict: bool,
+    /// Set if servers exchange their roles: what a replica refuses has no effect, and the rest is for the primary.
+    may_fail_over: bool,
     /// For each connection, the watched strings that have not changed since; `None` once one has.
     watches: Vec<Option<BTreeSet<usize>>>,
     /// For each connection, `true` if its next transaction may fail although no watched key has changed: a script was
@@ -75,10 +78,11 @@ pub enum Effect {
 
 impl Model {
     /// An empty store with `connections` connections.
-    pub fn new(connections: usize, may_reload: bool, may_evict: bool) -> Model {
+    pub fn new(connections: usize, circumstances: Circumstances) -> Model {
         Model {
-            may_reload,
-            may_evict,
+            may_reload: circumstances.may_reload,
+            may_evict: circumstances.may_evict,
+            may_fail_over: circumstances.may_fail_over,
             watches: vec![Some(BTreeSet::new()); connections],
             may_be_marked: vec![false; connections],
             ..Model::default()
@@ -90,7 +94,7 @@ impl Model {
     pub fn apply(&mut self, connection: usize, event: &Event) -> Effect {
         let operation = &event.operation;
         let observed = event.answer.as_ref().map(|(replies, _)| &**replies);
-        if event.was_redirected() {
+        if event.was_redirected() || (self.may_fail_over && event.was_refused_by_replica()) {
             self.end_watches(connection, operation);
             return Effect::AnyReply;
         }
@@ -566,7 +570,7 @@ mod tests {
         let error = SeenReply::Error("ERR Script killed by user with SCRIPT KILL.".to_owned());
         let killed = || event(Operation::ScriptSlowSwap(2, 1, 7), vec![error.clone()]);
         let is_expected = |events: &[(usize, Event)]| {
-            let mut model = Model::new(2, false, false);
+            let mut model = Model::new(2, Circumstances::default());
             let effects: Vec<Effect> = events
                 .iter()
                 .map(|(connection, event)| model.apply(*connection, event))

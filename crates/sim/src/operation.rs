@@ -351,7 +351,15 @@ impl Operation {
     pub fn only_reads(&self) -> bool {
         matches!(
             self,
-            Get(_) | GetAll | Range(_) | Count(_) | ScriptRead(..) | GetVolatile(_) | Publish { .. } | Save | Ignored(_)
+            Get(_)
+                | GetAll
+                | Range(_)
+                | Count(_)
+                | ScriptRead(..)
+                | GetVolatile(_)
+                | Publish { .. }
+                | Save
+                | Ignored(_)
         )
     }
 

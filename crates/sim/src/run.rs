@@ -16,6 +16,7 @@ use crate::disturber;
 use crate::dump_observer;
 use crate::endless;
 use crate::entropy;
+use crate::failovers;
 use crate::history::ConnectionHistory;
 use crate::late_reader;
 use crate::lateness::{self, IdleWait};
@@ -78,6 +79,9 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
     if !scenario.slot_moves.is_empty() {
         return cluster::run(scenario, random, port);
     }
+    if !scenario.failovers.is_empty() {
+        return failovers::run(scenario, random, port);
+    }
     if scenario.shares_slots {
         share_slots();
     }
@@ -139,8 +143,8 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
     }
     let circumstances = Circumstances {
         may_reload: scenario.disturbances.contains(&Disturbance::Reload),
-        may_redirect: false,
         may_evict: scenario.evicts,
+        ..Circumstances::default()
     };
     let mut text = judge(&histories, circumstances, &longest)?;
     text.push_str(&format!(", {loaded}"));

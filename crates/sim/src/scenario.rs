@@ -48,6 +48,8 @@ pub struct RunPlan {
     pub moves_connections: bool,
     /// What happens to the slots in a cluster of two nodes; empty if the run has no cluster.
     pub slot_moves: Vec<SlotMove>,
+    /// The failovers between the server and its replica; empty if the run has none.
+    pub failovers: Vec<FailoverAction>,
     /// `true` if a client runs endless scripts.
     pub has_endless_scripts: bool,
     /// `true` if a client receives messages while it waits for lists.
@@ -81,6 +83,17 @@ pub enum SlotMove {
     Rewrite,
     /// SCRIPT KILL.
     KillScript,
+}
+
+/// An action of the client that exchanges the roles of a server and its replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailoverAction {
+    /// FAILOVER, whose end is awaited.
+    Complete,
+    /// The same with a timeout, after which the server stays the primary.
+    WithTimeout,
+    /// FAILOVER, and FAILOVER ABORT soon after it.
+    Abort,
 }
 
 /// An action of the disturbing client.
@@ -362,8 +375,12 @@ impl RunPlan {
         };
         let is_cluster = random.u32(..16) == 0 || std::env::var_os("WEFT_SIM_CLUSTER").is_some();
         let evicts = further.u32(..8) == 0 || is_forced("eviction");
+        // From what is drawn already, so that the seeds stay what they are.
+        let drawn = plan.clients + 2 * plan.pipelines + 3 * plan.workers;
+        let fails_over = drawn.is_multiple_of(13) || is_forced("failovers");
         match (is_cluster, evicts) {
             (true, _) => plan.with_cluster(random),
+            (false, _) if fails_over => plan.with_failovers(further),
             (false, true) => plan.with_eviction(further),
             (false, false) => plan.with_observed_dumps(),
         }
@@ -379,6 +396,42 @@ impl RunPlan {
                 .retain(|disturbance| !matches!(disturbance, Disturbance::Save | Disturbance::Reload));
         }
         self
+    }
+
+    /// Makes it a plan in which a server and its replica exchange their roles.
+    fn with_failovers(self, random: &mut Rng) -> RunPlan {
+        const KINDS: &[Kind] = &[
+            Kind::String,
+            Kind::String,
+            Kind::List,
+            Kind::Set,
+            Kind::Transaction,
+            Kind::ExclusiveTransaction,
+            Kind::ScriptSwap,
+            Kind::ScriptSlowSwap,
+            Kind::ScriptUndeclared,
+            Kind::ScriptAppendUndeclared,
+            Kind::ScriptPush,
+            Kind::Push,
+            Kind::PushMany,
+            Kind::BlockingPop,
+            Kind::BlockingMove,
+            Kind::SetRepeatedly,
+        ];
+        const ACTIONS: [FailoverAction; 4] = [
+            FailoverAction::Complete,
+            FailoverAction::Complete,
+            FailoverAction::WithTimeout,
+            FailoverAction::Abort,
+        ];
+        RunPlan {
+            mix: OperationMix::of(KINDS, random.usize(1..=KEYS_PER_TYPE)),
+            failovers: (0..random.usize(1..6))
+                .map(|_| ACTIONS[random.usize(..ACTIONS.len())])
+                .collect(),
+            has_replica: true,
+            ..self
+        }
     }
 
     /// Makes it a plan in which keys are evicted. Clients send only what tells the model which keys are left.
@@ -518,6 +571,7 @@ impl RunPlan {
             has_tracker: needs(Need::Tracker) || random.u32(..3) == 0,
             moves_connections: needs(Need::Moves) || random.u32(..3) == 0,
             slot_moves: Vec::new(),
+            failovers: Vec::new(),
             has_endless_scripts: false,
             evicts: false,
             has_late_reader: false,
