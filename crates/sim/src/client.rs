@@ -128,6 +128,12 @@ impl Client {
         self.history.events.last().is_some_and(Event::was_refused_by_replica)
     }
 
+    /// Returns `true` if this is the reply to the last request.
+    pub fn last_reply_is(&self, expected: &SeenReply) -> bool {
+        let answer = self.history.events.last().and_then(|event| event.answer.as_ref());
+        answer.is_some_and(|(replies, _)| replies.last() == Some(expected))
+    }
+
     /// Sends one request that the model does not know, and returns its reply.
     ///
     /// # Errors

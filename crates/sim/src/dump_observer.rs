@@ -11,7 +11,7 @@ use weft_server::simulation::start_server;
 
 use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::disturber;
-use crate::history::{ConnectionHistory, Event};
+use crate::history::ConnectionHistory;
 use crate::operation::{self, KEYS_PER_TYPE, Operation};
 use crate::reply::SeenReply;
 use crate::scenario::RunPlan;
@@ -27,8 +27,8 @@ const MAX_QUESTIONS: usize = 2000;
 #[derive(Default)]
 pub struct ObservedDumps {
     histories: Vec<ConnectionHistory>,
-    /// For each dump, the file, and the history and event of its BGSAVE.
-    dumps: Vec<(String, usize, usize)>,
+    /// For each dump, the file, and the history with its BGSAVE.
+    dumps: Vec<(String, usize)>,
 }
 
 /// The thread of the client, if the run has it.
@@ -63,7 +63,7 @@ fn save_repeatedly(seed: u64) -> Result<ObservedDumps, String> {
         let saved = save(&mut client, &file);
         let mut history = client.into_history();
         match saved {
-            Ok(true) => seen.dumps.push((file, seen.histories.len(), 0)),
+            Ok(true) => seen.dumps.push((file, seen.histories.len())),
             Ok(false) => forget_save(&mut history),
             Err(ClientEnd::Closed) if disturber::has_closed_connections() => forget_save(&mut history),
             Err(end) => return Err(format!("the client that saves dumps: {end:?}")),
@@ -75,16 +75,27 @@ fn save_repeatedly(seed: u64) -> Result<ObservedDumps, String> {
 
 /// Saves a dump. Returns `false` if the server refuses that, or ends it before the file is complete.
 fn save(client: &mut Client, file: &str) -> Result<bool, ClientEnd> {
+    // One whose client was killed may still be under way.
+    wait_for_end(client)?;
     // An older dump would be taken for this one.
     let _ = fs::remove_file(DUMP);
     client.run(vec![Operation::Save])?;
+    if !client.last_reply_is(&SeenReply::Status("Background saving started".to_owned())) {
+        return Ok(false);
+    }
+    wait_for_end(client)?;
+    Ok(fs::rename(DUMP, file).is_ok())
+}
+
+/// Waits until the server saves no dump.
+fn wait_for_end(client: &mut Client) -> Result<(), ClientEnd> {
     for _ in 0..MAX_QUESTIONS {
         let SeenReply::Bulk(info) = client.ask_text("INFO persistence")? else {
             return Err(ClientEnd::Failed("INFO persistence without a text".to_owned()));
         };
         let info = String::from_utf8_lossy(&info).into_owned();
         if info.lines().any(|line| line == "rdb_bgsave_in_progress:0") {
-            return Ok(fs::rename(DUMP, file).is_ok());
+            return Ok(());
         }
         thread::sleep(Duration::from_millis(1));
     }
@@ -101,20 +112,17 @@ fn forget_save(history: &mut ConnectionHistory) {
 }
 
 impl ObservedDumps {
-    /// Loads the dumps, and puts what is in them into the histories as the replies to BGSAVE. Returns the histories, and
-    /// a text for the figures.
+    /// Loads the dumps, and puts what is in them into the histories as the replies to BGSAVE. Returns the histories,
+    /// and a text for the figures.
     ///
     /// # Errors
     /// If a server does not start with a dump, or does not reply.
     pub fn load(mut self, plan: &RunPlan) -> Result<(Vec<ConnectionHistory>, String), String> {
-        for (index, (file, history, event)) in self.dumps.iter().enumerate() {
+        for (index, (file, history)) in self.dumps.iter().enumerate() {
             let contents = load(plan, index, file)?;
-            let events = &mut self.histories[*history].events;
-            if let Some(Event {
-                answer: Some((replies, _)),
-                ..
-            }) = events.get_mut(*event)
-            {
+            let mut events = self.histories[*history].events.iter_mut();
+            let saving = events.find(|event| event.operation == Operation::Save);
+            if let Some((replies, _)) = saving.and_then(|event| event.answer.as_mut()) {
                 *replies = vec![contents];
             }
         }

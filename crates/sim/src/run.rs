@@ -94,13 +94,7 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
         true => Some(Subscriber::start(connect(PRIMARY, random.u64(..))?)?),
         false => None,
     };
-    let mut clients = Vec::new();
-    for index in 0..scenario.clients {
-        let (seed, scenario) = (random.u64(..), scenario.clone());
-        clients.push(spawn(&format!("client-{index}"), move || {
-            run_client(seed, index, &scenario)
-        }));
-    }
+    let clients = start_clients(scenario, random);
     if scenario.disturbances.is_empty() {
         meeting::end_rounds();
     }
@@ -157,6 +151,18 @@ fn run(scenario: &RunPlan, random: &mut Rng, further: &mut Rng, port: u16) -> Re
     }
     let may_lack_numbers = scenario.evicts || histories.iter().any(ConnectionHistory::has_flushed);
     power_loss::check_disks(&lost_disks, scenario, may_lack_numbers).map(|restored| format!("{text}; {restored}"))
+}
+
+/// Starts the clients that send the operations of the mix.
+fn start_clients(plan: &RunPlan, random: &mut Rng) -> Vec<ClientThread> {
+    let mut threads = Vec::new();
+    for index in 0..plan.clients {
+        let (seed, plan) = (random.u64(..), plan.clone());
+        threads.push(spawn(&format!("client-{index}"), move || {
+            run_client(seed, index, &plan)
+        }));
+    }
+    threads
 }
 
 /// Starts the clients of which a run has one each, if it has them.

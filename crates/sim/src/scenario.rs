@@ -92,7 +92,7 @@ pub enum FailoverAction {
     Complete,
     /// The same with a timeout, after which the server stays the primary.
     WithTimeout,
-    /// FAILOVER, and FAILOVER ABORT soon after it.
+    /// FAILOVER and FAILOVER ABORT in a transaction.
     Abort,
 }
 
