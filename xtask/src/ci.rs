@@ -1,5 +1,5 @@
-//! `cargo xtask ci`: runs the steps in order and reports the time of each. The first failure ends the run. Steps that
-//! mostly wait run beside the step before them.
+//! `cargo xtask ci`: runs the steps in order and reports the time of each. The first failure ends the run. Some steps
+//! run beside the step before them: because one of both mostly waits, or in the time that the other leaves idle.
 //!
 //! Each step runs in a process of its own (`cargo xtask ci --step NAME`), which is killed with everything that it
 //! started when its time limit has passed; see [`step_process`].
@@ -32,6 +32,8 @@ struct CiStep {
     is_cargo_test: bool,
     /// `true` if the step runs at the same time as the one before it.
     is_beside_previous: bool,
+    /// `true` if the step has the lowest priority.
+    is_nice: bool,
     /// The minutes that the step needs, if it is left out where it would end after [`OPTIONAL_STEPS_END`].
     needed_minutes: Option<u64>,
 }
@@ -48,6 +50,7 @@ impl CiStep {
             limit_minutes: 10,
             is_cargo_test: false,
             is_beside_previous: false,
+            is_nice: false,
             needed_minutes: None,
         }
     }
@@ -78,6 +81,14 @@ impl CiStep {
         }
     }
 
+    /// Makes the step run beside the one before it, in the processor time that this leaves.
+    const fn in_idle_time(self) -> Self {
+        Self {
+            is_nice: true,
+            ..self.beside_previous()
+        }
+    }
+
     const fn cargo_test(self) -> Self {
         Self {
             is_cargo_test: true,
@@ -96,15 +107,15 @@ const STEPS: &[CiStep] = &[
     CiStep::new("clippy",         "no lint reports a problem",                          clippy).minutes(25),
     CiStep::new("tidy",           "the project rules hold",                             tidy),
     CiStep::new("test",           "unit and integration tests",                         test).minutes(35).cargo_test(),
+    CiStep::new("asan",           "weft-table under the address sanitizer",             address_sanitizer).minutes(45).cargo_test().in_idle_time(),
+    CiStep::new("deny",           "licences and sources of dependencies are allowed",   deny).minutes(45).in_idle_time(),
     CiStep::new("test-valkey",    "integration tests together with Valkey",             test_valkey).minutes(20).cargo_test(),
     CiStep::new("loom",           "weft-sync under every interleaving",                 loom).minutes(25).cargo_test(),
-    CiStep::new("asan",           "weft-table under the address sanitizer",             address_sanitizer).minutes(15).cargo_test(),
     CiStep::new("release",        "release build",                                      release).minutes(25),
     CiStep::new("diff-selfcheck", "the differential suite detects differences",         diff_self_check).minutes(25).beside_previous(),
     CiStep::new("diff",           "same replies as Valkey",                             differential).minutes(25).beside_previous(),
     CiStep::new("stress",         "invariants hold under many workers",                 stress),
     CiStep::new("failover",       "failovers lose nothing that was acknowledged",       failover),
-    CiStep::new("deny",           "licences and sources of dependencies are allowed",   deny).minutes(20).beside_previous(),
     CiStep::new("power-loss",     "power losses and kills lose no acknowledged write",  power_loss),
     CiStep::new("disk-errors",    "disk errors have the same effects as in Valkey",     disk_errors),
     CiStep::new("sim",            "servers and clients under a seeded scheduler",       simulation).minutes(20),
@@ -243,7 +254,14 @@ fn run_batch<'s>(batch: &[&'s CiStep]) -> Vec<(&'s CiStep, StepResult, f64)> {
 /// Runs a step in its own process. With `captures`, its output goes to a file. Returns what it has left out.
 fn run_step(step: &CiStep, captures: bool) -> StepResult {
     let program = std::env::current_exe().map_err(|error| format!("the path of xtask: {error}"))?;
-    let mut command = workspace::command(program, &["ci", "--step", step.name]);
+    let mut command = match step.is_nice && workspace::succeeds("nice", &["true"]) {
+        true => {
+            let mut command = workspace::command("nice", &["-n", "19"]);
+            command.arg(program).args(["ci", "--step", step.name]);
+            command
+        }
+        false => workspace::command(program, &["ci", "--step", step.name]),
+    };
     if !was_server_built_incrementally(&workspace::root().join("target")) {
         command.env("CARGO_INCREMENTAL", "0");
     }

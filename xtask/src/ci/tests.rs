@@ -48,7 +48,8 @@ fn steps_run_beside_the_step_before_them() {
     let steps: Vec<&CiStep> = STEPS.iter().collect();
     let batches: Vec<_> = batches(&steps).map(names).collect();
     assert!(batches.contains(&vec!["release", "diff-selfcheck", "diff"]));
-    assert!(batches.contains(&vec!["test"]));
+    assert!(batches.contains(&vec!["test", "asan", "deny"]));
+    assert!(batches.contains(&vec!["failover"]));
     assert_eq!(batches.concat(), names(&steps), "each step runs once, in order");
 }
 

@@ -1,11 +1,23 @@
 //! Simulated threads: threads of the operating system that run one at a time.
 
 use std::io;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
-pub use std::thread::{AccessError, LocalKey, Result, Scope, available_parallelism, panicking, scope};
+pub use std::thread::{AccessError, LocalKey, Result, Scope, panicking, scope};
 
 use super::scheduler::{self, Resource, ThreadId};
+
+/// The number of processors of a simulation, wherever it runs: a seed must do the same everywhere.
+const PROCESSORS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
+
+/// Returns the number of processors.
+///
+/// # Errors
+/// Never; the signature is that of the standard library.
+pub fn available_parallelism() -> io::Result<NonZeroUsize> {
+    Ok(PROCESSORS)
+}
 
 /// Creates threads with a name and a stack size.
 #[derive(Debug, Default)]

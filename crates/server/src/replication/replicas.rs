@@ -70,14 +70,15 @@ pub struct ReplicaInfo {
     pub fsynced_offset: Option<ReplicationOffset>,
     /// The time of its last message, in seconds since the Unix epoch.
     pub last_heard_s: u64,
-    /// `true` if CLIENT KILL has closed it. It counts no more, although its thread has not removed it yet.
-    pub is_killed: bool,
+    /// `true` if it is being disconnected, by CLIENT KILL or because the history has changed. It counts no more, although
+    /// its thread has not removed it yet.
+    pub is_leaving: bool,
 }
 
 impl ReplicaInfo {
     /// Returns `true` if the replica receives the stream.
-    fn is_online(&self) -> bool {
-        self.progress == ReplicaSyncState::Online && !self.is_killed
+    pub fn is_online(&self) -> bool {
+        self.progress == ReplicaSyncState::Online && !self.is_leaving
     }
 
     /// Returns the word that INFO reports for the purpose of this connection.
@@ -121,6 +122,8 @@ pub struct Replicas {
     /// The number of bytes that are between the log, the backlog and the sockets of the replicas.
     pub in_flight_bytes: AtomicU64,
     infos: Mutex<Vec<ReplicaInfo>>,
+    /// The number of times that all replicas must still be disconnected. Changed only while `infos` is locked.
+    disconnections: AtomicU64,
     waits: Mutex<Vec<ReplicaWait>>,
     /// The ids of the clients that receive or received only a dump, and whose main connection has not requested the
     /// stream yet.
@@ -148,6 +151,7 @@ impl Default for Replicas {
             backlog_bytes: AtomicU64::new(0),
             in_flight_bytes: AtomicU64::new(0),
             infos: Mutex::default(),
+            disconnections: AtomicU64::new(0),
             waits: Mutex::default(),
             awaited_dumps: Mutex::default(),
             grace_s: AtomicU64::new(DEFAULT_GRACE_S),
@@ -246,8 +250,35 @@ impl Replicas {
     /// Records that the replica with this client id was killed.
     pub fn mark_killed(&self, id: ClientId) {
         if let Some(known) = self.infos().iter_mut().find(|known| known.id == id) {
-            known.is_killed = true;
+            known.is_leaving = true;
         }
+    }
+
+    /// Records that all replicas will be disconnected. Those that are published until
+    /// [`end_disconnection`](Self::end_disconnection) will be, too: they were adopted before.
+    pub fn begin_disconnection(&self) {
+        let mut known = self.infos();
+        self.disconnections.fetch_add(1, Ordering::Relaxed);
+        known.iter_mut().for_each(|replica| replica.is_leaving = true);
+    }
+
+    /// Records that all replicas have been disconnected.
+    pub fn end_disconnection(&self) {
+        let _known = self.infos();
+        let before = self.disconnections.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "a disconnection ends once");
+    }
+
+    /// Adds a replica to the list, which the caller has locked.
+    pub fn publish(&self, known: &mut Vec<ReplicaInfo>, mut replica: ReplicaInfo) {
+        replica.is_leaving |= self.disconnections.load(Ordering::Relaxed) > 0;
+        known.push(replica);
+    }
+
+    /// Returns the replicas that are not being disconnected.
+    pub fn connected(&self) -> Vec<ReplicaInfo> {
+        let known = self.infos();
+        known.iter().filter(|replica| !replica.is_leaving).cloned().collect()
     }
 
     /// Requests an acknowledgement of their offsets from all replicas.

@@ -16,7 +16,7 @@ use weft_base::clock::unix_ms;
 
 use crate::observability::log;
 use crate::replication::backlog_writer;
-use crate::replication::{CoordinatedFailover, CoordinatedFailoverState, Endpoint, ReplicaSyncState};
+use crate::replication::{CoordinatedFailover, CoordinatedFailoverState, Endpoint};
 use crate::runtime::config_changes::apply_role_change;
 use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
 use weft_config::PrimaryAddress;
@@ -60,9 +60,7 @@ pub fn become_primary(server: &Arc<Server>) -> bool {
     server.config.set_primary(None);
     backlog_writer::on_promotion(server);
     // The replicas reconnect and learn the new replication ID.
-    server
-        .background
-        .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
+    disconnect_replicas(server);
     apply_role_change(server);
     log::notice!("Discarding previously cached primary state.");
     log::notice!(
@@ -72,6 +70,15 @@ pub fn become_primary(server: &Arc<Server>) -> bool {
         history.id
     );
     true
+}
+
+/// Disconnects all replicas, because the history of the data has changed. They count no more from now on: a failover
+/// that waited for one of them would never end.
+pub fn disconnect_replicas(server: &Server) {
+    server.replication.replicas.begin_disconnection();
+    server
+        .background
+        .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
 }
 
 /// Begins a coordinated failover. Writes are paused from now on.
@@ -174,7 +181,7 @@ pub fn next_failover_step(server: &Server) -> FailoverStep {
             .target
             .as_ref()
             .is_none_or(|target| *target.host == *replica.host && i64::from(target.port) == replica.port);
-        meant && replica.progress == ReplicaSyncState::Online && replica.acknowledged_offset >= end
+        meant && replica.is_online() && replica.acknowledged_offset >= end
     });
     let Some(replica) = ready else {
         return FailoverStep::Wait;

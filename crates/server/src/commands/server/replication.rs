@@ -32,7 +32,7 @@ fn role(ctx: &mut Context<'_, '_>) -> CommandResult {
     let reply = &mut ctx.reply;
     let Some(primary) = &state.primary else {
         let known = repl.replicas.infos();
-        let online = |replica: &&ReplicaInfo| replica.progress == ReplicaSyncState::Online && !replica.is_killed;
+        let online = |replica: &&ReplicaInfo| replica.is_online();
         reply.array(3);
         reply.bulk(b"master");
         reply.integer(repl.offset().get());
@@ -389,7 +389,7 @@ fn failover(ctx: &mut Context<'_, '_>) -> CommandResult {
     if server.replication.is_replica() {
         return Err(refused("ERR FAILOVER is not valid when server is a replica."));
     }
-    let known = server.replication.replicas.infos().clone();
+    let known = server.replication.replicas.connected();
     if known.is_empty() {
         return Err(refused("ERR FAILOVER requires connected replicas."));
     }

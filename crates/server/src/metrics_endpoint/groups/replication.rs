@@ -61,8 +61,7 @@ pub(super) fn write(out: &mut Exposition, server: &Server) {
 
 fn write_replicas(out: &mut Exposition, server: &Server) {
     let now_s = unix_ms() / 1000;
-    let mut replicas = server.replication.replicas.infos().clone();
-    replicas.retain(|replica| !replica.is_killed);
+    let replicas = server.replication.replicas.connected();
     out.single(&REPLICAS, replicas.len());
     // Several replicas may announce the same address, so the id of the connection distinguishes them.
     let labels = |replica: &ReplicaInfo| (format!("{}:{}", replica.host, replica.port), replica.id.to_string());

@@ -52,10 +52,7 @@ impl LoadThreads {
 
     /// Returns the threads of a server with this many workers.
     pub fn for_workers(workers: usize) -> LoadThreads {
-        let cores = match cfg!(feature = "simulated") {
-            true => 2,
-            false => weft_os::thread::available_parallelism().map_or(1, usize::from),
-        };
+        let cores = weft_os::thread::available_parallelism().map_or(1, usize::from);
         match (cores, workers.min(MAX_THREADS)) {
             (1, _) | (_, 0 | 1) => LoadThreads::READER_ONLY,
             (_, count) => LoadThreads {

@@ -108,7 +108,7 @@ fn wait_for_replicas(server: &Server, how: &ShutdownOptions) -> Result<(), Shutd
     let timeout = Duration::from_secs(server.config.unsigned(id::SHUTDOWN_TIMEOUT));
     // No pings are sent from now on, so a replica that has caught up stays caught up.
     repl.is_shutting_down.store(true, Ordering::SeqCst);
-    let waits = !how.is_immediate && !timeout.is_zero() && !repl.replicas.infos().is_empty();
+    let waits = !how.is_immediate && !timeout.is_zero() && !repl.replicas.connected().is_empty();
     let since = Instant::now();
     if waits {
         await_running_writes(server, since + timeout)?;
@@ -197,14 +197,14 @@ fn end_of_history(server: &Server) -> Option<ReplicationOffset> {
 /// The replicas that have not acknowledged everything.
 fn lagging_replicas(server: &Server) -> Vec<ReplicaInfo> {
     let end = end_of_history(server);
-    let known = server.replication.replicas.infos();
-    let lags = |replica: &&ReplicaInfo| end != Some(replica.acknowledged_offset);
-    known.iter().filter(lags).cloned().collect()
+    let mut known = server.replication.replicas.connected();
+    known.retain(|replica| end != Some(replica.acknowledged_offset));
+    known
 }
 
 fn log_lagging_replicas(server: &Server) {
     let lagging = lagging_replicas(server);
-    let count = server.replication.replicas.infos().len();
+    let count = server.replication.replicas.connected().len();
     let now_s = unix_ms() / 1000;
     for replica in &lagging {
         let behind = server.replication.offset().get() - replica.acknowledged_offset.get();

@@ -198,6 +198,7 @@ impl PrimaryThread {
                 awaited.into_iter().for_each(|client| self.release_awaited_dump(client));
                 let tokens: Vec<usize> = self.replicas.keys().copied().collect();
                 tokens.into_iter().for_each(|token| self.close_replica(token));
+                self.server.replication.replicas.end_disconnection();
             }
             PrimaryThreadCommand::Disconnect(id) => {
                 if let Some(token) = self.token_of(id) {

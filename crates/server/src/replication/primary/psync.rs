@@ -88,7 +88,7 @@ impl PrimaryThread {
             "the client {} is adopted as a replica once",
             client.id
         );
-        infos.push(ReplicaInfo {
+        let replica = ReplicaInfo {
             id: client.id,
             host: handshake.host(client.ip()).to_owned(),
             port: handshake.port,
@@ -101,8 +101,9 @@ impl PrimaryThread {
             acknowledged_offset: ReplicationOffset::ZERO,
             fsynced_offset: None,
             last_heard_s: unix_ms() / 1000,
-            is_killed: false,
-        });
+            is_leaving: false,
+        };
+        replicas.publish(&mut infos, replica);
         drop(infos);
         self.no_replica_since = None;
         replicas.has_readers.store(true, Ordering::Relaxed);

@@ -34,7 +34,7 @@ use crate::net::client::{BufferFigures, Client};
 use crate::observability::log;
 use crate::replication::role;
 use crate::replication::{CoordinatedFailoverState, Endpoint, LinkState, ReplicationState};
-use crate::state::{PrimaryThreadCommand, Server};
+use crate::state::Server;
 use handshake::PsyncReply;
 use link::{LinkFailure, PrimaryLink};
 use rdb_channel::BufferedStream;
@@ -202,9 +202,7 @@ impl ReplicaThread {
         if begun.is_id_changed {
             // The replicas reconnect and learn the new ID. They are not disconnected earlier, because they would be
             // rejected while there is no link.
-            self.server
-                .background
-                .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
+            role::disconnect_replicas(&self.server);
         }
         let failure = self.stream(&mut link, role_epoch, begun.buffered);
         failure.log();

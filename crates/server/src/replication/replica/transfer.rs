@@ -37,8 +37,9 @@ use crate::persistence::rdb_file::{
 };
 use crate::persistence::snapshot::access_clock;
 use crate::persistence::snapshot_state::SnapshotPurpose;
+use crate::replication::role;
 use crate::replication::{LinkState, ReplicationHistory, ReplicationState, TransferProgress, zero_replication_id};
-use crate::state::{Message, PrimaryThreadCommand, Server};
+use crate::state::{Message, Server};
 use weft_base::files::error_text;
 use weft_base::slots::SLOTS;
 use weft_config::id;
@@ -744,9 +745,7 @@ fn install(
         }
     };
     // The data has another history now, so the replicas must synchronise again.
-    server
-        .background
-        .send_to_primary_thread(PrimaryThreadCommand::DisconnectAll);
+    role::disconnect_replicas(server);
     thread.collect_ready_keys();
     for unserved in thread.unserved.drain(..) {
         server.worker(ThreadIndex::FIRST).send(Message::ServeWaiters(unserved));

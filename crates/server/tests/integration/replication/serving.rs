@@ -591,6 +591,52 @@ fn hands_over_its_role(port: u16) {
     assert_eq!(primary.call(&["SET", "key", "still"]), "OK");
 }
 
+/// Commands after which a primary disconnects its replicas.
+const DISCONNECTING: [&[&[&str]]; 2] = [
+    &[&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]],
+    &[&["CLIENT", "KILL", "TYPE", "replica"]],
+];
+
+#[test]
+fn a_replica_that_is_being_disconnected_is_no_target_of_a_failover() {
+    for threads in ["2", "8"] {
+        let arguments = [
+            &AT_ONCE[..],
+            &["--io-threads", threads, "--io-threads-always-active", "yes"],
+        ]
+        .concat();
+        let (server, other) = (Server::start(&arguments), Server::start(&AT_ONCE));
+        let (mut primary, mut replica) = (Client::connect(server.port), Client::connect(other.port));
+        replica.call(&["REPLICAOF", "127.0.0.1", &server.port.to_string()]);
+        for round in 0..10 {
+            let start = Instant::now();
+            while !primary.call(&["ROLE"]).contains("127.0.0.1") {
+                assert!(
+                    start.elapsed() < PATIENCE,
+                    "round {round}: the replica does not come back"
+                );
+                thread::sleep(Duration::from_millis(10));
+            }
+            primary.call(&["MULTI"]);
+            for command in DISCONNECTING[round % DISCONNECTING.len()] {
+                assert_eq!(primary.call(command), "QUEUED");
+            }
+            // A failover would wait for a replica that cannot come back before it ends.
+            for command in ["FAILOVER", "ROLE"] {
+                assert_eq!(primary.call(&[command]), "QUEUED");
+            }
+            let replies = primary.call(&["EXEC"]);
+            assert!(
+                replies.contains("ERR FAILOVER requires connected replicas."),
+                "{threads} threads, round {round}: {replies}"
+            );
+            let role = replies.split("(master ").nth(1).expect("ROLE is answered");
+            assert!(!role.contains("127.0.0.1"), "{replies}");
+            assert_eq!(primary.call(&["SET", "round", &round.to_string()]), "OK");
+        }
+    }
+}
+
 #[test]
 fn blocked_clients_wait_until_a_failover_succeeds_or_is_aborted() {
     let log = std::env::temp_dir().join(format!("weft-failover-{}.log", std::process::id()));

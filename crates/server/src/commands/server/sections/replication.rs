@@ -38,8 +38,7 @@ pub(super) fn replication_lines(server: &Server, lines: &mut InfoLines) {
 fn replica_lines(server: &Server, lines: &mut InfoLines) {
     let replicas = &server.replication.replicas;
     let now_s = unix_ms() / 1000;
-    let mut known = replicas.infos().clone();
-    known.retain(|replica| !replica.is_killed);
+    let known = replicas.connected();
     lines.push_field("connected_slaves", known.len());
     let most_lag_s = server.config.unsigned(id::MIN_REPLICAS_MAX_LAG);
     if server.config.integer(id::MIN_REPLICAS_TO_WRITE) > 0 && most_lag_s > 0 {
