@@ -341,8 +341,14 @@ impl Group {
         })
     }
 
+    /// Returns `true` if the node is a Valkey.
+    fn is_valkey(&self, node: usize) -> Result<bool, String> {
+        Ok(!self.call(node, "INFO server")?.text().contains("weft_version"))
+    }
+
     /// Waits until there are as many primaries as there should be, and all other nodes have their data: the offsets are
-    /// equal, and so are the digests.
+    /// equal, and so are the digests. A replica of Valkey was seen to stay one byte behind its primary of Valkey, with
+    /// the same data, after a slot had come from a third Valkey.
     ///
     /// # Errors
     /// Fails if that takes longer than [`SETTLE_BOUND`], or if the data differ.
@@ -356,7 +362,8 @@ impl Group {
                 let offset = group.offset(*primary)?;
                 for replica in replicas {
                     let other = group.offset(*replica)?;
-                    if other != offset {
+                    let is_known = other + 1 == offset && group.is_valkey(*primary)? && group.is_valkey(*replica)?;
+                    if other != offset && !is_known {
                         return Err(format!("node {primary} has {offset}, node {replica} has {other}"));
                     }
                 }

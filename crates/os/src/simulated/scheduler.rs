@@ -30,6 +30,8 @@
 //!    would wait for ever, with the baton.
 
 use std::cell::Cell;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -141,6 +143,9 @@ struct Core {
     switches: u64,
     /// A hash over all decisions: equal for two runs that took the same way.
     trace: u64,
+    /// Receives a line for each decision: the step, the time and the thread that runs next. Two runs of a seed whose
+    /// digests differ are compared by it.
+    trace_file: Option<BufWriter<File>>,
     activities: u64,
     /// Set once every thread that waits for sockets has been asked since the last thread ran for another reason.
     has_asked_sockets: bool,
@@ -177,6 +182,9 @@ pub fn start(seed: u64, max_steps: u64) {
         max_steps,
         switches: 0,
         trace: 0xcbf2_9ce4_8422_2325,
+        trace_file: std::env::var_os("WEFT_SIM_TRACE")
+            .and_then(|path| File::create(path).ok())
+            .map(BufWriter::new),
         activities: 0,
         has_asked_sockets: false,
     };
@@ -191,7 +199,10 @@ pub fn start(seed: u64, max_steps: u64) {
 
 /// Returns the figures of the run so far.
 pub fn figures() -> RunFigures {
-    let core = lock();
+    let mut core = lock();
+    if let Some(file) = &mut core.trace_file {
+        let _ = file.flush();
+    }
     RunFigures {
         steps: core.steps,
         switches: core.switches,
@@ -552,6 +563,9 @@ impl Core {
                 // Asking sockets in vain is no progress; everything else is.
                 self.has_asked_sockets &= self.threads[next].is_asking;
                 self.trace = (self.trace ^ (next as u64) ^ self.steps).wrapping_mul(0x0000_0100_0000_01b3);
+                if let Some(file) = &mut self.trace_file {
+                    let _ = writeln!(file, "{} {} {}", self.steps, self.now_ns, self.threads[next].name);
+                }
                 return next;
             }
             if !self.has_asked_sockets {
