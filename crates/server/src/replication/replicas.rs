@@ -70,8 +70,8 @@ pub struct ReplicaInfo {
     pub fsynced_offset: Option<ReplicationOffset>,
     /// The time of its last message, in seconds since the Unix epoch.
     pub last_heard_s: u64,
-    /// `true` if it is being disconnected, by CLIENT KILL or because the history has changed. It counts no more, although
-    /// its thread has not removed it yet.
+    /// `true` if it is being disconnected, by CLIENT KILL or because the history has changed. It counts no more,
+    /// although its thread has not removed it yet.
     pub is_leaving: bool,
 }
 
