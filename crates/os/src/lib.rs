@@ -42,4 +42,13 @@ pub use simulated::*;
 /// simulation stops no thread there.
 pub mod statistics {
     pub use std::sync::atomic::AtomicU64;
+
+    /// Reads numbers that are also used elsewhere, as if that were one step. `read` must not wait for anything.
+    #[inline]
+    pub fn read_in_one_step<T>(read: impl FnOnce() -> T) -> T {
+        #[cfg(feature = "simulated")]
+        return crate::simulated::scheduler::without_switches(read);
+        #[cfg(not(feature = "simulated"))]
+        read()
+    }
 }

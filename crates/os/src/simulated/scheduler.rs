@@ -236,7 +236,7 @@ pub fn step() {
 }
 
 /// Runs something that must not wait, and during which no other thread may run.
-pub(super) fn without_switches<T>(run: impl FnOnce() -> T) -> T {
+pub(crate) fn without_switches<T>(run: impl FnOnce() -> T) -> T {
     UNDIVIDED.set(UNDIVIDED.get() + 1);
     let result = run();
     UNDIVIDED.set(UNDIVIDED.get() - 1);

@@ -280,7 +280,7 @@ impl Metrics {
 
     fn of_all_commands(&self, figure: usize) -> u64 {
         let indexes = (0..self.command_count).map(|command| command * PER_COMMAND + figure);
-        self.commands.sum_of(indexes).max(0) as u64
+        statistics::read_in_one_step(|| self.commands.sum_of(indexes)).max(0) as u64
     }
 
     /// Returns the latency histogram of one command over all threads; `None` if the command never ran.
