@@ -10,6 +10,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+
 /// The time limit for the start. A node of a cluster replies only once it has loaded its append-only file.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -165,6 +168,20 @@ impl ServerProcess {
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
 
+    /// Returns `true` if the process has ended, and leaves its exit status to [`Self::exit_status`].
+    pub fn has_ended(&self) -> bool {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        let id = Id::Pid(Pid::from_raw(self.child.id().cast_signed()));
+        // Nothing is left to wait for once the exit status has been read.
+        !matches!(waitid(id, flags), Ok(WaitStatus::StillAlive))
+    }
+
+    /// Returns the lines of the log that say why the process has ended itself, without times and process ids.
+    pub fn crash_lines(&self) -> Vec<String> {
+        let text = fs::read(self.directory.join("log")).unwrap_or_default();
+        crash_lines(&String::from_utf8_lossy(&text))
+    }
+
     /// Returns the exit status of the process, if it has ended.
     pub fn exit_status(&mut self) -> Option<String> {
         match self.child.try_wait() {
@@ -181,6 +198,14 @@ impl Drop for ServerProcess {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+/// Returns the lines of a log that name a failed assertion or a fatal signal.
+fn crash_lines(log: &str) -> Vec<String> {
+    let is_reason =
+        |line: &&str| line.contains("==> ") || line.contains("crashed by signal") || line.contains("panicked");
+    let text = |line: &str| line.split_once(" # ").map_or(line, |(_, text)| text).to_owned();
+    log.lines().filter(is_reason).map(text).collect()
 }
 
 /// Starts a program whose output is appended to the file `log` in its directory.
@@ -233,4 +258,55 @@ fn new_directory() -> Result<PathBuf, String> {
     let directory = std::env::temp_dir().join(name);
     fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started(script: &str) -> ServerProcess {
+        let directory = new_directory().expect("a directory");
+        let command_line = ["sh", "-c", script].map(str::to_owned).to_vec();
+        ServerProcess {
+            child: spawn(&command_line, &directory).expect("a shell"),
+            address: SocketAddr::from(([127, 0, 0, 1], 1)),
+            directory,
+            command_line,
+        }
+    }
+
+    fn wait_for_end(process: &ServerProcess) {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !process.has_ended() {
+            assert!(Instant::now() < deadline, "the process does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn an_ended_process_keeps_its_exit_status() {
+        let mut running = started("exec sleep 600");
+        assert!(!running.has_ended());
+        running.kill().expect("kill");
+        assert!(running.has_ended());
+
+        let mut ended = started("exit 3");
+        wait_for_end(&ended);
+        assert!(ended.has_ended(), "it has not been waited for");
+        assert_eq!(ended.exit_status().as_deref(), Some("exit status: 3"));
+        assert!(ended.has_ended(), "it has been waited for");
+    }
+
+    #[test]
+    fn a_log_says_why_its_process_has_ended_itself() {
+        let process =
+            started("echo '7:M 28 Nov 2026 10:00:00.000 # ==> server.c:1 '\"'x > 0'\"' is not true'; echo fine");
+        wait_for_end(&process);
+        assert_eq!(process.crash_lines(), ["==> server.c:1 'x > 0' is not true"]);
+        assert_eq!(
+            crash_lines("1:M 1 # valkey 9.1.2 crashed by signal: 11"),
+            ["valkey 9.1.2 crashed by signal: 11"]
+        );
+        assert!(crash_lines("1:M 28 Nov 2026 10:00:00.000 * Ready").is_empty());
+    }
 }

@@ -198,13 +198,21 @@ impl Group {
     /// Waits until `is_so` returns `true`. An error of it counts as `false`, and is reported if the time is over.
     ///
     /// # Errors
-    /// Fails after [`SETTLE_BOUND`].
+    /// Fails after [`SETTLE_BOUND`], and as soon as a node has ended by itself.
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Self) -> Result<bool, String>) -> Result<(), String> {
         let deadline = Instant::now() + SETTLE_BOUND;
         loop {
             let state = is_so(self);
             if state == Ok(true) {
                 return Ok(());
+            }
+            if let Some(node) = self.ended_nodes().first() {
+                let (server, lines) = (&self.servers[*node], self.servers[*node].crash_lines());
+                return Err(format!(
+                    "{what}: node {node} {} has ended by itself: {lines:?}; its log ends with:\n{}\n{state:?}",
+                    server.address,
+                    server.log_tail()
+                ));
             }
             if Instant::now() > deadline {
                 let seconds = SETTLE_BOUND.as_secs();
@@ -216,6 +224,14 @@ impl Group {
             std::thread::sleep(Duration::from_millis(20));
             self.disturb()?;
         }
+    }
+
+    /// Returns the nodes that have ended although nobody has ended them.
+    pub fn ended_nodes(&self) -> Vec<usize> {
+        let has_ended = |server: &ServerProcess| self.router.is_available(server.address) && server.has_ended();
+        (0..self.servers.len())
+            .filter(|node| has_ended(&self.servers[*node]))
+            .collect()
     }
 
     /// Lets a random node stand still for a moment, as on a busy machine, so that the steps of a failover happen in
