@@ -436,6 +436,7 @@ fn load_exclusively(server: &Arc<Server>, has_exclusive_mode: &mpsc::SyncSender<
 /// Loads the data files: the append-only file if it is enabled, otherwise the dump.
 fn load_data(server: &Arc<Server>, all: &mut Exclusive<'_>, thread_index: ThreadIndex) -> Result<(), StartFailure> {
     if !server.config.boolean(id::APPENDONLY) {
+        aof::read_manifest_at_start(server).map_err(|aof::AofFailed| StartFailure)?;
         return crate::persistence::save::load_at_start(server, all, thread_index)
             .map_err(|crate::persistence::save::SaveFailed| StartFailure);
     }

@@ -290,8 +290,8 @@ impl Coordinator {
         let server = &self.server;
         server.keyspace.pinned.end_expired_reservations(&server.keyspace.slots);
         server.keyspace.pinned.run_long_waiting();
-        if server.persistence.dumps.is_loading.load(Ordering::Relaxed) {
-            // Only a part of the data is loaded, and it belongs to the loading thread.
+        if server.lacks_data() {
+            // What is there belongs to the loading thread, and is not what should be saved.
             return;
         }
         save::start_due_save(server);

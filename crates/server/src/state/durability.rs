@@ -2,6 +2,7 @@
 
 use super::{Message, Server};
 use crate::propagation::LogMilestone;
+use crate::replication::ReplicationState;
 use weft_base::LogSequence;
 use weft_os::atomic::Ordering;
 
@@ -21,6 +22,14 @@ impl Server {
     /// exclusive mode, which a load releases at intervals.
     pub fn is_loading(&self) -> bool {
         self.persistence.dumps.is_loading.load(Ordering::Relaxed) || self.replication.is_loading()
+    }
+
+    /// Returns `true` while data is being loaded in place of what was there: the keyspace holds a part of it, or
+    /// nothing. Whatever saves the keyspace checks this in exclusive mode, since it would replace the files of the old
+    /// data.
+    pub fn lacks_data(&self) -> bool {
+        self.persistence.dumps.is_loading.load(Ordering::Relaxed)
+            || self.replication.state_bits().contains(ReplicationState::LOADING)
     }
 
     /// Applies the current rules to the milestone that replies to writes wait for. Must be called when an input of

@@ -3,7 +3,6 @@
 use super::table::metrics;
 use crate::metrics_endpoint::exposition::{Exposition, Metric};
 use crate::observability::process;
-use crate::replication::ReplicationState;
 use crate::state::Server;
 use weft_os::atomic::Ordering;
 
@@ -47,6 +46,5 @@ pub(super) fn write(out: &mut Exposition, server: &Server) {
 
 /// Returns `true` while data is being loaded and clients get LOADING.
 pub fn is_loading(server: &Server) -> bool {
-    server.replication.state_bits().contains(ReplicationState::LOADING)
-        || server.persistence.dumps.is_loading.load(Ordering::Relaxed)
+    server.lacks_data()
 }

@@ -53,6 +53,17 @@ pub fn load_at_start(
     Ok(())
 }
 
+/// Reads the manifest of an append-only file that is switched off. What is written once it is on replaces the files
+/// that the manifest names.
+///
+/// # Errors
+/// If it cannot be read. The reason has been logged.
+pub fn read_manifest_at_start(server: &Server) -> Result<(), AofFailed> {
+    let manifest = read_manifest(&AofLocation::from_config(&server.config))?;
+    server.persistence.aof_files.lock().manifest = manifest;
+    Ok(())
+}
+
 fn read_manifest(place: &AofLocation) -> Result<Manifest, AofFailed> {
     let name = manifest::file_name(&place.filename);
     let path = place.path(&name);

@@ -30,7 +30,7 @@ mod loading;
 mod rewriting;
 
 pub use base_from_dump::{BaseFromDump, LoadedDumpFile};
-pub use loading::{load_at_start, load_threads, reload};
+pub use loading::{load_at_start, load_threads, read_manifest_at_start, reload};
 pub use rewriting::{RewriteError, apply_appendonly, start_due_rewrite, start_rewrite};
 
 /// The error of an operation that failed; the reason was logged.
@@ -141,7 +141,8 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
         log::notice!("Creating AOF base file {name} on server start");
     }
     let name = manifest.last_increment(&place.filename);
-    let file = open(&place.path(&name), false).map_err(|error| {
+    // A file that no manifest names may be left from a crash. It is not a part of the data.
+    let file = open(&place.path(&name), !had_increments).map_err(|error| {
         log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
         AofFailed
     })?;

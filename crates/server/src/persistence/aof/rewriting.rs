@@ -296,9 +296,9 @@ fn finish_rewrite(
         "a rewrite that ends has begun"
     );
     let done = match ending {
-        // The file was switched off or on meanwhile. The increment that belongs to this base is not the one being
-        // logged to.
-        SnapshotOutcome::Done if status.state() != phase => {
+        // The file was switched off or on meanwhile, or off and on. The increment that belongs to this base is not the
+        // one being logged to.
+        SnapshotOutcome::Done if status.state() != phase || server.persistence.snapshot.is_cancelled() => {
             log::warning!("Background AOF rewrite terminated by request");
             false
         }

@@ -365,15 +365,17 @@ impl AofAppender {
             "an increment of {} bytes has no more bytes on the disk",
             self.size
         );
+        // Read before the failure: a sync that is no longer pending has recorded its result.
+        let has_pending_syncs = self.links.status.pending_syncs.load(Ordering::Acquire) > 0;
         // After a failed sync, the next sync decides if the written data is on the disk.
         let unsynced = self.synced_size != self.size || self.links.status.is_failing(AofFault::Sync);
         if !unsynced || self.links.status.suspends_fsync() {
-            let is_synced = !unsynced && self.links.status.pending_syncs.load(Ordering::Acquire) == 0;
+            let is_synced = !unsynced && !has_pending_syncs;
             if is_synced && !self.has_unwritten_bytes() && self.links.status.fsync() != FsyncPolicy::No {
                 // Sequence numbers whose writes are not for the file have nothing to wait for.
                 self.reach_synced(self.written);
             }
-            return unsynced.then_some(SYNC_INTERVAL);
+            return (unsynced || has_pending_syncs).then_some(SYNC_INTERVAL);
         }
         match self.links.status.fsync() {
             FsyncPolicy::No if !self.links.status.is_failing(AofFault::Sync) => None,
@@ -388,12 +390,13 @@ impl AofAppender {
                 if !left.is_zero() {
                     return Some(left);
                 }
-                if self.links.status.pending_syncs.load(Ordering::Acquire) > 0 {
+                if has_pending_syncs {
                     return Some(RETRY_INTERVAL);
                 }
                 self.sync_in_background(self.file.clone());
                 self.synced_size = self.size;
-                None
+                // If it fails, writes are refused, and nothing else would make this thread sync again.
+                Some(SYNC_INTERVAL)
             }
         }
     }
@@ -415,7 +418,8 @@ impl AofAppender {
         }
         (self.links.record_latency)("aof-fsync-always", start.elapsed());
         self.last_sync = Instant::now();
-        self.links.advance_milestone(LogMilestone::Synced, self.written);
+        // An error of the time before `always`.
+        record_sync(Ok(()), self.written, &self.links);
     }
 
     /// Syncs a file that was replaced by the next one. A failure counts like one of the sync thread. The file is synced
@@ -455,10 +459,9 @@ fn run_sync_thread(jobs: &mpsc::Receiver<SyncRequest>, links: &AppenderLinks) {
     while let Ok(SyncRequest { file, sequence }) = jobs.recv() {
         assert!(sequence >= last_sequence, "syncs are requested in the order of the log");
         last_sequence = sequence;
-        let result = disk::sync_data(&file);
+        record_sync(disk::sync_data(&file), sequence, links);
         let pending = links.status.pending_syncs.fetch_sub(1, Ordering::AcqRel);
         assert!(pending > 0, "a sync that ends was counted as pending");
-        record_sync(result, sequence, links);
     }
 }
 

@@ -259,7 +259,8 @@ fn write_final_rdb(server: &Server, how: &ShutdownOptions) -> Result<(), Shutdow
     };
     match saved {
         Ok(()) => Ok(()),
-        Err(SaveFailed) if how.is_forced => {
+        // A load that has begun since the request leaves the file as it is.
+        Err(SaveFailed) if how.is_forced || server.lacks_data() => {
             log::warning!("Error trying to save the DB. Exit anyway.");
             Ok(())
         }

@@ -88,6 +88,10 @@ pub fn save_in_foreground(server: &Server, seat: &mut Seat) -> Result<(), Foregr
 }
 
 fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
+    if server.lacks_data() {
+        log::warning!("The data is not saved while it is being loaded");
+        return Err(SaveFailed);
+    }
     // Nothing changes before the position is known.
     let notes = backlog_writer::current_position(server).aux_fields();
     let path = rdb_path(&server.config);

@@ -181,6 +181,19 @@ pub fn start_without_scripts(server: &Arc<Server>, order: SnapshotRequest) -> Re
     started.map_err(SnapshotRefusal::System)
 }
 
+/// Cancels the snapshot being written, because its data is replaced. The caller must hold exclusive mode.
+pub fn cancel_current(server: &Server) {
+    if server.persistence.snapshot.cancel(&[
+        SnapshotPurpose::RdbFile,
+        SnapshotPurpose::AofBase,
+        SnapshotPurpose::Replicas,
+        SnapshotPurpose::SlotMigration,
+    ]) {
+        log::notice!("Cancelling the snapshot in progress, because its data is being replaced");
+        server.keyspace.before_images.cancel();
+    }
+}
+
 /// The right to start the next snapshot. A caller that changes shared state before its snapshot starts, such as a file,
 /// claims first. Dropping the claim releases the right.
 pub struct SnapshotClaim<'s> {
@@ -339,11 +352,16 @@ fn take_moment(
             None => server.slot_migrations.unfinished_imports(),
             Some(_) => Vec::new(),
         };
+        let notes = at_moment(&SnapshotMoment { server });
+        if server.lacks_data() {
+            // The load has begun since this snapshot was requested.
+            cancel_current(server);
+        }
         CapturedState {
             databases,
             functions,
             imports,
-            notes: at_moment(&SnapshotMoment { server }),
+            notes,
             changes,
             began: Instant::now(),
             began_s: unix_ms() / 1000,
@@ -443,6 +461,9 @@ fn write(
     consumer: MakeConsumer,
     format: RdbFormat,
 ) -> (u64, Result<(), ConsumerError>) {
+    if server.persistence.snapshot.is_cancelled() {
+        return (0, Err("the snapshot was cancelled".into()));
+    }
     if format == RdbFormat::Shared && !taken.imports.is_empty() {
         return (
             0,

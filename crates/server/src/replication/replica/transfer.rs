@@ -35,8 +35,7 @@ use crate::persistence::rdb_file::{
     LoadDestination, LoadThreads, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError, RdbLoader,
     UnfinishedImport,
 };
-use crate::persistence::snapshot::access_clock;
-use crate::persistence::snapshot_state::SnapshotPurpose;
+use crate::persistence::snapshot::{self, access_clock};
 use crate::replication::role;
 use crate::replication::{LinkState, ReplicationHistory, ReplicationState, TransferProgress, zero_replication_id};
 use crate::state::{Message, Server};
@@ -607,7 +606,7 @@ fn begin_loading(
         if server.is_loading() {
             return None;
         }
-        cancel_snapshots(server);
+        snapshot::cancel_current(server);
         repl.set_state_bits(replication_state, true);
         let state = LoadingState(server.clone());
         repl.state().resumable = false;
@@ -630,19 +629,6 @@ fn begin_loading(
         free_old_data(server, taken);
     }
     Ok(state)
-}
-
-/// Cancels the snapshots being written, because their data is replaced. The caller must hold exclusive mode.
-fn cancel_snapshots(server: &Server) {
-    if server.persistence.snapshot.cancel(&[
-        SnapshotPurpose::RdbFile,
-        SnapshotPurpose::AofBase,
-        SnapshotPurpose::Replicas,
-        SnapshotPurpose::SlotMigration,
-    ]) {
-        log::notice!("Cancelling the snapshot in progress, because its data is being replaced");
-        server.keyspace.before_images.cancel();
-    }
 }
 
 /// Frees old data: in the background with `replica-lazy-flush`, on this thread otherwise. No worker waits for this
@@ -711,7 +697,7 @@ fn install(
     let counts = &server.keyspace.counts;
     let placed = run_exclusive(server, seat, role_epoch, |all, row| {
         if new_base.is_none() {
-            cancel_snapshots(server);
+            snapshot::cancel_current(server);
         }
         let state_bits = server.replication.state_bits();
         assert!(

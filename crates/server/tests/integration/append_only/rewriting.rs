@@ -159,6 +159,53 @@ fn an_empty_increment_after_a_truncated_one_does_not_prevent_the_start() {
     assert!(!place.log().contains("Fatal"), "{}", place.log());
 }
 
+/// While the file is off, a rewrite still replaces what there was, as in Valkey. What was logged before the file was
+/// switched off must not come back behind the new base.
+#[test]
+fn what_was_logged_before_the_file_was_off_does_not_return() {
+    let place = TestDirectory::new();
+    let server = Server::start(&weft(), &place, ALWAYS);
+    let mut client = server.client();
+    assert_eq!(client.call(&["SET", "deleted", "value"]), "OK");
+    assert_eq!(client.call(&["INCR", "count"]), "1");
+    server.kill();
+    let server = Server::start(&weft(), &place, &["--appendonly", "no"]);
+    let mut client = server.client();
+    assert_eq!(client.call(&["SET", "count", "5"]), "OK");
+    client.call(&["BGREWRITEAOF"]);
+    await_rest(&mut client);
+    server.kill();
+    for round in ["1", "2"] {
+        let server = Server::start(&weft(), &place, ALWAYS);
+        let mut client = server.client();
+        assert_eq!(client.call(&["GET", "count"]), "5", "round {round}: {}", place.log());
+        assert_eq!(client.call(&["GET", "deleted"]), "-", "round {round}");
+        assert_eq!(client.call(&["SET", "later", round]), "OK");
+        server.kill();
+    }
+    let names = fs::read_dir(place.part("")).expect("reads");
+    let old = names
+        .flatten()
+        .filter(|name| name.file_name() == "appendonly.aof.1.base.rdb");
+    assert_eq!(old.count(), 0, "the replaced files are deleted");
+}
+
+/// A server that ended between the naming of its first increment and the manifest leaves a file that no manifest names.
+#[test]
+fn a_file_that_no_manifest_names_is_not_appended_to() {
+    let place = TestDirectory::new();
+    fs::create_dir(place.part("")).expect("creates");
+    let stray = b"*3\r\n$3\r\nSET\r\n$5\r\nstray\r\n$5\r\nvalue\r\n";
+    fs::write(place.part("appendonly.aof.1.incr.aof"), stray).expect("writes");
+    for round in ["1", "2"] {
+        let server = Server::start(&weft(), &place, ALWAYS);
+        let mut client = server.client();
+        assert_eq!(client.call(&["GET", "stray"]), "-", "round {round}");
+        assert_eq!(client.call(&["SET", "key", round]), "OK");
+        server.kill();
+    }
+}
+
 #[test]
 fn a_time_that_was_cut_off_is_removed_before_anything_is_appended_to_it() {
     let place = TestDirectory::new();

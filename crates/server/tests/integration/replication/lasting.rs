@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{DUMP, Link, Primary, UP, await_info, command, compare, is_closed_at_once, write_everything};
+use super::{DUMP, FIRST_ID, Link, Primary, UP, await_info, command, compare, is_closed_at_once, write_everything};
 use crate::harness::client::Client;
 use crate::harness::server::{PATIENCE, Server};
 
@@ -393,6 +393,63 @@ fn the_append_only_file_has_the_old_data_until_it_has_all_of_the_new() {
         assert_eq!(client.call(&["GET", "new"]), new);
         client.call(&["SELECT", "0"]);
     }
+}
+
+/// Sends the first half of a full sync to a server, which then has none of its keys, and lets it be for three seconds.
+fn hold_full_sync(primary: &Primary, client: &mut Client) -> Link {
+    assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &primary.port()]), "OK");
+    let (mut link, _) = primary.accept();
+    link.send(format!("+FULLRESYNC {FIRST_ID} 0\r\n${}\r\n", DUMP.len()).as_bytes());
+    link.send(&DUMP[..DUMP.len() / 2]);
+    await_info(client, "loading:1");
+    std::thread::sleep(Duration::from_secs(3));
+    link
+}
+
+#[test]
+fn no_save_replaces_the_dump_while_a_full_sync_is_loaded() {
+    let primary = Primary::new();
+    let mut replica = Server::start(&["--repl-diskless-load", "flush-before-load"]);
+    let mut client = Client::connect(replica.port);
+    client.call(&["SET", "old", "1"]);
+    // The save point is reached while the data is loaded.
+    assert_eq!(client.call(&["CONFIG", "SET", "save", "1 1"]), "OK");
+    assert_eq!(client.call(&["SAVE"]), "OK");
+    client.call(&["SET", "later", "1"]);
+    let _link = hold_full_sync(&primary, &mut client);
+    assert_eq!(client.info("loading"), "1");
+    replica.kill();
+    replica.start_again();
+    client = Client::connect(replica.port);
+    await_info(&mut client, "loading:0");
+    assert_eq!(client.call(&["GET", "old"]), "1");
+}
+
+#[test]
+fn no_rewrite_replaces_the_append_only_file_while_a_full_sync_is_loaded() {
+    let primary = Primary::new();
+    let options = ["--appendonly", "yes", "--repl-diskless-load", "flush-before-load"];
+    let mut replica = Server::start(&options);
+    let mut client = Client::connect(replica.port);
+    client.call(&["SET", "old", "1"]);
+    client.call(&["SET", "other", "1"]);
+    // The automatic rewrite is under way when the load cancels it, and it stays due.
+    for (name, value) in [
+        ("rdb-key-save-delay", "1000000"),
+        ("auto-aof-rewrite-percentage", "1"),
+        ("auto-aof-rewrite-min-size", "1"),
+    ] {
+        assert_eq!(client.call(&["CONFIG", "SET", name, value]), "OK");
+    }
+    await_info(&mut client, "aof_rewrite_in_progress:1");
+    let _link = hold_full_sync(&primary, &mut client);
+    assert_eq!(client.info("loading"), "1");
+    replica.kill();
+    replica.start_again();
+    client = Client::connect(replica.port);
+    await_info(&mut client, "loading:0");
+    assert_eq!(client.call(&["GET", "old"]), "1");
+    assert_eq!(client.call(&["GET", "other"]), "1");
 }
 
 #[test]

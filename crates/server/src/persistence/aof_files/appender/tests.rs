@@ -78,6 +78,43 @@ fn a_failed_sync_is_cleared_by_a_sync_but_not_by_a_write() {
     assert_eq!(status.failure_reason(), None);
 }
 
+/// Writes are refused after the failure, so no write makes the thread of the log look at the file again.
+#[test]
+fn a_failed_sync_is_repeated_although_nothing_is_written() {
+    let links = links();
+    let status = links.status.clone();
+    status.set_fsync("everysec");
+    let (good, bad) = files();
+    let mut appender = AofAppender::new(good.try_clone().expect("clones"), links).expect("starts");
+    appender.buffer.extend_from_slice(b"bytes");
+    appender.write();
+    for (file, should_fail) in [(bad, true), (good, false)] {
+        appender.file = file;
+        appender.last_sync = Instant::now() - SYNC_INTERVAL;
+        assert!(appender.sync().is_some(), "it looks at the result later");
+        wait_for_sync(|| status.pending_syncs.load(Ordering::Acquire) == 0);
+        assert_eq!(status.is_failing(AofFault::Sync), should_fail);
+        assert_eq!(
+            appender.sync().is_some(),
+            should_fail,
+            "there is something left to sync"
+        );
+    }
+}
+
+#[test]
+fn a_sync_is_pending_until_its_failure_is_known() {
+    let mut links = links();
+    let (_, bad) = files();
+    let pending = Arc::new(AtomicU64::new(0));
+    let (seen, status) = (pending.clone(), links.status.clone());
+    links.changed = Arc::new(move || {
+        seen.store(status.pending_syncs.load(Ordering::Acquire) as u64, Ordering::Relaxed);
+    });
+    sync_each(&links, &[&bad]);
+    assert_eq!(pending.load(Ordering::Relaxed), 1);
+}
+
 #[test]
 fn a_failed_write_is_cleared_by_a_write_but_not_by_a_sync() {
     let links = links();
