@@ -13,6 +13,7 @@ use crate::keyspace::GatePassage;
 use crate::keyspace::access::{KeyUse, Keys, SnapshotAttempt};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::Client;
+use crate::net::kill_mark::KillMark;
 use crate::state::{BackgroundJob, Server};
 use weft_base::ParkedClient;
 use weft_command_table::keys::walk_keys;
@@ -430,19 +431,32 @@ pub fn reply_bulk(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: E
 /// The size in bytes above which a value is sent by reference.
 pub const MIN_SHARED_REPLY_BYTES: usize = 16 * 1024;
 
-/// Has `work` done on a background thread, which sends the reply to the client. Returns `false` if the threads have
-/// ended.
-pub fn send_background_work(server: &Server, work: BackgroundWork, requester: ParkedClient) -> bool {
+/// Has `work` done on a background thread, which sends the reply to the client, unless the mark says that the client is
+/// killed by then. Returns `false` if the threads have ended.
+pub fn send_background_work(
+    server: &Server,
+    work: BackgroundWork,
+    mark: Arc<KillMark>,
+    requester: ParkedClient,
+) -> bool {
     let threads = match work.waits_for_server {
         true => &server.background.exchanges,
         false => &server.background.long_commands,
     };
-    threads.send(background_job(work.run, requester))
+    threads.send(background_job(work, mark, requester))
 }
 
-fn background_job(run: BackgroundReply, requester: ParkedClient) -> BackgroundJob {
+fn background_job(work: BackgroundWork, mark: Arc<KillMark>, requester: ParkedClient) -> BackgroundJob {
     Box::new(move |server, seat| {
-        let bytes = run(server, seat);
+        // The reply to CLIENT KILL waits for work that has begun, but not for another server.
+        let is_lasting = !work.waits_for_server && mark.try_begin_lasting();
+        if !is_lasting && mark.is_killed() {
+            return;
+        }
+        let bytes = (work.run)(server, seat);
+        if is_lasting {
+            mark.end_lasting();
+        }
         // As in Valkey, everything in the propagation log so far counts as written by this client.
         server.send_reply(requester, bytes, server.propagation.last_sequence());
     })

@@ -2,7 +2,7 @@
 //!
 //! This runs only while at least one hook is set, which a single read decides.
 
-use crate::commands::context::Context;
+use crate::commands::context::{Context, NextStep};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, ClientFlags};
 use crate::notify::messages::NotificationSender;
@@ -13,6 +13,9 @@ use weft_config::id;
 use weft_os::time::{SystemTime, UNIX_EPOCH};
 
 use super::record::is_redacted;
+
+/// The number of keys that are dropped from the tracking table, while it exceeds its limit, for each key that is added.
+const FORGOTTEN_KEYS_PER_TRACKED_KEY: usize = 2;
 
 /// The caller of the command.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,10 @@ pub(super) enum Caller {
 pub(super) fn queue_notifications(ctx: &mut Context<'_, '_>, runs_again: bool, caller: Caller) {
     if runs_again {
         ctx.keys.effects.changes.clear();
+        if matches!(ctx.next_step, NextStep::RunInBackground(Some(_))) {
+            // The reply shows the keys as they are now, even if they change before it is produced.
+            track_read_keys(ctx);
+        }
         return;
     }
     let (seat, by) = (ctx.keys.context.thread_index, ctx.client.id);
@@ -46,27 +53,31 @@ pub(super) fn queue_notifications(ctx: &mut Context<'_, '_>, runs_again: bool, c
         "the recorded changes of a command are sent before its leases end"
     );
     // This comes last: a read command that updates a cache inside the value (PFCOUNT) keeps the client's copy valid.
-    track_read_keys(ctx);
+    let tracked = track_read_keys(ctx);
+    if tracked > 0 {
+        let mut post = NotificationSender::new(ctx.server, ctx.keys.effects, seat);
+        post.evict_excess_tracked_keys(FORGOTTEN_KEYS_PER_TRACKED_KEY * tracked);
+    }
     if caller == Caller::Client {
         ctx.client.reset_caching_after(Some(ctx.command.full_name));
     }
 }
 
 /// Tracks the keys that a client has read, if the client uses client-side caching. The caller holds the leases of the
-/// keys.
-fn track_read_keys(ctx: &Context<'_, '_>) {
+/// keys. Returns their number.
+fn track_read_keys(ctx: &Context<'_, '_>) -> usize {
     let reads = ctx.command.spec.flags.contains(CommandFlags::READONLY);
-    let Some(tracking) = ctx.client.tracking.as_deref().filter(|_| reads) else {
-        return;
-    };
-    if tracking.should_track_next_command() {
-        for index in 0..ctx.keys.len() {
-            ctx.server
-                .clients
-                .tracking
-                .add_reader(ctx.keys.name(index), ctx.client.id);
-        }
+    let tracking = ctx.client.tracking.as_deref().filter(|_| reads);
+    if !tracking.is_some_and(|tracking| tracking.should_track_next_command()) {
+        return 0;
     }
+    for index in 0..ctx.keys.len() {
+        ctx.server
+            .clients
+            .tracking
+            .add_reader(ctx.keys.name(index), ctx.client.id);
+    }
+    ctx.keys.len()
 }
 
 fn is_shown_to_monitors(flags: CommandFlags) -> bool {

@@ -55,6 +55,8 @@ pub struct Connection {
     pub is_in_batch: bool,
     /// `true` if the input may hold further complete requests.
     pub has_more_requests: bool,
+    /// The number of bytes in flight to the client when idle clients were last looked for.
+    pub unsent_at_sweep: usize,
     /// `true` if the peer has closed its sending side. Bytes that it sent before may still be in transit.
     pub is_peer_done: bool,
     /// `true` if all bytes that the peer sent were received. The connection is closed once they are executed and
@@ -102,6 +104,7 @@ impl Connection {
             state: ConnectionState::Ready,
             is_in_batch: false,
             has_more_requests: false,
+            unsent_at_sweep: 0,
             is_peer_done: false,
             is_input_complete: false,
             is_receive_paused: false,

@@ -22,9 +22,6 @@ use crate::state::Server;
 use weft_base::slots::cluster_slot;
 use weft_config::{id, keyspace_events};
 
-/// The number of keys that are dropped from the tracking table per turn while it exceeds its limit.
-const FORGOTTEN_KEYS_PER_TURN: usize = 100;
-
 /// Sends the notifications of one thread.
 pub struct NotificationSender<'a> {
     server: &'a Server,
@@ -222,12 +219,12 @@ impl<'a> NotificationSender<'a> {
         }
     }
 
-    /// Drops keys from the tracking table while it exceeds its limit, as if they had changed. Returns `true` if it
-    /// still exceeds the limit.
-    pub fn evict_excess_tracked_keys(&mut self) -> bool {
+    /// Drops keys from the tracking table while it exceeds its limit, at most so many, as if they had changed. Returns
+    /// `true` if it still exceeds the limit.
+    pub fn evict_excess_tracked_keys(&mut self, most: usize) -> bool {
         let limit = self.server.config.unsigned(id::TRACKING_TABLE_MAX_KEYS) as usize;
         let table = &self.server.clients.tracking;
-        for _ in 0..FORGOTTEN_KEYS_PER_TURN {
+        for _ in 0..most {
             if limit == 0 || table.key_count() <= limit {
                 return false;
             }

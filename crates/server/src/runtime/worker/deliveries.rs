@@ -28,6 +28,8 @@ use weft_os::time::Instant;
 const MAX_BACKPRESSURE_WAIT: Duration = Duration::from_millis(1);
 /// The interval between two checks of their mailbox.
 const BACKPRESSURE_POLL_INTERVAL: Duration = Duration::from_micros(50);
+/// The number of keys that are dropped from the tracking table per turn while it exceeds its limit.
+const FORGOTTEN_KEYS_PER_TURN: usize = 100;
 
 impl ClientTable {
     /// Delivers a notification to the clients that it concerns.
@@ -272,7 +274,8 @@ impl Worker {
                 thread_index: seat,
                 ..
             } = &mut self.thread;
-            self.has_excess_tracked_keys = NotificationSender::new(server, effects, *seat).evict_excess_tracked_keys();
+            let mut post = NotificationSender::new(server, effects, *seat);
+            self.has_excess_tracked_keys = post.evict_excess_tracked_keys(FORGOTTEN_KEYS_PER_TURN);
         }
         self.deliver_notifications();
         while let Some(token) = self.clients.tokens_with_messages.pop() {

@@ -7,7 +7,6 @@ use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::memory_limit;
 use crate::keyspace::{expiry, writable_replica_keys};
 use crate::net::client::{Client, ClientFlags};
-use crate::net::connection::ConnectionState;
 use crate::net::kill_mark::KillMark;
 use crate::notify::messages::{NotificationSender, remove_all_registrations};
 use crate::observability::metrics::Counter;
@@ -130,12 +129,20 @@ impl Worker {
         drop(pass);
     }
 
+    /// Closes the clients from which nothing has come for longer than `timeout`, and which do not read what they get.
+    /// Those that wait for the server are not idle.
     pub(crate) fn close_idle(&mut self) {
         let limit_ms = self.thread.tunables.timeout_s * 1000;
         let now_ms = self.thread.now_ms;
         for token in 0..self.clients.slots.len() {
+            let unsent = self.in_flight_bytes(token);
             let idle = self.clients.connection(token).is_some_and(|connection| {
-                !matches!(connection.state, ConnectionState::Parked(_) | ConnectionState::Paused)
+                if unsent < std::mem::replace(&mut connection.unsent_at_sweep, unsent) {
+                    // The client reads, though slowly.
+                    connection.client.last_interaction_ms = now_ms;
+                }
+                !connection.has_work()
+                    && !connection.is_output_withheld
                     && !connection.client.flags.intersects(NO_IDLE_TIMEOUT)
                     && now_ms.saturating_sub(connection.client.last_interaction_ms) > limit_ms
             });

@@ -1,6 +1,7 @@
 //! Parked connections: they wait for an event other than a key, and continue when it arrives.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::Worker;
 use super::waits::{ClientWait, WithheldReply};
@@ -49,7 +50,11 @@ impl Worker {
             NextStep::Background(work) => {
                 // The thread that ends the command does not have the client.
                 connection.client.commands += 1;
-                let is_sent = send_background_work(&server, *work, parked);
+                let mark = connection.client.kill_mark.get_or_insert_default().clone();
+                // The parts of a transaction take effect together.
+                let is_part = self.partial_replies.contains_key(&parked.client);
+                let mark = if is_part { Arc::default() } else { mark };
+                let is_sent = send_background_work(&server, *work, mark, parked);
                 self.account_background_command(token, is_sent);
             }
             NextStep::AwaitBackground(command) => {
@@ -262,7 +267,7 @@ impl Worker {
                     park_id: server.clients.next_park_id(),
                 };
                 // Without background threads the process is about to end.
-                send_background_work(server, *work, parked);
+                send_background_work(server, *work, Arc::default(), parked);
             }
         }
     }

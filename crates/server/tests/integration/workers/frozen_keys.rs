@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::expired_keys::WORKERS;
 use super::{Client, PATIENCE, Server};
+use crate::harness::wait_until;
 
 /// Reads a request and returns its first word.
 fn request(link: &mut BufReader<TcpStream>) -> String {
@@ -391,5 +392,49 @@ fn a_long_command_that_waits_for_a_migrating_key_learns_of_a_new_role() {
         let reply = waiting.answer();
         assert!(reply.starts_with("READONLY"), "{workers} workers: {reply}");
         drop(link);
+    }
+}
+
+/// MIGRATE has two threads. What waits for one of them does not begin once its client is killed.
+#[test]
+fn a_migration_of_a_killed_client_does_not_begin() {
+    for workers in WORKERS {
+        let server = Server::start(&["--io-threads", workers, "--io-threads-always-active", "yes"]);
+        let mut admin = Client::connect(server.port);
+        assert_eq!(admin.call(&["SET", "k", "old"]), "OK");
+        assert_eq!(admin.call(&["SET", "victim", "old"]), "OK");
+        let mut busy: Vec<(Client, TcpListener)> = Vec::new();
+        for key in ["first", "second"] {
+            assert_eq!(admin.call(&["SET", key, "old"]), "OK");
+            let target = TcpListener::bind("127.0.0.1:0").expect("binds");
+            let port = target.local_addr().expect("is bound").port().to_string();
+            let mut mover = Client::connect(server.port);
+            mover.send(&["MIGRATE", "127.0.0.1", &port, key, "0", "1000000"]);
+            busy.push((mover, target));
+        }
+        let links: Vec<TcpStream> = busy
+            .iter()
+            .map(|(_, target)| target.accept().expect("accepts").0)
+            .collect();
+        let target = TcpListener::bind("127.0.0.1:0").expect("binds");
+        let port = target.local_addr().expect("is bound").port().to_string();
+        let mut killed = Client::connect(server.port);
+        let id = killed.call(&["CLIENT", "ID"]);
+        killed.send(&["MIGRATE", "127.0.0.1", &port, "victim", "0", "1000000"]);
+        wait_until("the request has arrived", || {
+            admin.call(&["CLIENT", "LIST", "ID", &id]).contains("cmd=migrate")
+        });
+        assert_eq!(admin.call(&["CLIENT", "KILL", "ID", &id]), "1");
+        drop(links);
+        for (mover, _) in &mut busy {
+            assert!(mover.answer().starts_with("IOERR"), "{workers} workers");
+        }
+        // The threads are free, and have taken the next one.
+        let answer = admin.call(&["MIGRATE", "127.0.0.1", "1", "k", "0", "1000"]);
+        assert!(answer.starts_with("IOERR"), "{workers} workers: {answer}");
+        target.set_nonblocking(true).expect("is set");
+        let error = target.accept().expect_err("the migration has begun");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        assert_eq!(admin.call(&["GET", "victim"]), "old");
     }
 }

@@ -172,3 +172,50 @@ fn messages_behind_a_running_script_count_for_the_output_limit() {
         assert_eq!(admin.call(&["SCRIPT", "KILL"]), "OK");
     }
 }
+
+/// A client that reads all the time, but slowly, is not idle. One that reads nothing is.
+#[test]
+fn the_timeout_of_idle_clients_spares_those_that_read_slowly() {
+    const BYTES: usize = 64 << 20;
+    for threads in ["1", "8"] {
+        let server = Server::start(&[
+            "--io-threads",
+            threads,
+            "--io-threads-always-active",
+            "yes",
+            "--timeout",
+            "2",
+        ]);
+        let mut admin = Client::connect(server.port);
+        assert_eq!(
+            admin.call(&["SETRANGE", "large", &(BYTES - 1).to_string(), "x"]),
+            BYTES.to_string()
+        );
+        let request = || {
+            let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("connects");
+            stream.set_read_timeout(Some(PATIENCE)).expect("is set");
+            stream.write_all(b"GET large\r\n").expect("sends");
+            stream
+        };
+        let (mut slow, mut stuck) = (request(), request());
+        let mut buffer = vec![0; 1 << 20];
+        let mut received = 0;
+        while received < BYTES {
+            // Some six seconds in all.
+            if received < BYTES * 3 / 4 {
+                thread::sleep(Duration::from_millis(20));
+            }
+            let length = buffer.len() / 6;
+            let count = slow.read(&mut buffer[..length]).expect("receives");
+            assert!(count > 0, "{threads} workers: closed after {received} bytes");
+            received += count;
+        }
+        let mut rest = Vec::new();
+        // The end may be a reset, since there is input that was never read.
+        let _ = stuck.read_to_end(&mut rest);
+        assert!(
+            rest.len() < BYTES,
+            "{threads} workers: the client that did not read got everything"
+        );
+    }
+}

@@ -159,3 +159,68 @@ fn copies_are_invalid_before_a_replica_has_the_data_of_its_primary() {
         }
     }
 }
+
+/// A long read replies what its snapshot holds, and the client caches that. It must learn of a change that happens
+/// before the reply.
+#[test]
+fn a_change_while_a_read_waits_for_a_thread_invalidates_what_it_read() {
+    for threads in ["2", "8"] {
+        let server = start(threads, &[]);
+        let mut admin = Client::connect(server.port);
+        let elements: Vec<String> = (0..50_000).map(|number| format!("element:{number}")).collect();
+        let push = |client: &mut Client, key: &str, times: usize| {
+            let words: Vec<&str> = ["RPUSH", key]
+                .into_iter()
+                .chain(elements.iter().map(String::as_str))
+                .collect();
+            (0..times).for_each(|_| drop(client.call(&words)));
+        };
+        push(&mut admin, "sorted", 12);
+        let mut informed = Client::connect(server.port);
+        let id = informed.call(&["CLIENT", "ID"]);
+        informed.call(&["SUBSCRIBE", "__redis__:invalidate"]);
+        let mut reader = Client::connect(server.port);
+        assert_eq!(reader.call(&["CLIENT", "TRACKING", "ON", "REDIRECT", &id]), "OK");
+        for _ in 0..3 {
+            push(&mut admin, "list", 1);
+            // They occupy the threads that run reads.
+            let mut busy = [0; 4].map(|_| Client::connect(server.port));
+            for client in &mut busy {
+                client.send(&["SORT", "sorted", "ALPHA", "LIMIT", "0", "1"]);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            reader.send(&["LRANGE", "list", "0", "-1"]);
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert_eq!(admin.call(&["DEL", "list"]), "1");
+            assert!(reader.answer().contains("element:49999"), "{threads} workers");
+            assert_eq!(
+                informed.answer(),
+                "(message __redis__:invalidate (list))",
+                "{threads} workers"
+            );
+            busy.iter_mut().for_each(|client| drop(client.answer()));
+        }
+    }
+}
+
+/// The table of tracked keys may exceed its limit by little, however many keys a turn reads.
+#[test]
+fn the_limit_of_tracked_keys_holds_while_clients_read_many_names() {
+    const LIMIT: usize = 1000;
+    let server = start("2", &["--tracking-table-max-keys", &LIMIT.to_string()]);
+    let mut admin = Client::connect(server.port);
+    let mut informed = Client::connect(server.port);
+    let id = informed.call(&["CLIENT", "ID"]);
+    let mut reader = Client::connect(server.port);
+    assert_eq!(reader.call(&["CLIENT", "TRACKING", "ON", "REDIRECT", &id]), "OK");
+    for round in 0..20 {
+        for part in 0..5 {
+            let names: Vec<String> = (0..2000).map(|number| format!("{round}:{part}:{number}")).collect();
+            let words: Vec<&str> = ["MGET"].into_iter().chain(names.iter().map(String::as_str)).collect();
+            reader.send(&words);
+        }
+        (0..5).for_each(|_| drop(reader.answer()));
+        let count: usize = admin.info("tracking_total_keys").parse().expect("a number");
+        assert!(count <= LIMIT + 2000, "round {round}: {count} keys");
+    }
+}
