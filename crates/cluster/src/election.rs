@@ -123,7 +123,7 @@ impl ClusterState {
     // ---- the candidate ----------------------------------------------------------------------------------------------
     /// Advances the failover of this replica: schedules an election, requests votes, or takes over.
     pub fn advance_failover(&mut self, now_ms: u64) {
-        let manual = self.manual.end_ms != 0 && self.manual.can_start;
+        let manual = self.may_win_manual_failover(now_ms);
         let primary = self.me().primary.filter(|_| self.me().is_replica());
         let Some(primary) = primary.and_then(|primary| self.nodes.get(&primary)) else {
             return;

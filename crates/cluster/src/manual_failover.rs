@@ -112,11 +112,10 @@ impl ClusterState {
             return;
         }
         self.end_manual_failover();
-        let time_ms = self.settings.manual_failover_ms;
+        let time_ms = self.settings.manual_failover_ms.saturating_mul(PAUSE_FACTOR);
         self.manual.end_ms = now_ms.saturating_add(time_ms);
         self.manual.replica = Some(replica);
-        let until_ms = now_ms.saturating_add(time_ms.saturating_mul(PAUSE_FACTOR));
-        self.actions.push(BusAction::PauseWrites(until_ms));
+        self.actions.push(BusAction::PauseWrites(self.manual.end_ms));
         log::info!("Manual failover requested by replica {replica}.");
     }
 
@@ -127,6 +126,18 @@ impl ClusterState {
         };
         self.manual.has_stopped = true;
         self.send_offset(replica, now_ms);
+    }
+
+    /// Returns `true` while a replica of this node takes over. Nothing may be deleted or taken over then that the
+    /// replica would not know of.
+    pub fn is_handing_over(&self) -> bool {
+        self.manual.replica.is_some()
+    }
+
+    /// Returns `true` if this replica's manual failover may go on to an election, or may win it. Later the primary may
+    /// have resumed writes.
+    pub(super) fn may_win_manual_failover(&self, now_ms: u64) -> bool {
+        self.manual.end_ms != 0 && self.manual.can_start && now_ms <= self.manual.end_ms
     }
 
     /// Returns `true` if the bus has to check if writes have stopped.
@@ -175,9 +186,12 @@ impl ClusterState {
         self.check_primary_offset(now_ms);
     }
 
-    /// On the replica: starts the failover once its data has reached the primary's offset.
+    /// On the replica: starts the failover once its data has reached the primary's offset. The primary may have added
+    /// what is no write of a client, such as expired keys.
     pub fn check_primary_offset(&mut self, now_ms: u64) {
-        if self.me().is_replica() && !self.manual.can_start && self.manual.primary_offset == Some(self.me().offset) {
+        let wanted = self.manual.primary_offset.filter(|_| !self.manual.can_start);
+        let has_reached = wanted.is_some_and(|wanted| self.me().offset >= wanted);
+        if has_reached && self.me().is_replica() && now_ms <= self.manual.end_ms {
             log::info!("All primary replication stream processed, manual failover can start.");
             self.manual.can_start = true;
             self.advance_failover(now_ms);

@@ -11,8 +11,9 @@ use weft_base::SlotIndex;
 struct ClaimedSlots {
     /// The primary of this node's shard.
     from: NodeId,
-    /// The slots that this node owned.
-    from_myself: Vec<SlotIndex>,
+    /// The slots that this node owned, and those that its primary owned and another shard has now: a replica that is
+    /// promoted before their keys are deleted goes on with that.
+    from_me_or_my_primary: Vec<SlotIndex>,
     /// The slots that belonged to other shards, with their former owners.
     from_other_shards: Vec<(SlotIndex, NodeId)>,
     /// `true` if any of the slots belonged to that primary.
@@ -211,7 +212,7 @@ impl ClusterState {
         let same_shard = self.shard_of(&id) == Some(self.me().shard);
         let mut taken = ClaimedSlots {
             from: self.my_primary(),
-            from_myself: Vec::new(),
+            from_me_or_my_primary: Vec::new(),
             from_other_shards: Vec::new(),
             any_from_primary: false,
             is_outdated: false,
@@ -241,8 +242,8 @@ impl ClusterState {
                 log::info!("My last slot was migrated to node {id}. I am now an empty primary.");
             }
         }
-        if !taken.from_myself.is_empty() {
-            self.actions.push(BusAction::DropKeys(taken.from_myself));
+        if !taken.from_me_or_my_primary.is_empty() {
+            self.actions.push(BusAction::DropKeys(taken.from_me_or_my_primary));
         }
     }
 
@@ -289,8 +290,9 @@ impl ClusterState {
             taken.is_outdated = true;
             return;
         }
-        if owner == Some(self.myself) {
-            taken.from_myself.push(slot);
+        let leaves_shard = self.shard_of(&id) != Some(self.me().shard);
+        if owner == Some(self.myself) || (owner == Some(taken.from) && leaves_shard) {
+            taken.from_me_or_my_primary.push(slot);
         }
         taken.any_from_primary |= owner == Some(taken.from);
         if let Some(owner) = owner.filter(|owner| self.shard_of(owner) != self.shard_of(&id)) {

@@ -441,3 +441,23 @@ fn a_primary_is_safe_to_vote_once_it_is_up_or_some_time_has_passed() {
     voter.update_health(now_ms + 2000);
     assert!(voter.is_safe_to_vote);
 }
+
+/// The primary resumes writes some time after the replica's deadline.
+#[test]
+fn a_manual_failover_is_not_won_after_its_time() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    net.unreachable.extend([1, 2]);
+    let now_ms = net.now_ms;
+    let begun = net.nodes[3].begin_failover(FailoverMode::Force, "", now_ms);
+    begun.expect("it is a replica");
+    net.rounds(2);
+    let voters = vec![net.nodes[1].myself, net.nodes[2].myself];
+    let node = &mut net.nodes[3];
+    assert!(node.election.votes_requested);
+    node.manual.end_ms = net.now_ms + 50;
+    node.election.voters = voters;
+    node.advance_failover(net.now_ms + 51);
+    assert!(node.me().is_replica(), "too late");
+    node.advance_failover(net.now_ms + 50);
+    assert!(node.me().is_primary());
+}

@@ -24,6 +24,8 @@ pub struct SimulatedCluster {
     pub lost_per_thousand: u64,
     /// Set for each node that has paused writes.
     pub writes_paused: Vec<bool>,
+    /// The slots whose keys each node was told to delete.
+    pub dropped: Vec<Vec<SlotIndex>>,
 }
 
 impl SimulatedCluster {
@@ -50,6 +52,7 @@ impl SimulatedCluster {
             node_files: vec![String::new(); usize::from(count)],
             lost_per_thousand: 0,
             writes_paused: vec![false; usize::from(count)],
+            dropped: vec![Vec::new(); usize::from(count)],
         }
     }
 
@@ -137,7 +140,8 @@ impl SimulatedCluster {
                 self.nodes[from].record_writes_stopped(now_ms);
             }
             BusAction::ResumeWrites => self.writes_paused[from] = false,
-            BusAction::DropKeys(_) | BusAction::Publish { .. } => {}
+            BusAction::DropKeys(slots) => self.dropped[from].extend(slots),
+            BusAction::Publish { .. } => {}
         }
     }
 
@@ -262,6 +266,36 @@ fn a_slot_that_changes_hands_is_known_to_all() {
         assert_eq!(state.owner(SlotIndex::from_index(5)), Some(to));
         assert!(state.migrating.is_empty() && state.importing.is_empty());
     }
+}
+
+/// A replica that is promoted before its primary has deleted all keys of a slot goes on with that. A slot that only
+/// comes to the other one of the shard keeps its keys.
+#[test]
+fn a_node_and_its_replica_know_the_slots_that_have_left_their_shard() {
+    use crate::changes::SlotChange;
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 0]);
+    let (from, to) = (net.nodes[0].myself, net.nodes[1].myself);
+    let slot = SlotIndex::from_index(5);
+    let name = |id: NodeId| id.as_bytes().to_vec();
+    net.nodes[1]
+        .change_slot(slot, &SlotChange::Importing(name(from)), 0)
+        .expect("it is not mine");
+    net.nodes[1]
+        .change_slot(slot, &SlotChange::Node(name(to)), 0)
+        .expect("it comes");
+    net.settle();
+    net.rounds(30);
+    for (node, dropped) in net.dropped.iter().enumerate() {
+        let expected: &[SlotIndex] = if [0, 3, 4].contains(&node) { &[slot] } else { &[] };
+        assert_eq!(dropped, expected, "node {node}");
+    }
+    let now_ms = net.now_ms;
+    let begun = net.nodes[3].begin_failover(crate::manual_failover::FailoverMode::Takeover, "", now_ms);
+    begun.expect("it is a replica");
+    net.settle();
+    net.rounds(30);
+    assert!(net.nodes[3].me().has_vote() && net.nodes[0].me().is_replica());
+    assert_eq!(net.dropped[4], [slot], "the slots have stayed in the shard");
 }
 
 #[test]

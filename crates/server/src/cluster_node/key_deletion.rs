@@ -45,21 +45,24 @@ pub fn delete_keys_of_slots(
         if Instant::now() >= until {
             return false;
         }
-        delete_keys_of_slot(server, seat, slot, mark, |_| should_delete(slot));
+        if delete_keys_of_slot(server, seat, slot, mark, until, |_| should_delete(slot)).is_none() {
+            return false;
+        }
         *next_slot = slot.index() + 1;
     }
     true
 }
 
 /// Deletes all keys of a slot if `should_delete` returns `true` under the slot's lease, and propagates that. Returns
-/// the number of deleted keys.
+/// the number of deleted keys; `None` if the slot is in use until this time, for instance by a script.
 pub fn delete_keys_of_slot(
     server: &Arc<Server>,
     seat: &mut Seat,
     slot: SlotIndex,
     mark: ImportMark,
+    until: Instant,
     should_delete: impl Fn(&SlotHeader) -> bool,
-) -> u64 {
+) -> Option<u64> {
     let thread_index = ThreadIndex::new(seat.index());
     let keyspace = &server.keyspace;
     let mut effects = Effects {
@@ -99,6 +102,9 @@ pub fn delete_keys_of_slot(
         }
         pass.announce_writer(slot.index());
         drop(pass);
+        if Instant::now() >= until {
+            return None;
+        }
         weft_os::thread::sleep(LEASE_RETRY_INTERVAL);
     };
     if !effects.ready.is_empty() {
@@ -113,7 +119,7 @@ pub fn delete_keys_of_slot(
     }
     NotificationSender::new(server, &mut effects, thread_index).send_broadcasts();
     wake_workers(server, &mut effects);
-    keys
+    Some(keys)
 }
 
 #[cfg(test)]

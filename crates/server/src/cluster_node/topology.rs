@@ -127,7 +127,8 @@ pub struct Takeover<'t, R> {
 }
 
 /// Takes slots over in exclusive mode: their keys become visible together with the view that makes this node their
-/// owner. Returns `None` without a change while a script runs on a separate thread.
+/// owner. Returns `None` without a change while a script runs on a separate thread, or a replica takes over from this
+/// node: it would not know of the slots.
 ///
 /// The file is written before any command runs: after a crash, this node would otherwise delete keys that were written
 /// in the meantime. Other nodes hear of the change only when it is confirmed, since the state is locked until then. So
@@ -145,7 +146,8 @@ pub fn try_take_over<R>(
     let result = {
         let file = cluster.lock_file();
         let mut state = lock_state(server, cluster);
-        let result = (takeover.check)(&state).and_then(|source| {
+        let result = (!state.is_handing_over()).then(|| {
+            let source = (takeover.check)(&state)?;
             state.take_over_slots(takeover.slots);
             let is_saved = file.save(&mut state).is_ok() || !must_save(server);
             let confirmed = (takeover.confirm)(is_saved);
@@ -156,7 +158,12 @@ pub fn try_take_over<R>(
                     }
                     state.broadcast_pong(unix_ms());
                 }
-                Err(_) => state.return_slots(takeover.slots, source),
+                Err(_) => {
+                    state.return_slots(takeover.slots, source);
+                    // The file names this node. If the process ended before the next save, it would come back as the
+                    // owner. Errors are dealt with by that save.
+                    let _ = file.save(&mut state);
+                }
             }
             confirmed
         });
@@ -169,7 +176,7 @@ pub fn try_take_over<R>(
     save(server, cluster);
     notify_clients_of_lost_slots(server, cluster, before);
     cluster.wake_bus();
-    Some(result)
+    result
 }
 
 /// Propagates a command to the replicas. Returns its log sequence number. Called on a background thread.
@@ -185,8 +192,8 @@ fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]])
         log_writer.last_sequence()
     };
     server.scripting.running.end_exclusion();
-    server.propagation.wake();
     server.replication.replicas.request_acks();
+    server.propagation.request_flush();
     sequence
 }
 

@@ -25,13 +25,14 @@ use weft_reactor::{Event, Reactor};
 
 use crate::cluster_node::key_deletion::{self, ImportMark};
 use crate::cluster_node::topology;
-use crate::keyspace::Seat;
 use crate::keyspace::effects::Effects;
+use crate::keyspace::{Seat, SlotHeader};
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::log;
 use crate::state::{PauseReason, Server};
 use links::BusLinks;
+use weft_cluster::slot_set::SlotSet;
 use weft_cluster::state::BusAction;
 use weft_cluster::{Cluster, LockedState};
 use weft_config::id;
@@ -56,8 +57,8 @@ pub struct ClusterBus {
     reactor: Reactor,
     links: BusLinks,
     next_round: Instant,
-    /// The slots whose keys have to be deleted because another node owns them.
-    dropping: Vec<SlotIndex>,
+    /// The slots whose keys have to be deleted because another shard owns them.
+    dropping: SlotSet,
     /// Set while something must be checked again very soon.
     is_urgent: bool,
     /// The progress of stopping writes for a replica that takes over.
@@ -95,7 +96,7 @@ impl ClusterBus {
             reactor,
             links,
             next_round: Instant::now(),
-            dropping: Vec::new(),
+            dropping: SlotSet::default(),
             is_urgent: false,
             write_stop: None,
         };
@@ -287,7 +288,11 @@ impl ClusterBus {
             }
             BusAction::PauseWrites(until_ms) => self.pause_writes(until_ms),
             BusAction::ResumeWrites => self.resume_writes(),
-            BusAction::DropKeys(slots) => self.dropping.extend(slots),
+            BusAction::DropKeys(slots) => {
+                for slot in slots {
+                    self.dropping.set(slot, true);
+                }
+            }
             BusAction::Publish {
                 sharded,
                 channel,
@@ -381,36 +386,56 @@ impl ClusterBus {
         }
         let view = cluster.settled_view();
         if view.is_replica {
-            // On a replica, the primary deletes keys.
-            self.dropping.clear();
+            return self.keep_slots_of_primary_to_drop(cluster);
+        }
+        if self.lock(cluster).is_handing_over() {
             return;
         }
-        let mut waiting = Vec::new();
-        let start = Instant::now();
-        for slot in std::mem::take(&mut self.dropping) {
-            if start.elapsed() >= DELETION_TIME_PER_TURN {
+        let until = Instant::now() + DELETION_TIME_PER_TURN;
+        for slot in self.dropping.clone().iter() {
+            if Instant::now() >= until {
                 self.is_urgent = true;
-                waiting.push(slot);
-            } else if view.is_mine(slot) {
+                return;
+            }
+            let is_done = if view.is_mine(slot) {
                 // Either the new view has not been published yet, or this node owns the slot again.
                 let state = self.lock(cluster);
-                if state.owner(slot) != Some(state.myself) {
-                    waiting.push(slot);
-                }
-            } else if self.server.keyspace.slots.header(slot.index()).may_hold_any() {
-                self.drop_keys_of_slot(cluster, slot);
+                state.owner(slot) == Some(state.myself)
+            } else {
+                !self.holds_any(slot) || self.drop_keys_of_slot(cluster, slot, until)
+            };
+            if is_done {
+                self.dropping.set(slot, false);
             }
         }
-        self.dropping = waiting;
+    }
+
+    fn holds_any(&self, slot: SlotIndex) -> bool {
+        self.server.keyspace.slots.header(slot.index()).may_hold_any()
+    }
+
+    /// On a replica, the primary deletes keys. If this node takes its place, it goes on with those that are left.
+    fn keep_slots_of_primary_to_drop(&mut self, cluster: &Cluster) {
+        let state = self.lock(cluster);
+        let primary = state.my_primary();
+        let is_done = |slot: &SlotIndex| !self.holds_any(*slot) || state.owner(*slot) == Some(primary);
+        let done: Vec<SlotIndex> = self.dropping.iter().filter(is_done).collect();
+        drop(state);
+        for slot in done {
+            self.dropping.set(slot, false);
+        }
     }
 
     /// Deletes the keys of a slot unless the slot comes back, or has come back since this turn began. It was emptied
-    /// when its import began.
-    fn drop_keys_of_slot(&mut self, cluster: &Cluster, slot: SlotIndex) {
-        let keys = key_deletion::delete_keys_of_slot(&self.server, &mut self.seat, slot, ImportMark::Keep, |header| {
+    /// when its import began. Returns `false` if it is in use until this time, for instance by a script.
+    fn drop_keys_of_slot(&mut self, cluster: &Cluster, slot: SlotIndex, until: Instant) -> bool {
+        let should_delete = |header: &SlotHeader| {
             let view = cluster.settled_view();
             !header.is_importing() && !view.is_mine(slot) && !view.is_replica
-        });
+        };
+        let (server, seat) = (&self.server, &mut self.seat);
+        let deleted = key_deletion::delete_keys_of_slot(server, seat, slot, ImportMark::Keep, until, should_delete);
+        let Some(keys) = deleted else { return false };
         if keys > 0 {
             let state = self.lock(cluster);
             let me = state.me();
@@ -420,6 +445,7 @@ impl ClusterBus {
                 me.shard
             );
         }
+        true
     }
 
     /// Assigns unowned slots that have keys to this node, and deletes the keys of slots that other nodes own.
@@ -452,7 +478,10 @@ impl ClusterBus {
         }
         drop(state);
         for slot in lost {
-            self.drop_keys_of_slot(cluster, slot);
+            // Commands and scripts run only later.
+            if !self.drop_keys_of_slot(cluster, slot, Instant::now()) {
+                self.dropping.set(slot, true);
+            }
         }
         topology::save(&self.server, cluster);
         topology::publish(&self.server, cluster, &mut self.seat);

@@ -55,5 +55,17 @@ fn the_deletion_of_many_slots_stops_in_time_and_continues() {
             .iter()
             .all(|slot| keyspace.slots.header(slot.index()).is_importing())
     );
+
+    // A slot in use is not waited for beyond that time.
+    let busy = slots.iter().next().expect("a slot");
+    let mut other = keyspace.slots.join().expect("a seat");
+    let pass = other.enter();
+    let lease = pass.try_write(busy.index()).expect("no other thread holds a lease");
+    next_slot = 0;
+    assert!(!delete(Instant::now() + Duration::from_millis(20), &mut next_slot));
+    assert_eq!(next_slot, busy.index(), "it is the next one");
+    drop(lease);
+    drop(pass);
+    assert!(delete(Instant::now() + Duration::from_secs(600), &mut next_slot));
     drop(seat);
 }

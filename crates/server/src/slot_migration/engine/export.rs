@@ -540,23 +540,26 @@ impl MigrationEngine {
         export.paused_until_ms = export.paused_until_ms.max(Some(until_ms));
         server.clients.pause.held_slots.extend(until_ms);
         let (progress, slots, target) = (export.progress.clone(), export.slots.clone(), export.target);
-        let is_granted = {
+        let granted = {
             // The cluster state knows of the permission before the target does.
             let mut state = cluster.lock(&server.config);
             self.with_job(&progress, |job| {
-                let is_owner = state.grant_takeover(&slots, target);
-                if is_owner {
-                    job.set_state(JobState::ExportGranted);
+                if state.is_handing_over() {
+                    return Err("A replica is taking over from this node");
                 }
-                is_owner
+                if !state.grant_takeover(&slots, target) {
+                    return Err("Slots are no longer owned by myself");
+                }
+                job.set_state(JobState::ExportGranted);
+                Ok(())
             })
         };
-        match is_granted {
-            Some(true) => {
+        match granted {
+            Some(Ok(())) => {
                 self.exports[index].granted_until_ms = Some(until_ms);
                 self.send_to_target(index, message(b"FAILOVER-GRANTED"));
             }
-            Some(false) => self.fail(&progress, "Slots are no longer owned by myself"),
+            Some(Err(reason)) => self.fail(&progress, reason),
             None => {}
         }
     }
