@@ -87,7 +87,7 @@ pub fn admit<'a>(
             return Admission::Redirected(error);
         }
     }
-    let (server, tunables, now_ms) = (&thread.server, &thread.tunables, thread.now_ms);
+    let (server, tunables) = (&thread.server, &thread.tunables);
     if tunables.has_write_restrictions
         && let Some(error) = check_memory_and_disk(thread, client, command)
     {
@@ -113,10 +113,24 @@ pub fn admit<'a>(
             return Admission::Run;
         }
     }
+    check_pause(thread, client, command, keys)
+}
+
+/// Admits a command unless clients are paused, or its slot is about to change its owner. A round was admitted as a
+/// whole: whoever pauses clients waits for its end, and it would wait for the end of the pause.
+#[inline]
+fn check_pause(
+    thread: &ThreadState,
+    client: &Client,
+    command: &'static Command<Binding>,
+    keys: &[PlannedKey],
+) -> Admission {
+    let server = &thread.server;
+    let flags = command.spec.flags;
     let held_back = flags.intersects(WRITE_FLAGS) || (command.full_name == "exec" && has_queued_write(client));
     let pause = &server.clients.pause;
     let is_moving = || pause.held_slots.is_any() && held_back && writes_held_slot(server, client, command, keys);
-    match pause.is_paused(now_ms, held_back) || is_moving() {
+    match !thread.is_in_round && (pause.is_paused(thread.now_ms, held_back) || is_moving()) {
         true => Admission::Paused,
         false => Admission::Run,
     }

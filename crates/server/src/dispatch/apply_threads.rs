@@ -17,8 +17,9 @@
 //! 5. A thread that is refused a lease tries again and runs no other command of the part first. It waits for holders of
 //!    leases only, which are inside the gate as well. It waits for pinned values as long as no thread closes the gate,
 //!    and copies them then, because the thread that unpins them may sleep at the gate.
-//! 6. What ends a passage (a pause of clients, another role, another primary) happens in exclusive mode, so it comes
-//!    before a round or after it. A round that must not begin is planned again later, by the caller.
+//! 6. What ends a passage (another role, another primary) happens in exclusive mode, so it comes before a round or
+//!    after it. A pause of clients that begins during a round does not concern it, since the one of a shutdown begins
+//!    outside exclusive mode. A round that must not begin is planned again later, by the caller.
 //! 7. At most two rounds are in memory: the one that runs and the one that is planned. Requests that are long are
 //!    barriers, so a round is short.
 //! 8. A thread that panics ends its part. The link's thread passes the panic on when the round is over.

@@ -173,6 +173,13 @@ impl PropagationLog {
         self.thread.lock().is_some()
     }
 
+    /// Lets the log thread flush soon, for a request that a consumer looks at when it flushes.
+    pub fn request_flush(&self) {
+        // Seen by the log thread before it falls asleep.
+        self.has_new_rings_or_marks.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
     /// Wakes the log thread if it sleeps. Before it falls asleep, the log thread processes everything it was given, so
     /// one call at the end of a batch is enough.
     #[inline]

@@ -120,6 +120,46 @@ fn writes_of_many_threads_are_totally_ordered_and_marks_run_in_order() {
     assert_eq!(*marked.lock(), 16_000);
 }
 
+/// Asks for a flush while the log thread flushes, as another thread may at that moment.
+struct AskingConsumer {
+    propagation: Arc<PropagationLog>,
+    flushes: Arc<Mutex<u64>>,
+}
+
+impl LogConsumer for AskingConsumer {
+    fn target(&self) -> LogTarget {
+        LogTarget::REPLICAS
+    }
+
+    fn append(&mut self, _offset: u64, _bytes: &[u8]) {}
+
+    fn flush(&mut self, _sequence: LogSequence) -> Option<Duration> {
+        let mut flushes = self.flushes.lock();
+        *flushes += 1;
+        if *flushes < 100 {
+            self.propagation.request_flush();
+        }
+        None
+    }
+}
+
+#[test]
+fn a_flush_that_is_requested_while_the_log_thread_falls_asleep_happens() {
+    let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
+    start(&propagation).expect("there is a thread");
+    let flushes = Arc::new(Mutex::new(0));
+    let consumer = AskingConsumer {
+        propagation: propagation.clone(),
+        flushes: flushes.clone(),
+    };
+    propagation.schedule_mark(move |consumers| consumers.add("asking", Box::new(consumer), 0));
+    let begin = Instant::now();
+    while *flushes.lock() < 100 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the log thread sleeps");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_notification_is_delivered_once() {
     let propagation = Arc::new(PropagationLog::new(2, Arc::new(UsedMemory::new(2))));

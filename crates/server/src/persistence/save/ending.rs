@@ -175,7 +175,7 @@ fn request_acknowledgements(server: &Server) {
     let repl = &server.replication;
     repl.is_shutting_down.store(false, Ordering::SeqCst);
     repl.replicas.request_acks();
-    server.propagation.wake();
+    server.propagation.request_flush();
     let since = Instant::now();
     while repl.replicas.ack_requested.load(Ordering::SeqCst) && since.elapsed() < ACK_REQUEST_TIMEOUT {
         weft_os::thread::sleep(Duration::from_millis(1));

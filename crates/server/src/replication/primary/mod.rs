@@ -353,6 +353,10 @@ impl PrimaryThread {
         }
         waits.retain(|wait| {
             let required = wait.required_acks;
+            if matches!(required.local_disks, Some(1..)) && server.persistence.aof.state() == AofState::Off {
+                server.send_reply(wait.client, WAITAOF_DISABLED_REPLY.to_vec(), LogSequence::NONE);
+                return false;
+            }
             let Some(offset) = replicas.backlog().offset_of_sequence(required.log_sequence) else {
                 return true;
             };
@@ -361,7 +365,6 @@ impl PrimaryThread {
                     let having = replicas.acknowledged_count(offset);
                     (having >= required.replicas).then(|| format!(":{having}\r\n").into_bytes())
                 }
-                Some(1..) if server.persistence.aof.state() == AofState::Off => Some(WAITAOF_DISABLED_REPLY.to_vec()),
                 Some(disk) => {
                     let having = replicas.synced_count(offset);
                     let local = i64::from(server.is_on_disk(required.log_sequence));

@@ -294,8 +294,13 @@ impl<'l> DumpSource<'l> {
 
 impl Read for DumpSource<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Err(failure) = self.send_keepalive() {
-            return Err(self.fail(failure));
+        match self.send_keepalive() {
+            Ok(()) => {}
+            // The file is complete. It is all that is left of the data if the primary has ended.
+            Err(LinkFailure::Closed | LinkFailure::Other(_)) if self.file.is_some() => {
+                self.link.sends_keepalives = false
+            }
+            Err(failure) => return Err(self.fail(failure)),
         }
         let count = match &mut self.file {
             Some(file) => file.read(buffer)?,
@@ -612,6 +617,9 @@ fn begin_loading(
         repl.state().resumable = false;
         let taken = (!plan.keeps_old_until_loaded).then(|| {
             repl.awaits_full_sync.store(true, Ordering::Release);
+            // If the load fails, nobody may go on from the data that is given up here.
+            repl.replicas.backlog().close();
+            role::disconnect_replicas(server);
             server.scripting.libraries.flush();
             let databases = DbIndex::all(server.keyspace.counts.databases());
             let taken = take_databases(&mut WholeKeyspace::Exclusive(all), databases, &server.keyspace, row);

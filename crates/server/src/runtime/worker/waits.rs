@@ -522,7 +522,7 @@ impl Worker {
         let server = self.server();
         // A replica may have reached the offset by now.
         server.replication.replicas.request_acks();
-        server.propagation.wake();
+        server.propagation.request_flush();
         server.background.wake_primary_thread();
     }
 

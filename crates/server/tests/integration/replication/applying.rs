@@ -132,6 +132,26 @@ fn each_list_has_its_elements_in_the_order_of_the_stream() {
     }
 }
 
+/// The pause of a shutdown begins outside exclusive mode, in the middle of a round too. The shutdown waits for the
+/// round.
+#[test]
+fn no_round_waits_for_the_shutdown_that_waits_for_it() {
+    let stream = Stream::of(60_000, 100_000);
+    for attempt in 0..12 {
+        let (primary, mut replica) = applying("4", &["--save", "3600 1"]);
+        let mut client = Client::connect(replica.port);
+        let (mut link, _) = primary.accept();
+        send_empty(&mut link);
+        await_info(&mut client, UP);
+        thread::scope(|scope| {
+            scope.spawn(|| try_send(&mut link, &stream.bytes));
+            thread::sleep(Duration::from_millis(attempt * 3));
+            client.send(&["SHUTDOWN", "SAVE"]);
+            assert_eq!(replica.wait_for_exit(), Some(0), "attempt {attempt}");
+        });
+    }
+}
+
 #[test]
 fn apply_threads_run_a_part_of_a_long_stream() {
     let (primary, replica) = applying("2", &[]);

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{DUMP, FIRST_ID, Link, Primary, UP, await_info, command, compare, is_closed_at_once, write_everything};
+use super::{
+    DUMP, FIRST_ID, Link, Primary, SECOND_ID, UP, await_info, command, compare, is_closed_at_once, write_everything,
+};
 use crate::harness::client::Client;
 use crate::harness::server::{PATIENCE, Server};
 
@@ -228,16 +230,18 @@ fn clients_wait_for_the_disks_of_replicas() {
 
 #[test]
 fn waitaof_fails_when_appendonly_is_disabled() {
-    let server = Server::start(&["--appendonly", "yes", "--appendfsync", "no"]);
-    let (mut waiting, mut client) = (Client::connect(server.port), Client::connect(server.port));
-    waiting.call(&["SET", "key", "1"]);
-    waiting.send(&["WAITAOF", "1", "0", "0"]);
-    await_info(&mut client, "blocked_clients:1");
-    assert_eq!(client.call(&["CONFIG", "SET", "appendonly", "no"]), "OK");
-    assert_eq!(
-        waiting.answer(),
-        "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."
-    );
+    for replicas in ["0", "1"] {
+        let server = Server::start(&["--appendonly", "yes", "--appendfsync", "no"]);
+        let (mut waiting, mut client) = (Client::connect(server.port), Client::connect(server.port));
+        waiting.call(&["SET", "key", "1"]);
+        waiting.send(&["WAITAOF", "1", replicas, "0"]);
+        await_info(&mut client, "blocked_clients:1");
+        assert_eq!(client.call(&["CONFIG", "SET", "appendonly", "no"]), "OK");
+        assert_eq!(
+            waiting.answer(),
+            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."
+        );
+    }
 }
 
 #[test]
@@ -392,6 +396,57 @@ fn the_append_only_file_has_the_old_data_until_it_has_all_of_the_new() {
         client.call(&["SELECT", "9"]);
         assert_eq!(client.call(&["GET", "new"]), new);
         client.call(&["SELECT", "0"]);
+    }
+}
+
+/// The replica has given up its data for the dump, which it has received.
+#[test]
+fn a_received_dump_is_loaded_although_its_primary_ends() {
+    let mut primary = Server::start(&AT_ONCE);
+    let mut writer = Client::connect(primary.port);
+    let script = "for i = 1, 300 do redis.call('SET', i, i) end";
+    writer.call(&["EVAL", script, "0"]);
+    let replica = Server::start(&["--key-load-delay", "20000"]);
+    let mut client = Client::connect(replica.port);
+    client.call(&["SET", "old", "1"]);
+    client.call(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
+    await_info(&mut client, "loading:1");
+    primary.kill();
+    await_info(&mut client, "loading:0");
+    assert_eq!(client.call(&["DBSIZE"]), "300");
+}
+
+/// A replica whose full sync fails has no data. If it is promoted, its own replicas must not go on with theirs.
+#[test]
+fn replicas_do_not_continue_from_a_server_that_has_given_up_its_data() {
+    let primary = Primary::new();
+    let follows = format!("127.0.0.1 {}", primary.port());
+    let options = ["--replicaof", &follows, "--repl-diskless-load", "flush-before-load"];
+    let middle = Server::start(&[&options[..], &AT_ONCE].concat());
+    let mut client = Client::connect(middle.port);
+    let (mut link, _) = primary.accept();
+    link.send_full_sync(DUMP);
+    link.await_acknowledged(0);
+    await_info(&mut client, UP);
+    let last = Server::start(&["--replicaof", &format!("127.0.0.1 {}", middle.port)]);
+    let mut reader = Client::connect(last.port);
+    await_info(&mut reader, UP);
+    drop(link);
+    let (mut link, _) = primary.accept();
+    link.send(format!("+FULLRESYNC {SECOND_ID} 1000\r\n$EOF:{SECOND_ID}\r\n").as_bytes());
+    link.send(&DUMP[..DUMP.len() / 2]);
+    await_info(&mut client, "loading:1");
+    drop((link, primary));
+    await_info(&mut client, "loading:0");
+    assert_eq!(client.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+    assert_eq!(client.call(&["SET", "new", "1"]), "OK");
+    crate::harness::wait_until("the last one has the data of the middle one", || {
+        reader.call(&["GET", "new"]) == "1"
+    });
+    for server in [&mut client, &mut reader] {
+        assert_eq!(server.call(&["DBSIZE"]), "1");
+        assert_eq!(server.call(&["SELECT", "9"]), "OK");
+        assert_eq!(server.call(&["DBSIZE"]), "0");
     }
 }
 

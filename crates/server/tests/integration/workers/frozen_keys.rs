@@ -436,5 +436,6 @@ fn a_migration_of_a_killed_client_does_not_begin() {
         let error = target.accept().expect_err("the migration has begun");
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         assert_eq!(admin.call(&["GET", "victim"]), "old");
+        assert_eq!(admin.call(&["SET", "victim", "new"]), "OK");
     }
 }

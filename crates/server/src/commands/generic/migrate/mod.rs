@@ -223,14 +223,24 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         next += 1;
     }
+    let frozen = FrozenKeys {
+        keys: migrated_keys,
+        pin,
+    };
     ctx.reply_after_exchange(move |server, seat| {
-        let result = migrate_keys(server, seat, &options, migrated_keys, pin);
+        let result = migrate_keys(server, seat, &options, frozen);
         build_reply(Protocol::Resp2, |reply| match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error_bytes(&error),
         })
     });
     Ok(())
+}
+
+/// Keys that wait to be sent. If their client is killed first, they are dropped: the pin ends after all handles.
+struct FrozenKeys {
+    keys: Vec<MigratedKey>,
+    pin: Pin,
 }
 
 /// Sends the keys, and sends those again that have changed meanwhile. The pin ends after all handles.
@@ -241,9 +251,12 @@ fn migrate_keys(
     server: &Arc<Server>,
     seat: &mut Seat,
     options: &MigrateRequest,
-    mut migrated_keys: Vec<MigratedKey>,
-    pin: Pin,
+    frozen: FrozenKeys,
 ) -> Result<(), Vec<u8>> {
+    let FrozenKeys {
+        keys: mut migrated_keys,
+        pin,
+    } = frozen;
     let mut replace = options.should_replace;
     let mut result = Ok(());
     for _ in 0..MAX_SEND_ROUNDS {
