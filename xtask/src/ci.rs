@@ -104,16 +104,17 @@ const STEPS: &[CiStep] = &[
     CiStep::new("tools",          "the programs that the steps need are installed",     tools),
     CiStep::new("oracle",         "installs Valkey 9.1.2 for the comparison",           oracle),
     CiStep::new("fmt",            "source is formatted",                                format),
+    CiStep::new("clippy",         "no lint reports a problem",                          clippy).minutes(25),
     CiStep::new("tidy",           "the project rules hold",                             tidy),
     CiStep::new("test",           "unit and integration tests",                         test).minutes(35).cargo_test(),
     CiStep::new("asan",           "weft-table under the address sanitizer",             address_sanitizer).minutes(45).cargo_test().in_idle_time(),
     CiStep::new("deny",           "licences and sources of dependencies are allowed",   deny).minutes(45).in_idle_time(),
-    CiStep::new("clippy",         "no lint reports a problem",                          clippy).minutes(45).in_idle_time(),
     CiStep::new("test-valkey",    "integration tests together with Valkey",             test_valkey).minutes(20).cargo_test(),
     CiStep::new("release",        "release build",                                      release).minutes(25),
     CiStep::new("diff-selfcheck", "the differential suite detects differences",         diff_self_check).minutes(25).beside_previous(),
     CiStep::new("diff",           "same replies as Valkey",                             differential).minutes(25).beside_previous(),
     CiStep::new("loom",           "weft-sync under every interleaving",                 loom).minutes(35).cargo_test().in_idle_time(),
+    CiStep::new("sim-build",      "the simulation is built, and its threads and clocks work", simulation_build).minutes(35).in_idle_time(),
     CiStep::new("stress",         "invariants hold under many workers",                 stress),
     CiStep::new("failover",       "failovers lose nothing that was acknowledged",       failover),
     CiStep::new("power-loss",     "power losses and kills lose no acknowledged write",  power_loss),
@@ -164,7 +165,9 @@ fn select_steps(names: &[&str]) -> Result<Vec<&'static CiStep>, String> {
 /// Runs a step in this process, which CI has started for it.
 fn run_in_this_process(step: &CiStep) -> Result<(), String> {
     step_process::end_with_parent();
-    let skipped = match (step.run)()? {
+    let outcome = (step.run)();
+    step_process::record_processor_time(step.name)?;
+    let skipped = match outcome? {
         StepOutcome::Passed => Vec::new(),
         StepOutcome::PassedExcept(parts) => parts,
         StepOutcome::Skipped(why) => vec![format!("{}: {why}", step.name)],
@@ -208,7 +211,11 @@ fn run_steps(steps: &[&CiStep]) -> Result<(), String> {
                 Ok(parts) => {
                     let is_skipped = parts.iter().any(|part| part.starts_with(&format!("{}: ", step.name)));
                     let verdict = if is_skipped { "skipped" } else { "passed" };
-                    println!("=== {} {verdict} in {seconds:.1} s", step.name);
+                    let processor = step_process::recorded_processor_time(step.name).unwrap_or(0.0);
+                    println!(
+                        "=== {} {verdict} in {seconds:.1} s, {processor:.0} s of processor time",
+                        step.name
+                    );
                     passed += usize::from(!is_skipped);
                     skipped.extend(parts);
                 }
@@ -361,13 +368,11 @@ fn format() -> Result<StepOutcome, String> {
     cargo(&["fmt", "--all", "--check"])
 }
 
-/// Checks the lints in a target folder of its own, because cargo would let it or the tests wait for the other.
 fn clippy() -> Result<StepOutcome, String> {
     let simulation = ["-p", "weft-sim", "--features", "simulated"];
     for packages in [&["--workspace"][..], &simulation] {
-        let mut command = workspace::command("cargo", &["clippy"]);
-        command.args(packages).args(["--all-targets", "--", "-D", "warnings"]);
-        workspace::run(command.env("CARGO_TARGET_DIR", "target/clippy"))?;
+        let lint = ["--all-targets", "--", "-D", "warnings"];
+        cargo(&[&["clippy"], packages, &lint].concat())?;
     }
     Ok(StepOutcome::Passed)
 }
@@ -376,8 +381,12 @@ fn stress() -> Result<StepOutcome, String> {
     crate::stress::main(&[]).map(|()| StepOutcome::Passed)
 }
 
-fn simulation() -> Result<StepOutcome, String> {
+fn simulation_build() -> Result<StepOutcome, String> {
     cargo(&["test", "--quiet", "-p", "weft-os", "--features", "simulated", "--lib"])?;
+    crate::sim::build_here().map(|_| StepOutcome::Passed)
+}
+
+fn simulation() -> Result<StepOutcome, String> {
     let mut words = vec!["--seconds".to_owned(), "180".to_owned()];
     if let Some(seed) = seed_of_sources() {
         words.extend(["--from".to_owned(), seed.to_string()]);

@@ -13,7 +13,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{Pid, getpgrp};
 
 use crate::workspace;
@@ -56,6 +58,7 @@ pub fn run(step: &str, command: &mut Command, captures: bool, limit: Duration) -
     let describe = |error: std::io::Error| format!("{}: {error}", log.display());
     fs::create_dir_all(log.with_file_name("")).map_err(describe)?;
     let _ = fs::remove_file(skipped_path(step));
+    let _ = fs::remove_file(file(step, "seconds"));
     if captures {
         let output = File::create(&log).map_err(describe)?;
         let errors = output.try_clone().map_err(describe)?;
@@ -115,6 +118,24 @@ pub fn end_with_parent() {
 pub fn record_skipped(step: &str, parts: &[String]) -> Result<(), String> {
     let path = skipped_path(step);
     fs::write(&path, parts.join("\n")).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Records the processor time of the processes that this step has started and waited for. Called in the process of a
+/// step.
+///
+/// # Errors
+/// Fails if the file cannot be written.
+pub fn record_processor_time(step: &str) -> Result<(), String> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(|error| error.to_string())?;
+    let seconds = |time: TimeVal| time.num_milliseconds() as f64 / 1e3;
+    let total = seconds(usage.user_time()) + seconds(usage.system_time());
+    let path = file(step, "seconds");
+    fs::write(&path, total.to_string()).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Returns the processor time of a step's processes in seconds, if it has got so far as to record it.
+pub fn recorded_processor_time(step: &str) -> Option<f64> {
+    fs::read_to_string(file(step, "seconds")).ok()?.parse().ok()
 }
 
 /// Returns what a step has left out.

@@ -13,10 +13,10 @@ use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::history::ConnectionHistory;
 use crate::lateness;
 use crate::mix::OperationSource;
-use crate::nodes::Admins;
+use crate::nodes::{Admins, connect_client, end_connections};
 use crate::operation::{TAG_SLOT, use_one_cluster_slot};
 use crate::reply::SeenReply;
-use crate::run::{check_copies, client_memory, end_connection, join_clients, judge, read_everything, wait_until_alone};
+use crate::run::{check_copies, client_memory, join_clients, judge, read_everything, wait_until_alone};
 use crate::scenario::{RunPlan, SlotMove};
 
 /// The sockets of the nodes.
@@ -168,7 +168,7 @@ fn run_client(seed: u64, index: usize, plan: &RunPlan) -> Result<Vec<ConnectionH
         }
         let client = match &mut connections[node] {
             Some(client) => client,
-            none => none.insert(open(node, &mut random, plan)?),
+            none => none.insert(connect_client(NODES[node], &mut random, plan)?),
         };
         match client.run(source.draw_pipeline(&mut random)) {
             Ok(()) => {}
@@ -179,23 +179,7 @@ fn run_client(seed: u64, index: usize, plan: &RunPlan) -> Result<Vec<ConnectionH
             node = 1 - node;
         }
     }
-    let last = source.draw_pipeline(&mut random);
-    let mut finished = Vec::new();
-    let [first, second] = connections;
-    for (number, connection) in [first, second].into_iter().enumerate() {
-        let Some(client) = connection else { continue };
-        finished.push(match number == node {
-            true => end_connection(client, last.clone(), &mut random)?,
-            false => client.into_history(),
-        });
-    }
-    Ok(finished)
-}
-
-fn open(node: usize, random: &mut Rng, plan: &RunPlan) -> Result<Client, String> {
-    let mut client = connect(NODES[node], random.u64(..))?;
-    client.sends_pieces = plan.sends_pieces;
-    Ok(client)
+    end_connections(connections, node, &source.draw_pipeline(&mut random), &mut random)
 }
 
 /// Moves slots, one action after the other.

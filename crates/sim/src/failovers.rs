@@ -15,9 +15,9 @@ use crate::client::{Client, ClientEnd, connect, spawn};
 use crate::history::ConnectionHistory;
 use crate::lateness;
 use crate::mix::OperationSource;
-use crate::nodes::Admins;
+use crate::nodes::{Admins, connect_client, end_connections};
 use crate::operation::Operation;
-use crate::run::{check_copies, client_memory, end_connection, join_clients, judge, read_everything, wait_until_alone};
+use crate::run::{check_copies, client_memory, join_clients, judge, read_everything, wait_until_alone};
 use crate::scenario::{FailoverAction, RunPlan};
 
 /// The sockets of the servers.
@@ -143,7 +143,7 @@ fn run_client(seed: u64, index: usize, plan: &RunPlan) -> Result<Vec<ConnectionH
         }
         let mut client = match connections[node].take() {
             Some(client) => client,
-            None => open(node, &mut random, plan)?,
+            None => connect_client(SERVERS[node], &mut random, plan)?,
         };
         match client.run(writes(source.draw_pipeline(&mut random))) {
             Ok(()) => {
@@ -162,14 +162,7 @@ fn run_client(seed: u64, index: usize, plan: &RunPlan) -> Result<Vec<ConnectionH
         }
     }
     let last = writes(source.draw_pipeline(&mut random));
-    let [first, second] = connections;
-    for (number, connection) in [first, second].into_iter().enumerate() {
-        let Some(client) = connection else { continue };
-        finished.push(match number == node {
-            true => end_connection(client, last.clone(), &mut random)?,
-            false => client.into_history(),
-        });
-    }
+    finished.extend(end_connections(connections, node, &last, &mut random)?);
     Ok(finished)
 }
 
@@ -180,10 +173,4 @@ fn writes(operations: Vec<Operation>) -> Vec<Operation> {
         false => Operation::Append(0),
     };
     operations.into_iter().map(replaced).collect()
-}
-
-fn open(node: usize, random: &mut Rng, plan: &RunPlan) -> Result<Client, String> {
-    let mut client = connect(SERVERS[node], random.u64(..))?;
-    client.sends_pieces = plan.sends_pieces;
-    Ok(client)
 }

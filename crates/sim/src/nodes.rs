@@ -1,11 +1,16 @@
-//! The two servers of a run, with a client for each.
+//! The servers of a run with two of them, with a client for each; the beginning and the end of connections.
 
 use std::time::Duration;
 
+use fastrand::Rng;
 use weft_os::thread;
 
-use crate::client::{Client, connect};
+use crate::client::{Client, ClientEnd, connect};
+use crate::disturber;
+use crate::history::ConnectionHistory;
+use crate::operation::Operation;
 use crate::reply::SeenReply;
+use crate::scenario::RunPlan;
 
 /// The number of times that something is asked before the run fails.
 const PATIENCE: usize = 2000;
@@ -72,4 +77,58 @@ impl Admins {
             .collect();
         Err(format!("{what}: not so for long; {states:?}"))
     }
+}
+
+/// Connects a client of a run to one of the servers.
+///
+/// # Errors
+/// If the server does not listen.
+pub fn connect_client(socket: &str, random: &mut Rng, plan: &RunPlan) -> Result<Client, String> {
+    let mut client = connect(socket, random.u64(..))?;
+    client.sends_pieces = plan.sends_pieces;
+    Ok(client)
+}
+
+/// Ends a client's connections to both servers, the one to server `node` with the client's last operations. Returns
+/// their histories.
+///
+/// # Errors
+/// If a reply is not what the run allows.
+pub fn end_connections(
+    connections: [Option<Client>; 2],
+    node: usize,
+    last: &[Operation],
+    random: &mut Rng,
+) -> Result<Vec<ConnectionHistory>, String> {
+    let mut finished = Vec::new();
+    for (number, connection) in connections.into_iter().enumerate() {
+        let Some(client) = connection else { continue };
+        finished.push(match number == node {
+            true => end_connection(client, last.to_vec(), random)?,
+            false => client.into_history(),
+        });
+    }
+    Ok(finished)
+}
+
+/// Sends a last pipeline, and ends the connection in one of several ways.
+///
+/// # Errors
+/// If a reply is not what the run allows.
+pub fn end_connection(mut client: Client, last: Vec<Operation>, random: &mut Rng) -> Result<ConnectionHistory, String> {
+    match random.u32(..3) {
+        0 => match client.run_and_half_close(last) {
+            Ok(()) | Err(ClientEnd::Closed) => {}
+            // Its connection may have been killed by the disturber; then the end of the stream comes early.
+            Err(ClientEnd::Failed(reason)) if !disturber::has_closed_connections() => {
+                return Err(reason);
+            }
+            Err(ClientEnd::Failed(_)) => {}
+        },
+        1 => {
+            return Ok(client.run_and_close(last));
+        }
+        _ => {}
+    }
+    Ok(client.into_history())
 }

@@ -22,6 +22,7 @@ use crate::late_reader;
 use crate::lateness::{self, IdleWait};
 use crate::meeting::{self, Attendance};
 use crate::mix::OperationSource;
+use crate::nodes::end_connection;
 use crate::operation::{KEYS_PER_TYPE, Operation, VOLATILE_KEYS};
 use crate::power_loss;
 use crate::reply::SeenReply;
@@ -315,25 +316,6 @@ fn run_connection(
         return Ok(client.into_history());
     }
     end_connection(client, last, &mut random)
-}
-
-/// Sends a last pipeline, and ends the connection in one of several ways.
-pub fn end_connection(mut client: Client, last: Vec<Operation>, random: &mut Rng) -> ConnectionResult {
-    match random.u32(..3) {
-        0 => match client.run_and_half_close(last) {
-            Ok(()) | Err(ClientEnd::Closed) => {}
-            // Its connection may have been killed by the disturber; then the end of the stream comes early.
-            Err(ClientEnd::Failed(reason)) if !disturber::has_closed_connections() => {
-                return Err(reason);
-            }
-            Err(ClientEnd::Failed(_)) => {}
-        },
-        1 => {
-            return Ok(client.run_and_close(last));
-        }
-        _ => {}
-    }
-    Ok(client.into_history())
 }
 
 /// Returns the number of keys that were evicted.

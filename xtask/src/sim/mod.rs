@@ -30,7 +30,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
         return planted::run(names, jobs, Duration::from_secs(limit));
     }
     let limit = Duration::from_secs(options.number("seconds", DEFAULT_SECONDS)?);
-    let program = build(&workspace::root(), Path::new("target"))?;
+    let program = build_here()?;
     if options.is_given("seed") {
         return seeds::run_one(&program, options.number("seed", 1)?);
     }
@@ -55,6 +55,14 @@ pub fn main(words: &[String]) -> Result<(), String> {
 
 fn default_jobs() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Builds the simulation of this work tree, and returns the program.
+///
+/// # Errors
+/// Fails if the sources cannot be built.
+pub fn build_here() -> Result<PathBuf, String> {
+    build(&workspace::root(), Path::new("target"))
 }
 
 /// Builds the simulation of the sources in `root`, and returns the program.

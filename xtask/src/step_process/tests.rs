@@ -68,3 +68,15 @@ fn skipped_parts_are_passed_on_and_forgotten_by_the_next_run() {
     run("test-parts", &mut shell("exit 0"), true, Duration::from_secs(60)).unwrap();
     assert_eq!(recorded_skipped("test-parts"), Vec::<String>::new());
 }
+
+#[test]
+fn the_time_of_started_processes_is_recorded_and_forgotten_by_the_next_run() {
+    let status = shell("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done").status();
+    assert!(status.expect("a shell").success());
+    run("test-seconds", &mut shell("exit 0"), true, Duration::from_secs(60)).unwrap();
+    assert_eq!(recorded_processor_time("test-seconds"), None);
+    record_processor_time("test-seconds").unwrap();
+    assert!(recorded_processor_time("test-seconds").is_some_and(|seconds| seconds > 0.0));
+    run("test-seconds", &mut shell("exit 0"), true, Duration::from_secs(60)).unwrap();
+    assert_eq!(recorded_processor_time("test-seconds"), None);
+}

@@ -109,7 +109,7 @@ fn a_sync_is_pending_until_its_failure_is_known() {
     let pending = Arc::new(AtomicU64::new(0));
     let (seen, status) = (pending.clone(), links.status.clone());
     links.changed = Arc::new(move || {
-        seen.store(status.pending_syncs.load(Ordering::Acquire) as u64, Ordering::Relaxed);
+        seen.store(status.pending_syncs.load(Ordering::Acquire), Ordering::Relaxed);
     });
     sync_each(&links, &[&bad]);
     assert_eq!(pending.load(Ordering::Relaxed), 1);
