@@ -316,6 +316,8 @@ struct CapturedState {
     functions: Vec<Vec<u8>>,
     imports: Vec<UnfinishedImport>,
     notes: AuxFields,
+    /// `true` if the data was being loaded at the moment: there is nothing to save.
+    lacks_data: bool,
     changes: u64,
     began: Instant,
     began_s: u64,
@@ -353,7 +355,8 @@ fn take_moment(
             Some(_) => Vec::new(),
         };
         let notes = at_moment(&SnapshotMoment { server });
-        if server.lacks_data() {
+        let lacks_data = server.lacks_data();
+        if lacks_data {
             // The load has begun since this snapshot was requested.
             cancel_current(server);
         }
@@ -362,6 +365,7 @@ fn take_moment(
             functions,
             imports,
             notes,
+            lacks_data,
             changes,
             began: Instant::now(),
             began_s: unix_ms() / 1000,
@@ -461,8 +465,8 @@ fn write(
     consumer: MakeConsumer,
     format: RdbFormat,
 ) -> (u64, Result<(), ConsumerError>) {
-    if server.persistence.snapshot.is_cancelled() {
-        return (0, Err("the snapshot was cancelled".into()));
+    if taken.lacks_data {
+        return (0, Err("the data is being loaded".into()));
     }
     if format == RdbFormat::Shared && !taken.imports.is_empty() {
         return (
