@@ -7,6 +7,7 @@ use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::memory_limit;
 use crate::keyspace::{expiry, writable_replica_keys};
 use crate::net::client::{Client, ClientFlags};
+use crate::net::connection::ConnectionState;
 use crate::net::kill_mark::KillMark;
 use crate::notify::messages::{NotificationSender, remove_all_registrations};
 use crate::observability::metrics::Counter;
@@ -141,8 +142,11 @@ impl Worker {
                     // The client reads, though slowly.
                     connection.client.last_interaction_ms = now_ms;
                 }
-                !connection.has_work()
-                    && !connection.is_output_withheld
+                // One that does not read what it has got is idle, however many requests it has sent.
+                let has_read_all = unsent == 0;
+                let is_blocked = matches!(connection.state, ConnectionState::Parked(_) | ConnectionState::Paused);
+                let waits = is_blocked || (has_read_all && (connection.has_work() || connection.is_output_withheld));
+                !waits
                     && !connection.client.flags.intersects(NO_IDLE_TIMEOUT)
                     && now_ms.saturating_sub(connection.client.last_interaction_ms) > limit_ms
             });

@@ -198,6 +198,8 @@ fn the_timeout_of_idle_clients_spares_those_that_read_slowly() {
             stream
         };
         let (mut slow, mut stuck) = (request(), request());
+        // Requests that the server does not get to are no sign of life.
+        stuck.write_all(&b"GET large\r\n".repeat(50)).expect("sends");
         let mut buffer = vec![0; 1 << 20];
         let mut received = 0;
         while received < BYTES {
