@@ -460,9 +460,9 @@ impl ReplicatedStream {
         self.thread_count > 1
     }
 
-    /// Returns `true` if rounds of this stream may run now. In a passage of the gate, the answer holds until its end: the
-    /// role and killed clients change in exclusive mode, and a round does not mind a pause that begins while it runs.
-    /// MONITOR shows the order of the stream.
+    /// Returns `true` if rounds of this stream may run now. In a passage of the gate, the answer holds until its end:
+    /// the role and killed clients change in exclusive mode, and a round does not mind a pause that begins while it
+    /// runs. MONITOR shows the order of the stream.
     fn admits_rounds(&self) -> bool {
         let server = &self.thread.server;
         let pause = &server.clients.pause;
