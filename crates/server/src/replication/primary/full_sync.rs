@@ -369,7 +369,7 @@ pub struct DumpRequirements {
     pub excludes_keys: bool,
 }
 
-/// Begins a dump for these replicas.
+/// Begins a dump for these replicas. The caller has excluded runs on script threads, for the time of this call.
 ///
 /// # Errors
 /// When no dump can begin now.
@@ -437,7 +437,7 @@ pub fn begin(
                 });
         }),
     };
-    match snapshot::start(server, order) {
+    match snapshot::start_without_scripts(server, order) {
         Ok(thread) => {
             log_start(thread, with_mark, alone);
             Ok(())

@@ -17,7 +17,10 @@
 //! 3. A replica whose unsent bytes exceed the limits of `client-output-buffer-limit` is disconnected.
 //! 4. No worker ever waits for a replica. Clients blocked in WAIT are parked, and are answered by a message to their
 //!    worker.
+//! 5. This thread never waits for a script, since the stream of all replicas would wait as well. What it does in
+//!    exclusive mode it tries again until no script runs (`exclusion.rs`).
 
+mod exclusion;
 mod full_sync;
 mod psync;
 mod rdb_channel;
@@ -40,14 +43,16 @@ use crate::persistence::aof_files::AofState;
 use crate::replication::backlog_writer;
 use crate::replication::role;
 use crate::replication::role::FailoverStep;
-use crate::replication::{CoordinatedFailoverState, ReplicaInfo, ReplicaSyncState, WAITAOF_DISABLED_REPLY};
+use crate::replication::{ReplicaInfo, ReplicaSyncState, WAITAOF_DISABLED_REPLY};
 use crate::state::{PrimaryThreadCommand, Server};
+use exclusion::ExclusionAttempts;
 use rdb_channel::AwaitedMainChannel;
 use sync_batch::DumpInProgress;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::sync::mpsc;
 use weft_os::time::Instant;
+use weft_scripting::Requester;
 
 /// The maximum number of events processed per turn.
 const MAX_EVENTS_PER_TURN: usize = 128;
@@ -80,6 +85,9 @@ pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<PrimaryThreadCommand>)
         replicas: HashMap::new(),
         next_token: 0,
         dump: None,
+        exclusion_for_dump: ExclusionAttempts::new(server),
+        exclusion_for_failover: ExclusionAttempts::new(server),
+        backlog_closer: server.scripting.running.new_requester(),
         grace_periods: Vec::new(),
         last_tick: Instant::now(),
         no_replica_since: None,
@@ -130,6 +138,12 @@ struct PrimaryThread {
     next_token: usize,
     /// The dump under way.
     dump: Option<DumpInProgress>,
+    /// The attempts to begin the next dump.
+    exclusion_for_dump: ExclusionAttempts,
+    /// The attempts to advance a failover.
+    exclusion_for_failover: ExclusionAttempts,
+    /// What this thread excludes scripts as when it closes the backlog.
+    backlog_closer: Requester,
     /// The bytes kept for main channels that may still arrive.
     grace_periods: Vec<AwaitedMainChannel>,
     last_tick: Instant,
@@ -165,9 +179,10 @@ impl PrimaryThread {
             }
             self.send_backlog_to_all();
             self.answer_waits();
-            if self.server.replication.is_failing_over() {
-                self.advance_failover();
+            if self.exclusion_for_dump.is_pending() {
+                self.begin_dump_if_due();
             }
+            self.advance_failover();
             if self.last_tick.elapsed() >= TICK {
                 self.last_tick = Instant::now();
                 self.tick();
@@ -182,7 +197,10 @@ impl PrimaryThread {
             return Some(DISK_WAIT_TICK);
         }
         let idle = self.replicas.is_empty() && self.no_replica_since.is_none();
-        Some(if idle { Duration::from_secs(1) } else { TICK })
+        let until_tick = if idle { Duration::from_secs(1) } else { TICK };
+        let attempts = [&self.exclusion_for_dump, &self.exclusion_for_failover];
+        let until_attempt = attempts.into_iter().filter_map(ExclusionAttempts::time_left).min();
+        Some(until_attempt.map_or(until_tick, |left| left.min(until_tick)))
     }
 
     fn handle_order(&mut self, order: PrimaryThreadCommand) {
@@ -475,33 +493,42 @@ impl PrimaryThread {
         if ttl_s == 0 || !unused || self.server.replication.is_replica() {
             return;
         }
-        self.no_replica_since = None;
         let server = &self.server;
-        server.run_exclusive(&mut self.seat, |all| {
-            if !server.replication.is_replica() {
-                backlog_writer::close(server, all);
-                log::notice!("Replication backlog freed after {ttl_s} seconds without connected replicas.");
-            }
-        });
+        // The next tick tries again.
+        if !server.scripting.running.try_exclude_runs_per_tick(self.backlog_closer) {
+            return;
+        }
+        self.no_replica_since = None;
+        let all = self.seat.exclusive();
+        if !server.replication.is_replica() {
+            backlog_writer::close(server, &all);
+            log::notice!("Replication backlog freed after {ttl_s} seconds without connected replicas.");
+        }
+        drop(all);
+        server.scripting.running.end_exclusion();
     }
 
     /// Advances a coordinated failover: hands over if a replica has all writes, aborts if the deadline has passed.
     fn advance_failover(&mut self) {
         let server = &self.server;
-        if role::next_failover_step(server) == FailoverStep::Wait {
+        if !server.replication.is_failing_over() || role::next_failover_step(server) == FailoverStep::Wait {
+            return self.exclusion_for_failover.give_up(server);
+        }
+        if !self.exclusion_for_failover.try_exclude(server) {
             return;
         }
+        let all = self.seat.exclusive();
         // Check again in exclusive mode: everything written before this moment must have reached the replica.
-        server.run_exclusive(&mut self.seat, |_| match role::next_failover_step(server) {
+        match role::next_failover_step(server) {
             FailoverStep::Wait => {}
             FailoverStep::Abort => {
                 role::abort_failover(server, "Replica never caught up before timeout");
             }
             FailoverStep::HandOverTo { replica, is_synced } => {
-                if server.replication.failover().state == CoordinatedFailoverState::WaitForSync {
-                    role::fail_over_to(server, replica, is_synced);
-                }
+                role::fail_over_to(server, replica, is_synced);
             }
-        });
+        }
+        drop(all);
+        server.scripting.running.end_exclusion();
     }
 }

@@ -1,5 +1,8 @@
 //! Shares dumps among replicas: selects the replicas that receive one together, begins it when it is due, and continues
 //! with them when it has ended.
+//!
+//! A dump begins in exclusive mode, and so not while a script runs on a script thread. Until it has begun, its replicas
+//! wait, other snapshots may be taken, and nothing has to be undone if the replicas disconnect.
 
 use std::time::Duration;
 
@@ -31,16 +34,30 @@ pub(crate) struct DumpInProgress {
 }
 
 impl PrimaryThread {
-    /// Begins a dump for the waiting replicas if it is due.
+    /// Begins a dump for the waiting replicas if it is due and no script runs.
     pub(crate) fn begin_dump_if_due(&mut self) {
+        let Some((tokens, with_mark, wanted)) = self.next_dump() else {
+            self.exclusion_for_dump.give_up(&self.server);
+            return;
+        };
+        let was_pending = self.exclusion_for_dump.is_pending();
+        if self.exclusion_for_dump.try_exclude(&self.server) {
+            self.begin_dump(tokens, with_mark, wanted);
+            self.server.scripting.running.end_exclusion();
+        } else if !was_pending {
+            log::notice!("A script is running. BGSAVE for replication delayed");
+        }
+    }
+
+    /// Returns the tokens of the replicas that the next dump is for, `true` if the dump ends with a mark, and its
+    /// properties; `None` if no dump is due, or if another snapshot is being written.
+    fn next_dump(&self) -> Option<(Vec<usize>, bool, DumpFilters)> {
         let config = &self.server.config;
         let waits = |replica: &&Replica| replica.progress == ReplicaSyncState::WaitingForDump;
         let waiting: Vec<&Replica> = self.replicas.values().filter(waits).collect();
-        let Some(first) = waiting.iter().map(|replica| replica.waiting_since).min() else {
-            return;
-        };
+        let first = waiting.iter().map(|replica| replica.waiting_since).min()?;
         if self.dump.is_some() {
-            return;
+            return None;
         }
         let never_in_file = |replica: &&Replica| replica.handshake.excludes_data || replica.handshake.is_rdb_channel;
         let with_mark = waiting.iter().all(|replica| replica.handshake.supports_eof_mark)
@@ -50,7 +67,7 @@ impl PrimaryThread {
             let most = config.unsigned(id::REPL_DISKLESS_SYNC_MAX_REPLICAS) as usize;
             let enough = most > 0 && waiting.len() >= most;
             if first.elapsed() < delay && !enough {
-                return;
+                return None;
             }
         }
         let filters = |replica: &Replica| {
@@ -66,14 +83,16 @@ impl PrimaryThread {
             }
         };
         // Replicas with equal properties share one dump.
-        let Some(wanted) = waiting.first().map(|replica| filters(replica)) else {
-            return;
-        };
+        let wanted = waiting.first().map(|replica| filters(replica))?;
+        if !wanted.excludes_keys && self.server.persistence.snapshot.purpose().is_some() {
+            return None;
+        }
         let meant = |(_, replica): &(&usize, &Replica)| waits(replica) && filters(replica) == wanted;
         let tokens = self.replicas.iter().filter(meant).map(|(token, _)| *token).collect();
-        self.begin_dump(tokens, with_mark, wanted);
+        Some((tokens, with_mark, wanted))
     }
 
+    /// Begins a dump. The caller has excluded scripts.
     fn begin_dump(&mut self, tokens: Vec<usize>, with_mark: bool, filters: DumpFilters) {
         assert!(self.dump.is_none(), "one dump for replicas is under way at a time");
         if self.open_backlog().is_err() {
@@ -135,20 +154,21 @@ impl PrimaryThread {
         }
     }
 
-    /// Creates the backlog, and with it a history to follow, if there is none.
+    /// Creates the backlog, and with it a history to follow, if there is none. The caller has excluded scripts.
     fn open_backlog(&mut self) -> Result<(), ()> {
-        let server = self.server.clone();
-        if server.replication.is_replica() || server.replication.replicas.backlog().range().is_some() {
+        let server = &self.server;
+        let repl = &server.replication;
+        let is_needed = || !repl.is_replica() && repl.replicas.backlog().range().is_none();
+        if !is_needed() {
             return Ok(());
         }
-        let opened = server.run_exclusive(&mut self.seat, |all| {
-            let needed = !server.replication.is_replica() && server.replication.replicas.backlog().range().is_none();
-            if needed {
-                backlog_writer::open(&server, all)
-            } else {
-                Ok(())
-            }
-        });
+        let all = self.seat.exclusive();
+        // The role may have changed since the check.
+        let opened = match is_needed() {
+            true => backlog_writer::open(server, &all),
+            false => Ok(()),
+        };
+        drop(all);
         opened.map_err(|error| log::warning!("Replicas cannot be served: {error}"))
     }
 

@@ -2,6 +2,7 @@
 //! 9.1.2, and with real servers where they are installed.
 
 mod applying;
+mod beside_scripts;
 mod dual;
 mod lasting;
 mod mishaps;
