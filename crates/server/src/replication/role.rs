@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use weft_base::RoleEpoch;
 use weft_base::clock::unix_ms;
 
 use crate::observability::log;
@@ -105,10 +106,28 @@ pub fn begin_failover(server: &Server, wanted: CoordinatedFailover) {
         .send_to_primary_thread(PrimaryThreadCommand::CheckReplicas);
 }
 
-/// Ends a failover in which the replica has taken over.
-pub fn complete_failover(server: &Server) {
-    end_waits_of_blocked_clients(server);
-    end_failover(server);
+/// Returns `true` if this server, since the beginning of this role epoch, asks a replica to take over. In exclusive
+/// mode the answer holds.
+fn is_handing_over(server: &Server, role_epoch: RoleEpoch) -> bool {
+    server.replication.role_epoch() == role_epoch
+        && server.replication.failover().state == CoordinatedFailoverState::InProgress
+}
+
+/// Ends the failover of a role epoch, in which the replica has taken over. Has no effect if that failover was aborted
+/// before the caller held exclusive mode: this server is a primary again then, and may have begun another failover.
+pub fn complete_failover(server: &Server, role_epoch: RoleEpoch) {
+    if is_handing_over(server, role_epoch) {
+        end_waits_of_blocked_clients(server);
+        end_failover(server);
+    }
+}
+
+/// Ends the failover of a role epoch, in which the replica has refused to take over: this server becomes a primary
+/// again. Has no effect if that failover has ended already.
+pub fn end_refused_failover(server: &Arc<Server>, role_epoch: RoleEpoch) {
+    if is_handing_over(server, role_epoch) {
+        abort_failover(server, "Failover target rejected psync request");
+    }
 }
 
 /// Ends the failover and resumes writes.
@@ -214,3 +233,6 @@ pub fn fail_over_to(server: &Arc<Server>, to: Endpoint, is_synced: bool) {
     }
     follow(server, to, false);
 }
+
+#[cfg(test)]
+mod tests;

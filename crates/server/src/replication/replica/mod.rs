@@ -245,10 +245,12 @@ impl ReplicaThread {
         self.server.replication.sleep_if_requested();
         let answer = handshake::send_psync(link);
         if self.server.replication.failover().state == CoordinatedFailoverState::InProgress {
-            match &answer {
-                Ok(_) => self.complete_failover(),
-                Err(_) => self.abort_failover(),
-            }
+            let (server, role_epoch) = (&self.server, link.role_epoch());
+            // The failover may be aborted before this thread holds exclusive mode.
+            server.run_exclusive(&mut self.seat, |_| match &answer {
+                Ok(_) => role::complete_failover(server, role_epoch),
+                Err(_) => role::end_refused_failover(server, role_epoch),
+            });
         }
         answer
     }
@@ -301,20 +303,6 @@ impl ReplicaThread {
                 })
             }
         }
-    }
-
-    /// Ends the failover, because the replica has taken over.
-    fn complete_failover(&mut self) {
-        let server = &self.server;
-        server.run_exclusive(&mut self.seat, |_| role::complete_failover(server));
-    }
-
-    /// Becomes a primary again, because the replica refused the failover.
-    fn abort_failover(&mut self) {
-        let server = &self.server;
-        server.run_exclusive(&mut self.seat, |_| {
-            role::abort_failover(server, "Failover target rejected psync request");
-        });
     }
 
     /// Marks the link as up, so that clients may rely on the data. Returns `None` if the role epoch is over.
