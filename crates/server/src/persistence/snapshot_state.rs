@@ -26,7 +26,7 @@ pub enum SnapshotPurpose {
 #[derive(Debug, Default)]
 pub struct SnapshotState {
     current: Mutex<Option<CurrentSnapshot>>,
-    /// Locked while the file of a snapshot gets its name, and while that must not happen.
+    /// Locked while a dump file gets its name or is removed, and while that must not happen.
     publication: Mutex<()>,
     /// Set when the current snapshot should end.
     is_cancelled: AtomicBool,
@@ -116,10 +116,17 @@ impl SnapshotState {
         true
     }
 
-    /// Keeps the file of a snapshot from getting its name until the guard is dropped. The snapshot's thread holds no
-    /// lock and no lease while it waits for that.
+    /// Keeps dump files from getting their name, or from being removed, until the guard is dropped. A thread that waits
+    /// for that holds no lock and no lease, and is not inside the gate.
     pub fn hold_publication(&self) -> MutexGuard<'_, ()> {
         self.publication.lock()
+    }
+
+    /// Waits until the file of the current snapshot may get its name, which it may until the guard is dropped. Returns
+    /// `None` if the snapshot was cancelled.
+    pub fn begin_publication(&self) -> Option<MutexGuard<'_, ()>> {
+        let publication = self.hold_publication();
+        (!self.is_cancelled()).then_some(publication)
     }
 
     /// Waits for the end of a cancelled snapshot.

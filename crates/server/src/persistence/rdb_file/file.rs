@@ -81,6 +81,14 @@ impl RdbFile {
         Ok(())
     }
 
+    /// Opens the file once more, for reading from its start.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn open_for_reading(&self) -> io::Result<File> {
+        File::open(&self.path)
+    }
+
     /// Renames the file, which has been synced, to its final path.
     ///
     /// # Errors

@@ -47,10 +47,9 @@ impl SnapshotConsumer for FileConsumer {
         self.file.sync()?;
         {
             // Not beyond the renaming: what follows may wait for exclusive mode, in which others wait for this lock.
-            let _publication = running.hold_publication();
-            if running.is_cancelled() {
+            let Some(_publication) = running.begin_publication() else {
                 return Err("the snapshot was cancelled".into());
-            }
+            };
             self.file.publish(&self.target)?;
         }
         (self.after_rename)()

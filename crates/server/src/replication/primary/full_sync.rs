@@ -10,7 +10,6 @@
 //! The consumer's thread may block: it has its own handles of the sockets. It drops a replica that accepts no data for
 //! `repl-timeout`.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -321,17 +320,20 @@ impl SnapshotConsumer for FileDump {
             return Ok(());
         };
         file.sync()?;
-        if running.is_cancelled() {
-            return Err("cancelled".into());
+        // Opened first: a newer dump may replace the file once it has its final name, and would not match the offsets.
+        let sent = file.open_for_reading()?;
+        {
+            let Some(_publication) = running.begin_publication() else {
+                return Err("cancelled".into());
+            };
+            file.publish(&self.path)?;
         }
-        file.publish(&self.path)?;
         log::notice!("DB saved on disk");
-        let file = File::open(&self.path)?;
-        let size = file.metadata()?.len();
+        let size = sent.metadata()?.len();
         self.targets.publish();
         self.targets.write(format!("${size}\r\n").as_bytes(), running)?;
         // Another program may change the file. The replicas must get as many bytes as announced, or none.
-        let (mut announced, mut left) = (file.take(size), size);
+        let (mut announced, mut left) = (sent.take(size), size);
         let mut buffer = vec![0; FILE_CHUNK_BYTES];
         while left > 0 {
             let count = announced.read(&mut buffer)?;
@@ -348,6 +350,8 @@ impl SnapshotConsumer for FileDump {
         self.targets.record_served();
         if self.removes_file {
             log::notice!("Removing the RDB file used to feed replicas in a persistence-less instance");
+            // DEBUG RELOAD may be loading the file that it has written under this name.
+            let _publication = running.hold_publication();
             // The file is no longer needed, and leaving it does no harm.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -606,3 +610,6 @@ fn send_functions(
     spawned?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -386,6 +386,8 @@ fn load_from_file(
         // Opened first: a dump of this server may replace the file once it has its final name.
         let file = File::open(&temporary)
             .map_err(|error| LinkFailure::from_io_error("Opening the DB of the PRIMARY", &error))?;
+        // DEBUG RELOAD may be loading the file that it has written under this name.
+        let _publication = server.persistence.snapshot.hold_publication();
         std::fs::rename(&temporary, &path).map_err(|error| {
             LinkFailure::Other(format!(
                 "Failed trying to rename the temp DB into {} in PRIMARY <-> REPLICA synchronization: {}",
@@ -412,6 +414,7 @@ fn load_from_file(
     let persists = !server.config.save_points().is_empty() || server.config.boolean(id::APPENDONLY);
     if server.config.boolean(id::RDB_DEL_SYNC_FILES) && !persists {
         log::notice!("Removing the RDB file obtained from the primary. This replica has persistence disabled");
+        let _publication = server.persistence.snapshot.hold_publication();
         // The file is no longer needed, and leaving it does no harm.
         let _ = std::fs::remove_file(&path);
     }

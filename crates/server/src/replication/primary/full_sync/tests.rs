@@ -1,0 +1,58 @@
+//! Tests of the file of a full synchronisation.
+
+use super::*;
+use crate::persistence::snapshot_state::SnapshotPurpose;
+
+fn server() -> Arc<Server> {
+    crate::commands::install_registry(crate::commands::full_registry());
+    let queue = || crate::runtime::background::create_queue().0;
+    let (orders, primary_thread) = (mpsc::channel().0, mpsc::channel().0);
+    crate::start::create_server(Config::defaults(), 1, queue(), queue(), orders, primary_thread).expect("a server")
+}
+
+/// A dump for replicas, none of which is left, that is complete except for its name `path`.
+fn complete_dump(server: &Arc<Server>, path: &std::path::Path) -> Box<FileDump> {
+    let mut file = RdbFile::create(path.with_extension("temporary"), RdbFilePurpose::Dump, false).expect("creates");
+    file.write(b"of the snapshot").expect("writes");
+    Box::new(FileDump {
+        targets: DumpReceivers {
+            server: server.clone(),
+            list: Vec::new(),
+            is_useful_without_replicas: true,
+            served: Arc::default(),
+        },
+        file: Some(file),
+        path: path.to_owned(),
+        last_keepalive: Instant::now(),
+        removes_file: false,
+    })
+}
+
+#[test]
+fn a_dump_file_gets_its_name_only_when_no_other_thread_needs_the_file_before() {
+    let server = server();
+    let path = std::env::temp_dir().join(format!("weft-full-sync-{}.rdb", std::process::id()));
+    for is_cancelled in [false, true] {
+        std::fs::write(&path, "of a reload").expect("writes");
+        let running = &server.persistence.snapshot;
+        running.claim(SnapshotPurpose::Replicas, 0).expect("there is no other");
+        let dump = complete_dump(&server, &path);
+        let held = running.hold_publication();
+        let (ended, has_ended) = mpsc::sync_channel(1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| ended.send(dump.finish(running).is_ok()));
+            assert!(has_ended.recv_timeout(Duration::from_millis(50)).is_err(), "it waits");
+            assert_eq!(std::fs::read(&path).expect("reads"), b"of a reload");
+            if is_cancelled {
+                running.cancel(&[SnapshotPurpose::Replicas]);
+            }
+            drop(held);
+            assert_eq!(has_ended.recv().expect("it ends"), !is_cancelled);
+        });
+        let expected = if is_cancelled { "of a reload" } else { "of the snapshot" };
+        assert_eq!(std::fs::read_to_string(&path).expect("reads"), expected);
+        assert!(!path.with_extension("temporary").exists());
+        running.release();
+    }
+    let _ = std::fs::remove_file(&path);
+}
