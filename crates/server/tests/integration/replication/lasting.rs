@@ -480,6 +480,60 @@ fn no_save_replaces_the_dump_while_a_full_sync_is_loaded() {
     assert_eq!(client.call(&["GET", "old"]), "1");
 }
 
+/// The number of times that a save and a load wait for the same script. Which of them comes first is up to chance.
+const MEETINGS: usize = 6;
+
+/// Lets a full sync and a save that a client requests wait for a script, and then begin in any order. Ends the server
+/// with `end` while the load has not ended, and checks that the next start finds the old data.
+fn let_save_meet_load(save: &[&str], end: impl Fn(&mut Server, &mut Client)) {
+    for _ in 0..MEETINGS {
+        let primary = Primary::new();
+        let options = [
+            "--repl-diskless-load",
+            "flush-before-load",
+            "--busy-reply-threshold",
+            "0",
+        ];
+        let mut replica = Server::start(&options);
+        let (mut client, mut saving) = (Client::connect(replica.port), Client::connect(replica.port));
+        let mut script = Client::connect(replica.port);
+        client.call(&["SET", "old", "1"]);
+        assert_eq!(client.call(&["SAVE"]), "OK");
+        assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &primary.port()]), "OK");
+        let (mut link, _) = primary.accept();
+        replica.run_script(&mut script, &["EVAL_RO", "while true do end", "0"]);
+        saving.send(save);
+        link.send(format!("+FULLRESYNC {FIRST_ID} 0\r\n${}\r\n", DUMP.len()).as_bytes());
+        link.send(&DUMP[..DUMP.len() / 2]);
+        // Both have arrived, and wait.
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(saving.is_waiting() && client.info("loading") == "0");
+        assert_eq!(client.call(&["SCRIPT", "KILL"]), "OK");
+        end(&mut replica, &mut client);
+        drop((link, primary));
+        replica.start_again();
+        client = Client::connect(replica.port);
+        await_info(&mut client, "loading:0");
+        assert_eq!(client.call(&["GET", "old"]), "1");
+    }
+}
+
+#[test]
+fn a_background_save_that_meets_a_load_saves_all_data_or_nothing() {
+    let_save_meet_load(&["BGSAVE"], |replica, client| {
+        await_info(client, "loading:1");
+        await_info(client, "rdb_bgsave_in_progress:0");
+        replica.kill();
+    });
+}
+
+#[test]
+fn the_final_save_that_meets_a_load_saves_all_data_or_nothing() {
+    let_save_meet_load(&["SHUTDOWN", "SAVE"], |replica, _| {
+        assert_eq!(replica.wait_for_exit(), Some(0));
+    });
+}
+
 #[test]
 fn no_rewrite_replaces_the_append_only_file_while_a_full_sync_is_loaded() {
     let primary = Primary::new();
