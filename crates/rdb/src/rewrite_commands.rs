@@ -2,12 +2,15 @@
 //!
 //! | type | commands |
 //! |---|---|
-//! | string | SET |
-//! | list, set, sorted set | RPUSH, SADD, ZADD, up to 64 elements each |
-//! | hash | HSETEX for each field with an expiry, HMSET for up to 64 other fields |
+//! | string | SET, then APPEND for each further GiB |
+//! | list, set, sorted set | RPUSH, SADD, ZADD, up to 64 elements and about 1 GiB each |
+//! | hash | HSETEX for each field with an expiry, HMSET for up to 64 other fields and about 1 GiB |
 //! | stream | XADD for each entry, XSETID, then XGROUP and XCLAIM for groups, consumers and pending entries |
 //!
 //! A key with an expiry is followed by PEXPIREAT.
+//!
+//! A command of more than 4 GiB could not be read again ([`weft_resp::ArgRange`]). An element that a client has sent is
+//! smaller, but many of them, or a string that commands have extended, may not be.
 
 use std::ops::ControlFlow;
 
@@ -26,15 +29,22 @@ use weft_resp::command::write_word;
 
 /// The maximum number of elements that one command adds.
 const ELEMENTS_PER_COMMAND: usize = 64;
+/// The size of elements, or of a piece of a string, above which another command begins, in bytes.
+const BYTES_PER_COMMAND: usize = 1 << 30;
 
 /// Appends the commands that create a key.
 pub fn write_key(name: &[u8], value: &RestoredValue<'_>, expire_at_ms: i64, out: &mut Vec<u8>) {
+    write_key_in_pieces(name, value, expire_at_ms, BYTES_PER_COMMAND, out);
+}
+
+/// Does the same. `max_bytes` takes the place of [`BYTES_PER_COMMAND`].
+fn write_key_in_pieces(name: &[u8], value: &RestoredValue<'_>, expire_at_ms: i64, max_bytes: usize, out: &mut Vec<u8>) {
     match value.content() {
-        PayloadContent::String(bytes) => write_command([&b"SET"[..], name, &bytes].into_iter(), out),
-        PayloadContent::List(list) => write_list(name, list, out),
-        PayloadContent::Set(set) => write_set(name, set, out),
-        PayloadContent::SortedSet(set) => write_sorted_set(name, set, out),
-        PayloadContent::Hash(hash) => write_hash(name, hash, out),
+        PayloadContent::String(bytes) => write_string(name, &bytes, max_bytes, out),
+        PayloadContent::List(list) => write_list(name, list, max_bytes, out),
+        PayloadContent::Set(set) => write_set(name, set, max_bytes, out),
+        PayloadContent::SortedSet(set) => write_sorted_set(name, set, max_bytes, out),
+        PayloadContent::Hash(hash) => write_hash(name, hash, max_bytes, out),
         PayloadContent::Stream(stream) => write_stream(name, stream, out),
     }
     if expire_at_ms > 0 {
@@ -43,104 +53,124 @@ pub fn write_key(name: &[u8], value: &RestoredValue<'_>, expire_at_ms: i64, out:
     }
 }
 
-/// Starts a new command for every 64 elements. Each element consists of `words` arguments.
+fn write_string(name: &[u8], bytes: &[u8], max_bytes: usize, out: &mut Vec<u8>) {
+    let (first, rest) = bytes.split_at(bytes.len().min(max_bytes));
+    write_command([&b"SET"[..], name, first].into_iter(), out);
+    for piece in rest.chunks(max_bytes) {
+        write_command([&b"APPEND"[..], name, piece].into_iter(), out);
+    }
+}
+
+/// Collects elements into commands. Each element consists of `args_per_element` arguments.
 struct CommandBatches<'w> {
     command: &'w [u8],
     name: &'w [u8],
     args_per_element: usize,
-    left: usize,
-    in_command: usize,
+    max_bytes: usize,
+    /// The arguments of the command that is being collected.
+    arguments: Vec<u8>,
+    elements: usize,
 }
 
 impl<'w> CommandBatches<'w> {
-    fn new(command: &'w [u8], name: &'w [u8], words: usize, elements: usize) -> Self {
+    fn new(command: &'w [u8], name: &'w [u8], args_per_element: usize, max_bytes: usize) -> Self {
         CommandBatches {
             command,
             name,
-            args_per_element: words,
-            left: elements,
-            in_command: 0,
+            args_per_element,
+            max_bytes,
+            arguments: Vec::new(),
+            elements: 0,
         }
     }
 
-    /// Starts a command if necessary. Called for each element, before its arguments are written.
-    fn begin_element(&mut self, out: &mut Vec<u8>) {
-        if self.in_command == 0 {
-            self.in_command = self.left.min(ELEMENTS_PER_COMMAND);
-            begin_command(2 + self.in_command * self.args_per_element, out);
+    /// Adds an element.
+    fn add(&mut self, arguments: &[&[u8]], out: &mut Vec<u8>) {
+        debug_assert_eq!(
+            arguments.len(),
+            self.args_per_element,
+            "an element has all of its arguments"
+        );
+        let bytes: usize = arguments.iter().map(|argument| argument.len()).sum();
+        if self.elements == ELEMENTS_PER_COMMAND || self.arguments.len().saturating_add(bytes) > self.max_bytes {
+            self.end_command(out);
+        }
+        arguments
+            .iter()
+            .for_each(|argument| write_word(argument, &mut self.arguments));
+        self.elements += 1;
+    }
+
+    /// Writes the command that was collected, if it has any element.
+    fn end_command(&mut self, out: &mut Vec<u8>) {
+        if self.elements > 0 {
+            begin_command(2 + self.elements * self.args_per_element, out);
             write_word(self.command, out);
             write_word(self.name, out);
+            out.extend_from_slice(&self.arguments);
         }
-        self.in_command -= 1;
-        self.left -= 1;
+        self.arguments.clear();
+        self.elements = 0;
     }
 }
 
-fn write_list(name: &[u8], list: ListRef<'_>, out: &mut Vec<u8>) {
-    let mut batches = CommandBatches::new(b"RPUSH", name, 1, list.len());
+fn write_list(name: &[u8], list: ListRef<'_>, max_bytes: usize, out: &mut Vec<u8>) {
+    let mut batches = CommandBatches::new(b"RPUSH", name, 1, max_bytes);
     list.visit(0, Direction::Forward, |element| {
-        batches.begin_element(out);
-        write_word(element.text(&mut [0; DECIMAL_MAX_BYTES]), out);
+        batches.add(&[element.text(&mut [0; DECIMAL_MAX_BYTES])], out);
         ControlFlow::Continue(())
     });
+    batches.end_command(out);
 }
 
-fn write_set(name: &[u8], set: SetView<'_>, out: &mut Vec<u8>) {
-    let mut batches = CommandBatches::new(b"SADD", name, 1, set.len());
+fn write_set(name: &[u8], set: SetView<'_>, max_bytes: usize, out: &mut Vec<u8>) {
+    let mut batches = CommandBatches::new(b"SADD", name, 1, max_bytes);
     for member in set.iter() {
-        batches.begin_element(out);
-        write_word(member.text(&mut [0; DECIMAL_MAX_BYTES]), out);
+        batches.add(&[member.text(&mut [0; DECIMAL_MAX_BYTES])], out);
     }
+    batches.end_command(out);
 }
 
-fn write_sorted_set(name: &[u8], set: SortedSetView<'_>, out: &mut Vec<u8>) {
-    let mut batches = CommandBatches::new(b"ZADD", name, 2, set.len());
+fn write_sorted_set(name: &[u8], set: SortedSetView<'_>, max_bytes: usize, out: &mut Vec<u8>) {
+    let mut batches = CommandBatches::new(b"ZADD", name, 2, max_bytes);
     let mut text = Vec::new();
     for (member, score) in set.iter() {
-        batches.begin_element(out);
         text.clear();
         format_f64_shortest(score, &mut text);
-        write_word(&text, out);
-        write_word(member.text(&mut [0; DECIMAL_MAX_BYTES]), out);
+        batches.add(&[&text, member.text(&mut [0; DECIMAL_MAX_BYTES])], out);
     }
+    batches.end_command(out);
 }
 
-fn write_hash(name: &[u8], hash: HashRef<'_>, out: &mut Vec<u8>) {
-    let expiring = write_expiring_fields(name, hash, out);
-    let mut batches = CommandBatches::new(b"HMSET", name, 2, hash.len() - expiring);
-    let mut write = |field: &[u8], value: &[u8]| {
-        batches.begin_element(out);
-        write_word(field, out);
-        write_word(value, out);
-    };
+fn write_hash(name: &[u8], hash: HashRef<'_>, max_bytes: usize, out: &mut Vec<u8>) {
+    write_expiring_fields(name, hash, out);
+    let mut batches = CommandBatches::new(b"HMSET", name, 2, max_bytes);
     match hash {
         HashRef::Large(hash) => {
             for (_, record) in hash.records().iter() {
                 if record.expire_at_ms.is_none() {
-                    write(record.key, record.value);
+                    batches.add(&[record.key, record.value], out);
                 }
             }
         }
         packed => packed.for_each(0, |field| {
-            write(
-                field.name.text(&mut [0; DECIMAL_MAX_BYTES]),
-                field.value.text(&mut [0; DECIMAL_MAX_BYTES]),
-            );
+            let mut digits = [0; DECIMAL_MAX_BYTES];
+            let name = field.name.text(&mut digits);
+            batches.add(&[name, field.value.text(&mut [0; DECIMAL_MAX_BYTES])], out);
         }),
     }
+    batches.end_command(out);
 }
 
-/// Writes the fields with an expiry. Returns their number.
-fn write_expiring_fields(name: &[u8], hash: HashRef<'_>, out: &mut Vec<u8>) -> usize {
+/// Writes the fields with an expiry.
+fn write_expiring_fields(name: &[u8], hash: HashRef<'_>, out: &mut Vec<u8>) {
     let HashRef::Large(hash) = hash else {
-        return 0;
+        return;
     };
-    let mut count = 0;
     for (_, record) in hash.records().iter() {
         let Some(at_ms) = record.expire_at_ms else {
             continue;
         };
-        count += 1;
         let at_ms = at_ms.to_string();
         let head = [&b"HSETEX"[..], name, b"PXAT", at_ms.as_bytes(), b"FIELDS", b"1"];
         write_command(
@@ -151,7 +181,6 @@ fn write_expiring_fields(name: &[u8], hash: HashRef<'_>, out: &mut Vec<u8>) -> u
             out,
         );
     }
-    count
 }
 
 fn format_id(id: StreamId) -> Vec<u8> {
@@ -234,3 +263,6 @@ fn write_group(name: &[u8], group: &ConsumerGroup, out: &mut Vec<u8>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

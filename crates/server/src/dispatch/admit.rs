@@ -164,9 +164,7 @@ fn writes_held_slot(server: &Server, client: &Client, command: &'static Command<
 }
 
 /// The clients whose commands have run before, on a primary, on the source of a slot migration, or in a file.
-pub(super) const REPLAYING_CLIENTS: ClientFlags = ClientFlags::PRIMARY
-    .union(ClientFlags::REPLAY)
-    .union(ClientFlags::SLOT_IMPORT);
+pub(super) const REPLAYING_CLIENTS: ClientFlags = ClientFlags::REPLAYING;
 
 /// Returns the error if the state of memory, disk or replication forbids what the command would do.
 #[cold]

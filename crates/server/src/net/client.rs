@@ -78,6 +78,13 @@ bitflags::bitflags! {
     }
 }
 
+impl ClientFlags {
+    /// The clients whose commands have run before, on a primary, on the source of a slot migration, or in a file.
+    pub const REPLAYING: ClientFlags = ClientFlags::PRIMARY
+        .union(ClientFlags::REPLAY)
+        .union(ClientFlags::SLOT_IMPORT);
+}
+
 /// Represents [`Client::is_dirty`] in the letters of CLIENT LIST. It is never set in [`Client::flags`].
 const DIRTY: ClientFlags = ClientFlags::from_bits_retain(1 << 31);
 /// Represents a client that tracks keys, in the same way.

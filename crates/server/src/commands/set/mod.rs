@@ -425,14 +425,25 @@ fn spop_many(ctx: &mut Context<'_, '_>, count: usize) -> CommandResult {
 
 /// The largest number of members in one propagated SREM.
 const MAX_LOGGED_MEMBERS: usize = 1024;
+/// The size of members in bytes after which such a command ends: one of more than 4 GiB could not be loaded.
+const MAX_LOGGED_BYTES: usize = 1 << 20;
 
 /// Propagates SREM commands with the removed members instead of the command.
 #[cold]
 fn propagate_removal(ctx: &mut Context<'_, '_>, members: &[Vec<u8>]) {
     let (name, db) = (ctx.arg(1), ctx.keys.db);
-    for some in members.chunks(MAX_LOGGED_MEMBERS) {
-        let mut words: Vec<&[u8]> = vec![b"SREM", name];
-        words.extend(some.iter().map(Vec::as_slice));
+    let mut words: Vec<&[u8]> = vec![b"SREM", name];
+    let mut bytes = 0;
+    for member in members {
+        words.push(member);
+        bytes += member.len();
+        if words.len() == 2 + MAX_LOGGED_MEMBERS || bytes >= MAX_LOGGED_BYTES {
+            ctx.keys.effects.log_also(db, &words);
+            words.truncate(2);
+            bytes = 0;
+        }
+    }
+    if words.len() > 2 {
         ctx.keys.effects.log_also(db, &words);
     }
     ctx.keys.effects.log_nothing();

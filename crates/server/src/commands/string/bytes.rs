@@ -10,6 +10,7 @@ use crate::commands::context::{Binding, CommandResult, Context, MIN_SHARED_REPLY
 use crate::commands::error::CommandError;
 use crate::keyspace::access::ExpiryUpdate;
 use crate::keyspace::string_encoding::encode_string;
+use crate::net::client::ClientFlags;
 use crate::notify::keyspace_event::KeyspaceEvent;
 use weft_config::id;
 
@@ -174,7 +175,11 @@ pub fn clamp_range(start: i64, end: i64, length: usize) -> Option<(usize, usize)
 
 fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
     let added = ctx.arg(2);
-    let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as usize;
+    // What has run before, under another limit, is repeated.
+    let limit = match ctx.client.flags.intersects(ClientFlags::REPLAYING) {
+        true => usize::MAX,
+        false => ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as usize,
+    };
     let in_place_ns = ctx.max_worker_ns();
     let mut key = ctx.keys.write(0);
     let before = match inspect_before_change(key.entry(), |length| length.saturating_add(added.len())) {

@@ -80,6 +80,26 @@ fn check(program: &Path) {
     }
 }
 
+/// One command for all members that SPOP has removed could be too large to be loaded.
+#[test]
+fn large_members_are_removed_by_several_commands() {
+    let place = TestDirectory::new();
+    let server = Server::start(&weft(), &place, &["--appendfsync", "always"]);
+    let mut client = server.client();
+    for digit in 0..5 {
+        client.call(&["SADD", "set", &digit.to_string().repeat(700_000)]);
+    }
+    let mut log = Log { place: &place, read: 0 };
+    log.skip();
+    client.send(&["SPOP", "set", "4"]);
+    client.answer();
+    let logged = log.next(1);
+    let removals: Vec<&String> = logged.iter().filter(|command| command.starts_with("SREM ")).collect();
+    assert_eq!(removals.len(), 2, "two members exceed the limit");
+    let members: usize = removals.iter().map(|command| command.split(' ').count() - 2).sum();
+    assert_eq!(members, 4);
+}
+
 /// The growing increment.
 struct Log<'p> {
     place: &'p TestDirectory,

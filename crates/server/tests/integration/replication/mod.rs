@@ -275,6 +275,20 @@ fn expired_keys_of_a_replica_are_invisible_and_stay() {
 }
 
 #[test]
+fn a_replica_appends_what_its_primary_has_appended_under_a_higher_limit() {
+    let server = Server::start(&["--repl-diskless-sync-delay", "0"]);
+    let follows = format!("127.0.0.1 {}", server.port);
+    let replica = Server::start(&["--replicaof", &follows, "--proto-max-bulk-len", "1mb"]);
+    let (mut client, mut reader) = (Client::connect(server.port), Client::connect(replica.port));
+    await_info(&mut reader, UP);
+    let piece = "x".repeat(700_000);
+    assert_eq!(client.call(&["APPEND", "key", &piece]), "700000");
+    assert_eq!(client.call(&["APPEND", "key", &piece]), "1400000");
+    assert_eq!(client.call(&["WAIT", "1", "0"]), "1");
+    assert_eq!(reader.call(&["STRLEN", "key"]), "1400000");
+}
+
+#[test]
 fn clients_learn_that_a_replica_has_no_primary_or_no_data() {
     let primary = Primary::new();
     let replica = Server::start(&[
