@@ -53,6 +53,7 @@ use weft_base::clock::unix_ms;
 
 use nodes_conf::{NodesFile, NodesFileUnusable};
 use settings::ClusterSettings;
+use slot_set::SlotSet;
 use state::ClusterState;
 use view::ClusterView;
 use weft_config::{Config, id};
@@ -92,6 +93,17 @@ struct Views {
     current: Arc<ClusterView>,
     /// The view that was published last in exclusive mode, if the current one is restricted.
     settled: Option<Arc<ClusterView>>,
+}
+
+/// What has to be published.
+#[derive(Default)]
+pub struct NextView {
+    /// The view, if it differs from the current one.
+    pub view: Option<ClusterView>,
+    /// `true` if the primary that the view names requires a full synchronisation.
+    pub needs_full_sync: bool,
+    /// The slots whose keys have to be deleted first: they are left from before these slots left this node.
+    pub to_empty: SlotSet,
 }
 
 /// A message that was published on this node.
@@ -238,21 +250,25 @@ impl Cluster {
         }
     }
 
-    /// Returns the view that has to be published, if it differs from the current one, and `true` if the primary that it
-    /// names requires a full synchronisation.
-    pub fn next_view(&self) -> (Option<ClusterView>, bool) {
+    /// Returns what has to be published. The caller must hold exclusive mode.
+    pub fn next_view(&self) -> NextView {
         let mut state = self.state.lock();
         if !std::mem::take(&mut state.todo.publish) {
-            return (None, false);
+            return NextView::default();
         }
-        let (view, resync) = (
+        let to_empty = state.take_reopened(&self.settled_view());
+        let (view, needs_full_sync) = (
             ClusterView::from_state(&state),
             std::mem::take(&mut state.needs_full_sync),
         );
         drop(state);
         let views = self.views.lock();
         let is_changed = views.settled.is_some() || view != *views.current;
-        (is_changed.then_some(view), resync)
+        NextView {
+            view: is_changed.then_some(view),
+            needs_full_sync,
+            to_empty,
+        }
     }
 
     /// Publishes a view and returns the one that was published before in this way. The caller must hold exclusive mode.

@@ -4,7 +4,8 @@
 use super::message::Header;
 use super::node::{Node, NodeFlags, NodeId};
 use super::slot_set::SlotSet;
-use super::state::{BusAction, ClusterState};
+use super::state::ClusterState;
+use super::view::ClusterView;
 use weft_base::SlotIndex;
 
 /// The slots that a node has taken by claiming them.
@@ -242,8 +243,39 @@ impl ClusterState {
                 log::info!("My last slot was migrated to node {id}. I am now an empty primary.");
             }
         }
-        if !taken.from_me_or_my_primary.is_empty() {
-            self.actions.push(BusAction::DropKeys(taken.from_me_or_my_primary));
+        for slot in taken.from_me_or_my_primary {
+            self.leftover.set(slot, true);
+        }
+    }
+
+    /// Takes the slots out of [`ClusterState::leftover`] that can get new keys under the next view: this node's shard
+    /// owns them again, or imports them key by key. Returns those whose keys have to be deleted before that view is
+    /// published. `settled` is the view under which commands have run so far.
+    pub fn take_reopened(&mut self, settled: &ClusterView) -> SlotSet {
+        let mut to_empty = SlotSet::default();
+        if self.leftover.is_empty() {
+            return to_empty;
+        }
+        let primary = self.my_primary();
+        // The primary of a replica deletes the keys before it lets new ones in, and logs that.
+        let is_in_charge = self.me().is_primary() && !settled.is_replica;
+        for slot in self.leftover.clone().iter() {
+            let is_owned = self.owner(slot) == Some(primary);
+            if !is_owned && !self.importing.contains_key(&slot) {
+                continue;
+            }
+            self.leftover.set(slot, false);
+            // No command has ever found a slot gone that is back before a view without it was published.
+            let was_away = !(is_owned && settled.is_mine(slot));
+            to_empty.set(slot, is_in_charge && was_away);
+        }
+        to_empty
+    }
+
+    /// Takes slots out of [`ClusterState::leftover`]: they are about to get new keys, by an import of the whole slots.
+    pub fn forget_leftover(&mut self, slots: &SlotSet) {
+        for slot in slots.iter() {
+            self.leftover.set(slot, false);
         }
     }
 
@@ -291,7 +323,9 @@ impl ClusterState {
             return;
         }
         let leaves_shard = self.shard_of(&id) != Some(self.me().shard);
-        if owner == Some(self.myself) || (owner == Some(taken.from) && leaves_shard) {
+        // This replica may hear of the loss only when its primary imports the slot's keys already.
+        let is_importing = self.importing.contains_key(&slot);
+        if owner == Some(self.myself) || (owner == Some(taken.from) && leaves_shard && !is_importing) {
             taken.from_me_or_my_primary.push(slot);
         }
         taken.any_from_primary |= owner == Some(taken.from);
@@ -340,3 +374,6 @@ impl ClusterState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

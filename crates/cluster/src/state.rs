@@ -50,8 +50,6 @@ pub enum BusAction {
     PauseWrites(u64),
     /// Resume writes.
     ResumeWrites,
-    /// Delete the keys of these slots, which this node has lost to another node.
-    DropKeys(Vec<SlotIndex>),
     /// Deliver a published message to the subscribers on this node.
     Publish {
         /// `true` if the channel is a shard channel.
@@ -168,6 +166,9 @@ pub struct ClusterState {
     pub importing: BTreeMap<SlotIndex, NodeId>,
     /// The slots that another node may take over from this one, which has stopped writing to them.
     pub granted: BTreeMap<SlotIndex, NodeId>,
+    /// The slots that another shard has taken from this node, or from the primary that it follows, as long as keys of
+    /// before may be left in them. A slot leaves the set before it can get new keys, see [`ClusterState::take_reopened`].
+    pub leftover: super::slot_set::SlotSet,
     /// The slots that this node has taken over from nodes that still claim them.
     pub taken_over: BTreeMap<SlotIndex, NodeId>,
     /// The migrations recorded in the dump of this node's primary whose nodes are not known yet.
@@ -241,6 +242,7 @@ impl ClusterState {
             migrating: BTreeMap::new(),
             importing: BTreeMap::new(),
             granted: BTreeMap::new(),
+            leftover: Default::default(),
             taken_over: BTreeMap::new(),
             unapplied_migrations: Vec::new(),
             unclaimed: Default::default(),
@@ -563,6 +565,8 @@ impl ClusterState {
         for slot in SlotIndex::all() {
             self.delete_slot(slot);
         }
+        // A node that is reset has no keys.
+        self.leftover = Default::default();
         let others: Vec<NodeId> = self.nodes.keys().copied().filter(|id| *id != me).collect();
         for id in others {
             self.delete_node(id);

@@ -24,8 +24,6 @@ pub struct SimulatedCluster {
     pub lost_per_thousand: u64,
     /// Set for each node that has paused writes.
     pub writes_paused: Vec<bool>,
-    /// The slots whose keys each node was told to delete.
-    pub dropped: Vec<Vec<SlotIndex>>,
 }
 
 impl SimulatedCluster {
@@ -52,7 +50,6 @@ impl SimulatedCluster {
             node_files: vec![String::new(); usize::from(count)],
             lost_per_thousand: 0,
             writes_paused: vec![false; usize::from(count)],
-            dropped: vec![Vec::new(); usize::from(count)],
         }
     }
 
@@ -140,7 +137,6 @@ impl SimulatedCluster {
                 self.nodes[from].record_writes_stopped(now_ms);
             }
             BusAction::ResumeWrites => self.writes_paused[from] = false,
-            BusAction::DropKeys(slots) => self.dropped[from].extend(slots),
             BusAction::Publish { .. } => {}
         }
     }
@@ -285,9 +281,10 @@ fn a_node_and_its_replica_know_the_slots_that_have_left_their_shard() {
         .expect("it comes");
     net.settle();
     net.rounds(30);
-    for (node, dropped) in net.dropped.iter().enumerate() {
+    for (node, state) in net.nodes.iter().enumerate() {
+        let left: Vec<SlotIndex> = state.leftover.iter().collect();
         let expected: &[SlotIndex] = if [0, 3, 4].contains(&node) { &[slot] } else { &[] };
-        assert_eq!(dropped, expected, "node {node}");
+        assert_eq!(left, expected, "node {node}");
     }
     let now_ms = net.now_ms;
     let begun = net.nodes[3].begin_failover(crate::manual_failover::FailoverMode::Takeover, "", now_ms);
@@ -295,7 +292,8 @@ fn a_node_and_its_replica_know_the_slots_that_have_left_their_shard() {
     net.settle();
     net.rounds(30);
     assert!(net.nodes[3].me().has_vote() && net.nodes[0].me().is_replica());
-    assert_eq!(net.dropped[4], [slot], "the slots have stayed in the shard");
+    let left: Vec<SlotIndex> = net.nodes[4].leftover.iter().collect();
+    assert_eq!(left, [slot], "the slots have stayed in the shard");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use weft_base::{SlotIndex, ThreadIndex};
 
 use crate::keyspace::effects::Effects;
 use crate::keyspace::slot_drop::{self, DeletionCause};
-use crate::keyspace::{Seat, SlotHeader};
+use crate::keyspace::{Exclusive, Seat, Slot, SlotHeader, SlotTable};
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::state::{Message, Server, UnservedKeys};
 use weft_cluster::slot_set::SlotSet;
@@ -77,21 +77,7 @@ pub fn delete_keys_of_slot(
             let deletes = should_delete(header);
             let deleted = match deletes && header.may_hold_any() {
                 false => (Vec::new(), 0),
-                true => {
-                    let (tables, databases, keys) = slot_drop::take_all_keys(
-                        keyspace,
-                        thread_index,
-                        slot,
-                        header,
-                        data,
-                        DeletionCause::SlotOfOtherNode,
-                        &mut effects,
-                    );
-                    slot_drop::log_deletions(&mut effects, &tables, &databases);
-                    effects.log_writer.commit();
-                    NotificationSender::new(server, &mut effects, thread_index).send_recorded_effects(None);
-                    (tables, keys)
-                }
+                true => take_keys(server, thread_index, slot, data, &mut effects),
             };
             match mark {
                 ImportMark::Set if deletes => header.set_importing(true),
@@ -107,19 +93,89 @@ pub fn delete_keys_of_slot(
         }
         weft_os::thread::sleep(LEASE_RETRY_INTERVAL);
     };
-    if !effects.ready.is_empty() {
-        let ready = std::mem::take(&mut effects.ready).into();
-        server
-            .worker(ThreadIndex::FIRST)
-            .send(Message::ServeWaiters(UnservedKeys::new(ready)));
-    }
-    let objects = tables.iter().map(|table| table.len() as u64).sum();
-    if objects > 0 {
-        server.background.lazyfree.free(objects, 0, Box::new(tables));
-    }
-    NotificationSender::new(server, &mut effects, thread_index).send_broadcasts();
-    wake_workers(server, &mut effects);
+    DeletedKeys { tables, keys, effects }.finish(server, thread_index);
     Some(keys)
+}
+
+/// Takes all keys out of a slot, and propagates that.
+fn take_keys(
+    server: &Arc<Server>,
+    thread_index: ThreadIndex,
+    slot: SlotIndex,
+    data: &mut Slot,
+    effects: &mut Effects,
+) -> (Vec<SlotTable>, u64) {
+    let (tables, databases, keys) = slot_drop::take_all_keys(
+        &server.keyspace,
+        thread_index,
+        slot,
+        server.keyspace.slots.header(slot.index()),
+        data,
+        DeletionCause::SlotOfOtherNode,
+        effects,
+    );
+    slot_drop::log_deletions(effects, &tables, &databases);
+    effects.log_writer.commit();
+    NotificationSender::new(server, effects, thread_index).send_recorded_effects(None);
+    (tables, keys)
+}
+
+/// Keys that were deleted. The rest of the work follows after the leases or the exclusive mode have ended.
+#[must_use]
+pub struct DeletedKeys {
+    tables: Vec<SlotTable>,
+    keys: u64,
+    effects: Effects,
+}
+
+impl DeletedKeys {
+    /// Returns the number of keys.
+    pub fn count(&self) -> u64 {
+        self.keys
+    }
+
+    /// Frees the keys, and notifies clients.
+    pub fn finish(mut self, server: &Arc<Server>, thread_index: ThreadIndex) {
+        let effects = &mut self.effects;
+        if !effects.ready.is_empty() {
+            let ready = std::mem::take(&mut effects.ready).into();
+            server
+                .worker(ThreadIndex::FIRST)
+                .send(Message::ServeWaiters(UnservedKeys::new(ready)));
+        }
+        let objects = self.tables.iter().map(|table| table.len() as u64).sum();
+        if objects > 0 {
+            server.background.lazyfree.free(objects, 0, Box::new(self.tables));
+        }
+        NotificationSender::new(server, effects, thread_index).send_broadcasts();
+        wake_workers(server, effects);
+    }
+}
+
+/// Deletes all keys of slots in exclusive mode, and propagates that.
+pub fn delete_keys_exclusively(
+    server: &Arc<Server>,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+    slots: impl Iterator<Item = SlotIndex>,
+) -> DeletedKeys {
+    let keyspace = &server.keyspace;
+    let mut deleted = DeletedKeys {
+        tables: Vec::new(),
+        keys: 0,
+        effects: Effects {
+            log_writer: server.propagation.log_writer(),
+            ..Effects::for_keyspace(keyspace)
+        },
+    };
+    deleted.effects.hooks = keyspace.hooks.current();
+    for slot in slots.filter(|slot| keyspace.slots.header(slot.index()).may_hold_any()) {
+        let data = all.cell_mut(slot.index());
+        let (tables, keys) = take_keys(server, thread_index, slot, data, &mut deleted.effects);
+        deleted.tables.extend(tables);
+        deleted.keys += keys;
+    }
+    deleted
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@
 //! The state records which primary this node follows. When a view is published, in exclusive mode, the server's role is
 //! changed to agree with it. So there is no moment at which commands use one role and data is written under the other.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, LogSequence, ReplicationOffset, SlotIndex, ThreadIndex};
 
+use crate::cluster_node::key_deletion::{self, DeletedKeys};
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::{Effects, Hooks};
 use crate::keyspace::flush::{DetachedTables, take_databases};
@@ -44,12 +45,20 @@ const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_millis(200);
 pub struct SlotKeyCounts<'a, 'p> {
     all: &'a Exclusive<'p>,
     flush_requested: Cell<bool>,
+    to_empty: RefCell<SlotSet>,
 }
 
 impl SlotKeyCounts<'_, '_> {
     /// Returns the number of keys of a slot, in all databases.
     pub fn count_in_slot(&self, slot: SlotIndex) -> usize {
         slot_drop::count_keys_of_slot(self.all.cell(slot.index()))
+    }
+
+    /// Requests the deletion of the keys that are left in a slot from before it left this node, if there are any.
+    pub fn request_emptying(&self, state: &mut ClusterState, slot: SlotIndex) {
+        if state.leftover.set(slot, false) {
+            self.to_empty.borrow_mut().set(slot, true);
+        }
     }
 
     /// Requests the deletion of all keys once the change is in place.
@@ -93,22 +102,25 @@ pub fn change_state<R>(
     }
     let thread_index = ThreadIndex::new(seat.index());
     let mut all = seat.exclusive();
-    let (result, emptied) = {
+    let (result, emptied, to_empty) = {
         let keys = SlotKeyCounts {
             all: &all,
             flush_requested: Cell::new(false),
+            to_empty: RefCell::default(),
         };
         let mut state = lock_state(server, cluster);
         let result = change(&mut state, &keys);
         state.update_health(unix_ms());
-        (result, keys.flush_requested.get())
+        (result, keys.flush_requested.get(), keys.to_empty.into_inner())
     };
-    let before = publish_next_view(server, cluster);
+    let deleted = key_deletion::delete_keys_exclusively(server, &mut all, thread_index, to_empty.iter());
+    let publication = publish_next_view(server, cluster, &mut all, thread_index);
     let taken = emptied.then(|| flush_all(server, &mut all, thread_index));
     drop(all);
     server.scripting.running.end_exclusion();
     save(server, cluster);
-    notify_clients_of_lost_slots(server, cluster, before);
+    deleted.finish(server, thread_index);
+    publication.finish(server, cluster, thread_index);
     cluster.wake_bus();
     if let Some(DetachedTables { tables, keys }) = taken {
         server.background.lazyfree.free(keys, 0, Box::new(tables));
@@ -142,7 +154,8 @@ pub fn try_take_over<R>(
     if !server.scripting.running.try_exclude_runs(Requester::SlotTakeover) {
         return None;
     }
-    let all = seat.exclusive();
+    let thread_index = ThreadIndex::new(seat.index());
+    let mut all = seat.exclusive();
     let result = {
         let file = cluster.lock_file();
         let mut state = lock_state(server, cluster);
@@ -170,11 +183,11 @@ pub fn try_take_over<R>(
         state.update_health(unix_ms());
         result
     };
-    let before = publish_next_view(server, cluster);
+    let publication = publish_next_view(server, cluster, &mut all, thread_index);
     drop(all);
     server.scripting.running.end_exclusion();
     save(server, cluster);
-    notify_clients_of_lost_slots(server, cluster, before);
+    publication.finish(server, cluster, thread_index);
     cluster.wake_bus();
     result
 }
@@ -337,11 +350,12 @@ pub fn publish(server: &Arc<Server>, cluster: &Cluster, seat: &mut Seat) -> bool
         }
         return false;
     }
-    let all = seat.exclusive();
-    let before = publish_next_view(server, cluster);
+    let thread_index = ThreadIndex::new(seat.index());
+    let mut all = seat.exclusive();
+    let publication = publish_next_view(server, cluster, &mut all, thread_index);
     drop(all);
     running.end_exclusion();
-    notify_clients_of_lost_slots(server, cluster, before);
+    publication.finish(server, cluster, thread_index);
     true
 }
 
@@ -357,18 +371,46 @@ pub fn apply_loaded_role(server: &Arc<Server>, cluster: &Cluster) {
     adopt_role(server, &cluster.view(), false);
 }
 
-/// Publishes the next view, if there is one, and takes its role. Returns the view before it that was published in this
-/// way. Called in exclusive mode.
-fn publish_next_view(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<ClusterView>> {
-    let (view, resync) = cluster.next_view();
-    let before = view.map(|view| cluster.publish_view(view));
+/// A view that was published.
+struct Publication {
+    /// The view before it that was published in exclusive mode, if it differs.
+    before: Option<Arc<ClusterView>>,
+    /// The keys that were left in slots which can get new keys under the published view.
+    deleted: DeletedKeys,
+}
+
+impl Publication {
+    /// Does what follows after the exclusive mode.
+    fn finish(self, server: &Arc<Server>, cluster: &Cluster, thread_index: ThreadIndex) {
+        if self.deleted.count() > 0 {
+            log::notice!(
+                "Deleted {} keys that were left in slots of other nodes.",
+                self.deleted.count()
+            );
+        }
+        self.deleted.finish(server, thread_index);
+        notify_clients_of_lost_slots(server, cluster, self.before);
+    }
+}
+
+/// Publishes the next view, if there is one, and takes its role. Keys of slots that this node had lost are deleted
+/// before it can get new keys in them, if the bus has not deleted them yet. Called in exclusive mode.
+fn publish_next_view(
+    server: &Arc<Server>,
+    cluster: &Cluster,
+    all: &mut Exclusive<'_>,
+    thread_index: ThreadIndex,
+) -> Publication {
+    let next = cluster.next_view();
+    let deleted = key_deletion::delete_keys_exclusively(server, all, thread_index, next.to_empty.iter());
+    let before = next.view.map(|view| cluster.publish_view(view));
     if let Some(before) = &before {
         // The statistics of a slot under its former owner do not apply to the new one.
         server.stats.slots.reset(cluster.view().moved_since(before));
         // A migration may have ended, or become impossible.
         server.background.wake_migration_thread();
     }
-    adopt_role(server, &cluster.view(), resync);
+    adopt_role(server, &cluster.view(), next.needs_full_sync);
     // The bus may have learned more meanwhile, and could not publish it.
     let state = cluster.lock(&server.config);
     let is_role_pending = state.todo.publish && withdraw_what_is_lost(server, cluster, &state);
@@ -376,7 +418,7 @@ fn publish_next_view(server: &Arc<Server>, cluster: &Cluster) -> Option<Arc<Clus
         .replication
         .set_state_bits(ReplicationState::ROLE_CHANGE_PENDING, is_role_pending);
     drop(state);
-    before
+    Publication { before, deleted }
 }
 
 /// Makes this server follow the primary that the view names. Called in exclusive mode.

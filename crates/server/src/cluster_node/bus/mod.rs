@@ -57,8 +57,6 @@ pub struct ClusterBus {
     reactor: Reactor,
     links: BusLinks,
     next_round: Instant,
-    /// The slots whose keys have to be deleted because another shard owns them.
-    dropping: SlotSet,
     /// Set while something must be checked again very soon.
     is_urgent: bool,
     /// The progress of stopping writes for a replica that takes over.
@@ -96,7 +94,6 @@ impl ClusterBus {
             reactor,
             links,
             next_round: Instant::now(),
-            dropping: SlotSet::default(),
             is_urgent: false,
             write_stop: None,
         };
@@ -288,11 +285,6 @@ impl ClusterBus {
             }
             BusAction::PauseWrites(until_ms) => self.pause_writes(until_ms),
             BusAction::ResumeWrites => self.resume_writes(),
-            BusAction::DropKeys(slots) => {
-                for slot in slots {
-                    self.dropping.set(slot, true);
-                }
-            }
             BusAction::Publish {
                 sharded,
                 channel,
@@ -381,31 +373,27 @@ impl ClusterBus {
     /// Deletes the keys of slots that another node owns, once commands use a view in which it does. What takes longer
     /// than a turn may take continues in the next one, so that this node is not taken for failed.
     fn drop_keys(&mut self, cluster: &Cluster) {
-        if self.dropping.is_empty() {
-            return;
-        }
+        let leftover = {
+            let state = self.lock(cluster);
+            if state.leftover.is_empty() {
+                return;
+            }
+            (!state.is_handing_over() || state.me().is_replica()).then(|| state.leftover.clone())
+        };
+        let Some(leftover) = leftover else { return };
         let view = cluster.settled_view();
         if view.is_replica {
             return self.keep_slots_of_primary_to_drop(cluster);
         }
-        if self.lock(cluster).is_handing_over() {
-            return;
-        }
         let until = Instant::now() + DELETION_TIME_PER_TURN;
-        for slot in self.dropping.clone().iter() {
+        // The publication of the view decides about slots that it shows as this node's own.
+        for slot in leftover.iter().filter(|slot| !view.is_mine(*slot)) {
             if Instant::now() >= until {
                 self.is_urgent = true;
                 return;
             }
-            let is_done = if view.is_mine(slot) {
-                // Either the new view has not been published yet, or this node owns the slot again.
-                let state = self.lock(cluster);
-                state.owner(slot) == Some(state.myself)
-            } else {
-                !self.holds_any(slot) || self.drop_keys_of_slot(cluster, slot, until)
-            };
-            if is_done {
-                self.dropping.set(slot, false);
+            if !self.holds_any(slot) || self.drop_keys_of_slot(cluster, slot, until) {
+                self.lock(cluster).leftover.set(slot, false);
             }
         }
     }
@@ -416,24 +404,24 @@ impl ClusterBus {
 
     /// On a replica, the primary deletes keys. If this node takes its place, it goes on with those that are left.
     fn keep_slots_of_primary_to_drop(&mut self, cluster: &Cluster) {
-        let state = self.lock(cluster);
-        let primary = state.my_primary();
-        let is_done = |slot: &SlotIndex| !self.holds_any(*slot) || state.owner(*slot) == Some(primary);
-        let done: Vec<SlotIndex> = self.dropping.iter().filter(is_done).collect();
-        drop(state);
+        let mut state = self.lock(cluster);
+        let done: Vec<SlotIndex> = state.leftover.iter().filter(|slot| !self.holds_any(*slot)).collect();
         for slot in done {
-            self.dropping.set(slot, false);
+            state.leftover.set(slot, false);
         }
     }
 
     /// Deletes the keys of a slot unless the slot comes back, or has come back since this turn began. It was emptied
-    /// when its import began. Returns `false` if it is in use until this time, for instance by a script.
+    /// then, and the keys that it has are new. Returns `false` if it is in use until this time, for instance by a
+    /// script.
     fn drop_keys_of_slot(&mut self, cluster: &Cluster, slot: SlotIndex, until: Instant) -> bool {
+        let (server, seat) = (&self.server, &mut self.seat);
+        // Under the lease, so no view is published between this check and the deletion.
         let should_delete = |header: &SlotHeader| {
             let view = cluster.settled_view();
-            !header.is_importing() && !view.is_mine(slot) && !view.is_replica
+            let is_left = || cluster.lock(&server.config).leftover.contains(slot);
+            !header.is_importing() && !view.is_mine(slot) && !view.is_replica && is_left()
         };
-        let (server, seat) = (&self.server, &mut self.seat);
         let deleted = key_deletion::delete_keys_of_slot(server, seat, slot, ImportMark::Keep, until, should_delete);
         let Some(keys) = deleted else { return false };
         if keys > 0 {
@@ -459,7 +447,7 @@ impl ClusterBus {
         if state.me().is_replica() {
             return;
         }
-        let (myself, mut lost) = (state.myself, Vec::new());
+        let (myself, mut lost) = (state.myself, SlotSet::default());
         for slot in occupied {
             match state.owner(slot) {
                 None => {
@@ -471,16 +459,17 @@ impl ClusterBus {
                     log::notice!(
                         "I have keys for slot {slot}, but the slot is assigned to another node. Deleting keys in the slot."
                     );
-                    lost.push(slot);
+                    lost.set(slot, true);
                 }
                 Some(_) => {}
             }
         }
+        state.leftover = lost.clone();
         drop(state);
-        for slot in lost {
+        for slot in lost.iter() {
             // Commands and scripts run only later.
-            if !self.drop_keys_of_slot(cluster, slot, Instant::now()) {
-                self.dropping.set(slot, true);
+            if self.drop_keys_of_slot(cluster, slot, Instant::now()) {
+                self.lock(cluster).leftover.set(slot, false);
             }
         }
         topology::save(&self.server, cluster);

@@ -246,7 +246,12 @@ impl SetSlotRequest {
             check_no_migration(server)?;
             state.check_slot_change(*slot, change, keys.count_in_slot(*slot))?;
             // The arguments of the timeout are checked last, when everything else is valid.
-            self.timeout.clone()
+            let timeout = self.timeout.clone()?;
+            if matches!(change, SlotChange::Importing(_) | SlotChange::Node(_)) {
+                // New keys may come. The replicas must have deleted the older ones by the time they hear of that.
+                keys.request_emptying(state, *slot);
+            }
+            Ok(timeout)
         })
     }
 

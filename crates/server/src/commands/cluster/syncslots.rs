@@ -91,6 +91,9 @@ fn establish(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.keys.effects.log_for(LogTarget::all());
     if is_tracked {
         mark_slots(ctx.server, slots.iter(), true);
+        // If this node becomes a primary, it cleans the import up, and older keys with it.
+        let cluster = require_cluster(ctx)?;
+        cluster.lock(&ctx.server.config).forget_leftover(&slots);
         ctx.reply.ok();
         return Ok(());
     }
@@ -234,6 +237,9 @@ fn finish(ctx: &mut Context<'_, '_>) -> CommandResult {
     let slots = job.slots.clone();
     drop(jobs);
     mark_slots(ctx.server, slots.iter(), false);
+    // This node may have heard only meanwhile that its primary had lost the slots before.
+    let cluster = require_cluster(ctx)?;
+    cluster.lock(&ctx.server.config).forget_leftover(&slots);
     ctx.keys.effects.log_for(LogTarget::all());
     ctx.reply.ok();
     Ok(())

@@ -92,6 +92,10 @@ impl MigrationEngine {
             // This node has become the owner of a slot meanwhile.
             return self.fail(&progress, NOT_OWNED_BY_SOURCE);
         }
+        if let Some(cluster) = &server.cluster {
+            // All keys of before are deleted.
+            cluster.lock(&server.config).forget_leftover(&import.slots);
+        }
         let token = self.next_token;
         self.next_token += 1;
         let connection = &mut import.connection;

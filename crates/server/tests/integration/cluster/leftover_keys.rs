@@ -1,0 +1,226 @@
+//! Tests slots that come back to a node while it still deletes the keys that were left in them.
+
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::failover::{Node, fail_over_to, weft_with};
+use super::migration::wait_for_state;
+use super::wait_until;
+use crate::harness::client::Client;
+
+/// The number of slots whose keys are deleted before those of the slot that comes back.
+const SLOTS_BEFORE: usize = 25;
+/// The numbers of keys per slot with which the test is tried until the deletion lasts long enough.
+const KEYS_PER_SLOT: [usize; 3] = [20_000, 80_000, 320_000];
+
+/// A slot of the first node, and a hash tag of it.
+struct TaggedSlot {
+    slot: String,
+    tag: String,
+}
+
+/// Returns slots of the first node in ascending order. Keys are deleted in this order.
+fn find_slots(node: &mut Node) -> Vec<TaggedSlot> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut number = 0;
+    while found.len() <= SLOTS_BEFORE {
+        let tag = format!("{{t{number}}}");
+        number += 1;
+        let slot: usize = node.call(&["CLUSTER", "KEYSLOT", &tag]).parse().expect("a number");
+        if slot <= 5460 && found.iter().all(|(other, _)| *other != slot) {
+            found.push((slot, tag));
+        }
+    }
+    found.sort();
+    let tagged = |(slot, tag): (usize, String)| TaggedSlot {
+        slot: slot.to_string(),
+        tag,
+    };
+    found.into_iter().map(tagged).collect()
+}
+
+fn set_slot(node: &mut Node, slot: &str, change: &str, id: &str) {
+    assert_eq!(node.call(&["CLUSTER", "SETSLOT", slot, change, id]), "OK");
+}
+
+/// Moves slots from the first to the second node, which knows nothing of their keys. The first node hears of all of
+/// them at once. `meanwhile` runs before that.
+fn take_slots(nodes: &mut [Node], before: &[TaggedSlot], last: &TaggedSlot, meanwhile: impl FnOnce(&mut Node)) {
+    let [first, second] = [nodes[0].id.clone(), nodes[1].id.clone()];
+    nodes[0].server().signal(Signal::SIGSTOP);
+    for (change, id) in [("IMPORTING", &first), ("NODE", &second)] {
+        for TaggedSlot { slot, .. } in before.iter().chain([last]) {
+            set_slot(&mut nodes[1], slot, change, id);
+        }
+    }
+    meanwhile(&mut nodes[1]);
+    nodes[0].server().signal(Signal::SIGCONT);
+}
+
+fn ask(client: &mut Client, words: &[&str]) -> String {
+    assert_eq!(client.call(&["ASKING"]), "OK");
+    client.call(words)
+}
+
+fn wait_until_deleted(node: &mut Node, slots: &[TaggedSlot]) {
+    for TaggedSlot { slot, .. } in slots {
+        wait_until("the keys are deleted", || {
+            node.call(&["CLUSTER", "COUNTKEYSINSLOT", slot]) == "0"
+        });
+    }
+}
+
+/// Runs `story` with growing numbers of keys until it returns `true`: keys were still being deleted. It gets the nodes,
+/// the slots that have keys to delete, and the slot whose keys are deleted last.
+fn while_keys_are_deleted(replicas: usize, mut story: impl FnMut(&mut [Node], &[TaggedSlot], &TaggedSlot) -> bool) {
+    let was_in_time = KEYS_PER_SLOT.into_iter().any(|keys| {
+        let arguments = ["--appendonly", "yes", "--appendfsync", "no", "--save", ""];
+        let mut nodes = weft_with(3 + replicas, &arguments);
+        let slots = find_slots(&mut nodes[0]);
+        let (last, before) = slots.split_last().expect("there are slots");
+        for TaggedSlot { tag, .. } in before {
+            assert_eq!(nodes[0].call(&["DEBUG", "POPULATE", &keys.to_string(), tag]), "OK");
+        }
+        assert_eq!(nodes[0].call(&["SET", &format!("{}old", last.tag), "value"]), "OK");
+        story(&mut nodes, before, last)
+    });
+    assert!(was_in_time, "the keys were deleted too fast");
+}
+
+fn keys_left(node: &mut Node) -> usize {
+    node.call(&["DBSIZE"]).parse().expect("a number")
+}
+
+/// Makes a slot come back with SETSLOT as soon as the node knows that it has lost it.
+fn set_slot_when_lost(node: &mut Node, lost: &TaggedSlot, change: &str, id: &str) {
+    let moved = format!("MOVED {} ", lost.slot);
+    wait_until("the slot is lost", || {
+        node.call(&["GET", &lost.tag]).starts_with(&moved)
+    });
+    set_slot(node, &lost.slot, change, id);
+}
+
+#[test]
+fn keys_that_are_imported_into_a_lost_slot_stay() {
+    while_keys_are_deleted(0, |nodes, before, last| {
+        let second = nodes[1].id.clone();
+        take_slots(nodes, before, last, |_| ());
+        set_slot_when_lost(&mut nodes[0], last, "IMPORTING", &second);
+        let mut client = Client::connect(nodes[0].port);
+        let [old, new] = ["old", "new"].map(|name| format!("{}{name}", last.tag));
+        assert_eq!(ask(&mut client, &["SET", &new, "value"]), "OK");
+        assert_eq!(ask(&mut client, &["EXISTS", &old]), "0", "the keys of before are gone");
+        let was_in_time = keys_left(&mut nodes[0]) > 1;
+        wait_until_deleted(&mut nodes[0], before);
+        assert_eq!(ask(&mut client, &["GET", &new]), "value");
+        assert_eq!(keys_left(&mut nodes[0]), 1);
+        was_in_time
+    });
+}
+
+#[test]
+fn a_promoted_replica_keeps_the_keys_that_its_primary_imported_into_a_lost_slot() {
+    while_keys_are_deleted(1, |nodes, before, last| {
+        let second = nodes[1].id.clone();
+        take_slots(nodes, before, last, |_| ());
+        set_slot_when_lost(&mut nodes[0], last, "IMPORTING", &second);
+        let mut client = Client::connect(nodes[0].port);
+        let new = format!("{}new", last.tag);
+        assert_eq!(ask(&mut client, &["SET", &new, "value"]), "OK");
+        let was_in_time = keys_left(&mut nodes[0]) > 1;
+        assert_eq!(client.call(&["WAIT", "1", "60000"]), "1");
+        assert_eq!(nodes[3].call(&["CLUSTER", "FAILOVER", "TAKEOVER"]), "OK");
+        wait_until("the replica is a primary", || nodes[3].is_primary());
+        wait_until_deleted(&mut nodes[3], before);
+        let mut client = Client::connect(nodes[3].port);
+        assert_eq!(ask(&mut client, &["GET", &new]), "value");
+        assert_eq!(keys_left(&mut nodes[3]), 1);
+        was_in_time
+    });
+}
+
+#[test]
+fn a_slot_that_is_assigned_again_is_empty_and_keeps_what_is_written() {
+    while_keys_are_deleted(0, |nodes, before, last| {
+        let first = nodes[0].id.clone();
+        // The second node does not claim the slot any more.
+        let give_back = |node: &mut Node| set_slot(node, &last.slot, "NODE", &first);
+        take_slots(nodes, before, last, give_back);
+        set_slot_when_lost(&mut nodes[0], last, "NODE", &first);
+        let [old, new] = ["old", "new"].map(|name| format!("{}{name}", last.tag));
+        assert_eq!(nodes[0].call(&["EXISTS", &old]), "0", "the keys of before are gone");
+        assert_eq!(nodes[0].call(&["SET", &new, "value"]), "OK");
+        let was_in_time = keys_left(&mut nodes[0]) > 1;
+        wait_until_deleted(&mut nodes[0], before);
+        assert_eq!(nodes[0].call(&["GET", &new]), "value");
+        assert_eq!(keys_left(&mut nodes[0]), 1);
+        was_in_time
+    });
+}
+
+#[test]
+fn a_slot_that_comes_back_as_a_whole_keeps_its_keys() {
+    while_keys_are_deleted(0, |nodes, before, last| {
+        let first = nodes[0].id.clone();
+        let [old, moved] = ["old", "moved"].map(|name| format!("{}{name}", last.tag));
+        take_slots(nodes, before, last, |node| {
+            assert_eq!(node.call(&["SET", &moved, "value"]), "OK");
+        });
+        let migrate = [
+            "CLUSTER",
+            "MIGRATESLOTS",
+            "SLOTSRANGE",
+            &last.slot,
+            &last.slot,
+            "NODE",
+            &first,
+        ];
+        assert_eq!(nodes[1].call(&migrate), "OK");
+        wait_for_state(&mut nodes[1], "success");
+        let was_in_time = keys_left(&mut nodes[0]) > 1;
+        wait_until_deleted(&mut nodes[0], before);
+        wait_until("the first node has the slot", || {
+            nodes[0].call(&["GET", &moved]) == "value"
+        });
+        assert_eq!(nodes[0].call(&["EXISTS", &old]), "0");
+        was_in_time
+    });
+}
+
+/// A replica that takes over would not know of the deletion, and could not follow the old primary's stream any more.
+#[test]
+fn keys_of_a_lost_slot_stay_until_a_hand_over_has_ended() {
+    /// The number of the type of messages that requests votes.
+    const VOTE_REQUEST: &str = "5";
+    let mut nodes = weft_with(4, &["--cluster-manual-failover-timeout", "60000"]);
+    let slots = find_slots(&mut nodes[0]);
+    let (last, _) = slots.split_last().expect("there are slots");
+    assert_eq!(nodes[0].call(&["SET", &format!("{}old", last.tag), "value"]), "OK");
+    let set_filter = |nodes: &mut [Node], filter: &str| {
+        for node in nodes {
+            assert_eq!(node.call(&["DEBUG", "DROP-CLUSTER-PACKET-FILTER", filter]), "OK");
+        }
+    };
+    // The replica gets one vote, that of its primary.
+    set_filter(&mut nodes[1..3], VOTE_REQUEST);
+    assert_eq!(nodes[3].call(&["CLUSTER", "FAILOVER"]), "OK");
+    nodes[0].client.wait_for_info("paused_reason", "failover_in_progress");
+    let [first, second] = [nodes[0].id.clone(), nodes[1].id.clone()];
+    set_slot(&mut nodes[1], &last.slot, "IMPORTING", &first);
+    set_slot(&mut nodes[1], &last.slot, "NODE", &second);
+    let moved = format!("MOVED {} ", last.slot);
+    let count = ["CLUSTER", "COUNTKEYSINSLOT", &last.slot];
+    wait_until("the slot is lost", || {
+        nodes[0].call(&["GET", &last.tag]).starts_with(&moved)
+    });
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(nodes[0].client.info("paused_reason"), "failover_in_progress");
+    assert_eq!(nodes[0].call(&count), "1", "it waits");
+    set_filter(&mut nodes[1..3], "-1");
+    fail_over_to(&mut nodes[3]);
+    for node in [0, 3] {
+        wait_until("the keys are deleted", || nodes[node].call(&count) == "0");
+    }
+}
