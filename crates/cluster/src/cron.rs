@@ -324,6 +324,11 @@ impl ClusterState {
                 _ => {}
             }
         }
+        if kind != MessageType::Pong
+            && let Some(figures) = self.links.get_mut(&link).filter(|figures| !figures.is_inbound)
+        {
+            figures.pings_sent += 1;
+        }
         let gossip = self.gossip_entries(receiver);
         let extensions = match extends {
             true => self.extensions(now_ms),

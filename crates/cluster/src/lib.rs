@@ -42,7 +42,7 @@ pub mod settings;
 mod slot_in_migration;
 pub mod slot_set;
 pub mod slot_tags;
-mod slot_takeover;
+pub mod slot_takeover;
 pub mod state;
 pub mod view;
 

@@ -24,6 +24,8 @@ impl ClusterState {
                 created_ms: now_ms,
                 queued_bytes: 0,
                 is_blocked: false,
+                pings_sent: 0,
+                pongs_received: 0,
             },
         );
         let Some(id) = node else {

@@ -1,7 +1,7 @@
 //! Dispatches received messages: determines the sender and calls the function for the type.
 
 use super::links::LinkAddresses;
-use super::message::{BusMessage, Header, switch};
+use super::message::{BusMessage, Header, MessageType, switch};
 use super::node::{LinkId, NodeFlags, NodeId};
 use super::ping::PingMessage;
 use super::slot_set::SlotSet;
@@ -18,6 +18,7 @@ impl ClusterState {
         if let Some(id) = sender {
             self.update_sender(id, header, now_ms);
         }
+        let is_pong = matches!(message, BusMessage::Ping { kind, .. } if kind == MessageType::Pong);
         match message {
             BusMessage::Ping {
                 kind,
@@ -62,6 +63,9 @@ impl ClusterState {
                 }
             }
             BusMessage::Publish { .. } | BusMessage::Update { .. } | BusMessage::Other(_) => {}
+        }
+        if is_pong && let Some(figures) = self.links.get_mut(&link).filter(|figures| !figures.is_inbound) {
+            figures.pongs_received += 1;
         }
         self.announce_change(now_ms);
     }

@@ -4,14 +4,29 @@
 //! migration. So epochs alone do not tell which of them is the owner:
 //!
 //! 1. The source records whom it has permitted to take the slots over. It accepts that node's claim under any epoch.
+//!    Before it withdraws the permission, it asks that node ([`TakeoverInquiry`]): the announcement may have arrived
+//!    unread, if this process was stopped meanwhile. PONG names the slots of its sender.
 //! 2. The target ignores claims of the source until the source has once announced itself without the slots. If the
 //!    source's epoch is newer, the target gets a newer one, because third nodes compare the epochs.
 
-use super::message::Header;
-use super::node::NodeId;
+use super::message::{Header, MessageType};
+use super::node::{LinkId, NodeId};
 use super::slot_set::SlotSet;
 use super::state::ClusterState;
 use weft_base::SlotIndex;
+
+/// The rounds in which a node may answer if it has taken slots over. A round takes 100 ms in which this process runs:
+/// unlike a time, their number does not grow while the process is stopped.
+const MAX_INQUIRY_ROUNDS: u64 = 20;
+
+/// The question to a node if it has taken slots over.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TakeoverInquiry {
+    /// The link over which the node was asked, and the number of answers up to the one that counts.
+    asked: Option<(LinkId, u64)>,
+    /// The number of the round in which the inquiry began.
+    begun_at_round: Option<u64>,
+}
 
 impl ClusterState {
     /// Returns the node that owns all of these slots, or `None` if there is no such node.
@@ -79,6 +94,34 @@ impl ClusterState {
         if epoch > self.me().config_epoch && self.bump_epoch() {
             self.must_announce = true;
         }
+    }
+
+    /// Returns `true` once it is certain if a node has taken over slots that it may take over no longer: an answer that
+    /// it has sent since the first call is processed, or none has come for [`MAX_INQUIRY_ROUNDS`]. Otherwise the caller
+    /// wakes the bus and calls again later.
+    pub fn has_answered(&mut self, target: NodeId, inquiry: &mut TakeoverInquiry, now_ms: u64) -> bool {
+        let begun_at = *inquiry.begun_at_round.get_or_insert(self.rounds);
+        let link = self.nodes.get(&target).and_then(|node| node.link);
+        let figures = link.and_then(|link| Some((link, self.links.get(&link)?.pongs_received)));
+        match (figures, inquiry.asked) {
+            (Some((link, pongs)), Some((asked, expected))) if link == asked => {
+                if pongs >= expected {
+                    return true;
+                }
+            }
+            (Some((link, _)), _) => {
+                let unanswered_since = self.nodes.get(&target).map_or(0, |node| node.ping_sent_ms);
+                self.send_ping(link, MessageType::Ping, now_ms);
+                if let Some(node) = self.nodes.get_mut(&target).filter(|_| unanswered_since > 0) {
+                    // An earlier ping that was not answered still counts.
+                    node.ping_sent_ms = unanswered_since;
+                }
+                // Messages over a link are answered in order.
+                inquiry.asked = self.links.get(&link).map(|figures| (link, figures.pings_sent));
+            }
+            (None, _) => {}
+        }
+        self.rounds - begun_at > MAX_INQUIRY_ROUNDS
     }
 
     /// Returns `true` if this node has permitted that node, or a node of its shard, to take the slot over.
@@ -160,6 +203,45 @@ mod tests {
         for state in &net.nodes {
             assert_eq!(state.owner_of_slots(slots), Some(owner), "as {} sees it", state.myself);
         }
+    }
+
+    #[test]
+    fn the_target_of_a_grant_is_asked_before_the_source_writes_again() {
+        let mut net = SimulatedCluster::formed(3);
+        let ids: Vec<NodeId> = net.nodes.iter().map(|state| state.myself).collect();
+        let (now_ms, given) = (net.now_ms, slots_of(0..10));
+        let mut inquiry = TakeoverInquiry::default();
+        assert!(net.nodes[0].grant_takeover(&given, ids[1]));
+        net.nodes[1].take_over_slots(&given);
+        assert!(
+            !net.nodes[0].has_answered(ids[1], &mut inquiry, now_ms),
+            "it was asked only now"
+        );
+        assert!(!net.nodes[0].has_answered(ids[1], &mut inquiry, now_ms));
+        assert_eq!(net.nodes[0].owner_of_slots(&given), Some(ids[0]));
+        net.settle();
+        assert!(net.nodes[0].has_answered(ids[1], &mut inquiry, now_ms));
+        assert_eq!(net.nodes[0].owner_of_slots(&given), Some(ids[1]), "the answer says so");
+    }
+
+    #[test]
+    fn a_target_that_does_not_answer_is_waited_for_in_rounds() {
+        let mut net = SimulatedCluster::formed(3);
+        let target = net.nodes[1].myself;
+        net.unreachable = vec![1];
+        let mut inquiry = TakeoverInquiry::default();
+        let mut rounds = 0;
+        loop {
+            let now_ms = net.now_ms;
+            if net.nodes[0].has_answered(target, &mut inquiry, now_ms) {
+                break;
+            }
+            // However long each of them takes.
+            net.now_ms += 1_000_000;
+            net.rounds(1);
+            rounds += 1;
+        }
+        assert_eq!(rounds, MAX_INQUIRY_ROUNDS + 1);
     }
 
     #[test]

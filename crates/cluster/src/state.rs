@@ -96,6 +96,10 @@ pub struct LinkInfo {
     pub queued_bytes: usize,
     /// `true` if the socket is full.
     pub is_blocked: bool,
+    /// The number of messages sent over an outgoing link that the other node answers with PONG.
+    pub pings_sent: u64,
+    /// The number of these answers that were processed.
+    pub pongs_received: u64,
 }
 
 /// The faults that DEBUG injects for tests.

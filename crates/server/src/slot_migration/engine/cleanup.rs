@@ -18,7 +18,9 @@ use crate::propagation::LogWriter;
 use crate::slot_migration::job::{JobName, JobProgress, JobState, MigrationJob};
 use crate::state::Server;
 use weft_cluster::Cluster;
+use weft_cluster::node::NodeId;
 use weft_cluster::slot_set::SlotSet;
+use weft_cluster::slot_takeover::TakeoverInquiry;
 use weft_os::time::Instant;
 use weft_scripting::Requester;
 
@@ -71,10 +73,12 @@ impl MigrationEngine {
                     .snapshot
                     .cancel(&[SnapshotPurpose::SlotMigration]);
             }
-            match (export.granted_until_ms, export.paused_until_ms) {
-                (Some(until_ms), _) => self.granted_holds.push(GrantedHold {
+            match (export.granted_until, export.paused_until_ms) {
+                (Some(until), _) => self.granted_holds.push(GrantedHold {
                     slots: export.slots.clone(),
-                    until_ms,
+                    target: export.target,
+                    until,
+                    inquiry: export.inquiry,
                 }),
                 // The target cannot take the slots over.
                 (None, Some(_)) => self.server.release_held_slots(&export.slots),
@@ -167,12 +171,12 @@ impl MigrationEngine {
     }
 
     /// Releases the slots of ended exports that were permitted to be taken over, once commands use a view with the new
-    /// owner, or the target may no longer take them over.
+    /// owner, or the target has not taken them over and may no longer do so.
     fn release_granted_holds(&mut self, cluster: &Cluster) {
         let server = self.server.clone();
         let view = cluster.settled_view();
-        self.granted_holds.retain(|hold| {
-            let is_over = hold.until_ms < unix_ms();
+        self.granted_holds.retain_mut(|hold| {
+            let is_over = has_ruled_out_takeover(&server, cluster, hold.target, hold.until, &mut hold.inquiry);
             let mut state = cluster.lock(&server.config);
             let may_be_lost = |slot| view.is_mine(slot) && (!is_over || state.owner(slot) != Some(state.myself));
             if hold.slots.iter().any(may_be_lost) {
@@ -184,6 +188,29 @@ impl MigrationEngine {
             false
         });
     }
+}
+
+/// Returns `true` if the target of an export may no longer take the slots over, and this node knows of it if the target
+/// has done that. A time alone does not tell: when this process continues after a stop, the announcement of the new
+/// owner may be among what the bus has not read yet.
+pub(super) fn has_ruled_out_takeover(
+    server: &Server,
+    cluster: &Cluster,
+    target: NodeId,
+    until: Instant,
+    inquiry: &mut TakeoverInquiry,
+) -> bool {
+    if Instant::now() < until {
+        return false;
+    }
+    let mut state = cluster.lock(&server.config);
+    let has_answered = state.has_answered(target, inquiry, unix_ms());
+    drop(state);
+    if !has_answered {
+        // The bus sends the question.
+        cluster.wake_bus();
+    }
+    has_answered
 }
 
 /// Ends an import that has taken its slots over, or whose keys have been deleted, and propagates that. The end is in

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_base::ThreadIndex;
 use weft_base::clock::unix_ms;
@@ -10,6 +11,7 @@ use weft_reactor::Socket;
 use weft_resp::command::write_command;
 
 use super::brake::{Brake, TargetProgress};
+use super::cleanup;
 use super::snapshot;
 use super::state::{Export, Link, MigrationEngine, message};
 use crate::net::client::{Client, ClientFlags};
@@ -18,6 +20,7 @@ use crate::slot_migration::feed::{ExportFeed, SnapshotProgress};
 use crate::slot_migration::job::{JobKind, JobState, MigrationJob};
 use weft_cluster::Cluster;
 use weft_cluster::slot_set::SlotSet;
+use weft_cluster::slot_takeover::TakeoverInquiry;
 use weft_config::{ClientClass, id};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
@@ -28,8 +31,8 @@ const MAX_IN_FLIGHT_BYTES: usize = 1 << 20;
 /// The size of the kernel's buffers at both ends. While writes are paused, the target executes what is in them, which
 /// this node cannot see: the kernel would let them grow to several MiB, as long as writers are faster than the target.
 pub(super) const SOCKET_BUFFER_BYTES: usize = 128 << 10;
-/// The time that the target has to announce its takeover, in milliseconds, from the arrival of its request.
-const TAKEOVER_TIMEOUT_MS: u64 = 2000;
+/// The time that the target has to announce its takeover, from the arrival of its request.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause lasts so many times `cluster-manual-failover-timeout`.
 const PAUSE_FACTOR: u64 = 2;
 
@@ -65,7 +68,8 @@ impl Export {
             brake: Brake::default(),
             target_progress: TargetProgress::default(),
             is_snapshotting: false,
-            granted_until_ms: None,
+            granted_until: None,
+            inquiry: TakeoverInquiry::default(),
             name: job.name,
             slots: job.slots.clone(),
             ranges: job.ranges.clone(),
@@ -536,7 +540,7 @@ impl MigrationEngine {
             return;
         };
         let export = &mut self.exports[index];
-        let until_ms = unix_ms() + TAKEOVER_TIMEOUT_MS;
+        let until_ms = unix_ms() + TAKEOVER_TIMEOUT.as_millis() as u64;
         export.paused_until_ms = export.paused_until_ms.max(Some(until_ms));
         server.clients.pause.held_slots.extend(until_ms);
         let (progress, slots, target) = (export.progress.clone(), export.slots.clone(), export.target);
@@ -556,7 +560,7 @@ impl MigrationEngine {
         };
         match granted {
             Some(Ok(())) => {
-                self.exports[index].granted_until_ms = Some(until_ms);
+                self.exports[index].granted_until = Some(Instant::now() + TAKEOVER_TIMEOUT);
                 self.send_to_target(index, message(b"FAILOVER-GRANTED"));
             }
             Some(Err(reason)) => self.fail(&progress, reason),
@@ -571,11 +575,22 @@ impl MigrationEngine {
 
     /// Returns `true` if the cluster state of this node has another owner for any of these slots. The view that
     /// commands use may be older while a script runs.
-    fn has_lost_any(&self, slots: &SlotSet) -> bool {
+    fn has_lost_any(&self, index: usize) -> bool {
+        let slots = &self.exports[index].slots;
         self.server.cluster.as_ref().is_some_and(|cluster| {
             let state = cluster.lock(&self.server.config);
             slots.iter().any(|slot| state.owner(slot) != Some(state.myself))
         })
+    }
+
+    /// Returns `true` if the target of an export has lost the permission to take the slots over, and this node knows
+    /// of it if the target has used it.
+    fn has_ruled_out_takeover(&mut self, index: usize) -> bool {
+        let (server, export) = (self.server.clone(), &mut self.exports[index]);
+        let (Some(cluster), Some(until)) = (&server.cluster, export.granted_until) else {
+            return true;
+        };
+        cleanup::has_ruled_out_takeover(&server, cluster, export.target, until, &mut export.inquiry)
     }
 
     fn check_pause(&mut self, index: usize, text: &str, state: JobState) {
@@ -583,11 +598,11 @@ impl MigrationEngine {
         if !export.is_pause_over() {
             return;
         }
-        if state == JobState::ExportGranted && self.has_lost_any(&export.slots) {
-            // The takeover is known. The job ends once commands use a view that says so.
+        if state == JobState::ExportGranted && (!self.has_ruled_out_takeover(index) || self.has_lost_any(index)) {
+            // If the takeover is known, the job ends once commands use a view that says so.
             return;
         }
-        let progress = export.progress.clone();
+        let progress = self.exports[index].progress.clone();
         self.with_job(&progress, |job| match state {
             JobState::ExportGranted => log::warning!(
                 "Write loss risk! During slot migration {}, new owner did not broadcast ownership before we unpaused \

@@ -18,6 +18,7 @@ use crate::slot_migration::job::{JobName, JobProgress, MigrationJob, SlotRanges}
 use crate::state::{Server, SlotMigrationCommand};
 use weft_cluster::node::NodeId;
 use weft_cluster::slot_set::SlotSet;
+use weft_cluster::slot_takeover::TakeoverInquiry;
 use weft_os::sync::mpsc;
 use weft_os::time::Instant;
 
@@ -79,9 +80,10 @@ pub struct Export {
     pub target_progress: TargetProgress,
     /// `true` while the snapshot is being written for this export.
     pub is_snapshotting: bool,
-    /// The time until which the target may take the slots over, in milliseconds since the Unix epoch, once that has
-    /// been permitted.
-    pub granted_until_ms: Option<u64>,
+    /// The time until which the target may take the slots over, once that has been permitted. The wall clock may jump.
+    pub granted_until: Option<Instant>,
+    /// The question to the target if it has taken the slots over, after that time.
+    pub inquiry: TakeoverInquiry,
     pub name: JobName,
     pub slots: Arc<SlotSet>,
     pub ranges: SlotRanges,
@@ -94,8 +96,11 @@ pub struct Export {
 /// until it is known if the target has done that.
 pub struct GrantedHold {
     pub slots: Arc<SlotSet>,
-    /// The time until which the target may take the slots over, in milliseconds since the Unix epoch.
-    pub until_ms: u64,
+    pub target: NodeId,
+    /// The time until which the target may take the slots over.
+    pub until: Instant,
+    /// The question to the target if it has taken the slots over, after that time.
+    pub inquiry: TakeoverInquiry,
 }
 
 /// The connection of a source whose slots are not marked yet.

@@ -6,6 +6,7 @@ mod migration;
 mod migration_peers;
 mod scripts;
 mod slots;
+mod stopped_source;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
