@@ -14,13 +14,13 @@ use crate::keyspace::access::{KeyUse, Keys, SnapshotAttempt};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::Client;
 use crate::net::kill_mark::KillMark;
-use crate::state::{BackgroundJob, Server};
+use crate::state::{BackgroundJob, JobQueue, Server};
 use weft_base::ParkedClient;
 use weft_command_table::keys::walk_keys;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::{CommandFlags, Group, KeyFlags};
 
-pub use crate::state::{BackgroundReply, BackgroundWork, NextStep};
+pub use crate::state::{BackgroundRun, BackgroundStep, BackgroundWork, NextStep};
 
 /// The result of a handler: the handler has written the reply, or returns the error to reply with.
 pub type CommandResult = Result<(), CommandError>;
@@ -388,7 +388,13 @@ impl<'a> Context<'a, '_> {
         &mut self,
         work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
     ) {
-        self.start_background_work(Box::new(work), false);
+        let run = |server: &Arc<Server>, seat: &mut crate::keyspace::Seat| BackgroundStep::Reply(work(server, seat));
+        self.start_background_work(Box::new(run), false);
+    }
+
+    /// Does the same as [`Context::reply_from_background`] for work that a pause may hold back after it has begun.
+    pub fn run_in_background(&mut self, run: BackgroundRun) {
+        self.start_background_work(run, false);
     }
 
     /// Does the same as [`Context::reply_from_background`] for work that waits for another server.
@@ -396,10 +402,11 @@ impl<'a> Context<'a, '_> {
         &mut self,
         work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
     ) {
-        self.start_background_work(Box::new(work), true);
+        let run = |server: &Arc<Server>, seat: &mut crate::keyspace::Seat| BackgroundStep::Reply(work(server, seat));
+        self.start_background_work(Box::new(run), true);
     }
 
-    fn start_background_work(&mut self, run: BackgroundReply, waits_for_server: bool) {
+    fn start_background_work(&mut self, run: BackgroundRun, waits_for_server: bool) {
         let work = BackgroundWork { run, waits_for_server };
         self.next_step = NextStep::Background(Box::new(work));
     }
@@ -439,27 +446,41 @@ pub fn send_background_work(
     mark: Arc<KillMark>,
     requester: ParkedClient,
 ) -> bool {
-    let threads = match work.waits_for_server {
-        true => &server.background.exchanges,
-        false => &server.background.long_commands,
-    };
-    threads.send(background_job(work, mark, requester))
+    threads_of(server, work.waits_for_server).send(background_job(work, mark, requester))
 }
 
 fn background_job(work: BackgroundWork, mark: Arc<KillMark>, requester: ParkedClient) -> BackgroundJob {
     Box::new(move |server, seat| {
-        // The reply to CLIENT KILL waits for work that has begun, but not for another server.
+        // The reply to CLIENT KILL waits for work that has begun, but not for another server, nor for a pause.
         let is_lasting = !work.waits_for_server && mark.try_begin_lasting();
         if !is_lasting && mark.is_killed() {
             return;
         }
-        let bytes = (work.run)(server, seat);
+        let step = (work.run)(server, seat);
         if is_lasting {
             mark.end_lasting();
         }
-        // As in Valkey, everything in the propagation log so far counts as written by this client.
-        server.send_reply(requester, bytes, server.propagation.last_sequence());
+        match step {
+            // As in Valkey, everything in the propagation log so far counts as written by this client.
+            BackgroundStep::Reply(bytes) => {
+                server.send_reply(requester, bytes, server.propagation.last_sequence());
+            }
+            BackgroundStep::AwaitResumption(resumptions, run) => {
+                let threads = threads_of(server, work.waits_for_server);
+                let work = BackgroundWork { run, ..work };
+                let send = threads.send_later(background_job(work, mark, requester));
+                server.clients.pause.run_after_resumption(resumptions, send);
+            }
+        }
     })
+}
+
+/// Returns the threads for a kind of work.
+fn threads_of(server: &Server, waits_for_server: bool) -> &JobQueue {
+    match waits_for_server {
+        true => &server.background.exchanges,
+        false => &server.background.long_commands,
+    }
 }
 
 /// Returns the bytes of a reply that is written outside a handler, in the protocol of the client.

@@ -26,7 +26,8 @@
 //!    leaves the worker.
 //! 5. Between two attempts the thread holds no lease, so no other thread waits for it. After [`REQUEUE_AFTER`] of
 //!    refused attempts it moves the command to the end of the queue. There are only a few background threads, and
-//!    another command in the queue may hold what this one waits for, such as a snapshot. A command whose result on a
+//!    another command in the queue may hold what this one waits for, such as a snapshot. A command that a pause holds
+//!    back is put into the queue when the pause ends. A command whose result on a
 //!    snapshot cannot be stored moves to that queue as well. From then on no value of the
 //!    command's keys may be pinned until the command has run, so that later readers cannot overtake it for ever.
 //! 6. Before each attempt the command is admitted again, within the same passage of the gate. Much may have changed
@@ -141,6 +142,9 @@ enum JobOutcome {
     /// MIGRATE is sending a key of the command: it is put into the queue again once `PinnedSlots::thaws` has changed
     /// from this value.
     AwaitThaw(u64, Box<DetachedCommand>),
+    /// A pause holds the command back: it is put into the queue again once `Pause::resumptions` has changed from this
+    /// value.
+    AwaitResumption(u64, Box<DetachedCommand>),
 }
 
 impl DetachedCommand {
@@ -193,6 +197,10 @@ impl DetachedCommand {
                 let send = server.background.long_commands.send_later(command.into_job(requester));
                 server.keyspace.pinned.run_after_thaw(thaws, send);
             }
+            JobOutcome::AwaitResumption(resumptions, command) => {
+                let send = server.background.long_commands.send_later(command.into_job(requester));
+                server.clients.pause.run_after_resumption(resumptions, send);
+            }
         })
     }
 
@@ -207,6 +215,10 @@ impl DetachedCommand {
                 JobOutcome::AwaitThaw(thaws, command) => {
                     let send = server.background.scripts.send_later(command.into_script_job(requester));
                     server.keyspace.pinned.run_after_thaw(thaws, send);
+                }
+                JobOutcome::AwaitResumption(resumptions, command) => {
+                    let send = server.background.scripts.send_later(command.into_script_job(requester));
+                    server.clients.pause.run_after_resumption(resumptions, send);
                 }
             },
         )
@@ -315,12 +327,15 @@ impl DetachedCommand {
         }))
     }
 
-    /// Decides how a command goes on that has not run: at the end of the queue, or after MIGRATE. A command that waits
-    /// for MIGRATE does not keep others from the slots of its other keys.
+    /// Decides how a command goes on that has not run: at the end of the queue, or after MIGRATE or a pause. A command
+    /// that waits for one of these does not keep others from the slots of its other keys.
     fn put_off(mut self: Box<Self>, thread: &ThreadState, awaited_thaw: Option<u64>) -> JobOutcome {
         let reservation = self.reservation.take();
         if let Some(thaws) = awaited_thaw {
             return JobOutcome::AwaitThaw(thaws, self);
+        }
+        if let Some(resumptions) = thread.awaited_resumption {
+            return JobOutcome::AwaitResumption(resumptions, self);
         }
         self.reservation = reserve_slots(&thread.server, thread, &self.keys, reservation);
         JobOutcome::Requeue(self)
@@ -411,7 +426,8 @@ impl Backoff {
 }
 
 /// Runs a command under leases from its start to its end. Returns `None` if its leases were refused for
-/// [`REQUEUE_AFTER`], or if it waits for MIGRATE ([`Connection::awaited_thaw`]).
+/// [`REQUEUE_AFTER`], or if it waits for MIGRATE ([`Connection::awaited_thaw`]) or for the end of a pause
+/// ([`ThreadState::awaited_resumption`]).
 fn run_under_leases(
     thread: &mut ThreadState,
     seat: &mut Seat,
@@ -422,11 +438,13 @@ fn run_under_leases(
 ) -> Option<NextStep> {
     let mut patience = Backoff::new();
     loop {
-        connection.awaited_thaw = None;
+        (connection.awaited_thaw, thread.awaited_resumption) = (None, None);
         match attempt(thread, seat, request, keys, connection) {
             Outcome::Done => return Some(NextStep::Reply),
             Outcome::After(after) => return Some(after),
-            Outcome::Contended if connection.awaited_thaw.is_some() => return None,
+            Outcome::Contended if connection.awaited_thaw.is_some() || thread.awaited_resumption.is_some() => {
+                return None;
+            }
             Outcome::Contended if patience.wait(connection, REQUEUE_AFTER) => return None,
             Outcome::Contended => {}
         }
@@ -654,9 +672,13 @@ fn attempt_under_leases(
     thread.begin_passage();
     // Waiting at the gate does not count as the time of a command.
     thread.ticks = thread.timer.raw();
+    let resumptions = thread.server.clients.pause.resumptions();
     let error = match admit_again(thread, request, keys, connection) {
         Admission::Run => None,
-        Admission::Paused => return Outcome::Contended,
+        Admission::Paused => {
+            thread.awaited_resumption = Some(resumptions);
+            return Outcome::Contended;
+        }
         Admission::Redirected(error) => Some(error),
         Admission::Refused(error) => Some(as_error_of(&connection.client, error)),
         Admission::Denied(denial) => {

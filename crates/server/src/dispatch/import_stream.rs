@@ -261,7 +261,7 @@ impl ImportExecutor {
     fn run_next_step(&self, seat: &mut Seat, next_step: NextStep) {
         let server = &self.thread.server;
         match next_step {
-            NextStep::Background(work) => drop((work.run)(server, seat)),
+            NextStep::Background(work) => drop(work.run_to_end(server, seat)),
             NextStep::AwaitServing(withheld) => server
                 .worker(ThreadIndex::FIRST)
                 .send(Message::ServeWaiters(withheld.0)),

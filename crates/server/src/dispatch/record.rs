@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weft_base::{SlotIndex, ThreadIndex};
 use weft_resp::Args;
 
-use crate::commands::context::{BackgroundWork, Binding};
+use crate::commands::context::{BackgroundRun, BackgroundStep, BackgroundWork, Binding};
 use crate::keyspace::Seat;
 use crate::net::client::Client;
 use crate::observability::commandlog::{CommandLogKind, LoggedCommand, loggable_arguments};
@@ -238,12 +238,56 @@ pub fn with_command_accounting(
     slot: Option<SlotIndex>,
     work: BackgroundWork,
 ) -> BackgroundWork {
-    let subject = logged_command(command, args, client);
-    let BackgroundWork { run, waits_for_server } = work;
-    let run = Box::new(move |server: &Arc<Server>, seat: &mut Seat| {
-        let start = Instant::now();
-        let bytes = run(server, seat);
-        let nanoseconds = start.elapsed().as_nanos() as u64;
+    let accounting = BackgroundAccounting {
+        command,
+        subject: logged_command(command, args, client),
+        request_bytes,
+        slot,
+        nanoseconds: 0,
+    };
+    BackgroundWork {
+        run: accounting.wrap(work.run),
+        ..work
+    }
+}
+
+/// What is needed to count background work as a command.
+struct BackgroundAccounting {
+    command: &'static Command<Binding>,
+    subject: LoggedCommand,
+    request_bytes: usize,
+    slot: Option<SlotIndex>,
+    /// The time of the parts that have ended.
+    nanoseconds: u64,
+}
+
+impl BackgroundAccounting {
+    /// Wraps a part of the work. The time for which a pause holds the work back does not count.
+    fn wrap(mut self, run: BackgroundRun) -> BackgroundRun {
+        Box::new(move |server, seat| {
+            let start = Instant::now();
+            let step = run(server, seat);
+            self.nanoseconds += start.elapsed().as_nanos() as u64;
+            match step {
+                BackgroundStep::Reply(bytes) => {
+                    self.record(server, seat, &bytes);
+                    BackgroundStep::Reply(bytes)
+                }
+                BackgroundStep::AwaitResumption(resumptions, rest) => {
+                    BackgroundStep::AwaitResumption(resumptions, self.wrap(rest))
+                }
+            }
+        })
+    }
+
+    fn record(self, server: &Arc<Server>, seat: &Seat, bytes: &[u8]) {
+        let BackgroundAccounting {
+            command,
+            subject,
+            request_bytes,
+            slot,
+            nanoseconds,
+        } = self;
         let failed = bytes.first() == Some(&b'-');
         let thread_index = ThreadIndex::new(seat.index());
         // Read now, so that a CONFIG SET of a threshold is measured by the new threshold.
@@ -284,7 +328,5 @@ pub fn with_command_accounting(
             &ending,
             || subject,
         );
-        bytes
-    });
-    BackgroundWork { run, waits_for_server }
+    }
 }

@@ -619,7 +619,7 @@ impl ReplicatedStream {
                     .connection
                     .output
                     .bytes
-                    .extend_from_slice(&(work.run)(&server, seat));
+                    .extend_from_slice(&work.run_to_end(&server, seat));
             }
             NextStep::AwaitServing(withheld) => send_unserved(&server, withheld.0),
             NextStep::TransactionParts(parts) => {

@@ -68,6 +68,9 @@ pub struct ThreadState {
     pub may_block: bool,
     /// `true` on a script thread.
     pub for_script: bool,
+    /// Set if a command that left its worker is held back by a pause: the value of `Pause::resumptions` that has to
+    /// change first.
+    pub awaited_resumption: Option<u64>,
     /// `true` if the thread replays commands, for which no key expires.
     pub replays: bool,
     /// The first command of the current batch that has failed, if the thread replays commands.
@@ -139,6 +142,7 @@ impl ThreadState {
             may_leave: true,
             may_block: true,
             for_script: false,
+            awaited_resumption: None,
             replays: false,
             failed_command: None,
             is_in_round: false,

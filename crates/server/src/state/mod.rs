@@ -56,7 +56,7 @@ pub use collect_clients::{ClientCollection, ClientVisitorHost, close_killed_clie
 pub use moving_connections::MovingConnections;
 pub use parts::ServerParts;
 pub use pause::{Pause, PauseReason};
-pub use subsystems::{Background, Clients, Lifecycle, Persistence, Stats};
+pub use subsystems::{Background, Clients, JobQueue, Lifecycle, Persistence, Stats};
 
 /// The reason of migrations that ended because a file was loaded.
 pub const NEW_DATA: &str = "A new RDB is being loaded";
@@ -430,13 +430,38 @@ pub struct UnservedKeys {
 /// Work on a background thread.
 pub struct BackgroundWork {
     /// Does the work.
-    pub run: BackgroundReply,
+    pub run: BackgroundRun,
     /// `true` if the work waits for another server. It has threads of its own, so that no other work waits with it.
     pub waits_for_server: bool,
 }
 
-/// Work on a background thread that produces a reply.
-pub type BackgroundReply = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> Vec<u8> + Send>;
+impl BackgroundWork {
+    /// Does the work on this thread, which waits while a pause holds it back. Returns the reply.
+    pub fn run_to_end(self, server: &Arc<Server>, seat: &mut Seat) -> Vec<u8> {
+        let mut run = self.run;
+        loop {
+            match run(server, seat) {
+                BackgroundStep::Reply(bytes) => return bytes,
+                BackgroundStep::AwaitResumption(_, rest) => run = rest,
+            }
+            weft_os::thread::sleep(PAUSE_POLL_INTERVAL);
+        }
+    }
+}
+
+/// The interval between two attempts of a thread that waits for the end of a pause.
+const PAUSE_POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Work on a background thread, or a part of it.
+pub type BackgroundRun = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> BackgroundStep + Send>;
+
+/// The outcome of work on a background thread.
+pub enum BackgroundStep {
+    /// The work is done; this is the reply.
+    Reply(Vec<u8>),
+    /// A pause holds the work back. It continues once [`pause::Pause::resumptions`] is not this number any more.
+    AwaitResumption(u64, BackgroundRun),
+}
 
 /// A job for the background threads. It gets a thread seat of its own.
 pub type BackgroundJob = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;

@@ -20,6 +20,10 @@ pub struct Pause {
     scopes: Mutex<[Option<PauseScope>; PAUSE_REASONS.len()]>,
     /// The slots that are about to change their owner.
     pub held_slots: HeldSlots,
+    /// The number of times that paused clients were resumed. It changes while `after_resumption` is locked.
+    resumptions: AtomicU64,
+    /// The functions that let commands continue which wait for the end of a pause outside of their worker.
+    after_resumption: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
 /// The slots whose writes are held back because another node is about to take them over. A hold begins in exclusive
@@ -194,6 +198,35 @@ impl Pause {
         self.until_ms.store(last(false), Ordering::Release);
     }
 
+    /// Returns the number of times that paused clients were resumed. A command that would wait for the end of a pause
+    /// reads it before it finds itself held back, and waits until it has changed.
+    pub fn resumptions(&self) -> u64 {
+        self.resumptions.load(Ordering::Acquire)
+    }
+
+    /// Calls a function as soon as the number of resumptions is not `resumptions` any more. So a command that left its
+    /// worker waits without a thread.
+    pub fn run_after_resumption(&self, resumptions: u64, run: impl FnOnce() + Send + 'static) {
+        let mut waiting = self.after_resumption.lock();
+        if self.resumptions() == resumptions {
+            return waiting.push(Box::new(run));
+        }
+        drop(waiting);
+        run();
+    }
+
+    /// Calls the functions that wait for a resumption. What they let continue may find itself held back again.
+    fn run_waiting(&self) {
+        let waiting = {
+            let mut waiting = self.after_resumption.lock();
+            self.resumptions.fetch_add(1, Ordering::Release);
+            std::mem::take(&mut *waiting)
+        };
+        for run in waiting {
+            run();
+        }
+    }
+
     /// Returns `true` if writes are held back at `now_ms`. Nothing may change then, so keys do not expire either.
     #[inline]
     pub fn are_writes_paused(&self, now_ms: u64) -> bool {
@@ -240,6 +273,7 @@ impl Server {
         for worker in &self.workers {
             worker.send(Message::ResumePaused);
         }
+        self.clients.pause.run_waiting();
     }
 }
 

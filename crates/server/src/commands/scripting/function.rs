@@ -1,15 +1,17 @@
 //! FUNCTION: loading, listing, dumping and deleting libraries of functions.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{DbIndex, LogSequence, ThreadIndex};
+use weft_base::{DbIndex, ThreadIndex};
 use weft_resp::{Protocol, Reply, glob};
 
 use super::script::{busy_error, is_asynchronous, kill_running};
-use crate::commands::context::{Binding, CommandResult, Context, build_reply, exclusive, leased};
+use crate::commands::context::{
+    BackgroundRun, BackgroundStep, Binding, CommandResult, Context, build_reply, exclusive, leased,
+};
 use crate::commands::error::{CommandError, c_string_prefix};
+use crate::keyspace::Seat;
 use crate::observability::metrics::Counter;
 use crate::state::Server;
 use weft_config::id;
@@ -45,11 +47,9 @@ fn engine_error(text: &[u8]) -> CommandError {
 /// Libraries change one after the other, and the log has the same order. DELETE and FLUSH, which are exclusive, wait
 /// for the threads in the gate. A transaction with any of these commands runs in exclusive mode, on its worker.
 static LIBRARY_CHANGES: Mutex<()> = Mutex::new(());
-/// The interval between two checks if the log has advanced.
-const LOG_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Runs clients' code on a background thread (`prepare`), and changes the libraries with the result (`apply`).
-fn change_libraries<P: 'static>(
+fn change_libraries<P: Send + 'static>(
     ctx: &mut Context<'_, '_>,
     prepare: impl FnOnce(&Server) -> Result<P, CommandError> + Send + 'static,
     apply: impl FnOnce(&Server, P) -> Result<Vec<u8>, CommandError> + Send + 'static,
@@ -58,39 +58,19 @@ fn change_libraries<P: 'static>(
         let protocol = ctx.client.protocol;
         let words: Vec<Vec<u8>> = ctx.args.iter().map(<[u8]>::to_vec).collect();
         let db = ctx.keys.db;
-        ctx.reply_from_background(move |server, seat| {
-            let thread_index = ThreadIndex::new(seat.index());
-            let change = |prepared| loop {
-                while server.clients.pause.are_writes_paused(unix_ms()) {
-                    weft_os::thread::sleep(LOG_POLL_INTERVAL);
-                }
-                let _order = LIBRARY_CHANGES.lock();
-                // Pauses and role changes begin in exclusive mode, so neither changes within this passage.
-                let _pass = seat.enter();
-                if server.clients.pause.are_writes_paused(unix_ms()) {
-                    continue;
-                }
-                if server.replication.is_replica() && server.config.boolean(id::REPLICA_READ_ONLY) {
-                    return Err(CommandError::constant(
-                        "READONLY You can't write against a read only replica.",
-                    ));
-                }
-                let reply = apply(server, prepared)?;
-                server.stats.metrics.add(thread_index, Counter::Dirty, 1);
-                let sequence = propagate_change(server, db, &words);
-                return Ok((reply, sequence));
-            };
-            let result = prepare(server).and_then(change);
-            match result {
-                Ok((reply, sequence)) => {
-                    while server.propagation.must_withhold_reply(sequence) {
-                        weft_os::thread::sleep(LOG_POLL_INTERVAL);
-                    }
-                    reply
-                }
-                Err(error) => build_reply(protocol, |reply| reply.error_bytes(&error.0)),
+        ctx.run_in_background(Box::new(move |server, seat| match prepare(server) {
+            Ok(prepared) => {
+                let apply = Box::new(move |server: &Server| apply(server, prepared));
+                let change = LibraryChange {
+                    words,
+                    db,
+                    protocol,
+                    apply,
+                };
+                change.make(server, seat)
             }
-        });
+            Err(error) => BackgroundStep::Reply(build_reply(protocol, |reply| reply.error_bytes(&error.0))),
+        }));
         return Ok(());
     }
     let reply = prepare(ctx.server).and_then(|prepared| apply(ctx.server, prepared))?;
@@ -99,16 +79,62 @@ fn change_libraries<P: 'static>(
     Ok(())
 }
 
-/// Propagates a command that changed libraries, within a passage of the gate; returns its sequence number.
-fn propagate_change(server: &Server, db: DbIndex, words: &[Vec<u8>]) -> LogSequence {
+/// A change of the libraries whose code has been run.
+struct LibraryChange {
+    /// The words of the command.
+    words: Vec<Vec<u8>>,
+    /// The client's database.
+    db: DbIndex,
+    /// The client's protocol.
+    protocol: Protocol,
+    /// Changes the libraries. Returns the reply.
+    apply: Box<LibraryChangeStep>,
+}
+
+/// Changes the libraries. Returns the reply.
+type LibraryChangeStep = dyn FnOnce(&Server) -> Result<Vec<u8>, CommandError> + Send;
+
+impl LibraryChange {
+    /// Makes the change, unless writes are paused: then it is made after the pause.
+    fn make(self, server: &Arc<Server>, seat: &mut Seat) -> BackgroundStep {
+        let thread_index = ThreadIndex::new(seat.index());
+        let resumptions = server.clients.pause.resumptions();
+        let _order = LIBRARY_CHANGES.lock();
+        // Pauses and role changes begin in exclusive mode, so neither changes within this passage.
+        let _pass = seat.enter();
+        if server.clients.pause.are_writes_paused(unix_ms()) {
+            let make_later: BackgroundRun = Box::new(|server, seat| self.make(server, seat));
+            return BackgroundStep::AwaitResumption(resumptions, make_later);
+        }
+        let is_read_only = server.replication.is_replica() && server.config.boolean(id::REPLICA_READ_ONLY);
+        let result = match is_read_only {
+            true => Err(CommandError::constant(
+                "READONLY You can't write against a read only replica.",
+            )),
+            false => (self.apply)(server),
+        };
+        // The worker withholds the reply until the log has the change.
+        BackgroundStep::Reply(match result {
+            Ok(reply) => {
+                server.stats.metrics.add(thread_index, Counter::Dirty, 1);
+                propagate_change(server, self.db, &self.words);
+                reply
+            }
+            Err(error) => build_reply(self.protocol, |reply| reply.error_bytes(&error.0)),
+        })
+    }
+}
+
+/// Propagates a command that changed libraries, within a passage of the gate.
+fn propagate_change(server: &Server, db: DbIndex, words: &[Vec<u8>]) {
     let target = server.keyspace.hooks.current().log_target();
     if target.is_empty() {
-        return LogSequence::NONE;
+        return;
     }
     let mut log_writer = server.propagation.log_writer();
     log_writer.end_call(target, db, true, words.iter().map(Vec::as_slice));
     log_writer.commit();
-    log_writer.last_sequence()
+    log_writer.wake();
 }
 
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {

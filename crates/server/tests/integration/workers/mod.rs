@@ -18,6 +18,7 @@ mod limits;
 mod long_commands;
 mod moving;
 mod order;
+mod paused_background;
 mod random_moves;
 mod replaced_data;
 mod script_writes;
