@@ -9,13 +9,14 @@ use weft_values::list::ListEnd;
 use std::sync::Arc;
 
 use super::error::CommandError;
+use super::permission;
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{KeyUse, Keys, SnapshotAttempt};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::Client;
 use crate::net::kill_mark::KillMark;
-use crate::state::{BackgroundJob, JobQueue, Server};
-use weft_base::ParkedClient;
+use crate::state::{BackgroundJob, JobQueue, PermissionCheck, PermissionLoss, Server};
+use weft_base::{ParkedClient, ThreadIndex};
 use weft_command_table::keys::walk_keys;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::{CommandFlags, Group, KeyFlags};
@@ -407,8 +408,22 @@ impl<'a> Context<'a, '_> {
     }
 
     fn start_background_work(&mut self, run: BackgroundRun, waits_for_server: bool) {
-        let work = BackgroundWork { run, waits_for_server };
+        let work = BackgroundWork {
+            run,
+            waits_for_server,
+            permission: self.may_block.then(|| self.permission_check()),
+        };
         self.next_step = NextStep::Background(Box::new(work));
+    }
+
+    /// Returns a check for a command that begins later, on another thread: the permission may have been taken away by
+    /// then.
+    pub fn permission_check(&mut self) -> PermissionCheck {
+        let (command, mut client) = (self.command, self.client.detached_view());
+        let words: Vec<Vec<u8>> = self.args.iter().map(<[u8]>::to_vec).collect();
+        Box::new(move |server, thread_index| {
+            permission::check_queued_command(server, thread_index, &mut client, command, &words)
+        })
     }
 }
 
@@ -449,28 +464,38 @@ pub fn send_background_work(
     threads_of(server, work.waits_for_server).send(background_job(work, mark, requester))
 }
 
-fn background_job(work: BackgroundWork, mark: Arc<KillMark>, requester: ParkedClient) -> BackgroundJob {
+fn background_job(mut work: BackgroundWork, mark: Arc<KillMark>, requester: ParkedClient) -> BackgroundJob {
     Box::new(move |server, seat| {
         // The reply to CLIENT KILL waits for work that has begun, but not for another server, nor for a pause.
         let is_lasting = !work.waits_for_server && mark.try_begin_lasting();
         if !is_lasting && mark.is_killed() {
             return;
         }
-        let step = (work.run)(server, seat);
+        let thread_index = ThreadIndex::new(seat.index());
+        let allowed = match &mut work.permission {
+            Some(check) => check(server, thread_index),
+            None => Ok(()),
+        };
+        let step = match allowed {
+            Ok(()) => Some((work.run)(server, seat)),
+            Err(PermissionLoss::Denied(bytes)) => Some(BackgroundStep::Reply(bytes)),
+            Err(PermissionLoss::UserDeleted) => None,
+        };
         if is_lasting {
             mark.end_lasting();
         }
         match step {
             // As in Valkey, everything in the propagation log so far counts as written by this client.
-            BackgroundStep::Reply(bytes) => {
+            Some(BackgroundStep::Reply(bytes)) => {
                 server.send_reply(requester, bytes, server.propagation.last_sequence());
             }
-            BackgroundStep::AwaitResumption(resumptions, run) => {
+            Some(BackgroundStep::AwaitResumption(resumptions, run)) => {
                 let threads = threads_of(server, work.waits_for_server);
                 let work = BackgroundWork { run, ..work };
                 let send = threads.send_later(background_job(work, mark, requester));
                 server.clients.pause.run_after_resumption(resumptions, send);
             }
+            None => {}
         }
     })
 }

@@ -3,17 +3,18 @@
 //! A command must pass [`check`] before it is queued or runs, and again when EXEC runs it. A blocked client must pass
 //! [`check_waiter`] before it is served. See the essay of [`weft_acl`].
 
+use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, ThreadIndex};
 use weft_os::sync::OnceLock;
 
 use weft_resp::number::parse_i64;
 
-use super::context::{Binding, Context};
+use super::context::{Binding, Context, build_reply};
 use super::error::{CommandError, c_string_prefix};
 use crate::clients_waiting::blocking::Waiter;
-use crate::net::client::Client;
+use crate::net::client::{BufferFigures, Client};
 use crate::observability::metrics::Counter;
-use crate::state::Server;
+use crate::state::{PermissionLoss, Server};
 use weft_acl::{
     AccessRequest, ChannelUse, CommandCatalogue, CommandId, Denial, DenialContext, DenialReason, DeniedAccess,
     KeyAccess, UserRules,
@@ -176,6 +177,48 @@ pub fn check_permission<Args: CommandArguments + ?Sized>(
     } else {
         user.check(permission)
     }
+}
+
+/// Checks again, before a command begins that was queued for another thread, if the client's user may run it. `client`
+/// is a view of the client. A denial is counted and logged.
+///
+/// # Errors
+/// The reason for which the command does not begin.
+pub fn check_queued_command(
+    server: &Server,
+    thread_index: ThreadIndex,
+    client: &mut Client,
+    command: &'static Command<Binding>,
+    words: &[Vec<u8>],
+) -> Result<(), PermissionLoss> {
+    if client.login.is_unrestricted(server.acl.version()) {
+        return Ok(());
+    }
+    if !client.login.refresh(&server.acl) {
+        return Err(PermissionLoss::UserDeleted);
+    }
+    let permission = CommandPermission {
+        command,
+        args: words,
+        db: client.db,
+        databases: database_count(server),
+    };
+    check_permission(client.login.rules(), &permission).map_err(|denial| {
+        let refusal = denied_access(client, denial_context(client), command, words, denial);
+        let now_ms = unix_ms();
+        log_denial(
+            server,
+            thread_index,
+            now_ms,
+            refusal,
+            client.list_line(now_ms, BufferFigures::default()),
+        );
+        server.stats.metrics.record_rejection(thread_index, command.id as usize);
+        server.stats.metrics.add(thread_index, Counter::ErrorReplies, 1);
+        server.stats.errors.count(b"NOPERM");
+        let error = denial_error(denial.reason, client.login.name(), command);
+        PermissionLoss::Denied(build_reply(client.protocol, |reply| reply.error_bytes(&error.0)))
+    })
 }
 
 /// Returns `true` if a single selector lets the client of the running command run it and read every key.

@@ -433,6 +433,8 @@ pub struct BackgroundWork {
     pub run: BackgroundRun,
     /// `true` if the work waits for another server. It has threads of its own, so that no other work waits with it.
     pub waits_for_server: bool,
+    /// Checks the client's permission again when the work begins. `None` in a transaction: EXEC has checked it.
+    pub permission: Option<PermissionCheck>,
 }
 
 impl BackgroundWork {
@@ -461,6 +463,17 @@ pub enum BackgroundStep {
     Reply(Vec<u8>),
     /// A pause holds the work back. It continues once [`pause::Pause::resumptions`] is not this number any more.
     AwaitResumption(u64, BackgroundRun),
+}
+
+/// Checks if the user of a client may still run its command, for a thread with this index.
+pub type PermissionCheck = Box<dyn FnMut(&Arc<Server>, ThreadIndex) -> Result<(), PermissionLoss> + Send>;
+
+/// The reason for which queued work is not begun.
+pub enum PermissionLoss {
+    /// The user may not run the command any more; this is the reply.
+    Denied(Vec<u8>),
+    /// The user was deleted, and the client is about to be closed.
+    UserDeleted,
 }
 
 /// A job for the background threads. It gets a thread seat of its own.

@@ -237,6 +237,43 @@ fn a_client_whose_user_its_acl_load_removes_gets_the_reply() {
     }
 }
 
+/// A script keeps ACL LOAD from its change. Both threads for long commands wait for that, so the commands of the user
+/// begin after it.
+#[test]
+fn queued_work_is_judged_by_the_rules_at_its_beginning() {
+    const ALL: &str = "user default on nopass ~* &* +@all\nuser u on nopass ~* &* +@all";
+    let directory = TestDirectory::new();
+    let file = directory.write("users.acl", ALL);
+    let server = Server::start(&["--aclfile", &file, "--busy-reply-threshold", "600000"]);
+    let mut admin = Client::connect(server.port);
+    let mut users: Vec<Client> = (0..2).map(|_| connect_as(&server, "u")).collect();
+    let samples = admin.call(&["CONFIG", "GET", "maxmemory-samples"]);
+    let mut script = Client::connect(server.port);
+    server.run_script(&mut script, &["EVAL", "while true do end", "0"]);
+    let before: usize = admin.info("weft_background_commands").parse().expect("a number");
+    directory.write("users.acl", &format!("{ALL} -function -config"));
+    let mut loaders: Vec<Client> = (0..2).map(|_| Client::connect(server.port)).collect();
+    for loader in &mut loaders {
+        loader.send(&["ACL", "LOAD"]);
+    }
+    admin.wait_for_info("weft_background_commands", &(before + 2).to_string());
+    let library = "#!lua name=l\nserver.register_function('f', function() return 1 end)";
+    users[0].send(&["FUNCTION", "LOAD", library]);
+    users[1].send(&["CONFIG", "SET", "maxmemory-samples", "17"]);
+    admin.wait_for_info("weft_background_commands", &(before + 4).to_string());
+    assert_eq!(admin.call(&["SCRIPT", "KILL"]), "OK");
+    for loader in &mut loaders {
+        assert_eq!(loader.answer(), "OK");
+    }
+    let denied = |command: &str| format!("NOPERM User u has no permissions to run the '{command}' command");
+    assert_eq!(users[0].answer(), denied("function|load"));
+    assert_eq!(users[1].answer(), denied("config|set"));
+    assert_eq!(admin.call(&["FUNCTION", "LIST"]), "()");
+    assert_eq!(admin.call(&["CONFIG", "GET", "maxmemory-samples"]), samples);
+    let log = admin.call(&["ACL", "LOG"]);
+    assert!(log.contains("function|load") && log.contains("config|set"), "{log}");
+}
+
 #[test]
 fn users_of_the_configuration_are_created_and_written_back() {
     let place = TestDirectory::new();

@@ -17,7 +17,7 @@ use crate::keyspace::Seat;
 use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::state::Server;
+use crate::state::{PermissionLoss, Server};
 use weft_cluster::Cluster;
 use weft_cluster::changes::SlotChange;
 use weft_cluster::manual_failover::FailoverMode;
@@ -204,8 +204,14 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let command = ctx.command.id as usize;
+    let mut check_permission = ctx.permission_check();
     ctx.next_step = NextStep::AwaitBackground(Box::new(Box::new(move |requester| {
         Box::new(move |server, seat| {
+            match check_permission(server, ThreadIndex::new(seat.index())) {
+                Ok(()) => {}
+                Err(PermissionLoss::Denied(bytes)) => return server.send_reply(requester, bytes, LogSequence::NONE),
+                Err(PermissionLoss::UserDeleted) => return,
+            }
             let patience = match set_slot.check_request(server, seat) {
                 Ok(patience) => patience,
                 Err(refusal) => {
