@@ -115,3 +115,38 @@ fn an_offset_of_zero_can_be_reached() {
         "an offset of 0 is one that can be reached"
     );
 }
+
+#[test]
+fn a_takeover_by_another_replica_ends_a_manual_failover() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 0]);
+    net.nodes[0].me_mut().offset = 500;
+    begin(&mut net, 3, FailoverMode::Coordinated);
+    net.rounds(10);
+    assert!(net.nodes[0].is_handing_over() && net.writes_paused[0]);
+    begin(&mut net, 4, FailoverMode::Takeover);
+    net.rounds(10);
+    assert!(net.nodes[4].me().has_vote());
+    assert!(!net.nodes[0].is_handing_over() && !net.writes_paused[0]);
+    // The replica that waited for the offset does not go on.
+    net.nodes[3].me_mut().offset = 500;
+    net.rounds(60);
+    for index in [0, 3] {
+        assert_eq!(net.nodes[index].me().primary, Some(net.nodes[4].myself));
+    }
+    assert_eq!(net.nodes[3].manual.end_ms, 0);
+}
+
+#[test]
+fn a_primary_that_hands_over_votes_for_the_replica_of_another_one() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0, 1]);
+    net.nodes[0].me_mut().offset = 500;
+    begin(&mut net, 3, FailoverMode::Coordinated);
+    net.unreachable = vec![1];
+    // Two votes of three are needed: those of the first and the third node.
+    net.rounds(50);
+    assert!(net.nodes[4].me().has_vote(), "it was elected");
+    assert!(
+        net.nodes[0].is_handing_over() && net.writes_paused[0],
+        "the hand-over goes on"
+    );
+}
