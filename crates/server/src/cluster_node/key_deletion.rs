@@ -8,7 +8,7 @@ use weft_base::{SlotIndex, ThreadIndex};
 use crate::keyspace::effects::Effects;
 use crate::keyspace::slot_drop::{self, DeletionCause};
 use crate::keyspace::{Exclusive, Seat, Slot, SlotHeader, SlotTable};
-use crate::notify::messages::{NotificationSender, wake_workers};
+use crate::notify::messages::{MAX_FULL_MAILBOX_WAIT, NotificationSender, wait_for_full_mailbox, wake_workers};
 use crate::state::{Message, Server, UnservedKeys};
 use weft_cluster::slot_set::SlotSet;
 use weft_os::time::Instant;
@@ -149,6 +149,7 @@ impl DeletedKeys {
         }
         NotificationSender::new(server, effects, thread_index).send_broadcasts();
         wake_workers(server, effects);
+        wait_for_full_mailbox(server, effects, MAX_FULL_MAILBOX_WAIT);
     }
 }
 

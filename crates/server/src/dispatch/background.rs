@@ -75,7 +75,7 @@ use crate::keyspace::pinned::SlotReservation;
 use crate::net::client::Client;
 use crate::net::client_snapshot::TransactionFigures;
 use crate::net::connection::Connection;
-use crate::notify::messages::{NotificationSender, wake_workers};
+use crate::notify::messages::{MAX_FULL_MAILBOX_WAIT, NotificationSender, wait_for_full_mailbox, wake_workers};
 use crate::propagation::RewrittenCommands;
 use crate::replication::ReplicationState;
 use crate::state::{BackgroundJob, DetachedResult, Message, Server};
@@ -363,6 +363,7 @@ fn finish_attempts(
     NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
     wake_workers(&server, &mut thread.effects);
     thread.effects.log_writer.wake();
+    wait_for_full_mailbox(&server, &mut thread.effects, MAX_FULL_MAILBOX_WAIT);
     let mut removed_watches = std::mem::take(&mut thread.effects.removed_watches);
     if has_ended && let Some(watches) = connection.client.watches.take() {
         removed_watches.extend(watches.keys);

@@ -8,7 +8,7 @@ use crate::keyspace::expiry::{delete_keys_found_expired_in_pass, discard_keys_fo
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Exclusive, GatePassage, Seat};
 use crate::net::client::ClientFlags;
-use crate::net::connection::{Connection, ConnectionState};
+use crate::net::connection::{Connection, ConnectionState, FullMailbox, MAX_HOLD_UP_MS};
 use crate::notify::messages::NotificationSender;
 use crate::observability::metrics::{Counter, Maximum};
 use weft_base::clock::unix_ms;
@@ -274,6 +274,7 @@ fn delete_expired(thread: &mut ThreadState, pass: &GatePassage<'_>) {
 #[cold]
 fn evict_if_over_limit(thread: &mut ThreadState, pass: &GatePassage<'_>, connections: &mut dyn BatchConnections) {
     memory_limit::evict_to_limit(thread, pass);
+    thread.effects.set_full_mailbox_aside();
     if thread.effects.has_deliveries() {
         connections.notify(thread);
     }
@@ -692,6 +693,9 @@ fn apply_outcome(
         connection.consumed <= plan.start && plan.end <= connection.input.len(),
         "a request lies in the input behind those that have run"
     );
+    if thread.effects.full_mailbox.is_some() {
+        hold_up_sender(thread, connection, &outcome);
+    }
     match outcome {
         Outcome::Contended => {
             connection.lease_failures += 1;
@@ -709,4 +713,32 @@ fn apply_outcome(
             Some(after)
         }
     }
+}
+
+/// Puts off the further requests of a connection that has sent a message to a worker with too much mail.
+#[cold]
+fn hold_up_sender(thread: &mut ThreadState, connection: &mut Connection, outcome: &Outcome) {
+    let Some(worker) = thread.effects.full_mailbox else {
+        return;
+    };
+    if matches!(outcome, Outcome::Contended) || thread.is_in_round {
+        return thread.effects.set_full_mailbox_aside();
+    }
+    thread.effects.full_mailbox = None;
+    if thread.replays {
+        // The thread of the stream waits between its batches, so this one ends here.
+        if connection.state == ConnectionState::Ready {
+            connection.state = ConnectionState::Deferred;
+        }
+        return;
+    }
+    let until_ms = thread.now_ms + MAX_HOLD_UP_MS;
+    let full_mailbox = FullMailbox { worker, until_ms };
+    match outcome {
+        Outcome::Done => connection.hold_up(full_mailbox),
+        // Once it has its reply.
+        _ => connection.full_mailbox = Some(full_mailbox),
+    }
+    let metrics = &thread.server.stats.metrics;
+    metrics.add(thread.thread_index, Counter::Deferrals, 1);
 }

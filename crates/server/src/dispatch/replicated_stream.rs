@@ -29,7 +29,7 @@ use crate::keyspace::access::KeyCounts;
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::{Connection, ConnectionState};
-use crate::notify::messages::wake_workers;
+use crate::notify::messages::{wait_for_full_mailboxes, wake_workers};
 use crate::observability::log;
 use crate::propagation::{LogMilestone, MAX_UNREAD_BYTES};
 use crate::state::Server;
@@ -54,6 +54,9 @@ const MIN_ROUND_COMMANDS: usize = if cfg!(feature = "simulated") {
 } else {
     super::plan::MAX_REQUESTS_PER_TURN
 };
+
+/// The longest time for which the stream waits, between two batches, for workers with too much mail.
+const MAX_DELIVERY_WAIT: Duration = Duration::from_millis(100);
 
 /// The minimum interval between two log lines about a failing disk.
 const DISK_WARNING_PERIOD: Duration = Duration::from_secs(10);
@@ -399,6 +402,8 @@ impl ReplicatedStream {
             }
             finish_batch(&mut self.thread, &mut self.connection.connection);
             self.record_write_position();
+            // No passage of the gate is open here, which workers could need to read their mail.
+            wait_for_full_mailboxes(&self.thread.server, MAX_DELIVERY_WAIT);
             let advanced = self.connection.discard_executed();
             if self.thread.server.replication.role_epoch() != self.connection.role_epoch {
                 return Err(StreamError::RoleChanged);

@@ -17,7 +17,7 @@ use super::{Keyspace, SlotTable};
 use crate::clients_waiting::blocking::Waiter;
 use crate::clients_waiting::watch::Watch;
 use crate::notify::keyspace_event::KeyspaceEvent;
-use crate::notify::pubsub::{PublishedMessage, Recipient};
+use crate::notify::pubsub::{DELIVERY_OVERHEAD_BYTES, PublishedMessage, Recipient};
 use crate::notify::tracking::{Invalidation, RedirectedInvalidation};
 use crate::observability::metrics::{Counter, Metrics};
 use crate::propagation::{LogTarget, LogWriter};
@@ -112,8 +112,8 @@ pub enum ChangeKind {
 /// A notification for clients, on its way to their worker.
 #[derive(Clone)]
 pub enum ClientNotification {
-    /// A message for subscribers.
-    Published(Arc<PublishedMessage>),
+    /// A message for subscribers, and how many of them the worker had when it was published.
+    Published(Arc<PublishedMessage>, usize),
     /// A message for these subscribers of the thread's own. They receive it even if they unsubscribe meanwhile.
     PublishedTo(Box<(Arc<PublishedMessage>, Vec<Recipient>)>),
     /// Tracking clients must drop their copies.
@@ -129,12 +129,26 @@ pub enum ClientNotification {
 }
 
 impl ClientNotification {
+    /// Estimates what the delivery takes, as the number of bytes that could be copied in the same time. It is the same
+    /// when the notification is sent and when it is received.
+    pub fn delivery_bytes(&self) -> usize {
+        match self {
+            ClientNotification::Published(message, receivers) => message.delivery_bytes(*receivers),
+            ClientNotification::Invalidated(invalidation) => {
+                invalidation.clients.len() * (DELIVERY_OVERHEAD_BYTES + invalidation.invalid.bytes())
+            }
+            ClientNotification::Redirected(redirected) => DELIVERY_OVERHEAD_BYTES + redirected.bytes(),
+            ClientNotification::MonitorLine(line) => DELIVERY_OVERHEAD_BYTES + line.len(),
+            ClientNotification::PublishedTo(_) | ClientNotification::Push(_) | ClientNotification::Served(_) => 0,
+        }
+    }
+
     /// Returns `true` if the notification is sent although the run that caused it has had no effect.
     fn outlasts_abandoned_run(&self, keeps_lines: bool) -> bool {
         match self {
             ClientNotification::Invalidated(_) | ClientNotification::Redirected(_) => true,
             ClientNotification::MonitorLine(_) => keeps_lines,
-            ClientNotification::Published(_)
+            ClientNotification::Published(..)
             | ClientNotification::PublishedTo(_)
             | ClientNotification::Push(_)
             | ClientNotification::Served(_) => false,
@@ -182,6 +196,8 @@ pub struct Effects {
     pub is_held_back: bool,
     /// The notifications for workers that are held back meanwhile.
     pub held_notifications: Vec<(ThreadIndex, ClientNotification)>,
+    /// What the delivery of these takes, as [`ClientNotification::delivery_bytes`] estimates it.
+    pub held_delivery_bytes: usize,
     /// The number of changes made (Valkey's `rdb_changes_since_last_save`).
     pub dirty: u64,
     /// The number of lookups that found their key.
@@ -202,8 +218,10 @@ pub struct Effects {
     pub outbox: Vec<ClientNotification>,
     /// Workers that have mail and are woken once the leases have ended.
     pub wakes: Vec<ThreadIndex>,
-    /// A worker that was sent more mail than it can read at the moment.
+    /// A worker to which the running command has sent more mail than it can read at the moment: its client must wait.
     pub full_mailbox: Option<ThreadIndex>,
+    /// The same for what no command has sent.
+    pub overloaded_worker: Option<ThreadIndex>,
     /// Keys whose blocked clients may be served now.
     pub ready: Vec<ReadyKey>,
     /// Keys that readers found expired.
@@ -244,6 +262,11 @@ impl Effects {
         if let Some(undo) = &mut self.undo {
             undo.keep_former_state(db, key, table);
         }
+    }
+
+    /// Records that no client waits for the worker with the full mailbox.
+    pub fn set_full_mailbox_aside(&mut self) {
+        self.overloaded_worker = self.full_mailbox.take().or(self.overloaded_worker);
     }
 
     /// Keeps memory until the leases have ended, and frees it then.
@@ -354,6 +377,8 @@ impl Effects {
     pub fn discard_held_notifications(&mut self, keeps_lines: bool) {
         self.held_notifications
             .retain(|(_, notification)| notification.outlasts_abandoned_run(keeps_lines));
+        let held = self.held_notifications.iter();
+        self.held_delivery_bytes = held.map(|(_, notification)| notification.delivery_bytes()).sum();
     }
 
     /// Adds the counts of this record to the thread's row of the metrics.

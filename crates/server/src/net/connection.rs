@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use weft_base::{LogSequence, ParkId};
+use weft_base::{LogSequence, ParkId, ThreadIndex};
 use weft_reactor::{DetachedConnection, Output, OutputMark};
 use weft_resp::Parser;
 
@@ -68,6 +68,8 @@ pub struct Connection {
     pub missing_bytes: usize,
     /// The number of failed attempts to lease the slots of the request at `consumed`.
     pub lease_failures: u32,
+    /// Set if the last request has sent a message to a worker that had too much mail: the next one waits for it.
+    pub full_mailbox: Option<FullMailbox>,
     /// `true` if clients were paused after one of them.
     pub was_refused_before_pause: bool,
     /// Set if that request waits for a key that MIGRATE is sending: the value of `PinnedSlots::thaws` that has to
@@ -85,6 +87,19 @@ pub struct Connection {
     pub over_soft_limit_since_ms: u64,
     /// The memory with which the worker has counted the connection.
     pub usage: ClientUsage,
+}
+
+/// The longest time for which a connection waits, between two requests, for a worker with too much mail. Others may keep
+/// that mailbox full.
+pub const MAX_HOLD_UP_MS: u64 = 1000;
+
+/// The mailbox for which a connection waits.
+#[derive(Clone, Copy, Debug)]
+pub struct FullMailbox {
+    /// The worker that reads it.
+    pub worker: ThreadIndex,
+    /// The time at which the connection continues in any case.
+    pub until_ms: u64,
 }
 
 impl Connection {
@@ -110,6 +125,7 @@ impl Connection {
             is_receive_paused: false,
             missing_bytes: 0,
             lease_failures: 0,
+            full_mailbox: None,
             was_refused_before_pause: false,
             awaited_sequence: None,
             awaited_thaw: None,
@@ -118,6 +134,15 @@ impl Connection {
             in_transit: None,
             over_soft_limit_since_ms: 0,
             usage: ClientUsage::default(),
+        }
+    }
+
+    /// Puts off all further requests until a worker has read its mail. The connection is not read meanwhile.
+    pub fn hold_up(&mut self, full_mailbox: FullMailbox) {
+        self.full_mailbox = Some(full_mailbox);
+        if self.state == ConnectionState::Ready && !self.client.flags.intersects(ClientFlags::CLOSING) {
+            self.state = ConnectionState::Deferred;
+            self.has_more_requests = true;
         }
     }
 

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_base::{ClientId, DbIndex, ThreadIndex};
 use weft_resp::{Protocol, Reply};
@@ -18,9 +19,15 @@ use crate::notify::keyspace_event::{EventClass, KeyspaceEvent};
 use crate::notify::pubsub::{ChannelNamespace, Subscriber};
 use crate::notify::tracking::{ChangedKey, InvalidKeys, Invalidation};
 use crate::observability::slot_stats::SlotFigure;
-use crate::state::Server;
+use crate::state::{Server, WorkerLink};
 use weft_base::slots::cluster_slot;
 use weft_config::{id, keyspace_events};
+use weft_os::time::Instant;
+
+/// The longest time for which a thread that is no worker waits for a full mailbox before it goes on.
+pub const MAX_FULL_MAILBOX_WAIT: Duration = Duration::from_millis(10);
+/// The interval between two checks of a full mailbox.
+const FULL_MAILBOX_POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Sends the notifications of one thread.
 pub struct NotificationSender<'a> {
@@ -55,6 +62,7 @@ impl<'a> NotificationSender<'a> {
     /// Sends a notification to a worker, in the order of the changes if the caller holds their leases.
     pub fn send_notification(&mut self, worker: ThreadIndex, notification: ClientNotification) {
         if self.effects.is_held_back {
+            self.effects.held_delivery_bytes += notification.delivery_bytes();
             self.effects.held_notifications.push((worker, notification));
             return;
         }
@@ -66,7 +74,7 @@ impl<'a> NotificationSender<'a> {
         if link.post_notification(notification) {
             self.effects.wakes.push(worker);
         }
-        if self.own_worker != Some(worker) && link.is_mailbox_full() {
+        if link.is_mailbox_full() {
             self.effects.full_mailbox = Some(worker);
         }
     }
@@ -74,6 +82,7 @@ impl<'a> NotificationSender<'a> {
     /// Sends the notifications that were held back.
     pub fn send_held_notifications(&mut self) {
         debug_assert!(!self.effects.is_held_back, "notifications are held back only once");
+        self.effects.held_delivery_bytes = 0;
         for (worker, notification) in std::mem::take(&mut self.effects.held_notifications) {
             self.send_notification(worker, notification);
         }
@@ -92,7 +101,7 @@ impl<'a> NotificationSender<'a> {
             self.count_published_bytes(channel, payload, prepared.receivers);
         }
         let publication = Arc::new(prepared.publication);
-        for worker in prepared.workers {
+        for (worker, receivers) in prepared.workers {
             if self.can_deliver_directly(worker) {
                 let mut recipients = Vec::new();
                 self.server
@@ -102,7 +111,7 @@ impl<'a> NotificationSender<'a> {
                 let received = ClientNotification::PublishedTo(Box::new((publication.clone(), recipients)));
                 self.effects.outbox.push(received);
             } else {
-                self.send_notification(worker, ClientNotification::Published(publication.clone()));
+                self.send_notification(worker, ClientNotification::Published(publication.clone(), receivers));
             }
         }
         prepared.receivers
@@ -208,15 +217,21 @@ impl<'a> NotificationSender<'a> {
         self.send_invalidations(self.server.clients.tracking.clients(), &InvalidKeys::Everything);
     }
 
-    /// Ends a batch: sends the broadcasts of keys that its commands changed.
-    pub fn send_broadcasts(&mut self) {
+    /// Ends a batch: sends the broadcasts of keys that its commands changed. Returns the clients that changed them if a
+    /// mailbox is full now: they must wait.
+    pub fn send_broadcasts(&mut self) -> Vec<ClientId> {
         if self.effects.broadcast.is_empty() {
-            return;
+            return Vec::new();
         }
-        let keys = std::mem::take(&mut self.effects.broadcast);
-        for (keys, clients) in self.server.clients.tracking.match_prefixes(&keys) {
+        self.effects.set_full_mailbox_aside();
+        let changed = std::mem::take(&mut self.effects.broadcast);
+        for (keys, clients) in self.server.clients.tracking.match_prefixes(&changed) {
             self.send_invalidations(clients, &InvalidKeys::Prefixed(keys));
         }
+        let changed_by = changed.into_values().flatten();
+        self.effects
+            .full_mailbox
+            .map_or_else(Vec::new, |_| changed_by.collect())
     }
 
     /// Drops keys from the tracking table while it exceeds its limit, at most so many, as if they had changed. Returns
@@ -266,6 +281,35 @@ pub fn invalidate_replaced_data(server: &Server, thread_index: ThreadIndex) {
 pub fn wake_workers(server: &Server, effects: &mut Effects) {
     for worker in effects.wakes.drain(..) {
         server.worker(worker).wake();
+    }
+}
+
+/// Waits for a worker that has more mail than it can read, if this thread has sent mail to such a one. So a thread that
+/// is no worker does not send more than workers deliver. The leases must have ended, and the wait has a limit, because
+/// that worker may wait for something that this thread does next.
+pub fn wait_for_full_mailbox(server: &Server, effects: &mut Effects, limit: Duration) {
+    effects.set_full_mailbox_aside();
+    if let Some(worker) = effects.overloaded_worker.take() {
+        wait_until_read(server, worker, limit, &|| false);
+    }
+}
+
+/// Waits in the same way for any worker with a full mailbox, until half of that is read. The thread applies a stream, and
+/// begins a new batch for what follows.
+pub fn wait_for_full_mailboxes(server: &Server, limit: Duration) {
+    let full = server.workers.iter().find(|worker| worker.is_mailbox_full());
+    let start = Instant::now();
+    while full.is_some_and(WorkerLink::is_mailbox_half_full) && start.elapsed() < limit {
+        weft_os::thread::sleep(FULL_MAILBOX_POLL_INTERVAL);
+    }
+}
+
+/// Waits until a worker's mailbox is not full any more, `must_stop` returns `true`, or the time is over.
+#[cold]
+pub fn wait_until_read(server: &Server, worker: ThreadIndex, limit: Duration, must_stop: &dyn Fn() -> bool) {
+    let start = Instant::now();
+    while server.worker(worker).is_mailbox_full() && start.elapsed() < limit && !must_stop() {
+        weft_os::thread::sleep(FULL_MAILBOX_POLL_INTERVAL);
     }
 }
 

@@ -95,6 +95,13 @@ pub struct RedirectedInvalidation {
     pub keys: Option<Vec<Box<[u8]>>>,
 }
 
+impl RedirectedInvalidation {
+    /// Returns the length of the names of the keys, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.keys.iter().flatten().map(|name| name.len()).sum()
+    }
+}
+
 /// An invalidation for clients that hold copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalidation {
@@ -105,6 +112,15 @@ pub struct Invalidation {
 }
 
 impl InvalidKeys {
+    /// Returns the length of the names of the keys, in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            InvalidKeys::Key(key) => key.name.len(),
+            InvalidKeys::Prefixed(keys) => keys.iter().map(|key| key.name.len()).sum(),
+            InvalidKeys::Everything => 0,
+        }
+    }
+
     /// Returns the keys for which a client gets an invalidation: `None` for all keys, an empty list if it gets none.
     pub fn keys_for(&self, client: ClientId, tracking: &TrackingOptions) -> Option<Vec<&[u8]>> {
         let concerns = |key: &&ChangedKey| !tracking.is_no_loop || key.changed_by != Some(client);

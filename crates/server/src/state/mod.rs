@@ -182,8 +182,8 @@ pub struct WorkerLink {
     pub connections: AtomicUsize,
     /// The number of executed requests, for tuning.
     pub executed_commands: AtomicU64,
-    /// The payloads of published messages in the mailbox, in bytes.
-    pub published_bytes: AtomicUsize,
+    /// What the delivery of the notifications in the mailbox takes, see [`ClientNotification::delivery_bytes`].
+    delivery_bytes: AtomicUsize,
     /// The number of its clients that wait for keys, for replicas, for the disk or for a point in time.
     pub waiting_clients: AtomicUsize,
     /// The start of the worker's turn, in nanoseconds since the server started; 0 while it waits for events.
@@ -193,8 +193,8 @@ pub struct WorkerLink {
 }
 
 /// The number of messages above which a mailbox counts as full.
-const FULL_MAILBOX_MESSAGES: usize = 8192;
-/// The number of published bytes above which a mailbox counts as full.
+const FULL_MAILBOX_MESSAGES: usize = if cfg!(feature = "simulated") { 8 } else { 8192 };
+/// The number of bytes to deliver above which a mailbox counts as full.
 const FULL_MAILBOX_BYTES: usize = 64 << 20;
 
 impl WorkerLink {
@@ -205,7 +205,7 @@ impl WorkerLink {
             waker: OnceLock::new(),
             connections: AtomicUsize::new(0),
             executed_commands: AtomicU64::new(0),
-            published_bytes: AtomicUsize::new(0),
+            delivery_bytes: AtomicUsize::new(0),
             waiting_clients: AtomicUsize::new(0),
             turn_started_ns: AtomicU64::new(0),
             is_recount_requested: AtomicBool::new(false),
@@ -229,10 +229,26 @@ impl WorkerLink {
     /// leases have ended.
     #[must_use = "the worker sleeps on if it is not woken"]
     pub fn post_notification(&self, notice: ClientNotification) -> bool {
-        if let ClientNotification::Published(publication) = &notice {
-            self.published_bytes.fetch_add(publication.bytes(), Ordering::Relaxed);
+        let delivery_bytes = notice.delivery_bytes();
+        if delivery_bytes > 0 {
+            self.delivery_bytes.fetch_add(delivery_bytes, Ordering::Relaxed);
         }
         self.mailbox.push(Message::Notify(notice))
+    }
+
+    /// Adds a notification to the mail and wakes the worker if it sleeps. The caller holds no lease.
+    pub fn send_notification(&self, notice: ClientNotification) {
+        if self.post_notification(notice) {
+            self.wake();
+        }
+    }
+
+    /// Records that the worker has taken a notification from its mail.
+    pub fn note_received(&self, notice: &ClientNotification) {
+        let delivery_bytes = notice.delivery_bytes();
+        if delivery_bytes > 0 {
+            self.delivery_bytes.fetch_sub(delivery_bytes, Ordering::Relaxed);
+        }
     }
 
     /// Wakes the worker.
@@ -244,7 +260,13 @@ impl WorkerLink {
 
     /// Returns `true` if the mailbox holds more than the worker can read at the moment.
     pub fn is_mailbox_full(&self) -> bool {
-        self.mailbox.len() > FULL_MAILBOX_MESSAGES || self.published_bytes.load(Ordering::Relaxed) > FULL_MAILBOX_BYTES
+        self.mailbox.len() > FULL_MAILBOX_MESSAGES || self.delivery_bytes.load(Ordering::Relaxed) > FULL_MAILBOX_BYTES
+    }
+
+    /// Returns `true` if the mailbox holds more than half of what fills it.
+    pub fn is_mailbox_half_full(&self) -> bool {
+        self.mailbox.len() > FULL_MAILBOX_MESSAGES / 2
+            || self.delivery_bytes.load(Ordering::Relaxed) > FULL_MAILBOX_BYTES / 2
     }
 
     /// Sends a message and wakes the worker if it sleeps.

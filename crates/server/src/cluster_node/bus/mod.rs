@@ -27,7 +27,7 @@ use crate::cluster_node::key_deletion::{self, ImportMark};
 use crate::cluster_node::topology;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::{Seat, SlotHeader};
-use crate::notify::messages::{NotificationSender, wake_workers};
+use crate::notify::messages::{NotificationSender, wait_for_full_mailboxes, wake_workers};
 use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::log;
 use crate::state::{PauseReason, Server};
@@ -47,6 +47,9 @@ const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_EVENTS_PER_TURN: usize = 128;
 /// The time for which keys are deleted in one turn.
 const DELETION_TIME_PER_TURN: Duration = Duration::from_millis(20);
+/// The longest time in a turn for which the bus waits for workers that cannot deliver as many messages as arrive. It is
+/// short beside the times by which nodes judge each other.
+const MAX_DELIVERY_WAIT: Duration = Duration::from_millis(50);
 /// The interval between two checks while a failover is imminent.
 const URGENT_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -59,6 +62,8 @@ pub struct ClusterBus {
     next_round: Instant,
     /// Set while something must be checked again very soon.
     is_urgent: bool,
+    /// Set once a turn has delivered a message that was published on another node.
+    has_delivered: bool,
     /// The progress of stopping writes for a replica that takes over.
     write_stop: Option<StopProgress>,
 }
@@ -95,6 +100,7 @@ impl ClusterBus {
             links,
             next_round: Instant::now(),
             is_urgent: false,
+            has_delivered: false,
             write_stop: None,
         };
         bus.reconcile_slots_with_keys(cluster);
@@ -255,6 +261,10 @@ impl ClusterBus {
         for action in actions {
             self.perform_action(cluster, action);
         }
+        if std::mem::take(&mut self.has_delivered) {
+            // After all other actions of the turn, among them the replies to pings.
+            wait_for_full_mailboxes(&self.server, MAX_DELIVERY_WAIT);
+        }
         self.drop_keys(cluster);
     }
 
@@ -304,6 +314,7 @@ impl ClusterBus {
         NotificationSender::new(&self.server, &mut effects, ThreadIndex::new(self.seat.index()))
             .publish_message(space, channel, payload);
         wake_workers(&self.server, &mut effects);
+        self.has_delivered = true;
     }
 
     // ---- manual failover --------------------------------------------------------------------------------------------

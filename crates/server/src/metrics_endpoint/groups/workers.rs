@@ -16,13 +16,15 @@ metrics! {
     CONNECTIONS = Metric::gauge("weft_worker_connections", "Connections of the worker.").labelled(&["worker"]);
     REQUESTS = Metric::counter("weft_worker_requests_total", "Requests that the worker has executed.")
         .labelled(&["worker"]);
+    UNREAD = Metric::gauge("weft_worker_unread_messages", "Messages of other threads that the worker has not read. Clients that cause more than it can deliver are put off.")
+        .labelled(&["worker"]);
     MOVED = Metric::counter("weft_moved_connections_total", "Connections that moved from one worker to another.");
     BATCHES = Metric::counter("weft_batches_total", "Batches of requests that workers ran.");
     LARGEST_BATCH = Metric::gauge("weft_largest_batch_requests", "Requests of the largest batch since the start or CONFIG RESETSTAT.");
     LONGEST_TURN = Metric::gauge("weft_longest_turn_seconds", "Longest turn of a worker's event loop since the start or CONFIG RESETSTAT.");
     PREFETCH_BATCHES = Metric::counter("weft_prefetch_batches_total", "Batches whose keys were fetched into the CPU cache ahead.");
     PREFETCH_ENTRIES = Metric::counter("weft_prefetch_entries_total", "Keys that were fetched into the CPU cache ahead.");
-    DEFERRED = Metric::counter("weft_deferred_commands_total", "Times that a command was put off, because another thread had a lease of its slot, or because it had to wait for the log, for scripts, or for a key that is being migrated.");
+    DEFERRED = Metric::counter("weft_deferred_commands_total", "Times that a command was put off, because another thread had a lease of its slot, or because it had to wait for the log, for scripts, for the delivery of messages, or for a key that is being migrated.");
     EXCLUSIVE = Metric::counter("weft_exclusive_commands_total", "Times that a command closed the gate and ran in exclusive mode.");
     BACKGROUND = Metric::counter("weft_background_commands_total", "Commands that ran on a background thread.");
     UNFINISHED_JOBS = Metric::gauge("weft_unfinished_jobs", "Jobs that wait for or run on background and script threads.");
@@ -38,7 +40,7 @@ pub(super) fn write(out: &mut Exposition, server: &Server) {
     out.single(&WORKERS, server.workers.len());
     out.single(&ACTIVE, server.lifecycle.active_workers.load(Ordering::Relaxed));
     out.single(&TUNINGS, server.lifecycle.tunings.load(Ordering::Relaxed));
-    let families: [(&Metric, &WorkerFigure<'_>); 3] = [
+    let families: [(&Metric, &WorkerFigure<'_>); 4] = [
         (&BUSY, &|index, _| {
             // Workers joined the keyspace first, so a worker's row is its index.
             seconds(metrics.thread_sum(ThreadIndex::new(index), Counter::BusyNs)).into()
@@ -49,6 +51,7 @@ pub(super) fn write(out: &mut Exposition, server: &Server) {
         (&REQUESTS, &|_, worker| {
             worker.executed_commands.load(Ordering::Relaxed).into()
         }),
+        (&UNREAD, &|_, worker| worker.mailbox.len().into()),
     ];
     for (metric, value) in families {
         let mut family = out.family(metric);

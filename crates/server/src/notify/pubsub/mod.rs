@@ -34,7 +34,7 @@ use weft_resp::glob;
 
 mod publication;
 
-pub use publication::{ChannelNamespace, PublishedMessage, Recipient};
+pub use publication::{ChannelNamespace, DELIVERY_OVERHEAD_BYTES, PublishedMessage, Recipient};
 
 /// The number of shards of the channel index.
 const SHARD_COUNT: usize = 64;
@@ -128,8 +128,9 @@ impl NameSubscribers {
         clients.filter(move |(_, at)| **at <= stamp).map(|(client, _)| *client)
     }
 
-    fn workers(&self) -> impl Iterator<Item = ThreadIndex> {
-        self.0.iter().map(|(worker, _)| *worker)
+    /// Returns the workers of the subscribers, with the numbers of theirs.
+    fn workers(&self) -> impl Iterator<Item = (ThreadIndex, usize)> {
+        self.0.iter().map(|(worker, clients)| (*worker, clients.len()))
     }
 }
 
@@ -175,8 +176,8 @@ pub struct PubSubRegistry {
 pub struct RoutedMessage {
     /// The number of receivers.
     pub receivers: usize,
-    /// The workers that own the receivers, each once.
-    pub workers: Vec<ThreadIndex>,
+    /// The workers that own the receivers, each once, with the number of theirs.
+    pub workers: Vec<(ThreadIndex, usize)>,
     /// The message.
     pub publication: PublishedMessage,
 }
@@ -312,7 +313,7 @@ impl PubSubRegistry {
             publication.channel_stamp = self.clock.load(Ordering::Relaxed);
             if let Some(listeners) = shard.get(channel) {
                 receivers += listeners.count();
-                add_missing(&mut workers, listeners.workers());
+                add_receivers(&mut workers, listeners.workers());
             }
         }
         if space == ChannelNamespace::Channels && self.pattern_names.load(Ordering::Acquire) > 0 {
@@ -321,7 +322,7 @@ impl PubSubRegistry {
             for (pattern, listeners) in patterns.iter() {
                 if glob::matches(pattern, channel, false) {
                     receivers += listeners.count();
-                    add_missing(&mut workers, listeners.workers());
+                    add_receivers(&mut workers, listeners.workers());
                     publication.patterns.push(pattern.clone());
                 }
             }
@@ -403,10 +404,11 @@ impl SubscriptionKind {
     }
 }
 
-fn add_missing(workers: &mut Vec<ThreadIndex>, more: impl Iterator<Item = ThreadIndex>) {
-    for worker in more {
-        if !workers.contains(&worker) {
-            workers.push(worker);
+fn add_receivers(workers: &mut Vec<(ThreadIndex, usize)>, more: impl Iterator<Item = (ThreadIndex, usize)>) {
+    for (worker, receivers) in more {
+        match workers.iter_mut().find(|(known, _)| *known == worker) {
+            Some((_, count)) => *count += receivers,
+            None => workers.push((worker, receivers)),
         }
     }
 }

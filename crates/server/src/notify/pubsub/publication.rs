@@ -8,6 +8,8 @@ use weft_resp::{Protocol, Reply};
 
 /// Payloads above this size, in bytes, are sent by reference: all subscribers share the same memory.
 const COPIED_PAYLOAD_BYTES_MAX: usize = 16 * 1024;
+/// The bytes that could be copied in the time that a delivery takes in addition.
+pub const DELIVERY_OVERHEAD_BYTES: usize = 1024;
 
 /// The namespaces of channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +65,11 @@ impl PublishedMessage {
         self.payload = payload.into();
     }
 
-    /// Returns the size of the message in memory, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.channel.len() + self.payload.len()
+    /// Estimates what the delivery to this number of receivers takes, as the number of bytes that could be copied in the
+    /// same time.
+    pub fn delivery_bytes(&self, receivers: usize) -> usize {
+        let copied = self.channel.len() + self.payload.len().min(COPIED_PAYLOAD_BYTES_MAX);
+        receivers * (DELIVERY_OVERHEAD_BYTES + copied) + self.payload.len()
     }
 
     /// Appends the message in the encoding of `protocol`, for the channel or for one of its patterns.

@@ -61,7 +61,7 @@ fn a_message_reaches_channel_and_patterns_and_each_worker_once() {
         .expect("somebody listens");
     assert_eq!(
         (prepared.receivers, prepared.workers.as_slice()),
-        (3, &[1, 2].map(ThreadIndex::new)[..])
+        (3, &[(ThreadIndex::new(1), 2), (ThreadIndex::new(2), 1)][..])
     );
     assert_eq!(receivers(&registry, ThreadIndex::new(1), &prepared.publication), [7, 7]);
     assert_eq!(receivers(&registry, ThreadIndex::new(2), &prepared.publication), [9]);
@@ -70,7 +70,7 @@ fn a_message_reaches_channel_and_patterns_and_each_worker_once() {
         .expect("somebody listens");
     assert_eq!(
         (sharded.receivers, sharded.workers.as_slice()),
-        (1, &[ThreadIndex::new(2)][..]),
+        (1, &[(ThreadIndex::new(2), 1)][..]),
         "no patterns"
     );
     assert!(registry.prepare(ChannelNamespace::Channels, b"weather", b"x").is_none());

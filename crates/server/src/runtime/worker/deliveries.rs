@@ -15,19 +15,16 @@ use crate::dispatch::memory_limit;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::effects::{ClientNotification, Hooks};
 use crate::net::client::{Client, ClientFlags};
-use crate::net::connection::ConnectionState;
+use crate::net::connection::{ConnectionState, FullMailbox, MAX_HOLD_UP_MS};
 use crate::notify::messages;
 use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::{PublishedMessage, Recipient};
 use crate::notify::tracking::{INVALIDATION_CHANNEL, InvalidKeys, RedirectedInvalidation};
 use crate::observability::memory;
-use crate::state::{Message, Server};
-use weft_os::time::Instant;
+use crate::state::Server;
 
 /// The longest time in a turn for which a worker lets other workers read their mail.
 const MAX_BACKPRESSURE_WAIT: Duration = Duration::from_millis(1);
-/// The interval between two checks of their mailbox.
-const BACKPRESSURE_POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// The number of keys that are dropped from the tracking table per turn while it exceeds its limit.
 const FORGOTTEN_KEYS_PER_TURN: usize = 100;
 
@@ -35,7 +32,7 @@ impl ClientTable {
     /// Delivers a notification to the clients that it concerns.
     pub(crate) fn notify(&mut self, server: &Server, own_worker: ThreadIndex, notice: &ClientNotification) {
         match notice {
-            ClientNotification::Published(publication) => self.deliver_publication(server, own_worker, publication),
+            ClientNotification::Published(publication, _) => self.deliver_publication(server, own_worker, publication),
             ClientNotification::PublishedTo(received) => self.append_to_recipients(&received.0, &received.1),
             ClientNotification::Invalidated(invalidation) => {
                 for client in &invalidation.clients {
@@ -48,7 +45,7 @@ impl ClientTable {
                 if self.by_id.contains_key(&redirected.client) {
                     self.append_invalidation(redirected.client, keys.as_deref());
                 } else if let Some(worker) = server.clients.directory.worker_of(redirected.client) {
-                    server.worker(worker).send(Message::Notify(notice.clone()));
+                    server.worker(worker).send_notification(notice.clone());
                 }
             }
             ClientNotification::MonitorLine(line) => {
@@ -69,7 +66,7 @@ impl ClientTable {
             // The connection has moved meanwhile.
             if let Some(worker) = server.clients.directory.worker_of(served.client) {
                 let mark = ClientNotification::Served(served.clone());
-                server.worker(worker).send(Message::Notify(mark));
+                server.worker(worker).send_notification(mark);
             }
             return;
         };
@@ -179,7 +176,10 @@ impl ClientTable {
                     keys: keys.map(|keys| keys.into_iter().map(Into::into).collect()),
                 };
                 let notice = ClientNotification::Redirected(redirected.into());
-                server.worker(worker).send(Message::Notify(notice));
+                server.worker(worker).send_notification(notice);
+                if server.worker(worker).is_mailbox_full() {
+                    self.overloaded_worker = Some(worker);
+                }
             }
             None => {
                 if protocol == Protocol::Resp3 {
@@ -243,7 +243,7 @@ fn forward_invalidation(server: &Server, client: ClientId, invalid: &InvalidKeys
             invalid: invalid.clone(),
         };
         let notice = ClientNotification::Invalidated(invalidation.into());
-        server.worker(worker).send(Message::Notify(notice));
+        server.worker(worker).send_notification(notice);
     }
 }
 
@@ -256,7 +256,10 @@ impl Worker {
             thread_index: seat,
             ..
         } = &mut self.thread;
-        NotificationSender::new(server, effects, *seat).send_broadcasts();
+        let changed_by = NotificationSender::new(server, effects, *seat).send_broadcasts();
+        if let Some(worker) = self.thread.effects.full_mailbox {
+            self.hold_up_broadcasters(worker, &changed_by);
+        }
         if self.thread.effects.has_deliveries() {
             let balance = memory::thread_balance();
             self.clients.send_notifications(&mut self.thread);
@@ -281,18 +284,33 @@ impl Worker {
         while let Some(token) = self.clients.tokens_with_messages.pop() {
             self.flush_output(token);
         }
-        if let Some(worker) = self.thread.effects.full_mailbox.take() {
-            self.wait_for_mailbox(worker);
+        // What requests send is held up with their connections. This slows down what the worker does by itself.
+        let effects = &mut self.thread.effects;
+        effects.set_full_mailbox_aside();
+        let overloaded = effects
+            .overloaded_worker
+            .take()
+            .or(self.clients.overloaded_worker.take());
+        // Its own mail it reads itself.
+        self.overloaded_worker = overloaded
+            .or(self.overloaded_worker)
+            .filter(|worker| *worker != self.id);
+        if let Some(worker) = self.overloaded_worker {
+            messages::wait_until_read(&self.thread.server, worker, MAX_BACKPRESSURE_WAIT, &|| false);
+            self.overloaded_worker = Some(worker).filter(|worker| self.server().worker(*worker).is_mailbox_full());
         }
     }
 
-    /// Waits for another worker to read its mail, which slows down a worker that sends more than others can read. The
-    /// time is limited, because the other worker may be waiting for this one.
+    /// Puts off the clients of the batch whose changes were broadcast to a worker that has too much mail now.
     #[cold]
-    fn wait_for_mailbox(&self, worker: ThreadIndex) {
-        let start = Instant::now();
-        while self.thread.server.worker(worker).is_mailbox_full() && start.elapsed() < MAX_BACKPRESSURE_WAIT {
-            weft_os::thread::sleep(BACKPRESSURE_POLL_INTERVAL);
+    fn hold_up_broadcasters(&mut self, worker: ThreadIndex, changed_by: &[ClientId]) {
+        let until_ms = self.thread.now_ms + MAX_HOLD_UP_MS;
+        for client in changed_by {
+            let token = self.clients.by_id.get(client).copied();
+            let connection = token.and_then(|token| self.clients.connection(token));
+            if let Some(connection) = connection.filter(|connection| connection.is_in_batch) {
+                connection.hold_up(FullMailbox { worker, until_ms });
+            }
         }
     }
 }

@@ -31,12 +31,7 @@ impl Worker {
             self.is_expiring = false;
             self.expire_replica_local_keys();
         }
-        let server = &self.thread.server;
-        let waits = || {
-            server.persistence.dumps.is_loading.load(Ordering::Relaxed)
-                || server.clients.pause.are_writes_paused(self.thread.now_ms)
-        };
-        if self.is_expiring && !waits() {
+        if self.is_expiring && !self.must_expiry_wait(self.thread.now_ms) {
             self.run_expiry_slice();
         }
         if self.thread.memory_limit.is_evicting {

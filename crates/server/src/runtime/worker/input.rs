@@ -119,6 +119,17 @@ impl Worker {
         if connection.is_in_batch {
             return;
         }
+        let is_between_requests = matches!(connection.state, ConnectionState::Ready | ConnectionState::Deferred);
+        if let Some(full_mailbox) = connection.full_mailbox.filter(|_| is_between_requests) {
+            let link = self.thread.server.worker(full_mailbox.worker);
+            if link.is_mailbox_full() && self.thread.now_ms < full_mailbox.until_ms {
+                // It is not read either.
+                connection.has_more_requests = true;
+                self.delayed_tokens.push(token);
+                return;
+            }
+            connection.full_mailbox = None;
+        }
         if connection.state == ConnectionState::Deferred {
             connection.state = ConnectionState::Ready;
         }

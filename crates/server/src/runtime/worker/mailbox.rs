@@ -10,7 +10,6 @@ use crate::net::listeners::AcceptedConnection;
 use crate::observability::memory;
 use crate::state::Message;
 use std::time::Duration;
-use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 use weft_reactor::DetachedConnection;
 use weft_reactor::Socket;
@@ -51,10 +50,7 @@ impl Worker {
 
     fn deliver_notice(&mut self, notice: &ClientNotification) {
         let server = &self.thread.server;
-        if let ClientNotification::Published(publication) = notice {
-            let link = server.worker(self.id);
-            link.published_bytes.fetch_sub(publication.bytes(), Ordering::Relaxed);
-        }
+        server.worker(self.id).note_received(notice);
         let balance = memory::thread_balance();
         self.clients.notify(server, self.id, notice);
         memory_limit::exclude_messages(&mut self.thread, balance);

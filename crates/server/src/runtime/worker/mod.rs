@@ -81,6 +81,8 @@ struct ClientTable {
     tokens_with_messages: Vec<usize>,
     /// Scratch space for the recipients of a message.
     recipients: Vec<Recipient>,
+    /// A worker that was sent more redirected invalidations than it can read at the moment.
+    overloaded_worker: Option<ThreadIndex>,
 }
 
 impl ClientTable {
@@ -164,6 +166,8 @@ pub struct Worker {
     events: Vec<Event>,
     mail: Vec<Message>,
     is_expiring: bool,
+    /// A worker to which this one has sent, by itself, more mail than it can read at the moment.
+    overloaded_worker: Option<ThreadIndex>,
     grace_period: Option<Duration>,
     next_sweep_ms: u64,
     /// The time of the next random moves of connections, in milliseconds since the Unix epoch.
@@ -223,6 +227,7 @@ impl Worker {
             events: Vec::new(),
             mail: Vec::new(),
             is_expiring: false,
+            overloaded_worker: None,
             grace_period: None,
             next_sweep_ms: 0,
             next_random_move_ms: 0,
@@ -317,14 +322,19 @@ impl Worker {
         &self.thread.server
     }
 
+    /// Returns `true` if active expiry has to wait: data is loaded, writes are paused, or a worker has too much mail,
+    /// perhaps about keys that expire.
+    fn must_expiry_wait(&self, now_ms: u64) -> bool {
+        let server = self.server();
+        let is_full = |worker: ThreadIndex| server.worker(worker).is_mailbox_full();
+        server.persistence.dumps.is_loading.load(Ordering::Relaxed)
+            || server.clients.pause.are_writes_paused(now_ms)
+            || self.overloaded_worker.is_some_and(is_full)
+    }
+
     /// Returns the time that the worker may sleep: zero with work left, otherwise until its next task is due.
     fn next_timeout(&self) -> Option<Duration> {
-        let server = self.server();
-        let waits = || {
-            server.persistence.dumps.is_loading.load(Ordering::Relaxed)
-                || server.clients.pause.are_writes_paused(unix_ms())
-        };
-        let paused = self.is_expiring && waits();
+        let paused = self.is_expiring && self.must_expiry_wait(unix_ms());
         if !self.ready_tokens.is_empty()
             || (self.is_expiring && !paused)
             || self.has_excess_tracked_keys
@@ -341,9 +351,11 @@ impl Worker {
         let until_next = next_ms.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(unix_ms()).clamp(1, 1000)));
         // The end of the command that it waits for is mailed, and a script becomes overdue without mail.
         let delayed = (!self.delayed_answers.is_empty()).then_some(OVERDUE_CHECK_INTERVAL);
-        let unwatched = !self.thread.effects.removed_watches.is_empty() || !self.delayed_tokens.is_empty();
-        let unwatching = unwatched.then_some(Duration::from_millis(1));
-        [self.waits.retry_pause(), unwatching, until_next, delayed]
+        let must_look_again = !self.thread.effects.removed_watches.is_empty()
+            || !self.delayed_tokens.is_empty()
+            || (self.is_expiring && self.overloaded_worker.is_some());
+        let look_again = must_look_again.then_some(Duration::from_millis(1));
+        [self.waits.retry_pause(), look_again, until_next, delayed]
             .into_iter()
             .flatten()
             .min()
@@ -477,7 +489,7 @@ impl Worker {
         self.has_progress |= connection.consumed != connection.consumed_before_batch;
         let waits = connection.state == ConnectionState::Deferred
             || (connection.state == ConnectionState::Ready && connection.has_more_requests);
-        let patient = connection.lease_failures > FAILURES_BEFORE_DELAY;
+        let patient = connection.lease_failures > FAILURES_BEFORE_DELAY || connection.full_mailbox.is_some();
         if waits && patient {
             self.delayed_tokens.push(token);
         } else if waits {

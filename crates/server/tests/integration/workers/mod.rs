@@ -12,6 +12,7 @@ mod expired_fields;
 mod expired_keys;
 mod expiry_load;
 mod frozen_keys;
+mod full_mailboxes;
 mod kills;
 mod late_replies;
 mod limits;

@@ -374,10 +374,11 @@ pub(super) fn weft_lines(server: &Server, lines: &mut InfoLines) {
         lines.push_field(
             &format!("weft_worker{index}"),
             format_args!(
-                "connections={},requests={},busy_ms={}",
+                "connections={},requests={},busy_ms={},unread_messages={}",
                 worker.connections.load(Ordering::Relaxed),
                 worker.executed_commands.load(Ordering::Relaxed),
-                metrics.thread_sum(ThreadIndex::new(index), Counter::BusyNs) / 1_000_000
+                metrics.thread_sum(ThreadIndex::new(index), Counter::BusyNs) / 1_000_000,
+                worker.mailbox.len()
             ),
         );
     }

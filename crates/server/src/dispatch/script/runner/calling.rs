@@ -19,7 +19,7 @@ use crate::dispatch::thread::LeasedCall;
 use crate::dispatch::{expired_sources, propagate, redirect, slot_stats};
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{BufferFigures, ClientFlags};
-use crate::notify::messages::wake_workers;
+use crate::notify::messages::{wait_until_read, wake_workers};
 use crate::state::{ClientVisitorHost, QueryRequester, Server, WorkerQuery};
 use weft_acl::{Denial, DenialContext};
 use weft_command_table::registry::{Command, Lookup};
@@ -28,11 +28,15 @@ use weft_os::sync::mpsc::{RecvTimeoutError, sync_channel};
 use weft_os::time::{SystemTime, UNIX_EPOCH};
 use weft_scripting::StopReason;
 
-use super::Runner;
+use super::{Runner, ScriptAccess};
 use crate::dispatch::script_buffers::ScriptCallOutcome;
 
 /// The interval at which a script that waits for workers checks if it must stop.
 const QUERY_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The longest time for which a script waits, after one command, for a worker with a full mailbox.
+const MAX_SCRIPT_WAIT: Duration = Duration::from_secs(1);
+/// The same for a script in exclusive mode: workers may wait at the gate, and read nothing, until it is overdue.
+const MAX_EXCLUSIVE_SCRIPT_WAIT: Duration = Duration::from_micros(100);
 /// The number of values to be freed after which a script frees the memory that its commands left.
 const MAX_UNFREED_VALUES: usize = 1024;
 /// The maximum number of expired keys that are remembered per script; further ones are found again later.
@@ -296,6 +300,23 @@ impl Runner<'_, '_, '_> {
         self.thread.effects.expired.truncate(MAX_EXPIRED_KEYS);
         // The worker may sleep without this mail, and this script may run for long.
         wake_workers(&self.thread.server, &mut self.thread.effects);
+        if self.thread.for_script {
+            self.wait_for_full_mailbox();
+        }
+    }
+
+    /// Waits for a worker that has more mail than it can read, so that a script does not send more than is delivered.
+    /// On a worker, the connection of the script's client is held up instead.
+    fn wait_for_full_mailbox(&mut self) {
+        if let Some(worker) = self.thread.effects.full_mailbox.take() {
+            let running = &self.thread.server.scripting.running;
+            let must_stop = || running.check_run(&self.run, true, || None);
+            let limit = match self.access {
+                ScriptAccess::Leased(_) => MAX_SCRIPT_WAIT,
+                ScriptAccess::Everything(_) | ScriptAccess::Scratch(..) => MAX_EXCLUSIVE_SCRIPT_WAIT,
+            };
+            wait_until_read(&self.thread.server, worker, limit, &must_stop);
+        }
     }
 
     /// Counts the reply of a command for its slot. From then on the script counts for that slot, or for none.

@@ -49,6 +49,8 @@ const GATE_RELEASE_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum number of records that are held back until a script has written. In a simulation, which may stall a
 /// thread at each of them, it is lower, because a script that was killed cannot end while it applies them.
 const MAX_PENDING_RECORDS: usize = if cfg!(feature = "simulated") { 128 } else { 4096 };
+/// The limit of what the delivery of the notifications takes that a script holds back, in bytes that could be copied.
+const MAX_HELD_DELIVERY_BYTES: usize = 32 << 20;
 
 /// Makes an entry in a log of the server.
 type PendingLog = Box<dyn FnOnce(&Server)>;

@@ -15,7 +15,7 @@ use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
 use weft_scripting::StopReason;
 
-use super::{MAX_PENDING_RECORDS, Runner, ScriptAccess, ScriptOutcome};
+use super::{MAX_HELD_DELIVERY_BYTES, MAX_PENDING_RECORDS, Runner, ScriptAccess, ScriptOutcome};
 
 impl Runner<'_, '_, '_> {
     /// Returns `true` if the script has written, whether that can be undone or not.
@@ -76,7 +76,8 @@ impl Runner<'_, '_, '_> {
     pub(super) fn limit_held_notifications(&mut self) {
         let effects = &self.thread.effects;
         let held = effects.held_notifications.len();
-        if effects.is_held_back && held > 0 && (held >= MAX_PENDING_RECORDS || self.run.is_overdue()) {
+        let are_many = held >= MAX_PENDING_RECORDS || effects.held_delivery_bytes >= MAX_HELD_DELIVERY_BYTES;
+        if effects.is_held_back && held > 0 && (are_many || self.run.is_overdue()) {
             self.release_notifications();
             self.thread.effects.is_held_back = true;
         }
@@ -107,7 +108,7 @@ impl Runner<'_, '_, '_> {
             .held_notifications
             .len()
             .max(self.pending_outcomes.len());
-        if held_back + 1 >= MAX_PENDING_RECORDS {
+        if held_back + 1 >= MAX_PENDING_RECORDS || self.thread.effects.held_delivery_bytes >= MAX_HELD_DELIVERY_BYTES {
             self.program.profile().note_not_undoable();
             return self.make_writes_last();
         }
