@@ -272,6 +272,19 @@ impl ClusterState {
         to_empty
     }
 
+    /// Adds those of the slots with keys to [`ClusterState::leftover`] that another shard owns and that this node,
+    /// which has become a primary, does not import key by key: it has them from its former primary, which had not
+    /// deleted them yet.
+    pub fn add_leftover(&mut self, occupied: impl Iterator<Item = SlotIndex>) {
+        for slot in occupied {
+            let owner = self.owner(slot);
+            let is_lost = owner.is_some() && owner != Some(self.my_primary());
+            if is_lost && !self.importing.contains_key(&slot) {
+                self.leftover.set(slot, true);
+            }
+        }
+    }
+
     /// Takes slots out of [`ClusterState::leftover`]: they are about to get new keys, by an import of the whole slots.
     pub fn forget_leftover(&mut self, slots: &SlotSet) {
         for slot in slots.iter() {

@@ -98,9 +98,12 @@ impl ClusterState {
 
     /// Returns `true` once it is certain if a node has taken over slots that it may take over no longer: an answer that
     /// it has sent since the first call is processed, or none has come for [`MAX_INQUIRY_ROUNDS`]. Otherwise the caller
-    /// wakes the bus and calls again later.
+    /// wakes the bus and calls again later. If the node has become a replica, its primary is asked.
     pub fn has_answered(&mut self, target: NodeId, inquiry: &mut TakeoverInquiry, now_ms: u64) -> bool {
         let begun_at = *inquiry.begun_at_round.get_or_insert(self.rounds);
+        // The answer of a replica does not name the slots of its primary.
+        let primary = self.nodes.get(&target).and_then(|node| node.primary);
+        let target = primary.unwrap_or(target);
         let link = self.nodes.get(&target).and_then(|node| node.link);
         let figures = link.and_then(|link| Some((link, self.links.get(&link)?.pongs_received)));
         match (figures, inquiry.asked) {
@@ -222,6 +225,24 @@ mod tests {
         net.settle();
         assert!(net.nodes[0].has_answered(ids[1], &mut inquiry, now_ms));
         assert_eq!(net.nodes[0].owner_of_slots(&given), Some(ids[1]), "the answer says so");
+    }
+
+    #[test]
+    fn the_primary_of_a_target_that_has_become_a_replica_is_asked() {
+        let mut net = SimulatedCluster::with_replicas(3, &[1]);
+        let (target, primary) = (net.nodes[1].myself, net.nodes[3].myself);
+        let (now_ms, source) = (net.now_ms, &mut net.nodes[0]);
+        let mut inquiry = TakeoverInquiry::default();
+        assert!(!source.has_answered(target, &mut inquiry, now_ms));
+        // It answers after it has failed over.
+        source.nodes.get_mut(&target).expect("is known").primary = Some(primary);
+        let link = source.nodes[&target].link.expect("has a link");
+        source.links.get_mut(&link).expect("has a link").pongs_received += 100;
+        assert!(!source.has_answered(target, &mut inquiry, now_ms));
+        assert_eq!(
+            inquiry.asked.map(|(link, _)| Some(link)),
+            Some(source.nodes[&primary].link)
+        );
     }
 
     #[test]

@@ -171,7 +171,8 @@ pub struct ClusterState {
     /// The slots that another node may take over from this one, which has stopped writing to them.
     pub granted: BTreeMap<SlotIndex, NodeId>,
     /// The slots that another shard has taken from this node, or from the primary that it follows, as long as keys of
-    /// before may be left in them. A slot leaves the set before it can get new keys, see [`ClusterState::take_reopened`].
+    /// before may be left in them. A slot leaves the set before it can get new keys, see
+    /// [`ClusterState::take_reopened`].
     pub leftover: super::slot_set::SlotSet,
     /// The slots that this node has taken over from nodes that still claim them.
     pub taken_over: BTreeMap<SlotIndex, NodeId>,

@@ -29,8 +29,9 @@ use weft_resp::command::write_word;
 
 /// The maximum number of elements that one command adds.
 const ELEMENTS_PER_COMMAND: usize = 64;
-/// The size of elements, or of a piece of a string, above which another command begins, in bytes.
-const BYTES_PER_COMMAND: usize = 1 << 30;
+/// The size of elements, or of a piece of a string, above which another command begins, in bytes. The target of a slot
+/// migration takes it under the defaults of its limits.
+const BYTES_PER_COMMAND: usize = 256 << 20;
 
 /// Appends the commands that create a key.
 pub fn write_key(name: &[u8], value: &RestoredValue<'_>, expire_at_ms: i64, out: &mut Vec<u8>) {

@@ -71,3 +71,18 @@ fn a_replica_leaves_the_deletion_to_the_primary_that_lets_new_keys_in() {
     assert_eq!(net.nodes[2].owner(slot()), Some(second));
     assert!(net.nodes[2].leftover.is_empty());
 }
+
+#[test]
+fn a_promoted_replica_finds_the_keys_that_its_primary_has_not_deleted() {
+    let mut net = SimulatedCluster::formed(2);
+    lose_slot(&mut net, 0);
+    net.nodes[0].leftover = SlotSet::default();
+    let own = net.nodes[0].me().slots.iter().next().expect("has slots");
+    net.nodes[0].add_leftover([own, slot()].into_iter());
+    assert_eq!(net.nodes[0].leftover.iter().collect::<Vec<_>>(), [slot()]);
+    let second = net.nodes[1].myself.as_bytes().to_vec();
+    change(&mut net, &SlotChange::Importing(second));
+    net.nodes[0].leftover = SlotSet::default();
+    net.nodes[0].add_leftover([slot()].into_iter());
+    assert!(net.nodes[0].leftover.is_empty(), "its keys are new");
+}

@@ -409,6 +409,13 @@ fn publish_next_view(
         server.stats.slots.reset(cluster.view().moved_since(before));
         // A migration may have ended, or become impossible.
         server.background.wake_migration_thread();
+        if before.is_replica && !cluster.view().is_replica {
+            let occupied = SlotIndex::all().filter(|slot| {
+                let header = server.keyspace.slots.header(slot.index());
+                header.may_hold_any() && !header.is_importing()
+            });
+            cluster.lock(&server.config).add_leftover(occupied);
+        }
     }
     adopt_role(server, &cluster.view(), next.needs_full_sync);
     // The bus may have learned more meanwhile, and could not publish it.

@@ -10,7 +10,6 @@ use super::error::CommandError;
 use crate::commands::string::bytes::{OwnedString, inspect_before_change, with_bytes};
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::KeyspaceEvent;
-use weft_config::id;
 
 /// The bitmap commands and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -37,11 +36,9 @@ fn parse_bit_offset(ctx: &Context<'_, '_>, argument: &[u8], width: Option<u32>) 
         (Some(digits), Some(width)) => (digits, i64::from(width)),
         _ => (argument, 1),
     };
-    let limit_bytes = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0);
     parse_i64(digits)
-        .map(|number| number.wrapping_mul(unit))
-        .filter(|offset| *offset >= 0 && offset >> 3 < limit_bytes)
-        .map(|offset| offset as u64)
+        .and_then(|number| u64::try_from(number.wrapping_mul(unit)).ok())
+        .filter(|offset| offset >> 3 < ctx.max_string_bytes())
         .ok_or(INVALID_OFFSET)
 }
 

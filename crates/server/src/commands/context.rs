@@ -13,13 +13,14 @@ use super::permission;
 use crate::keyspace::GatePassage;
 use crate::keyspace::access::{KeyUse, Keys, SnapshotAttempt};
 use crate::keyspace::key_identity::PlannedKey;
-use crate::net::client::Client;
+use crate::net::client::{Client, ClientFlags};
 use crate::net::kill_mark::KillMark;
 use crate::state::{BackgroundJob, JobQueue, PermissionCheck, PermissionLoss, Server};
 use weft_base::{ParkedClient, ThreadIndex};
 use weft_command_table::keys::walk_keys;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::{CommandFlags, Group, KeyFlags};
+use weft_config::id;
 
 pub use crate::state::{BackgroundRun, BackgroundStep, BackgroundWork, NextStep};
 
@@ -203,6 +204,9 @@ pub const fn exclusive_for_sleep(handler: CommandHandler) -> Binding {
 /// The longest estimated time of work that is done on the worker, in nanoseconds. Longer work moves to a background
 /// thread, because the worker's other clients wait meanwhile.
 const MAX_WORKER_NS: u64 = 200_000;
+/// The length that the stream of another server may give a string by naming an offset, whatever the limit here: twice
+/// the default of `proto-max-bulk-len`.
+const MAX_REPEATED_STRING_BYTES: u64 = 1 << 30;
 
 /// The context of a handler.
 pub struct Context<'a, 'p> {
@@ -393,6 +397,21 @@ impl<'a> Context<'a, '_> {
         self.start_background_work(Box::new(run), false);
     }
 
+    /// Returns the length that a command may give a string by naming an offset (`proto-max-bulk-len`), in bytes. A
+    /// command that has run before, on another server, may have had a higher limit; the upper bound keeps such a stream
+    /// from demanding any amount of memory.
+    pub fn max_string_bytes(&self) -> u64 {
+        let configured = self.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
+        let is_repeated = self
+            .client
+            .flags
+            .intersects(ClientFlags::PRIMARY.union(ClientFlags::SLOT_IMPORT));
+        match is_repeated {
+            true => configured.max(MAX_REPEATED_STRING_BYTES),
+            false => configured,
+        }
+    }
+
     /// Does the same as [`Context::reply_from_background`] for work that a pause may hold back after it has begun.
     pub fn run_in_background(&mut self, run: BackgroundRun) {
         self.start_background_work(run, false);
@@ -479,7 +498,7 @@ fn background_job(mut work: BackgroundWork, mark: Arc<KillMark>, requester: Park
         let step = match allowed {
             Ok(()) => Some((work.run)(server, seat)),
             Err(PermissionLoss::Denied(bytes)) => Some(BackgroundStep::Reply(bytes)),
-            Err(PermissionLoss::UserDeleted) => None,
+            Err(PermissionLoss::ClientEnds) => None,
         };
         if is_lasting {
             mark.end_lasting();

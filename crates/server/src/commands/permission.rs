@@ -191,11 +191,14 @@ pub fn check_queued_command(
     command: &'static Command<Binding>,
     words: &[Vec<u8>],
 ) -> Result<(), PermissionLoss> {
+    if client.was_killed() {
+        return Err(PermissionLoss::ClientEnds);
+    }
     if client.login.is_unrestricted(server.acl.version()) {
         return Ok(());
     }
     if !client.login.refresh(&server.acl) {
-        return Err(PermissionLoss::UserDeleted);
+        return Err(PermissionLoss::ClientEnds);
     }
     let permission = CommandPermission {
         command,

@@ -141,6 +141,7 @@ fn run_within<'p>(
     first: usize,
 ) -> usize {
     thread.begin_passage();
+    thread.effects.set_full_mailbox_aside();
     // Waiting at the gate does not count as the time of a command.
     thread.ticks = thread.timer.raw();
     let mut many: Vec<Lease<'p>> = Vec::new();
@@ -296,6 +297,7 @@ fn run_plan_exclusively(
         return;
     };
     thread.begin_passage();
+    thread.effects.set_full_mailbox_aside();
     let keys = &plans.keys[plan.key_range()];
     if !is_runnable(connection) || !admit_plan(thread, plan, &plans.ranges, keys, connection) {
         return;
@@ -724,14 +726,15 @@ fn hold_up_sender(thread: &mut ThreadState, connection: &mut Connection, outcome
     if matches!(outcome, Outcome::Contended) || thread.is_in_round {
         return thread.effects.set_full_mailbox_aside();
     }
-    thread.effects.full_mailbox = None;
     if thread.replays {
         // The thread of the stream waits between its batches, so this one ends here.
+        thread.effects.set_full_mailbox_aside();
         if connection.state == ConnectionState::Ready {
             connection.state = ConnectionState::Deferred;
         }
         return;
     }
+    thread.effects.full_mailbox = None;
     let until_ms = thread.now_ms + MAX_HOLD_UP_MS;
     let full_mailbox = FullMailbox { worker, until_ms };
     match outcome {

@@ -23,7 +23,7 @@ use crate::commands::context::{HandlerMode, NextStep};
 use crate::keyspace::Seat;
 use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
-use crate::notify::messages::{MAX_FULL_MAILBOX_WAIT, NotificationSender, wait_for_full_mailboxes, wake_workers};
+use crate::notify::messages::{MAX_FULL_MAILBOX_WAIT, NotificationSender, wait_for_full_mailbox, wake_workers};
 use crate::slot_migration::job::JobProgress;
 use crate::state::{Message, Server};
 
@@ -280,7 +280,7 @@ impl ImportExecutor {
         }
         NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
         wake_workers(&server, &mut thread.effects);
-        wait_for_full_mailboxes(&server, MAX_FULL_MAILBOX_WAIT);
+        wait_for_full_mailbox(&server, &mut thread.effects, MAX_FULL_MAILBOX_WAIT);
         thread.effects.outbox.clear();
         thread.effects.expired.clear();
         let failed = thread.failed_command.take().unwrap_or(connection.client.last_command);

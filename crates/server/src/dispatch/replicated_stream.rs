@@ -29,7 +29,7 @@ use crate::keyspace::access::KeyCounts;
 use crate::keyspace::effects::Hooks;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::{Connection, ConnectionState};
-use crate::notify::messages::{wait_for_full_mailboxes, wake_workers};
+use crate::notify::messages::{wait_for_full_mailbox, wake_workers};
 use crate::observability::log;
 use crate::propagation::{LogMilestone, MAX_UNREAD_BYTES};
 use crate::state::Server;
@@ -55,8 +55,9 @@ const MIN_ROUND_COMMANDS: usize = if cfg!(feature = "simulated") {
     super::plan::MAX_REQUESTS_PER_TURN
 };
 
-/// The longest time for which the stream waits, between two batches, for workers with too much mail.
-const MAX_DELIVERY_WAIT: Duration = Duration::from_millis(100);
+/// The longest time for which the stream waits for workers with too much mail until it has run all commands that have
+/// arrived. The primary gets acknowledgements only then.
+const MAX_DELIVERY_WAIT: Duration = Duration::from_secs(1);
 
 /// The minimum interval between two log lines about a failing disk.
 const DISK_WARNING_PERIOD: Duration = Duration::from_secs(10);
@@ -370,6 +371,7 @@ impl ReplicatedStream {
     /// When the stream ends. The position that was reached by then counts.
     pub fn run_commands(&mut self, seat: &mut Seat) -> Result<(), StreamError> {
         let mut pause = MIN_RETRY_PAUSE;
+        let mut may_wait = MAX_DELIVERY_WAIT;
         loop {
             self.begin_batch();
             let mut rest = self.plan_commands();
@@ -403,7 +405,9 @@ impl ReplicatedStream {
             finish_batch(&mut self.thread, &mut self.connection.connection);
             self.record_write_position();
             // No passage of the gate is open here, which workers could need to read their mail.
-            wait_for_full_mailboxes(&self.thread.server, MAX_DELIVERY_WAIT);
+            let wait_began = Instant::now();
+            wait_for_full_mailbox(&self.thread.server.clone(), &mut self.thread.effects, may_wait);
+            may_wait = may_wait.saturating_sub(wait_began.elapsed());
             let advanced = self.connection.discard_executed();
             if self.thread.server.replication.role_epoch() != self.connection.role_epoch {
                 return Err(StreamError::RoleChanged);

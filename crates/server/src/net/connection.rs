@@ -89,8 +89,8 @@ pub struct Connection {
     pub usage: ClientUsage,
 }
 
-/// The longest time for which a connection waits, between two requests, for a worker with too much mail. Others may keep
-/// that mailbox full.
+/// The longest time for which a connection waits, between two requests, for a worker with too much mail. Others may
+/// keep that mailbox full.
 pub const MAX_HOLD_UP_MS: u64 = 1000;
 
 /// The mailbox for which a connection waits.

@@ -19,7 +19,7 @@ use crate::notify::keyspace_event::{EventClass, KeyspaceEvent};
 use crate::notify::pubsub::{ChannelNamespace, Subscriber};
 use crate::notify::tracking::{ChangedKey, InvalidKeys, Invalidation};
 use crate::observability::slot_stats::SlotFigure;
-use crate::state::{Server, WorkerLink};
+use crate::state::Server;
 use weft_base::slots::cluster_slot;
 use weft_config::{id, keyspace_events};
 use weft_os::time::Instant;
@@ -291,16 +291,6 @@ pub fn wait_for_full_mailbox(server: &Server, effects: &mut Effects, limit: Dura
     effects.set_full_mailbox_aside();
     if let Some(worker) = effects.overloaded_worker.take() {
         wait_until_read(server, worker, limit, &|| false);
-    }
-}
-
-/// Waits in the same way for any worker with a full mailbox, until half of that is read. The thread applies a stream, and
-/// begins a new batch for what follows.
-pub fn wait_for_full_mailboxes(server: &Server, limit: Duration) {
-    let full = server.workers.iter().find(|worker| worker.is_mailbox_full());
-    let start = Instant::now();
-    while full.is_some_and(WorkerLink::is_mailbox_half_full) && start.elapsed() < limit {
-        weft_os::thread::sleep(FULL_MAILBOX_POLL_INTERVAL);
     }
 }
 

@@ -263,12 +263,6 @@ impl WorkerLink {
         self.mailbox.len() > FULL_MAILBOX_MESSAGES || self.delivery_bytes.load(Ordering::Relaxed) > FULL_MAILBOX_BYTES
     }
 
-    /// Returns `true` if the mailbox holds more than half of what fills it.
-    pub fn is_mailbox_half_full(&self) -> bool {
-        self.mailbox.len() > FULL_MAILBOX_MESSAGES / 2
-            || self.delivery_bytes.load(Ordering::Relaxed) > FULL_MAILBOX_BYTES / 2
-    }
-
     /// Sends a message and wakes the worker if it sleeps.
     pub fn send(&self, message: Message) {
         if self.mailbox.push(message) {
@@ -494,8 +488,8 @@ pub type PermissionCheck = Box<dyn FnMut(&Arc<Server>, ThreadIndex) -> Result<()
 pub enum PermissionLoss {
     /// The user may not run the command any more; this is the reply.
     Denied(Vec<u8>),
-    /// The user was deleted, and the client is about to be closed.
-    UserDeleted,
+    /// The client was killed, or its user was deleted: it is about to be closed.
+    ClientEnds,
 }
 
 /// A job for the background threads. It gets a thread seat of its own.

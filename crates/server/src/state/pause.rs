@@ -244,6 +244,8 @@ impl Pause {
 impl Server {
     /// Holds back the commands of all clients until `until_ms`: all commands, or only writes.
     pub fn pause_clients(&self, reason: PauseReason, now_ms: u64, until_ms: u64, includes_reads: bool) {
+        // Those whose pause is over must not wait for the end of the new one.
+        self.end_due_pause(now_ms);
         self.clients.pause.begin(reason, now_ms, until_ms, includes_reads);
         // The coordinator sleeps until its next task, which may be due earlier now.
         self.background.wake_coordinator();

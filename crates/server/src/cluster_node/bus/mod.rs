@@ -27,7 +27,7 @@ use crate::cluster_node::key_deletion::{self, ImportMark};
 use crate::cluster_node::topology;
 use crate::keyspace::effects::Effects;
 use crate::keyspace::{Seat, SlotHeader};
-use crate::notify::messages::{NotificationSender, wait_for_full_mailboxes, wake_workers};
+use crate::notify::messages::{NotificationSender, wait_until_read, wake_workers};
 use crate::notify::pubsub::ChannelNamespace;
 use crate::observability::log;
 use crate::state::{PauseReason, Server};
@@ -62,8 +62,8 @@ pub struct ClusterBus {
     next_round: Instant,
     /// Set while something must be checked again very soon.
     is_urgent: bool,
-    /// Set once a turn has delivered a message that was published on another node.
-    has_delivered: bool,
+    /// A worker to which this turn has sent more messages than it can read at the moment.
+    overloaded_worker: Option<ThreadIndex>,
     /// The progress of stopping writes for a replica that takes over.
     write_stop: Option<StopProgress>,
 }
@@ -100,7 +100,7 @@ impl ClusterBus {
             links,
             next_round: Instant::now(),
             is_urgent: false,
-            has_delivered: false,
+            overloaded_worker: None,
             write_stop: None,
         };
         bus.reconcile_slots_with_keys(cluster);
@@ -261,9 +261,9 @@ impl ClusterBus {
         for action in actions {
             self.perform_action(cluster, action);
         }
-        if std::mem::take(&mut self.has_delivered) {
+        if let Some(worker) = self.overloaded_worker.take().filter(|_| !self.is_urgent) {
             // After all other actions of the turn, among them the replies to pings.
-            wait_for_full_mailboxes(&self.server, MAX_DELIVERY_WAIT);
+            wait_until_read(&self.server, worker, MAX_DELIVERY_WAIT, &|| false);
         }
         self.drop_keys(cluster);
     }
@@ -314,7 +314,7 @@ impl ClusterBus {
         NotificationSender::new(&self.server, &mut effects, ThreadIndex::new(self.seat.index()))
             .publish_message(space, channel, payload);
         wake_workers(&self.server, &mut effects);
-        self.has_delivered = true;
+        self.overloaded_worker = effects.full_mailbox.or(self.overloaded_worker);
     }
 
     // ---- manual failover --------------------------------------------------------------------------------------------

@@ -210,7 +210,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
             match check_permission(server, ThreadIndex::new(seat.index())) {
                 Ok(()) => {}
                 Err(PermissionLoss::Denied(bytes)) => return server.send_reply(requester, bytes, LogSequence::NONE),
-                Err(PermissionLoss::UserDeleted) => return,
+                Err(PermissionLoss::ClientEnds) => return,
             }
             let patience = match set_slot.check_request(server, seat) {
                 Ok(patience) => patience,
@@ -222,6 +222,13 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             topology::propagate_then(server, seat, &words, patience, move |known| {
                 Box::new(move |server, seat| {
+                    match check_permission(server, ThreadIndex::new(seat.index())) {
+                        Ok(()) => {}
+                        Err(PermissionLoss::Denied(bytes)) => {
+                            return server.send_reply(requester, bytes, LogSequence::NONE);
+                        }
+                        Err(PermissionLoss::ClientEnds) => return,
+                    }
                     let bytes = set_slot.apply_and_reply(server, seat, known);
                     send_delayed_reply(server, seat, requester, command, bytes);
                 })
@@ -253,7 +260,12 @@ impl SetSlotRequest {
             state.check_slot_change(*slot, change, keys.count_in_slot(*slot))?;
             // The arguments of the timeout are checked last, when everything else is valid.
             let timeout = self.timeout.clone()?;
-            if matches!(change, SlotChange::Importing(_) | SlotChange::Node(_)) {
+            let can_get_keys = match change {
+                SlotChange::Importing(_) => true,
+                SlotChange::Node(word) => **word == *state.myself.as_bytes(),
+                SlotChange::Migrating(_) | SlotChange::Stable => false,
+            };
+            if can_get_keys {
                 // New keys may come. The replicas must have deleted the older ones by the time they hear of that.
                 keys.request_emptying(state, *slot);
             }

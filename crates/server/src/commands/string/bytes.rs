@@ -175,7 +175,7 @@ pub fn clamp_range(start: i64, end: i64, length: usize) -> Option<(usize, usize)
 
 fn append(ctx: &mut Context<'_, '_>) -> CommandResult {
     let added = ctx.arg(2);
-    // What has run before, under another limit, is repeated.
+    // The length of what is appended is bounded by the input.
     let limit = match ctx.client.flags.intersects(ClientFlags::REPLAYING) {
         true => usize::MAX,
         false => ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as usize,
@@ -213,7 +213,7 @@ fn setrange(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Err(CommandError::constant("ERR offset is out of range"));
     };
     let value = ctx.arg(3);
-    let limit = ctx.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
+    let limit = ctx.max_string_bytes();
     let in_place_ns = ctx.max_worker_ns();
     let mut key = ctx.keys.write(0);
     let end = offset as u64 + value.len() as u64;

@@ -65,8 +65,8 @@ impl PublishedMessage {
         self.payload = payload.into();
     }
 
-    /// Estimates what the delivery to this number of receivers takes, as the number of bytes that could be copied in the
-    /// same time.
+    /// Estimates what the delivery to this number of receivers takes, as the number of bytes that could be copied in
+    /// the same time.
     pub fn delivery_bytes(&self, receivers: usize) -> usize {
         let copied = self.channel.len() + self.payload.len().min(COPIED_PAYLOAD_BYTES_MAX);
         receivers * (DELIVERY_OVERHEAD_BYTES + copied) + self.payload.len()

@@ -668,10 +668,6 @@ fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut ThreadS
 fn replace_imports(server: &Server, all: &mut Exclusive<'_>, imports: &[UnfinishedImport]) {
     server.forget_imports(all, "Full resynchronization occurred");
     server.track_imports(imports);
-    if let Some(cluster) = &server.cluster {
-        // All keys are those of the dump.
-        cluster.lock(&server.config).leftover = Default::default();
-    }
 }
 
 /// Begins the history that the data of a dump belongs to, at an offset.

@@ -259,6 +259,7 @@ impl Worker {
         let changed_by = NotificationSender::new(server, effects, *seat).send_broadcasts();
         if let Some(worker) = self.thread.effects.full_mailbox {
             self.hold_up_broadcasters(worker, &changed_by);
+            self.thread.effects.set_full_mailbox_aside();
         }
         if self.thread.effects.has_deliveries() {
             let balance = memory::thread_balance();
@@ -292,12 +293,14 @@ impl Worker {
             .take()
             .or(self.clients.overloaded_worker.take());
         // Its own mail it reads itself.
-        self.overloaded_worker = overloaded
-            .or(self.overloaded_worker)
-            .filter(|worker| *worker != self.id);
-        if let Some(worker) = self.overloaded_worker {
+        if let Some(worker) = overloaded.filter(|worker| *worker != self.id) {
             messages::wait_until_read(&self.thread.server, worker, MAX_BACKPRESSURE_WAIT, &|| false);
-            self.overloaded_worker = Some(worker).filter(|worker| self.server().worker(*worker).is_mailbox_full());
+            self.overloaded_worker = Some(worker);
+        }
+        if let Some(worker) = self.overloaded_worker
+            && !self.server().worker(worker).is_mailbox_full()
+        {
+            self.overloaded_worker = None;
         }
     }
 

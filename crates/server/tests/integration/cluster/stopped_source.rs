@@ -1,5 +1,5 @@
-//! Tests the source of a slot migration that does not hear of the takeover in time, in particular because its process is
-//! stopped in the hand-over.
+//! Tests the source of a slot migration that does not hear of the takeover in time, in particular because its process
+//! is stopped in the hand-over.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -22,8 +22,8 @@ fn start(threads: &str) -> Server {
     Server::start(&[&active[..], &["--client-output-buffer-limit", limit]].concat())
 }
 
-/// Returns a client that receives each message of the channel `channel-x` as often as it has patterns, and each event of
-/// the key `key-x`.
+/// Returns a client that receives each message of the channel `channel-x` as often as it has patterns, and each event
+/// of the key `key-x`.
 fn subscribe(server: &Server) -> Client {
     let mut subscriber = Client::connect(server.port);
     let patterns = (0..PATTERNS).map(|number| format!("*[ly]-*[^{number}]"));

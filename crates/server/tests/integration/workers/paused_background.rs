@@ -10,8 +10,8 @@ const PAUSE_MS: &str = "20000";
 /// The number of threads for long commands.
 const THREADS: usize = 2;
 
-/// The rounds of a loop with which a test is tried until it lasts long enough. Code that runs for half a second ends with
-/// an error.
+/// The rounds of a loop with which a test is tried until it lasts long enough. Code that runs for half a second ends
+/// with an error.
 const ROUNDS: [u32; 4] = [5_000_000, 10_000_000, 20_000_000, 40_000_000];
 
 /// Returns a library whose code runs for a while.

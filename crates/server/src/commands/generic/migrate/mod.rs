@@ -554,6 +554,8 @@ fn delete_accepted_key(
             (migrated_key.expire_at_ms, migrated_key.value) = (expire_at_ms, value);
             LocalDeletionOutcome::Changed
         }
+        // The slot has left this node, and its keys here are deleted. On the target they are in use.
+        None if is_missing && is_slot_of_others(server, migrated_key.slot) => LocalDeletionOutcome::Deleted,
         // A key that expires here expires there at the same time.
         None if is_missing && migrated_key.expire_at_ms.is_none_or(|at_ms| access.now_ms < at_ms) => {
             LocalDeletionOutcome::Missing
@@ -562,6 +564,14 @@ fn delete_accepted_key(
     };
     apply_effects(server, thread_index, effects);
     Some(outcome)
+}
+
+/// Returns `true` if commands find this slot on another node of the cluster.
+fn is_slot_of_others(server: &Server, slot: SlotIndex) -> bool {
+    server
+        .cluster
+        .as_ref()
+        .is_some_and(|cluster| !cluster.view().is_mine(slot))
 }
 
 /// Records the effects of a key.
