@@ -55,9 +55,9 @@ const MIN_ROUND_COMMANDS: usize = if cfg!(feature = "simulated") {
     super::plan::MAX_REQUESTS_PER_TURN
 };
 
-/// The longest time for which the stream waits for workers with too much mail until it has run all commands that have
-/// arrived. The primary gets acknowledgements only then.
-const MAX_DELIVERY_WAIT: Duration = Duration::from_secs(1);
+/// The time for which the stream waits for workers with too much mail until it lets the link acknowledge what it has
+/// run.
+const MAX_DELIVERY_WAIT: Duration = Duration::from_millis(500);
 
 /// The minimum interval between two log lines about a failing disk.
 const DISK_WARNING_PERIOD: Duration = Duration::from_secs(10);
@@ -365,11 +365,12 @@ impl ReplicatedStream {
         self.connection.connection.client.db
     }
 
-    /// Runs all complete commands that have arrived.
+    /// Runs all complete commands that have arrived. Returns `true` if it has not run all of them, because it has
+    /// waited for workers with too much mail for long: the caller acknowledges what has run, and calls again.
     ///
     /// # Errors
     /// When the stream ends. The position that was reached by then counts.
-    pub fn run_commands(&mut self, seat: &mut Seat) -> Result<(), StreamError> {
+    pub fn run_commands(&mut self, seat: &mut Seat) -> Result<bool, StreamError> {
         let mut pause = MIN_RETRY_PAUSE;
         let mut may_wait = MAX_DELIVERY_WAIT;
         loop {
@@ -429,7 +430,10 @@ impl ReplicatedStream {
                 false => pause = MIN_RETRY_PAUSE,
             }
             if !refused && !held_up && rest != InputRest::More {
-                return Ok(());
+                return Ok(false);
+            }
+            if may_wait.is_zero() {
+                return Ok(true);
             }
         }
     }

@@ -381,7 +381,7 @@ impl ReplicaThread {
             *received += block.len() as u64;
             self.server.replication.set_received_offset(base.advanced_by(*received));
             stream.input_mut().append(&mut block);
-            self.execute_received(stream)?;
+            while self.execute_received(stream)? {}
             if beaten.elapsed() >= ACK_INTERVAL {
                 beaten = Instant::now();
                 link.send_raw(b"\n")?;
@@ -393,8 +393,8 @@ impl ReplicaThread {
         self.mark_link_up(link.role_epoch()).ok_or(LinkFailure::EpochOver)
     }
 
-    /// Executes all received commands.
-    fn execute_received(&mut self, stream: &mut ReplicatedStream) -> Result<(), LinkFailure> {
+    /// Executes the received commands. Returns `true` if some are left.
+    fn execute_received(&mut self, stream: &mut ReplicatedStream) -> Result<bool, LinkFailure> {
         stream.run_commands(&mut self.seat).map_err(|broken| match broken {
             StreamError::RoleChanged => LinkFailure::EpochOver,
             StreamError::Closed => LinkFailure::Other("A command from primary closed the connection".into()),
@@ -426,9 +426,10 @@ impl ReplicaThread {
                 "no byte of the stream is executed before it was received"
             );
             repl.set_received_offset(received_offset);
-            if let Err(failure) = self.execute_received(stream) {
-                return failure;
-            }
+            let has_more = match self.execute_received(stream) {
+                Ok(has_more) => has_more,
+                Err(failure) => return failure,
+            };
             if shown.elapsed() >= CLIENT_LIST_MAX_AGE {
                 shown = Instant::now();
                 self.publish_client(stream);
@@ -455,12 +456,11 @@ impl ReplicaThread {
                 });
             }
             owed = owed.filter(|owed| !is_paid && owed.since.elapsed() < FSYNC_CHECK_TIMEOUT);
+            if has_more {
+                continue;
+            }
             let patience = ACK_INTERVAL.saturating_sub(acknowledged.elapsed());
-            let patience = if owed.is_some() {
-                patience.min(FSYNC_CHECK_INTERVAL)
-            } else {
-                patience
-            };
+            let patience = owed.as_ref().map_or(patience, |_| patience.min(FSYNC_CHECK_INTERVAL));
             let received_bytes = link.receive(stream.input_mut(), max_bytes, patience);
             max_bytes = receive_limit(&received_bytes, stream);
             match received_bytes {
