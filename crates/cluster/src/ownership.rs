@@ -279,7 +279,8 @@ impl ClusterState {
         for slot in occupied {
             let owner = self.owner(slot);
             let is_lost = owner.is_some() && owner != Some(self.my_primary());
-            if is_lost && !self.importing.contains_key(&slot) {
+            // The last owner of an unclaimed slot has given it up: these may be the only keys.
+            if is_lost && !self.importing.contains_key(&slot) && !self.unclaimed.contains(slot) {
                 self.leftover.set(slot, true);
             }
         }

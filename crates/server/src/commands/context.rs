@@ -204,7 +204,7 @@ pub const fn exclusive_for_sleep(handler: CommandHandler) -> Binding {
 /// The longest estimated time of work that is done on the worker, in nanoseconds. Longer work moves to a background
 /// thread, because the worker's other clients wait meanwhile.
 const MAX_WORKER_NS: u64 = 200_000;
-/// The length that the stream of another server may give a string by naming an offset, whatever the limit here: twice
+/// The length that a command of a stream or a file may give a string by naming an offset, whatever the limit now: twice
 /// the default of `proto-max-bulk-len`.
 const MAX_REPEATED_STRING_BYTES: u64 = 1 << 30;
 
@@ -398,15 +398,11 @@ impl<'a> Context<'a, '_> {
     }
 
     /// Returns the length that a command may give a string by naming an offset (`proto-max-bulk-len`), in bytes. A
-    /// command that has run before, on another server, may have had a higher limit; the upper bound keeps such a stream
-    /// from demanding any amount of memory.
+    /// command that has run before may have had a higher limit; the upper bound keeps a stream or a file from demanding
+    /// any amount of memory.
     pub fn max_string_bytes(&self) -> u64 {
         let configured = self.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
-        let is_repeated = self
-            .client
-            .flags
-            .intersects(ClientFlags::PRIMARY.union(ClientFlags::SLOT_IMPORT));
-        match is_repeated {
+        match self.client.flags.intersects(ClientFlags::REPLAYING) {
             true => configured.max(MAX_REPEATED_STRING_BYTES),
             false => configured,
         }

@@ -307,13 +307,17 @@ pub(super) struct RoundFigures {
     pub commands: u64,
     /// The last position in the propagation log that one of the threads has taken.
     pub last_sequence: LogSequence,
+    /// A worker to which one of the threads has sent more mail than it can read at the moment.
+    pub overloaded_worker: Option<ThreadIndex>,
 }
 
 impl RoundState {
-    fn end_part(&mut self, part: StreamPart, commands: u64, thread: &ThreadState) {
+    fn end_part(&mut self, part: StreamPart, commands: u64, thread: &mut ThreadState) {
         self.finished.push(part);
         let figures = &mut self.figures;
         figures.commands += commands;
+        thread.effects.set_full_mailbox_aside();
+        figures.overloaded_worker = thread.effects.overloaded_worker.take().or(figures.overloaded_worker);
         figures.last_sequence = figures.last_sequence.max(thread.effects.log_writer.last_sequence());
     }
 }
@@ -457,7 +461,7 @@ fn run_thread(pool: &Pool, mut seat: Seat, mut runner: PartRunner) {
         let mut round = pool.round.lock();
         let has_panicked = ended.is_err();
         match ended {
-            Ok(commands) => round.end_part(part, commands, &thread),
+            Ok(commands) => round.end_part(part, commands, &mut thread),
             Err(panic) => {
                 round.panic.get_or_insert(panic);
             }

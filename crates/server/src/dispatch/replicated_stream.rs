@@ -97,6 +97,8 @@ pub struct ReplicatedStream {
     runner: Option<PartRunner>,
     /// Memory for the next two rounds.
     spare_rounds: (Round, Round),
+    /// The time for which the stream may still wait for workers with too much mail until it has to acknowledge.
+    delivery_patience: Duration,
 }
 
 /// Commands that may run on several threads, and the position of the stream after them.
@@ -297,6 +299,7 @@ impl ReplicatedStream {
             threads: None,
             runner: None,
             spare_rounds: Default::default(),
+            delivery_patience: MAX_DELIVERY_WAIT,
         }
     }
 
@@ -372,7 +375,7 @@ impl ReplicatedStream {
     /// When the stream ends. The position that was reached by then counts.
     pub fn run_commands(&mut self, seat: &mut Seat) -> Result<bool, StreamError> {
         let mut pause = MIN_RETRY_PAUSE;
-        let mut may_wait = MAX_DELIVERY_WAIT;
+        self.delivery_patience = MAX_DELIVERY_WAIT;
         loop {
             self.begin_batch();
             let mut rest = self.plan_commands();
@@ -406,9 +409,7 @@ impl ReplicatedStream {
             finish_batch(&mut self.thread, &mut self.connection.connection);
             self.record_write_position();
             // No passage of the gate is open here, which workers could need to read their mail.
-            let wait_began = Instant::now();
-            wait_for_full_mailbox(&self.thread.server.clone(), &mut self.thread.effects, may_wait);
-            may_wait = may_wait.saturating_sub(wait_began.elapsed());
+            self.await_deliveries();
             let advanced = self.connection.discard_executed();
             if self.thread.server.replication.role_epoch() != self.connection.role_epoch {
                 return Err(StreamError::RoleChanged);
@@ -432,10 +433,19 @@ impl ReplicatedStream {
             if !refused && !held_up && rest != InputRest::More {
                 return Ok(false);
             }
-            if may_wait.is_zero() {
+            if self.delivery_patience.is_zero() {
                 return Ok(true);
             }
         }
+    }
+
+    /// Waits for a worker that the stream has sent more mail than it can read. The caller is outside of the gate, which
+    /// that worker may need to read on.
+    fn await_deliveries(&mut self) {
+        let began = Instant::now();
+        let thread = &mut self.thread;
+        wait_for_full_mailbox(&thread.server, &mut thread.effects, self.delivery_patience);
+        self.delivery_patience = self.delivery_patience.saturating_sub(began.elapsed());
     }
 
     fn begin_batch(&mut self) {
@@ -554,7 +564,9 @@ impl ReplicatedStream {
             client.commands += figures.commands;
             client.last_command = round.last_command;
             self.last_sequence = self.last_sequence.max(figures.last_sequence);
+            self.thread.effects.overloaded_worker = figures.overloaded_worker;
             self.record_write_position();
+            self.await_deliveries();
             std::mem::swap(&mut round, &mut following);
             match next {
                 Some(next) => planned = next,

@@ -280,28 +280,4 @@ impl Server {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Tests of held slots.
-
-    use super::*;
-
-    #[test]
-    fn slots_of_several_migrations_are_held_at_a_time() {
-        let held = HeldSlots::default();
-        let set = |number: usize| {
-            let mut slots = SlotSet::default();
-            slots.set(SlotIndex::from_index(number), true);
-            slots
-        };
-        assert!(!held.is_any() && held.until_ms().is_none());
-        held.hold(&set(63), 100);
-        held.hold(&set(64), 90);
-        assert!(held.contains(SlotIndex::from_index(63)) && held.contains(SlotIndex::from_index(64)));
-        assert!(!held.contains(SlotIndex::from_index(65)));
-        assert_eq!(held.until_ms(), Some(100));
-        held.release(&set(63));
-        assert!(held.is_any() && !held.contains(SlotIndex::from_index(63)));
-        held.release(&set(64));
-        assert!(!held.is_any() && !held.contains(SlotIndex::from_index(64)));
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::client::Client;
 use crate::harness::server::{PATIENCE, Server};
+use crate::harness::wait_until;
 
 /// A temporary directory for one test, removed at its end.
 struct TestDirectory(PathBuf);
@@ -272,6 +273,40 @@ fn queued_work_is_judged_by_the_rules_at_its_beginning() {
     assert_eq!(admin.call(&["CONFIG", "GET", "maxmemory-samples"]), samples);
     let log = admin.call(&["ACL", "LOG"]);
     assert!(log.contains("function|load") && log.contains("config|set"), "{log}");
+}
+
+#[test]
+fn a_queued_change_of_the_cluster_ends_with_its_client() {
+    let directory = TestDirectory::new();
+    let file = directory.write("users.acl", "user default on nopass ~* &* +@all");
+    let server = Server::start_node(&["--aclfile", &file, "--busy-reply-threshold", "600000"]);
+    let mut admin = Client::connect(server.port);
+    let mut script = Client::connect(server.port);
+    server.run_script(&mut script, &["EVAL", "while true do end", "0"]);
+    let before: usize = admin.info("weft_background_commands").parse().expect("a number");
+    let mut loaders: Vec<Client> = (0..2).map(|_| Client::connect(server.port)).collect();
+    for loader in &mut loaders {
+        loader.send(&["ACL", "LOAD"]);
+    }
+    admin.wait_for_info("weft_background_commands", &(before + 2).to_string());
+    let id = admin.call(&["CLUSTER", "MYID"]);
+    let mut killed = Client::connect(server.port);
+    let killed_id = killed.call(&["CLIENT", "ID"]);
+    killed.send(&["CLUSTER", "SETSLOT", "5", "NODE", &id]);
+    wait_until("it is queued", || {
+        admin
+            .call(&["CLIENT", "LIST", "ID", &killed_id])
+            .contains("cmd=cluster|setslot")
+    });
+    assert_eq!(admin.call(&["CLIENT", "KILL", "ID", &killed_id]), "1");
+    assert_eq!(admin.call(&["SCRIPT", "KILL"]), "OK");
+    for loader in &mut loaders {
+        assert_eq!(loader.answer(), "OK");
+    }
+    admin.wait_for_info("weft_unfinished_jobs", "0");
+    assert!(admin.call(&["CLUSTER", "INFO"]).contains("cluster_slots_assigned:0"));
+    assert_eq!(admin.call(&["CLUSTER", "SETSLOT", "5", "NODE", &id]), "OK");
+    assert!(admin.call(&["CLUSTER", "INFO"]).contains("cluster_slots_assigned:1"));
 }
 
 #[test]

@@ -33,7 +33,7 @@ use crate::keyspace::Seat;
 use crate::net::client::{BufferFigures, Client};
 use crate::observability::log;
 use crate::replication::role;
-use crate::replication::{CoordinatedFailoverState, Endpoint, LinkState, ReplicationState};
+use crate::replication::{CoordinatedFailoverState, Endpoint, LinkState, Replication, ReplicationState};
 use crate::state::Server;
 use handshake::PsyncReply;
 use link::{LinkFailure, PrimaryLink};
@@ -381,10 +381,15 @@ impl ReplicaThread {
             *received += block.len() as u64;
             self.server.replication.set_received_offset(base.advanced_by(*received));
             stream.input_mut().append(&mut block);
-            while self.execute_received(stream)? {}
-            if beaten.elapsed() >= ACK_INTERVAL {
-                beaten = Instant::now();
-                link.send_raw(b"\n")?;
+            loop {
+                let has_more = self.execute_received(stream)?;
+                if beaten.elapsed() >= ACK_INTERVAL {
+                    beaten = Instant::now();
+                    link.send_raw(b"\n")?;
+                }
+                if !has_more {
+                    break;
+                }
             }
         }
         drop(held);
@@ -456,27 +461,27 @@ impl ReplicaThread {
                 });
             }
             owed = owed.filter(|owed| !is_paid && owed.since.elapsed() < FSYNC_CHECK_TIMEOUT);
-            if has_more {
+            if has_more && stream.input_mut().len() >= MAX_RECEIVE_BYTES {
+                // What has arrived earlier shows that the primary is there.
+                repl.last_heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
                 continue;
             }
-            let patience = ACK_INTERVAL.saturating_sub(acknowledged.elapsed());
-            let patience = owed.as_ref().map_or(patience, |_| patience.min(FSYNC_CHECK_INTERVAL));
+            let patience = match (has_more, &owed) {
+                (true, _) => Duration::ZERO,
+                (false, Some(_)) => FSYNC_CHECK_INTERVAL,
+                (false, None) => ACK_INTERVAL,
+            };
+            let patience = patience.min(ACK_INTERVAL.saturating_sub(acknowledged.elapsed()));
             let received_bytes = link.receive(stream.input_mut(), max_bytes, patience);
             max_bytes = receive_limit(&received_bytes, stream);
             match received_bytes {
-                Ok(0) => {
-                    let timeout_s = server.config.unsigned(id::REPL_TIMEOUT);
-                    let silent_s = (unix_ms() / 1000).saturating_sub(repl.last_heard_s.load(Ordering::Relaxed));
-                    if silent_s > timeout_s {
-                        return LinkFailure::Timeout("PRIMARY timeout: no data nor PING received...");
-                    }
+                Ok(0) if is_primary_silent(&server) => {
+                    return LinkFailure::Timeout("PRIMARY timeout: no data nor PING received...");
                 }
+                Ok(0) => {}
                 Ok(bytes) => {
                     *received += bytes as u64;
-                    repl.last_heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
-                    let client = stream.client_mut();
-                    client.last_interaction_ms = unix_ms();
-                    client.net_input_bytes += bytes as u64;
+                    note_received(repl, stream.client_mut(), bytes);
                 }
                 Err(failure) => return failure,
             }
@@ -509,6 +514,19 @@ impl ReplicaThread {
         let view = stream.client_mut().link_snapshot();
         self.server.clients.linked.lock().insert(view.id, (view, buffers));
     }
+}
+
+/// Returns `true` if nothing has come from the primary for `repl-timeout`.
+fn is_primary_silent(server: &Server) -> bool {
+    let heard_s = server.replication.last_heard_s.load(Ordering::Relaxed);
+    (unix_ms() / 1000).saturating_sub(heard_s) > server.config.unsigned(id::REPL_TIMEOUT)
+}
+
+/// Records that bytes have come from the primary, which `client` represents.
+fn note_received(repl: &Replication, client: &mut Client, bytes: usize) {
+    repl.last_heard_s.store(unix_ms() / 1000, Ordering::Relaxed);
+    client.last_interaction_ms = unix_ms();
+    client.net_input_bytes += bytes as u64;
 }
 
 /// Returns the maximum number of bytes of the receive after one with this result.

@@ -1,5 +1,7 @@
 //! Tests slots that come back to a node while it still deletes the keys that were left in them.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
@@ -187,6 +189,63 @@ fn a_slot_that_comes_back_as_a_whole_keeps_its_keys() {
         assert_eq!(nodes[0].call(&["EXISTS", &old]), "0");
         was_in_time
     });
+}
+
+/// As tools send this to every node. The slot can get no keys here.
+#[test]
+fn a_slot_that_is_assigned_to_its_new_owner_is_emptied_in_its_turn() {
+    while_keys_are_deleted(0, |nodes, before, last| {
+        let second = nodes[1].id.clone();
+        take_slots(nodes, before, last, |_| ());
+        set_slot_when_lost(&mut nodes[0], last, "NODE", &second);
+        let count = ["CLUSTER", "COUNTKEYSINSLOT", &last.slot];
+        let left = nodes[0].call(&count);
+        let was_in_time = keys_left(&mut nodes[0]) > 1;
+        wait_until_deleted(&mut nodes[0], before);
+        wait_until("the keys are deleted", || nodes[0].call(&count) == "0");
+        assert!(!was_in_time || left == "1", "it waits for the others");
+        was_in_time
+    });
+}
+
+/// The new owner may have changed the key since it has taken it.
+#[test]
+fn the_end_of_migrate_leaves_the_key_of_a_lost_slot_to_the_new_owner() {
+    let mut nodes = weft_with(3, &[]);
+    let slots = find_slots(&mut nodes[0]);
+    let (last, _) = slots.split_last().expect("there are slots");
+    let key = format!("{}key", last.tag);
+    let [first, second] = [nodes[0].id.clone(), nodes[1].id.clone()];
+    assert_eq!(nodes[0].call(&["SET", &key, "value"]), "OK");
+    set_slot(&mut nodes[0], &last.slot, "MIGRATING", &second);
+    let target = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let port = target.local_addr().expect("is bound").port().to_string();
+    let mut sender = Client::connect(nodes[0].port);
+    sender.send(&["MIGRATE", "127.0.0.1", &port, &key, "0", "60000"]);
+    let mut link = BufReader::new(target.accept().expect("accepts").0);
+    let mut line = Vec::new();
+    while !line.starts_with(b"RESTORE") {
+        line.clear();
+        link.read_until(b'\n', &mut line).expect("receives");
+    }
+    set_slot(&mut nodes[1], &last.slot, "IMPORTING", &first);
+    set_slot(&mut nodes[1], &last.slot, "NODE", &second);
+    wait_until("the key is deleted here", || {
+        nodes[0].call(&["CLUSTER", "COUNTKEYSINSLOT", &last.slot]) == "0"
+    });
+    link.get_mut().write_all(b"+OK\r\n+OK\r\n").expect("sends");
+    // A request to delete the key would be answered, and the answer of MIGRATE come after it.
+    link.get_mut().write_all(b"+OK\r\n:1\r\n").expect("sends");
+    assert_eq!(sender.answer(), "OK");
+    let mut sent = Vec::new();
+    let stream = link.get_mut();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(100)))
+        .expect("sets a timeout");
+    // It ends with the timeout.
+    let _ = link.read_to_end(&mut sent);
+    let sent = String::from_utf8_lossy(&sent);
+    assert!(!sent.contains("DEL"), "{sent}");
 }
 
 /// A replica that takes over would not know of the deletion, and could not follow the old primary's stream any more.

@@ -275,7 +275,7 @@ fn expired_keys_of_a_replica_are_invisible_and_stay() {
 }
 
 #[test]
-fn a_replica_appends_what_its_primary_has_appended_under_a_higher_limit() {
+fn a_replica_repeats_what_its_primary_has_done_under_a_higher_limit() {
     let server = Server::start(&["--repl-diskless-sync-delay", "0"]);
     let follows = format!("127.0.0.1 {}", server.port);
     let replica = Server::start(&["--replicaof", &follows, "--proto-max-bulk-len", "1mb"]);
@@ -284,8 +284,13 @@ fn a_replica_appends_what_its_primary_has_appended_under_a_higher_limit() {
     let piece = "x".repeat(700_000);
     assert_eq!(client.call(&["APPEND", "key", &piece]), "700000");
     assert_eq!(client.call(&["APPEND", "key", &piece]), "1400000");
+    assert_eq!(client.call(&["SETRANGE", "range", "1400000", "x"]), "1400001");
+    assert_eq!(client.call(&["SETBIT", "bits", "11200000", "1"]), "0");
+    assert_eq!(client.call(&["BITFIELD", "bits", "SET", "u8", "#1400001", "1"]), "(0)");
     assert_eq!(client.call(&["WAIT", "1", "0"]), "1");
     assert_eq!(reader.call(&["STRLEN", "key"]), "1400000");
+    assert_eq!(reader.call(&["STRLEN", "range"]), "1400001");
+    assert_eq!(reader.call(&["STRLEN", "bits"]), "1400002");
 }
 
 #[test]

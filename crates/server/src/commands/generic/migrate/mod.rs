@@ -566,12 +566,12 @@ fn delete_accepted_key(
     Some(outcome)
 }
 
-/// Returns `true` if commands find this slot on another node of the cluster.
+/// Returns `true` if this slot has left this node, which does not import it either.
 fn is_slot_of_others(server: &Server, slot: SlotIndex) -> bool {
-    server
-        .cluster
-        .as_ref()
-        .is_some_and(|cluster| !cluster.view().is_mine(slot))
+    server.cluster.as_ref().is_some_and(|cluster| {
+        let view = cluster.settled_view();
+        !view.is_mine(slot) && !view.is_importing(slot)
+    })
 }
 
 /// Records the effects of a key.
