@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::failover::{Node, fail_over_to, weft_with};
-use super::migration::wait_for_state;
+use super::migration::job;
 use super::wait_until;
 use crate::harness::client::Client;
 
@@ -179,8 +179,14 @@ fn a_slot_that_comes_back_as_a_whole_keeps_its_keys() {
             "NODE",
             &first,
         ];
-        assert_eq!(nodes[1].call(&migrate), "OK");
-        wait_for_state(&mut nodes[1], "success");
+        // The first node may not have heard yet that it has lost the slot, and refuses it.
+        wait_until("the slot comes back", || {
+            assert_eq!(nodes[1].call(&migrate), "OK");
+            wait_until("the job ends", || {
+                ["success", "failed"].contains(&&*job(&mut nodes[1], "state"))
+            });
+            job(&mut nodes[1], "state") == "success"
+        });
         let was_in_time = keys_left(&mut nodes[0]) > 1;
         wait_until_deleted(&mut nodes[0], before);
         wait_until("the first node has the slot", || {

@@ -41,7 +41,15 @@ fn migrate_range(nodes: &mut [Node], from: usize, to: usize, [first, last]: [&st
 }
 
 pub fn wait_for_state(node: &mut Node, state: &str) {
-    wait_until(&format!("the job is {state}"), || job(node, "state") == state);
+    wait_until(&format!("the job is {state}"), || {
+        let current = job(node, "state");
+        assert!(
+            current == state || current != "failed",
+            "the job has failed: {}",
+            job(node, "message")
+        );
+        current == state
+    });
 }
 
 /// Moves the slots, and waits until both nodes know their new owner.
