@@ -509,6 +509,15 @@ fn create_hasher(config: &Config) -> KeyHasher {
     KeyHasher::with_secrets(secrets, clustered)
 }
 
+/// Creates the state of a server with one worker, none of whose threads runs. What is sent to them is lost.
+#[cfg(test)]
+pub(crate) fn create_idle_server(config: Config) -> Arc<Server> {
+    crate::commands::install_registry(crate::commands::full_registry());
+    let queue = || crate::runtime::background::create_queue().0;
+    let (orders, primary_thread) = (mpsc::channel().0, mpsc::channel().0);
+    create_server(config, 1, queue(), queue(), orders, primary_thread).expect("a server")
+}
+
 /// Creates the state that all threads share, before any of them runs.
 pub(crate) fn create_server(
     config: Config,

@@ -1,6 +1,5 @@
 //! Tests of the deletion of the keys of many slots.
 
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use weft_base::DbIndex;
@@ -13,11 +12,7 @@ use crate::keyspace::publish_header;
 
 #[test]
 fn the_deletion_of_many_slots_stops_in_time_and_continues() {
-    crate::commands::install_registry(crate::commands::full_registry());
-    let ((orders, _), (supply, _)) = (channel(), channel());
-    let queue = || crate::runtime::background::create_queue().0;
-    let server =
-        crate::start::create_server(Config::defaults(), 1, queue(), queue(), orders, supply).expect("a server");
+    let server = crate::start::create_idle_server(Config::defaults());
     let keyspace = &server.keyspace;
     let mut seat = keyspace.slots.join().expect("a seat");
     let mut slots = SlotSet::default();

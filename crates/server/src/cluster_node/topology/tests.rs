@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::mpsc::channel;
 
 use super::*;
 use weft_cluster::node::{Node, NodeFlags};
@@ -32,7 +31,6 @@ impl Drop for NodesConf {
 }
 
 fn start_node(file: &NodesConf) -> Arc<Server> {
-    crate::commands::install_registry(crate::commands::full_registry());
     let path = file.0.display().to_string();
     let options = [
         "weft-server",
@@ -46,9 +44,7 @@ fn start_node(file: &NodesConf) -> Arc<Server> {
         Ok(StartAction::RunServer(command_line)) => Config::load(&command_line).expect("the options are fine"),
         other => panic!("{other:?}"),
     };
-    let ((orders, _), (supply, _)) = (channel(), channel());
-    let queue = || crate::runtime::background::create_queue().0;
-    crate::start::create_server(config, 1, queue(), queue(), orders, supply).expect("a server")
+    crate::start::create_idle_server(config)
 }
 
 #[test]

@@ -18,13 +18,7 @@ use weft_scripting::Requester;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn server(keys: usize, bytes: usize) -> Arc<Server> {
-    crate::commands::install_registry(crate::commands::full_registry());
-    let ((orders, _), (supply, _)) = (channel(), channel());
-    let (jobs, scripts) = (
-        crate::runtime::background::create_queue().0,
-        crate::runtime::background::create_queue().0,
-    );
-    let server = crate::start::create_server(Config::defaults(), 1, jobs, scripts, orders, supply).expect("a server");
+    let server = crate::start::create_idle_server(Config::defaults());
     let mut seat = server.keyspace.slots.join().expect("a seat");
     for number in 0..keys {
         // Random bytes, which cannot be compressed.

@@ -3,18 +3,7 @@
 use super::*;
 
 fn server() -> Arc<Server> {
-    crate::commands::install_registry(crate::commands::full_registry());
-    let queue = || crate::runtime::background::create_queue().0;
-    let (orders, primary_thread) = (mpsc::channel().0, mpsc::channel().0);
-    crate::start::create_server(
-        weft_config::Config::defaults(),
-        1,
-        queue(),
-        queue(),
-        orders,
-        primary_thread,
-    )
-    .expect("a server")
+    crate::start::create_idle_server(weft_config::Config::defaults())
 }
 
 /// Runs a function on the log thread, behind everything that was scheduled before, and returns its result.

@@ -1,21 +1,9 @@
 //! Tests of coordinated failovers whose state changes while a thread waits for exclusive mode.
 
 use super::*;
-use weft_os::sync::mpsc;
 
 fn server() -> Arc<Server> {
-    crate::commands::install_registry(crate::commands::full_registry());
-    let queue = || crate::runtime::background::create_queue().0;
-    let (orders, primary_thread) = (mpsc::channel().0, mpsc::channel().0);
-    crate::start::create_server(
-        weft_config::Config::defaults(),
-        1,
-        queue(),
-        queue(),
-        orders,
-        primary_thread,
-    )
-    .expect("a server")
+    crate::start::create_idle_server(weft_config::Config::defaults())
 }
 
 /// Begins a failover, and hands over to the replica at this port.

@@ -24,11 +24,7 @@ fn slots_of_several_migrations_are_held_at_a_time() {
 /// Clients whose pause is over do not wait for the end of the next one.
 #[test]
 fn a_pause_that_is_over_ends_before_the_next_one_begins() {
-    crate::commands::install_registry(crate::commands::full_registry());
-    let queue = || crate::runtime::background::create_queue().0;
-    let (orders, primary_thread) = (weft_os::sync::mpsc::channel().0, weft_os::sync::mpsc::channel().0);
-    let config = weft_config::Config::defaults();
-    let server = crate::start::create_server(config, 1, queue(), queue(), orders, primary_thread).expect("a server");
+    let server = crate::start::create_idle_server(weft_config::Config::defaults());
     server.pause_clients(PauseReason::Client, 1000, 1100, true);
     let before = server.clients.pause.resumptions();
     server.pause_clients(PauseReason::Client, 1050, 1100, true);

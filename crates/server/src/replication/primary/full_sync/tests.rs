@@ -4,10 +4,7 @@ use super::*;
 use crate::persistence::snapshot_state::SnapshotPurpose;
 
 fn server() -> Arc<Server> {
-    crate::commands::install_registry(crate::commands::full_registry());
-    let queue = || crate::runtime::background::create_queue().0;
-    let (orders, primary_thread) = (mpsc::channel().0, mpsc::channel().0);
-    crate::start::create_server(Config::defaults(), 1, queue(), queue(), orders, primary_thread).expect("a server")
+    crate::start::create_idle_server(weft_config::Config::defaults())
 }
 
 /// A dump for replicas, none of which is left, that is complete except for its name `path`.
