@@ -102,6 +102,7 @@ struct Control {
     markers: MarkerWriter,
     stop: AtomicBool,
     pause: AtomicBool,
+    /// The number of writers that wait for the end of the pause, or have no connection after it yet.
     paused: AtomicUsize,
     failure: Mutex<Option<String>>,
 }
@@ -146,40 +147,48 @@ pub fn perform(
         failure: Mutex::new(None),
     };
     let control = &control;
+    // Before the run begins: its end could come between a writer's start and its connection.
+    let clients: Vec<StressClient> = (0..states.len())
+        .map(|writer| connect(control, writer))
+        .collect::<Result<_, _>>()?;
+    let restart = || Server::start(binary, directory, &arguments, Some(preload));
+    let mut administrator = Administrator {
+        control,
+        settings,
+        rng: fastrand::Rng::with_seed(settings.seed ^ settings.run),
+        server,
+        restart: &restart,
+        is_on: settings.has_aof,
+    };
     thread::scope(|scope| {
-        for (writer, state) in states.iter().enumerate() {
+        for ((writer, state), client) in states.iter().enumerate().zip(clients) {
             scope.spawn(move || {
-                if let Err(story) = write(control, settings, writer, state.clone()) {
+                if let Err(story) = write(control, settings, (writer, client), state.clone()) {
                     control.fail(format!("writer {writer}: {story}"));
                 }
             });
         }
-        let restart = || Server::start(binary, directory, &arguments, Some(preload));
-        let mut administrator = Administrator {
-            control,
-            settings,
-            rng: fastrand::Rng::with_seed(settings.seed ^ settings.run),
-            server,
-            restart: &restart,
-            is_on: settings.has_aof,
-        };
         if let Err(story) = administrator.work() {
-            let log = administrator.server.log_tail(20);
-            control.fail(format!("administrator: {story}\n{log}"));
+            control.fail(format!("administrator: {story}"));
         }
         control.stop.store(true, Ordering::SeqCst);
         administrator.server.kill_between_calls();
     });
     let mut failure = control.failure.lock().map_err(|error| error.to_string())?;
-    failure.take().map_or(Ok(()), Err)
+    let log = |story| format!("{story}\n{}", administrator.server.log_tail(20));
+    failure.take().map(log).map_or(Ok(()), Err)
 }
 
 /// Runs one writer until the end of the run.
-fn write(control: &Control, settings: &RunSettings, writer: usize, state: State) -> Result<(), String> {
+fn write(
+    control: &Control,
+    settings: &RunSettings,
+    (writer, mut client): (usize, StressClient),
+    state: State,
+) -> Result<(), String> {
     let mut operations = Operations::new((settings.seed, settings.run), writer, settings.base_ms, state);
     let mut rng = fastrand::Rng::with_seed(settings.seed ^ writer as u64);
     let prefix = Operations::prefix(writer);
-    let mut client = connect(control, writer)?;
     while !control.stop.load(Ordering::SeqCst) {
         if control.pause.load(Ordering::SeqCst) {
             control.paused.fetch_add(1, Ordering::SeqCst);
@@ -190,6 +199,7 @@ fn write(control: &Control, settings: &RunSettings, writer: usize, state: State)
                 return Ok(());
             }
             client = connect(control, writer)?;
+            control.paused.fetch_sub(1, Ordering::SeqCst);
         }
         let batch = if rng.u32(0..3) == 0 { rng.usize(2..8) } else { 1 };
         let mut commands = Vec::new();
@@ -338,13 +348,9 @@ impl Administrator<'_> {
 
     /// SIGTERM and a new start, while no operation is under way.
     fn restart_server(&mut self) -> Result<(), String> {
-        self.control.paused.store(0, Ordering::SeqCst);
         self.control.pause.store(true, Ordering::SeqCst);
-        while self.control.paused.load(Ordering::SeqCst) < self.settings.writers {
-            if self.control.stop.load(Ordering::SeqCst) {
-                return Ok(());
-            }
-            thread::sleep(Duration::from_millis(1));
+        if !self.wait_for_paused(self.settings.writers) {
+            return Ok(());
         }
         self.mark("p save-begin")?;
         self.server.terminate()?;
@@ -353,7 +359,20 @@ impl Administrator<'_> {
         }
         self.server = (self.restart)()?;
         self.control.pause.store(false, Ordering::SeqCst);
+        // Until all have new connections: the next pause or the end of the run must not come before.
+        self.wait_for_paused(0);
         Ok(())
+    }
+
+    /// Waits until this many writers are paused. Returns `false` if the run ends first.
+    fn wait_for_paused(&self, writers: usize) -> bool {
+        while self.control.paused.load(Ordering::SeqCst) != writers {
+            if self.control.stop.load(Ordering::SeqCst) {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
     }
 
     /// SAVE, unless a background save is running.
