@@ -512,10 +512,16 @@ fn create_hasher(config: &Config) -> KeyHasher {
 /// Creates the state of a server with one worker, none of whose threads runs. What is sent to them is lost.
 #[cfg(test)]
 pub(crate) fn create_idle_server(config: Config) -> Arc<Server> {
+    create_idle_server_with_workers(config, 1)
+}
+
+/// Creates the state of a server none of whose threads runs. What is sent to others than workers is lost.
+#[cfg(test)]
+pub(crate) fn create_idle_server_with_workers(config: Config, workers: usize) -> Arc<Server> {
     crate::commands::install_registry(crate::commands::full_registry());
     let queue = || crate::runtime::background::create_queue().0;
     let (orders, primary_thread) = (mpsc::channel().0, mpsc::channel().0);
-    create_server(config, 1, queue(), queue(), orders, primary_thread).expect("a server")
+    create_server(config, workers, queue(), queue(), orders, primary_thread).expect("a server")
 }
 
 /// Creates the state that all threads share, before any of them runs.

@@ -245,12 +245,13 @@ pub(super) fn send_unserved(server: &Server, unserved: crate::state::UnservedKey
 /// Completes a batch of commands of a primary after their leases have ended.
 pub(super) fn finish_batch(thread: &mut ThreadState, connection: &mut Connection) {
     let server = thread.server.clone();
+    // A client that is served now may cause others to ask for what has changed.
+    NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
     // Includes keys whose waiters could not be served immediately.
     thread.collect_ready_keys();
     for unserved in thread.unserved.drain(..) {
         send_unserved(&server, unserved);
     }
-    NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
     wake_workers(&server, &mut thread.effects);
     thread.effects.outbox.clear();
     thread.effects.expired.clear();

@@ -357,10 +357,10 @@ fn finish_attempts(
         !thread.effects.log_writer.has_pending_ops(),
         "every op of a command has a sequence number when its leases have ended"
     );
+    NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
     for unserved in thread.unserved.drain(..) {
         server.worker(worker).send(Message::ServeWaiters(unserved));
     }
-    NotificationSender::new(&server, &mut thread.effects, thread.thread_index).send_broadcasts();
     wake_workers(&server, &mut thread.effects);
     thread.effects.log_writer.wake();
     wait_for_full_mailbox(&server, &mut thread.effects, MAX_FULL_MAILBOX_WAIT);

@@ -9,7 +9,7 @@ use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Exclusive, GatePassage, Seat};
 use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState, FullMailbox, MAX_HOLD_UP_MS};
-use crate::notify::messages::NotificationSender;
+use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::metrics::{Counter, Maximum};
 use weft_base::clock::unix_ms;
 use weft_command_table::registry::{Command, Lookup};
@@ -26,6 +26,7 @@ use super::effects::free_removed_values;
 use super::exec_detached;
 use super::leased::{run_exclusive, run_leased};
 use super::memory_limit;
+use super::notifications::send_early_broadcasts;
 use super::plan::{CommandPlan, Plans, RequestKind};
 use super::prefetch::Prefetcher;
 use super::protocol_error;
@@ -297,6 +298,9 @@ fn run_plan_exclusively(
         return;
     };
     thread.begin_passage();
+    // Others see what the batch has changed so far, and exclusive mode may be long in coming.
+    send_early_broadcasts(thread);
+    wake_workers(&thread.server, &mut thread.effects);
     thread.effects.set_full_mailbox_aside();
     let keys = &plans.keys[plan.key_range()];
     if !is_runnable(connection) || !admit_plan(thread, plan, &plans.ranges, keys, connection) {

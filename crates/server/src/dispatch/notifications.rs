@@ -13,6 +13,7 @@ use weft_config::id;
 use weft_os::time::{SystemTime, UNIX_EPOCH};
 
 use super::record::is_redacted;
+use super::thread::ThreadState;
 
 /// The number of keys that are dropped from the tracking table, while it exceeds its limit, for each key that is added.
 const FORGOTTEN_KEYS_PER_TRACKED_KEY: usize = 2;
@@ -117,3 +118,34 @@ fn unix_us() -> u128 {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_micros())
 }
+
+/// Sends the broadcasts of the changes so far in the middle of a batch. A worker puts off the clients that have changed
+/// keys if their broadcasts have filled a mailbox, once it has run the batch.
+#[inline]
+pub(super) fn send_early_broadcasts(thread: &mut ThreadState) {
+    if !thread.effects.broadcast.is_empty() {
+        send_recorded_broadcasts(thread);
+    }
+}
+
+#[cold]
+fn send_recorded_broadcasts(thread: &mut ThreadState) {
+    let full_mailbox = thread.effects.full_mailbox;
+    let ThreadState {
+        server,
+        effects,
+        thread_index,
+        ..
+    } = thread;
+    let changed_by = NotificationSender::new(server, effects, *thread_index).send_broadcasts();
+    let is_worker = thread_index.get() < server.workers.len();
+    if let Some(worker) = effects.full_mailbox.filter(|_| is_worker) {
+        let put_off = changed_by.into_iter().map(|client| (client, worker));
+        thread.early_broadcasters.extend(put_off);
+    }
+    // The mailbox that the command itself has filled.
+    thread.effects.full_mailbox = full_mailbox.or(thread.effects.full_mailbox);
+}
+
+#[cfg(test)]
+mod tests;

@@ -41,6 +41,7 @@ use weft_os::time::Instant;
 
 use super::effects::free_removed_values;
 use super::leases::ANNOUNCE_AFTER_FAILURES;
+use super::notifications::send_early_broadcasts;
 use super::propagate;
 use super::thread::{LeasedCall, ThreadState};
 
@@ -418,6 +419,8 @@ pub fn notify_served_clients(thread: &mut ThreadState) {
         !thread.effects.log_writer.has_pending_ops(),
         "a served client learns the sequence number of its operation"
     );
+    // A client that learns of the change from a served one has the invalidation before its next reply.
+    send_early_broadcasts(thread);
     for (waiter, served) in thread.served.drain(..) {
         // Not earlier: now the effects for this client have their sequence number.
         waiter.set_served(ServeResult {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{SlotIndex, ThreadIndex};
+use weft_base::{ClientId, SlotIndex, ThreadIndex};
 use weft_reactor::Output;
 use weft_resp::{Args, Reply};
 
@@ -90,6 +90,9 @@ pub struct ThreadState {
     pub served: Vec<(Arc<Waiter>, ServeResult)>,
     /// The waiters whose connections belong to this thread, which replies to them without mail.
     pub served_here: Vec<Arc<Waiter>>,
+    /// Clients of this worker whose changes were broadcast in the middle of the batch, and the workers that had too
+    /// much mail then.
+    pub early_broadcasters: Vec<(ClientId, ThreadIndex)>,
     /// Ready keys that are still to be served and belong to no connection.
     pub unserved: Vec<UnservedKeys>,
     /// The memory that the thread may still take.
@@ -152,6 +155,7 @@ impl ThreadState {
             is_unit_unfinished: false,
             served: Vec::new(),
             served_here: Vec::new(),
+            early_broadcasters: Vec::new(),
             unserved: Vec::new(),
             memory_limit: MemoryLimit::default(),
             prefetch_policy: PrefetchPolicy::default(),

@@ -17,7 +17,9 @@
 //!    invalidation is to be sent to it.
 //! 4. The database is ignored, as in Valkey: a change of `k` in one database invalidates `k` of every database.
 //! 5. Broadcasts (BCAST) need no table. Changed keys are collected for a batch of commands and compared with the
-//!    prefixes at its end.
+//!    prefixes at its end, before blocked clients are served, and before a wait for exclusive mode. Until then other
+//!    workers may send the new value to their clients: these can have it before the broadcast, which none of the
+//!    worker's own replies precedes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_base::clock::unix_ms;
 use weft_base::{ClientId, ParkId, ThreadIndex};
 use weft_reactor::Output;
 use weft_resp::{Protocol, Reply};
@@ -125,16 +126,17 @@ impl ClientTable {
         if flags.intersects(ClientFlags::CLOSE_ASAP.union(ClientFlags::CLOSE_AFTER_REPLY)) {
             return;
         }
-        if connection.defers_messages() {
+        // Output that stays here must not exceed the client's limit.
+        let must_check = if connection.defers_messages() {
             write(&connection.client, &mut connection.deferred_output);
-            if connection.deferred_output.len() > UNCHECKED_OUTPUT_BYTES {
-                self.tokens_with_messages.push(token);
-            }
-            return;
-        }
-        let first = connection.output.is_empty();
-        write(&connection.client, &mut connection.output);
-        if first && !connection.is_in_batch {
+            connection.deferred_output.len() > UNCHECKED_OUTPUT_BYTES
+        } else {
+            let first = connection.output.is_empty();
+            write(&connection.client, &mut connection.output);
+            let is_withheld = connection.is_output_withheld && connection.output.len() > UNCHECKED_OUTPUT_BYTES;
+            (first && !connection.is_in_batch) || is_withheld
+        };
+        if must_check && self.tokens_with_messages.last() != Some(&token) {
             self.tokens_with_messages.push(token);
         }
     }
@@ -171,14 +173,15 @@ impl ClientTable {
             Some(_) if self.by_id.contains_key(&target) => self.append_invalidation(target, keys.as_deref()),
             // Also if that is this worker, see `ClientDirectory`.
             Some(worker) => {
-                let redirected = RedirectedInvalidation {
-                    client: target,
-                    keys: keys.map(|keys| keys.into_iter().map(Into::into).collect()),
-                };
-                let notice = ClientNotification::Redirected(redirected.into());
-                server.worker(worker).send_notification(notice);
+                // This worker must read its mail before the next batch, so it cannot wait for that worker, and no
+                // client of its own can be held up: they have changed nothing.
                 if server.worker(worker).is_mailbox_full() {
-                    self.overloaded_worker = Some(worker);
+                    let until_ms = unix_ms() + MAX_HOLD_UP_MS;
+                    self.missed_redirections.entry(target).or_insert(until_ms);
+                }
+                if !self.missed_redirections.contains_key(&target) {
+                    let keys = keys.map(|keys| keys.into_iter().map(Into::into).collect());
+                    redirect_invalidation(server, worker, target, keys);
                 }
             }
             None => {
@@ -190,6 +193,25 @@ impl ClientTable {
                         reply.integer(target.get() as i64);
                     });
                 }
+            }
+        }
+    }
+
+    /// Invalidates all keys for the clients that have missed redirected invalidations, unless their workers still have
+    /// too much mail and have had it for less than [`MAX_HOLD_UP_MS`].
+    fn send_missed_redirections(&mut self, server: &Server, now_ms: u64) {
+        for (target, until_ms) in std::mem::take(&mut self.missed_redirections) {
+            let may_wait = (1..=MAX_HOLD_UP_MS).contains(&until_ms.saturating_sub(now_ms));
+            if self.by_id.contains_key(&target) {
+                self.append_invalidation(target, None);
+                continue;
+            }
+            match server.clients.directory.worker_of(target) {
+                Some(worker) if may_wait && server.worker(worker).is_mailbox_full() => {
+                    self.missed_redirections.insert(target, until_ms);
+                }
+                Some(worker) => redirect_invalidation(server, worker, target, None),
+                None => {}
             }
         }
     }
@@ -235,6 +257,13 @@ impl ClientTable {
     }
 }
 
+/// Sends an invalidation of these keys, `None` for all, to a client on another worker.
+fn redirect_invalidation(server: &Server, worker: ThreadIndex, client: ClientId, keys: Option<Vec<Box<[u8]>>>) {
+    let redirected = RedirectedInvalidation { client, keys };
+    let notice = ClientNotification::Redirected(redirected.into());
+    server.worker(worker).send_notification(notice);
+}
+
 /// The client has moved while mail for it was under way.
 fn forward_invalidation(server: &Server, client: ClientId, invalid: &InvalidKeys) {
     if let Some(worker) = server.clients.directory.worker_of(client) {
@@ -258,8 +287,12 @@ impl Worker {
         } = &mut self.thread;
         let changed_by = NotificationSender::new(server, effects, *seat).send_broadcasts();
         if let Some(worker) = self.thread.effects.full_mailbox {
-            self.hold_up_broadcasters(worker, &changed_by);
+            self.hold_up_broadcasters(changed_by.into_iter().map(|client| (client, worker)));
             self.thread.effects.set_full_mailbox_aside();
+        }
+        if !self.thread.early_broadcasters.is_empty() {
+            let broadcasters = std::mem::take(&mut self.thread.early_broadcasters);
+            self.hold_up_broadcasters(broadcasters.into_iter());
         }
         if self.thread.effects.has_deliveries() {
             let balance = memory::thread_balance();
@@ -282,16 +315,17 @@ impl Worker {
             self.has_excess_tracked_keys = post.evict_excess_tracked_keys(FORGOTTEN_KEYS_PER_TURN);
         }
         self.deliver_notifications();
+        if !self.clients.missed_redirections.is_empty() {
+            self.clients
+                .send_missed_redirections(&self.thread.server, self.thread.now_ms);
+        }
         while let Some(token) = self.clients.tokens_with_messages.pop() {
             self.flush_output(token);
         }
         // What requests send is held up with their connections. This slows down what the worker does by itself.
         let effects = &mut self.thread.effects;
         effects.set_full_mailbox_aside();
-        let overloaded = effects
-            .overloaded_worker
-            .take()
-            .or(self.clients.overloaded_worker.take());
+        let overloaded = effects.overloaded_worker.take();
         // Its own mail it reads itself.
         if let Some(worker) = overloaded.filter(|worker| *worker != self.id) {
             messages::wait_until_read(&self.thread.server, worker, MAX_BACKPRESSURE_WAIT, &|| false);
@@ -304,12 +338,12 @@ impl Worker {
         }
     }
 
-    /// Puts off the clients of the batch whose changes were broadcast to a worker that has too much mail now.
+    /// Puts off the clients of the batch whose changes were broadcast to a worker that has too much mail.
     #[cold]
-    fn hold_up_broadcasters(&mut self, worker: ThreadIndex, changed_by: &[ClientId]) {
+    fn hold_up_broadcasters(&mut self, broadcasters: impl Iterator<Item = (ClientId, ThreadIndex)>) {
         let until_ms = self.thread.now_ms + MAX_HOLD_UP_MS;
-        for client in changed_by {
-            let token = self.clients.by_id.get(client).copied();
+        for (client, worker) in broadcasters {
+            let token = self.clients.by_id.get(&client).copied();
             let connection = token.and_then(|token| self.clients.connection(token));
             if let Some(connection) = connection.filter(|connection| connection.is_in_batch) {
                 connection.hold_up(FullMailbox { worker, until_ms });
@@ -317,3 +351,6 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

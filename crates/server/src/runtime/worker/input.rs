@@ -5,8 +5,9 @@ use crate::dispatch::admit::must_authenticate;
 use crate::dispatch::batch::BatchConnections as _;
 use crate::dispatch::plan::InputRest;
 use crate::dispatch::plan::Planner;
+use crate::dispatch::transaction::discard_client_snapshots;
 use crate::net::client::ClientFlags;
-use crate::net::connection::ConnectionState;
+use crate::net::connection::{ConnectionState, MAX_HOLD_UP_MS};
 use crate::observability::metrics::Counter;
 use weft_config::id;
 use weft_reactor::{Output, ReceiveOutcome};
@@ -122,8 +123,11 @@ impl Worker {
         let is_between_requests = matches!(connection.state, ConnectionState::Ready | ConnectionState::Deferred);
         if let Some(full_mailbox) = connection.full_mailbox.filter(|_| is_between_requests) {
             let link = self.thread.server.worker(full_mailbox.worker);
-            if link.is_mailbox_full() && self.thread.now_ms < full_mailbox.until_ms {
-                // It is not read either.
+            let left_ms = full_mailbox.until_ms.saturating_sub(self.thread.now_ms);
+            // The clock may have been set back.
+            if link.is_mailbox_full() && (1..=MAX_HOLD_UP_MS).contains(&left_ms) {
+                // It is not read either. EXEC needs snapshots of the time at which it runs.
+                discard_client_snapshots(&mut connection.client);
                 connection.has_more_requests = true;
                 self.delayed_tokens.push(token);
                 return;

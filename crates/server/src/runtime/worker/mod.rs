@@ -10,7 +10,7 @@
 //! Every loop of a turn is bounded: connections by the reactor, requests per connection by the planner, plans per batch
 //! by [`MAX_PLANS_PER_BATCH`], expiry by time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,8 +81,9 @@ struct ClientTable {
     tokens_with_messages: Vec<usize>,
     /// Scratch space for the recipients of a message.
     recipients: Vec<Recipient>,
-    /// A worker that was sent more redirected invalidations than it can read at the moment.
-    overloaded_worker: Option<ThreadIndex>,
+    /// Clients whose worker had too much mail for the invalidations that are redirected to them. Each gets one
+    /// invalidation of all keys instead, at this time in milliseconds since the Unix epoch at the latest.
+    missed_redirections: BTreeMap<ClientId, u64>,
 }
 
 impl ClientTable {
@@ -353,6 +354,7 @@ impl Worker {
         let delayed = (!self.delayed_answers.is_empty()).then_some(OVERDUE_CHECK_INTERVAL);
         let must_look_again = !self.thread.effects.removed_watches.is_empty()
             || !self.delayed_tokens.is_empty()
+            || !self.clients.missed_redirections.is_empty()
             || (self.is_expiring && self.overloaded_worker.is_some());
         let look_again = must_look_again.then_some(Duration::from_millis(1));
         [self.waits.retry_pause(), look_again, until_next, delayed]
@@ -534,86 +536,4 @@ impl ClientVisitor for Worker {
 }
 
 #[cfg(test)]
-mod tests {
-    use weft_acl::Acl;
-    use weft_config::{Config, SetPermissions};
-    use weft_os::sync::mpsc::channel;
-
-    use super::*;
-    use crate::commands::permission;
-    use crate::keyspace::Keyspace;
-    use crate::keyspace::lazyfree::LazyFree;
-    use crate::observability::metrics::Metrics;
-    use crate::observability::used_memory::UsedMemory;
-    use crate::state::ServerParts;
-
-    const ALL_PERMISSIONS: SetPermissions = SetPermissions {
-        may_set_protected: true,
-        is_loading: false,
-    };
-
-    /// Creates a server with one worker, which does not run.
-    fn worker() -> (Arc<Server>, Worker) {
-        crate::commands::install_registry(crate::commands::full_registry());
-        let memory = Arc::new(UsedMemory::new(1));
-        let server = Arc::new(Server::new(ServerParts {
-            config: Config::defaults(),
-            acl: Acl::new(permission::command_catalogue()),
-            keyspace: Keyspace::new(16, 2),
-            cluster: None,
-            workers: 1,
-            metrics: Metrics::new(2, crate::commands::registry().commands().len()),
-            lazyfree: LazyFree::start(memory.clone()).expect("a thread"),
-            background: channel().0,
-            script_jobs: channel().0,
-            supply: channel().0,
-            orders: channel().0,
-            run_id: String::new(),
-            started: Instant::now(),
-            started_unix_s: 0,
-            memory,
-        }));
-        let worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
-        (server, worker)
-    }
-
-    #[test]
-    fn a_request_because_of_a_new_limit_is_heard_within_a_batch() {
-        let (server, mut worker) = worker();
-        worker.thread.begin_batch(1);
-        let limits: [(&[u8], &[u8]); 2] = [(b"maxmemory", b"1mb"), (b"maxmemory-clients", b"2mb")];
-        let changed = server.config.set(&limits, ALL_PERMISSIONS, &mut |_| Ok(()));
-        assert_eq!(changed.map(|changed| changed.len()), Ok(2));
-        // The batch began before the change.
-        worker.handle_message(Message::RecountClients);
-        assert_eq!(worker.thread.tunables.client_memory, 2 << 20);
-        let changed = server
-            .config
-            .set(&[(b"maxmemory", b"2mb")], ALL_PERMISSIONS, &mut |_| Ok(()));
-        assert_eq!(changed.map(|changed| changed.len()), Ok(1));
-        worker.handle_message(Message::EvictDue);
-        worker.thread.begin_batch(2);
-        assert!(worker.thread.memory_limit.is_evicting, "the next batch evicts");
-    }
-
-    #[test]
-    fn requests_to_count_clients_do_not_pile_up() {
-        let (server, mut worker) = worker();
-        let link = server.worker(ThreadIndex::FIRST);
-        for _ in 0..100 {
-            link.request_client_recount();
-        }
-        assert_eq!(link.mailbox.len(), 1);
-        worker.read_mail();
-        link.request_client_recount();
-        assert_eq!(link.mailbox.len(), 1, "a change after the count needs another one");
-    }
-
-    #[test]
-    fn a_refused_worker_retries_at_once_and_then_sleeps_with_backoff() {
-        let sleeps_us = |turns: u32| sleep_time(turns).map(|sleep| sleep.as_micros());
-        assert_eq!(sleeps_us(1), None);
-        assert_eq!([2, 3, 4, 7].map(sleeps_us), [Some(10), Some(20), Some(40), Some(320)]);
-        assert_eq!(sleeps_us(u32::MAX), Some(320), "and no longer, for others wait too");
-    }
-}
+mod tests;

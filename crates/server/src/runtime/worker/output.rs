@@ -53,7 +53,7 @@ impl Worker {
             .must_withhold_reply(connection.client.last_write_sequence)
             && self.withhold_output_if_unlogged(token)
         {
-            return;
+            return self.check_withheld_output(token, limit_bytes);
         }
         let Some(connection) = self.clients.connection(token) else {
             return;
@@ -109,6 +109,19 @@ impl Worker {
             self.withheld_tokens.push(token);
         }
         true
+    }
+
+    /// Closes a client whose withheld output exceeds its limit. The disk may stall for long, and shared values count
+    /// too: messages keep them in memory.
+    #[cold]
+    fn check_withheld_output(&mut self, token: usize, limit_bytes: u64) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        let withheld = connection.output.len() + connection.deferred_output.len();
+        if limit_bytes > 0 && withheld > UNCHECKED_OUTPUT_BYTES && withheld as u64 > limit_bytes {
+            self.close_over_output_limit(token, withheld);
+        }
     }
 
     /// Sends withheld output as far as the log has advanced.

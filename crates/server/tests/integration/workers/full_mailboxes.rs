@@ -4,6 +4,7 @@ use std::io::{BufRead, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use super::order::{lines_until, resp3_clients};
 use super::{Client, Server};
 
 /// The number of patterns of the subscriber: each message is delivered so many times, by one worker.
@@ -64,6 +65,15 @@ fn unread_messages(client: &mut Client) -> usize {
         .lines()
         .filter_map(|line| line.split_once("unread_messages=")?.1.trim().parse::<usize>().ok());
     counts.sum()
+}
+
+/// Returns the largest number of messages that one worker has not read.
+fn most_unread(client: &mut Client) -> usize {
+    let info = client.call(&["INFO", "weft"]);
+    let counts = info
+        .lines()
+        .filter_map(|line| line.split_once("unread_messages=")?.1.trim().parse::<usize>().ok());
+    counts.max().unwrap_or(0)
 }
 
 /// Runs `send` while a subscriber of the server receives its messages, and checks that only so many of them are unread
@@ -150,5 +160,67 @@ fn replicas_apply_no_faster_than_messages_are_delivered() {
                 send_from_clients(&primary, &["PUBLISH", "channel-x", "text"], "0");
             }
         });
+    }
+}
+
+/// Returns clients on all workers that redirect the invalidations of `key` to one client, which is returned first.
+fn redirect_to_one(server: &Server, trackers: usize) -> (Client, Vec<Client>) {
+    let mut receiver = Client::connect(server.port);
+    let id = receiver.call(&["CLIENT", "ID"]);
+    receiver.call(&["SUBSCRIBE", "__redis__:invalidate"]);
+    let options = ["TRACKING", "ON", "BCAST", "PREFIX", "key", "REDIRECT", &id];
+    let words = [&["CLIENT"][..], &options].concat();
+    let trackers = (0..trackers).map(|_| {
+        let mut tracker = Client::connect(server.port);
+        assert_eq!(tracker.call(&words), "OK");
+        tracker
+    });
+    (receiver, trackers.collect())
+}
+
+/// Several workers redirect to a client of one. What does not find room there is one invalidation of all keys later.
+#[test]
+fn redirected_invalidations_leave_room_in_the_mailbox() {
+    // A mailbox is full with 8192 messages, and each worker may add one that it did not see.
+    let limit = 8192 + 64;
+    for threads in ["2", "8"] {
+        let server = start(threads);
+        let (mut receiver, _trackers) = redirect_to_one(&server, 1500);
+        let has_ended = AtomicBool::new(false);
+        let most = thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                let mut observer = Client::connect(server.port);
+                let mut most = 0;
+                while !has_ended.load(Ordering::Relaxed) {
+                    most = most.max(most_unread(&mut observer));
+                }
+                most
+            });
+            let reads = scope.spawn(|| {
+                // The last change is heard of, whatever was sent before.
+                loop {
+                    let message = receiver.answer();
+                    if message.contains("key-last") || message.ends_with(" -)") && has_ended.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+            let mut writers = resp3_clients(&server);
+            for number in 0..200 {
+                writers
+                    .iter_mut()
+                    .for_each(|writer| writer.send(&["SET", &format!("key-{number}"), "value"]));
+            }
+            for writer in &mut writers {
+                writer.send(&["PING"]);
+                lines_until(writer, "+PONG");
+            }
+            has_ended.store(true, Ordering::Relaxed);
+            let mut last = Client::connect(server.port);
+            assert_eq!(last.call(&["SET", "key-last", "value"]), "OK");
+            reads.join().expect("receives");
+            watch.join().expect("observes")
+        });
+        assert!(most <= limit, "{most} messages were unread by one worker");
     }
 }

@@ -147,3 +147,34 @@ fn a_key_that_has_expired_for_one_client_has_expired_for_all() {
         });
     }
 }
+
+/// The request that serves a client is followed by long ones in the same batch, whose end the broadcast must not await.
+#[test]
+fn a_broadcast_comes_before_replies_to_what_a_served_client_causes() {
+    for threads in ["2", "8"] {
+        let server = start(threads);
+        let mut listeners = resp3_clients(&server);
+        for listener in &mut listeners {
+            listener.send(&["CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "list"]);
+            listener.send(&["PING"]);
+            lines_until(listener, "+PONG");
+        }
+        let (mut waiting, mut writer) = (Client::connect(server.port), Client::connect(server.port));
+        writer.call(&[&["RPUSH", "long"][..], &["element"; 10_000]].concat());
+        for round in 0..20 {
+            let key = format!("list-{round}");
+            waiting.send(&["BLPOP", &key, "0"]);
+            writer.wait_for_info("blocked_clients", "1");
+            let mut batch = format!("LPUSH {key} element\r\n").into_bytes();
+            batch.extend_from_slice("LRANGE long 0 -1\r\n".repeat(30).as_bytes());
+            writer.0.get_mut().write_all(&batch).expect("sends");
+            assert_eq!(waiting.answer(), format!("({key} element)"));
+            listeners.iter_mut().for_each(|listener| listener.send(&["PING"]));
+            for listener in &mut listeners {
+                let lines = lines_until(listener, "+PONG");
+                assert!(lines.contains(&key), "no invalidation of {key} in {lines:?}");
+            }
+            (0..31).for_each(|_| drop(writer.answer()));
+        }
+    }
+}

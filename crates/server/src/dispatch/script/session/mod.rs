@@ -237,11 +237,11 @@ impl DebuggerSession {
     ) {
         let server = &self.server;
         finish_batch(thread, seat);
+        NotificationSender::new(server, &mut thread.effects, thread.thread_index).send_broadcasts();
         let left: Vec<_> = thread.unserved.drain(..).chain(unserved).collect();
         for (unserved, worker) in left.into_iter().zip(server.workers.iter().cycle()) {
             worker.send(Message::ServeWaiters(unserved));
         }
-        NotificationSender::new(server, &mut thread.effects, thread.thread_index).send_broadcasts();
         wake_workers(server, &mut thread.effects);
         thread.effects.log_writer.wake();
     }

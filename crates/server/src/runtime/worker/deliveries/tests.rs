@@ -1,0 +1,151 @@
+//! Tests of mailboxes without room, and of output that is withheld.
+
+use weft_config::Config;
+
+use super::*;
+use crate::net::connection::Connection;
+use crate::net::transaction::Transaction;
+use crate::notify::tracking::{ChangedKey, Invalidation, TrackingOptions};
+use crate::propagation::LogMilestone;
+use crate::start::create_idle_server_with_workers;
+use crate::state::Message;
+
+/// The worker whose mailbox is full.
+const OTHER: ThreadIndex = ThreadIndex::new(1);
+
+/// Creates a server with two workers, of which the first does what a test says, and the other nothing.
+fn worker() -> (Arc<Server>, Worker) {
+    let server = create_idle_server_with_workers(Config::defaults(), 2);
+    let worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    (server, worker)
+}
+
+fn fill_mailbox(server: &Server) {
+    while !server.worker(OTHER).is_mailbox_full() {
+        server.worker(OTHER).send(Message::LogAdvanced);
+    }
+}
+
+fn read_mailbox(server: &Server) -> Vec<Message> {
+    let mut mail = Vec::new();
+    server.worker(OTHER).mailbox.drain(&mut mail, usize::MAX);
+    mail
+}
+
+/// Adds a connection without a socket.
+fn connect(server: &Server, worker: &mut Worker) -> (ClientId, usize) {
+    let id = server.clients.next_client_id();
+    server.clients.directory.add(id, worker.id);
+    let client = Client::new(id, worker.thread.now_ms, worker.id);
+    (id, worker.clients.add(Box::new(Connection::new(client))))
+}
+
+#[test]
+fn a_client_with_a_full_mailbox_gets_one_redirected_invalidation_of_all_keys() {
+    let (server, mut worker) = worker();
+    let target = server.clients.next_client_id();
+    server.clients.directory.add(target, OTHER);
+    let (tracker, token) = connect(&server, &mut worker);
+    let options = TrackingOptions {
+        redirect: Some(target),
+        ..TrackingOptions::default()
+    };
+    worker.clients.connection(token).expect("it is open").client.tracking = Some(Box::new(options));
+    let key = ChangedKey {
+        name: (*b"key").into(),
+        changed_by: None,
+    };
+    let invalidation = Invalidation {
+        clients: vec![tracker],
+        invalid: InvalidKeys::Key(key),
+    };
+    let notice = ClientNotification::Invalidated(invalidation.into());
+    worker.thread.begin_batch(unix_ms());
+    fill_mailbox(&server);
+    let unread = server.worker(OTHER).mailbox.len();
+    for _ in 0..100 {
+        worker.clients.notify(&server, worker.id, &notice);
+        worker.finish_deliveries();
+    }
+    assert_eq!(server.worker(OTHER).mailbox.len(), unread);
+    assert!(worker.next_timeout().is_some(), "the worker looks again");
+    read_mailbox(&server);
+    worker.clients.notify(&server, worker.id, &notice);
+    worker.finish_deliveries();
+    worker.clients.notify(&server, worker.id, &notice);
+    let sent: Vec<_> = read_mailbox(&server)
+        .into_iter()
+        .map(|message| match message {
+            Message::Notify(ClientNotification::Redirected(redirected)) => (redirected.client, redirected.keys.clone()),
+            _ => panic!("no other mail was sent"),
+        })
+        .collect();
+    let key: Box<[u8]> = (*b"key").into();
+    assert_eq!(sent, [(target, None), (target, Some(vec![key]))]);
+}
+
+#[test]
+fn a_connection_that_is_put_off_collects_snapshots_of_clients_again() {
+    let (server, mut worker) = worker();
+    let (_, token) = connect(&server, &mut worker);
+    fill_mailbox(&server);
+    worker.thread.begin_batch(1_000_000);
+    let connection = worker.clients.connection(token).expect("it is open");
+    connection.full_mailbox = Some(FullMailbox {
+        worker: OTHER,
+        until_ms: 1_000_000 + MAX_HOLD_UP_MS,
+    });
+    let mut transaction = Transaction::new(weft_base::DbIndex::new(0));
+    transaction.client_snapshots = Some(Vec::new());
+    connection.client.transaction = Some(Box::new(transaction));
+    worker.plan_requests(token);
+    let connection = worker.clients.connection(token).expect("it is open");
+    assert!(connection.full_mailbox.is_some());
+    let transaction = connection.client.transaction.as_ref().expect("MULTI was called");
+    assert!(transaction.client_snapshots.is_none());
+    assert_eq!(worker.delayed_tokens, [token]);
+}
+
+#[test]
+fn a_connection_is_not_put_off_longer_because_the_clock_is_set_back() {
+    let (server, mut worker) = worker();
+    let (_, token) = connect(&server, &mut worker);
+    fill_mailbox(&server);
+    worker.thread.begin_batch(1_000_000);
+    let connection = worker.clients.connection(token).expect("it is open");
+    connection.full_mailbox = Some(FullMailbox {
+        worker: OTHER,
+        until_ms: 1_060_000 + MAX_HOLD_UP_MS,
+    });
+    worker.plan_requests(token);
+    let connection = worker.clients.connection(token).expect("it is open");
+    assert!(connection.full_mailbox.is_none());
+    assert!(worker.delayed_tokens.is_empty());
+}
+
+#[test]
+fn messages_behind_withheld_output_count_for_the_output_limit() {
+    let (server, mut worker) = worker();
+    let (id, token) = connect(&server, &mut worker);
+    server.propagation.set_reply_milestone(Some(LogMilestone::Synced));
+    let connection = worker.clients.connection(token).expect("it is open");
+    connection.client.flags.set(ClientFlags::PUBSUB, true);
+    connection.client.last_write_sequence = weft_base::LogSequence::new(1);
+    connection.output.bytes.extend_from_slice(b"+OK\r\n");
+    worker.flush_output(token);
+    assert!(
+        worker
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.is_output_withheld)
+    );
+    // The limit of subscribers is 32 MB.
+    for received in 1..=40 {
+        worker
+            .clients
+            .append_message(id, |_, output| output.push_shared(Box::new(vec![b'x'; 1 << 20])));
+        worker.finish_deliveries();
+        let is_open = worker.clients.connection(token).is_some();
+        assert_eq!(is_open, received < 32, "after {received} MB");
+    }
+}
