@@ -24,6 +24,9 @@ use weft_config::id;
 
 pub use crate::state::{BackgroundRun, BackgroundStep, BackgroundWork, NextStep};
 
+#[cfg(test)]
+mod tests;
+
 /// The result of a handler: the handler has written the reply, or returns the error to reply with.
 pub type CommandResult = Result<(), CommandError>;
 
@@ -204,9 +207,11 @@ pub const fn exclusive_for_sleep(handler: CommandHandler) -> Binding {
 /// The longest estimated time of work that is done on the worker, in nanoseconds. Longer work moves to a background
 /// thread, because the worker's other clients wait meanwhile.
 const MAX_WORKER_NS: u64 = 200_000;
-/// The length that a command of a stream or a file may give a string by naming an offset, whatever the limit now: twice
-/// the default of `proto-max-bulk-len`.
-const MAX_REPEATED_STRING_BYTES: u64 = 1 << 30;
+/// The length that the source of a slot migration may give a string by naming an offset, whatever the limit here: twice
+/// the default of `proto-max-bulk-len`, in bytes.
+const MAX_IMPORTED_STRING_BYTES: u64 = 1 << 30;
+/// The same for the primary and the append-only file, in bytes. A damaged file must not demand any amount of memory.
+const MAX_REPEATED_STRING_BYTES: u64 = 64 << 30;
 
 /// The context of a handler.
 pub struct Context<'a, 'p> {
@@ -397,15 +402,10 @@ impl<'a> Context<'a, '_> {
         self.start_background_work(Box::new(run), false);
     }
 
-    /// Returns the length that a command may give a string by naming an offset (`proto-max-bulk-len`), in bytes. A
-    /// command that has run before may have had a higher limit; the upper bound keeps a stream or a file from demanding
-    /// any amount of memory.
+    /// Returns the length that a command may give a string by naming an offset (`proto-max-bulk-len`), in bytes.
     pub fn max_string_bytes(&self) -> u64 {
         let configured = self.server.config.integer(id::PROTO_MAX_BULK_LEN).max(0) as u64;
-        match self.client.flags.intersects(ClientFlags::REPLAYING) {
-            true => configured.max(MAX_REPEATED_STRING_BYTES),
-            false => configured,
-        }
+        max_string_bytes(self.client.flags, configured)
     }
 
     /// Does the same as [`Context::reply_from_background`] for work that a pause may hold back after it has begun.
@@ -513,6 +513,22 @@ fn background_job(mut work: BackgroundWork, mark: Arc<KillMark>, requester: Park
             None => {}
         }
     })
+}
+
+/// Returns the length that a command of a client with these flags may give a string by naming an offset, in bytes.
+/// `configured` is `proto-max-bulk-len`.
+///
+/// A command from the primary or from the append-only file has run before, maybe with a higher limit. To refuse it
+/// would lose data. The source of a slot migration is another server, which must not demand any amount of memory. If it
+/// is refused, the migration fails and the source keeps the data.
+fn max_string_bytes(flags: ClientFlags, configured: u64) -> u64 {
+    if flags.intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLAY)) {
+        configured.max(MAX_REPEATED_STRING_BYTES)
+    } else if flags.contains(ClientFlags::SLOT_IMPORT) {
+        configured.max(MAX_IMPORTED_STRING_BYTES)
+    } else {
+        configured
+    }
 }
 
 /// Returns the threads for a kind of work.

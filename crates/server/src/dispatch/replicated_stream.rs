@@ -6,7 +6,8 @@
 //!
 //! 1. Nothing is refused except by CLIENT PAUSE, and nothing leaves its thread, because the next command must not
 //!    overtake.
-//! 2. A command that is refused a slot is tried again until it succeeds.
+//! 2. A command that is refused is tried again until it succeeds. If that takes long, the link acknowledges and
+//!    receives between two attempts. A round that has begun waits for its slots until it has ended.
 //! 3. For a primary's commands nothing has expired: the primary sends a DEL instead (see [`ThreadState::expiry_ms`]).
 //! 4. An offset of the stream counts as reached when the command before it has run and no transaction is open. A link
 //!    that is re-established continues from there, so nothing runs twice and no transaction runs in halves. Within a
@@ -32,7 +33,7 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::{wait_for_full_mailbox, wake_workers};
 use crate::observability::log;
 use crate::propagation::{LogMilestone, MAX_UNREAD_BYTES};
-use crate::state::Server;
+use crate::state::{Server, WorkerLink};
 use weft_command_table::spec::CommandFlags;
 use weft_config::id;
 use weft_os::atomic::Ordering;
@@ -46,6 +47,9 @@ use super::batch::{self, BatchConnections};
 use super::plan::{CommandPlan, InputRest, Planner, Plans, RequestKind};
 use super::thread::ThreadState;
 
+#[cfg(test)]
+mod tests;
+
 /// The number of bytes after which a round is full.
 const ROUND_BYTES: usize = if cfg!(feature = "simulated") { 512 } else { 128 * 1024 };
 /// The number of writes in a row with which a round begins. They are what is planned at a time.
@@ -55,9 +59,8 @@ const MIN_ROUND_COMMANDS: usize = if cfg!(feature = "simulated") {
     super::plan::MAX_REQUESTS_PER_TURN
 };
 
-/// The time for which the stream waits for workers with too much mail until it lets the link acknowledge what it has
-/// run.
-const MAX_DELIVERY_WAIT: Duration = Duration::from_millis(500);
+/// The time for which the stream waits, for whatever reason, until it lets the link acknowledge and receive.
+const MAX_WAIT: Duration = Duration::from_millis(500);
 
 /// The minimum interval between two log lines about a failing disk.
 const DISK_WARNING_PERIOD: Duration = Duration::from_secs(10);
@@ -97,8 +100,10 @@ pub struct ReplicatedStream {
     runner: Option<PartRunner>,
     /// Memory for the next two rounds.
     spare_rounds: (Round, Round),
-    /// The time for which the stream may still wait for workers with too much mail until it has to acknowledge.
-    delivery_patience: Duration,
+    /// The time for which [`ReplicatedStream::run_commands`] may still wait until it has to return.
+    patience: Duration,
+    /// `true` if the stream has sent a worker more mail than it can read, and a mailbox was full when last looked at.
+    has_overloaded_worker: bool,
 }
 
 /// Commands that may run on several threads, and the position of the stream after them.
@@ -299,7 +304,8 @@ impl ReplicatedStream {
             threads: None,
             runner: None,
             spare_rounds: Default::default(),
-            delivery_patience: MAX_DELIVERY_WAIT,
+            patience: MAX_WAIT,
+            has_overloaded_worker: false,
         }
     }
 
@@ -369,14 +375,16 @@ impl ReplicatedStream {
     }
 
     /// Runs all complete commands that have arrived. Returns `true` if it has not run all of them, because it has
-    /// waited for workers with too much mail for long: the caller acknowledges what has run, and calls again.
+    /// waited for [`MAX_WAIT`] in all: for workers with too much mail, for the log, or for a command that a pause or
+    /// the holder of a lease refuses. The caller acknowledges what has run, and calls again.
     ///
     /// # Errors
     /// When the stream ends. The position that was reached by then counts.
     pub fn run_commands(&mut self, seat: &mut Seat) -> Result<bool, StreamError> {
         let mut pause = MIN_RETRY_PAUSE;
-        self.delivery_patience = MAX_DELIVERY_WAIT;
+        self.patience = MAX_WAIT;
         loop {
+            let began = Instant::now();
             self.begin_batch();
             let mut rest = self.plan_commands();
             let mut first = 0;
@@ -427,13 +435,14 @@ impl ReplicatedStream {
                 true => {
                     weft_os::thread::sleep(pause);
                     pause = (pause * 2).min(MAX_RETRY_PAUSE);
+                    self.patience = self.patience.saturating_sub(began.elapsed());
                 }
                 false => pause = MIN_RETRY_PAUSE,
             }
             if !refused && !held_up && rest != InputRest::More {
                 return Ok(false);
             }
-            if self.delivery_patience.is_zero() {
+            if self.patience.is_zero() {
                 return Ok(true);
             }
         }
@@ -444,8 +453,18 @@ impl ReplicatedStream {
     fn await_deliveries(&mut self) {
         let began = Instant::now();
         let thread = &mut self.thread;
-        wait_for_full_mailbox(&thread.server, &mut thread.effects, self.delivery_patience);
-        self.delivery_patience = self.delivery_patience.saturating_sub(began.elapsed());
+        thread.effects.set_full_mailbox_aside();
+        self.has_overloaded_worker |= thread.effects.overloaded_worker.is_some();
+        wait_for_full_mailbox(&thread.server, &mut thread.effects, self.patience);
+        self.patience = self.patience.saturating_sub(began.elapsed());
+    }
+
+    /// Returns `true` if the stream has sent a worker more mail than it can read, and a mailbox is still full. No round
+    /// begins then. A batch on this thread may: it ends with the first command that sends mail to a full mailbox.
+    fn is_mailbox_full(&mut self) -> bool {
+        let workers = &self.thread.server.workers;
+        self.has_overloaded_worker = self.has_overloaded_worker && workers.iter().any(WorkerLink::is_mailbox_full);
+        self.has_overloaded_worker
     }
 
     fn begin_batch(&mut self) {
@@ -463,7 +482,7 @@ impl ReplicatedStream {
 
     /// Returns `true` if the plans begin with enough commands for a round, and there are apply threads.
     fn may_begin_round(&mut self) -> bool {
-        if self.thread_count < 2 || self.plans.plans.len() < MIN_ROUND_COMMANDS {
+        if self.thread_count < 2 || self.plans.plans.len() < MIN_ROUND_COMMANDS || self.is_mailbox_full() {
             return false;
         }
         let client = &self.connection.connection.client;
@@ -527,9 +546,9 @@ impl ReplicatedStream {
             if self.has_disk_errors() {
                 self.handle_disk_errors();
             }
-            let is_admitted = self.await_log();
+            let may_begin = self.await_log() && !self.is_mailbox_full();
             let pass = seat.enter();
-            if !is_admitted || !self.admits_rounds() {
+            if !may_begin || !self.admits_rounds() {
                 drop(pass);
                 self.give_up_round(&mut round);
                 self.spare_rounds = (round, following);
@@ -589,21 +608,23 @@ impl ReplicatedStream {
         take_round(server, prefetches, &mut self.connection, &mut self.plans, round, rest)
     }
 
-    /// Waits until the log thread is not far behind. Returns `false` if the role epoch has ended.
-    fn await_log(&self) -> bool {
+    /// Waits until the log thread is not far behind. Returns `false` if the role epoch or the patience has ended.
+    fn await_log(&mut self) -> bool {
         let server = &self.thread.server;
         let mut pause = MIN_RETRY_PAUSE;
         while server.keyspace.hooks.current().intersects(Hooks::LOG)
             && server.propagation.unread_bytes() > MAX_UNREAD_BYTES
         {
-            if server.replication.role_epoch() != self.connection.role_epoch {
+            if server.replication.role_epoch() != self.connection.role_epoch || self.patience.is_zero() {
                 return false;
             }
+            let began = Instant::now();
             server.propagation.wake();
             weft_os::thread::sleep(pause);
             pause = (pause * 2).min(MAX_RETRY_PAUSE);
+            self.patience = self.patience.saturating_sub(began.elapsed());
         }
-        true
+        !self.patience.is_zero()
     }
 
     /// Forgets the plans of a round that may not run now. Its commands are planned again.

@@ -317,6 +317,42 @@ fn a_pause_of_the_replicas_clients_holds_the_stream_back() {
     stream.check(&mut client, stream.bytes.len());
 }
 
+/// The replica acknowledges what it has run during the pause, too, so the primary neither disconnects it nor counts it
+/// as one that lags behind.
+#[test]
+fn a_replica_whose_clients_are_paused_stays_connected() {
+    for threads in ["1", "4"] {
+        let primary = Server::start(&["--repl-diskless-sync-delay", "0"]);
+        let follows = format!("127.0.0.1 {}", primary.port);
+        let replica = Server::start(&["--replicaof", &follows, "--replica-apply-threads", threads]);
+        let (mut writer, mut client) = (Client::connect(primary.port), Client::connect(replica.port));
+        await_info(&mut client, UP);
+        wait_until("the replica is online", || {
+            writer.info("slave0").contains("state=online")
+        });
+        assert_eq!(writer.call(&["CONFIG", "SET", "repl-timeout", "2"]), "OK");
+        assert_eq!(client.call(&["CLIENT", "PAUSE", "100000", "WRITE"]), "OK");
+        // More than the replica receives at a time.
+        let value = "x".repeat(2000);
+        for number in 0..1000 {
+            assert_eq!(writer.call(&["SET", &format!("key:{number}"), &value]), "OK");
+        }
+        thread::sleep(Duration::from_secs(5));
+        wait_until("the replica has acknowledged within a second", || {
+            let replica = writer.info("slave0");
+            replica.contains("state=online") && (replica.contains("lag=0,") || replica.contains("lag=1,"))
+        });
+        assert_eq!(client.call(&["DBSIZE"]), "0", "nothing is written during a pause");
+        assert_eq!(client.call(&["CLIENT", "UNPAUSE"]), "OK");
+        wait_until("the replica has all writes", || {
+            client.info("master_repl_offset") == writer.info("master_repl_offset")
+        });
+        assert_eq!(client.call(&["DBSIZE"]), "1000");
+        let syncs = (writer.info("sync_full"), writer.info("sync_partial_ok"));
+        assert_eq!(syncs, ("1".into(), "0".into()), "the link has not broken");
+    }
+}
+
 #[test]
 fn a_script_that_reads_a_key_holds_back_the_stream_and_no_reader_of_other_keys() {
     for workers in ["2", "8"] {
