@@ -229,7 +229,7 @@ impl ClusterState {
         self.end_manual_failover();
         self.election = Default::default();
         self.needs_full_sync = false;
-        self.leftover = Default::default();
+        (self.leftover, self.unclaimed_with_keys) = Default::default();
         self.me_mut().shard = NodeId::random();
         (self.todo.save, self.todo.sync, self.todo.publish) = (true, true, true);
         self.broadcast_pong(now_ms);

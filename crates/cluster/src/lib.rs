@@ -49,7 +49,9 @@ pub mod view;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use weft_base::SlotIndex;
 use weft_base::clock::unix_ms;
+use weft_base::slots::SLOTS;
 
 use nodes_conf::{NodesFile, NodesFileUnusable};
 use settings::ClusterSettings;
@@ -93,6 +95,9 @@ struct Views {
     current: Arc<ClusterView>,
     /// The view that was published last in exclusive mode, if the current one is restricted.
     settled: Option<Arc<ClusterView>>,
+    /// For each slot the number of times that this node has lost it: views published in exclusive mode in which it did
+    /// not own the slot any more.
+    losses: Box<[u32]>,
 }
 
 /// What has to be published.
@@ -171,6 +176,7 @@ impl Cluster {
             views: Mutex::new(Views {
                 current: Arc::new(ClusterView::from_state(&state)),
                 settled: None,
+                losses: vec![0; SLOTS].into(),
             }),
             state: Mutex::new(state),
             file,
@@ -235,6 +241,12 @@ impl Cluster {
         views.settled.as_ref().unwrap_or(&views.current).clone()
     }
 
+    /// Returns the number of times that this node has lost a slot since it started; the number wraps around. If two
+    /// passages of the gate see the same number, the slot has not left this node in between, not even for a while.
+    pub fn times_lost(&self, slot: SlotIndex) -> u32 {
+        self.views.lock().losses.get(slot.index()).copied().unwrap_or(0)
+    }
+
     /// Restricts the current view to what this node still may do according to the state, outside of exclusive mode.
     /// Commands that were admitted before may still run.
     pub fn restrict_view(&self, state: &ClusterState) {
@@ -277,7 +289,12 @@ impl Cluster {
         let current = std::mem::replace(&mut views.current, Arc::new(view));
         let version = self.version.fetch_add(1, Ordering::Release) + 1;
         self.settled_version.store(version, Ordering::Release);
-        views.settled.take().unwrap_or(current)
+        let before = views.settled.take().unwrap_or(current);
+        let Views { current, losses, .. } = &mut *views;
+        for (slot, count) in SlotIndex::all().zip(losses) {
+            *count = count.wrapping_add(u32::from(before.is_mine(slot) && !current.is_mine(slot)));
+        }
+        before
     }
 
     /// Writes the file if it is out of date; with `always`, in any case.

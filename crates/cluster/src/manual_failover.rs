@@ -9,7 +9,8 @@
 //!
 //! 1. The primary sends "paused" only when all admitted writes have run and are in the backlog, and nothing more is
 //!    added to the backlog. The offset that it sends then is the last one. The bus detects this and calls
-//!    [`ClusterState::record_writes_stopped`].
+//!    [`ClusterState::record_writes_stopped`]. The primary also waits until no other node may take slots over from it
+//!    (`slot_takeover.rs`): the replica would be elected with the same slots.
 //! 2. Each side gives up on its own, by its own clock. The primary pauses writes for twice as long as the replica
 //!    tries, so the replica is never promoted after writes have resumed.
 //! 3. FORCE omits the coordination with the primary, TAKEOVER omits the votes, too.
@@ -119,8 +120,12 @@ impl ClusterState {
         log::info!("Manual failover requested by replica {replica}.");
     }
 
-    /// Records that no write is under way any more and that this node's offset is final. Called by the bus.
+    /// Records that no write is under way any more and that this node's offset is final. Does nothing as long as
+    /// another node may take slots over from this one. Called by the bus until [`Self::is_stopping`] returns `false`.
     pub fn record_writes_stopped(&mut self, now_ms: u64) {
+        if !self.granted.is_empty() {
+            return;
+        }
         let Some(replica) = self.manual.replica.filter(|_| !self.manual.has_stopped) else {
             return;
         };
@@ -129,9 +134,9 @@ impl ClusterState {
     }
 
     /// Returns `true` while a replica of this node takes over. Nothing may be deleted or taken over then that the
-    /// replica would not know of.
+    /// replica would not know of, and no other node may take slots over.
     pub fn is_handing_over(&self) -> bool {
-        self.manual.replica.is_some()
+        self.manual.replica.is_some() || self.is_handing_over_on_shutdown
     }
 
     /// Returns `true` if this replica's manual failover may go on to an election, or may win it. Later the primary may

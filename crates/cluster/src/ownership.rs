@@ -12,9 +12,10 @@ use weft_base::SlotIndex;
 struct ClaimedSlots {
     /// The primary of this node's shard.
     from: NodeId,
-    /// The slots that this node owned, and those that its primary owned and another shard has now: a replica that is
+    /// The slots in which keys may be left: those that this node owned, those that its primary owned and another shard
+    /// has now, and those of [`ClusterState::unclaimed_with_keys`] that another shard has now. A replica that is
     /// promoted before their keys are deleted goes on with that.
-    from_me_or_my_primary: Vec<SlotIndex>,
+    leftover: Vec<SlotIndex>,
     /// The slots that belonged to other shards, with their former owners.
     from_other_shards: Vec<(SlotIndex, NodeId)>,
     /// `true` if any of the slots belonged to that primary.
@@ -42,7 +43,10 @@ impl ClusterState {
         let Some(node) = self.nodes.get(&id) else {
             return true;
         };
-        if header.primary.is_none() && (was_replica || node.slots != header.slots) {
+        // The owner of an unclaimed slot may claim it again: the slots known of the owner do not differ then.
+        let kept = &self.unclaimed_with_keys;
+        let claims_kept = !kept.is_empty() && kept.iter().any(|slot| header.slots.contains(slot));
+        if header.primary.is_none() && (was_replica || node.slots != header.slots || claims_kept) {
             self.update_slots(id, header.config_epoch, &header.slots);
             self.send_update_if_outdated(id, header);
         }
@@ -213,7 +217,7 @@ impl ClusterState {
         let same_shard = self.shard_of(&id) == Some(self.me().shard);
         let mut taken = ClaimedSlots {
             from: self.my_primary(),
-            from_me_or_my_primary: Vec::new(),
+            leftover: Vec::new(),
             from_other_shards: Vec::new(),
             any_from_primary: false,
             is_outdated: false,
@@ -243,7 +247,7 @@ impl ClusterState {
                 log::info!("My last slot was migrated to node {id}. I am now an empty primary.");
             }
         }
-        for slot in taken.from_me_or_my_primary {
+        for slot in taken.leftover {
             self.leftover.set(slot, true);
         }
     }
@@ -274,23 +278,39 @@ impl ClusterState {
 
     /// Adds those of the slots with keys to [`ClusterState::leftover`] that another shard owns and that this node,
     /// which has become a primary, does not import key by key: it has them from its former primary, which had not
-    /// deleted them yet.
+    /// deleted them yet. A slot that no node claims is added when another shard claims it.
     pub fn add_leftover(&mut self, occupied: impl Iterator<Item = SlotIndex>) {
         for slot in occupied {
-            let owner = self.owner(slot);
-            let is_lost = owner.is_some() && owner != Some(self.my_primary());
-            // The last owner of an unclaimed slot has given it up: these may be the only keys.
-            if is_lost && !self.importing.contains_key(&slot) && !self.unclaimed.contains(slot) {
-                self.leftover.set(slot, true);
+            if self.owner(slot) == Some(self.my_primary()) || self.importing.contains_key(&slot) {
+                continue;
             }
+            // Its last owner has given it up: these may be the only keys.
+            match self.has_no_claimant(slot) {
+                true => self.unclaimed_with_keys.set(slot, true),
+                false => self.leftover.set(slot, true),
+            };
         }
+    }
+
+    /// Returns `true` if no primary claims the slot, as far as this node knows: it has no owner, or its owner has given
+    /// it up.
+    pub fn has_no_claimant(&self, slot: SlotIndex) -> bool {
+        let owner = self.owner(slot).and_then(|id| self.nodes.get(&id));
+        owner.is_none_or(|owner| owner.is_replica()) || self.unclaimed.contains(slot)
     }
 
     /// Takes slots out of [`ClusterState::leftover`]: they are about to get new keys, by an import of the whole slots.
     pub fn forget_leftover(&mut self, slots: &SlotSet) {
         for slot in slots.iter() {
             self.leftover.set(slot, false);
+            self.unclaimed_with_keys.set(slot, false);
         }
+    }
+
+    /// Takes a slot that a node claims out of [`ClusterState::unclaimed_with_keys`]. Returns `true` if it was there and
+    /// the node belongs to another shard, so that the keys here are left over.
+    fn take_unclaimed_with_keys(&mut self, id: NodeId, slot: SlotIndex) -> bool {
+        self.unclaimed_with_keys.set(slot, false) && self.shard_of(&id) != Some(self.me().shard)
     }
 
     pub(super) fn shard_of(&self, id: &NodeId) -> Option<NodeId> {
@@ -321,6 +341,9 @@ impl ClusterState {
         let owner = self.owner(slot);
         if owner == Some(id) {
             self.unclaimed.set(slot, false);
+            if self.take_unclaimed_with_keys(id, slot) {
+                taken.leftover.push(slot);
+            }
             return;
         }
         let epoch_of_owner = owner
@@ -339,8 +362,9 @@ impl ClusterState {
         let leaves_shard = self.shard_of(&id) != Some(self.me().shard);
         // This replica may hear of the loss only when its primary imports the slot's keys already.
         let is_importing = self.importing.contains_key(&slot);
-        if owner == Some(self.myself) || (owner == Some(taken.from) && leaves_shard && !is_importing) {
-            taken.from_me_or_my_primary.push(slot);
+        let was_unclaimed = self.take_unclaimed_with_keys(id, slot);
+        if owner == Some(self.myself) || (owner == Some(taken.from) && leaves_shard && !is_importing) || was_unclaimed {
+            taken.leftover.push(slot);
         }
         taken.any_from_primary |= owner == Some(taken.from);
         if let Some(owner) = owner.filter(|owner| self.shard_of(owner) != self.shard_of(&id)) {

@@ -61,6 +61,8 @@ impl ClusterState {
             self.me_mut().shard = shard;
         }
         self.needs_full_sync |= resync;
+        // If this node becomes a primary later, it collects the slots with keys again.
+        self.unclaimed_with_keys = Default::default();
         // A node gets no vote from a node that still considers it a primary.
         self.must_announce = true;
         self.end_manual_failover();

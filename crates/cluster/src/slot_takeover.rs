@@ -139,6 +139,7 @@ mod tests {
     //! Tests of owners and takeovers.
 
     use super::*;
+    use crate::manual_failover::FailoverMode;
     use crate::node::{Node, NodeFlags};
     use crate::receive::tests::SimulatedCluster;
     use crate::settings::ClusterSettings;
@@ -325,6 +326,31 @@ mod tests {
         }
         net.rounds(30);
         assert_owner(&net, &given, ids[1]);
+    }
+
+    #[test]
+    fn a_replica_does_not_take_over_while_another_node_may_take_slots_over() {
+        for takes_over in [false, true] {
+            let mut net = SimulatedCluster::with_replicas(3, &[0]);
+            let (target, replica, now_ms) = (net.nodes[1].myself, net.nodes[3].myself, net.now_ms);
+            let given = slots_of(0..10);
+            assert!(net.nodes[0].grant_takeover(&given, target));
+            let begun = net.nodes[3].begin_failover(FailoverMode::Coordinated, "", now_ms);
+            begun.expect("it is a replica");
+            net.settle();
+            net.rounds(10);
+            assert!(net.writes_paused[0] && net.nodes[0].is_handing_over() && net.nodes[0].is_stopping());
+            assert_eq!(net.nodes[3].manual.primary_offset, None, "the offset is not announced");
+            assert!(net.nodes[3].me().is_replica());
+            let now_ms = net.now_ms;
+            match takes_over {
+                true => take_over(&mut net, 1, &given, now_ms),
+                false => net.nodes[0].withdraw_grant(&given),
+            }
+            net.rounds(20);
+            assert!(net.nodes[3].me().has_vote() && net.nodes[0].me().is_replica());
+            assert_owner(&net, &given, if takes_over { target } else { replica });
+        }
     }
 
     #[test]

@@ -174,6 +174,9 @@ pub struct ClusterState {
     /// before may be left in them. A slot leaves the set before it can get new keys, see
     /// [`ClusterState::take_reopened`].
     pub leftover: super::slot_set::SlotSet,
+    /// The unclaimed slots of which this node, a promoted replica, has keys: these may be the only ones. This node
+    /// imports none of the slots. A slot moves to `leftover` when another shard claims it.
+    pub(super) unclaimed_with_keys: super::slot_set::SlotSet,
     /// The slots that this node has taken over from nodes that still claim them.
     pub taken_over: BTreeMap<SlotIndex, NodeId>,
     /// The migrations recorded in the dump of this node's primary whose nodes are not known yet.
@@ -194,6 +197,8 @@ pub struct ClusterState {
     pub election: Election,
     /// The manual failover under way.
     pub manual: ManualFailover,
+    /// Set once this node shuts down and lets a replica take over.
+    pub is_handing_over_on_shutdown: bool,
     /// Set if a full synchronisation with the primary is required, because this node's data has another history.
     pub needs_full_sync: bool,
     /// Set if all nodes must be told at once about a change of this node's role or configuration epoch.
@@ -248,6 +253,7 @@ impl ClusterState {
             importing: BTreeMap::new(),
             granted: BTreeMap::new(),
             leftover: Default::default(),
+            unclaimed_with_keys: Default::default(),
             taken_over: BTreeMap::new(),
             unapplied_migrations: Vec::new(),
             unclaimed: Default::default(),
@@ -258,6 +264,7 @@ impl ClusterState {
             data: DataState::default(),
             election: Election::default(),
             manual: ManualFailover::default(),
+            is_handing_over_on_shutdown: false,
             needs_full_sync: false,
             must_announce: false,
             forgotten: BTreeMap::new(),
@@ -397,6 +404,10 @@ impl ClusterState {
         }
         self.owners[slot.index()] = Some(to);
         self.unclaimed.set(slot, false);
+        // The keys here are those of this shard's slot now.
+        if self.unclaimed_with_keys.contains(slot) && self.shard_of(&to) == self.shard_of(&self.myself) {
+            self.unclaimed_with_keys.set(slot, false);
+        }
         self.todo.publish = true;
         true
     }
@@ -445,7 +456,11 @@ impl ClusterState {
     /// Marks a slot as importing from a node, or clears the mark.
     pub fn set_importing(&mut self, slot: SlotIndex, from: Option<NodeId>) {
         match from {
-            Some(node) => self.importing.insert(slot, node),
+            Some(node) => {
+                // New keys may come.
+                self.unclaimed_with_keys.set(slot, false);
+                self.importing.insert(slot, node)
+            }
             None => self.importing.remove(&slot),
         };
         self.todo.publish = true;
@@ -571,7 +586,7 @@ impl ClusterState {
             self.delete_slot(slot);
         }
         // A node that is reset has no keys.
-        self.leftover = Default::default();
+        (self.leftover, self.unclaimed_with_keys) = Default::default();
         let others: Vec<NodeId> = self.nodes.keys().copied().filter(|id| *id != me).collect();
         for id in others {
             self.delete_node(id);

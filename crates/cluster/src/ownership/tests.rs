@@ -10,9 +10,14 @@ fn slot() -> SlotIndex {
 
 /// Makes the second node claim a slot of the first one, as the first one or its replica hears of it.
 fn lose_slot(net: &mut SimulatedCluster, hearer: usize) {
-    let (id, epoch) = (net.nodes[1].myself, net.nodes[1].me().config_epoch + 100);
-    let mut slots = net.nodes[1].me().slots.clone();
-    slots.set(slot(), true);
+    announce(net, 1, true, hearer);
+}
+
+/// Makes a node announce its own slots, and the slot of the tests if it claims that, to another one.
+fn announce(net: &mut SimulatedCluster, from: usize, claims: bool, hearer: usize) {
+    let (id, epoch) = (net.nodes[from].myself, net.nodes[from].me().config_epoch + 100);
+    let mut slots = net.nodes[from].me().slots.clone();
+    slots.set(slot(), claims);
     net.nodes[hearer].update_slots(id, epoch, &slots);
 }
 
@@ -85,4 +90,58 @@ fn a_promoted_replica_finds_the_keys_that_its_primary_has_not_deleted() {
     net.nodes[0].leftover = SlotSet::default();
     net.nodes[0].add_leftover([slot()].into_iter());
     assert!(net.nodes[0].leftover.is_empty(), "its keys are new");
+}
+
+/// Returns a cluster whose first node has been promoted with keys of a slot that its owner, the second node, does not
+/// claim any more.
+fn with_keys_of_an_unclaimed_slot() -> SimulatedCluster {
+    let mut net = SimulatedCluster::formed(3);
+    lose_slot(&mut net, 0);
+    announce(&mut net, 1, false, 0);
+    net.nodes[0].leftover = SlotSet::default();
+    net.nodes[0].add_leftover([slot()].into_iter());
+    assert!(net.nodes[0].leftover.is_empty(), "these may be the only keys");
+    net
+}
+
+#[test]
+fn the_keys_of_an_unclaimed_slot_are_deleted_once_another_shard_claims_it() {
+    let mut net = with_keys_of_an_unclaimed_slot();
+    announce(&mut net, 2, true, 0);
+    assert_eq!(net.nodes[0].owner(slot()), Some(net.nodes[2].myself));
+    assert!(net.nodes[0].leftover.contains(slot()));
+    assert!(net.nodes[0].unclaimed_with_keys.is_empty());
+    // The owner claims the slot again: the first node knows all slots that it announces.
+    let mut net = with_keys_of_an_unclaimed_slot();
+    let second = net.nodes[1].myself.as_bytes().to_vec();
+    let assigned = net.nodes[1].change_slot(slot(), &SlotChange::Node(second), 0);
+    assigned.expect("it is permitted");
+    net.nodes[1].bump_epoch();
+    net.settle();
+    net.rounds(30);
+    assert_eq!(net.nodes[0].owner(slot()), Some(net.nodes[1].myself));
+    assert!(net.nodes[0].leftover.contains(slot()));
+}
+
+#[test]
+fn the_keys_of_an_unclaimed_slot_stay_where_it_is_imported_or_owned() {
+    let mut net = with_keys_of_an_unclaimed_slot();
+    let third = net.nodes[2].myself.as_bytes().to_vec();
+    change(&mut net, &SlotChange::Importing(third));
+    announce(&mut net, 2, true, 0);
+    assert_eq!(net.nodes[0].owner(slot()), Some(net.nodes[2].myself));
+    assert!(net.nodes[0].leftover.is_empty(), "its keys are new");
+    let mut net = with_keys_of_an_unclaimed_slot();
+    let first = net.nodes[0].myself.as_bytes().to_vec();
+    change(&mut net, &SlotChange::Node(first));
+    assert!(net.nodes[0].unclaimed_with_keys.is_empty());
+    let mut net = with_keys_of_an_unclaimed_slot();
+    let mut slots = SlotSet::default();
+    slots.set(slot(), true);
+    net.nodes[0].forget_leftover(&slots);
+    announce(&mut net, 2, true, 0);
+    assert!(
+        net.nodes[0].leftover.is_empty(),
+        "the slot is being imported as a whole"
+    );
 }

@@ -148,6 +148,9 @@ impl SimulatedCluster {
                 if !self.unreachable.contains(&index) {
                     self.nodes[index].run_round(self.now_ms);
                 }
+                if self.nodes[index].is_stopping() {
+                    self.nodes[index].record_writes_stopped(self.now_ms);
+                }
             }
             self.settle();
         }

@@ -40,6 +40,9 @@ const RETRY: Duration = Duration::from_millis(1);
 const FAILOVER_NOTICE_TIMEOUT: Duration = Duration::from_millis(1000);
 /// The minimum time for which a node that shuts down waits for the acknowledgement of a replica.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_millis(200);
+/// The maximum time for which a node that shuts down waits until no other node may take slots over from it. A target
+/// that does not answer is waited for during four seconds.
+const TAKEOVER_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The keys of slots on this node, for a caller in exclusive mode.
 pub struct SlotKeyCounts<'a, 'p> {
@@ -300,8 +303,13 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
         return;
     };
     let replicas = &server.replication.replicas;
-    if !cluster.lock(&server.config).me().has_vote() {
-        return;
+    {
+        let mut state = cluster.lock(&server.config);
+        if !state.me().has_vote() {
+            return;
+        }
+        // From now on, no other node is permitted to take slots over.
+        state.is_handing_over_on_shutdown = true;
     }
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
     // Every write under way ends before exclusive mode is reached.
@@ -311,9 +319,13 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
         server.propagation.last_sequence()
     };
     server.scripting.running.end_exclusion();
+    let patience = patience.max(ACKNOWLEDGEMENT_TIMEOUT);
+    if !wait_for_takeovers(server, cluster, patience) {
+        log::warning!("No auto failover on shutdown, because another node may still take slots over.");
+        return;
+    }
     let start = Instant::now();
     replicas.request_acks();
-    let patience = patience.max(ACKNOWLEDGEMENT_TIMEOUT);
     let target = loop {
         let offset = replicas.backlog().offset_of_sequence(last_sequence);
         match replicas.furthest_node() {
@@ -335,6 +347,19 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
     if !propagate_and_wait(server, &mut seat, &words, FAILOVER_NOTICE_TIMEOUT) {
         log::warning!("Not all replicas have acknowledged the failover.");
     }
+}
+
+/// Waits until no other node may take slots over from this one: a replica would be elected with the same slots. Returns
+/// `false` if that takes longer than `patience` or [`TAKEOVER_WAIT_TIMEOUT`].
+fn wait_for_takeovers(server: &Server, cluster: &Cluster, patience: Duration) -> bool {
+    let start = Instant::now();
+    while !cluster.lock(&server.config).granted.is_empty() {
+        if start.elapsed() >= patience.min(TAKEOVER_WAIT_TIMEOUT) {
+            return false;
+        }
+        weft_os::thread::sleep(RETRY);
+    }
+    true
 }
 
 /// Publishes a change of the state that was not made by a command. Returns `false` if that is impossible because a
@@ -512,4 +537,4 @@ fn notify_clients_of_lost_slots(server: &Server, cluster: &Cluster, before: Opti
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -271,6 +271,9 @@ fn check_permission(
     permission::check_permission(client.login.rules(), &permission)
 }
 
+/// The error of a write while `min-replicas-to-write` is not met.
+const TOO_FEW_REPLICAS: CommandError = CommandError::constant("NOREPLICAS Not enough good replicas to write.");
+
 /// Returns the error of a command that this server's replication role or the state of its data set refuses.
 #[inline(never)]
 fn check_replication_state(
@@ -282,12 +285,19 @@ fn check_replication_state(
         !thread.replication_state.is_empty(),
         "a primary that has its data refuses nothing"
     );
-    if client.flags.intersects(REPLAYING_CLIENTS) {
-        return None;
-    }
     let (replication_state, config) = (thread.replication_state, &thread.server.config);
     let writes = || may_write(client, command);
     let refused = CommandError::constant;
+    let lacks_replicas = || {
+        replication_state.contains(ReplicationState::TOO_FEW_REPLICAS)
+            && !replication_state.contains(ReplicationState::IS_REPLICA)
+            && writes()
+    };
+    if client.flags.intersects(REPLAYING_CLIENTS) {
+        // The source of a slot migration is refused like any other client. The migration fails then.
+        let is_refused = client.flags.contains(ClientFlags::SLOT_IMPORT) && lacks_replicas();
+        return is_refused.then_some(TOO_FEW_REPLICAS);
+    }
     let redirects = client.flags.contains(ClientFlags::CAPA_REDIRECT)
         && replication_state.contains(ReplicationState::IS_REPLICA)
         && thread.server.cluster.is_none();
@@ -310,11 +320,8 @@ fn check_replication_state(
     {
         return Some(refused("READONLY You can't write against a read only replica."));
     }
-    if replication_state.contains(ReplicationState::TOO_FEW_REPLICAS)
-        && !replication_state.contains(ReplicationState::IS_REPLICA)
-        && writes()
-    {
-        return Some(refused("NOREPLICAS Not enough good replicas to write."));
+    if lacks_replicas() {
+        return Some(TOO_FEW_REPLICAS);
     }
     let stale = ReplicationState::IS_REPLICA.union(ReplicationState::LINK_DOWN);
     if replication_state.contains(stale)

@@ -4,8 +4,9 @@
 //! ([`super::replicated_stream`]), nothing leaves the thread, a command that is refused a slot is tried again, and
 //! nothing has expired. The differences:
 //!
-//! 1. Only commands with keys in the job's slots are executed, and SELECT. Any other command ends the migration, except
-//!    for the messages of the migration protocol, which are returned to the caller.
+//! 1. Only commands that may write, all of whose keys are in the job's slots, are executed, and SELECT. Any other
+//!    command ends the migration, except for the messages of the migration protocol, which are returned to the caller.
+//!    Nothing in the stream waits for another server, and the client watches no keys.
 //! 2. Any error reply ends the migration. Permissions and the memory limit apply to the source as to any other client.
 //! 3. Nothing runs once the job has ended or the role epoch is over, which is checked before each command within the
 //!    passage of the gate in which it runs.
@@ -18,8 +19,9 @@ use std::sync::Arc;
 use weft_base::clock::unix_ms;
 use weft_base::{ParkId, RoleEpoch, ThreadIndex};
 use weft_cluster::slot_set::SlotSet;
+use weft_command_table::registry::Command;
 
-use crate::commands::context::{HandlerMode, NextStep};
+use crate::commands::context::{Binding, HandlerMode, NextStep};
 use crate::keyspace::Seat;
 use crate::net::client::ClientFlags;
 use crate::net::connection::{Connection, ConnectionState};
@@ -27,6 +29,7 @@ use crate::notify::messages::{MAX_FULL_MAILBOX_WAIT, NotificationSender, wait_fo
 use crate::slot_migration::job::JobProgress;
 use crate::state::{Message, Server};
 
+use super::admit::WRITE_FLAGS;
 use super::batch::{self, BatchConnections};
 use super::plan::{InputRest, Planner, Plans, RequestKind};
 use super::protocol_error::log_protocol_error;
@@ -158,11 +161,12 @@ impl ImportExecutor {
             }
             self.plans.plans.truncate(runnable);
             let next_step = self.run_batch(seat, connection, scope);
+            let mut refusal = None;
             if let Some(next_step) = next_step {
-                self.run_next_step(seat, next_step);
+                refusal = self.run_next_step(seat, connection, next_step);
                 connection.state = ConnectionState::Ready;
             }
-            if let Some(failure) = self.finish_batch(connection) {
+            if let Some(failure) = self.finish_batch(connection).or(refusal) {
                 return ImportStep::Failed(failure);
             }
             connection.discard_consumed_if_cheap();
@@ -221,8 +225,7 @@ impl ImportExecutor {
             let is_select = command.full_name == "select";
             let keys = self.plans.keys.get(plan.key_range()).unwrap_or_default();
             let is_of_job = !keys.is_empty() && keys.iter().all(|key| scope.slots.contains(key.slot));
-            let is_script = binding.mode == HandlerMode::Script;
-            if !is_select && (!is_of_job || is_script) {
+            if !is_select && (!is_of_job || !may_import(command, binding)) {
                 return Err(not_allowed(command.full_name));
             }
         }
@@ -257,10 +260,14 @@ impl ImportExecutor {
         next_step
     }
 
-    /// Executes the next step of a command.
-    fn run_next_step(&self, seat: &mut Seat, next_step: NextStep) {
+    /// Executes the next step of a command. Returns the failure if it would wait for another server.
+    fn run_next_step(&self, seat: &mut Seat, connection: &Connection, next_step: NextStep) -> Option<ImportFailure> {
         let server = &self.thread.server;
         match next_step {
+            // All migrations of this node would wait with it.
+            NextStep::Background(work) if work.waits_for_server => {
+                return Some(not_allowed(connection.client.last_command));
+            }
             NextStep::Background(work) => drop(work.run_to_end(server, seat)),
             NextStep::AwaitServing(withheld) => server
                 .worker(ThreadIndex::FIRST)
@@ -268,6 +275,7 @@ impl ImportExecutor {
             // Replies that no client receives, and waits that the stream must not make.
             _ => {}
         }
+        None
     }
 
     /// Completes a batch after its leases have ended. Returns the failure if a command replied with an error.
@@ -297,6 +305,12 @@ impl ImportExecutor {
         }
         failure
     }
+}
+
+/// Returns `true` if the source of a migration may send the command, provided that its keys are in the job's slots.
+/// MIGRATE writes to another server as well, and waits for it.
+fn may_import(command: &Command<Binding>, binding: Binding) -> bool {
+    command.spec.flags.intersects(WRITE_FLAGS) && binding.mode != HandlerMode::Script && command.full_name != "migrate"
 }
 
 fn not_allowed(command: &'static str) -> ImportFailure {

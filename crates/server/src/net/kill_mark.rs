@@ -9,6 +9,8 @@
 //! 2. From the moment on from which what it writes lasts, it cannot be stopped. Then the reply to CLIENT KILL waits for
 //!    its end.
 //! 3. A transaction with scripts cannot be stopped from its first command on.
+//! 4. MIGRATE and CLUSTER SETSLOT wait for other servers, and the reply to CLIENT KILL does not wait for them. One that
+//!    has begun takes effect later: the target has the keys, or the replicas have executed the change.
 
 use weft_os::atomic::{AtomicU8, Ordering};
 

@@ -270,7 +270,7 @@ impl MigrationJob {
         }
         self.set_state(state);
         self.progress.unsent_bytes.store(0, Ordering::Relaxed);
-        let text = self.message.as_deref().unwrap_or("none");
+        let text = self.message.as_deref().unwrap_or_default();
         let (description, state_text) = (&self.description, state.as_str());
         match state {
             JobState::Failed => {

@@ -8,10 +8,10 @@ use weft_cluster::node::{Node, NodeFlags};
 use weft_config::{Config, StartAction};
 
 /// The cluster configuration file of a test; it is removed at the end.
-struct NodesConf(PathBuf);
+pub(crate) struct NodesConf(PathBuf);
 
 impl NodesConf {
-    fn create() -> NodesConf {
+    pub(crate) fn create() -> NodesConf {
         let name = format!("weft-takeover-{}-{:x}.conf", std::process::id(), fastrand::u64(..));
         NodesConf(std::env::temp_dir().join(name))
     }
@@ -30,7 +30,7 @@ impl Drop for NodesConf {
     }
 }
 
-fn start_node(file: &NodesConf) -> Arc<Server> {
+pub(crate) fn start_node(file: &NodesConf) -> Arc<Server> {
     let path = file.0.display().to_string();
     let options = [
         "weft-server",

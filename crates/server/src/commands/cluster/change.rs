@@ -222,13 +222,8 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             topology::propagate_then(server, seat, &words, patience, move |known| {
                 Box::new(move |server, seat| {
-                    match check_permission(server, ThreadIndex::new(seat.index())) {
-                        Ok(()) => {}
-                        Err(PermissionLoss::Denied(bytes)) => {
-                            return server.send_reply(requester, bytes, LogSequence::NONE);
-                        }
-                        Err(PermissionLoss::ClientEnds) => return,
-                    }
+                    // The replicas have executed the command, so this node does too, even if the client was killed or
+                    // has lost its permission meanwhile. The reply to a client that was killed is dropped.
                     let bytes = set_slot.apply_and_reply(server, seat, known);
                     send_delayed_reply(server, seat, requester, command, bytes);
                 })

@@ -18,16 +18,17 @@ use weft_os::atomic::Ordering;
 pub(super) struct RequestedSlots {
     /// The ranges.
     pub ranges: SlotRanges,
-    /// The node that owns all of them.
-    pub owner: NodeId,
+    /// The node that owns all of them; `None` if the owners were not checked.
+    pub owner: Option<NodeId>,
     /// The index of the argument behind the ranges.
     pub end: usize,
 }
 
 /// Parses the slot ranges that begin with argument `start`. They end before the first argument that is not a number.
+/// With the cluster state, it checks that one node owns all slots.
 pub(super) fn parse_slots(
     ctx: &Context<'_, '_>,
-    state: &ClusterState,
+    state: Option<&ClusterState>,
     start: usize,
 ) -> Result<RequestedSlots, CommandError> {
     let (mut ranges, mut owner, mut index) = (SlotRanges::new(), None, start);
@@ -37,7 +38,14 @@ pub(super) fn parse_slots(
             return Err(CommandError::constant("ERR No end slot for final slot range"));
         }
         let last = parse_slot(ctx.arg(index + 1))?;
-        check_range(state, &mut owner, first, last)?;
+        if first > last {
+            return Err(CommandError::from_text(format!(
+                "ERR Start slot number {first} is greater than end slot number {last}."
+            )));
+        }
+        if let Some(state) = state {
+            check_owner(state, &mut owner, first, last)?;
+        }
         if let Some((other_first, other_last)) = ranges.iter().find(|(from, to)| last >= *from && first <= *to) {
             return Err(CommandError::from_text(format!(
                 "ERR Slot range {first}-{last} overlaps with previous range {other_first}-{other_last}."
@@ -46,28 +54,23 @@ pub(super) fn parse_slots(
         ranges.push((first, last));
         index += 2;
     }
-    match owner {
-        Some(owner) => Ok(RequestedSlots {
-            ranges,
-            owner,
-            end: index,
-        }),
-        None => Err(CommandError::constant("ERR No slot ranges specified")),
+    if ranges.is_empty() {
+        return Err(CommandError::constant("ERR No slot ranges specified"));
     }
+    Ok(RequestedSlots {
+        ranges,
+        owner,
+        end: index,
+    })
 }
 
-/// Checks a range: one node owns all its slots and those before.
-fn check_range(
+/// Checks that one node owns all slots of a range and those before.
+fn check_owner(
     state: &ClusterState,
     owner: &mut Option<NodeId>,
     first: SlotIndex,
     last: SlotIndex,
 ) -> Result<(), CommandError> {
-    if first > last {
-        return Err(CommandError::from_text(format!(
-            "ERR Start slot number {first} is greater than end slot number {last}."
-        )));
-    }
     for slot in first.to(last) {
         match (state.owner(slot), *owner) {
             (None, _) => return Err(CommandError::from_text(format!("ERR Slot {slot} has no node served."))),
@@ -141,8 +144,8 @@ fn parse_request(ctx: &Context<'_, '_>, state: &ClusterState) -> Result<Vec<Migr
         if !is(index, "slotsrange") {
             return Err(CommandError::SYNTAX);
         }
-        let requested = parse_slots(ctx, state, index + 1)?;
-        if requested.owner != state.myself {
+        let requested = parse_slots(ctx, Some(state), index + 1)?;
+        if requested.owner != Some(state.myself) {
             return Err(CommandError::constant("ERR Slots are not served by this node."));
         }
         let locked = ctx.server.slot_migrations.lock();

@@ -121,7 +121,8 @@ fn parse_establish(
         let is = |name: &str| is_word(ctx.arg(index), name);
         let has_value = index + 1 < ctx.argc();
         if is("slotsrange") && request.slots.is_none() {
-            let slots = parse_slots(ctx, state, index + 1)?;
+            // An import that is replayed may have ended later, and its slots may have come to several nodes.
+            let slots = parse_slots(ctx, (!is_tracked).then_some(state), index + 1)?;
             let jobs = ctx.server.slot_migrations.lock();
             if slots_of(&slots.ranges).any(|slot| jobs.is_moving(JobKind::Import, slot)) {
                 return Err(ALREADY_IMPORTING);
@@ -168,7 +169,7 @@ fn create_job(
         return Ok(MigrationJob::new(name, JobKind::Import, ranges, None));
     }
     let source = request.source.ok_or(CommandError::SYNTAX)?;
-    if source != slots.owner {
+    if Some(source) != slots.owner {
         return Err(CommandError::constant(
             "ERR Target node does not agree about current slot ownership",
         ));

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
+use weft_base::{DbIndex, SlotIndex};
 
 use super::log_consumer::CONSUMER_NAME;
 use super::state::{GrantedHold, MigrationEngine};
@@ -32,8 +32,10 @@ pub struct ImportCleanup {
     progress: Arc<JobProgress>,
     slots: Arc<SlotSet>,
     name: JobName,
-    /// The slot number before which all slots are empty.
+    /// The slot number before which all slots have been dealt with.
     next_slot: usize,
+    /// `true` if another node has performed the import, and may have taken the slots over before it failed.
+    is_tracked_only: bool,
 }
 
 impl MigrationEngine {
@@ -122,10 +124,7 @@ impl MigrationEngine {
         let server = self.server.clone();
         let until = Instant::now() + DELETION_TIME_PER_TURN;
         for mut cleanup in std::mem::take(&mut self.cleanups) {
-            let may_delete = |slot| !cluster.settled_view().is_mine(slot) && !server.replication.is_replica();
-            let (slots, next_slot) = (&cleanup.slots, &mut cleanup.next_slot);
-            let mark = ImportMark::Clear;
-            if delete_keys_of_slots(&server, &mut self.seat, slots, next_slot, mark, until, may_delete) {
+            if delete_imported_keys(&server, cluster, &mut self.seat, &mut cleanup, until) {
                 finish_import(&server, &mut self.seat, &cleanup.progress, &cleanup.name);
             } else {
                 self.is_urgent = true;
@@ -163,6 +162,7 @@ impl MigrationEngine {
                 slots: job.slots.clone(),
                 name: job.name,
                 next_slot: 0,
+                is_tracked_only: job.is_tracked_only,
             });
         }
         let mut is_wanted = is_wanted.into_iter();
@@ -188,6 +188,33 @@ impl MigrationEngine {
             false
         });
     }
+}
+
+/// Deletes keys of a failed import until `until`. Returns `true` if all its slots have been dealt with.
+///
+/// The keys of an import that another node has performed stay in the slots that the source does not claim any more:
+/// that node may have taken them over, and these may be the only keys. As long as this process runs, they are deleted
+/// once another shard claims the slot ([`weft_cluster::state::ClusterState::add_leftover`]).
+fn delete_imported_keys(
+    server: &Arc<Server>,
+    cluster: &Cluster,
+    seat: &mut Seat,
+    cleanup: &mut ImportCleanup,
+    until: Instant,
+) -> bool {
+    let is_tracked_only = cleanup.is_tracked_only;
+    let is_kept = |slot| is_tracked_only && cluster.lock(&server.config).has_no_claimant(slot);
+    // Under the lease, so no view is published between this check and the deletion.
+    let may_delete = |slot| !cluster.settled_view().is_mine(slot) && !server.replication.is_replica() && !is_kept(slot);
+    let (slots, next_slot, mark) = (&cleanup.slots, &mut cleanup.next_slot, ImportMark::Clear);
+    if !delete_keys_of_slots(server, seat, slots, next_slot, mark, until, may_delete) {
+        return false;
+    }
+    if is_tracked_only && !server.replication.is_replica() {
+        let has_keys = |slot: &SlotIndex| server.keyspace.slots.header(slot.index()).may_hold_any();
+        cluster.lock(&server.config).add_leftover(slots.iter().filter(has_keys));
+    }
+    true
 }
 
 /// Returns `true` if the target of an export may no longer take the slots over, and this node knows of it if the target
@@ -278,3 +305,6 @@ fn propagate_finish(
         log_writer.commit();
     }
 }
+
+#[cfg(test)]
+mod tests;

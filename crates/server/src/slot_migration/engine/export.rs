@@ -48,6 +48,15 @@ pub(super) fn sends_acknowledgements(state: JobState) -> bool {
     )
 }
 
+/// Records that the snapshot of an export is complete.
+pub(super) fn start_streaming(job: &mut MigrationJob) {
+    job.set_state(JobState::Streaming);
+    log::notice!(
+        "Slot migration {} snapshot finished, starting streaming.",
+        job.description()
+    );
+}
+
 impl Export {
     /// Creates the export of a job. A job of this node has both nodes.
     fn new(engine: &MigrationEngine, job: &MigrationJob) -> Option<Export> {
@@ -423,13 +432,7 @@ impl MigrationEngine {
     fn begin_streaming(&mut self, index: usize) {
         self.exports[index].is_snapshotting = false;
         let progress = self.exports[index].progress.clone();
-        self.with_job(&progress, |job| {
-            job.set_state(JobState::Streaming);
-            log::notice!(
-                "Slot migration {} snapshot finished, starting streaming.",
-                job.description()
-            );
-        });
+        self.with_job(&progress, start_streaming);
         self.send_writes(index);
     }
 
@@ -594,8 +597,7 @@ impl MigrationEngine {
     }
 
     fn check_pause(&mut self, index: usize, text: &str, state: JobState) {
-        let export = &self.exports[index];
-        if !export.is_pause_over() {
+        if !self.exports[index].is_pause_over() {
             return;
         }
         if state == JobState::ExportGranted && (!self.has_ruled_out_takeover(index) || self.has_lost_any(index)) {

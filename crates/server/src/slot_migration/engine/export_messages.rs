@@ -3,6 +3,7 @@
 use weft_base::clock::unix_ms;
 use weft_resp::{ArgRange, Args, ParseOutcome, Parser, RequestLimits};
 
+use super::export::start_streaming;
 use super::state::{Export, MigrationEngine, message};
 use crate::observability::log;
 use crate::slot_migration::job::JobState;
@@ -139,6 +140,14 @@ impl MigrationEngine {
             [b"cluster", b"syncslots", b"request-pause"] => self.on_pause_requested(index),
             [b"cluster", b"syncslots", b"request-failover"] => self.on_failover_requested(index),
             [b"cluster", b"syncslots", b"capa", ..] => {}
+            // Messages of sources.
+            [
+                b"cluster",
+                b"syncslots",
+                b"snapshot-eof" | b"paused" | b"failover-granted",
+            ] => {
+                self.refuse_message(&progress);
+            }
             [b"cluster", b"syncslots", ..] => {
                 self.with_job(&progress, |job| {
                     log::warning!(
@@ -162,7 +171,7 @@ impl MigrationEngine {
         let fits = self.with_job(&progress, |job| match job.state {
             JobState::Streaming => true,
             JobState::Snapshotting if is_snapshot_taken => {
-                job.set_state(JobState::Streaming);
+                start_streaming(job);
                 true
             }
             _ => {

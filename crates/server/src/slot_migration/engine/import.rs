@@ -259,6 +259,8 @@ impl MigrationEngine {
                 self.on_source_progress(index, JobState::FailoverRequested, JobState::ImportGranted, None);
             }
             (b"capa", _) => {}
+            // Messages of targets.
+            (b"request-pause" | b"request-failover", _) => self.refuse_message(&progress),
             _ => {
                 self.with_job(&progress, |job| {
                     log::warning!(
@@ -287,8 +289,8 @@ impl MigrationEngine {
         }
     }
 
-    /// Ends an import by a message that does not fit its state.
-    fn refuse_message(&mut self, progress: &Arc<JobProgress>) {
+    /// Ends a migration by a message that does not fit its state.
+    pub(super) fn refuse_message(&mut self, progress: &Arc<JobProgress>) {
         self.with_job(progress, |job| {
             log::warning!(
                 "Received an unexpected message from slot migration {} in the state {}. Failing migration.",
@@ -375,6 +377,11 @@ impl MigrationEngine {
             return;
         };
         let client = import.client_id();
+        // The worker has removed the watches of before the import.
+        debug_assert!(
+            import.connection.client.watches.is_none(),
+            "the source of a migration watches no keys"
+        );
         self.close(Some(link));
         self.server.clients.connections.fetch_sub(1, Ordering::Relaxed);
         self.server.clients.linked.lock().remove(&client);

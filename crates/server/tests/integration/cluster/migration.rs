@@ -522,6 +522,24 @@ fn an_import_without_memory_fails_with_every_policy() {
 }
 
 #[test]
+fn an_import_without_enough_replicas_fails() {
+    let mut nodes = weft_with(3, &[]);
+    set_keys(&mut nodes[0], 10);
+    assert_eq!(nodes[1].call(&["CONFIG", "SET", "min-replicas-to-write", "1"]), "OK");
+    migrate(&mut nodes, 0, 1);
+    for node in [0, 1] {
+        wait_for_state(&mut nodes[node], "failed");
+    }
+    let message = job(&mut nodes[1], "message");
+    assert!(message.starts_with("Failed to process command"), "{message}");
+    assert_eq!(count_keys(&mut nodes[1]), "0");
+    assert_eq!(nodes[1].call(&["DBSIZE"]), "0");
+    assert_eq!(nodes[1].call(&["CONFIG", "SET", "min-replicas-to-write", "0"]), "OK");
+    move_slots(&mut nodes, 0, 1);
+    assert_eq!(count_keys(&mut nodes[1]), "10");
+}
+
+#[test]
 fn a_failover_of_the_target_ends_an_import_with_unexecuted_commands() {
     // The fourth node follows the first.
     let mut nodes = weft_with(4, &[]);

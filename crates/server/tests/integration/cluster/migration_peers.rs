@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::failover::{KEY, Node, weft_with};
-use super::migration::{job, migrate, move_slots, set_debug, set_keys, wait_for_state};
+use super::migration::{count_keys, job, migrate, move_slots, set_debug, set_keys, wait_for_state};
 use super::wait_until;
 use crate::harness::client::Client;
 
@@ -239,8 +239,12 @@ fn scripts_run_side_by_side_while_writers_are_to_be_slowed() {
     writer.join().expect("ends");
 }
 
-/// Begins an import as its source.
+/// Begins an import of one slot as its source.
 fn establish(nodes: &mut [Node], name: &str) -> Client {
+    establish_range(nodes, name, ["3300", "3300"])
+}
+
+fn establish_range(nodes: &mut [Node], name: &str, [first, last]: [&str; 2]) -> Client {
     let source = nodes[0].id.clone();
     let mut client = Client::connect(nodes[1].port);
     let establish = [
@@ -252,8 +256,8 @@ fn establish(nodes: &mut [Node], name: &str) -> Client {
         "NAME",
         name,
         "SLOTSRANGE",
-        "3300",
-        "3300",
+        first,
+        last,
     ];
     assert_eq!(client.call(&establish), "OK");
     send(&mut client, "ACK");
@@ -284,4 +288,74 @@ fn a_source_cannot_announce_values_without_end() {
     );
     move_slots(&mut nodes, 0, 1);
     assert_eq!(nodes[1].call(&["STRLEN", KEY]), value.len().to_string());
+}
+
+#[test]
+fn a_source_may_send_only_writes_that_wait_for_nothing() {
+    let mut nodes = weft_with(3, &[]);
+    // A server that accepts connections and does not answer.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("listens");
+    let port = silent.local_addr().expect("has an address").port().to_string();
+    let migrate = ["MIGRATE", "127.0.0.1", &port, KEY, "0", "600000"];
+    let requests: [&[&str]; 3] = [&migrate, &["WATCH", KEY], &["GET", KEY]];
+    for (round, request) in requests.into_iter().enumerate() {
+        let mut source = establish(&mut nodes, &format!("{round:040}"));
+        source.send(&["SET", KEY, "value"]);
+        source.send(request);
+        wait_for_state(&mut nodes[1], "failed");
+        let message = job(&mut nodes[1], "message");
+        assert!(
+            message.starts_with("Failed to process command"),
+            "{request:?}: {message}"
+        );
+        assert_eq!(nodes[1].client.info("total_watched_keys"), "0", "{request:?}");
+        assert_eq!(count_keys(&mut nodes[1]), "0", "{request:?}");
+    }
+}
+
+#[test]
+fn messages_of_the_other_side_end_a_migration() {
+    let mut nodes = weft_with(3, &[]);
+    for (round, message) in ["REQUEST-PAUSE", "REQUEST-FAILOVER"].iter().enumerate() {
+        let mut source = establish(&mut nodes, &format!("{round:040}"));
+        send(&mut source, message);
+        wait_for_state(&mut nodes[1], "failed");
+        assert_eq!(job(&mut nodes[1], "message"), UNEXPECTED, "{message}");
+    }
+    let target = FalseTarget::start(&mut nodes);
+    for (message, reason) in [
+        ("SNAPSHOT-EOF", UNEXPECTED),
+        ("PAUSED", UNEXPECTED),
+        ("FAILOVER-GRANTED", UNEXPECTED),
+        ("OTHER", "Unknown SYNCSLOTS subcommand used"),
+    ] {
+        let mut source = target.accept(&mut nodes);
+        send(&mut source, message);
+        wait_for_state(&mut nodes[0], "failed");
+        assert_eq!(job(&mut nodes[0], "message"), reason, "{message}");
+    }
+}
+
+#[test]
+fn an_import_is_replayed_after_its_slots_have_come_to_several_nodes() {
+    let mut nodes = weft_with(3, &["--appendonly", "yes", "--logfile", "log"]);
+    let source = establish_range(&mut nodes, &"0".repeat(40), ["3300", "3301"]);
+    drop(source);
+    wait_for_state(&mut nodes[1], "failed");
+    let [first, third] = [0, 2].map(|index: usize| nodes[index].id.clone());
+    for (change, id) in [("IMPORTING", &first), ("NODE", &third)] {
+        assert_eq!(nodes[2].call(&["CLUSTER", "SETSLOT", "3301", change, id]), "OK");
+    }
+    wait_until("the new owner is known", || {
+        let lines = nodes[1].call(&["CLUSTER", "NODES"]);
+        lines
+            .lines()
+            .any(|line| line.starts_with(&third) && line.contains(" 3301"))
+    });
+    nodes[1].server().kill();
+    nodes[1].server().start_again();
+    nodes[1].client = Client::connect(nodes[1].port);
+    wait_for_state(&mut nodes[1], "failed");
+    let log = std::fs::read_to_string(nodes[1].server().directory.join("log")).expect("is there");
+    assert!(!log.contains("CRITICAL"), "{log}");
 }

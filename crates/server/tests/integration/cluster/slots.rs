@@ -357,6 +357,40 @@ fn setslot_waiting_for_replicas_blocks_no_other_client() {
     assert_eq!(nodes[3].sees(&format!("[0->-{target}]")), 1);
 }
 
+/// The replicas execute the command before their primary does.
+#[test]
+fn setslot_takes_effect_after_its_client_is_killed_or_loses_its_permission() {
+    let mut nodes = weft(5);
+    let target = nodes[1].id.clone();
+    wait_until("the replicas are online", || {
+        nodes[0].call(&["INFO", "replication"]).matches("state=online").count() == 2
+    });
+    let take_away: [(&str, &[&str]); 2] = [
+        ("0", &["CLIENT", "KILL", "USER", "mover"]),
+        ("1", &["ACL", "SETUSER", "mover", "-@all"]),
+    ];
+    for (slot, taking) in take_away {
+        assert_eq!(
+            nodes[0].call(&["ACL", "SETUSER", "mover", "on", "nopass", "+@all"]),
+            "OK"
+        );
+        let mut mover = Client::connect(nodes[0].port);
+        assert_eq!(mover.call(&["AUTH", "mover", "any"]), "OK");
+        nodes[3].server().signal(Signal::SIGSTOP);
+        // Nodes do not tell each other which slots are migrating.
+        let words = ["CLUSTER", "SETSLOT", slot, "MIGRATING", &target, "TIMEOUT"];
+        mover.send(&[&words[..], &[LONG_NODE_TIMEOUT_MS]].concat());
+        let open = format!("[{slot}->-{target}]");
+        wait_until("one replica has executed it", || nodes[4].sees(&open) == 1);
+        assert!(is_unanswered(&mover));
+        assert_ne!(nodes[0].call(taking), "0");
+        nodes[3].server().signal(Signal::SIGCONT);
+        for node in [0, 3] {
+            wait_until("the node has executed it", || nodes[node].sees(&open) == 1);
+        }
+    }
+}
+
 /// Returns `true` if no reply has arrived.
 fn is_unanswered(client: &Client) -> bool {
     let stream = client.0.get_ref();

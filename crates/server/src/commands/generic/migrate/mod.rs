@@ -17,6 +17,9 @@
 //! every client does in Valkey. So do transactions, and scripts whose declared keys or first write include such a key.
 //! A change that does not wait (FLUSHALL, a later write of a script to a key that it has not declared) is detected at
 //! the end: a key that changed is sent again, and a key that was deleted is deleted on the target.
+//!
+//! Nothing more is sent for a key whose slot has left this node since the key was frozen, even if the slot has come
+//! back: clients may have written the key on its new owner.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -57,6 +60,8 @@ const DEFAULT_TIMEOUT_MS: u64 = 1000;
 const MAX_SEND_ROUNDS: usize = 8;
 /// The pause between two attempts to lease a slot.
 const LEASE_RETRY_PAUSE: Duration = Duration::from_micros(50);
+/// The error for keys that the target has taken and that stay here.
+const MAY_NOT_DELETE: &[u8] = b"ERR The keys were sent, but this server may not delete them any more";
 
 /// The arguments of MIGRATE.
 struct MigrateRequest {
@@ -118,6 +123,8 @@ struct MigratedKey {
     name: Box<[u8]>,
     hash: u64,
     slot: SlotIndex,
+    /// The number of times that this node had lost the slot when the key was frozen.
+    times_lost: u32,
     expire_at_ms: Option<u64>,
     value: MigratedValue,
 }
@@ -191,6 +198,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
                 name: name.into(),
                 hash: key.hash,
                 slot: key.slot,
+                times_lost: times_lost(ctx.server, key.slot),
                 expire_at_ms: None,
                 value: MigratedValue::Payload(Vec::new()),
             });
@@ -444,6 +452,8 @@ enum LocalDeletionOutcome {
     Missing,
     /// It has changed.
     Changed,
+    /// It is here, but its slot has left this node meanwhile. It was not deleted.
+    Kept,
 }
 
 /// Deletes the keys that the target has accepted.
@@ -465,8 +475,7 @@ fn delete_accepted_keys(
             let pass = seat.enter();
             // Role changes and pauses begin in exclusive mode.
             if server.replication.is_replica() || server.scripting.running.is_shutting_down() {
-                deletions.outcome =
-                    Err(b"ERR The keys were sent, but this server may not delete them any more".to_vec());
+                deletions.outcome = Err(MAY_NOT_DELETE.to_vec());
                 break;
             }
             let pause = &server.clients.pause;
@@ -484,6 +493,10 @@ fn delete_accepted_keys(
                 }
                 Some(LocalDeletionOutcome::Changed) => {
                     deletions.changed_keys.push(key);
+                    break;
+                }
+                Some(LocalDeletionOutcome::Kept) => {
+                    deletions.outcome = Err(MAY_NOT_DELETE.to_vec());
                     break;
                 }
                 None => {}
@@ -528,6 +541,9 @@ fn delete_accepted_key(
     let mut write = KeyWrite::new(header, slot, key, options.from_db, &access, &mut effects);
     let now = write.entry();
     let is_missing = now.is_none();
+    // Under the lease, so no view is published meanwhile.
+    let has_left = times_lost(server, migrated_key.slot) != migrated_key.times_lost;
+    let now = now.filter(|_| !has_left);
     let same = now.is_some_and(|entry| {
         entry.expire_at_ms() == migrated_key.expire_at_ms
             && migrated_key.value.equals(entry.value(), options.should_compress)
@@ -554,8 +570,10 @@ fn delete_accepted_key(
             (migrated_key.expire_at_ms, migrated_key.value) = (expire_at_ms, value);
             LocalDeletionOutcome::Changed
         }
+        // It may be another key than the one that was sent: the slot may have come back.
+        None if has_left && !is_missing => LocalDeletionOutcome::Kept,
         // The slot has left this node, and its keys here are deleted. On the target they are in use.
-        None if is_missing && is_slot_of_others(server, migrated_key.slot) => LocalDeletionOutcome::Deleted,
+        None if has_left || is_missing && is_slot_of_others(server, migrated_key.slot) => LocalDeletionOutcome::Deleted,
         // A key that expires here expires there at the same time.
         None if is_missing && migrated_key.expire_at_ms.is_none_or(|at_ms| access.now_ms < at_ms) => {
             LocalDeletionOutcome::Missing
@@ -566,7 +584,12 @@ fn delete_accepted_key(
     Some(outcome)
 }
 
-/// Returns `true` if this slot has left this node, which does not import it either.
+/// Returns the number of times that this node has lost a slot.
+fn times_lost(server: &Server, slot: SlotIndex) -> u32 {
+    server.cluster.as_ref().map_or(0, |cluster| cluster.times_lost(slot))
+}
+
+/// Returns `true` if this node neither owns nor imports this slot.
 fn is_slot_of_others(server: &Server, slot: SlotIndex) -> bool {
     server.cluster.as_ref().is_some_and(|cluster| {
         let view = cluster.settled_view();
