@@ -229,6 +229,13 @@ LUA_API void weft_resume_collector (lua_State *L, size_t threshold) {
   G(L)->GCthreshold = threshold;
 }
 
+LUA_API void weft_reset_collector (lua_State *L) {
+  global_State *g = G(L);
+  g->gcpause = LUAI_GCPAUSE;
+  g->gcstepmul = LUAI_GCMUL;
+  if (g->GCthreshold > 2 * g->estimate + (256u << 10)) g->GCthreshold = g->totalbytes;
+}
+
 LUA_API void lua_settable (lua_State *L, int idx) {"
         ),
     },

@@ -49,6 +49,8 @@ void weft_push_table (lua_State *L, const void *table);
  * again. Patches of Lua add them. */
 size_t weft_pause_collector (lua_State *L);
 void weft_resume_collector (lua_State *L, size_t threshold);
+/* Undoes what a script has changed by `collectgarbage`: the next one has the collector of a new state. */
+void weft_reset_collector (lua_State *L);
 
 /* ---- commands --------------------------------------------------------------------------------------------------- */
 
@@ -327,6 +329,7 @@ int weft_run_script (lua_State *L, const void *handler, const void *start, const
     end = RUN_FAILED;
     end_left_call(L);
   }
+  weft_reset_collector(L);
   if (end != RUN_REPLIED) {
     weft_push_table(L, result);
     lua_insert(L, -2);

@@ -54,14 +54,22 @@ impl Script {
     }
 }
 
+type ScriptMap = HashMap<Digest, Arc<Script>, ahash::RandomState>;
+
+#[derive(Default)]
+struct CachedScripts {
+    all: ScriptMap,
+    /// Those of them that may be evicted, at most [`EVAL_SCRIPTS_MAX`]. Only these are searched for the oldest one.
+    evictable: ScriptMap,
+}
+
 /// The cached scripts.
 #[derive(Default)]
 pub struct ScriptCache {
-    scripts: RwLock<HashMap<Digest, Arc<Script>, ahash::RandomState>>,
+    scripts: RwLock<CachedScripts>,
     clock: AtomicU64,
     flushes: AtomicU64,
     evicted: AtomicU64,
-    evictable: AtomicU64,
     bytes: AtomicU64,
 }
 
@@ -71,22 +79,17 @@ impl ScriptCache {
         let mut lower = Digest::try_from(digest).ok()?;
         lower.make_ascii_lowercase();
         let scripts = self.scripts.read();
-        scripts.get(&lower).cloned()
+        scripts.all.get(&lower).cloned()
     }
 
     /// Adds a script that compiles. If the digest is cached already, returns the cached script instead.
     pub fn add(&self, digest: Digest, source: &[u8], flags: Option<ScriptFlags>, evictable: bool) -> Arc<Script> {
         let mut scripts = self.scripts.write();
-        if let Some(script) = scripts.get(&digest) {
+        if let Some(script) = scripts.all.get(&digest) {
             return script.clone();
         }
-        if evictable {
-            while self.evictable.load(Ordering::Relaxed) >= EVAL_SCRIPTS_MAX as u64 {
-                if !self.evict(&mut scripts) {
-                    break;
-                }
-            }
-            self.evictable.fetch_add(1, Ordering::Relaxed);
+        if evictable && scripts.evictable.len() >= EVAL_SCRIPTS_MAX {
+            self.evict(&mut scripts);
         }
         let script = Arc::new(Script {
             digest,
@@ -99,32 +102,40 @@ impl ScriptCache {
         });
         self.bytes
             .fetch_add((source.len() + OVERHEAD_BYTES) as u64, Ordering::Relaxed);
-        scripts.insert(digest, script.clone());
+        scripts.all.insert(digest, script.clone());
+        if evictable {
+            scripts.evictable.insert(digest, script.clone());
+        }
         script
     }
 
-    /// Evicts the least recently used script. Returns `true` if there was one to evict.
-    fn evict(&self, scripts: &mut HashMap<Digest, Arc<Script>, ahash::RandomState>) -> bool {
+    /// Evicts the least recently used script.
+    fn evict(&self, scripts: &mut CachedScripts) {
         let oldest = scripts
+            .evictable
             .values()
             .filter(|script| script.is_evictable.load(Ordering::Relaxed))
             .min_by_key(|script| script.last_used.load(Ordering::Relaxed))
             .map(|script| script.digest);
-        let Some(script) = oldest.and_then(|digest| scripts.remove(&digest)) else {
-            return false;
+        let Some(script) = oldest.and_then(|digest| scripts.evictable.remove(&digest)) else {
+            return;
         };
+        scripts.all.remove(&script.digest);
         script.is_alive.store(false, Ordering::Relaxed);
         self.bytes
             .fetch_sub((script.source.len() + OVERHEAD_BYTES) as u64, Ordering::Relaxed);
-        self.evictable.fetch_sub(1, Ordering::Relaxed);
         self.evicted.fetch_add(1, Ordering::Relaxed);
-        true
     }
 
     /// Protects a script from eviction, as SCRIPT LOAD does.
     pub fn protect_from_eviction(&self, script: &Script) {
         if script.is_evictable.swap(false, Ordering::Relaxed) {
-            self.evictable.fetch_sub(1, Ordering::Relaxed);
+            let mut scripts = self.scripts.write();
+            // After a flush another script may have the digest.
+            let cached = scripts.evictable.get(&script.digest);
+            if cached.is_some_and(|cached| std::ptr::eq(&raw const **cached, script)) {
+                scripts.evictable.remove(&script.digest);
+            }
         }
     }
 
@@ -147,11 +158,10 @@ impl ScriptCache {
     /// Drops all scripts.
     pub fn flush(&self) {
         let mut scripts = self.scripts.write();
-        for script in scripts.values() {
+        for script in scripts.all.values() {
             script.is_alive.store(false, Ordering::Relaxed);
         }
-        scripts.clear();
-        self.evictable.store(0, Ordering::Relaxed);
+        *scripts = CachedScripts::default();
         self.bytes.store(0, Ordering::Relaxed);
         self.flushes.fetch_add(1, Ordering::Release);
     }
@@ -163,7 +173,7 @@ impl ScriptCache {
 
     /// Returns the number of cached scripts.
     pub fn script_count(&self) -> usize {
-        self.scripts.read().len()
+        self.scripts.read().all.len()
     }
 
     /// Returns the bytes of memory that the cached scripts take.

@@ -75,6 +75,8 @@ pub struct ScriptRun {
     /// while it starts to write.
     state: AtomicU8,
     is_overdue: AtomicBool,
+    /// `true` if the run counts as one on a script thread although it is on a worker.
+    is_counted: AtomicBool,
     ends_when_overdue: AtomicBool,
     /// The time of the last check since the run is overdue, in microseconds since the Unix epoch; 0 before.
     checked_at_us: AtomicU64,
@@ -112,6 +114,7 @@ impl ScriptRun {
             overdue_after: beginning.overdue_after,
             state: AtomicU8::new(0),
             is_overdue: AtomicBool::new(false),
+            is_counted: AtomicBool::new(false),
             ends_when_overdue: AtomicBool::new(false),
             checked_at_us: AtomicU64::new(0),
             held: Mutex::default(),
@@ -265,7 +268,8 @@ pub struct RunRegistry {
     runs: Mutex<Vec<Arc<ScriptRun>>>,
     /// The number of listed runs that are overdue.
     overdue: AtomicUsize,
-    /// The number of runs on script threads; -1 while another thread has exclusive use of the keyspace.
+    /// The number of runs on script threads, and of those on workers that are too long and have written, so that they
+    /// cannot leave; -1 while another thread has exclusive use of the keyspace.
     on_script_threads: AtomicI64,
     /// The requesters that wait for exclusive use of the keyspace.
     exclusion_queue: Mutex<ExclusionQueue>,
@@ -383,8 +387,11 @@ impl RunRegistry {
         if self.is_shutting_down.load(Ordering::Relaxed) {
             run.stop(StopReason::Shutdown);
         }
-        if run.too_long_after.is_some_and(|after| elapsed > after) && !run.has_written() {
-            run.stop(StopReason::TooLong);
+        if run.too_long_after.is_some_and(|after| elapsed > after) {
+            match run.has_written() {
+                true => self.count_long_run(run),
+                false => drop(run.stop(StopReason::TooLong)),
+            }
         }
         if run.overdue_after.is_some_and(|after| elapsed >= after) && !run.is_overdue.swap(true, Ordering::Relaxed) {
             self.note_overdue(run, elapsed, listed);
@@ -401,6 +408,32 @@ impl RunRegistry {
         }
         run.note_place_of_stop(place);
         true
+    }
+
+    /// Counts a run on a worker, which cannot leave it, among those on script threads: no thread may wait at the gate
+    /// for its end. A thread that waits there already has to wait.
+    fn count_long_run(&self, run: &ScriptRun) {
+        let add = |runs: i64| (runs >= 0).then_some(runs + 1);
+        if !run.is_counted.load(Ordering::Relaxed)
+            && self
+                .on_script_threads
+                .fetch_update(Ordering::Acquire, Ordering::Relaxed, add)
+                .is_ok()
+        {
+            run.is_counted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that a run has ended. `is_listed` is `true` if it was added to the register at its start.
+    #[inline]
+    pub fn end_run(&self, run: &Arc<ScriptRun>, is_listed: bool) {
+        if is_listed || run.is_overdue() {
+            self.unlist(run);
+        }
+        if run.is_counted.load(Ordering::Relaxed) {
+            run.is_counted.store(false, Ordering::Relaxed);
+            self.end_on_script_thread();
+        }
     }
 
     #[cold]
@@ -448,7 +481,7 @@ impl RunRegistry {
         self.now_us() < self.exclusion_announced_until_us.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of runs on script threads.
+    /// Returns the number of runs on script threads, and of long ones on workers that cannot leave.
     pub fn on_script_threads(&self) -> usize {
         usize::try_from(self.on_script_threads.load(Ordering::Relaxed)).unwrap_or(0)
     }

@@ -393,3 +393,22 @@ fn options_of_cjson_hold_for_one_run() {
     assert_ne!(call(b"set"), defaults);
     assert_eq!(call(b"all"), defaults);
 }
+
+#[test]
+fn a_script_changes_the_garbage_collector_only_for_itself() {
+    let garbage = "for i = 1, 100 do local t = {i, i, i} end return math.floor(collectgarbage('count'))";
+    for change in [
+        "collectgarbage('stop')",
+        "collectgarbage('setpause', -1) collectgarbage()",
+        "collectgarbage('setpause', 1000000) collectgarbage()",
+        "collectgarbage('stop') error('failed')",
+    ] {
+        let scripts = Scripts::default();
+        drop(evaluate(&scripts, change));
+        for _ in 0..3000 {
+            let reply = evaluate(&scripts, garbage).expect("it is not stopped");
+            let kilobytes: u64 = reply[1..].trim_end().parse().expect("an integer");
+            assert!(kilobytes < 4096, "{kilobytes} KB after {change}");
+        }
+    }
+}

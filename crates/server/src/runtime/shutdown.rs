@@ -83,6 +83,8 @@ enum ShutdownState {
     Signalled(ShutdownOptions),
     Prepared {
         is_aborted: bool,
+        /// `true` if a later request wants no dump (SHUTDOWN NOSAVE).
+        forgoes_dump: bool,
     },
     Waiting(ShutdownOptions),
     Committed,
@@ -94,9 +96,25 @@ impl ShutdownRequest {
         let mut state = self.state.lock();
         let begins = matches!(*state, ShutdownState::None | ShutdownState::Signalled(_));
         if begins {
-            *state = ShutdownState::Prepared { is_aborted: false };
+            *state = ShutdownState::Prepared {
+                is_aborted: false,
+                forgoes_dump: false,
+            };
         }
         begins
+    }
+
+    /// Records that the shutdown under preparation writes no dump if that has not begun yet: a later request wants
+    /// none.
+    pub fn forgo_dump(&self) {
+        if let ShutdownState::Prepared { forgoes_dump, .. } = &mut *self.state.lock() {
+            *forgoes_dump = true;
+        }
+    }
+
+    /// Returns `true` if the shutdown under preparation writes no dump, because a later request wants none.
+    pub fn forgoes_dump(&self) -> bool {
+        matches!(*self.state.lock(), ShutdownState::Prepared { forgoes_dump: true, .. })
     }
 
     /// Records a signal's request for shutdown, unless a shutdown is in progress.
@@ -131,7 +149,7 @@ impl ShutdownRequest {
 
     /// Returns `true` if the shutdown under preparation was aborted.
     pub fn is_aborted(&self) -> bool {
-        matches!(*self.state.lock(), ShutdownState::Prepared { is_aborted: true })
+        matches!(*self.state.lock(), ShutdownState::Prepared { is_aborted: true, .. })
     }
 
     /// Ends the preparation without a shutdown.
@@ -147,8 +165,10 @@ impl ShutdownRequest {
     pub fn try_complete(&self, shutdown: ShutdownOptions) -> bool {
         let mut state = self.state.lock();
         let counts = match *state {
-            ShutdownState::None | ShutdownState::Signalled(_) | ShutdownState::Prepared { is_aborted: false } => true,
-            ShutdownState::Prepared { is_aborted: true } | ShutdownState::Waiting(_) => shutdown.is_failure,
+            ShutdownState::None | ShutdownState::Signalled(_) | ShutdownState::Prepared { is_aborted: false, .. } => {
+                true
+            }
+            ShutdownState::Prepared { is_aborted: true, .. } | ShutdownState::Waiting(_) => shutdown.is_failure,
             ShutdownState::Committed => false,
         };
         if !counts {
@@ -174,7 +194,9 @@ impl ShutdownRequest {
     pub fn abort(&self) -> bool {
         let mut state = self.state.lock();
         match &mut *state {
-            ShutdownState::Prepared { is_aborted: called_off } => !std::mem::replace(called_off, true),
+            ShutdownState::Prepared {
+                is_aborted: called_off, ..
+            } => !std::mem::replace(called_off, true),
             ShutdownState::Signalled(_) => {
                 *state = ShutdownState::None;
                 true

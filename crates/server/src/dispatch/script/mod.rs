@@ -262,9 +262,7 @@ fn run_under_leases<'p>(
         has_token || !run.has_written(),
         "what a script writes lasts only if it has the token or has ended"
     );
-    if listed || run.is_overdue() {
-        thread.server.scripting.running.unlist(&run);
-    }
+    thread.server.scripting.running.end_run(&run, listed);
     if matches!(ended, ScriptOutcome::Stopped(_)) && run.has_written() {
         output.truncate(before);
         (thread.may_leave, thread.may_block) = (may_leave, may_block);
@@ -500,9 +498,7 @@ pub fn run_in_transaction<'p>(
         listed,
     );
     let (_, run) = runner.end();
-    if listed || run.is_overdue() {
-        thread.server.scripting.running.unlist(&run);
-    }
+    thread.server.scripting.running.end_run(&run, listed);
     thread.ticks = start;
     prepared.program.profile().note_duration(run.elapsed());
     match ended {

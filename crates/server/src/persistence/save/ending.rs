@@ -10,11 +10,11 @@ use std::time::Duration;
 use weft_base::ReplicationOffset;
 use weft_base::clock::unix_ms;
 
-use super::{SaveFailed, cancel_for_shutdown, save};
+use super::{SaveFailed, cancel_for_shutdown, save_without_scripts};
 use crate::observability::log;
 use crate::persistence::aof_files::AofState;
 use crate::persistence::snapshot_state::SnapshotPurpose;
-use crate::replication::{ReplicaInfo, ReplicaSyncState, ReplicationState};
+use crate::replication::{ReplicaInfo, ReplicaSyncState};
 use crate::runtime::shutdown::{SavePolicy, ShutdownOptions};
 use crate::state::{Message, PauseReason, Server};
 use weft_cluster::Cluster;
@@ -24,18 +24,21 @@ use weft_os::time::Instant;
 
 /// The interval between two checks of the replicas' progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The interval between two attempts to exclude scripts.
+const SCRIPT_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The time that the log thread may take to request acknowledgements.
 const ACK_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Ends the process once shutdown is prepared. A second request joins the first.
+/// Ends the process once shutdown is prepared. A second request joins the first, which may still wait for a script to
+/// end before it saves: it does not save then if the second one wants no dump.
 pub fn begin_shutdown(server: &Arc<Server>, mut how: ShutdownOptions) {
     if !server.lifecycle.shutdown.try_begin() {
+        if how.save == SavePolicy::Never {
+            server.lifecycle.shutdown.forgo_dump();
+        }
         return;
     }
-    // The data of an unfinished load is incomplete. It must not replace the existing file.
-    if server.replication.state_bits().contains(ReplicationState::LOADING)
-        || server.persistence.dumps.is_loading.load(Ordering::Relaxed)
-    {
+    if must_keep_dump(server, &how) {
         how.save = SavePolicy::Never;
     }
     match &how.requested_by {
@@ -148,7 +151,7 @@ fn await_running_writes(server: &Server, deadline: Instant) -> Result<(), Shutdo
                 false => Ok(()),
             };
         }
-        weft_os::thread::sleep(Duration::from_millis(1));
+        weft_os::thread::sleep(SCRIPT_POLL_INTERVAL);
     }
     drop(seat.exclusive());
     server.scripting.running.end_exclusion();
@@ -233,6 +236,35 @@ fn should_save(config: &Config, how: &ShutdownOptions) -> bool {
     }
 }
 
+/// Returns `true` if the dump must stay as it is: the data of an unfinished load is incomplete, and after a load that
+/// failed there is no data, which is saved only if a client requests it. While the caller excludes scripts, the answer
+/// holds.
+fn must_keep_dump(server: &Server, how: &ShutdownOptions) -> bool {
+    match how.save {
+        SavePolicy::IfConfigured => server.must_keep_data_files(),
+        SavePolicy::Always | SavePolicy::Never => server.lacks_data(),
+    }
+}
+
+/// Excludes scripts until the dump is written. Returns `false` if a later request wants no dump. A script may run for
+/// ever, and be impossible to stop, except by that or by an abortion.
+fn exclude_scripts(server: &Server) -> Result<bool, ShutdownRefusal> {
+    let (running, shutdown) = (&server.scripting.running, &server.lifecycle.shutdown);
+    let requester = running.new_requester();
+    while !running.try_exclude_runs(requester) {
+        let (is_aborted, forgoes_dump) = (shutdown.is_aborted(), shutdown.forgoes_dump());
+        if is_aborted || forgoes_dump {
+            running.withdraw(requester);
+            return match is_aborted {
+                true => Err(ShutdownRefusal::Aborted),
+                false => Ok(false),
+            };
+        }
+        weft_os::thread::sleep(SCRIPT_POLL_INTERVAL);
+    }
+    Ok(true)
+}
+
 /// Ends a snapshot that is being written, and writes the final RDB file if one is required.
 fn write_final_rdb(server: &Server, how: &ShutdownOptions) -> Result<(), ShutdownRefusal> {
     let writes_first_log = server.persistence.aof.state() == AofState::WritingBase
@@ -251,7 +283,17 @@ fn write_final_rdb(server: &Server, how: &ShutdownOptions) -> Result<(), Shutdow
     cancel_for_shutdown(server);
     log::notice!("Saving the final RDB snapshot before exiting.");
     let saved = match server.keyspace.slots.join() {
-        Some(mut seat) => save(server, &mut seat),
+        Some(mut seat) => {
+            if !exclude_scripts(server)? {
+                return Ok(());
+            }
+            if must_keep_dump(server, how) {
+                server.scripting.running.end_exclusion();
+                log::warning!("The dump file is kept: a load has begun since the shutdown was requested");
+                return Ok(());
+            }
+            save_without_scripts(server, &mut seat)
+        }
         None => {
             log::warning!("Cannot save: all thread slots of the keyspace are in use");
             Err(SaveFailed)

@@ -56,6 +56,11 @@ pub struct SaveFailed;
 pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
     // Scripts are excluded first, because a running script could delay the closing of the gate for as long as it runs.
     server.scripting.running.exclude_runs();
+    save_without_scripts(server, seat)
+}
+
+/// Writes an RDB file for a caller that has excluded scripts, and ends their exclusion.
+fn save_without_scripts(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
     let written = write(server, &mut seat.exclusive());
     server.scripting.running.end_exclusion();
     written

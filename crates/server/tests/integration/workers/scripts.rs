@@ -257,3 +257,41 @@ fn loading_the_users_stops_nobody_while_a_script_runs() {
     });
     let _ = std::fs::remove_dir_all(directory);
 }
+
+/// After two short runs the script runs on a worker, which it cannot leave once it has written.
+#[test]
+fn a_long_script_on_a_worker_does_not_stop_the_other_workers() {
+    const SCRIPT: &str = "redis.call('SET', KEYS[1], 'x') for i = 1, tonumber(ARGV[1]) do end return 1";
+    for threads in ["2", "8"] {
+        let options = [
+            "--io-threads-always-active",
+            "yes",
+            "--busy-reply-threshold",
+            "600000",
+            "--save",
+            "",
+        ];
+        let mut server = Server::start(&[&["--io-threads", threads], &options[..]].concat());
+        let mut clients: Vec<Client> = (0..32).map(|_| Client::connect(server.port)).collect();
+        let mut runner = Client::connect(server.port);
+        for _ in 0..2 {
+            assert_eq!(runner.call(&["EVAL", SCRIPT, "1", "key", "1"]), "1");
+        }
+        runner.send(&["EVAL", SCRIPT, "1", "key", "1e15"]);
+        thread::sleep(Duration::from_millis(200));
+        clients.iter_mut().for_each(|client| client.send(&["PING"]));
+        thread::sleep(Duration::from_millis(500));
+        clients.retain_mut(|client| !is_waiting(client));
+        assert!(clients.len() >= 3, "other workers serve their clients");
+        clients
+            .iter_mut()
+            .for_each(|client| assert_eq!(client.answer(), "PONG"));
+        // It waits for the end of the script, and the others do not.
+        clients[0].send(&["FLUSHALL"]);
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(clients[1].call(&["SET", "other", "value"]), "OK");
+        assert!(is_waiting(&mut clients[0]));
+        clients[2].send(&["SHUTDOWN", "NOSAVE"]);
+        assert_eq!(server.wait_for_exit(), Some(0));
+    }
+}

@@ -1,11 +1,13 @@
 //! Tests the end of the process while commands are under way.
 
+use std::io::BufRead as _;
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use super::{Client, Server, is_waiting};
+use crate::harness::wait_until;
 
 /// Runs `story` with the arguments for one, two and eight active workers.
 fn with_workers(story: impl Fn(&[&str])) {
@@ -89,5 +91,36 @@ fn a_client_that_waits_for_a_shutdown_is_not_unblocked() {
         assert_eq!(admin.call(&["SHUTDOWN", "ABORT"]), "OK");
         assert_eq!(ending.answer(), "ERR Errors trying to SHUTDOWN. Check logs.");
         replica.signal(Signal::SIGCONT);
+    });
+}
+
+/// A script that has written and never ends by itself.
+const ENDLESS_SCRIPT: &str = "redis.call('SET', 'first', '1') redis.call('PUBLISH', 'begun', '1') while true do end";
+
+/// The dump at the end waits for the script. That wait can be aborted, and a later request can forgo the dump.
+#[test]
+fn a_shutdown_that_waits_for_a_script_hears_of_later_requests() {
+    with_workers(|arguments| {
+        let options = ["--save", "3600 1", "--busy-reply-threshold", "600000"];
+        let mut server = Server::start(&[arguments, &options].concat());
+        let mut subscriber = Client::connect(server.port);
+        subscriber.call(&["SUBSCRIBE", "begun"]);
+        let mut runner = Client::connect(server.port);
+        runner.send(&["EVAL", ENDLESS_SCRIPT, "0"]);
+        assert_eq!(subscriber.answer(), "(message begun 1)");
+        let mut admin = Client::connect(server.port);
+        server.signal(Signal::SIGTERM);
+        wait_until("the shutdown is aborted", || admin.call(&["SHUTDOWN", "ABORT"]) == "OK");
+        // Writes are not paused any more.
+        let mut writer = Client::connect(server.port);
+        assert_eq!(writer.call(&["SET", "other", "value"]), "OK");
+        server.signal(Signal::SIGTERM);
+        // The end of the aborted shutdown may still refuse the first of these requests.
+        let mut line = String::from("-ERR");
+        while line.starts_with("-ERR") && admin.try_send(&["SHUTDOWN", "NOSAVE"]).is_ok() {
+            line.clear();
+            let _ = admin.0.read_line(&mut line);
+        }
+        assert_eq!(server.wait_for_exit(), Some(0));
     });
 }
