@@ -39,25 +39,37 @@ struct BacklogWriter {
 }
 
 impl BacklogWriter {
-    fn flush(&mut self) {
+    /// Appends the batch to the backlog. Its first `write_bytes` bytes are writes. If they complete everything up to
+    /// `sequence`, the offset behind them covers that. A thread that finds the sequence covered also finds the rest of
+    /// the batch in the backlog, and all of it in the replication offset.
+    fn append_batch(&mut self, write_bytes: usize, sequence: Option<LogSequence>) {
         let repl = &self.server.replication;
         let most_bytes = self.server.config.integer(id::REPL_BACKLOG_SIZE);
-        let (was_empty, end) = {
+        let (writes, requests) = self.batch.split_at(write_bytes);
+        let was_empty = {
             let mut backlog = repl.replicas.backlog();
-            (backlog.memory_bytes() == 0, backlog.append(&self.batch, most_bytes))
+            let was_empty = backlog.memory_bytes() == 0;
+            let mut end = backlog.append(writes, most_bytes);
+            if let Some(sequence) = sequence {
+                backlog.record_sequence(sequence);
+            }
+            if !requests.is_empty() {
+                end = backlog.append(requests, most_bytes);
+            }
+            if let Some(end) = end {
+                assert!(
+                    end >= repl.offset(),
+                    "the replication offset of a primary does not go back"
+                );
+                repl.set_offset(end);
+            }
+            was_empty
         };
         clear_buffer(&mut self.batch);
         if was_empty {
             for dump in repl.replicas.awaited_dumps().iter() {
                 log::debug!("Dual channel replication: Attach replica rdb client {dump} to repl buf block");
             }
-        }
-        if let Some(end) = end {
-            assert!(
-                end >= repl.offset(),
-                "the replication offset of a primary does not go back"
-            );
-            repl.set_offset(end);
         }
         if repl.replicas.has_readers.load(Ordering::Relaxed) {
             self.server.background.wake_primary_thread();
@@ -96,16 +108,20 @@ impl LogConsumer for BacklogWriter {
     fn append(&mut self, _offset: u64, bytes: &[u8]) {
         self.batch.extend_from_slice(bytes);
         if self.batch.len() >= BATCH_BYTES {
-            self.flush();
+            self.append_batch(self.batch.len(), None);
         }
     }
 
     fn flush(&mut self, sequence: LogSequence) -> Option<Duration> {
+        let write_bytes = self.batch.len();
         self.append_pings_and_ack_requests();
-        if !self.batch.is_empty() {
-            self.flush();
+        if self.batch.is_empty() {
+            self.server.replication.replicas.backlog().record_sequence(sequence);
+        } else {
+            // A Valkey replica acknowledges a GETACK with the offset in front of it, so no write is covered only by the
+            // offset behind the GETACK.
+            self.append_batch(write_bytes, Some(sequence));
         }
-        self.server.replication.replicas.backlog().record_sequence(sequence);
         let period = Duration::from_secs(self.server.config.unsigned(id::REPL_PING_REPLICA_PERIOD));
         let left = period.saturating_sub(self.last_ping.elapsed());
         Some(left.clamp(Duration::from_millis(10), Duration::from_secs(1)))

@@ -281,6 +281,9 @@ pub struct Replication {
     pub ack_requested: AtomicBool,
     /// Set while the data is none that the primary ever had: the dump is still to come or is being received.
     pub awaits_full_sync: AtomicBool,
+    /// Set on a replica from the moment at which a full synchronization drops the old data until the new data is
+    /// installed, also while no link is up. Changed in exclusive mode.
+    pub is_data_given_up: AtomicBool,
     /// Set while only writes may be added to the stream, because a thread waits for the stream to end.
     pub suppresses_pings: AtomicBool,
     /// The number of bytes received over the link.

@@ -216,9 +216,10 @@ impl Replicas {
         self.count(|replica| replica.acknowledged_offset >= offset)
     }
 
-    /// Returns the number of replicas that have `offset` on disk.
+    /// Returns the number of replicas that have `offset` on disk. Every replica has offset 0, even without an
+    /// append-only file.
     pub fn synced_count(&self, offset: ReplicationOffset) -> i64 {
-        self.count(|replica| replica.fsynced_offset >= Some(offset))
+        self.count(|replica| replica.fsynced_offset.unwrap_or(ReplicationOffset::ZERO) >= offset)
     }
 
     /// Returns the number of replicas that have acknowledged the log sequence number `sequence`.
@@ -260,6 +261,12 @@ impl Replicas {
         let mut known = self.infos();
         self.disconnections.fetch_add(1, Ordering::Relaxed);
         known.iter_mut().for_each(|replica| replica.is_leaving = true);
+    }
+
+    /// Returns `true` if all replicas will be disconnected. For a caller that has locked the backlog, the answer covers
+    /// every history of which the backlog has bytes: a disconnection begins before the first one is appended.
+    pub fn is_disconnecting_all(&self) -> bool {
+        self.disconnections.load(Ordering::Relaxed) > 0
     }
 
     /// Records that all replicas have been disconnected.

@@ -59,9 +59,11 @@ pub fn become_primary(server: &Arc<Server>) -> bool {
         return false;
     };
     server.config.set_primary(None);
-    backlog_writer::on_promotion(server);
-    // The replicas reconnect and learn the new replication ID.
+    server.end_wait_for_data();
+    // The replicas reconnect and learn the new replication ID. They are disconnected before the log fills the backlog,
+    // since its bytes belong to the new history.
     disconnect_replicas(server);
+    backlog_writer::on_promotion(server);
     apply_role_change(server);
     log::notice!("Discarding previously cached primary state.");
     log::notice!(

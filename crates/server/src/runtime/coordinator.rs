@@ -294,8 +294,10 @@ impl Coordinator {
             // What is there belongs to the loading thread, and is not what should be saved.
             return;
         }
-        save::start_due_save(server);
-        crate::persistence::aof::start_due_rewrite(server);
+        if !server.must_keep_data_files() {
+            save::start_due_save(server);
+            crate::persistence::aof::start_due_rewrite(server);
+        }
         let now_ms = unix_ms();
         let may_expire =
             server.background.active_expire.load(Ordering::Relaxed) && !server.clients.pause.are_writes_paused(now_ms);

@@ -102,10 +102,12 @@ impl<'s> BaseFromDump<'s> {
         status.failures.store(0, Ordering::Relaxed);
         status.last_rewrite_failed.store(false, Ordering::Relaxed);
         status.finish_base();
-        finish_switching_on(server);
+        let is_complete = finish_switching_on(server);
         server.wake_log_waiters();
-        log::notice!("Reused RDB file from primary sync as AOF base file: {name}");
-        true
+        if is_complete {
+            log::notice!("Reused RDB file from primary sync as AOF base file: {name}");
+        }
+        is_complete
     }
 
     /// Removes what was prepared.

@@ -174,11 +174,7 @@ fn load_parts(
         let is_last = sizes.iter().skip(index + 1).all(|size| *size == 0);
         let is_base = index == 0 && manifest.base.is_some();
         let start = Instant::now();
-        let truncated = load_part(server, place, &part.name, all, thread_index)?;
-        if truncated && !is_last {
-            log::warning!("Fatal error: the truncated file is not the last file");
-            return Err(AofFailed);
-        }
+        load_part(server, place, &part.name, is_last, all, thread_index)?;
         let kind = if is_base { "base" } else { "incr" };
         let seconds = start.elapsed().as_secs_f64();
         log::notice!("DB loaded from {kind} file {}: {seconds:.3} seconds", part.name);
@@ -198,14 +194,15 @@ fn open_part(path: &Path, name: &str) -> Result<File, AofFailed> {
     })
 }
 
-/// Loads one file. Returns `true` if its end was missing and the file was truncated.
+/// Loads one file. If its end is missing, the last file is truncated, and any other one is refused.
 fn load_part(
     server: &Arc<Server>,
     place: &AofLocation,
     name: &str,
+    is_last: bool,
     all: &mut Exclusive<'_>,
     thread_index: ThreadIndex,
-) -> Result<bool, AofFailed> {
+) -> Result<(), AofFailed> {
     let path = place.path(name);
     let mut file = open_part(&path, name)?;
     let mut magic = [0; 5];
@@ -242,7 +239,7 @@ fn load_part(
     let replayed = replay(server, all, thread_index, &mut commands);
     assert!(commands.offset() >= start, "commands lie behind the preamble");
     let cut_at = match replayed {
-        ReplayOutcome::Complete => return Ok(false),
+        ReplayOutcome::Complete => return Ok(()),
         ReplayOutcome::UnfinishedTransaction(before) => {
             log::warning!("Revert incomplete MULTI/EXEC transaction in AOF file {name}");
             before
@@ -269,14 +266,20 @@ fn load_part(
         (start..=commands.offset()).contains(&cut_at),
         "a file is truncated behind a command that was read"
     );
-    truncate(server, &path, name, cut_at)?;
-    Ok(true)
+    truncate(server, &path, name, is_last, cut_at)
 }
 
-/// Truncates a file after its last complete command, if that is allowed.
-fn truncate(server: &Server, path: &Path, name: &str, at: u64) -> Result<(), AofFailed> {
+/// Truncates the last file after its last complete command, if that is allowed.
+///
+/// Any other file stays as it is. Its missing end would be a gap in the middle of the data, and once truncated the file
+/// would look complete to the next start.
+fn truncate(server: &Server, path: &Path, name: &str, is_last: bool, at: u64) -> Result<(), AofFailed> {
     if server.config.boolean(id::AOF_LOAD_TRUNCATED) {
         log::warning!("!!! Warning: short read while loading the AOF file {name}!!!");
+        if !is_last {
+            log::warning!("Fatal error: the truncated file is not the last file");
+            return Err(AofFailed);
+        }
         log::warning!("!!! Truncating the AOF {name} at offset {at} !!!");
         let result = OpenOptions::new()
             .write(true)

@@ -13,6 +13,7 @@ use weft_base::clock::unix_ms;
 use crate::keyspace::Exclusive;
 use crate::keyspace::effects::Hooks;
 use crate::observability::log;
+use crate::persistence::aof_files::manifest;
 use crate::persistence::aof_files::manifest::{Manifest, ManifestStoreError, sync_directory};
 use crate::persistence::aof_files::{AofAppender, AofState, AppenderConsumer, AppenderLinks, open, sync_if_possible};
 use crate::persistence::rdb_file::rewrite_to_commands;
@@ -58,30 +59,46 @@ impl AofLocation {
         }
     }
 
-    /// Creates the directory if it does not exist.
+    /// Creates the directory if it does not exist, and syncs its name to the disk.
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If it cannot be created or its name cannot be synced.
     pub fn make_directory(&self) -> Result<(), AofFailed> {
-        match std::fs::DirBuilder::new().mode(0o755).create(&self.directory) {
-            Ok(()) => {
-                // If the directory's own entry is not on the disk, a power failure loses everything in it.
-                if let Err(error) = sync_directory(Path::new(".")) {
-                    log::warning!("Fail to fsync the data directory: {}", error_text(&error));
-                    return Err(AofFailed);
-                }
-                Ok(())
-            }
-            Err(_) if self.directory.is_dir() => Ok(()),
-            Err(error) => {
-                let directory = self.directory.display();
-                log::warning!(
-                    "Can't open or create append-only dir {directory}: {}",
-                    error_text(&error)
-                );
-                Err(AofFailed)
-            }
+        let created = std::fs::DirBuilder::new().mode(0o755).create(&self.directory);
+        if let Err(error) = created
+            && !self.directory.is_dir()
+        {
+            let directory = self.directory.display();
+            log::warning!(
+                "Can't open or create append-only dir {directory}: {}",
+                error_text(&error)
+            );
+            return Err(AofFailed);
         }
+        // If the directory's own entry is not on the disk, a power failure loses everything in it. The process that
+        // created an existing directory may have been killed before it synced the entry.
+        sync_directory(Path::new(".")).map_err(|error| {
+            log::warning!("Fail to fsync the data directory: {}", error_text(&error));
+            AofFailed
+        })
+    }
+
+    /// Syncs the files that a manifest names, the manifest, and the names of all. The process that has written them may
+    /// have been killed before it synced them.
+    fn sync_files(&self, manifest: &Manifest) -> Result<(), AofFailed> {
+        let stored = self.path(&manifest::file_name(&self.filename));
+        let data = manifest.files().map(|part| self.path(&part.name));
+        for path in data.chain(stored.exists().then(|| stored.clone())) {
+            let synced = File::open(path).and_then(|file| sync_if_possible(&file));
+            synced.map_err(|error| {
+                log::warning!("Fail to fsync the AOF file: {}", error_text(&error));
+                AofFailed
+            })?;
+        }
+        sync_directory(&self.directory).map_err(|error| {
+            log::warning!("{}", ManifestStoreError::SyncDirectory { path: stored, error });
+            AofFailed
+        })
     }
 
     /// The path of a file in the directory.
@@ -147,10 +164,7 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
         AofFailed
     })?;
     // The data of an earlier process is on the disk before clients see it.
-    if let Err(error) = sync_if_possible(&file) {
-        log::warning!("Fail to fsync the AOF file: {}", error_text(&error));
-        return Err(AofFailed);
-    }
+    place.sync_files(manifest)?;
     place.store(manifest)?;
     let done = if had_increments { "Opening" } else { "Creating" };
     log::notice!("{done} AOF incr file {name} on server start");
@@ -264,3 +278,6 @@ fn wait_until_written(server: &Server) {
     // A panic of the log thread ends the process.
     let _ = is_done.recv();
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@
 //! Until then the next start would load the old files, if there are any.
 
 use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -94,8 +95,16 @@ fn temporary_base() -> String {
 /// # Errors
 /// If it cannot start now.
 pub fn start_rewrite(server: &Arc<Server>) -> Result<(), RewriteError> {
-    // Claimed before anything is prepared: of two rewrites that start together only one may change the manifest.
-    let claim = SnapshotClaim::new(server, SnapshotPurpose::AofBase).map_err(RewriteError::Busy)?;
+    start_claimed_rewrite(server, claim_rewrite(server)?)
+}
+
+/// Claims the next snapshot. A rewrite does so before it prepares anything: of two that start together only one may
+/// change the manifest.
+fn claim_rewrite(server: &Arc<Server>) -> Result<SnapshotClaim<'_>, RewriteError> {
+    SnapshotClaim::new(server, SnapshotPurpose::AofBase).map_err(RewriteError::Busy)
+}
+
+fn start_claimed_rewrite(server: &Arc<Server>, claim: SnapshotClaim<'_>) -> Result<(), RewriteError> {
     let begun = prepare_increment(server).and_then(|next| start(server, claim, next));
     if matches!(begun, Err(RewriteError::Failed)) {
         server
@@ -163,12 +172,18 @@ fn open_fresh(place: &AofLocation, name: &str) -> Result<File, AofFailed> {
 }
 
 /// Syncs what the current increment contains, so that little is left when the log thread has to sync it at the mark.
+///
+/// Linux reports an error of writing data back once for each open file description. A sync of the appender's
+/// description would take the error away: the next sync of the log thread or the sync thread would succeed although
+/// acknowledged writes are lost. So this function opens the file again, and omits the sync where there is no `/proc`.
 fn sync_current_increment(server: &Server) {
     let appender = server.persistence.aof_files.lock().appender.clone();
-    let file = appender.map(|appender| appender.lock().file());
-    if let Some(file) = file {
-        // The log thread reports the error that it gets itself.
-        let _ = weft_os::disk::sync_data(&file);
+    let Some(file) = appender.map(|appender| appender.lock().file()) else {
+        return;
+    };
+    if let Ok(reopened) = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())) {
+        // The thread that syncs the appender's description gets this error too, and reports it.
+        let _ = weft_os::disk::sync_data(&reopened);
     }
 }
 
@@ -338,6 +353,7 @@ fn finish_rewrite(
         // From now on the increments behind the base count.
         status.finish_base();
         if phase == AofState::WritingBase && status.state() == phase {
+            // If this base is outdated, the next rewrite is scheduled.
             finish_switching_on(server);
         }
     }
@@ -352,18 +368,36 @@ fn finish_rewrite(
 
 /// Declares the append-only file complete. Replies wait for the log from now on. Earlier replies did not, and their
 /// writes must be as safe as later ones once clients see the rewrite ended.
-pub(super) fn finish_switching_on(server: &Server) {
+///
+/// Returns `false` if the log does not continue the installed base: the file may have been switched off, or all data
+/// replaced, while this thread waited for the end of scripts. The state then stays as it is, and if it is
+/// [`AofState::WritingBase`], another rewrite is scheduled.
+pub(super) fn finish_switching_on(server: &Server) -> bool {
     let status = &server.persistence.aof;
     let mut seat = server.keyspace.slots.join();
     server.scripting.running.exclude_runs();
-    {
-        // Writes from before have their place in the log. Without a free thread slot, a write that runs at this moment
-        // may be replied to early.
-        let _all = seat.as_mut().map(Seat::exclusive);
-        status.set_state(AofState::On);
-        server.update_reply_milestone();
-    }
+    let is_complete = {
+        // Writes from before have their place in the log. Without a free thread slot there is no exclusive mode.
+        let all = seat.as_mut().map(Seat::exclusive);
+        let is_complete = all.is_some() && continues_base(server);
+        if is_complete {
+            status.set_state(AofState::On);
+            server.update_reply_milestone();
+        } else if is_logged_in(server, AofState::WritingBase) {
+            // Switching off comes later and withdraws this.
+            status.is_rewrite_scheduled.store(true, Ordering::Relaxed);
+        }
+        is_complete
+    };
     server.scripting.running.end_exclusion();
+    if !is_complete {
+        let reason = match seat {
+            Some(_) => "it was switched off, or its data was replaced, while its base was installed",
+            None => "all thread slots of the keyspace are in use",
+        };
+        log::warning!("The append-only file is not complete: {reason}");
+        return false;
+    }
     wait_until_written(server);
     if status.fsync() == FsyncPolicy::Always {
         let appender = server.persistence.aof_files.lock().appender.clone();
@@ -371,6 +405,19 @@ pub(super) fn finish_switching_on(server: &Server) {
             appender.lock().finish();
         }
     }
+    true
+}
+
+/// Returns `true` if the log continues the base that was installed last. In exclusive mode, while runs on script
+/// threads are excluded, the answer holds.
+///
+/// The moment of a base sets the hook. Switching off and the replacement of all data clear it. So it is not set if the
+/// file was switched off and on again, which brings back the state of the rewrite. DEBUG LOADAOF, which clears the hook
+/// while it loads the file, excludes runs, too.
+fn continues_base(server: &Server) -> bool {
+    is_logged_in(server, AofState::WritingBase)
+        && server.keyspace.hooks.current().intersects(Hooks::LOG_FILE)
+        && server.persistence.aof.has_base_of_present_data()
 }
 
 /// Renames the new base to its final name, and turns the replaced files into history.
@@ -621,8 +668,13 @@ pub fn start_due_rewrite(server: &Arc<Server>) {
     }
     status.is_rewrite_requested.store(true, Ordering::Relaxed);
     let job: BackgroundJob = Box::new(|server, _| {
-        // If another snapshot is running, the rewrite stays due. Failures have been logged.
-        let _ = start_rewrite(server);
+        // If another snapshot is running, or data is missing since the cron checked, the rewrite stays due. Failures
+        // have been logged.
+        if let Ok(claim) = claim_rewrite(server)
+            && !server.must_keep_data_files()
+        {
+            let _ = start_claimed_rewrite(server, claim);
+        }
         server
             .persistence
             .aof
@@ -684,3 +736,6 @@ fn is_limited(server: &Server) -> bool {
     );
     true
 }
+
+#[cfg(test)]
+mod tests;

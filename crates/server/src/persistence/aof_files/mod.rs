@@ -107,6 +107,9 @@ pub struct AofStatus {
     new_base_generation: AtomicU64,
     /// The value of `replaced` at the moment of the current base.
     base_generation: AtomicU64,
+    /// Locked while the milestone that replies to writes wait for is computed and set, so that the last result is of
+    /// the latest parameters.
+    pub reply_milestone_update: Mutex<()>,
 }
 
 impl AofStatus {
@@ -174,8 +177,12 @@ impl AofStatus {
     /// Returns `true` if the files hold all data. They do not before the first base is complete, and not between a full
     /// synchronization and the base that follows it.
     pub fn is_complete(&self) -> bool {
-        let same = self.base_generation.load(Ordering::Acquire) == self.data_generation.load(Ordering::Acquire);
-        same && self.state() == AofState::On
+        self.has_base_of_present_data() && self.state() == AofState::On
+    }
+
+    /// Returns `true` if the data has not been replaced since the moment of the current base.
+    pub fn has_base_of_present_data(&self) -> bool {
+        self.base_generation.load(Ordering::Acquire) == self.data_generation.load(Ordering::Acquire)
     }
 
     /// Records that an operation fails, or no longer fails. Returns `true` if that changes whether writes are refused.

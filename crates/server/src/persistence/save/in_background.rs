@@ -13,7 +13,7 @@ use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::rdb_file::{RdbFilePurpose, RdbFormat};
 use crate::persistence::snapshot;
-use crate::persistence::snapshot::{SnapshotOutcome, SnapshotRefusal, SnapshotRequest, SnapshotSummary};
+use crate::persistence::snapshot::{SnapshotClaim, SnapshotOutcome, SnapshotRefusal, SnapshotRequest, SnapshotSummary};
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::backlog_writer;
 use crate::state::{BackgroundJob, Server};
@@ -40,9 +40,14 @@ pub enum BackgroundSaveError {
 /// # Errors
 /// If it cannot start now.
 pub fn start_background_save(server: &Arc<Server>) -> Result<(), BackgroundSaveError> {
+    record_start(server, snapshot::start(server, save_request(server)))
+}
+
+/// Returns the request for a background save.
+fn save_request(server: &Server) -> SnapshotRequest {
     let (config, target) = (&server.config, rdb_path(&server.config));
     let incremental = config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC);
-    let order = SnapshotRequest {
+    SnapshotRequest {
         purpose: SnapshotPurpose::RdbFile,
         slots: None,
         format: RdbFormat::Newest,
@@ -62,8 +67,12 @@ pub fn start_background_save(server: &Arc<Server>) -> Result<(), BackgroundSaveE
             Box::new(|| place.aux_fields())
         }),
         at_end: Box::new(finish_background_save),
-    };
-    match snapshot::start(server, order) {
+    }
+}
+
+/// Logs and records that a background save has started, or why it has not.
+fn record_start(server: &Server, started: Result<i32, SnapshotRefusal>) -> Result<(), BackgroundSaveError> {
+    match started {
         Ok(thread) => {
             log::notice!("Background saving started by pid {thread}");
             Ok(())
@@ -184,11 +193,18 @@ pub fn start_due_save(server: &Arc<Server>) {
     }
     dumps.is_requested.store(true, Ordering::Relaxed);
     let job: BackgroundJob = Box::new(|server, _| {
-        // If another snapshot is running, the save stays due. Failures have been logged. A client may schedule the next
-        // save as soon as this one has started.
+        // If another snapshot is running, or data is missing since the cron checked, the save stays due. Failures have
+        // been logged. A client may schedule the next save as soon as this one has started.
         let is_scheduled = &server.persistence.dumps.is_scheduled;
         let was_scheduled = is_scheduled.swap(false, Ordering::Relaxed);
-        if start_background_save(server).is_err() {
+        let started = match SnapshotClaim::new(server, SnapshotPurpose::RdbFile) {
+            Ok(claim) if !server.must_keep_data_files() => {
+                let started = claim.start(save_request(server)).map_err(SnapshotRefusal::System);
+                record_start(server, started).is_ok()
+            }
+            Ok(_) | Err(_) => false,
+        };
+        if !started {
             is_scheduled.fetch_or(was_scheduled, Ordering::Relaxed);
         }
         server.persistence.dumps.is_requested.store(false, Ordering::Relaxed);

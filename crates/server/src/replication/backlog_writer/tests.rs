@@ -48,3 +48,25 @@ fn a_short_demotion_leaves_the_backlog_attached_and_a_later_one_detaches_it() {
     on_demotion(&server);
     assert!(!is_attached(&server) && !server.replication.log_feeds_backlog());
 }
+
+#[test]
+fn the_offset_that_covers_a_write_is_in_front_of_the_ack_request_behind_it() {
+    let server = server();
+    let replicas = &server.replication.replicas;
+    replicas.backlog().open(ReplicationOffset::ZERO);
+    replicas.has_readers.store(true, Ordering::Relaxed);
+    let mut writer = BacklogWriter {
+        server: server.clone(),
+        batch: Vec::new(),
+        last_ping: Instant::now(),
+    };
+    writer.append(0, b"write");
+    replicas.request_acks();
+    writer.flush(LogSequence::new(1));
+    let backlog = replicas.backlog();
+    let write_end = ReplicationOffset::new(5);
+    assert_eq!(backlog.offset_of_sequence(LogSequence::new(1)), Some(write_end));
+    let end = backlog.range().expect("it is open").end;
+    assert!(end > write_end, "the request was added");
+    assert_eq!(server.replication.offset(), end);
+}

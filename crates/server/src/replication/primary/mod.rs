@@ -70,28 +70,7 @@ const DISK_WAIT_TICK: Duration = Duration::from_millis(5);
 /// # Errors
 /// When the operating system refuses to create it, or the keyspace has no free thread index.
 pub fn start(server: &Arc<Server>, orders: mpsc::Receiver<PrimaryThreadCommand>) -> std::io::Result<()> {
-    let seat = server
-        .keyspace
-        .slots
-        .join()
-        .ok_or_else(|| std::io::Error::other("the keyspace has no free thread index"))?;
-    let reactor = Reactor::new()?;
-    server.background.set_primary_thread_waker(reactor.waker());
-    let mut supplier = PrimaryThread {
-        server: server.clone(),
-        seat,
-        reactor,
-        orders,
-        replicas: HashMap::new(),
-        next_token: 0,
-        dump: None,
-        exclusion_for_dump: ExclusionAttempts::new(server),
-        exclusion_for_failover: ExclusionAttempts::new(server),
-        backlog_closer: server.scripting.running.new_requester(),
-        grace_periods: Vec::new(),
-        last_tick: Instant::now(),
-        no_replica_since: None,
-    };
+    let mut supplier = PrimaryThread::new(server, orders)?;
     supplier
         .server
         .replication
@@ -152,6 +131,31 @@ struct PrimaryThread {
 }
 
 impl PrimaryThread {
+    fn new(server: &Arc<Server>, orders: mpsc::Receiver<PrimaryThreadCommand>) -> std::io::Result<PrimaryThread> {
+        let seat = server
+            .keyspace
+            .slots
+            .join()
+            .ok_or_else(|| std::io::Error::other("the keyspace has no free thread index"))?;
+        let reactor = Reactor::new()?;
+        server.background.set_primary_thread_waker(reactor.waker());
+        Ok(PrimaryThread {
+            server: server.clone(),
+            seat,
+            reactor,
+            orders,
+            replicas: HashMap::new(),
+            next_token: 0,
+            dump: None,
+            exclusion_for_dump: ExclusionAttempts::new(server),
+            exclusion_for_failover: ExclusionAttempts::new(server),
+            backlog_closer: server.scripting.running.new_requester(),
+            grace_periods: Vec::new(),
+            last_tick: Instant::now(),
+            no_replica_since: None,
+        })
+    }
+
     fn run(&mut self) {
         let mut events = Vec::new();
         let mut memory_cell = self.server.memory.primary_cell();
@@ -328,6 +332,10 @@ impl PrimaryThread {
             let mut output = Output::new();
             {
                 let mut backlog = server.replication.replicas.backlog();
+                if server.replication.replicas.is_disconnecting_all() {
+                    // The backlog may have bytes of a new history, in which the replica is not.
+                    return;
+                }
                 let Some(place) = backlog.reader_offset(id) else {
                     drop(backlog);
                     return self.close_replica(token);
@@ -532,3 +540,6 @@ impl PrimaryThread {
         server.scripting.running.end_exclusion();
     }
 }
+
+#[cfg(test)]
+mod tests;

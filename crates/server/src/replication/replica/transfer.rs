@@ -614,6 +614,9 @@ fn begin_loading(
         if server.is_loading() {
             return None;
         }
+        if !plan.keeps_old_until_loaded {
+            give_up_data(server);
+        }
         snapshot::cancel_current(server);
         repl.set_state_bits(replication_state, true);
         let state = LoadingState(server.clone());
@@ -640,6 +643,16 @@ fn begin_loading(
         free_old_data(server, taken);
     }
     Ok(state)
+}
+
+/// Records that the keyspace no longer holds this server's data. The files of that data stay as they are until new data
+/// is installed, also if the load fails, and nothing is appended to them. Called in exclusive mode, before the snapshot
+/// in progress is cancelled: a snapshot that starts later is not cancelled, and its owner checks what is recorded here.
+fn give_up_data(server: &Server) {
+    server.replication.is_data_given_up.store(true, Ordering::Release);
+    if server.persistence.aof.mark_data_replaced() {
+        server.keyspace.hooks.set(Hooks::LOG_FILE, false);
+    }
 }
 
 /// Frees old data: in the background with `replica-lazy-flush`, on this thread otherwise. No worker waits for this
@@ -684,6 +697,7 @@ fn begin_history(server: &Server, id: &str, offset: ReplicationOffset) {
     };
     state.resumable = true;
     repl.awaits_full_sync.store(false, Ordering::Release);
+    repl.is_data_given_up.store(false, Ordering::Release);
 }
 
 /// Replaces this server's data with the contents of a dump.

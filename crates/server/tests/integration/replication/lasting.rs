@@ -461,23 +461,127 @@ fn hold_full_sync(primary: &Primary, client: &mut Client) -> Link {
     link
 }
 
+/// Breaks the link amid a full sync, so that the server has neither its old data nor that of the primary, and lets it
+/// be for three seconds.
+fn fail_full_sync(link: Link, client: &mut Client) {
+    drop(link);
+    await_info(client, "loading:0");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(client.call(&["DBSIZE"]), "0");
+}
+
+/// The moment and the way in which a replica ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ReplicaEnd {
+    KilledWhileLoading,
+    KilledAfterFailedLoad,
+    ShutDownAfterFailedLoad,
+}
+
+impl ReplicaEnd {
+    const ALL: [ReplicaEnd; 3] = [
+        ReplicaEnd::KilledWhileLoading,
+        ReplicaEnd::KilledAfterFailedLoad,
+        ReplicaEnd::ShutDownAfterFailedLoad,
+    ];
+
+    /// Ends the replica, whose full sync is held by `link`, and starts it again. Returns a client.
+    fn restart(self, replica: &mut Server, mut client: Client, link: Link) -> Client {
+        assert_eq!(client.info("loading"), "1");
+        // The link stays open until the end of a replica that is still loading.
+        let held = match self {
+            ReplicaEnd::KilledWhileLoading => Some(link),
+            ReplicaEnd::KilledAfterFailedLoad | ReplicaEnd::ShutDownAfterFailedLoad => {
+                fail_full_sync(link, &mut client);
+                None
+            }
+        };
+        if self == ReplicaEnd::ShutDownAfterFailedLoad {
+            client.send(&["SHUTDOWN"]);
+            assert_eq!(replica.wait_for_exit(), Some(0));
+        } else {
+            replica.kill();
+        }
+        drop(held);
+        replica.start_again();
+        let mut client = Client::connect(replica.port);
+        await_info(&mut client, "loading:0");
+        client
+    }
+}
+
 #[test]
 fn no_save_replaces_the_dump_while_a_full_sync_is_loaded() {
+    for end in ReplicaEnd::ALL {
+        let primary = Primary::new();
+        let mut replica = Server::start(&["--repl-diskless-load", "flush-before-load"]);
+        let mut client = Client::connect(replica.port);
+        client.call(&["SET", "old", "1"]);
+        // The save point is reached while the data is loaded.
+        assert_eq!(client.call(&["CONFIG", "SET", "save", "1 1"]), "OK");
+        assert_eq!(client.call(&["SAVE"]), "OK");
+        client.call(&["SET", "later", "1"]);
+        let link = hold_full_sync(&primary, &mut client);
+        let mut client = end.restart(&mut replica, client, link);
+        assert_eq!(client.call(&["GET", "old"]), "1", "{end:?}");
+    }
+}
+
+/// A client that wants the files to hold what is there now, which is nothing, may request it.
+#[test]
+fn a_client_can_save_and_rewrite_after_a_failed_full_sync() {
     let primary = Primary::new();
-    let mut replica = Server::start(&["--repl-diskless-load", "flush-before-load"]);
+    let options = ["--appendonly", "yes", "--repl-diskless-load", "flush-before-load"];
+    let mut replica = Server::start(&options);
     let mut client = Client::connect(replica.port);
     client.call(&["SET", "old", "1"]);
-    // The save point is reached while the data is loaded.
-    assert_eq!(client.call(&["CONFIG", "SET", "save", "1 1"]), "OK");
+    let link = hold_full_sync(&primary, &mut client);
+    fail_full_sync(link, &mut client);
     assert_eq!(client.call(&["SAVE"]), "OK");
-    client.call(&["SET", "later", "1"]);
-    let _link = hold_full_sync(&primary, &mut client);
-    assert_eq!(client.info("loading"), "1");
+    assert_eq!(client.call(&["BGSAVE"]), "Background saving started");
+    await_info(&mut client, "rdb_bgsave_in_progress:0");
+    assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
+    assert_eq!(
+        client.call(&["BGREWRITEAOF"]),
+        "Background append only file rewriting started"
+    );
+    await_info(&mut client, "aof_rewrite_in_progress:0");
+    assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
     replica.kill();
     replica.start_again();
     client = Client::connect(replica.port);
     await_info(&mut client, "loading:0");
-    assert_eq!(client.call(&["GET", "old"]), "1");
+    assert_eq!(client.call(&["DBSIZE"]), "0");
+}
+
+#[test]
+fn the_append_only_file_of_a_promoted_replica_has_nothing_of_the_data_that_it_gave_up() {
+    let primary = Primary::new();
+    let mut replica = Server::start(&[
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+        "--repl-diskless-load",
+        "flush-before-load",
+    ]);
+    let mut client = Client::connect(replica.port);
+    assert_eq!(client.call(&["SET", "c", "41"]), "OK");
+    let link = hold_full_sync(&primary, &mut client);
+    fail_full_sync(link, &mut client);
+    assert_eq!(client.info("aof_rewrites"), "0");
+    assert_eq!(client.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+    assert_eq!(client.call(&["INCR", "c"]), "1");
+    await_info(&mut client, "aof_rewrites:1");
+    await_info(&mut client, "aof_rewrite_in_progress:0");
+    assert_eq!(client.info("aof_last_bgrewrite_status"), "ok");
+    assert_eq!(client.call(&["INCR", "d"]), "1");
+    replica.kill();
+    replica.start_again();
+    client = Client::connect(replica.port);
+    await_info(&mut client, "loading:0");
+    assert_eq!(client.call(&["GET", "c"]), "1");
+    assert_eq!(client.call(&["GET", "d"]), "1");
 }
 
 /// The number of times that a save and a load wait for the same script. Which of them comes first is up to chance.
@@ -536,29 +640,27 @@ fn the_final_save_that_meets_a_load_saves_all_data_or_nothing() {
 
 #[test]
 fn no_rewrite_replaces_the_append_only_file_while_a_full_sync_is_loaded() {
-    let primary = Primary::new();
-    let options = ["--appendonly", "yes", "--repl-diskless-load", "flush-before-load"];
-    let mut replica = Server::start(&options);
-    let mut client = Client::connect(replica.port);
-    client.call(&["SET", "old", "1"]);
-    client.call(&["SET", "other", "1"]);
-    // The automatic rewrite is under way when the load cancels it, and it stays due.
-    for (name, value) in [
-        ("rdb-key-save-delay", "1000000"),
-        ("auto-aof-rewrite-percentage", "1"),
-        ("auto-aof-rewrite-min-size", "1"),
-    ] {
-        assert_eq!(client.call(&["CONFIG", "SET", name, value]), "OK");
+    for end in ReplicaEnd::ALL {
+        let primary = Primary::new();
+        let options = ["--appendonly", "yes", "--repl-diskless-load", "flush-before-load"];
+        let mut replica = Server::start(&options);
+        let mut client = Client::connect(replica.port);
+        client.call(&["SET", "old", "1"]);
+        client.call(&["SET", "other", "1"]);
+        // The automatic rewrite is under way when the load cancels it, and it stays due.
+        for (name, value) in [
+            ("rdb-key-save-delay", "1000000"),
+            ("auto-aof-rewrite-percentage", "1"),
+            ("auto-aof-rewrite-min-size", "1"),
+        ] {
+            assert_eq!(client.call(&["CONFIG", "SET", name, value]), "OK");
+        }
+        await_info(&mut client, "aof_rewrite_in_progress:1");
+        let link = hold_full_sync(&primary, &mut client);
+        let mut client = end.restart(&mut replica, client, link);
+        assert_eq!(client.call(&["GET", "old"]), "1", "{end:?}");
+        assert_eq!(client.call(&["GET", "other"]), "1", "{end:?}");
     }
-    await_info(&mut client, "aof_rewrite_in_progress:1");
-    let _link = hold_full_sync(&primary, &mut client);
-    assert_eq!(client.info("loading"), "1");
-    replica.kill();
-    replica.start_again();
-    client = Client::connect(replica.port);
-    await_info(&mut client, "loading:0");
-    assert_eq!(client.call(&["GET", "old"]), "1");
-    assert_eq!(client.call(&["GET", "other"]), "1");
 }
 
 #[test]

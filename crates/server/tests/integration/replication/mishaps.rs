@@ -226,3 +226,28 @@ fn a_link_is_not_reset() {
     assert_eq!(client.call(&["GET", "k"]), "v");
     assert_eq!(client.info("unexpected_error_replies"), "1");
 }
+
+/// XCLAIM takes a signed count of deliveries, and the next delivery exceeds it.
+#[test]
+fn a_replica_accepts_claims_with_every_count_of_deliveries() {
+    let primary = Server::start(&["--repl-diskless-sync-delay", "0"]);
+    let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", primary.port)]);
+    let (mut client, mut reader) = (Client::connect(primary.port), Client::connect(replica.port));
+    await_info(&mut reader, UP);
+    for request in [
+        "XADD s 1-1 f v",
+        "XGROUP CREATE s g 0",
+        "XREADGROUP GROUP g c1 STREAMS s >",
+        "XCLAIM s g c2 0 1-1 RETRYCOUNT 9223372036854775807",
+        "XCLAIM s g c3 0 1-1",
+        "XAUTOCLAIM s g c4 0 0",
+    ] {
+        client.call(&request.split(' ').collect::<Vec<_>>());
+    }
+    assert_eq!(client.call(&["WAIT", "1", "0"]), "1");
+    assert_eq!(reader.info("unexpected_error_replies"), "0");
+    for server in [&mut client, &mut reader] {
+        let pending = server.call(&["XPENDING", "s", "g"]);
+        assert!(pending.contains("(c4 1)"), "{pending}");
+    }
+}

@@ -86,25 +86,53 @@ impl Replica {
     /// Returns the next command of the stream except PING and REPLCONF GETACK.
     pub fn command(&mut self) -> String {
         loop {
-            let count = self.line().trim_start_matches('*').parse().expect("a command");
-            let words: Vec<String> = (0..count)
-                .map(|_: usize| {
-                    let size = self.line().trim_start_matches('$').parse().expect("a size");
-                    let mut word = vec![0; size];
-                    self.0.read_exact(&mut word).expect("receives");
-                    self.line_end();
-                    String::from_utf8_lossy(&word).into_owned()
-                })
-                .collect();
+            let (words, _) = self.next_command().expect("the link is open");
             if words[0] != "PING" && words[0] != "REPLCONF" {
                 return words.join(" ");
             }
         }
     }
 
-    fn line_end(&mut self) {
-        let mut end = [0; 2];
-        self.0.read_exact(&mut end).expect("receives");
+    /// Returns the next command of the stream and its size in bytes, or `None` at the end of the stream.
+    fn next_command(&mut self) -> Option<(Vec<String>, i64)> {
+        let mut bytes = 0;
+        let count = self.number('*', &mut bytes)?;
+        let words = (0..count).map(|_| {
+            let mut word = vec![0; self.number('$', &mut bytes)? + 2];
+            self.0.read_exact(&mut word).expect("receives");
+            bytes += word.len() as i64;
+            word.truncate(word.len() - 2);
+            Some(String::from_utf8_lossy(&word).into_owned())
+        });
+        let words: Option<Vec<String>> = words.collect();
+        words.map(|words| (words, bytes))
+    }
+
+    /// Returns the number in the next line, which begins with `mark`, and adds the size of the line to `bytes`.
+    fn number(&mut self, mark: char, bytes: &mut i64) -> Option<usize> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let size = self.0.read_line(&mut line).unwrap_or(0);
+            // A keep-alive newline is not a part of the stream.
+            if line != "\n" {
+                *bytes += size as i64;
+                break;
+            }
+        }
+        let number = line.trim_end().strip_prefix(mark)?;
+        Some(number.parse().expect("a number"))
+    }
+
+    /// Acknowledges each GETACK with the offset in front of it, as Valkey does, until the stream ends. It begins at
+    /// `offset`.
+    fn acknowledge_requests(&mut self, mut offset: i64) {
+        while let Some((words, bytes)) = self.next_command() {
+            if words[0] == "REPLCONF" {
+                self.send(&["REPLCONF", "ACK", &offset.to_string()]);
+            }
+            offset += bytes;
+        }
     }
 }
 
@@ -339,6 +367,13 @@ fn clients_wait_for_replicas_and_writes_may_need_some() {
     assert_eq!(client.call(&["WAIT", "1", "0"]), "1");
     assert_eq!(client.call(&["WAIT", "2", "50"]), "1");
     assert_eq!(client.call(&["WAITAOF", "0", "1", "50"]), "(0 0)");
+    let mut reader = Client::connect(server.port);
+    assert_eq!(
+        reader.call(&["WAITAOF", "0", "1", "50"]),
+        "(0 1)",
+        "it has written nothing"
+    );
+    assert_eq!(reader.call(&["WAITAOF", "0", "2", "50"]), "(0 1)");
     replica.send(&["REPLCONF", "ACK", &end, "FACK", &end]);
     let role = client.call(&["ROLE"]);
     assert!(
@@ -353,6 +388,34 @@ fn clients_wait_for_replicas_and_writes_may_need_some() {
         assert!(start.elapsed() < PATIENCE);
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// A write and the request for acknowledgements that WAIT sends behind it come to the log together.
+#[test]
+fn a_write_needs_no_acknowledgement_of_the_request_behind_it() {
+    const WRITES: usize = 300;
+    let server = Server::start(&[&AT_ONCE[..], &["--repl-ping-replica-period", "3600"]].concat());
+    let mut client = Client::connect(server.port);
+    let mut replica = Replica::connect(server.port);
+    replica.handshake();
+    replica.send(&["PSYNC", "?", "-1"]);
+    let (_, offset) = full_resync_position(&replica.line());
+    replica.take_dump();
+    assert_eq!(client.call(&["SET", "key", "first"]), "OK");
+    // An acknowledgement that comes before the end of the dump counts for nothing.
+    wait_until("the stream begins", || {
+        replica.send(&["REPLCONF", "ACK", &offset.to_string()]);
+        !replica.is_waiting()
+    });
+    let acknowledging = thread::spawn(move || replica.acknowledge_requests(offset));
+    for round in 0..WRITES {
+        client.send(&["SET", "key", &round.to_string()]);
+        client.send(&["WAIT", "1", "400"]);
+        assert_eq!(client.answer(), "OK");
+        assert_eq!(client.answer(), "1", "round {round}");
+    }
+    drop(server);
+    acknowledging.join().expect("the replica reads until the stream ends");
 }
 
 /// Sends random writes of one client: some are propagated in a different form, some not at all, some with other

@@ -1,0 +1,107 @@
+//! Tests of the end of the rewrite with which the file is switched on.
+
+use super::*;
+
+/// A server that has just installed its first base, and logs to the increment behind it.
+fn server_with_first_base() -> Arc<Server> {
+    let server = crate::start::create_idle_server(Config::defaults());
+    let status = &server.persistence.aof;
+    status.set_state(AofState::WritingBase);
+    status.begin_base();
+    server.keyspace.hooks.set(Hooks::LOG_FILE, true);
+    status.finish_base();
+    server
+}
+
+/// Makes a change in exclusive mode while the end of the rewrite waits for a script. Returns `true` if the file is
+/// complete then.
+fn finish_with_change(server: &Arc<Server>, change: fn(&Server)) -> bool {
+    let running = &server.scripting.running;
+    assert!(running.try_begin_on_script_thread());
+    std::thread::scope(|scope| {
+        let end = scope.spawn(|| finish_switching_on(server));
+        // No second script starts once the thread waits.
+        while running.try_begin_on_script_thread() {
+            running.end_on_script_thread();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        {
+            let mut seat = server.keyspace.slots.join().expect("a seat");
+            let _all = seat.exclusive();
+            change(server);
+        }
+        running.end_on_script_thread();
+        end.join().expect("it ends")
+    })
+}
+
+fn stop_logging(server: &Server) {
+    server.keyspace.hooks.set(Hooks::LOG_FILE, false);
+}
+
+#[test]
+fn the_file_is_complete_behind_its_first_base() {
+    let server = server_with_first_base();
+    let status = &server.persistence.aof;
+    assert!(!status.is_complete());
+    assert!(finish_with_change(&server, |_| {}));
+    assert!(status.is_complete() && !status.is_rewrite_scheduled.load(Ordering::Relaxed));
+}
+
+#[test]
+fn an_outdated_base_does_not_complete_the_file() {
+    let changes: [(&str, fn(&Server), AofState, bool); 5] = [
+        (
+            "the file is being switched off",
+            |server| {
+                stop_logging(server);
+                server.persistence.aof.is_switching_off.store(true, Ordering::Relaxed);
+            },
+            AofState::WritingBase,
+            false,
+        ),
+        (
+            "it has been switched off",
+            |server| {
+                stop_logging(server);
+                server.persistence.aof.set_state(AofState::Off);
+            },
+            AofState::Off,
+            false,
+        ),
+        (
+            "it has been switched off and on again",
+            |server| {
+                stop_logging(server);
+                server.persistence.aof.set_state(AofState::Off);
+                server.persistence.aof.set_state(AofState::WritingBase);
+            },
+            AofState::WritingBase,
+            true,
+        ),
+        (
+            "a full synchronization has replaced the data",
+            |server| {
+                assert!(server.persistence.aof.mark_data_replaced());
+                stop_logging(server);
+            },
+            AofState::WritingBase,
+            true,
+        ),
+        (
+            "the replaced data is logged, but has no base yet",
+            |server| assert!(server.persistence.aof.mark_data_replaced()),
+            AofState::WritingBase,
+            true,
+        ),
+    ];
+    for (name, change, state, is_rewrite_scheduled) in changes {
+        let server = server_with_first_base();
+        let status = &server.persistence.aof;
+        assert!(!finish_with_change(&server, change), "{name}");
+        assert_eq!(status.state(), state, "{name}");
+        let is_scheduled = status.is_rewrite_scheduled.load(Ordering::Relaxed);
+        assert_eq!(is_scheduled, is_rewrite_scheduled, "{name}");
+        assert_eq!(status.replies_wait_for(), None, "{name}");
+    }
+}
