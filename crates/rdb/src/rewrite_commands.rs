@@ -245,7 +245,8 @@ fn write_group(name: &[u8], group: &ConsumerGroup, out: &mut Vec<u8>) {
                 continue;
             };
             let (id, delivered) = (format_id(*id), pending.delivered_ms.to_string());
-            let deliveries = pending.deliveries.to_string();
+            // As XCLAIM reads it: a signed number.
+            let deliveries = pending.deliveries.cast_signed().to_string();
             let words: [&[u8]; 12] = [
                 b"XCLAIM",
                 name,

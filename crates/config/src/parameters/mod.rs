@@ -78,8 +78,6 @@ pub enum ChangeAction {
     ConfigureLog,
     /// Switches crash reports on or off.
     SetCrashReports,
-    /// Changes the password of the default user.
-    SetDefaultPassword,
     /// Offers the insecure functions to scripts, or no longer does.
     SetScriptFunctions,
     /// Publishes other classes of keyspace events.
@@ -120,6 +118,9 @@ pub enum ChangeAction {
     WakeWorkers,
     /// Switches the import mode on or off.
     SetImportMode,
+    /// Changes the password of the default user. This comes last: if another action fails, it is not performed, and the
+    /// user has the rules that ACL SETUSER or the ACL file gave it.
+    SetDefaultPassword,
 }
 
 /// Words of a parameter that exclude each other.

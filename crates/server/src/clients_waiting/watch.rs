@@ -88,12 +88,17 @@ impl Watch {
     }
 }
 
+/// The number of watched keys of a client up to which they are searched one after the other.
+const FEW_KEYS: usize = 16;
+
 /// The watched keys of a client.
 #[derive(Default)]
 pub struct Watches {
     is_dirty: Arc<AtomicBool>,
     /// The keys.
     pub keys: Vec<Arc<Watch>>,
+    /// The indexes of the keys by hash, if there are more than [`FEW_KEYS`].
+    indexes: HashMap<u64, Vec<usize>>,
 }
 
 impl Watches {
@@ -105,7 +110,11 @@ impl Watches {
     /// Returns `true` if the key is watched.
     pub fn contains(&self, db: DbIndex, hash: u64, name: &[u8]) -> bool {
         let same = |watch: &Arc<Watch>| watch.hash == hash && watch.db == db && *watch.name == *name;
-        self.keys.iter().any(same)
+        if self.keys.len() <= FEW_KEYS {
+            return self.keys.iter().any(same);
+        }
+        let indexes = self.indexes.get(&hash);
+        indexes.is_some_and(|indexes| indexes.iter().any(|index| same(&self.keys[*index])))
     }
 
     /// Adds a key and returns its watch, which must be added to the key's slot. `expired` is `true` if the key
@@ -121,6 +130,16 @@ impl Watches {
             is_dirty: self.is_dirty.clone(),
         });
         self.keys.push(watch.clone());
+        if self.keys.len() > FEW_KEYS {
+            let first = if self.indexes.is_empty() {
+                0
+            } else {
+                self.keys.len() - 1
+            };
+            for (index, watch) in self.keys.iter().enumerate().skip(first) {
+                self.indexes.entry(watch.hash).or_default().push(index);
+            }
+        }
         watch
     }
 }

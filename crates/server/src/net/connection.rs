@@ -93,6 +93,9 @@ pub struct Connection {
 /// keep that mailbox full.
 pub const MAX_HOLD_UP_MS: u64 = 1000;
 
+/// The size of an input buffer up to which a connection keeps it for the rest of a pipeline, in bytes.
+const MAX_SPARE_INPUT_BYTES: usize = 2 << 20;
+
 /// The mailbox for which a connection waits.
 #[derive(Clone, Copy, Debug)]
 pub struct FullMailbox {
@@ -149,6 +152,13 @@ impl Connection {
     /// Returns the number of bytes that are received and not executed.
     pub fn unexecuted_bytes(&self) -> usize {
         self.input.len() - self.consumed
+    }
+
+    /// Returns `true` if the input buffer is much larger than the rest of the input, which a long request has left
+    /// behind. A client that sends nothing more would keep that memory, which no limit counts.
+    pub fn has_oversized_input(&self) -> bool {
+        let needed_bytes = self.input.len() + self.missing_bytes;
+        self.input.capacity() > MAX_SPARE_INPUT_BYTES.max(needed_bytes.saturating_mul(4))
     }
 
     /// Does the same as [`Self::discard_consumed`], unless that would move more bytes than it frees. So each byte of a

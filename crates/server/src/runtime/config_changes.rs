@@ -15,7 +15,7 @@ use crate::persistence::aof;
 use crate::replication::ReplicationState;
 use crate::runtime::process::{collation, oom_score, open_files, title};
 use crate::state::{CoordinatorCommand, Server, WorkerLink};
-use weft_config::{ApplyResult, ChangeAction, Config, ParameterFailure, ParameterId, id};
+use weft_config::{ApplyResult, ChangeAction, Config, ParameterFailure, ParameterId, SetError, SetPermissions, id};
 use weft_os::sync::mpsc;
 use weft_tls::{TlsState, UnusableTlsConfig};
 
@@ -37,19 +37,38 @@ impl ParameterChange<'_> {
     }
 }
 
-/// Applies the new values of `changed`, which the configuration contains already. `is_outside_gate` is `true` if the
-/// caller is outside the gate, and may therefore wait. The function can be called again with the old values, to undo a
-/// change.
+/// Sets pairs of name and value, and applies them. `is_outside_gate` is `true` if the caller is outside the gate, and
+/// may therefore wait. Returns the parameters whose values have changed.
 ///
 /// # Errors
-/// The parameter at fault, and the reason for the client.
-pub fn apply(server: &Arc<Server>, changed: &[ParameterId], is_outside_gate: bool) -> ApplyResult {
+/// [`SetError`], with Valkey's text. Nothing is changed then.
+pub fn set(
+    server: &Arc<Server>,
+    pairs: &[(&[u8], &[u8])],
+    permissions: SetPermissions,
+    is_outside_gate: bool,
+) -> Result<Vec<ParameterId>, SetError> {
+    let mut has_failed = false;
+    server.config.set(pairs, permissions, &mut |changed| {
+        let applied = apply(server, changed, is_outside_gate, has_failed);
+        has_failed |= applied.is_err();
+        applied
+    })
+}
+
+/// Applies the new values of `changed`, which the configuration contains already. With `undoes`, they are the old ones,
+/// and the change to the new ones has failed.
+fn apply(server: &Arc<Server>, changed: &[ParameterId], is_outside_gate: bool, undoes: bool) -> ApplyResult {
     // In the order of the actions, each with the first parameter that it is for.
     let mut actions: BTreeMap<ChangeAction, ParameterId> = BTreeMap::new();
     for parameter in changed {
         for action in parameter.parameter().on_change {
             actions.entry(*action).or_insert(*parameter);
         }
+    }
+    if undoes {
+        // It was not performed. The old parameter may not be the password that the user has.
+        actions.remove(&ChangeAction::SetDefaultPassword);
     }
     actions.into_iter().try_for_each(|(action, parameter)| {
         let change = ParameterChange {

@@ -367,3 +367,28 @@ fn invalid_users_prevent_the_start() {
         assert!(said.contains(expected), "{options:?}: {said}");
     }
 }
+
+/// The password of the default user may come from ACL SETUSER, and the parameter is empty then.
+#[test]
+fn a_refused_change_of_parameters_leaves_the_default_user_its_password() {
+    let server = Server::start(&[]);
+    let mut admin = Client::connect(server.port);
+    assert_eq!(admin.call(&["ACL", "SETUSER", "default", "resetpass", ">secret"]), "OK");
+    let rules = admin.call(&["ACL", "LIST"]);
+    let refused = admin.call(&["CONFIG", "SET", "requirepass", "new", "maxclients", "4294967295"]);
+    assert!(refused.starts_with("ERR CONFIG SET failed"), "{refused}");
+    assert_eq!(admin.call(&["ACL", "LIST"]), rules);
+    let mut other = Client::connect(server.port);
+    assert_eq!(other.call(&["PING"]), "NOAUTH Authentication required.");
+    assert_eq!(
+        other.call(&["AUTH", "new"]),
+        "WRONGPASS invalid username-password pair or user is disabled."
+    );
+    assert_eq!(other.call(&["AUTH", "secret"]), "OK");
+    // The parameter is applied if nothing is refused.
+    assert_eq!(
+        admin.call(&["CONFIG", "SET", "requirepass", "new", "maxclients", "100"]),
+        "OK"
+    );
+    assert_eq!(Client::connect(server.port).call(&["AUTH", "new"]), "OK");
+}

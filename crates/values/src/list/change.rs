@@ -106,9 +106,12 @@ impl List {
             Node::plain(element)
         } else {
             let mut node = Node::from_element(element);
-            if let Some(neighbour) = at.filter(|_| self.nodes.len() > 1) {
-                // A long list keeps growing, so the node will become as large as the nodes before it.
-                node.reserve(self.nodes[neighbour].limit_bytes(), end);
+            let neighbour = at.filter(|_| self.nodes.len() > 1).map(|at| &self.nodes[at]);
+            // A long list keeps growing, so the node will become as large as the nodes before it, unless that is one
+            // large element.
+            let neighbour_bytes = neighbour.map(Node::limit_bytes);
+            if let Some(bytes) = neighbour_bytes.filter(|bytes| !self.limits().needs_plain_node(*bytes)) {
+                node.reserve(bytes, end);
             }
             node
         };

@@ -113,7 +113,9 @@ impl List {
     pub fn listpack(run: &[u8], count: usize) -> Self {
         let mut list = Self::quicklist(-1, 0);
         list.is_quicklist = false;
-        list.insert_node(0, Node::from_run(run, count));
+        if count > 0 {
+            list.insert_node(0, Node::from_run(run, count));
+        }
         list
     }
 

@@ -159,6 +159,29 @@ fn a_listpack_of_any_size_stays_one_node() {
 }
 
 #[test]
+fn an_element_beside_a_large_one_reserves_no_memory_for_its_like() {
+    let mut list = List::quicklist(-2, 0);
+    list.push(ListEnd::Tail, b"header");
+    list.push(ListEnd::Tail, &[b'x'; 1_000_000]);
+    list.push(ListEnd::Tail, b"trailer");
+    check(&list);
+    let bytes = list.allocated_bytes();
+    assert!(bytes < 1_100_000, "{bytes} bytes");
+}
+
+#[test]
+fn a_list_without_elements_has_no_nodes() {
+    let mut list = List::listpack(&[], 0);
+    assert!(list.nodes.is_empty());
+    list.push(ListEnd::Tail, b"element");
+    check(&list);
+    assert_eq!(
+        texts(ListRef::Large(&list), 0, Direction::Forward),
+        [b"element".to_vec()]
+    );
+}
+
+#[test]
 fn packed_lists_agree_with_the_model() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");

@@ -31,6 +31,21 @@ fn deleting_an_already_expired_key_is_no_change_but_later_writes_are() {
     assert!(watches.is_dirty());
 }
 
+/// The hashes of several of the keys are the same.
+#[test]
+fn each_of_many_watched_keys_is_found() {
+    let mut watches = Watches::default();
+    for number in 0..100_u64 {
+        let name = number.to_string();
+        let contains = |watches: &Watches, db| watches.contains(db, number % 50, name.as_bytes());
+        assert!(!contains(&watches, DbIndex::FIRST));
+        watches.add(DbIndex::FIRST, name.as_bytes(), number % 50, SLOT, number, false);
+        assert!(contains(&watches, DbIndex::FIRST) && !contains(&watches, DbIndex::new(1)));
+        assert!((0..=number).all(|added| watches.contains(DbIndex::FIRST, added % 50, added.to_string().as_bytes())));
+    }
+    assert_eq!(watches.keys.len(), 100);
+}
+
 #[test]
 fn removed_watches_leave_no_entries() {
     let (counts, mut slot) = (WatchCounts::default(), SlotWatches::default());

@@ -4,7 +4,7 @@ use crate::commands::context::{Binding, CommandResult, Context, build_reply, lea
 use crate::commands::error::{CommandError, loading_error};
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::runtime::config_changes::apply;
+use crate::runtime::config_changes;
 use crate::state::Server;
 use weft_cluster::state::BusStatistics;
 use weft_config::{ConfigChangeGuard, ConfigRewriteError, ParameterId, RewriteScope, SetError, SetPermissions, id};
@@ -52,9 +52,7 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
     let _change = begin_change_within_gate(server, may_wait)?;
     ctx.run_without_keys(move |server| {
         let pairs: Vec<(&[u8], &[u8])> = words.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
-        let result = server
-            .config
-            .set(&pairs, permissions, &mut |changed| apply(server, changed, may_wait));
+        let result = config_changes::set(server, &pairs, permissions, may_wait);
         build_reply(protocol, |reply| match result {
             Ok(changed) => {
                 changed

@@ -99,7 +99,8 @@ impl GroupPropagation {
                 b"TIME",
                 time.format(claim.pending.delivered_ms).as_bytes(),
                 b"RETRYCOUNT",
-                count.format(claim.pending.deliveries).as_bytes(),
+                // As Valkey reads it: a signed number.
+                count.format(claim.pending.deliveries.cast_signed()).as_bytes(),
                 b"FORCE",
                 b"JUSTID",
                 b"LASTID",

@@ -5,7 +5,6 @@ use std::sync::{Arc, mpsc};
 
 use weft_reactor::Reactor;
 
-use super::apply;
 use crate::net::listeners::Listeners;
 use crate::observability::log::{self, Level};
 use crate::state::{CoordinatorCommand, Server};
@@ -39,10 +38,7 @@ fn set(server: &Arc<Server>, pairs: &[(&str, &str)]) -> Result<(), String> {
         .iter()
         .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
         .collect();
-    match server
-        .config
-        .set(&pairs, PERMISSIONS, &mut |changed| apply(server, changed, true))
-    {
+    match super::set(server, &pairs, PERMISSIONS, true) {
         Ok(_) => Ok(()),
         Err(SetError::Refused(reason)) => Err(String::from_utf8(reason).unwrap()),
         Err(SetError::Loading) => panic!("nothing is loading"),

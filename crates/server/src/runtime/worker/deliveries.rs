@@ -199,7 +199,9 @@ impl ClientTable {
 
     /// Invalidates all keys for the clients that have missed redirected invalidations, unless their workers still have
     /// too much mail and have had it for less than [`MAX_HOLD_UP_MS`].
-    fn send_missed_redirections(&mut self, server: &Server, now_ms: u64) {
+    fn send_missed_redirections(&mut self, server: &Server) {
+        // Not the time of the turn, which is earlier than the last miss.
+        let now_ms = unix_ms();
         for (target, until_ms) in std::mem::take(&mut self.missed_redirections) {
             let may_wait = (1..=MAX_HOLD_UP_MS).contains(&until_ms.saturating_sub(now_ms));
             if self.by_id.contains_key(&target) {
@@ -316,8 +318,7 @@ impl Worker {
         }
         self.deliver_notifications();
         if !self.clients.missed_redirections.is_empty() {
-            self.clients
-                .send_missed_redirections(&self.thread.server, self.thread.now_ms);
+            self.clients.send_missed_redirections(&self.thread.server);
         }
         while let Some(token) = self.clients.tokens_with_messages.pop() {
             self.flush_output(token);

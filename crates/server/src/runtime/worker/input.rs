@@ -264,6 +264,11 @@ impl Worker {
         if connection.input.is_empty() {
             let buffer = std::mem::take(&mut connection.input);
             self.recycle_buffer(buffer);
+        } else if connection.has_oversized_input() {
+            let needed_bytes = connection.input.len() + connection.missing_bytes;
+            let mut rest = Vec::with_capacity(needed_bytes.max(RECEIVE_BYTES));
+            rest.extend_from_slice(&connection.input);
+            connection.input = rest;
         }
     }
 

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Server};
+use crate::harness::wait_until;
 
 /// Writes `piece` repeatedly without reading, until the server closes the connection. Returns the number of bytes that
 /// the server accepted.
@@ -133,4 +134,28 @@ fn a_reply_stops_growing_at_the_limit_of_its_client() {
         }
         assert_eq!(admin.call(&["SRANDMEMBER", "set", "-3"]).split(' ').count(), 3);
     }
+}
+
+/// The last receive of the request also takes the first byte of the next one.
+#[test]
+fn the_start_of_a_request_does_not_keep_the_buffer_of_a_long_one() {
+    const ARGUMENT_BYTES: usize = 20_000_000;
+    let server = Server::start(&["--io-threads", "2", "--io-threads-always-active", "yes"]);
+    let (mut client, mut admin) = (Client::connect(server.port), Client::connect(server.port));
+    let id = client.call(&["CLIENT", "ID"]);
+    let mut request = format!("*2\r\n$4\r\nECHO\r\n${ARGUMENT_BYTES}\r\n").into_bytes();
+    request.resize(request.len() + ARGUMENT_BYTES, b'x');
+    request.extend_from_slice(b"\r\n*");
+    client.0.get_mut().write_all(&request).expect("sends");
+    assert_eq!(client.answer().len(), ARGUMENT_BYTES);
+    wait_until("the buffer is small", || {
+        let line = admin.call(&["CLIENT", "LIST", "ID", &id]);
+        let free = line
+            .split_once("qbuf-free=")
+            .and_then(|(_, rest)| rest.split(' ').next());
+        free.is_some_and(|bytes| bytes.parse::<usize>().is_ok_and(|bytes| bytes < ARGUMENT_BYTES / 4))
+    });
+    // The rest of the next request arrives in the smaller buffer.
+    client.0.get_mut().write_all(b"1\r\n$4\r\nPING\r\n").expect("sends");
+    assert_eq!(client.answer(), "PONG");
 }

@@ -60,7 +60,6 @@ fn a_client_with_a_full_mailbox_gets_one_redirected_invalidation_of_all_keys() {
         invalid: InvalidKeys::Key(key),
     };
     let notice = ClientNotification::Invalidated(invalidation.into());
-    worker.thread.begin_batch(unix_ms());
     fill_mailbox(&server);
     let unread = server.worker(OTHER).mailbox.len();
     for _ in 0..100 {
