@@ -48,9 +48,12 @@ fn the_file_is_complete_behind_its_first_base() {
     assert!(status.is_complete() && !status.is_rewrite_scheduled.load(Ordering::Relaxed));
 }
 
+/// A change, the state of the file after it, and if another rewrite is scheduled then.
+type OutdatedBase = (&'static str, fn(&Server), AofState, bool);
+
 #[test]
 fn an_outdated_base_does_not_complete_the_file() {
-    let changes: [(&str, fn(&Server), AofState, bool); 5] = [
+    let changes: [OutdatedBase; 5] = [
         (
             "the file is being switched off",
             |server| {
