@@ -83,8 +83,9 @@ fn a_client_with_a_full_mailbox_gets_one_redirected_invalidation_of_all_keys() {
     assert_eq!(sent, [(target, None), (target, Some(vec![key]))]);
 }
 
-#[test]
-fn a_connection_that_is_put_off_collects_snapshots_of_clients_again() {
+/// Returns a worker at the time 1,000,000 ms, and the token of a connection that waits for the full mailbox until
+/// `until_ms`.
+fn worker_with_put_off_connection(until_ms: u64) -> (Worker, usize) {
     let (server, mut worker) = worker();
     let (_, token) = connect(&server, &mut worker);
     fill_mailbox(&server);
@@ -92,8 +93,15 @@ fn a_connection_that_is_put_off_collects_snapshots_of_clients_again() {
     let connection = worker.clients.connection(token).expect("it is open");
     connection.full_mailbox = Some(FullMailbox {
         worker: OTHER,
-        until_ms: 1_000_000 + MAX_HOLD_UP_MS,
+        until_ms,
     });
+    (worker, token)
+}
+
+#[test]
+fn a_connection_that_is_put_off_collects_snapshots_of_clients_again() {
+    let (mut worker, token) = worker_with_put_off_connection(1_000_000 + MAX_HOLD_UP_MS);
+    let connection = worker.clients.connection(token).expect("it is open");
     let mut transaction = Transaction::new(weft_base::DbIndex::new(0));
     transaction.client_snapshots = Some(Vec::new());
     connection.client.transaction = Some(Box::new(transaction));
@@ -107,15 +115,7 @@ fn a_connection_that_is_put_off_collects_snapshots_of_clients_again() {
 
 #[test]
 fn a_connection_is_not_put_off_longer_because_the_clock_is_set_back() {
-    let (server, mut worker) = worker();
-    let (_, token) = connect(&server, &mut worker);
-    fill_mailbox(&server);
-    worker.thread.begin_batch(1_000_000);
-    let connection = worker.clients.connection(token).expect("it is open");
-    connection.full_mailbox = Some(FullMailbox {
-        worker: OTHER,
-        until_ms: 1_060_000 + MAX_HOLD_UP_MS,
-    });
+    let (mut worker, token) = worker_with_put_off_connection(1_060_000 + MAX_HOLD_UP_MS);
     worker.plan_requests(token);
     let connection = worker.clients.connection(token).expect("it is open");
     assert!(connection.full_mailbox.is_none());
