@@ -4,6 +4,10 @@
 //! type (1)  value ...  version (2, little-endian)  CRC-64 of all preceding bytes (8, little-endian)
 //! ```
 
+mod claimed_size;
+
+pub use claimed_size::claimed_bytes;
+
 use std::borrow::Cow;
 
 use crc::{CRC_64_REDIS, Crc, Table};

@@ -160,6 +160,31 @@ impl<'a> RdbReader<'a> {
         Some(ParsedString::Int(int))
     }
 
+    /// Skips the next string without decoding it. Returns its uncompressed length in bytes as its header claims it; for
+    /// a number, the length of its encoding. Returns `None` if the header is invalid or bytes are missing.
+    pub fn skip_string(&mut self) -> Option<usize> {
+        let mark = *self.remaining.first()?;
+        let encoded = match mark {
+            INT_8 => 2,
+            INT_16 => 3,
+            INT_32 => 5,
+            LZF => {
+                self.byte()?;
+                let (packed, length) = (self.length()?, self.length()?);
+                self.bytes(packed)?;
+                return Some(length);
+            }
+            _ if is_encoding(mark) => return None,
+            _ => self.length()?,
+        };
+        self.bytes(encoded).map(<[u8]>::len)
+    }
+
+    /// The number of bytes that have not been read.
+    pub const fn remaining_bytes(&self) -> usize {
+        self.remaining.len()
+    }
+
     /// The bytes after an encoding mark.
     fn array_after_mark<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.byte()?;

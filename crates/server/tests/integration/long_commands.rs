@@ -183,6 +183,28 @@ fn large_values_are_restored_outside_their_worker() {
     }
 }
 
+/// The payload is short, but what it is decompressed to takes long.
+#[test]
+fn compressed_values_are_restored_outside_their_worker() {
+    let server = start("2");
+    let mut client = connect(&server);
+    let value = vec![b'x'; 1000];
+    let elements = vec![value.clone(); 2000];
+    client.call(&with_keys(b"RPUSH", &[&[b"list".to_vec()][..], &elements].concat()));
+    client.call(&[b"SET", b"string", &vec![b'x'; 2_000_000]]);
+    for (key, length, expected) in [
+        (&b"list"[..], &b"LLEN"[..], &b":2000"[..]),
+        (b"string", b"STRLEN", b":2000000"),
+    ] {
+        let payload = client.call(&[b"DUMP", key]).remove(0);
+        assert!(payload.len() < 100_000, "{} bytes", payload.len());
+        assert_eq!(client.call(&[b"RESTORE", key, b"0", &payload, b"REPLACE"]), [b"+OK"]);
+        assert_eq!(client.call(&[length, key]), [expected]);
+        assert!(client.call(&[b"RESTORE", key, b"0", &payload])[0].starts_with(b"-BUSYKEY"));
+    }
+    assert_eq!(client.call(&[b"LINDEX", b"list", b"-1"]), [value]);
+}
+
 /// For a client that brings data in import mode nothing expires by itself, but its relative times count from now.
 #[test]
 fn a_large_value_is_restored_with_a_relative_expiry_in_import_mode() {

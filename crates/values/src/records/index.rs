@@ -11,6 +11,10 @@
 //! item. A full leaf is split in two, and so is a region with too many leaves. The cost of an operation is therefore
 //! bounded by the size of a leaf or of the directory of one region. The leaves form a sequence in hash order, which a
 //! scan follows.
+//!
+//! Leaves and regions that have become small are merged again, so an index that has shrunk is as compact as one that
+//! never was large. Every directory knows the number of its entries. So a random entry is found without bias through a
+//! random region and a random leaf of it, whatever is left of the index.
 
 use super::id::RecordId;
 use super::leaf::{HashRange, Leaf, MAX_DEPTH, MAX_ENTRIES};
@@ -23,18 +27,36 @@ const MERGE_BELOW: usize = MAX_ENTRIES / 8;
 const EXPECTED_ENTRIES: usize = 180;
 /// The maximum depth of the leaves that are created in advance.
 const MAX_PREPARED_DEPTH: u8 = 14;
-/// The maximum number of attempts to select a random entry. An attempt fails more often the smaller a leaf or region is
-/// compared to the maximum size.
-const RANDOM_TRIES: usize = 1000;
+/// The maximum number of leaves of a region that results from merging two regions.
+const MAX_MERGED_LEAVES: usize = MAX_LEAVES / 2;
+/// The number of directory bits from which on a region is not merged. Leaves of very different depths would make the
+/// directory of the merged region much larger than its number of leaves requires.
+const MAX_MERGED_BITS: u8 = 12;
+/// The maximum number of entries of a region, unless more hashes begin with the same [`MAX_DEPTH`] bits than a leaf
+/// has entries.
+const MAX_REGION_ENTRIES: usize = MAX_LEAVES * MAX_ENTRIES;
+/// The number of attempts to select a random item of a directory before all of its items are counted instead. An
+/// attempt fails more often the fewer entries the items have compared to the maximum.
+const RANDOM_TRIES: usize = 32;
+/// The number of items of a directory up to which counting all of them is as fast as random attempts.
+const FEW_ITEMS: usize = 8;
 
 /// An item of a directory, which covers a range of hashes.
 trait Covering {
     fn stretch(&self) -> HashRange;
+
+    /// The number of entries.
+    fn entries(&self) -> usize;
 }
 
 impl Covering for Leaf {
     fn stretch(&self) -> HashRange {
         self.stretch
+    }
+
+    #[inline]
+    fn entries(&self) -> usize {
+        self.len()
     }
 }
 
@@ -46,11 +68,18 @@ struct Directory<T> {
     bits: u8,
     slots: Vec<u32>,
     items: Vec<T>,
+    /// The number of entries of all items.
+    entries: usize,
 }
 
 impl<T> Covering for Directory<T> {
     fn stretch(&self) -> HashRange {
         self.stretch
+    }
+
+    #[inline]
+    fn entries(&self) -> usize {
+        self.entries
     }
 }
 
@@ -61,6 +90,7 @@ impl<T: Covering> Directory<T> {
             bits: 0,
             slots: vec![0],
             items: Vec::new(),
+            entries: 0,
         }
     }
 
@@ -100,6 +130,7 @@ impl<T: Covering> Directory<T> {
             self.bits += 1;
         }
         let number = self.items.len() as u32;
+        self.entries += item.entries();
         self.items.push(item);
         let range = self.range(stretch);
         self.slots[range].fill(number);
@@ -108,6 +139,7 @@ impl<T: Covering> Directory<T> {
     /// Removes an item. Its slots are invalid until another item is placed there.
     fn remove_item(&mut self, number: usize) -> T {
         let item = self.items.swap_remove(number);
+        self.entries -= item.entries();
         if let Some(moved) = self.items.get(number) {
             let range = self.range(moved.stretch());
             self.slots[range].fill(number as u32);
@@ -140,6 +172,31 @@ impl<T: Covering> Directory<T> {
 
     fn allocated_bytes(&self) -> usize {
         self.slots.len() * size_of::<u32>() + self.items.capacity() * size_of::<T>()
+    }
+
+    /// Selects a random entry, each with the same probability. Returns its item, and its number within the item. `most`
+    /// is the maximum number of entries of an item.
+    fn random(&self, most: usize, below: &mut impl FnMut(usize) -> usize) -> Option<(&T, usize)> {
+        if self.entries == 0 {
+            return None;
+        }
+        if self.items.len() > FEW_ITEMS {
+            // Rejection sampling: an item is accepted with a probability proportional to its number of entries.
+            for _ in 0..RANDOM_TRIES {
+                let (item, entry) = (&self.items[below(self.items.len())], below(most));
+                if entry < item.entries() {
+                    return Some((item, entry));
+                }
+            }
+        }
+        let mut entry = below(self.entries);
+        for item in &self.items {
+            match entry.checked_sub(item.entries()) {
+                Some(rest) => entry = rest,
+                None => return Some((item, entry)),
+            }
+        }
+        None
     }
 }
 
@@ -204,19 +261,17 @@ impl Index {
         self.root.item(hash).item(hash)
     }
 
-    #[inline]
-    fn leaf_mut(&mut self, hash: u64) -> &mut Leaf {
-        self.root.item_mut(hash).item_mut(hash)
-    }
-
-    /// Changes the leaf that covers a hash and accounts for the change of its memory.
+    /// Changes the leaf that covers a hash and accounts for the change of its memory and of its number of entries.
     #[inline]
     fn change_leaf(&mut self, hash: u64, change: impl FnOnce(&mut Leaf)) {
-        let leaf = self.leaf_mut(hash);
-        let before = leaf.allocated_bytes();
+        let region = self.root.item_mut(hash);
+        let leaf = region.item_mut(hash);
+        let (bytes_before, entries_before) = (leaf.allocated_bytes(), leaf.len());
         change(leaf);
-        let after = leaf.allocated_bytes();
-        self.leaf_bytes = self.leaf_bytes + after - before;
+        let (bytes, entries) = (leaf.allocated_bytes(), leaf.len());
+        region.entries = region.entries + entries - entries_before;
+        self.root.entries = self.root.entries + entries - entries_before;
+        self.leaf_bytes = self.leaf_bytes + bytes - bytes_before;
     }
 
     /// Finds the first id for which `is_it` returns `true`, among the ids whose entries match this hash. An entry may
@@ -275,7 +330,10 @@ impl Index {
     pub(super) fn remove(&mut self, hash: u64, id: RecordId) {
         let entry = self.entry_of(hash, id);
         self.change_leaf(hash, |leaf| leaf.remove(entry));
-        self.merge(hash);
+        if self.merge_leaf(hash) {
+            // The merged leaf or region may be small enough for its own sibling.
+            while self.merge_leaf(hash) || self.merge_region(hash) {}
+        }
     }
 
     /// Replaces an id.
@@ -290,18 +348,18 @@ impl Index {
             .expect("every record is in the index")
     }
 
-    /// Merges a small leaf with its sibling if both fit in one leaf.
-    fn merge(&mut self, hash: u64) {
+    /// Merges a small leaf with its sibling if both fit in one leaf. Returns `true` if it did.
+    fn merge_leaf(&mut self, hash: u64) -> bool {
         let region = self.root.item_mut(hash);
         let stretch = region.item(hash).stretch;
         if region.item(hash).len() >= MERGE_BELOW || stretch.depth == region.stretch.depth {
-            return;
+            return false;
         }
         let [lower, upper] = stretch.parent().halves();
         let halves = [region.item(lower.start()), region.item(upper.start())];
         let whole = halves.iter().all(|half| half.stretch.depth == stretch.depth);
         if !whole || halves[0].len() + halves[1].len() > MAX_ENTRIES / 2 {
-            return;
+            return false;
         }
         let before = region.allocated_bytes();
         let [lower, upper] = [lower, upper].map(|half| region.remove_item(region.number_of(half.start())));
@@ -313,6 +371,35 @@ impl Index {
         let after = region.allocated_bytes();
         self.leaf_bytes = leaf_bytes;
         self.directory_bytes = self.directory_bytes + after - before;
+        true
+    }
+
+    /// Merges a region with its sibling if both have few leaves. Returns `true` if it did.
+    fn merge_region(&mut self, hash: u64) -> bool {
+        let stretch = self.root.item(hash).stretch;
+        if stretch.depth == 0 {
+            return false;
+        }
+        let [lower, upper] = stretch.parent().halves();
+        let halves = [self.root.item(lower.start()), self.root.item(upper.start())];
+        let fits = |half: &&Region| half.stretch.depth == stretch.depth && half.bits < MAX_MERGED_BITS;
+        let leaves: usize = halves.iter().map(|half| half.items.len()).sum();
+        if leaves > MAX_MERGED_LEAVES || !halves.iter().all(fits) {
+            return false;
+        }
+        let freed: usize = halves.iter().map(|half| half.allocated_bytes()).sum();
+        let before = self.root.allocated_bytes() + freed;
+        let mut region = Region::empty(stretch.parent());
+        for half in [lower, upper] {
+            let half = self.root.remove_item(self.root.number_of(half.start()));
+            half.items.into_iter().for_each(|leaf| region.insert_item(leaf));
+        }
+        let merged_bytes = region.allocated_bytes();
+        self.root.insert_item(region);
+        self.root.halve_slots();
+        let after = self.root.allocated_bytes() + merged_bytes;
+        self.directory_bytes = self.directory_bytes + after - before;
+        true
     }
 
     /// Visits ids in hash order from hash `from` on, at least `at_least` of them if available. Returns the hash from
@@ -338,28 +425,11 @@ impl Index {
 
     /// Selects a random id, each with the same probability. `below` returns a random number below its argument.
     pub(super) fn random(&self, below: &mut impl FnMut(usize) -> usize) -> Option<RecordId> {
-        let regions = &self.root.items;
-        for _ in 0..RANDOM_TRIES {
-            let region = &regions[below(regions.len())];
-            // Rejection sampling: a region and a leaf are accepted with a probability proportional to their size,
-            // relative to the maximum size.
-            let leaves = if regions.len() == 1 {
-                region.items.len()
-            } else {
-                MAX_LEAVES
-            };
-            let longest = if leaves == 1 {
-                region.items[0].len()
-            } else {
-                MAX_ENTRIES
-            };
-            let (leaf, entry) = (below(leaves), below(longest.max(1)));
-            if let Some(leaf) = region.items.get(leaf).filter(|leaf| entry < leaf.len()) {
-                return Some(RecordId::from_number(leaf.id(entry)));
-            }
-        }
-        let mut leaves = regions.iter().flat_map(|region| &region.items);
-        let leaf = leaves.find(|leaf| leaf.len() > 0)?;
-        Some(RecordId::from_number(leaf.id(below(leaf.len()))))
+        let (region, _) = self.root.random(MAX_REGION_ENTRIES, below)?;
+        let (leaf, entry) = region.random(MAX_ENTRIES, below)?;
+        Some(RecordId::from_number(leaf.id(entry)))
     }
 }
+
+#[cfg(test)]
+mod tests;

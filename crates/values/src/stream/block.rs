@@ -22,8 +22,14 @@
 //!
 //! Entries are only appended, and marking an entry as deleted changes a byte in place, so offsets into a run remain
 //! valid.
+//!
+//! The entries of a large block are divided into [`Segments`], which are found by ID or offset and forgotten when all of
+//! their entries are deleted. So a search or a walk reads few entries besides those that it returns.
+
+use std::ops::Range;
 
 use super::StreamId;
+use super::segments::Segments;
 use crate::listpack::{self, DECIMAL_MAX_BYTES, Element, ElementRun};
 
 /// The flag of a deleted entry.
@@ -45,6 +51,14 @@ const PAGE_BYTES: usize = 4096;
 const END_PREFETCH_BYTES: usize = 128;
 /// The size of a listpack's header and end mark in bytes.
 const LISTPACK_OVERHEAD_BYTES: usize = 7;
+/// The number of elements from which on a block is divided into segments. Blocks of the usual size have fewer.
+const MIN_DIVIDED_ELEMENTS: u32 = if cfg!(test) { 64 } else { 4096 };
+
+#[cfg(test)]
+thread_local! {
+    /// The number of entries that this thread has read.
+    pub(super) static ENTRIES_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 /// Consecutive entries. The ID of the first one is the ID of the block.
 #[derive(Clone, Debug)]
@@ -62,6 +76,8 @@ pub struct StreamBlock {
     body: u32,
     /// The offset before which no live entry begins.
     live_from: u32,
+    /// The segments of the entries, if the block is large.
+    segments: Option<Box<Segments>>,
 }
 
 /// An entry in a block.
@@ -188,6 +204,7 @@ impl StreamBlock {
             names: count as u32,
             body,
             live_from: body,
+            segments: None,
         }
     }
 
@@ -209,7 +226,7 @@ impl StreamBlock {
         self.run.len()
     }
 
-    /// The number of allocated bytes.
+    /// The number of bytes allocated for the run.
     #[inline]
     pub fn allocated_bytes(&self) -> usize {
         self.run.capacity()
@@ -270,6 +287,7 @@ impl StreamBlock {
         let same = self.has_names(pairs.clone().map(|(name, _)| name));
         self.reserve(content_bytes + FRAME_BYTES + 2 * ELEMENT_BYTES * fields, content_bytes);
         let run = &mut self.run;
+        let start = run.len();
         let (ms_delta, seq_delta) = id.deltas_from(base);
         listpack::push_int(run, i64::from(if same { SAME_NAMES } else { 0 }));
         listpack::push_int(run, ms_delta);
@@ -291,6 +309,24 @@ impl StreamBlock {
         listpack::push_int(run, elements as i64 - 1);
         self.elements += elements as u32;
         self.live += 1;
+        if let Some(segments) = &mut self.segments {
+            segments.append(id, start..self.run.len());
+        } else if self.elements >= MIN_DIVIDED_ELEMENTS {
+            self.divide(base);
+        }
+    }
+
+    /// Divides the entries into segments.
+    #[cold]
+    fn divide(&mut self, base: StreamId) {
+        let mut offset = self.live_start();
+        let entries = std::iter::from_fn(|| {
+            let found = self.entry_at(base, offset)?;
+            offset = found.end;
+            Some((found.entry.id, found.offset..found.end, !found.deleted))
+        });
+        let segments = Segments::of_entries(entries);
+        self.segments = Some(Box::new(segments));
     }
 
     /// Reserves about `bytes` bytes, and at least `least`. The capacity starts small and doubles up to a page, at which
@@ -326,10 +362,99 @@ impl StreamBlock {
         )
     }
 
-    /// The offset at which an iteration over the live entries begins.
+    /// The offset before which no live entry begins.
     #[inline]
     pub(super) fn live_start(&self) -> usize {
         self.live_from as usize
+    }
+
+    /// Returns the next part of the run from an offset on that may contain live entries. It is empty if there is none.
+    #[inline]
+    pub(super) fn live_range_from(&self, offset: usize) -> Range<usize> {
+        match &self.segments {
+            None => offset..self.run.len(),
+            Some(segments) => segments.range_from(offset).unwrap_or(self.run.len()..self.run.len()),
+        }
+    }
+
+    /// Returns the last part of the run up to an offset that may contain live entries. It is empty if there is none.
+    #[inline]
+    pub(super) fn live_range_before(&self, end: usize) -> Range<usize> {
+        match &self.segments {
+            None => self.live_start().min(end)..end,
+            Some(segments) => segments.range_before(end).unwrap_or(0..0),
+        }
+    }
+
+    /// Returns the part of the run that contains the live entry with this ID, if that exists, and those around it.
+    #[inline]
+    fn live_range_of(&self, id: StreamId) -> Option<Range<usize>> {
+        match &self.segments {
+            None if self.live == 0 => None,
+            None => Some(self.live_start()..self.run.len()),
+            Some(segments) => segments.range_of(id),
+        }
+    }
+
+    /// Returns the part of the run in which the live entries with this or a larger ID begin.
+    #[inline]
+    pub(super) fn live_range_since(&self, id: StreamId) -> Range<usize> {
+        match self.live_range_of(id) {
+            Some(range) => range.start.max(self.live_start())..range.end,
+            None if self.segments.is_none() => self.run.len()..self.run.len(),
+            None => self.live_range_from(self.live_start()),
+        }
+    }
+
+    /// Returns the part of the run in which the live entries with this or a smaller ID end.
+    #[inline]
+    pub(super) fn live_range_until(&self, id: StreamId) -> Range<usize> {
+        self.live_range_of(id).unwrap_or(0..0)
+    }
+
+    /// Calls `visit` with the approximate number of elements and the number of live entries of each part of the block
+    /// that is read in order to find the entries with IDs from `start` to `end`. The last part comes first if
+    /// `is_reverse` is set. Returns `false` as soon as `visit` does.
+    pub(super) fn visit_sizes(
+        &self,
+        [start, end]: [StreamId; 2],
+        is_reverse: bool,
+        visit: &mut impl FnMut(u64, u64) -> bool,
+    ) -> bool {
+        let Some(segments) = &self.segments else {
+            let elements = if self.live == 0 { 0 } else { self.elements };
+            return visit(u64::from(elements), self.live());
+        };
+        let mut sizes = segments.sizes(start, end);
+        let visit_part = |(bytes, live): (usize, u64)| visit(self.elements_in(bytes), live);
+        if is_reverse {
+            sizes.rev().all(visit_part)
+        } else {
+            sizes.all(visit_part)
+        }
+    }
+
+    /// Returns the approximate number of elements in a part of the run.
+    fn elements_in(&self, bytes: usize) -> u64 {
+        u64::from(self.elements) * bytes as u64 / self.run.len().max(1) as u64
+    }
+
+    /// Returns the approximate number of elements that are read in order to find the entry with this ID.
+    pub(super) fn search_elements(&self, id: StreamId) -> u64 {
+        self.live_range_of(id).map_or(0, |range| self.elements_in(range.len()))
+    }
+
+    /// Returns the approximate number of elements from the first live entry to the entry with this ID. It is 0 in a
+    /// block of the usual size.
+    pub(super) fn elements_before(&self, id: StreamId) -> u64 {
+        self.live_range_of(id).map_or(0, |range| {
+            self.elements_in(range.start.saturating_sub(self.live_start()))
+        })
+    }
+
+    /// Returns the approximate number of elements that are read in order to visit this number of live entries.
+    pub(super) fn elements_of(&self, live_entries: u64) -> u64 {
+        u64::from(self.elements) * live_entries / self.live().max(1)
     }
 
     /// The offset of the end of the entries.
@@ -341,6 +466,8 @@ impl StreamBlock {
     /// Returns the entry at an offset, or `None` at the end.
     #[inline]
     pub(super) fn entry_at(&self, base: StreamId, offset: usize) -> Option<FoundEntry<'_>> {
+        #[cfg(test)]
+        ENTRIES_READ.set(ENTRIES_READ.get() + 1);
         let run = ElementRun::new(&self.run);
         let mut steps = ElementReader { run, offset };
         let flags = *self.run.get(offset)?;
@@ -389,9 +516,13 @@ impl StreamBlock {
             .map_or(StreamId::MIN, |found| found.entry.id)
     }
 
-    /// Returns the live entry with this ID, searching from an offset on.
-    pub(super) fn find(&self, base: StreamId, id: StreamId, mut offset: usize) -> Option<FoundEntry<'_>> {
-        while let Some(found) = self.entry_at(base, offset) {
+    /// Returns the live entry with this ID, which does not begin before an offset.
+    pub(super) fn find(&self, base: StreamId, id: StreamId, offset: usize) -> Option<FoundEntry<'_>> {
+        let range = self.live_range_of(id)?;
+        let mut offset = range.start.max(offset);
+        while offset < range.end
+            && let Some(found) = self.entry_at(base, offset)
+        {
             if found.entry.id >= id {
                 return (found.entry.id == id && !found.deleted).then_some(found);
             }
@@ -407,6 +538,9 @@ impl StreamBlock {
             *flags |= DELETED;
             self.live -= 1;
             self.dead += 1;
+            if let Some(segments) = &mut self.segments {
+                segments.remove_live(offset);
+            }
         }
     }
 
@@ -418,19 +552,22 @@ impl StreamBlock {
         mut should_delete: impl FnMut(StreamId, u64) -> bool,
     ) -> u64 {
         let mut marked = 0;
-        let mut offset = self.live_start();
-        while let Some(found) = self.entry_at(base, offset) {
+        let mut range = self.live_range_from(self.live_start());
+        while let Some(found) = self.entry_at(base, range.start) {
             let (end, deleted) = (found.end, found.deleted);
             if !deleted {
                 if !should_delete(found.entry.id, marked) {
                     break;
                 }
-                self.mark_deleted(offset);
+                self.mark_deleted(range.start);
                 marked += 1;
             }
-            offset = end;
+            range.start = end;
+            if range.start >= range.end {
+                range = self.live_range_from(end);
+            }
         }
-        self.live_from = offset as u32;
+        self.live_from = range.start as u32;
         marked
     }
 
@@ -456,9 +593,13 @@ impl StreamBlock {
             names: names as u32,
             body: u32::try_from(steps.offset - start).ok()?,
             live_from: 0,
+            segments: None,
         };
         block.live_from = block.body;
         block.check_entries(base, u64::try_from(entries).ok()?)?;
+        if block.elements >= MIN_DIVIDED_ELEMENTS {
+            block.divide(base);
+        }
         Some(block)
     }
 

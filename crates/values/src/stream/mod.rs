@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The boundaries and bytes of blocks equal those of Valkey: see [`block`]. Deleting an entry marks it as deleted. A
-//! block without live entries is removed.
+//! block without live entries is removed. Large blocks are divided into segments: see [`segments`].
 
 mod block;
 mod blocks;
@@ -14,6 +14,7 @@ mod group;
 mod id;
 mod radix;
 mod reading;
+mod segments;
 mod sorted_chunks;
 
 pub use block::{FieldValuePairs, StreamBlock, StreamEntry};
@@ -28,7 +29,7 @@ use sorted_chunks::{ChunkPosition, SortedChunks};
 /// The maximum size of a block in bytes, and the maximum total size of an entry's names and values.
 const BLOCK_MAX_BYTES: usize = 1 << 30;
 /// The approximate overhead of a block in addition to its run, in bytes.
-const BLOCK_OVERHEAD_BYTES: usize = 80;
+const BLOCK_OVERHEAD_BYTES: usize = 88;
 
 /// A stream.
 #[derive(Clone, Debug, Default)]
@@ -153,6 +154,15 @@ pub struct TrimOptions {
     pub is_approximate: bool,
     /// The maximum number of entries to remove; 0 for no limit.
     pub limit: u64,
+}
+
+/// The work of a trim operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrimWork {
+    /// The number of blocks that are removed.
+    pub blocks: u64,
+    /// The approximate number of elements of the entries that are marked as deleted in a block that is not removed.
+    pub elements: u64,
 }
 
 impl Stream {
@@ -331,6 +341,87 @@ impl Stream {
             }
         }
         bytes
+    }
+
+    /// Returns the approximate number of elements in blocks that are read in order to visit up to `count` entries with
+    /// IDs from `start` to `end`, beginning with the last ones if `is_reverse` is set. Deleted entries count if they are
+    /// read. Counting stops once `limit` is reached.
+    pub fn elements_to_read(&self, start: StreamId, end: StreamId, count: u64, is_reverse: bool, limit: u64) -> u64 {
+        let (mut elements, mut left, mut is_first) = (0, count, true);
+        let mut visit = |part: u64, live: u64| {
+            elements += 1;
+            if is_first {
+                // The first entry is searched, on average in half of the part. It may be the last one there.
+                elements += part / 2;
+                is_first = false;
+            } else if live > left {
+                elements += part * left / live;
+                left = 0;
+            } else {
+                elements += part;
+                left -= live;
+            }
+            left > 0 && elements < limit
+        };
+        let (blocks, ids) = (&self.inner.blocks, [start, end]);
+        if is_reverse {
+            for (base, block) in blocks.range_up_to(end).rev() {
+                if !block.visit_sizes(ids, true, &mut visit) || *base <= start {
+                    break;
+                }
+            }
+        } else {
+            for (_, block) in blocks.range_from(start).take_while(|(base, _)| **base <= end) {
+                if !block.visit_sizes(ids, false, &mut visit) {
+                    break;
+                }
+            }
+        }
+        elements
+    }
+
+    /// Returns the approximate number of elements that are read in order to find the entry with this ID.
+    pub fn elements_to_find(&self, id: StreamId) -> u64 {
+        self.inner
+            .blocks
+            .containing(id)
+            .map_or(0, |(_, block)| block.search_elements(id))
+    }
+
+    /// Returns the approximate work of a trim operation. At most `max_blocks` blocks are counted.
+    pub fn trim_work(&self, trim: TrimOptions, max_blocks: usize) -> TrimWork {
+        let blocks = &self.inner.blocks;
+        let mut work = TrimWork::default();
+        match trim.strategy {
+            TrimTarget::MaxLength(count) => {
+                let surplus = self.length().saturating_sub(count);
+                let mut left = if trim.limit > 0 {
+                    surplus.min(trim.limit)
+                } else {
+                    surplus
+                };
+                for (_, block) in blocks.iter().take(max_blocks) {
+                    if left < block.live() {
+                        work.elements = block.elements_of(left);
+                        break;
+                    }
+                    if left == 0 {
+                        break;
+                    }
+                    left -= block.live();
+                    work.blocks += 1;
+                }
+            }
+            TrimTarget::MinId(id) => {
+                let older = blocks.iter().take_while(|(base, _)| **base < id);
+                work.blocks = older.take(max_blocks).count() as u64;
+                work.elements = blocks.containing(id).map_or(0, |(_, block)| block.elements_before(id));
+            }
+        }
+        if trim.is_approximate {
+            work.elements = 0;
+        }
+        work
     }
 
     /// The groups, sorted by name.

@@ -1,5 +1,7 @@
 //! Access to the entries of a stream: by ID, in either direction, and from the position of a group.
 
+use std::ops::Range;
+
 use super::blocks::{self, BlockRange, StreamBlocks};
 use super::group::ReadPosition;
 use super::{ConsumerGroup, StreamBlock, StreamEntry, StreamId};
@@ -31,6 +33,39 @@ impl<'a> EntryLookup<'a> {
     }
 }
 
+/// The part of a block that an iterator walks over.
+#[derive(Clone, Copy, Debug)]
+struct BlockWalk<'a> {
+    base: StreamId,
+    block: &'a StreamBlock,
+    /// The offsets of the part's start and end in the run. The iterator moves one of them to the other.
+    start: usize,
+    end: usize,
+}
+
+impl<'a> BlockWalk<'a> {
+    #[inline]
+    fn new(base: StreamId, block: &'a StreamBlock, range: Range<usize>) -> Self {
+        BlockWalk {
+            base,
+            block,
+            start: range.start,
+            end: range.end,
+        }
+    }
+
+    /// Returns an empty part, after which the walk continues with the part that follows an offset.
+    #[inline]
+    fn at_offset(base: StreamId, block: &'a StreamBlock, offset: usize) -> Self {
+        BlockWalk::new(base, block, offset..offset)
+    }
+
+    #[inline]
+    fn is_finished(&self) -> bool {
+        self.start >= self.end
+    }
+}
+
 /// Returns the entries that a group has not read yet.
 #[inline]
 pub(super) fn unread_entries<'a>(blocks: &'a StreamBlocks, group: &ConsumerGroup, removals: u64) -> StreamEntries<'a> {
@@ -40,7 +75,9 @@ pub(super) fn unread_entries<'a>(blocks: &'a StreamBlocks, group: &ConsumerGroup
         && position.last_delivered_id == group.last_id
     {
         let mut blocks = blocks.range_from_base(position.block);
-        let current = blocks.next().map(|(&base, block)| (base, block, position.offset));
+        let current = blocks
+            .next()
+            .map(|(&base, block)| BlockWalk::at_offset(base, block, position.offset));
         return StreamEntries {
             blocks,
             current,
@@ -63,8 +100,8 @@ pub(super) fn unread_entries<'a>(blocks: &'a StreamBlocks, group: &ConsumerGroup
 #[derive(Clone, Debug)]
 pub struct StreamEntries<'a> {
     blocks: BlockRange<'a>,
-    /// The current block, and the offset of its next entry.
-    current: Option<(StreamId, &'a StreamBlock, usize)>,
+    /// The part of the current block that begins with the next entry.
+    current: Option<BlockWalk<'a>>,
     start: StreamId,
     end: StreamId,
 }
@@ -82,9 +119,9 @@ impl<'a> StreamEntries<'a> {
 
     /// Returns the position of the next entry. `behind` is the ID of the entry before it.
     pub(super) fn position(&self, behind: StreamId, removals: u64) -> Option<ReadPosition> {
-        self.current.map(|(block, _, offset)| ReadPosition {
-            block,
-            offset,
+        self.current.map(|walk| ReadPosition {
+            block: walk.base,
+            offset: walk.start,
             removals,
             last_delivered_id: behind,
         })
@@ -97,23 +134,28 @@ impl<'a> Iterator for StreamEntries<'a> {
     #[inline]
     fn next(&mut self) -> Option<StreamEntry<'a>> {
         loop {
-            let (base, block, offset) = match self.current {
+            let mut walk = match self.current {
                 Some(current) => current,
                 None => {
                     let (&base, block) = self.blocks.next()?;
-                    (base, block, block.live_start())
+                    BlockWalk::new(base, block, block.live_range_since(self.start))
                 }
             };
-            let Some(found) = block.entry_at(base, offset) else {
+            let (base, block) = (walk.base, walk.block);
+            if walk.is_finished() {
+                walk = BlockWalk::new(base, block, block.live_range_from(walk.start));
+            }
+            let Some(found) = block.entry_at(base, walk.start) else {
                 self.current = None;
                 continue;
             };
-            self.current = Some((base, block, found.end));
+            walk.start = found.end;
+            self.current = Some(walk);
             if found.deleted || found.entry.id < self.start {
                 continue;
             }
             if found.entry.id > self.end {
-                self.current = Some((base, block, block.end()));
+                self.current = Some(BlockWalk::at_offset(base, block, block.end()));
                 self.blocks = blocks::empty_range();
                 return None;
             }
@@ -126,8 +168,8 @@ impl<'a> Iterator for StreamEntries<'a> {
 #[derive(Clone, Debug)]
 pub struct StreamEntriesBackward<'a> {
     blocks: BlockRange<'a>,
-    /// The current block, and the offset at which its next entry ends.
-    current: Option<(StreamId, &'a StreamBlock, usize)>,
+    /// The part of the current block that ends with the next entry.
+    current: Option<BlockWalk<'a>>,
     start: StreamId,
     end: StreamId,
 }
@@ -150,18 +192,27 @@ impl<'a> Iterator for StreamEntriesBackward<'a> {
     #[inline]
     fn next(&mut self) -> Option<StreamEntry<'a>> {
         loop {
-            let (base, block, end) = match self.current {
+            let mut walk = match self.current {
                 Some(current) => current,
                 None => {
                     let (&base, block) = self.blocks.next_back()?;
-                    (base, block, block.end())
+                    BlockWalk::new(base, block, block.live_range_until(self.end))
                 }
             };
-            let Some(found) = block.entry_before(base, end) else {
+            let (base, block) = (walk.base, walk.block);
+            if walk.is_finished() {
+                walk = BlockWalk::new(base, block, block.live_range_before(walk.end));
+            }
+            let found = match walk.is_finished() {
+                true => None,
+                false => block.entry_before(base, walk.end),
+            };
+            let Some(found) = found else {
                 self.current = None;
                 continue;
             };
-            self.current = Some((base, block, found.offset));
+            walk.end = found.offset;
+            self.current = Some(walk);
             if found.deleted || found.entry.id > self.end {
                 continue;
             }

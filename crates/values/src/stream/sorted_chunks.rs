@@ -14,7 +14,7 @@ pub(super) struct SortedChunks<T> {
 }
 
 /// The position of an item.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ChunkPosition {
     chunk: usize,
     item: usize,
@@ -44,6 +44,52 @@ impl<T> SortedChunks<T> {
         found
             .map(|item| ChunkPosition { chunk, item })
             .map_err(|item| ChunkPosition { chunk, item })
+    }
+
+    /// Returns the position of the first item for which `is_before` returns `false`. `is_before` returns `true` for the
+    /// items of a leading part of the sequence, and `false` for all others.
+    pub fn first_after(&self, is_before: impl Fn(&T) -> bool) -> Option<ChunkPosition> {
+        let chunk = self
+            .chunks
+            .partition_point(|chunk| chunk.last().is_some_and(&is_before));
+        let item = self.chunks.get(chunk)?.partition_point(is_before);
+        Some(ChunkPosition { chunk, item })
+    }
+
+    /// Returns the position of the last item for which `is_before` returns `true`; see [`Self::first_after`].
+    pub fn last_before(&self, is_before: impl Fn(&T) -> bool) -> Option<ChunkPosition> {
+        let chunk = self
+            .chunks
+            .partition_point(|chunk| chunk.first().is_some_and(&is_before))
+            .checked_sub(1)?;
+        let item = self.chunks[chunk].partition_point(is_before).checked_sub(1)?;
+        Some(ChunkPosition { chunk, item })
+    }
+
+    /// Iterates over the items from one position to another, both inclusive. Without items in between there are none.
+    pub fn between(&self, first: ChunkPosition, last: ChunkPosition) -> impl DoubleEndedIterator<Item = &T> {
+        let chunks = self.chunks.get(first.chunk..=last.chunk).unwrap_or_default();
+        chunks.iter().enumerate().flat_map(move |(number, items)| {
+            let start = if number == 0 { first.item } else { 0 };
+            let end = if first.chunk + number == last.chunk {
+                last.item + 1
+            } else {
+                items.len()
+            };
+            items.get(start..end).unwrap_or_default()
+        })
+    }
+
+    /// Returns the last item for modification that keeps the order.
+    pub fn last_mut(&mut self) -> Option<&mut T> {
+        self.chunks.last_mut()?.last_mut()
+    }
+
+    /// Appends an item that belongs after all others.
+    pub fn push(&mut self, item: T) {
+        let chunk = self.chunks.len().saturating_sub(1);
+        let end = self.chunks.last().map_or(0, Vec::len);
+        self.insert(ChunkPosition { chunk, item: end }, item);
     }
 
     /// Returns the item at a position that [`Self::find`] has found.

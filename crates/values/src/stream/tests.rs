@@ -120,8 +120,8 @@ fn random_operations_agree_with_a_naive_model() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    for entries in [1, 3, 10, 0] {
-        let limits = BlockLimits { bytes: 512, entries };
+    for (bytes, entries) in [(512, 1), (512, 3), (512, 10), (512, 0), (0, 0)] {
+        let limits = BlockLimits { bytes, entries };
         let (mut stream, mut model) = (Stream::new(), Model::default());
         for _ in 0..4000 {
             let near =
@@ -281,6 +281,156 @@ fn approximate_trimming_takes_whole_blocks_within_its_limit() {
     assert_eq!(stream.trim(trim(TrimTarget::MaxLength(0), 0)), 600);
     assert_eq!((stream.length(), stream.blocks().len()), (0, 0));
     assert_eq!(stream.last_id(), StreamId::new(1000, 0));
+}
+
+/// Limits by which a stream has one block.
+const NO_LIMITS: BlockLimits = BlockLimits { bytes: 0, entries: 0 };
+/// The number of elements of an entry of [`stream_of`].
+const ENTRY_ELEMENTS: u64 = 5;
+
+/// Calls `read`, and returns its result and the number of entries that were read in the meantime.
+fn count_reads<R>(read: impl FnOnce() -> R) -> (R, usize) {
+    let before = block::ENTRIES_READ.get();
+    let result = read();
+    (result, block::ENTRIES_READ.get() - before)
+}
+
+fn ids_of<'a>(entries: impl Iterator<Item = StreamEntry<'a>>) -> Vec<u64> {
+    entries.map(|entry| entry.id.ms).collect()
+}
+
+/// Returns a stream of one block, of whose many entries four are left: every 5000th.
+fn stream_of_many_deleted_entries() -> Stream {
+    let mut stream = stream_of(1..=20_000, NO_LIMITS);
+    let (deleted, reads) = count_reads(|| {
+        let ids = (1..=20_000).filter(|ms| ms % 5000 != 0);
+        ids.filter(|ms| stream.delete(StreamId::new(*ms, 0))).count()
+    });
+    stream.update_first_id();
+    assert_eq!((deleted, stream.length(), stream.blocks().len()), (19_996, 4, 1));
+    assert!(reads < 20 * deleted, "{reads} entries were read to delete {deleted}");
+    stream
+}
+
+#[test]
+fn deleted_entries_of_a_large_block_are_not_read() {
+    let mut stream = stream_of_many_deleted_entries();
+    let id = |ms| StreamId::new(ms, 0);
+    let most = 100;
+    let (all, reads) = count_reads(|| ids_of(stream.entries(StreamId::MIN, StreamId::MAX)));
+    assert!(all == [5000, 10_000, 15_000, 20_000] && reads < most, "{all:?} {reads}");
+    let (some, reads) = count_reads(|| ids_of(stream.entries(id(7000), id(15_000))));
+    assert!(some == [10_000, 15_000] && reads < most, "{some:?} {reads}");
+    let (some, reads) = count_reads(|| ids_of(stream.entries_backwards(id(7000), id(18_000))));
+    assert!(some == [15_000, 10_000] && reads < most, "{some:?} {reads}");
+    let (found, reads) = count_reads(|| (stream.entry(id(15_000)).is_some(), stream.entry(id(14_000)).is_some()));
+    assert!(found == (true, false) && reads < most, "{found:?} {reads}");
+    let (last, reads) = count_reads(|| stream.last_entry_id());
+    assert!(last == id(20_000) && reads < most, "{last:?} {reads}");
+    let (_, reads) = count_reads(|| stream.update_first_id());
+    assert!(reads < most, "{reads}");
+    let trim = TrimOptions {
+        strategy: TrimTarget::MaxLength(2),
+        is_approximate: false,
+        limit: 0,
+    };
+    let (trimmed, reads) = count_reads(|| stream.trim(trim));
+    assert!(trimmed == 2 && reads < most, "{trimmed} {reads}");
+    let elements = stream.elements_to_read(StreamId::MIN, StreamId::MAX, 10, false, u64::MAX);
+    assert!(elements < most as u64 * ENTRY_ELEMENTS, "{elements}");
+}
+
+#[test]
+fn a_group_does_not_read_deleted_entries_of_a_large_block() {
+    let mut stream = stream_of(1..=10_000, NO_LIMITS);
+    let group = stream.create_group(b"g", StreamId::MIN, None).expect("the first group");
+    let (consumer, _) = group.find_or_create_consumer(b"c", 1);
+    assert_eq!(stream.deliver(b"g", consumer, delivery(10, 1), |_| {}), 10);
+    for ms in 11..10_000 {
+        assert!(stream.delete(StreamId::new(ms, 0)));
+    }
+    let mut got = Vec::new();
+    let (delivered, reads) =
+        count_reads(|| stream.deliver(b"g", consumer, delivery(10, 2), |entry| got.push(entry.id.ms)));
+    assert_eq!((delivered, got), (1, vec![10_000]));
+    assert!(reads < 50, "{reads}");
+    let fields = vec![(b"field".to_vec(), b"value".to_vec())];
+    append(&mut stream, StreamId::new(10_001, 0), &fields, NO_LIMITS).expect("the IDs ascend");
+    assert_eq!(stream.deliver(b"g", consumer, delivery(10, 3), |_| {}), 1);
+}
+
+#[test]
+fn the_bytes_of_a_large_block_do_not_depend_on_its_segments() {
+    let stream = stream_of_many_deleted_entries();
+    let copy = copy_through_file(&stream);
+    let block_of = |stream: &Stream| {
+        let mut whole = Vec::new();
+        let (_, block) = stream.blocks().iter().next().expect("there is a block");
+        block.write_listpack(&mut whole);
+        (whole, block.entries(), block.live())
+    };
+    assert_eq!(block_of(&copy), block_of(&stream));
+    assert_eq!((block_of(&stream).1, block_of(&stream).2), (20_000, 4));
+    assert_eq!(copy.metadata().first_id, StreamId::new(5000, 0));
+    let (_, reads) = count_reads(|| copy.entries(StreamId::MIN, StreamId::MAX).count());
+    assert!(reads < 100, "{reads}");
+}
+
+#[test]
+fn estimates_are_close_to_the_work() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for limits in [NO_LIMITS, LIMITS, BlockLimits { bytes: 0, entries: 10 }] {
+        for kept in [1, 10, 90] {
+            let mut stream = stream_of(1..=5000, limits);
+            for ms in (1..=5000).filter(|_| random.u32(..100) >= kept) {
+                stream.delete(StreamId::new(ms, 0));
+            }
+            for count in [1, 10, 1000] {
+                let start = StreamId::new(random.u64(1..4000), 0);
+                let end = StreamId::new(start.ms + 1000, 0);
+                let close = |reads: usize, estimate: u64| {
+                    let elements = reads as u64 * ENTRY_ELEMENTS;
+                    // Parts at the ends are not counted exactly: in two blocks of 100 entries.
+                    let tolerance = 2 * 100 * ENTRY_ELEMENTS;
+                    let is_close = elements <= 2 * estimate + tolerance && estimate <= 2 * elements + tolerance;
+                    assert!(is_close, "{limits:?} {kept} {count} {start:?}: {elements} {estimate}");
+                };
+                let (_, reads) = count_reads(|| stream.entries(start, end).take(count).count());
+                close(
+                    reads,
+                    stream.elements_to_read(start, end, count as u64, false, u64::MAX),
+                );
+                let (_, reads) = count_reads(|| stream.entries_backwards(start, end).take(count).count());
+                close(reads, stream.elements_to_read(start, end, count as u64, true, u64::MAX));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_work_of_trimming_counts_blocks_and_marked_entries() {
+    let trim = |strategy, is_approximate, limit| TrimOptions {
+        strategy,
+        is_approximate,
+        limit,
+    };
+    let usual = stream_of(1..=1000, LIMITS);
+    let large = stream_of(1..=1000, NO_LIMITS);
+    let (length, min_id) = (TrimTarget::MaxLength(450), TrimTarget::MinId(StreamId::new(551, 0)));
+    for strategy in [length, min_id] {
+        let TrimWork { elements, .. } = large.trim_work(trim(strategy, false, 0), 100);
+        let expected = 550 * ENTRY_ELEMENTS;
+        assert!(elements.abs_diff(expected) < 20 * ENTRY_ELEMENTS, "{elements}");
+        assert_eq!(large.trim_work(trim(strategy, true, 0), 100).elements, 0);
+    }
+    assert_eq!(usual.trim_work(trim(length, false, 0), 100).blocks, 5);
+    assert_eq!(usual.trim_work(trim(length, true, 0), 3).blocks, 3);
+    assert_eq!(usual.trim_work(trim(length, true, 250), 100).blocks, 2);
+    assert_eq!(usual.trim_work(trim(min_id, true, 0), 100).blocks, 6);
+    let nothing = TrimTarget::MaxLength(1000);
+    assert_eq!(usual.trim_work(trim(nothing, false, 0), 100), TrimWork::default());
 }
 
 fn delivery(count: usize, now_ms: i64) -> DeliveryOptions {

@@ -24,6 +24,8 @@ pub const BINDINGS: &[(&str, Binding)] = &[
 
 /// The time to encode or decode a byte of a collection, in nanoseconds.
 const COLLECTION_BYTE_NS: u64 = 5;
+/// The time to verify, decompress and copy a byte of a restored string, in nanoseconds.
+const STRING_BYTE_NS: u64 = 1;
 /// The length in bytes above which strings are compressed in the background.
 const MAX_INLINE_COMPRESSION_BYTES: usize = 64 * 1024;
 
@@ -119,6 +121,22 @@ fn log_bad_payload(now_ms: u64, payload: &[u8]) {
     log::warning!("RESTORE was given a payload that makes no sense: integrity check failed for type {kind}{before}");
 }
 
+/// Returns the estimated time to decode a payload, in nanoseconds. Once it exceeds `in_place_ns`, the rest of the
+/// payload is not examined any more.
+fn restore_cost_ns(payload: &[u8], in_place_ns: u64) -> u64 {
+    let byte_ns = if dump_payload::is_collection(payload) {
+        COLLECTION_BYTE_NS
+    } else {
+        STRING_BYTE_NS
+    };
+    if in_place_ns == u64::MAX {
+        // The command stays where it is, however long it takes.
+        return 0;
+    }
+    let most_bytes = usize::try_from(in_place_ns / byte_ns).unwrap_or(usize::MAX);
+    (dump_payload::claimed_bytes(payload, most_bytes) as u64).saturating_mul(byte_ns)
+}
+
 fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     let options = parse_restore_options(ctx)?;
     if !options.should_replace && ctx.keys.write(0).exists() {
@@ -126,7 +144,8 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     let at_ms = restored_expiry(ctx, options.is_absolute_ttl)?;
     let relaxed = ctx.server.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
-    if dump_payload::is_collection(ctx.arg(3)) && ctx.detach_if_long(ctx.arg(3).len() as u64 * COLLECTION_BYTE_NS) {
+    let cost_ns = restore_cost_ns(ctx.arg(3), ctx.max_worker_ns());
+    if ctx.detach_if_long(cost_ns) {
         return Ok(());
     }
     if !dump_payload::is_valid(ctx.arg(3), relaxed) {
@@ -185,3 +204,6 @@ fn restored_clock(ctx: &Context<'_, '_>, options: &RestoreOptions) -> Option<u32
         options.idle_s.map(|idle_s| clock.with_idle(idle_s))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -399,20 +399,31 @@ pub fn bad_subcommand_error(command: &str, subcommand: &[u8]) -> CommandError {
     CommandError::from_bytes(parts.concat())
 }
 
-/// The number of entries up to which no time is estimated.
+/// The number of entries up to which the time for sending them is not estimated.
 const MIN_ESTIMATED_ENTRIES: u64 = 500;
 /// The number of bytes in blocks at which counting stops, because the estimate is high in any case.
 const MAX_RANGE_BYTES: usize = 1 << 24;
 
-/// Returns the estimated time for sending up to `count` entries of a range, in nanoseconds: about one per byte.
-pub fn range_cost_ns(stream: &Stream, start: StreamId, end: StreamId, count: u64) -> u64 {
+/// The time for reading an element of an entry, in nanoseconds.
+pub const READ_ELEMENT_NS: u64 = 2;
+/// The number of elements at which counting stops, because the estimate is high in any case.
+const MAX_READ_ELEMENTS: u64 = 1 << 18;
+
+/// Returns the estimated time for sending up to `count` entries of a range, in nanoseconds: about one per byte, or the
+/// time for reading them and the deleted entries among them if that is longer.
+pub fn range_cost_ns(stream: &Stream, start: StreamId, end: StreamId, count: u64, is_reverse: bool) -> u64 {
+    if start > stream.last_id() {
+        return 0;
+    }
+    let elements = stream.elements_to_read(start, end, count, is_reverse, MAX_READ_ELEMENTS);
+    let read_ns = elements * READ_ELEMENT_NS;
     let most = count.min(stream.length());
     if most <= MIN_ESTIMATED_ENTRIES {
-        return 0;
+        return read_ns;
     }
     let bytes = stream.bytes_between(start, end, MAX_RANGE_BYTES) as u64;
     let mean = stream.allocated_bytes() as u64 / stream.length().max(1);
-    bytes.min(most.saturating_mul(mean.max(1)))
+    bytes.min(most.saturating_mul(mean.max(1))).max(read_ns)
 }
 
 #[cfg(test)]

@@ -79,8 +79,9 @@ fn parse_full_count(ctx: &Context<'_, '_>) -> Result<Option<usize>, CommandError
 
 fn cost_ns(stream: &Stream, full: Option<usize>) -> u64 {
     let nodes = stream.blocks().len() as u64 * BLOCK_NS;
+    let entries_ns = |count, is_reverse| range_cost_ns(stream, StreamId::MIN, StreamId::MAX, count, is_reverse);
     let Some(count) = full else {
-        return nodes;
+        return nodes + entries_ns(1, false) + entries_ns(1, true);
     };
     let groups: u64 = stream
         .groups()
@@ -91,7 +92,7 @@ fn cost_ns(stream: &Stream, full: Option<usize>) -> u64 {
             described * DESCRIBE_GROUP_NS + 2 * pending * PENDING_NS
         })
         .sum();
-    nodes + groups + range_cost_ns(stream, StreamId::MIN, StreamId::MAX, count as u64)
+    nodes + groups + entries_ns(count as u64, false)
 }
 
 fn reply_counters(reply: &mut Reply<'_>, stream: &Stream) {

@@ -15,9 +15,9 @@ use weft_values::stream::{AppendError, BlockLimits, Stream, StreamId, TrimOption
 use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use crate::commands::stream::arguments::{
-    PartialStreamId, StreamEdit, edit_or_create_stream, edit_stream, entry_as_stream, is_word, parse_exact_id,
-    parse_ids, parse_integer, parse_partial_id, parse_range_end, parse_range_start, range_cost_ns, reply_entry,
-    reply_id,
+    PartialStreamId, READ_ELEMENT_NS, StreamEdit, edit_or_create_stream, edit_stream, entry_as_stream, is_word,
+    parse_exact_id, parse_ids, parse_integer, parse_partial_id, parse_range_end, parse_range_start, range_cost_ns,
+    reply_entry, reply_id,
 };
 use crate::commands::stream::log::{exact_trim_argument, id_to_bytes};
 use crate::net::client::ClientFlags;
@@ -320,7 +320,7 @@ fn reply_range(ctx: &mut Context<'_, '_>, start: usize, end: usize, is_reverse: 
         ctx.reply.null_array();
         return Ok(());
     }
-    if range_cost_ns(stream, start, end, count) > in_place_ns {
+    if range_cost_ns(stream, start, end, count, is_reverse) > in_place_ns {
         ctx.detach();
         return Ok(());
     }
@@ -355,51 +355,58 @@ fn parse_range_count(ctx: &Context<'_, '_>) -> Result<u64, CommandError> {
     Ok(count)
 }
 
+/// The number of entries up to which no time for deleting them is estimated.
+const MIN_ESTIMATED_DELETIONS: usize = 16;
+
+/// Returns the estimated time for deleting entries, in nanoseconds.
+fn deletion_cost_ns(stream: &Stream, ids: &[StreamId]) -> u64 {
+    if ids.len() <= MIN_ESTIMATED_DELETIONS {
+        return 0;
+    }
+    // An entry is found on average after half of the elements.
+    let elements: u64 = ids.iter().map(|id| stream.elements_to_find(*id) / 2).sum();
+    elements * READ_ELEMENT_NS
+}
+
 fn xdel(ctx: &mut Context<'_, '_>) -> CommandResult {
     let words = ctx.args.iter();
+    let in_place_ns = ctx.max_worker_ns();
     let deleted = edit_stream(ctx.keys.write(0), |stream| {
         let ids = parse_ids(words.skip(2))?;
+        if deletion_cost_ns(stream, &ids) > in_place_ns {
+            return Ok((None, StreamEdit::UNCHANGED));
+        }
         let deleted = ids.into_iter().filter(|id| stream.delete(*id)).count() as u64;
         if deleted == 0 {
-            return Ok((0, StreamEdit::UNCHANGED));
+            return Ok((Some(0), StreamEdit::UNCHANGED));
         }
         stream.update_first_id();
         let edited = StreamEdit {
             dirty_count: deleted,
             ..StreamEdit::with_event("xdel")
         };
-        Ok((deleted, edited))
+        Ok((Some(deleted), edited))
     })?;
-    ctx.reply.integer(deleted.unwrap_or(0) as i64);
+    match deleted {
+        None => ctx.reply.integer(0),
+        Some(Some(deleted)) => ctx.reply.integer(deleted as i64),
+        Some(None) => ctx.detach(),
+    }
     Ok(())
 }
 
 const TRIM_EVENT: KeyspaceEvent = KeyspaceEvent::stream("xtrim");
 /// The time for removing a block, in nanoseconds.
 const BLOCK_REMOVAL_NS: u64 = 100;
+/// The time for marking an entry as deleted, for each of its elements, in nanoseconds.
+const MARK_ELEMENT_NS: u64 = 10;
 /// The number of blocks at which counting stops, because the estimate is high in any case.
 const MAX_BLOCKS_ON_WORKER: usize = 1 << 14;
 
 /// Returns the estimated time for trimming, in nanoseconds.
 fn trim_cost_ns(stream: &Stream, trim: TrimOptions) -> u64 {
-    let blocks = stream.blocks();
-    let removed = match trim.strategy {
-        TrimTarget::MaxLength(count) => {
-            let entries = stream.length().saturating_sub(count);
-            let most = if trim.limit > 0 {
-                entries.min(trim.limit)
-            } else {
-                entries
-            };
-            let mean = (stream.length() / blocks.len().max(1) as u64).max(1);
-            most / mean
-        }
-        TrimTarget::MinId(id) => {
-            let older = blocks.iter().take_while(|(base, _)| **base < id);
-            older.take(MAX_BLOCKS_ON_WORKER).count() as u64
-        }
-    };
-    removed * BLOCK_REMOVAL_NS
+    let work = stream.trim_work(trim, MAX_BLOCKS_ON_WORKER);
+    work.blocks * BLOCK_REMOVAL_NS + work.elements * MARK_ELEMENT_NS
 }
 
 fn xtrim(ctx: &mut Context<'_, '_>) -> CommandResult {

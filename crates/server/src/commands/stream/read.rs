@@ -177,7 +177,7 @@ fn xread(ctx: &mut Context<'_, '_>) -> CommandResult {
         let id = parse_read_position(word, stream)?;
         after.push(id);
         if let (Some(stream), Some(start)) = (stream, id.next()) {
-            cost_ns += range_cost_ns(stream, start, StreamId::MAX, options.count as u64);
+            cost_ns += range_cost_ns(stream, start, StreamId::MAX, options.count as u64, false);
         }
     }
     if ctx.detach_if_long(cost_ns) {
@@ -365,7 +365,7 @@ impl GroupReader<'_> {
         match from {
             GroupReadStart::New => group.last_id.next().map_or(0, |start| {
                 // Besides being sent, entries become pending, which takes about as long.
-                2 * range_cost_ns(stream, start, StreamId::MAX, self.count as u64)
+                2 * range_cost_ns(stream, start, StreamId::MAX, self.count as u64, false)
             }),
             GroupReadStart::PendingAfter(_) => group.find_consumer(self.consumer).map_or(0, |number| {
                 let pending = group.consumer(number).pending().len();

@@ -48,6 +48,34 @@ fn a_sequence_equals_a_sorted_vector() {
 }
 
 #[test]
+fn positions_and_ranges_equal_those_of_a_sorted_vector() {
+    for count in [0, 1, 7, 8, 9, 100] {
+        let mut sorted = SortedChunks::default();
+        let model: Vec<u32> = (0..count).map(|number| 2 * number).collect();
+        model.iter().for_each(|item| sorted.push(*item));
+        check(&sorted, &model);
+        assert_eq!(sorted.last_mut().copied(), model.last().copied());
+        for bound in 0..=2 * count {
+            let after = sorted.first_after(|item| *item < bound);
+            let before = sorted.last_before(|item| *item < bound);
+            let at = model.partition_point(|item| *item < bound);
+            assert_eq!(after.map(|at| sorted.item(at)), model.get(at));
+            assert_eq!(before.map(|at| sorted.item(at)), model[..at].last());
+            let Some(first) = after else { continue };
+            for end in 0..=2 * count {
+                let Some(last) = sorted.last_before(|item| *item < end) else {
+                    continue;
+                };
+                let end_at = model.partition_point(|item| *item < end);
+                let expected = model.get(at..end_at).unwrap_or_default();
+                assert!(sorted.between(first, last).eq(expected));
+                assert!(sorted.between(first, last).rev().eq(expected.iter().rev()));
+            }
+        }
+    }
+}
+
+#[test]
 fn items_that_are_added_in_order_fill_the_chunks() {
     let (mut sorted, mut model) = (SortedChunks::default(), Vec::new());
     for item in 0..1000 {

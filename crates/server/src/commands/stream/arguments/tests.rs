@@ -1,4 +1,6 @@
-//! Tests of the forms of IDs that Valkey accepts and rejects.
+//! Tests of the forms of IDs that Valkey accepts and rejects, and of estimated times.
+
+use weft_values::stream::BlockLimits;
 
 use super::*;
 
@@ -82,4 +84,32 @@ fn ids_are_written_in_full() {
         format_id(StreamId::MAX, &mut text),
         b"18446744073709551615-18446744073709551615"
     );
+}
+
+#[test]
+fn deleted_entries_that_a_range_walks_over_cost_time() {
+    let mut stream = Stream::new();
+    let limits = BlockLimits {
+        bytes: 4096,
+        entries: 100,
+    };
+    for ms in 1..=50_000 {
+        let pairs = [(&b"field"[..], &b"value"[..])];
+        let added = stream.append(StreamId::new(ms, 0), pairs.into_iter(), limits);
+        added.expect("the IDs ascend");
+    }
+    let cost_ns = |stream: &Stream, is_reverse| range_cost_ns(stream, StreamId::MIN, StreamId::MAX, 500, is_reverse);
+    for is_reverse in [false, true] {
+        let cost_ns = cost_ns(&stream, is_reverse);
+        assert!((1000..50_000).contains(&cost_ns), "{cost_ns} ns");
+    }
+    for ms in (1..=50_000).filter(|ms| ms % 100 != 0) {
+        assert!(stream.delete(StreamId::new(ms, 0)));
+    }
+    for is_reverse in [false, true] {
+        let cost_ns = cost_ns(&stream, is_reverse);
+        assert!(cost_ns > 300_000, "{cost_ns} ns");
+    }
+    let last = stream.last_id();
+    assert_eq!(range_cost_ns(&stream, last.next().expect("not the largest"), StreamId::MAX, 500, false), 0);
 }
