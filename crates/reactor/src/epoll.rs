@@ -169,6 +169,8 @@ pub struct Reactor {
     last_reported: Vec<u32>,
     /// Listeners whose last accept failed. They are tried again once per wait, and do not shorten the wait.
     accept_retries: Vec<u32>,
+    /// The space for input that must be less than the spare capacity of the buffer it is for.
+    bounded_input: Vec<u8>,
 }
 
 // Reactors are created on one thread and used on another, and connections move between reactors.
@@ -199,6 +201,7 @@ impl Reactor {
             ready: VecDeque::new(),
             last_reported: Vec::new(),
             accept_retries: Vec::new(),
+            bounded_input: Vec::new(),
         })
     }
 
@@ -356,19 +359,43 @@ impl Reactor {
     }
 
     /// Receives input from the socket and appends it to `into`, up to the spare capacity of `into`. The spare capacity
-    /// is first grown to at least `room` bytes. The call also works without an event and while the connection is
-    /// paused.
+    /// is first grown to at least `min_capacity` bytes. The call also works without an event and while the connection
+    /// is paused.
     ///
     /// # Errors
     /// Fails with the error of the connection (reset, refused), or with `NotFound` for an unknown token.
     pub fn receive(&mut self, token: Token, into: &mut Vec<u8>, min_capacity: usize) -> io::Result<ReceiveOutcome> {
-        let connection = self.connection_mut(token).ok_or(io::ErrorKind::NotFound)?;
+        self.receive_at_most(token, into, min_capacity, usize::MAX)
+    }
+
+    /// Receives as [`receive`](Self::receive) does, but at most `max_bytes` bytes. Input that must not fill the spare
+    /// capacity is copied once more, so `max_bytes` should rarely be less than that.
+    ///
+    /// # Errors
+    /// Fails like [`receive`](Self::receive).
+    pub fn receive_at_most(
+        &mut self,
+        token: Token,
+        into: &mut Vec<u8>,
+        min_capacity: usize,
+        max_bytes: usize,
+    ) -> io::Result<ReceiveOutcome> {
+        let connection = match self.entries.get_mut(index_of(token)) {
+            Some(Entry::Connection(connection)) if connection.token == token => connection,
+            _ => return Err(io::ErrorKind::NotFound.into()),
+        };
         reserve_for_receive(into, min_capacity.max(1));
-        let requested = into.capacity() - into.len();
+        let spare_bytes = into.capacity() - into.len();
+        let requested = spare_bytes.min(max_bytes.max(1));
         descriptor::activity();
         let count = loop {
-            match rustix::net::recv(&connection.socket, spare_capacity(into), RecvFlags::empty()) {
-                Ok((count, _)) => break count,
+            let received = match requested == spare_bytes {
+                true => rustix::net::recv(&connection.socket, spare_capacity(into), RecvFlags::empty())
+                    .map(|(count, _)| count),
+                false => receive_copy(&connection.socket, &mut self.bounded_input, requested, into),
+            };
+            match received {
+                Ok(count) => break count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     connection.readable = false;
@@ -642,6 +669,16 @@ fn reserve_for_receive(into: &mut Vec<u8>, additional: usize) {
         true => into.reserve_exact(additional.max(into.len() / 8)),
         false => into.reserve(additional),
     }
+}
+
+/// Receives at most `max_bytes` bytes through `copy` and appends them to `into`. Returns their number.
+fn receive_copy(socket: &Socket, copy: &mut Vec<u8>, max_bytes: usize, into: &mut Vec<u8>) -> Result<usize, Errno> {
+    if copy.len() < max_bytes {
+        copy.resize(max_bytes, 0);
+    }
+    let (count, _) = rustix::net::recv(socket, &mut copy[..max_bytes], RecvFlags::empty())?;
+    into.extend_from_slice(&copy[..count]);
+    Ok(count)
 }
 
 /// Sends output in flight. Returns an event if all of it was sent or if sending failed.

@@ -200,6 +200,8 @@ pub struct Parser {
     bulk_len: Option<u32>,
     /// The complete arguments of an incomplete request.
     partial: Vec<ArgRange>,
+    /// The total length of the arguments in `partial`.
+    partial_bytes: usize,
 }
 
 impl Parser {
@@ -237,7 +239,7 @@ impl Parser {
 
     /// The total length of the complete arguments of the incomplete request.
     pub fn argument_bytes(&self) -> usize {
-        self.partial.iter().map(|argument| argument.len as usize).sum()
+        self.partial_bytes
     }
 
     /// Discards the partial request.
@@ -247,6 +249,7 @@ impl Parser {
         self.remaining = 0;
         self.is_endless = false;
         self.bulk_len = None;
+        self.partial_bytes = 0;
         if self.partial.capacity() > MAX_KEPT_PARTIAL_ARGS {
             self.partial = Vec::new();
         } else {
@@ -276,7 +279,10 @@ impl Parser {
     #[cold]
     fn suspend(&mut self, stop: &ParseStop, args: &mut Vec<ArgRange>, base: usize) {
         match stop {
-            ParseStop::Incomplete { .. } => self.partial.extend_from_slice(&args[base..]),
+            ParseStop::Incomplete { .. } => {
+                self.partial.extend_from_slice(&args[base..]);
+                self.partial_bytes += total_len(&args[base..]);
+            }
             ParseStop::Error(_) => self.reset(),
         }
         args.truncate(base);
@@ -292,7 +298,10 @@ impl Parser {
             return self.parse_inline(request, args);
         }
         let mut partial = std::mem::take(&mut self.partial);
+        let known_args = partial.len();
         let outcome = self.parse_elements(request, &mut partial, limits);
+        // A long request arrives in many pieces: only the new arguments are added up.
+        self.partial_bytes += total_len(&partial[known_args..]);
         self.partial = partial;
         match outcome {
             Ok(consumed) => {
@@ -472,6 +481,11 @@ struct CountLine<'b> {
     has_crlf: bool,
     /// The offset in the request of the byte after the line end.
     end: usize,
+}
+
+/// Returns the total length of arguments in bytes.
+fn total_len(args: &[ArgRange]) -> usize {
+    args.iter().map(|arg| arg.len as usize).sum()
 }
 
 /// Splits the inline request `line`, which takes `consumed` bytes of the buffer.

@@ -783,3 +783,18 @@ fn a_long_input_grows_in_small_steps() {
     }
     writer.join().unwrap().unwrap();
 }
+
+#[test]
+fn a_receive_takes_no_more_than_its_limit_into_a_larger_buffer() {
+    let mut reactor = Reactor::new().unwrap();
+    let (served, mut client) = tcp_pair();
+    reactor.register(6, served).unwrap();
+    client.write_all(&[1; 1000]).unwrap();
+    let mut into = Vec::with_capacity(5000);
+    for (count, more) in [(400, true), (400, true), (200, false)] {
+        wait_readable(&mut reactor, 6);
+        let received = reactor.receive_at_most(6, &mut into, 100, 400).unwrap();
+        assert_eq!(received, ReceiveOutcome::Bytes { count, more });
+    }
+    assert!(into == [1; 1000] && turn(&mut reactor, NO_TIMEOUT).is_empty());
+}

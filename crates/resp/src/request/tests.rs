@@ -539,3 +539,32 @@ fn the_parsed_part_of_an_incomplete_request_is_known() {
     parser.reset();
     assert_eq!((parser.parsed_bytes(), parser.argument_bytes()), (0, 0));
 }
+
+/// The figure is asked for after each piece of a request, so it must not be added up anew each time.
+#[test]
+fn the_length_of_the_parsed_arguments_is_that_of_all_pieces() {
+    let mut request = b"*1000\r\n".to_vec();
+    for number in 0..1000 {
+        let arg = "x".repeat(number % 7);
+        request.extend_from_slice(format!("${}\r\n{arg}\r\n", arg.len()).as_bytes());
+    }
+    let (mut parser, mut args) = (Parser::default(), Vec::new());
+    for received in 1..request.len() {
+        let outcome = parser.parse(&request[..received], &mut args, &AUTHENTICATED);
+        assert!(matches!(outcome, ParseOutcome::Incomplete { .. }));
+        let kept: usize = parser.partial.iter().map(|arg| arg.len as usize).sum();
+        assert_eq!(parser.argument_bytes(), kept);
+    }
+    let consumed = request.len();
+    let outcome = parser.parse(&request, &mut args, &AUTHENTICATED);
+    assert_eq!(outcome, ParseOutcome::Request { consumed, argc: 1000 });
+    assert_eq!(parser.argument_bytes(), 0);
+    // A request that turns out to be malformed leaves nothing behind either.
+    let malformed = b"*2\r\n$3\r\nGET\r\n:";
+    for received in [13, malformed.len()] {
+        parser.parse(&malformed[..received], &mut args, &AUTHENTICATED);
+    }
+    let outcome = parser.parse(b"*2\r\n$3\r\nGET\r\n:\r\n", &mut args, &AUTHENTICATED);
+    assert_eq!(outcome, ParseOutcome::Error(ProtocolError::ExpectedBulk(b':')));
+    assert_eq!(parser.argument_bytes(), 0);
+}

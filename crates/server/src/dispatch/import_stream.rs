@@ -29,7 +29,7 @@ use crate::notify::messages::{MAX_FULL_MAILBOX_WAIT, NotificationSender, wait_fo
 use crate::slot_migration::job::JobProgress;
 use crate::state::{Message, Server};
 
-use super::admit::WRITE_FLAGS;
+use super::admit::{WRITE_FLAGS, must_authenticate};
 use super::batch::{self, BatchConnections};
 use super::plan::{InputRest, Planner, Plans, RequestKind};
 use super::protocol_error::log_protocol_error;
@@ -195,6 +195,7 @@ impl ImportExecutor {
         let planner = Planner {
             keyspace: &self.thread.server.keyspace,
             max_bulk_len: self.thread.tunables.max_bulk_len.max(MIN_BULK_LIMIT),
+            must_authenticate: must_authenticate(&self.thread.server, &connection.client),
             is_prefetch_enabled: self.thread.tunables.prefetch_depth > 1,
             commands: crate::commands::registry(),
         };

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use weft_resp::{ArgRange, Args, ParseOutcome, ProtocolError, RequestLimits};
+use weft_resp::{ArgRange, Args, ParseOutcome, Parser, ProtocolError, RequestLimits};
 
 use crate::commands::context::{ALL_MEMBERS, Binding, HEAD_ELEMENTS, TAIL_ELEMENTS};
 use crate::keyspace::Keyspace;
@@ -20,6 +20,11 @@ use weft_command_table::keys;
 /// The maximum number of requests of one connection per turn, so that a deep pipeline does not starve the other
 /// connections.
 pub const MAX_REQUESTS_PER_TURN: usize = 64;
+
+/// The least part of the input in which inline requests with quotes are rewritten together, in bytes.
+const MIN_REWRITTEN_BYTES: usize = 16 * 1024;
+/// The divisor of the length of a longer input that gives this part.
+const REWRITTEN_PARTS: usize = 8;
 
 /// The kind of a request.
 #[derive(Clone, Copy)]
@@ -118,6 +123,8 @@ pub struct Planner<'a> {
     pub keyspace: &'a Keyspace,
     /// The maximum length of a bulk string, in bytes.
     pub max_bulk_len: u64,
+    /// `true` if the client may only authenticate or quit. Its requests have to be short.
+    pub must_authenticate: bool,
     /// `true` if keys are prefetched.
     pub is_prefetch_enabled: bool,
     /// The command table.
@@ -141,13 +148,16 @@ impl Planner<'_> {
         connection: &mut Connection,
         plans: &mut Plans,
     ) -> InputRest {
-        let authenticated = connection.client.login.is_authenticated();
         let limits = RequestLimits {
             max_bulk_len: self.max_bulk_len,
-            is_authenticated: authenticated,
+            is_authenticated: !self.must_authenticate,
         };
         // The permissions after AUTH must be known before the next request is parsed.
-        let share = if authenticated { MAX_REQUESTS_PER_TURN } else { 1 };
+        let share = if self.must_authenticate {
+            1
+        } else {
+            MAX_REQUESTS_PER_TURN
+        };
         let mut position = connection.consumed;
         let mut planned = 0;
         let rest = loop {
@@ -176,8 +186,8 @@ impl Planner<'_> {
                     position = end;
                     planned += 1;
                 }
-                ParseOutcome::Inline { consumed, args } => {
-                    rewrite_as_multibulk(&mut connection.input, position, consumed, &args);
+                ParseOutcome::Inline { .. } => {
+                    rewrite_quoted_requests(&mut connection.input, position, self.max_bulk_len);
                 }
                 ParseOutcome::Error(error) => {
                     plans.plans.push(CommandPlan {
@@ -295,15 +305,49 @@ fn member_to_prefetch(kind: &RequestKind, args: &Args<'_>) -> PrefetchMember {
     }
 }
 
-/// Replaces an inline command whose quoting changed its bytes by the same command as a RESP array.
-fn rewrite_as_multibulk(input: &mut Vec<u8>, position: usize, consumed: usize, args: &[Vec<u8>]) {
-    let mut form = format!("*{}\r\n", args.len()).into_bytes();
+/// Replaces the inline request at `position`, whose quoting changed its bytes, by the same request as a RESP array. Does
+/// the same to such requests that follow.
+///
+/// All bytes behind what is rewritten have to move. So a part of the input that grows with its length is rewritten at
+/// once: the bytes that a pipeline of such requests moves are proportional to its length.
+#[cold]
+fn rewrite_quoted_requests(input: &mut Vec<u8>, position: usize, max_bulk_len: u64) {
+    let rest = &input[position..];
+    let rewritten_bytes = MIN_REWRITTEN_BYTES.max(rest.len() / REWRITTEN_PARTS);
+    // A request that this client may not send is refused when its turn comes.
+    let limits = RequestLimits {
+        max_bulk_len,
+        is_authenticated: true,
+    };
+    let (mut parser, mut ranges) = (Parser::default(), Vec::new());
+    let mut rewritten = Vec::with_capacity(rest.len() + MIN_REWRITTEN_BYTES);
+    let (mut at, mut copied_to) = (0, 0);
+    while at < rewritten_bytes {
+        ranges.clear();
+        match parser.parse(&rest[at..], &mut ranges, &limits) {
+            ParseOutcome::Request { consumed, .. } => at += consumed,
+            ParseOutcome::Inline { consumed, args } => {
+                rewritten.extend_from_slice(&rest[copied_to..at]);
+                append_as_array(&mut rewritten, &args);
+                at += consumed;
+                copied_to = at;
+            }
+            ParseOutcome::Incomplete { .. } | ParseOutcome::Error(_) => break,
+        }
+    }
+    rewritten.extend_from_slice(&rest[copied_to..]);
+    input.truncate(position);
+    input.extend_from_slice(&rewritten);
+}
+
+/// Appends a request in the form of a RESP array.
+fn append_as_array(form: &mut Vec<u8>, args: &[Vec<u8>]) {
+    form.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
     for arg in args {
         form.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
         form.extend_from_slice(arg);
         form.extend_from_slice(b"\r\n");
     }
-    input.splice(position..position + consumed, form);
 }
 
 /// Adds the keys of a command that is not part of a batch. All of them are planned as written.
@@ -313,3 +357,6 @@ pub fn plan_write_keys(keyspace: &Keyspace, command: &Command<Binding>, args: Ar
         planned.push(PlannedKey::from_argument(position.index, hash, true));
     });
 }
+
+#[cfg(test)]
+mod tests;

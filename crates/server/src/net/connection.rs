@@ -154,8 +154,14 @@ impl Connection {
         self.input.len() - self.consumed
     }
 
+    /// Returns the memory for the input, in bytes: the input buffer, or what it will grow to until the argument that is
+    /// being received is complete.
+    pub fn input_memory(&self) -> usize {
+        self.input.capacity().max(self.unexecuted_bytes() + self.missing_bytes)
+    }
+
     /// Returns `true` if the input buffer is much larger than the rest of the input, which a long request has left
-    /// behind. A client that sends nothing more would keep that memory, which no limit counts.
+    /// behind. A client that sends nothing more would keep that memory.
     pub fn has_oversized_input(&self) -> bool {
         let needed_bytes = self.input.len() + self.missing_bytes;
         self.input.capacity() > MAX_SPARE_INPUT_BYTES.max(needed_bytes.saturating_mul(4))
@@ -255,8 +261,8 @@ impl Connection {
     }
 
     /// Returns the buffer figures for CLIENT LIST. `in_flight` is the output that the reactor still has to send. The
-    /// buffers themselves belong to the worker, so only their contents count as the client's, and the expected size of
-    /// an argument that is being received.
+    /// input buffer counts with its free space, and with the expected size of an argument that is being received. Of
+    /// the output buffer, which belongs to the worker, only the contents count.
     pub fn buffers(&self, in_flight: usize) -> BufferFigures {
         let output_capacity = self.output.bytes.capacity();
         BufferFigures {
@@ -271,8 +277,7 @@ impl Connection {
                 .transaction
                 .as_ref()
                 .map_or(0, |transaction| transaction.allocated_bytes())
-                + self.unexecuted_bytes()
-                + self.missing_bytes
+                + self.input_memory()
                 + self.output.len()
                 + self.deferred_output.len()
                 + in_flight

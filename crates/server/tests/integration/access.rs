@@ -392,3 +392,39 @@ fn a_refused_change_of_parameters_leaves_the_default_user_its_password() {
     );
     assert_eq!(Client::connect(server.port).call(&["AUTH", "new"]), "OK");
 }
+
+/// A client has to authenticate unless it was authenticated when it connected, or no password is needed at the moment.
+#[test]
+fn requests_are_short_only_while_the_client_must_authenticate() {
+    let server = Server::start(&["--io-threads", "2", "--io-threads-always-active", "yes"]);
+    let mut admin = Client::connect(server.port);
+    assert_eq!(admin.call(ALLOW_ALL), "OK");
+    let mut admin = connect_as(&server, "joe");
+    let value = "v".repeat(20_000);
+    let short: Vec<&str> = [&["MSET"][..], &["k", "v"].repeat(10)[..]].concat();
+    let serves = |client: &mut Client| {
+        // The second request is already there when the first one runs.
+        client.send(&["SET", "key", &value]);
+        client.send(&short);
+        assert_eq!((client.answer(), client.answer()), ("OK".to_owned(), "OK".to_owned()));
+    };
+    for rules in [&["resetpass", ">x"][..], &["off"][..]] {
+        let closed = ["ACL", "SETUSER", "default", "on", "resetpass", ">x"];
+        assert_eq!(admin.call(&closed), "OK");
+        let mut early = Client::connect(server.port);
+        assert_eq!(early.call(&["PING"]), "NOAUTH Authentication required.");
+        assert_eq!(admin.call(&["ACL", "SETUSER", "default", "nopass"]), "OK");
+        let mut late = Client::connect(server.port);
+        assert_eq!(late.call(&["PING"]), "PONG");
+        serves(&mut early);
+        serves(&mut late);
+        assert_eq!(admin.call(&[&["ACL", "SETUSER", "default"][..], rules].concat()), "OK");
+        serves(&mut late);
+        early.0.get_mut().write_all(b"*2\r\n$16385\r\n").expect("sends");
+        assert_eq!(
+            early.answer(),
+            "ERR Protocol error: unauthenticated bulk length",
+            "{rules:?}"
+        );
+    }
+}

@@ -370,6 +370,48 @@ fn client_list_tells_parsed_arguments_from_waiting_input() {
     }
 }
 
+/// A client that leaves the beginning of a request keeps the whole buffer.
+#[test]
+fn the_free_space_of_input_buffers_counts_as_memory_of_their_clients() {
+    const CLIENTS: usize = 40;
+    for threads in ["2", "8"] {
+        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+        let mut control = Client::connect(server.port);
+        control.call(&["CLIENT", "NO-EVICT", "ON"]);
+        let connect = || {
+            let mut client = Client::connect(server.port);
+            client.0.get_mut().write_all(b"*2\r\n$3\r\nGET\r\n").expect("sends");
+            client
+        };
+        let clients: Vec<Client> = (0..CLIENTS).map(|_| connect()).collect();
+        wait_until("all have begun a request", || {
+            let list = control.call(&["CLIENT", "LIST"]);
+            let begun: Vec<&str> = list.lines().filter(|line| line.contains(" argv-mem=3 ")).collect();
+            for line in &begun {
+                let field = |name: &str| -> usize {
+                    let value = line.split(' ').find_map(|word| word.strip_prefix(name));
+                    value.expect("the field").parse().expect("a number")
+                };
+                assert!(field("tot-mem=") >= field("qbuf=") + field("qbuf-free="), "{line}");
+            }
+            begun.len() == CLIENTS
+        });
+        // Without their buffers, all of them together are far below the limit.
+        assert_eq!(control.call(&["CONFIG", "SET", "maxmemory-clients", "1mb"]), "OK");
+        wait_until("most of them are gone", || {
+            figure(&mut control, "stats", "evicted_clients") > CLIENTS as u64 / 2
+        });
+        drop(clients);
+        control.wait_for_info("connected_clients", "1");
+        let evicted = figure(&mut control, "stats", "evicted_clients");
+        // While there is a limit, they are counted when they begin their requests.
+        let _later: Vec<Client> = (0..CLIENTS).map(|_| connect()).collect();
+        wait_until("later ones are evicted too", || {
+            figure(&mut control, "stats", "evicted_clients") > evicted
+        });
+    }
+}
+
 /// The messages about evicted keys are larger than the keys if many clients have cached them. They must not evict the
 /// next ones.
 #[test]

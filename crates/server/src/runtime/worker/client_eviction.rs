@@ -3,6 +3,9 @@
 //! Clients are counted after each receive, before the input runs, and after each write. A worker that finds the sum
 //! above the limit evicts its own clients in the bucket of the largest ones; if other workers have those, it wakes
 //! them.
+//!
+//! The input buffer of a small request that runs is the worker's. A client that leaves a part of a request in it keeps
+//! it, and is counted with all of it.
 
 use super::Worker;
 use crate::dispatch::batch::BatchConnections as _;
@@ -24,8 +27,9 @@ const SMALL_REQUEST_BYTES: usize = 16 * 1024;
 /// Returns the memory of a client without a small request that is about to run.
 fn accountable_bytes(connection: &Connection, in_flight: usize) -> usize {
     let buffers = connection.buffers(in_flight);
-    match connection.missing_bytes == 0 && buffers.input <= SMALL_REQUEST_BYTES {
-        true => buffers.total - buffers.input,
+    let is_small = connection.missing_bytes == 0 && connection.unexecuted_bytes() <= SMALL_REQUEST_BYTES;
+    match connection.is_in_batch && is_small {
+        true => buffers.total - connection.input_memory(),
         false => buffers.total,
     }
 }
@@ -37,6 +41,21 @@ impl Worker {
         if self.thread.tunables.client_memory != 0 {
             self.update_client_usage(token);
         }
+    }
+
+    /// Counts the memory of a client from which `received` bytes have come, and evicts clients if they exceed the
+    /// limit. A small request without an earlier part is not counted: if it turns out to be a part itself, the client
+    /// is counted once that is planned.
+    #[inline(never)]
+    pub(crate) fn count_receiving_client(&mut self, token: usize, received: usize) {
+        let is_new = self
+            .clients
+            .connection(token)
+            .is_some_and(|connection| connection.unexecuted_bytes() == received);
+        if !is_new || received > SMALL_REQUEST_BYTES {
+            self.update_client_usage(token);
+        }
+        self.evict_clients();
     }
 
     #[inline(never)]

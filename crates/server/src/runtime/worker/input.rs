@@ -7,7 +7,7 @@ use crate::dispatch::plan::InputRest;
 use crate::dispatch::plan::Planner;
 use crate::dispatch::transaction::discard_client_snapshots;
 use crate::net::client::ClientFlags;
-use crate::net::connection::{ConnectionState, MAX_HOLD_UP_MS};
+use crate::net::connection::{Connection, ConnectionState, MAX_HOLD_UP_MS};
 use crate::observability::metrics::Counter;
 use weft_config::id;
 use weft_reactor::{Output, ReceiveOutcome};
@@ -18,6 +18,9 @@ const UNAUTHENTICATED_QUERY_BYTES: usize = 1 << 20;
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// The largest space reserved at once for a large argument, in bytes.
 const RECEIVE_LARGE_BYTES: usize = 1 << 20;
+/// The maximum number of bytes of one receive, except for a large argument. A long request leaves a buffer with space
+/// for megabytes, and all other connections would wait while a client fills it. No pooled buffer has more space.
+const MAX_RECEIVED_BYTES: usize = POOLED_BYTES;
 /// The number of buffers kept for reuse; larger ones are freed.
 const POOLED_BUFFERS: usize = 64;
 /// The number of buffers that a worker needs for one connection: for its input, and for its output.
@@ -56,9 +59,13 @@ impl Worker {
                 self.thread.memory_limit.new_buffer_bytes += RECEIVE_BYTES as u64;
             }
         }
-        let max_bytes = connection.missing_bytes.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
+        let (min_capacity, max_bytes) = prepare_receive(connection);
+        let max_record_bytes = connection.missing_bytes.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES);
         let received = match connection.tls.clone() {
-            None => self.reactor.receive(token, &mut connection.input, max_bytes),
+            None => {
+                let input = &mut connection.input;
+                self.reactor.receive_at_most(token, input, min_capacity, max_bytes)
+            }
             Some(tls) => tls::receive_decrypted(
                 &tls,
                 connection,
@@ -66,7 +73,7 @@ impl Worker {
                 token,
                 &self.thread,
                 &mut self.handshake_count,
-                max_bytes,
+                max_record_bytes,
             ),
         };
         let count = match received {
@@ -94,8 +101,7 @@ impl Worker {
             return self.close(token);
         }
         if self.thread.tunables.client_memory != 0 {
-            self.count_client(token);
-            self.evict_clients();
+            self.count_receiving_client(token, count);
         }
         self.plan_requests(token);
     }
@@ -145,6 +151,7 @@ impl Worker {
         let planner = Planner {
             keyspace: &self.thread.server.keyspace,
             max_bulk_len: self.thread.tunables.max_bulk_len,
+            must_authenticate: must_authenticate(&self.thread.server, &connection.client),
             is_prefetch_enabled: self.thread.tunables.prefetch_depth > 1,
             commands: crate::commands::registry(),
         };
@@ -174,8 +181,10 @@ impl Worker {
             // There is no complete request yet, or only empty requests.
             let ends = connection.should_close_after_output();
             self.release_input_buffer(token);
-            if ends {
-                self.flush_output(token);
+            match ends {
+                true => self.flush_output(token),
+                // The connection keeps the buffer with the rest of the input.
+                false => self.count_client(token),
             }
         }
     }
@@ -302,4 +311,23 @@ impl Worker {
             self.server().memory.add_reusable(self.id, change);
         }
     }
+}
+
+/// Returns the space that the next receive of a connection needs in its input buffer, and the maximum that it takes,
+/// both in bytes. A buffer that a large argument has filled grows here, never beyond what the argument lacks: the
+/// connection keeps the buffer until all of it has arrived.
+fn prepare_receive(connection: &mut Connection) -> (usize, usize) {
+    let (input, missing_bytes) = (&mut connection.input, connection.missing_bytes);
+    let max_bytes = match missing_bytes > MAX_RECEIVED_BYTES {
+        true => usize::MAX,
+        false => MAX_RECEIVED_BYTES,
+    };
+    if missing_bytes == 0 || input.len() < RECEIVE_BYTES {
+        return (missing_bytes.clamp(RECEIVE_BYTES, RECEIVE_LARGE_BYTES), max_bytes);
+    }
+    let min_capacity = missing_bytes.min(RECEIVE_BYTES);
+    if input.capacity() - input.len() < min_capacity {
+        input.reserve_exact(missing_bytes.min(RECEIVE_LARGE_BYTES.max(input.len() / 8)));
+    }
+    (min_capacity, max_bytes)
 }

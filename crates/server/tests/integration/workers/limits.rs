@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Server};
@@ -134,6 +135,30 @@ fn a_reply_stops_growing_at_the_limit_of_its_client() {
         }
         assert_eq!(admin.call(&["SRANDMEMBER", "set", "-3"]).split(' ').count(), 3);
     }
+}
+
+/// The worker rewrites inline requests with quotes, whatever lies between them.
+#[test]
+fn a_long_pipeline_of_quoted_inline_requests_is_answered_in_order() {
+    const REQUESTS: usize = 60_000;
+    let server = Server::start(&["--io-threads", "2", "--io-threads-always-active", "yes"]);
+    let mut client = Client::connect(server.port);
+    let mut requests = String::new();
+    for number in 0..REQUESTS {
+        let word = format!("{number:06}");
+        requests += &match number % 7 {
+            0 => format!("*2\r\n$4\r\nECHO\r\n$6\r\n{word}\r\n"),
+            1 => format!("ECHO {word}\r\n"),
+            2 => format!("ECHO '{word}'\n"),
+            _ => format!("ECHO \"{word}\"\r\n"),
+        };
+    }
+    let mut sender = client.0.get_ref().try_clone().expect("a handle");
+    let sent = thread::spawn(move || sender.write_all(requests.as_bytes()).expect("sends"));
+    for number in 0..REQUESTS {
+        assert_eq!(client.answer(), format!("{number:06}"));
+    }
+    sent.join().expect("sends all");
 }
 
 /// The last receive of the request also takes the first byte of the next one.
