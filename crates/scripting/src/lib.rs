@@ -57,8 +57,8 @@ pub use cache::ScriptCache;
 pub use debugger::{Console, Debugger};
 pub use exclusion::Requester;
 pub use interpreter::{
-    CallResult, DebugSession, Host, Program, RunOutcome, ScriptKind, ScriptWords, begin_debugging, count_memory,
-    drop_interpreter, load_library, prepare_function, prepare_script, run,
+    CallResult, DebugSession, FunctionError, Host, Program, RunOutcome, ScriptKind, ScriptWords, begin_debugging,
+    count_memory, drop_interpreter, load_library, prepare_function, prepare_script, run,
 };
 pub use libraries::{Libraries, Library, LoadedFunction, RestorePolicy};
 pub use profile::may_run_forever;

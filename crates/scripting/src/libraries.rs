@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::profile::ScriptProfile;
 use super::shebang::ScriptFlags;
@@ -37,6 +38,31 @@ pub struct Library {
     pub code: Vec<u8>,
     /// The functions, sorted by name.
     pub functions: Vec<LoadedFunction>,
+    /// The shortest time in which a thread has compiled and run the code, in microseconds.
+    load_us: AtomicU64,
+}
+
+impl Library {
+    /// Creates a library whose code a thread has compiled and run in `load_time`.
+    pub fn new(name: Vec<u8>, code: Vec<u8>, functions: Vec<LoadedFunction>, load_time: Duration) -> Self {
+        Library {
+            name,
+            code,
+            functions,
+            load_us: AtomicU64::new(load_time.as_micros() as u64),
+        }
+    }
+
+    /// Returns the shortest time in which a thread has compiled and run the code.
+    pub fn load_time(&self) -> Duration {
+        Duration::from_micros(self.load_us.load(Ordering::Relaxed))
+    }
+
+    /// Records the time in which a thread has compiled and run the code. The shortest time counts, since the thread may
+    /// not have had a core all the time.
+    pub fn note_load_time(&self, time: Duration) {
+        self.load_us.fetch_min(time.as_micros() as u64, Ordering::Relaxed);
+    }
 }
 
 /// The treatment of loaded libraries when other libraries are restored (FUNCTION RESTORE).

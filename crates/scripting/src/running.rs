@@ -42,10 +42,17 @@ impl StopReason {
         .into_iter()
         .find(|stop| *stop as u8 == number)
     }
+
+    /// Returns `true` if a script that is stopped for this reason starts again.
+    pub fn is_restart(self) -> bool {
+        matches!(self, StopReason::Contended | StopReason::TooLong)
+    }
 }
 
 /// The state bit of a run that has written.
 const WROTE: u8 = 1 << 7;
+/// The state bit of a run that has ended and whose script starts again: nothing can stop this run any more.
+const RESTARTS: u8 = 1 << 6;
 
 /// After the last exclusive section of a turn, the time during which delayed runs may start before the next one.
 const DELAYED_RUNS_TURN: Duration = Duration::from_millis(3);
@@ -71,8 +78,8 @@ pub struct ScriptRun {
     too_long_after: Option<Duration>,
     /// The run time after which the run counts as busy; `None` for never.
     overdue_after: Option<Duration>,
-    /// The reason to stop, and [`WROTE`] if the run has written. Both are in one word, so that a run is not killed
-    /// while it starts to write.
+    /// The reason to stop, and the bits [`WROTE`] and [`RESTARTS`]. They are in one word, so that a run is not killed
+    /// while it starts to write, nor once its script is certain to start again.
     state: AtomicU8,
     is_overdue: AtomicBool,
     /// `true` if the run counts as one on a script thread although it is on a worker.
@@ -163,22 +170,49 @@ impl ScriptRun {
     /// Returns the reason to stop, or `None` if the run may continue.
     #[inline]
     pub fn stop_reason(&self) -> Option<StopReason> {
-        match self.state.load(Ordering::Relaxed) & !WROTE {
+        match self.state.load(Ordering::Relaxed) & !(WROTE | RESTARTS) {
             0 => None,
             number => StopReason::of(number),
         }
     }
 
-    /// Requests that the run stop. The first reason counts. A run that has written can be stopped only by
-    /// [`StopReason::Shutdown`]. Returns `true` if the request was accepted.
+    /// Returns the reason to stop, once the script's code has ended. If the script starts again for that reason, the
+    /// run accepts no further request: a kill would be lost.
+    pub fn settle_stop_reason(&self) -> Option<StopReason> {
+        let settle = |state| {
+            let reason = StopReason::of(state)?;
+            reason.is_restart().then_some(state | RESTARTS)
+        };
+        let settled = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, settle);
+        let (Ok(state) | Err(state)) = settled;
+        StopReason::of(state & !(WROTE | RESTARTS))
+    }
+
+    /// Requests that the run stop. The first reason counts, but [`StopReason::Killed`] replaces a reason for which the
+    /// script would start again. A run that has written can be stopped only by [`StopReason::Shutdown`]. Returns `true`
+    /// if the request was accepted.
     pub fn stop(&self, reason: StopReason) -> bool {
         let stop = |state| match (state, reason) {
             (0, _) => Some(reason as u8),
             (WROTE, StopReason::Shutdown) => Some(WROTE | reason as u8),
+            (_, StopReason::Killed) => {
+                let earlier = StopReason::of(state)?;
+                earlier.is_restart().then_some(reason as u8)
+            }
             _ => None,
         };
         let changed = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, stop);
         changed.is_ok()
+    }
+
+    /// Returns `true` if the run ends because it was killed, or for another reason for which it does not start again.
+    fn is_ending(&self) -> bool {
+        !self.has_written() && self.stop_reason().is_some_and(|reason| !reason.is_restart())
+    }
+
+    /// Returns `true` if the thread of the run has to leave work that takes `time` to a script thread.
+    pub fn is_too_long(&self, time: Duration) -> bool {
+        self.too_long_after.is_some_and(|after| time > after)
     }
 
     /// Returns `true` if the run may be restarted on a script thread.
@@ -258,7 +292,7 @@ pub enum KillError {
     NotRunning,
     /// The run has written.
     HasWritten,
-    /// The running script is of the other kind: a function instead of a script, or the reverse.
+    /// All running scripts are of the other kind: functions instead of scripts, or the reverse.
     OtherKind,
 }
 
@@ -351,27 +385,30 @@ impl RunRegistry {
         self.runs.lock().iter().max_by_key(|run| run.elapsed()).cloned()
     }
 
-    /// Kills the longest of those runs that can be killed. If runs are overdue, only these count.
+    /// Kills the longest of those runs of a kind that can be killed. If runs of that kind are overdue, only these
+    /// count.
     ///
     /// # Errors
-    /// The reason if there is no such run.
+    /// The reason if there is no such run. The other kind is reported only if no run of this kind is listed.
     pub fn kill(&self, functions: bool) -> Result<(), KillError> {
         let runs = self.runs.lock();
-        if runs.is_empty() {
-            return Err(KillError::NotRunning);
-        }
         let mut mine: Vec<&Arc<ScriptRun>> = runs.iter().filter(|run| run.is_function == functions).collect();
+        if mine.is_empty() {
+            return Err(match runs.iter().all(|run| run.has_written()) {
+                true if runs.is_empty() => KillError::NotRunning,
+                true => KillError::HasWritten,
+                false => KillError::OtherKind,
+            });
+        }
         if mine.iter().any(|run| run.is_overdue()) {
             mine.retain(|run| run.is_overdue());
         }
         mine.sort_by_key(|run| std::cmp::Reverse(run.elapsed()));
-        match mine
-            .iter()
-            .find(|run| run.stop(StopReason::Killed) || run.stop_reason() == Some(StopReason::Killed))
-        {
-            Some(_) => Ok(()),
-            None if runs.iter().any(|run| run.has_written()) => Err(KillError::HasWritten),
-            None => Err(KillError::OtherKind),
+        match mine.iter().any(|run| run.stop(StopReason::Killed) || run.is_ending()) {
+            true => Ok(()),
+            false if mine.iter().any(|run| run.has_written()) => Err(KillError::HasWritten),
+            // Each of them has ended, and its script is about to start again.
+            false => Err(KillError::NotRunning),
         }
     }
 

@@ -1,4 +1,10 @@
 //! Loads libraries: each interpreter runs a library's code once, which registers its functions.
+//!
+//! FUNCTION LOAD runs the code with a time limit that is far too long for a worker, and for the libraries of a dump
+//! file there is none. Another thread runs the code when it calls one of the functions for the first time. Then the
+//! code is part of a run, as the code of the function is: on a worker it is stopped after a short time, and a script
+//! thread calls the function instead. There the run is listed and can be killed. How long the code took is known from
+//! the first thread, so a worker usually does not begin with code that is too long.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -8,14 +14,26 @@ use std::time::Duration;
 
 use mlua::{Function as LuaFunction, Table, Value};
 
-use super::{CompiledLibrary, Interpreter, Program, ScriptKind};
+use super::{CompiledLibrary, FunctionError, Interpreter, Program, ScriptKind, killed_text};
 use crate::libraries::Library;
+use crate::run_checks::CurrentRun;
+use crate::running::StopReason;
 use crate::shebang::{self, ScriptFlags};
 use crate::{Scripts, arguments};
 use weft_os::time::Instant;
 
 /// The time limit for the code of a library while FUNCTION LOAD runs it.
 const LOAD_LIMIT: Duration = Duration::from_millis(500);
+
+/// What stops the code of a library before its end.
+pub(super) enum LoadBound {
+    /// Nothing does.
+    Nothing,
+    /// [`LOAD_LIMIT`].
+    TimeLimit,
+    /// The run that the code is part of.
+    Run(CurrentRun),
+}
 
 /// A function as it was registered.
 pub(super) struct RegisteredFunction {
@@ -32,12 +50,12 @@ impl Interpreter {
         scripts: &Scripts,
         library: &Arc<Library>,
         index: usize,
-    ) -> Result<Rc<Program>, Vec<u8>> {
+        begin: impl FnOnce(&[u8]) -> CurrentRun,
+    ) -> Result<Rc<Program>, FunctionError> {
         let address = Arc::as_ptr(library) as usize;
         if !self.libraries.contains_key(&address) {
             self.forget_unloaded_libraries(scripts);
-            let code_at = shebang::of_library(&library.code)?.1;
-            let functions = self.load(&library.code[code_at..], false)?;
+            let functions = self.load_in_run(scripts, library, begin(&library.functions[index].name))?;
             // In the order of the library, whatever order the functions were registered in this time.
             let callbacks: Vec<LuaFunction> = library
                 .functions
@@ -46,7 +64,8 @@ impl Interpreter {
                 .map(|function| function.callback.clone())
                 .collect();
             if callbacks.len() != library.functions.len() {
-                return Err(b"The library registers different functions each time it is loaded".to_vec());
+                let text = b"The library registers different functions each time it is loaded";
+                return Err(FunctionError::Failed(text.to_vec()));
             }
             let compiled = CompiledLibrary::new(library.clone(), callbacks, &self.start)?;
             self.libraries.insert(address, compiled);
@@ -54,7 +73,40 @@ impl Interpreter {
         }
         let compiled = self.libraries.get(&address);
         let function = compiled.and_then(|compiled| compiled.functions.get(index));
-        function.cloned().ok_or_else(|| b"Function not found".to_vec())
+        function
+            .cloned()
+            .ok_or_else(|| FunctionError::Failed(b"Function not found".to_vec()))
+    }
+
+    /// Runs the code of a library as a part of a run that calls one of its functions. The run is listed meanwhile if
+    /// that is to be so from its start.
+    fn load_in_run(
+        &mut self,
+        scripts: &Scripts,
+        library: &Library,
+        current: CurrentRun,
+    ) -> Result<Vec<RegisteredFunction>, FunctionError> {
+        let (run, is_listed) = (current.run.clone(), current.is_listed);
+        if run.is_too_long(library.load_time()) {
+            return Err(FunctionError::Stopped(StopReason::TooLong));
+        }
+        let code_at = shebang::of_library(&library.code)?.1;
+        if is_listed {
+            scripts.running.list(&run);
+        }
+        let functions = self.load(&library.code[code_at..], LoadBound::Run(current));
+        let load_time = run.elapsed();
+        scripts.running.end_run(&run, is_listed);
+        match run.stop_reason() {
+            None => {}
+            Some(stop @ (StopReason::Killed | StopReason::Overdue)) => {
+                return Err(FunctionError::Failed(killed_text(ScriptKind::Function, stop, &run)));
+            }
+            Some(stop) => return Err(FunctionError::Stopped(stop)),
+        }
+        let functions = functions?;
+        library.note_load_time(load_time);
+        Ok(functions)
     }
 
     /// Drops the compiled libraries that are no longer loaded, if there must be some: at most as many of them stay as
@@ -71,12 +123,15 @@ impl Interpreter {
     }
 
     /// Runs the code of a library. Returns the functions that it registers, sorted by name.
-    pub(super) fn load(&mut self, code: &[u8], limited: bool) -> Result<Vec<RegisteredFunction>, Vec<u8>> {
+    pub(super) fn load(&mut self, code: &[u8], bound: LoadBound) -> Result<Vec<RegisteredFunction>, Vec<u8>> {
         let library = self.compile(code, "@user_function", "Error compiling function: ")?;
         let functions: RefCell<Vec<RegisteredFunction>> = RefCell::default();
         let refused: RefCell<Option<Vec<u8>>> = RefCell::default();
-        let until = limited.then(|| Instant::now() + LOAD_LIMIT);
-        self.shared.checks.load_until.set(until);
+        match bound {
+            LoadBound::Nothing => {}
+            LoadBound::TimeLimit => self.shared.checks.load_until.set(Some(Instant::now() + LOAD_LIMIT)),
+            LoadBound::Run(current) => *self.shared.checks.run.borrow_mut() = Some(current),
+        }
         let loaded = self.lua.scope(|scope| {
             let register = scope.create_function(|lua, registered: RegisterArguments| {
                 let (name, callback, description, flags) = registered;
@@ -93,7 +148,10 @@ impl Interpreter {
             self.load.call::<(bool, Value)>((library, register))
         });
         self.shared.checks.load_until.set(None);
-        self.write_log_lines(false);
+        let run = self.shared.checks.run.take().map(|current| current.run);
+        let stopped = run.and_then(|run| run.stop_reason());
+        self.write_log_lines(stopped.is_some_and(StopReason::is_restart));
+        self.end_load.call::<()>(()).map_err(arguments::message)?;
         let failed = |text: &[u8]| [b"Error registering functions: ", text].concat();
         match loaded {
             Ok((true, _)) => {}

@@ -26,6 +26,8 @@ use super::{Scripts, cjson, convert};
 pub use debugging::{DebugSession, begin_debugging};
 pub use gate::ScriptWords;
 use gate::{CallRequest, HostGate};
+use loading::LoadBound;
+use weft_os::time::Instant;
 
 /// The number of runs between two measurements of an interpreter's memory.
 const RUNS_PER_MEASUREMENT: u32 = 16;
@@ -83,6 +85,22 @@ pub enum RunOutcome {
     },
     /// The script was stopped.
     Stopped(StopReason),
+}
+
+/// The reason why a function cannot be called.
+#[derive(Debug)]
+pub enum FunctionError {
+    /// Its library cannot be loaded in this interpreter, although it could in another one, or a client has killed the
+    /// call meanwhile. The text of the error reply, without its code.
+    Failed(Vec<u8>),
+    /// The call was stopped while the library was loaded.
+    Stopped(StopReason),
+}
+
+impl From<Vec<u8>> for FunctionError {
+    fn from(text: Vec<u8>) -> Self {
+        FunctionError::Failed(text)
+    }
 }
 
 /// A compiled script or a function, ready to run on the thread that has prepared it.
@@ -207,6 +225,8 @@ struct Interpreter {
     /// Starts a program of the state's kind.
     start: ScriptStarter,
     load: LuaFunction,
+    /// Must be called after `load`, when no run is checked.
+    end_load: LuaFunction,
     by_source: HashMap<Vec<u8>, Rc<Program>, ahash::RandomState>,
     by_digest: HashMap<Digest, Rc<Program>, ahash::RandomState>,
     /// The functions of each library, keyed by the library's address. The entry keeps the library alive, so the address
@@ -234,11 +254,11 @@ fn standard_libraries() -> StdLib {
 
 /// Calls `work` with this thread's interpreter of a kind. Creates a new one if everything was flushed since the old one
 /// was created.
-fn with_interpreter<R>(
+fn with_interpreter<R, E: From<Vec<u8>>>(
     scripts: &Scripts,
     kind: ScriptKind,
-    work: impl FnOnce(&mut Interpreter) -> Result<R, Vec<u8>>,
-) -> Result<R, Vec<u8>> {
+    work: impl FnOnce(&mut Interpreter) -> Result<R, E>,
+) -> Result<R, E> {
     let flushes = match kind {
         ScriptKind::Eval => scripts.cache.flushes(),
         ScriptKind::Function => scripts.libraries.flushes(),
@@ -302,11 +322,16 @@ pub fn prepare_script(
     })
 }
 
-/// Returns the function of that name; `None` if none is loaded.
+/// Returns the function of that name; `None` if none is loaded. If this interpreter has to load the library first, it
+/// does so as a part of a run, which `begin` creates from the name of the function.
 ///
 /// # Errors
-/// The text of the error reply if the library cannot be loaded in this interpreter, although it could in another one.
-pub fn prepare_function(scripts: &Scripts, name: &[u8]) -> Result<Option<Rc<Program>>, Vec<u8>> {
+/// The reason if the library cannot be loaded in this interpreter, or the run was stopped meanwhile.
+pub fn prepare_function(
+    scripts: &Scripts,
+    name: &[u8],
+    begin: impl FnOnce(&[u8]) -> CurrentRun,
+) -> Result<Option<Rc<Program>>, FunctionError> {
     // Read before the libraries: they may change meanwhile.
     let version = scripts.libraries.version();
     if let Some(program) = recent_function(name, version) {
@@ -316,7 +341,7 @@ pub fn prepare_function(scripts: &Scripts, name: &[u8]) -> Result<Option<Rc<Prog
         return Ok(None);
     };
     with_interpreter(scripts, ScriptKind::Function, |interpreter| {
-        let program = interpreter.function(scripts, &library, index)?;
+        let program = interpreter.function(scripts, &library, index, begin)?;
         interpreter.recent_function = Some(RecentFunction {
             name: name.to_vec(),
             version,
@@ -346,7 +371,13 @@ fn recent_function(name: &[u8], version: u64) -> Option<Rc<Program>> {
 pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc<Library>, Vec<u8>> {
     let (name, code_at) = shebang::of_library(code)?;
     with_interpreter(scripts, ScriptKind::Function, |interpreter| {
-        let functions = interpreter.load(&code[code_at..], limited)?;
+        let started = Instant::now();
+        let bound = match limited {
+            true => LoadBound::TimeLimit,
+            false => LoadBound::Nothing,
+        };
+        let functions = interpreter.load(&code[code_at..], bound)?;
+        let load_time = started.elapsed();
         let (functions, callbacks): (Vec<LoadedFunction>, Vec<LuaFunction>) = functions
             .into_iter()
             .map(|function| {
@@ -359,11 +390,7 @@ pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc
                 (loaded, function.callback)
             })
             .unzip();
-        let library = Arc::new(Library {
-            name,
-            code: code.to_vec(),
-            functions,
-        });
+        let library = Arc::new(Library::new(name, code.to_vec(), functions, load_time));
         let compiled = CompiledLibrary::new(library.clone(), callbacks, &interpreter.start)?;
         interpreter.forget_unloaded_libraries(scripts);
         interpreter.libraries.insert(Arc::as_ptr(&library) as usize, compiled);
@@ -459,6 +486,7 @@ impl Interpreter {
         let interpreter = Interpreter {
             start,
             load: program.raw_get("load")?,
+            end_load: program.raw_get("end_load")?,
             by_source: HashMap::default(),
             by_digest: HashMap::default(),
             libraries: HashMap::default(),
@@ -508,8 +536,8 @@ impl Interpreter {
         let Some(CurrentRun { run, .. }) = self.shared.checks.run.take() else {
             unreachable!("a run is current until it ends");
         };
-        let stopped = run.stop_reason();
-        let is_restarted = matches!(stopped, Some(StopReason::Contended | StopReason::TooLong));
+        let stopped = run.settle_stop_reason();
+        let is_restarted = stopped.is_some_and(StopReason::is_restart);
         self.write_log_lines(is_restarted);
         self.shared.random.end_script(is_restarted);
         if let Some(stop) = stopped.filter(|_| is_restarted) {
@@ -529,7 +557,7 @@ impl Interpreter {
             (Ok(RunEnd::Failed(Value::Table(error))), _) => error_of(&error),
             (_, Some(stop @ (StopReason::Killed | StopReason::Overdue))) => {
                 is_killed = true;
-                killed_error(program.kind, stop, &run)
+                (error_text(&killed_text(program.kind, stop, &run)), false)
             }
             (_, Some(stop)) => return Ok(RunOutcome::Stopped(stop)),
             (Ok(RunEnd::Failed(other)), None) => {
@@ -613,17 +641,18 @@ fn error_of(error: &Table) -> (Vec<u8>, bool) {
     (text, is_counted)
 }
 
-fn killed_error(kind: ScriptKind, stop: StopReason, run: &ScriptRun) -> (Vec<u8>, bool) {
+/// Returns the text of the error of a killed run, without its code.
+fn killed_text(kind: ScriptKind, stop: StopReason, run: &ScriptRun) -> Vec<u8> {
     let end = match (stop, kind) {
         (StopReason::Overdue, _) => "killed by the server: it was busy in a transaction that keeps its worker",
         (_, ScriptKind::Eval) => "killed by user with SCRIPT KILL",
         (_, ScriptKind::Function) => "killed by user with FUNCTION KILL",
     };
-    let mut text = format!("ERR Script {end}.");
+    let mut text = format!("Script {end}.");
     if let Some((source, line)) = run.stopped_at() {
         text.push_str(&format!(" script: on {source}:{line}."));
     }
-    (text.into_bytes(), false)
+    text.into_bytes()
 }
 
 #[cfg(test)]

@@ -399,7 +399,7 @@ program.note_place = note_place
 program.variables = globals
 
 -- Runs the code of a library, which finds nothing but what it needs to register functions. `register` gets a name, a
--- function, and what else was told about it; it returns what is wrong, if anything is.
+-- function, and what else was told about it; it returns what is wrong, if anything is. `end_load` must be called next.
 function program.load(library, register)
   local loading = copy(native.constants)
   for name in pairs(loading) do
@@ -512,8 +512,6 @@ function program.load(library, register)
   set_readonly(functions_metatable, false)
   functions_metatable.__index = surroundings
   local ok, err = pcall(library)
-  functions_metatable.__index = globals
-  frozen(functions_metatable)
   finished = true
   if ok then
     return true
@@ -529,6 +527,13 @@ function program.load(library, register)
     return false, is_text(text) and tostring(text) or nil
   end
   return false, "ERR " .. tostring(err)
+end
+
+-- Gives functions their globals back. `load` cannot do so itself: a check of the run may end it at any instruction.
+function program.end_load()
+  set_readonly(functions_metatable, false)
+  functions_metatable.__index = globals
+  frozen(functions_metatable)
 end
 
 return program

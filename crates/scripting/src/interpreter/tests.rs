@@ -1,11 +1,14 @@
 //! Runs scripts and libraries in an interpreter, with a host that has one key.
 
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
 use super::{
-    CallResult, CurrentRun, Host, Program, RunOutcome, ScriptWords, load_library, prepare_function, prepare_script, run,
+    CallResult, CurrentRun, FunctionError, Host, Library, Program, RunOutcome, ScriptWords, load_library,
+    prepare_function, prepare_script, run,
 };
 use super::{ScriptKind, drop_interpreter};
 use crate::{RestorePolicy, RunParameters, ScriptRun, Scripts, StopReason};
@@ -85,6 +88,11 @@ fn run_program(program: &Program) -> Result<String, StopReason> {
 fn evaluate(scripts: &Scripts, source: &str) -> Result<String, StopReason> {
     let program = prepare_script(scripts, Some(source.as_bytes()), b"", false).expect("it compiles");
     run_program(&program)
+}
+
+/// Prepares a function. If its library must be loaded, nothing stops that.
+fn function(scripts: &Scripts, name: &[u8]) -> Result<Option<Rc<Program>>, FunctionError> {
+    prepare_function(scripts, name, |_| unlisted(Arc::new(ScriptRun::new(run_parameters()))))
 }
 
 #[test]
@@ -206,7 +214,7 @@ fn functions_are_loaded_where_they_are_called() {
     let library = load_library(&scripts, code, true).expect("it loads");
     scripts.libraries.add(&library, false).expect("the name is free");
     let call = |scripts: &Scripts| {
-        let program = prepare_function(scripts, b"F").expect("it loads").expect("it is there");
+        let program = function(scripts, b"F").expect("it loads").expect("it is there");
         run_program(&program)
     };
     assert_eq!(call(&scripts), Ok("*2\r\n$1\r\nk\r\n:1\r\n".to_owned()));
@@ -219,7 +227,7 @@ fn functions_are_loaded_where_they_are_called() {
         "each thread has variables of its own"
     );
     scripts.libraries.flush();
-    assert!(prepare_function(&scripts, b"f").expect("no error").is_none());
+    assert!(function(&scripts, b"f").expect("no error").is_none());
 }
 
 #[test]
@@ -231,7 +239,7 @@ fn a_function_that_was_called_is_found_in_the_current_libraries() {
         scripts.libraries.add(&library, true).expect("it is replaced");
     };
     let call = || {
-        let program = prepare_function(&scripts, b"f").expect("no error")?;
+        let program = function(&scripts, b"f").expect("no error")?;
         Some(run_program(&program).expect("it runs"))
     };
     for number in [1, 2] {
@@ -267,6 +275,78 @@ fn a_library_that_takes_too_long_is_not_loaded() {
     assert_eq!(text(b"#!lua name=lib\nreturn 1"), "No functions registered");
     let unknown = b"#!lua name=lib\nredis.register_function{function_name='f', callback=function() end, flags={'x'}}";
     assert_eq!(text(unknown), "Error registering functions: ERR unknown flag given");
+}
+
+/// A library whose code runs for some milliseconds.
+const LONG_LIBRARY: &[u8] = b"#!lua name=long\nfor i = 1, 1e6 do end\n\
+    redis.register_function('long', function(keys) return redis.call('echo', keys[1]) end)";
+
+/// Loads a library and [`LONG_LIBRARY`]. Returns the latter. The interpreter of the thread keeps only the former.
+fn load_long_library(scripts: &Scripts) -> Arc<Library> {
+    let library = load_library(scripts, LONG_LIBRARY, true).expect("it loads");
+    scripts.libraries.add(&library, false).expect("the name is free");
+    drop_interpreter(scripts, ScriptKind::Function);
+    let code =
+        b"#!lua name=short\nredis.register_function('short', function(keys) return redis.call('echo', keys[1]) end)";
+    let short = load_library(scripts, code, true).expect("it loads");
+    scripts.libraries.add(&short, false).expect("the name is free");
+    library
+}
+
+/// Calls a function that returns its key.
+fn call_with_key(scripts: &Scripts, name: &[u8]) {
+    let program = function(scripts, name).expect("it loads").expect("it is there");
+    assert_eq!(run_program(&program), Ok("$1\r\nk\r\n".to_owned()));
+}
+
+#[test]
+fn a_worker_leaves_a_library_that_takes_long_to_a_script_thread() {
+    let scripts = Scripts::default();
+    let library = load_long_library(&scripts);
+    assert!(!library.load_time().is_zero());
+    let prepare_on_worker = || {
+        let limited = RunParameters {
+            leaves_after: Some(Duration::ZERO),
+            ..run_parameters()
+        };
+        let prepared = prepare_function(&scripts, b"long", |_| unlisted(Arc::new(ScriptRun::new(limited))));
+        prepared.map(|program| program.is_some())
+    };
+    let is_left = |prepared| matches!(prepared, Err(FunctionError::Stopped(StopReason::TooLong)));
+    assert!(is_left(prepare_on_worker()), "its time is known");
+    // As if the code had ended at once when it was loaded.
+    library.note_load_time(Duration::ZERO);
+    assert!(is_left(prepare_on_worker()), "it is stopped");
+    call_with_key(&scripts, b"short");
+    call_with_key(&scripts, b"long");
+    assert!(matches!(prepare_on_worker(), Ok(true)), "it is loaded");
+}
+
+#[test]
+fn loading_a_library_for_a_call_can_be_killed() {
+    let scripts = Scripts::default();
+    load_long_library(&scripts);
+    let run = Arc::new(ScriptRun::new(run_parameters()));
+    run.stop(StopReason::Killed);
+    let listed = CurrentRun {
+        run: run.clone(),
+        is_listed: true,
+    };
+    let killed = prepare_function(&scripts, b"LONG", |name| {
+        assert_eq!(name, b"long");
+        listed
+    });
+    let Err(FunctionError::Failed(text)) = killed else {
+        panic!("the call is killed");
+    };
+    let text = String::from_utf8_lossy(&text);
+    assert!(
+        text.starts_with("Script killed by user with FUNCTION KILL. script: on @user_function:"),
+        "{text}"
+    );
+    assert!(scripts.running.longest_run().is_none(), "it is listed while it runs");
+    call_with_key(&scripts, b"short");
+    call_with_key(&scripts, b"long");
 }
 
 #[test]
@@ -384,11 +464,8 @@ fn options_of_cjson_hold_for_one_run() {
     let library = load_library(&scripts, code.as_bytes(), true).expect("it loads");
     scripts.libraries.add(&library, false).expect("the name is free");
     let call = |name: &[u8]| {
-        run_program(
-            &prepare_function(&scripts, name)
-                .expect("it loads")
-                .expect("it is there"),
-        )
+        let program = function(&scripts, name).expect("it loads");
+        run_program(&program.expect("it is there"))
     };
     assert_ne!(call(b"set"), defaults);
     assert_eq!(call(b"all"), defaults);

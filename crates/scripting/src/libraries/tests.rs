@@ -1,23 +1,22 @@
 //! Tests which names of libraries and functions collide.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Libraries, Library, LoadedFunction, RestorePolicy, ScriptFlags, ScriptProfile};
 
 fn library(name: &str, functions: &[&str]) -> Arc<Library> {
-    Arc::new(Library {
-        name: name.into(),
-        code: format!("#!lua name={name}\n").into_bytes(),
-        functions: functions
-            .iter()
-            .map(|name| LoadedFunction {
-                name: (*name).into(),
-                description: None,
-                flags: ScriptFlags::default(),
-                profile: ScriptProfile::predict(b""),
-            })
-            .collect(),
-    })
+    let functions = functions
+        .iter()
+        .map(|name| LoadedFunction {
+            name: (*name).into(),
+            description: None,
+            flags: ScriptFlags::default(),
+            profile: ScriptProfile::predict(b""),
+        })
+        .collect();
+    let code = format!("#!lua name={name}\n").into_bytes();
+    Arc::new(Library::new(name.into(), code, functions, Duration::ZERO))
 }
 
 fn error(result: Result<(), Vec<u8>>) -> String {

@@ -34,6 +34,56 @@ fn only_a_run_of_the_right_kind_that_has_not_written_is_killed() {
 }
 
 #[test]
+fn a_kill_replaces_a_reason_for_which_the_script_would_start_again() {
+    let running = RunRegistry::default();
+    for reason in [StopReason::Contended, StopReason::TooLong] {
+        let stopped = run(true);
+        running.list(&stopped);
+        assert!(stopped.stop(reason));
+        assert_eq!(running.kill(true), Ok(()));
+        assert_eq!(stopped.stop_reason(), Some(StopReason::Killed));
+        assert!(!stopped.stop(reason), "a kill is not replaced");
+        assert_eq!(running.kill(true), Ok(()), "it is still listed");
+        assert_eq!(stopped.settle_stop_reason(), Some(StopReason::Killed));
+        running.unlist(&stopped);
+
+        let restarting = run(true);
+        running.list(&restarting);
+        assert!(restarting.stop(reason));
+        assert_eq!(restarting.settle_stop_reason(), Some(reason));
+        assert_eq!(running.kill(true), Err(KillError::NotRunning), "the kill would be lost");
+        assert_eq!(restarting.stop_reason(), Some(reason));
+        assert!(!restarting.try_note_write());
+        running.unlist(&restarting);
+    }
+    let ended = run(true);
+    assert_eq!(ended.settle_stop_reason(), None);
+    assert!(ended.try_note_write() && ended.has_written());
+    assert_eq!(ended.settle_stop_reason(), None);
+}
+
+#[test]
+fn the_other_kind_is_reported_only_if_no_run_of_the_requested_kind_is_listed() {
+    let running = RunRegistry::default();
+    let (function, script) = (run(true), run(false));
+    running.list(&function);
+    running.list(&script);
+    // It cannot be killed any more, but a function runs all the same.
+    assert!(function.stop(StopReason::TooLong) && function.settle_stop_reason().is_some());
+    assert_eq!(running.kill(true), Err(KillError::NotRunning));
+    assert!(script.try_note_write());
+    assert_eq!(running.kill(false), Err(KillError::HasWritten));
+    running.unlist(&function);
+    assert_eq!(running.kill(true), Err(KillError::HasWritten), "as in Valkey");
+    let other_script = run(false);
+    running.list(&other_script);
+    assert_eq!(running.kill(true), Err(KillError::OtherKind));
+    assert_eq!(running.kill(false), Ok(()));
+    assert_eq!(other_script.stop_reason(), Some(StopReason::Killed));
+    assert_eq!(script.stop_reason(), None);
+}
+
+#[test]
 fn an_overdue_run_is_listed_and_found_by_its_slots() {
     let running = RunRegistry::default();
     let script = run(false);

@@ -17,8 +17,9 @@ use crate::runtime::process::threads;
 use crate::runtime::reclaim;
 use crate::runtime::reclaim::Reclaimer;
 use crate::runtime::shutdown::ShutdownOptions;
+use crate::runtime::tuning;
 use crate::runtime::tuning::Tuner;
-use crate::state::{BackgroundJob, CoordinatorCommand, Message, Server};
+use crate::state::{BackgroundJob, CoordinatorCommand, Message, Server, WorkerLink};
 use weft_base::clock::unix_ms;
 use weft_config::id;
 use weft_os::atomic::Ordering;
@@ -156,7 +157,7 @@ impl Coordinator {
             return self.next_cron;
         }
         if now >= self.next_tuning {
-            self.next_tuning = now + crate::runtime::tuning::WINDOW;
+            self.next_tuning = now + tuning::WINDOW;
             self.tuner.sample_and_apply(&self.server, now);
         }
         self.next_cron.min(self.next_tuning)
@@ -254,11 +255,7 @@ impl Coordinator {
                 let _ = socket.set_keepalive(seconds);
             }
         }
-        let active = server.lifecycle.active_workers.load(Ordering::Relaxed).max(1);
-        let Some(link) = server.workers[..active.min(server.workers.len())]
-            .iter()
-            .min_by_key(|link| link.connections.load(Ordering::Relaxed))
-        else {
+        let Some(link) = choose_worker(server) else {
             return;
         };
         server.clients.connections.fetch_add(1, Ordering::Relaxed);
@@ -422,6 +419,24 @@ impl Coordinator {
         let startup = &server.stats.history.startup_memory;
         let _ = startup.compare_exchange(0, bytes, Ordering::Relaxed, Ordering::Relaxed);
     }
+}
+
+/// Returns the active worker with the fewest connections that is not stalled. If all active workers are stalled, one
+/// more becomes active: a client that connects now can end a script that does not end, or the process.
+fn choose_worker(server: &Server) -> Option<&WorkerLink> {
+    let now_ns = server.lifecycle.started.elapsed().as_nanos() as u64;
+    let active = server.lifecycle.active_workers.load(Ordering::Relaxed).max(1);
+    let (active, inactive) = server.workers.split_at(active.min(server.workers.len()));
+    let connections = |link: &&WorkerLink| link.connections.load(Ordering::Relaxed);
+    let is_serving = |link: &&WorkerLink| !link.is_stalled(now_ns);
+    if let Some(link) = active.iter().filter(is_serving).min_by_key(connections) {
+        return Some(link);
+    }
+    if let Some(index) = inactive.iter().position(|link| is_serving(&link)) {
+        tuning::set_active_workers(server, active.len() + index + 1);
+        return inactive.get(index);
+    }
+    active.iter().min_by_key(connections)
 }
 
 /// Sends the reason for a refused connection, as far as the socket accepts it.

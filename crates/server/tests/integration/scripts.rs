@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::harness::client;
 use crate::harness::connection::open;
 use crate::harness::server::{PATIENCE, Server};
+use crate::harness::wait_until;
 
 struct Client(BufReader<TcpStream>);
 
@@ -359,6 +360,80 @@ fn libraries_are_in_dumps() {
     assert_eq!(client.call(&["DEBUG", "RELOAD", "NOFLUSH", "MERGE"]), "+OK");
     assert_eq!(client.call(&["FUNCTION", "DELETE", "lib"]), "+OK");
     assert_eq!(client.call(&["FCALL", "f", "0"]), "-ERR Function not found");
+}
+
+/// Starts a server with a library whose code runs for long. It is in a dump file, because FUNCTION LOAD has a limit.
+fn start_with_long_library(arguments: &[&str]) -> Server {
+    let code = b"#!lua name=lib\nfor i = 1, 1e8 do end\nredis.register_function('f', function() return 1 end)";
+    let length = (code.len() as u32).to_be_bytes();
+    // Opcode 245 and a length of 32 bits; the file has no checksum.
+    let dump = [&b"REDIS0011\xf5\x80"[..], &length, &code[..], b"\xff\0\0\0\0\0\0\0\0"].concat();
+    let mut server = Server::start(arguments);
+    server.kill();
+    std::fs::write(server.directory.join("dump.rdb"), dump).expect("writes");
+    server.start_again();
+    Client::connect(&server).call_until(&["PING"], "+PONG");
+    server
+}
+
+#[test]
+fn loading_a_library_for_a_call_stops_no_worker_and_can_be_killed() {
+    for threads in ["1", "8"] {
+        let server = start_with_long_library(&[
+            "--io-threads",
+            threads,
+            "--io-threads-always-active",
+            "yes",
+            "--busy-reply-threshold",
+            "20",
+            "--busy-reply-scope",
+            "affected",
+        ]);
+        let mut caller = client::Client::connect(server.port);
+        // At least one client of each worker.
+        let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(&server)).collect();
+        // On a busy machine a script thread may have loaded the library before a client can kill it. Then another one
+        // of the 8 is likely to run the next call.
+        let is_killed = (0..8).any(|_| {
+            caller.send(&["FCALL", "f", "0"]);
+            wait_until("the function runs", || {
+                let stats = clients[0].call(&["FUNCTION", "STATS"]);
+                stats.starts_with("running_script name f command FCALL f 0 ") || !caller.is_waiting()
+            });
+            for client in &mut clients {
+                assert_eq!(client.call(&["SET", "k", "v"]), "+OK");
+            }
+            clients[0].call(&["FUNCTION", "KILL"]);
+            let answer = caller.answer();
+            let killed = "ERR Script killed by user with FUNCTION KILL. script: on @user_function:";
+            assert!(answer == "1" || answer.starts_with(killed), "{answer}");
+            answer != "1"
+        });
+        assert!(is_killed, "FUNCTION KILL does not end the load");
+        assert!(clients[0].call(&["FUNCTION", "KILL"]).starts_with("-NOTBUSY"));
+        // This transaction stays on its worker, where no other thread can load the library for it.
+        let changing = [&["CLIENT", "SETNAME", "caller"][..], &["FCALL", "f", "0"]];
+        let answer = caller.transact(&changing);
+        assert!(answer.contains("ERR Script killed by the server"), "{answer}");
+    }
+}
+
+#[test]
+fn a_function_of_a_library_that_loads_slowly_is_called_from_all_workers() {
+    let library = "#!lua name=lib\nfor i = 1, 1e6 do end\nredis.register_function('f', function() return 1 end)";
+    for threads in ["2", "8"] {
+        let server = Server::start(&["--io-threads", threads, "--io-threads-always-active", "yes"]);
+        let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(&server)).collect();
+        assert_eq!(clients[0].call(&["FUNCTION", "LOAD", library]), "lib");
+        for _ in 0..2 {
+            for client in &mut clients {
+                client.send(&["FCALL", "f", "0"]);
+            }
+            for client in &mut clients {
+                assert_eq!(client.answer(), ":1");
+            }
+        }
+    }
 }
 
 /// The declared flags of a queued script count when EXEC runs, not only when the script is queued.

@@ -17,7 +17,8 @@
 //!    release their leases when they are refused one, or when they end, so the holder gets the slot.
 //! 2. A script takes the token before its first write, without waiting. If another script has the token, it writes
 //!    under an undo log (rule 11), or releases its leases and restarts later if it cannot. So scripts run in parallel
-//!    with all commands and scripts on other slots.
+//!    with all commands and scripts on other slots. On a worker, a script with loops writes under an undo log even if
+//!    the token is free.
 //! 3. Before it has the token, a script that is refused a slot restarts once that slot is free. After
 //!    [`ANNOUNCE_AFTER_FAILURES`] failures it takes the token, at its start or when it is refused a slot, and waits, so
 //!    that it makes progress. If another script has the token, it runs without it as before.
@@ -26,7 +27,9 @@
 //!    gate, because a script that waits there could not be killed. In return, no thread closes the gate while a script
 //!    runs on a script thread (`RunRegistry::try_exclude_runs`).
 //! 6. A script with loops runs on a script thread until it has proved to be short. A script that turns out to be long
-//!    on a worker moves to a script thread if it has not written; otherwise it stays.
+//!    on a worker moves to a script thread if it has not written, or under an undo log; otherwise it stays. The
+//!    coordinator places no connections on a worker that is stalled for this or another reason, and makes one more
+//!    worker active if all are.
 //! 7. In a transaction the token is taken first, so that no script in it restarts.
 //! 8. A worker does not wait for scripts on other threads: they may take long, and they may wait for the answer of this
 //!    worker (CLIENT LIST, INFO). A script on a worker that has the token and is refused a slot for more than a moment
@@ -47,6 +50,8 @@
 //!     stopped any more ([`crate::net::kill_mark`]).
 //! 13. The notifications of a script that may have to restart (MONITOR, keyspace events) and its entries in logs are
 //!     held back, and discarded if it restarts. So clients see each command once.
+//! 14. A thread that calls a function for the first time loads its library before it takes leases. That counts as a run
+//!     of the function, which moves to a script thread if it is too long for a worker, and can be killed there.
 
 mod prepared;
 mod runner;
@@ -85,7 +90,7 @@ use super::script_flags::busy_error;
 use super::slot_stats::{self, CommandCost};
 use super::thread::ThreadState;
 use super::{memory_limit, pins, serve};
-use prepared::{PreparedScript, prepare_script};
+use prepared::{PrepareError, PreparedScript, prepare_script};
 use runner::{Runner, ScriptAccess, ScriptOutcome};
 
 pub(super) use runner::query_workers;
@@ -123,7 +128,11 @@ pub fn run_leased<'p>(
         connection.client.flags.contains(ClientFlags::PRIMARY),
     ) {
         Ok(prepared) => prepared,
-        Err(error) => return reply_error(thread, request, connection, &error),
+        Err(PrepareError::Refused(error)) => return reply_error(thread, request, connection, &error),
+        Err(PrepareError::Stopped(StopReason::TooLong)) => {
+            return move_to_script_thread(thread, request, keys, connection);
+        }
+        Err(PrepareError::Stopped(_)) => return Outcome::Contended,
     };
     let profile = prepared.program.profile();
     if thread.may_leave && (profile.is_long() || profile.queries_workers()) {
@@ -147,7 +156,8 @@ pub fn run_leased<'p>(
         return outcome;
     }
     let impatient = connection.lease_failures >= ANNOUNCE_AFTER_FAILURES;
-    let writes = !prepared.is_read_only && profile.has_written();
+    let stays_undoable = thread.may_leave && profile.may_run_forever() && profile.is_undoable();
+    let writes = !prepared.is_read_only && profile.has_written() && !stays_undoable;
     let has_token = (impatient || writes) && thread.server.scripting.try_take_token();
     if !has_token && let Some(refusal) = find_refusal(pass, many, &prepared, connection) {
         connection.client.script_refusal = Some(refusal);
@@ -255,7 +265,9 @@ fn run_under_leases<'p>(
     let mut reply = Reply::new(&mut output.bytes, client.protocol);
     let ended = runner.run_script(&prepared, args, &mut reply, listed);
     runner.settle_writes(&ended);
-    connection.awaited_thaw = runner.awaited_thaw;
+    let is_stopped = matches!(ended, ScriptOutcome::Stopped(_));
+    // A script that was killed while it stopped for MIGRATE does not start again.
+    connection.awaited_thaw = runner.awaited_thaw.filter(|_| is_stopped);
     let (has_token, start_ticks, refusal) = (runner.has_token, runner.start_ticks, runner.refusal);
     let (mut held, run) = runner.end();
     assert!(
@@ -263,7 +275,7 @@ fn run_under_leases<'p>(
         "what a script writes lasts only if it has the token or has ended"
     );
     thread.server.scripting.running.end_run(&run, listed);
-    if matches!(ended, ScriptOutcome::Stopped(_)) && run.has_written() {
+    if is_stopped && run.has_written() {
         output.truncate(before);
         (thread.may_leave, thread.may_block) = (may_leave, may_block);
         return abandon_script(thread, held);
@@ -470,7 +482,8 @@ pub fn run_in_transaction<'p>(
     let prepared = match prepare_script(thread, command, args, client.flags.contains(ClientFlags::PRIMARY)) {
         Ok(prepared) => prepared,
         Err(error) => {
-            write_error(thread, &error, &mut output.bytes);
+            thread.is_unit_unfinished |= matches!(error, PrepareError::Stopped(_));
+            write_error(thread, &error.into_error(), &mut output.bytes);
             notify_monitors_of_failure(thread, client, args);
             return true;
         }

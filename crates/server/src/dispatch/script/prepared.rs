@@ -1,6 +1,8 @@
 //! The script that a command runs, found or compiled, and the rules that its flags set.
 
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use weft_base::SlotIndex;
 use weft_resp::Args;
@@ -14,8 +16,15 @@ use crate::dispatch::thread::ThreadState;
 use weft_base::slots::cluster_slot;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::CommandFlags;
+use weft_config::id;
 use weft_scripting as scripting;
-use weft_scripting::{Program, ScriptFlags};
+use weft_scripting::{CurrentRun, FunctionError, Program, RunParameters, ScriptFlags, ScriptRun, StopReason};
+
+/// The run time after which a script is too long for a worker.
+const MAX_TIME_ON_WORKER: Duration = Duration::from_micros(500);
+/// The time for which a worker loads a library. It is longer, because a worker does so once: the functions of a library
+/// that takes longer run on script threads.
+const MAX_LOAD_TIME_ON_WORKER: Duration = Duration::from_millis(2);
 
 /// A script that can run, and the parameters of its call.
 pub(super) struct PreparedScript {
@@ -26,6 +35,30 @@ pub(super) struct PreparedScript {
     pub(super) allows_oom: bool,
     /// `true` if, in a cluster, the keys must be in one slot.
     pub(super) must_use_one_slot: bool,
+}
+
+/// The reason why a script does not run.
+pub(super) enum PrepareError {
+    /// The error reply.
+    Refused(CommandError),
+    /// The run was stopped while a library was loaded for it.
+    Stopped(StopReason),
+}
+
+impl From<CommandError> for PrepareError {
+    fn from(error: CommandError) -> Self {
+        PrepareError::Refused(error)
+    }
+}
+
+impl PrepareError {
+    /// Returns the error for a script that cannot restart, so that only the end of the process stops it.
+    pub(super) fn into_error(self) -> CommandError {
+        match self {
+            PrepareError::Refused(error) => error,
+            PrepareError::Stopped(_) => CommandError::constant("ERR The server is about to end"),
+        }
+    }
 }
 
 /// Returns the slot of a script's first declared key.
@@ -44,41 +77,114 @@ fn key_count(args: Args<'_>, not_a_number: CommandError) -> Result<usize, Comman
     usize::try_from(count).map_err(|_| CommandError::constant("ERR Number of keys can't be negative"))
 }
 
-/// Finds or compiles the script of a command.
-pub(super) fn prepare_script(
+/// Returns the parameters of a run that begins now. `may_leave` is set if it may move to a script thread.
+pub(super) fn run_parameters<'n>(
+    thread: &ThreadState,
+    name: &'n [u8],
+    is_function: bool,
+    may_leave: bool,
+    args: Args<'_>,
+) -> RunParameters<'n> {
+    let threshold_ms = thread.server.config.unsigned(id::BUSY_REPLY_THRESHOLD);
+    RunParameters {
+        name,
+        is_function,
+        command: match thread.for_script {
+            true => args.iter().map(<[u8]>::to_vec).collect(),
+            false => Vec::new(),
+        },
+        leaves_after: may_leave.then_some(MAX_TIME_ON_WORKER),
+        overdue_after: (threshold_ms > 0).then(|| Duration::from_millis(threshold_ms)),
+        started: None,
+    }
+}
+
+/// Returns a run that loads the library of a function, in order to call it. It holds no slot.
+fn loading_run(thread: &ThreadState, name: &[u8], args: Args<'_>, is_primary: bool) -> CurrentRun {
+    let run = ScriptRun::new(RunParameters {
+        leaves_after: thread.may_leave.then_some(MAX_LOAD_TIME_ON_WORKER),
+        ..run_parameters(thread, name, true, thread.may_leave, args)
+    });
+    if !thread.may_leave && !thread.for_script && !thread.replays && !is_primary {
+        // Part of a transaction that keeps its worker, so FUNCTION KILL might not arrive.
+        run.end_when_overdue();
+    }
+    CurrentRun {
+        run: Arc::new(run),
+        is_listed: thread.for_script,
+    }
+}
+
+/// Finds or compiles the script of a command. Also returns the number of its keys.
+fn find_program(
     thread: &ThreadState,
     command: &Command<Binding>,
     args: Args<'_>,
     is_primary: bool,
-) -> Result<PreparedScript, CommandError> {
+) -> Result<(Rc<Program>, usize), PrepareError> {
     let scripts = &thread.server.scripting;
     let not_compiled = |text: Vec<u8>| CommandError::from_bytes([b"ERR ", &text[..]].concat());
-    let (program, keys) = match named(command, args) {
+    match named(command, args) {
         ScriptName::Source(source) => {
             let keys = key_count(args, CommandError::NOT_AN_INTEGER)?;
-            (
-                scripting::prepare_script(scripts, Some(source), b"", false).map_err(not_compiled)?,
-                keys,
-            )
+            let program = scripting::prepare_script(scripts, Some(source), b"", false).map_err(not_compiled)?;
+            Ok((program, keys))
         }
         ScriptName::Digest(digest) => {
             if digest.len() != 40 {
-                return Err(NO_SCRIPT);
+                return Err(NO_SCRIPT.into());
             }
             let keys = key_count(args, CommandError::NOT_AN_INTEGER)?;
             let found = scripting::prepare_script(scripts, None, digest, false).map_err(|text| match text.is_empty() {
                 true => NO_SCRIPT,
                 false => not_compiled(text),
             });
-            (found?, keys)
+            Ok((found?, keys))
         }
         ScriptName::Function(name) => {
-            let found = scripting::prepare_function(scripts, name).map_err(not_compiled)?;
-            let program = found.ok_or(CommandError::constant("ERR Function not found"))?;
+            let begin = |name: &[u8]| loading_run(thread, name, args, is_primary);
+            let found = scripting::prepare_function(scripts, name, begin).map_err(|error| match error {
+                FunctionError::Failed(text) => PrepareError::Refused(not_compiled(text)),
+                FunctionError::Stopped(stop) => PrepareError::Stopped(stop),
+            });
+            let program = found?.ok_or(CommandError::constant("ERR Function not found"))?;
             let bad_count = CommandError::constant("ERR Bad number of keys provided");
-            (program, key_count(args, bad_count)?)
+            Ok((program, key_count(args, bad_count)?))
         }
-    };
+    }
+}
+
+/// Finds or compiles the script of a command, and checks that its flags allow it to run.
+pub(super) fn prepare_script(
+    thread: &ThreadState,
+    command: &Command<Binding>,
+    args: Args<'_>,
+    is_primary: bool,
+) -> Result<PreparedScript, PrepareError> {
+    let (program, keys) = find_program(thread, command, args, is_primary)?;
+    check_flags(thread, command, &program, is_primary)?;
+    assert!(
+        keys + 3 <= args.len(),
+        "the declared keys of a script are among its arguments"
+    );
+    let flags = program.flags();
+    let promises = |flag: ScriptFlags| flags.is_some_and(|flags| flags.contains(flag));
+    Ok(PreparedScript {
+        key_count: keys,
+        is_read_only: command.spec.flags.contains(CommandFlags::READONLY) || promises(ScriptFlags::NO_WRITES),
+        allows_oom: promises(ScriptFlags::ALLOW_OOM),
+        must_use_one_slot: thread.view.is_some() && flags.is_some() && !promises(ScriptFlags::ALLOW_CROSS_SLOT_KEYS),
+        program,
+    })
+}
+
+/// Checks that the flags of a script allow the command to run it.
+fn check_flags(
+    thread: &ThreadState,
+    command: &Command<Binding>,
+    program: &Program,
+    is_primary: bool,
+) -> Result<(), CommandError> {
     let must_read = command.spec.flags.contains(CommandFlags::READONLY);
     let flags = program.flags();
     let promises = |flag: ScriptFlags| flags.is_some_and(|flags| flags.contains(flag));
@@ -104,17 +210,7 @@ pub(super) fn prepare_script(
             "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
         ));
     }
-    assert!(
-        keys + 3 <= args.len(),
-        "the declared keys of a script are among its arguments"
-    );
-    Ok(PreparedScript {
-        key_count: keys,
-        is_read_only: must_read || promises(ScriptFlags::NO_WRITES),
-        allows_oom: promises(ScriptFlags::ALLOW_OOM),
-        must_use_one_slot: thread.view.is_some() && flags.is_some() && !promises(ScriptFlags::ALLOW_CROSS_SLOT_KEYS),
-        program,
-    })
+    Ok(())
 }
 
 pub(super) fn is_out_of_memory(thread: &ThreadState) -> bool {

@@ -296,6 +296,12 @@ impl Tuner {
             }
             return;
         }
+        let mut active_workers = server.workers.iter().take(active);
+        if active_workers.any(|worker| worker.is_stalled(now_ns)) {
+            // Workers may have been activated for new clients, which must not be moved to a stalled one.
+            self.policy.phase = TuningPhase::Steady;
+            return;
+        }
         // A long sleep of the coordinator does not count as a window.
         if elapsed_ns > 10.0 * WINDOW.as_nanos() as f64 {
             return;
@@ -314,7 +320,7 @@ impl Tuner {
 }
 
 /// Sets the number of active workers to `active`, and distributes the connections over them.
-fn set_active_workers(server: &Server, active: usize) {
+pub fn set_active_workers(server: &Server, active: usize) {
     let before = server.lifecycle.active_workers.swap(active, Ordering::Relaxed);
     server.lifecycle.tunings.fetch_add(1, Ordering::Relaxed);
     let total = server.clients.connections.load(Ordering::Relaxed);

@@ -258,10 +258,59 @@ fn loading_the_users_stops_nobody_while_a_script_runs() {
     let _ = std::fs::remove_dir_all(directory);
 }
 
+/// After two short runs the script runs on a worker, which it leaves although it has written, since that can be undone.
+#[test]
+fn a_script_that_was_short_leaves_its_worker_if_it_does_not_end() {
+    const SCRIPT: &str = "redis.call('INCR', KEYS[1]) for i = 1, tonumber(ARGV[1]) do end return 1";
+    for threads in ["1", "2", "8"] {
+        let options = ["--io-threads-always-active", "yes", "--busy-reply-threshold", "300"];
+        let mut server = Server::start(&[&["--io-threads", threads], &options[..]].concat());
+        let mut clients: Vec<Client> = (0..32).map(|_| Client::connect(server.port)).collect();
+        let mut runner = Client::connect(server.port);
+        for _ in 0..2 {
+            assert_eq!(runner.call(&["EVAL", SCRIPT, "1", "key", "1"]), "1");
+        }
+        runner.send(&["EVAL", SCRIPT, "1", "key", "1e15"]);
+        wait_until("the script is busy", || {
+            clients[0].call(&["GET", "key"]).starts_with("BUSY")
+        });
+        for client in &mut clients {
+            assert!(client.call(&["PING"]).starts_with("BUSY"));
+        }
+        assert!(clients[1].call(&["SCRIPT", "KILL"]).starts_with("UNKILLABLE"));
+        clients[2].send(&["SHUTDOWN", "NOSAVE"]);
+        assert_eq!(server.wait_for_exit(), Some(0));
+    }
+}
+
+/// The worker's turn does not end. Clients that connect later are served by another worker, which becomes active.
+#[test]
+fn new_clients_are_not_placed_on_a_worker_whose_script_does_not_end() {
+    let options = ["--io-threads-always-active", "no", "--busy-reply-threshold", "300"];
+    let mut server = Server::start(&[&["--io-threads", "2"], &options[..]].concat());
+    let mut runner = Client::connect(server.port);
+    for _ in 0..2 {
+        assert_eq!(runner.call(&["EVAL", LASTING_SCRIPT, "1", "key", "1"]), "1");
+    }
+    assert_eq!(Client::connect(server.port).info("weft_workers_active"), "1");
+    runner.send(&["EVAL", LASTING_SCRIPT, "1", "key", "1e15"]);
+    thread::sleep(Duration::from_millis(1500));
+    let mut late: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
+    for client in &mut late {
+        assert!(client.call(&["PING"]).starts_with("BUSY"));
+    }
+    assert!(late[1].call(&["SCRIPT", "KILL"]).starts_with("UNKILLABLE"));
+    late[2].send(&["SHUTDOWN", "NOSAVE"]);
+    assert_eq!(server.wait_for_exit(), Some(0));
+}
+
+/// A change of a large value cannot be undone.
+const LASTING_SCRIPT: &str =
+    "redis.call('SETRANGE', KEYS[1], 100000, 'x') for i = 1, tonumber(ARGV[1]) do end return 1";
+
 /// After two short runs the script runs on a worker, which it cannot leave once it has written.
 #[test]
 fn a_long_script_on_a_worker_does_not_stop_the_other_workers() {
-    const SCRIPT: &str = "redis.call('SET', KEYS[1], 'x') for i = 1, tonumber(ARGV[1]) do end return 1";
     for threads in ["2", "8"] {
         let options = [
             "--io-threads-always-active",
@@ -275,9 +324,9 @@ fn a_long_script_on_a_worker_does_not_stop_the_other_workers() {
         let mut clients: Vec<Client> = (0..32).map(|_| Client::connect(server.port)).collect();
         let mut runner = Client::connect(server.port);
         for _ in 0..2 {
-            assert_eq!(runner.call(&["EVAL", SCRIPT, "1", "key", "1"]), "1");
+            assert_eq!(runner.call(&["EVAL", LASTING_SCRIPT, "1", "key", "1"]), "1");
         }
-        runner.send(&["EVAL", SCRIPT, "1", "key", "1e15"]);
+        runner.send(&["EVAL", LASTING_SCRIPT, "1", "key", "1e15"]);
         thread::sleep(Duration::from_millis(200));
         clients.iter_mut().for_each(|client| client.send(&["PING"]));
         thread::sleep(Duration::from_millis(500));

@@ -18,7 +18,7 @@ use weft_resp::{ArgRange, Args, Protocol, Reply};
 use crate::commands::context::Binding;
 use crate::commands::reply_limit::UNCHECKED_OUTPUT_BYTES;
 use crate::dispatch::notifications::monitor_line_of_unit;
-use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory};
+use crate::dispatch::script::prepared::{PreparedScript, first_slot, is_out_of_memory, run_parameters};
 use crate::dispatch::script::session::{DebuggedHost, KeyCopier};
 use crate::dispatch::script_buffers::{ScriptBuffers, ScriptCallOutcome, TickClock};
 use crate::dispatch::thread::ThreadState;
@@ -35,15 +35,12 @@ use crate::observability::slot_stats::SlotFigure;
 use crate::propagation::LogTarget;
 use crate::state::Server;
 use weft_command_table::registry::{Command, Lookup};
-use weft_config::id;
 use weft_os::time::Instant;
 use weft_scripting as scripting;
 use weft_scripting::{
     CallResult, CurrentRun, Host, Program, RunOutcome as Ended, RunParameters, ScriptRun, ScriptWords, StopReason,
 };
 
-/// The run time after which a script is too long for a worker.
-const MAX_TIME_ON_WORKER: Duration = Duration::from_micros(500);
 /// The interval at which a script of a file that is being loaded lets other threads pass the gate.
 const GATE_RELEASE_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum number of records that are held back until a script has written. In a simulation, which may stall a
@@ -178,23 +175,15 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
         client.protocol = Protocol::Resp2;
         client.flags.set(ClientFlags::MULTI, false);
         client.flags.set(ClientFlags::SCRIPT, true);
-        let threshold_ms = thread.server.config.unsigned(id::BUSY_REPLY_THRESHOLD);
-        let command = match thread.for_script {
-            true => args.iter().map(<[u8]>::to_vec).collect(),
-            false => Vec::new(),
-        };
         let program = prepared.program.clone();
         let mut buffers = std::mem::take(&mut thread.script_buffers);
         let earlier = buffers.ended_run.take();
         let start_ticks = thread.timer.raw();
         let started = buffers.clock.at(&thread.timer, start_ticks);
+        let is_function = program.kind == scripting::ScriptKind::Function;
         let parameters = RunParameters {
-            name: program.name(),
-            is_function: program.kind == scripting::ScriptKind::Function,
-            command,
-            leaves_after: may_leave.then_some(MAX_TIME_ON_WORKER),
-            overdue_after: (threshold_ms > 0).then(|| Duration::from_millis(threshold_ms)),
             started: Some(started),
+            ..run_parameters(thread, program.name(), is_function, may_leave, args)
         };
         let run = ScriptRun::start(earlier, parameters);
         Runner {

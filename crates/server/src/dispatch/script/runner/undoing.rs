@@ -31,6 +31,15 @@ impl Runner<'_, '_, '_> {
             && self.program.profile().is_undoable()
     }
 
+    /// Returns `true` if the script writes under an undo log although the token may be free: only so can it leave the
+    /// worker if it does not end.
+    pub(super) fn must_stay_undoable(&self) -> bool {
+        !self.has_token
+            && self.run.may_move_to_script_thread()
+            && self.program.profile().may_run_forever()
+            && self.may_write_without_token()
+    }
+
     /// Starts the undo log, before the first write.
     pub(super) fn begin_undoable_writes(&mut self) {
         debug_assert!(

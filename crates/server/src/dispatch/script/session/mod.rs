@@ -33,6 +33,7 @@ use weft_base::clock::unix_ms;
 use weft_reactor::Output;
 use weft_resp::{ArgRange, Args, Protocol, Reply};
 
+use super::prepared::PrepareError;
 use super::runner::{Runner, ScriptAccess, ScriptOutcome};
 use super::{prepare_script, record_script_command, reply_error};
 use crate::commands::context::{Binding, NextStep};
@@ -289,7 +290,7 @@ impl DebuggerSession {
         let debugging = scripting::begin_debugging(&server.scripting, debugger);
         let prepared = debugging
             .map_err(|text| CommandError::from_bytes([b"ERR ", &text[..]].concat()))
-            .and_then(|()| prepare_script(thread, self.command, args, false));
+            .and_then(|()| prepare_script(thread, self.command, args, false).map_err(PrepareError::into_error));
         let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return write_error(thread, &error, reply),
