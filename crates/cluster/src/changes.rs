@@ -184,7 +184,7 @@ impl ClusterState {
         }
         self.set_importing(slot, None);
         if node == self.myself {
-            if self.bump_epoch() {
+            if self.bump_epoch_unannounced() {
                 log::info!("ConfigEpoch updated after importing slot {slot}");
             }
             self.broadcast_pong(unix_ms());

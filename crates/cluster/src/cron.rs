@@ -1,6 +1,9 @@
 //! The periodic work of a node: connects to nodes, pings them, and detects failures.
 
-use super::message::{BusMessage, Extensions, GossipEntry, Header, MessageType, encode, switch};
+use super::message::{
+    BusMessage, Extensions, GossipEntry, HEADER_BYTES, Header, MAX_MESSAGE_BYTES, MessageType, PUBLISHED_LENGTHS_BYTES,
+    encode, switch,
+};
 use super::node::{LinkId, Node, NodeFlags, NodeId};
 use super::nodes_text::MESSAGE_NAMES;
 use super::state::{BusAction, ClusterState, LinkInfo};
@@ -18,6 +21,7 @@ impl ClusterState {
     /// Performs one round. Called ten times a second.
     pub fn run_round(&mut self, now_ms: u64) {
         self.rounds += 1;
+        self.end_overdue_hand_over(now_ms);
         self.close_overfull_links();
         self.connect(now_ms);
         if self.rounds.is_multiple_of(ROUNDS_PER_RANDOM_PING) && !self.faults.no_random_ping {
@@ -174,7 +178,8 @@ impl ClusterState {
                 node.flags.set(NodeFlags::PFAIL, true);
             }
             self.health_may_have_changed = true;
-            if self.size == 1 && self.me().has_vote() {
+            if self.me().has_vote() {
+                // The reports of the other nodes may have come before.
                 self.mark_failing(id, now_ms);
             }
         }
@@ -258,7 +263,12 @@ impl ClusterState {
     }
 
     /// Sends a published message to all other nodes, or to those of this shard if it is `sharded`.
-    pub fn propagate(&mut self, sharded: bool, channel: &[u8], payload: &[u8]) {
+    pub fn propagate(&mut self, sharded: bool, channel: &[u8], payload: &[u8], now_ms: u64) {
+        self.end_overdue_hand_over(now_ms);
+        if HEADER_BYTES + PUBLISHED_LENGTHS_BYTES + channel.len() + payload.len() > MAX_MESSAGE_BYTES {
+            log::warn!("A published message is too long for the cluster bus.");
+            return;
+        }
         let message = |header| BusMessage::Publish {
             header,
             is_sharded: sharded,
@@ -303,6 +313,7 @@ impl ClusterState {
 
     /// Sends a PING, PONG or MEET over a link.
     pub fn send_ping(&mut self, link: LinkId, kind: MessageType, now_ms: u64) {
+        self.end_overdue_hand_over(now_ms);
         let receiver = self.links.get(&link).and_then(|figures| figures.node);
         let inbound = self.links.get(&link).is_none_or(|figures| figures.is_inbound);
         let node = receiver.and_then(|id| self.nodes.get_mut(&id));

@@ -10,7 +10,8 @@
 //!
 //! The delay's unit is a thirtieth of the node timeout, at most 500 ms. A replica waits for one to two units, for two
 //! units per replica with precedence, and for one unit per failed primary with precedence. If all replicas of the
-//! primary consider it failed, then each knows the final offsets of the others, and the best one does not wait.
+//! primary consider it failed, then each knows the final offsets of the others, and the best one does not wait. Its
+//! request may arrive before the message that the primary has failed, so voters grant it nevertheless.
 //!
 //! 1. A primary with slots has one vote per epoch. The epoch of its last vote is in the cluster configuration file, on
 //!    disk, before the vote is sent (`cluster_node/bus`). So each epoch has at most one majority and one winner.
@@ -133,7 +134,9 @@ impl ClusterState {
             self.election.last_logged = None;
             return;
         }
-        if !manual && self.data.awaits_full_sync {
+        // A full synchronization may begin even after this replica has reached the offset of a coordinated failover.
+        let is_forced = manual && !self.is_coordinated();
+        if self.lacks_data() && !is_forced {
             return self.log_failover_delay(FailoverObstacle::NoData, now_ms);
         }
         if !manual && self.data_is_too_old() {
@@ -168,6 +171,11 @@ impl ClusterState {
             log::info!("configEpoch set to {epoch} after successful failover");
         }
         self.promote(now_ms);
+    }
+
+    /// Returns `true` if the data of this replica is none that its primary ever had.
+    pub(super) fn lacks_data(&self) -> bool {
+        self.data.awaits_full_sync || self.needs_full_sync
     }
 
     fn data_is_too_old(&self) -> bool {
@@ -269,7 +277,8 @@ impl ClusterState {
             self.epoch_of(self.me())
         );
         let mut header = self.header();
-        if self.manual.end_ms != 0 {
+        // The best replica starts at once, so a voter may receive its request before it hears of the failure.
+        if self.manual.end_ms != 0 || self.is_best_replica() {
             header.switches |= switch::FORCED;
         }
         (self.todo.save, self.todo.sync, self.health_may_have_changed) = (true, true, true);

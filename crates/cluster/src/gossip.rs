@@ -13,13 +13,12 @@ impl ClusterState {
         meeting: bool,
         now_ms: u64,
     ) {
-        let votes = sender.and_then(|id| self.nodes.get(&id)).is_some_and(Node::has_vote);
         for entry in gossip {
             if entry.id == self.myself {
                 continue;
             }
             if self.nodes.contains_key(&entry.id) {
-                self.process_gossip_entry(sender.filter(|_| votes), entry, now_ms);
+                self.process_gossip_entry(sender, entry, now_ms);
             } else if (sender.is_some() || meeting)
                 && !entry.flags.intersects(NodeFlags::NO_ADDRESS)
                 && !self.is_forgotten(&entry.id, now_ms)
@@ -29,18 +28,22 @@ impl ClusterState {
         }
     }
 
-    fn process_gossip_entry(&mut self, voter: Option<NodeId>, entry: &GossipEntry, now_ms: u64) {
+    /// Processes what a known node reports about another one. Only a node with a vote reports a failure that counts; any
+    /// node takes its earlier report back.
+    fn process_gossip_entry(&mut self, sender: Option<NodeId>, entry: &GossipEntry, now_ms: u64) {
         let silent = NodeFlags::FAIL.union(NodeFlags::PFAIL);
         let fails = entry.flags.intersects(silent);
-        if let Some(voter) = voter {
+        if let Some(sender) = sender {
             match fails {
                 true => {
-                    self.record_failure_report(entry.id, voter, now_ms);
+                    if self.nodes.get(&sender).is_some_and(Node::has_vote) {
+                        self.record_failure_report(entry.id, sender, now_ms);
+                    }
                     self.mark_failing(entry.id, now_ms);
                 }
                 false => {
                     if let Some(node) = self.nodes.get_mut(&entry.id) {
-                        node.failure_reports.retain(|(reporter, _)| *reporter != voter);
+                        node.failure_reports.retain(|(reporter, _)| *reporter != sender);
                     }
                 }
             }
@@ -53,7 +56,8 @@ impl ClusterState {
         let Some(node) = self.nodes.get_mut(&entry.id) else {
             return;
         };
-        if !fails && node.ping_sent_ms == 0 && reports == 0 {
+        let unusual = silent.union(NodeFlags::HANDSHAKE).union(NodeFlags::MEET);
+        if !fails && !node.flags.intersects(unusual) && node.ping_sent_ms == 0 && reports == 0 {
             let pong_ms = u64::from(entry.pong_received_s) * 1000;
             if pong_ms <= now_ms + 500 && pong_ms > node.pong_received_ms {
                 node.pong_received_ms = pong_ms;

@@ -20,6 +20,10 @@
 //! 3. A slot in migration (MIGRATING, IMPORTING) has keys on both nodes. The decision depends on the keys, so it is
 //!    made under their leases, right before the command runs.
 //! 4. The cluster configuration file is written before a change is announced in a reply or in a message to other nodes.
+//! 5. A primary accepts commands only as long as its bus makes progress. If the last complete turn of the bus began
+//!    longer ago than the node timeout, for instance because the disk is slow, other nodes may have elected a replica,
+//!    and the bus has not heard of it. Workers check this at each passage of the gate
+//!    ([`Cluster::check_bus_progress`]).
 #![forbid(unsafe_code)]
 
 pub mod changes;
@@ -50,7 +54,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use weft_base::SlotIndex;
-use weft_base::clock::unix_ms;
+use weft_base::clock::{monotonic_us, unix_ms};
 use weft_base::slots::SLOTS;
 
 use nodes_conf::{NodesFile, NodesFileUnusable};
@@ -64,6 +68,8 @@ use weft_os::sync::{Mutex, MutexGuard};
 
 /// The minimum interval between two log lines about a state that could not be stored, in seconds.
 const UNSAVED_LOG_INTERVAL_S: u64 = 30;
+/// The minimum time for which the bus may make no progress, in milliseconds. A turn may take 100 ms without any fault.
+const MIN_BUS_SILENCE_MS: u64 = 500;
 
 /// The cluster as seen by this process.
 pub struct Cluster {
@@ -87,6 +93,10 @@ pub struct Cluster {
     holds_published: AtomicBool,
     /// Set if there are other nodes.
     has_peers: AtomicBool,
+    /// The monotonic time in microseconds until which commands are accepted even if the bus completes no turn;
+    /// `u64::MAX` while they are accepted in any case, or have been refused for that reason already. Changed under the
+    /// lock of the state.
+    bus_deadline_us: AtomicU64,
 }
 
 /// The views of the cluster.
@@ -95,9 +105,18 @@ struct Views {
     current: Arc<ClusterView>,
     /// The view that was published last in exclusive mode, if the current one is restricted.
     settled: Option<Arc<ClusterView>>,
-    /// For each slot the number of times that this node has lost it: views published in exclusive mode in which it did
-    /// not own the slot any more.
+    /// For each slot the number of times that this node has lost it: views in which it did not own the slot any more. A
+    /// restricted view counts, and so does the one in exclusive mode that follows it.
     losses: Box<[u32]>,
+}
+
+impl Views {
+    /// Counts the slots of this node in an older view that are not its own in the current one.
+    fn count_losses(&mut self, before: &ClusterView) {
+        for (slot, count) in SlotIndex::all().zip(&mut self.losses) {
+            *count = count.wrapping_add(u32::from(before.is_mine(slot) && !self.current.is_mine(slot)));
+        }
+    }
 }
 
 /// What has to be published.
@@ -189,6 +208,7 @@ impl Cluster {
             published: Mutex::default(),
             holds_published: AtomicBool::new(false),
             has_peers: AtomicBool::new(false),
+            bus_deadline_us: AtomicU64::new(u64::MAX),
         };
         cluster.save(true).map_err(|_| NodesFileUnusable)?;
         Ok(cluster)
@@ -256,9 +276,47 @@ impl Cluster {
         let is_restricted = restricted.is_some();
         let view = restricted.unwrap_or_else(|| settled.clone());
         if view != views.current {
-            views.current = view;
+            let before = std::mem::replace(&mut views.current, view);
+            views.count_losses(&before);
             views.settled = is_restricted.then_some(settled);
             self.version.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Refuses commands if the bus makes no progress. Called by a thread at the start of a passage of the gate.
+    #[inline]
+    pub fn check_bus_progress(&self) {
+        let deadline_us = self.bus_deadline_us.load(Ordering::Relaxed);
+        if deadline_us != u64::MAX && monotonic_us() > deadline_us {
+            self.suspend_if_bus_is_late(&mut self.state.lock());
+        }
+    }
+
+    /// Records that the bus has completed a turn that began at this monotonic time: it has answered what had arrived by
+    /// then. If that took too long, a failover may have happened that the bus has not heard of yet, so commands are
+    /// accepted only after a delay.
+    pub fn record_bus_turn(&self, began_us: u64) {
+        let mut state = self.state.lock();
+        self.suspend_if_bus_is_late(&mut state);
+        if state.is_suspended() {
+            state.end_suspension(unix_ms());
+        }
+        let can_be_replaced = state.me().has_vote() && state.nodes.len() > 1;
+        let silence_ms = state.settings.node_timeout_ms.max(MIN_BUS_SILENCE_MS);
+        let deadline_us = match can_be_replaced {
+            true => began_us.saturating_add(silence_ms.saturating_mul(1000)),
+            false => u64::MAX,
+        };
+        self.bus_deadline_us.store(deadline_us, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn suspend_if_bus_is_late(&self, state: &mut ClusterState) {
+        // Another thread may have done so, or the bus may have completed a turn since the caller looked.
+        if monotonic_us() > self.bus_deadline_us.load(Ordering::Relaxed) {
+            self.bus_deadline_us.store(u64::MAX, Ordering::Relaxed);
+            state.suspend(unix_ms());
+            self.restrict_view(state);
         }
     }
 
@@ -290,10 +348,7 @@ impl Cluster {
         let version = self.version.fetch_add(1, Ordering::Release) + 1;
         self.settled_version.store(version, Ordering::Release);
         let before = views.settled.take().unwrap_or(current);
-        let Views { current, losses, .. } = &mut *views;
-        for (slot, count) in SlotIndex::all().zip(losses) {
-            *count = count.wrapping_add(u32::from(before.is_mine(slot) && !current.is_mine(slot)));
-        }
+        views.count_losses(&before);
         before
     }
 

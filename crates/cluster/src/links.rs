@@ -1,8 +1,12 @@
 //! The state of links: which exist, the nodes they belong to, and the consequences of making or losing one.
 
-use super::message::MessageType;
+use super::message::{MAX_MESSAGE_BYTES, MessageType};
 use super::node::{LinkId, NodeFlags, NodeId};
 use super::state::{BusAction, ClusterState, LinkInfo};
+
+/// The maximum length of a message over a link whose node is not known, in bytes. Only published messages are longer,
+/// and those of unknown nodes are not delivered.
+const MAX_STRANGER_MESSAGE_BYTES: usize = 16 << 20;
 
 /// The IP addresses of the two endpoints of a link.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +91,15 @@ impl ClusterState {
         }
         if let Some(figures) = self.links.get_mut(&link) {
             figures.node = Some(id);
+        }
+    }
+
+    /// Returns the maximum length of the next message over a link, in bytes. It is small as long as anything could be at
+    /// the other end.
+    pub fn max_message_bytes(&self, link: LinkId) -> usize {
+        match self.node_of(link).and_then(|id| self.known_node(&id)) {
+            Some(_) => MAX_MESSAGE_BYTES,
+            None => MAX_STRANGER_MESSAGE_BYTES,
         }
     }
 

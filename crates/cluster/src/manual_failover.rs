@@ -13,7 +13,9 @@
 //!    (`slot_takeover.rs`): the replica would be elected with the same slots.
 //! 2. Each side gives up on its own, by its own clock. The primary pauses writes for twice as long as the replica
 //!    tries, so the replica is never promoted after writes have resumed.
-//! 3. FORCE omits the coordination with the primary, TAKEOVER omits the votes, too.
+//! 3. A repeated request does not resume writes in between.
+//! 4. A replica without its primary's data does not take over.
+//! 5. FORCE omits the coordination with the primary, TAKEOVER omits the votes, too. Both promote a replica without data.
 
 use super::election::Election;
 use super::message::{BusMessage, Header, MessageType, switch};
@@ -80,7 +82,7 @@ impl ClusterState {
         match manner {
             FailoverMode::Takeover => {
                 log::info!("Taking over the primary (user request from '{client}').");
-                self.bump_epoch();
+                self.bump_epoch_unannounced();
                 self.promote(now_ms);
             }
             FailoverMode::Force | FailoverMode::ForcedByPrimary => {
@@ -112,10 +114,15 @@ impl ClusterState {
         if !is_mine || !self.me().is_primary() {
             return;
         }
-        self.end_manual_failover();
         let time_ms = self.settings.manual_failover_ms.saturating_mul(PAUSE_FACTOR);
-        self.manual.end_ms = now_ms.saturating_add(time_ms);
-        self.manual.replica = Some(replica);
+        // A repeated request extends the pause. Writes do not resume in between: a replica that has received the offset
+        // already would lose them.
+        let earlier_end_ms = self.manual.replica.map_or(0, |_| self.manual.end_ms);
+        self.manual = ManualFailover {
+            end_ms: now_ms.saturating_add(time_ms).max(earlier_end_ms),
+            replica: Some(replica),
+            ..ManualFailover::default()
+        };
         self.actions.push(BusAction::PauseWrites(self.manual.end_ms));
         log::info!("Manual failover requested by replica {replica}.");
     }
@@ -123,6 +130,7 @@ impl ClusterState {
     /// Records that no write is under way any more and that this node's offset is final. Does nothing as long as
     /// another node may take slots over from this one. Called by the bus until [`Self::is_stopping`] returns `false`.
     pub fn record_writes_stopped(&mut self, now_ms: u64) {
+        self.end_overdue_hand_over(now_ms);
         if !self.granted.is_empty() {
             return;
         }
@@ -131,6 +139,21 @@ impl ClusterState {
         };
         self.manual.has_stopped = true;
         self.send_offset(replica, now_ms);
+    }
+
+    /// On the primary: ends the manual failover if the pause is over. Workers resume writes by their own clocks, so
+    /// nothing may be sent with "paused" after that. Called before a message is made.
+    pub(super) fn end_overdue_hand_over(&mut self, now_ms: u64) {
+        if self.manual.replica.is_some() && now_ms >= self.manual.end_ms {
+            log::warn!("Manual failover timed out.");
+            self.end_manual_failover();
+        }
+    }
+
+    /// Returns the time after which no message may be sent that contains "paused", in milliseconds since the Unix
+    /// epoch; `None` if messages do not contain it.
+    pub fn pause_end_ms(&self) -> Option<u64> {
+        self.manual.has_stopped.then_some(self.manual.end_ms)
     }
 
     /// Returns `true` while a replica of this node takes over. Nothing may be deleted or taken over then that the
@@ -143,6 +166,11 @@ impl ClusterState {
     /// have resumed writes.
     pub(super) fn may_win_manual_failover(&self, now_ms: u64) -> bool {
         self.manual.end_ms != 0 && self.manual.can_start && now_ms <= self.manual.end_ms
+    }
+
+    /// Returns `true` if this replica's manual failover is coordinated with its primary, which has sent its offset.
+    pub(super) fn is_coordinated(&self) -> bool {
+        self.manual.primary_offset.is_some()
     }
 
     /// Returns `true` if the bus has to check if writes have stopped.
@@ -164,7 +192,9 @@ impl ClusterState {
     /// Records the offset at which this replica's primary has stopped.
     pub(super) fn record_primary_offset(&mut self, id: NodeId, header: &Header, now_ms: u64) {
         let is_primary = self.me().is_replica() && self.me().primary == Some(id);
-        let wanted = self.manual.end_ms != 0 && self.manual.primary_offset.is_none();
+        // A forced failover, which has started, does not depend on an offset that an earlier request still brings.
+        let is_open = self.manual.primary_offset.is_none() && !self.manual.can_start;
+        let wanted = self.manual.end_ms != 0 && is_open;
         if is_primary && wanted && header.switches & switch::PAUSED != 0 {
             log::info!(
                 "Received replication offset for paused primary manual failover: {}",
@@ -192,10 +222,11 @@ impl ClusterState {
     }
 
     /// On the replica: starts the failover once its data has reached the primary's offset. The primary may have added
-    /// what is no write of a client, such as expired keys.
+    /// what is no write of a client, such as expired keys. Data that is not the primary's does not count: without any,
+    /// this node reports the offset 0, and so may its primary.
     pub fn check_primary_offset(&mut self, now_ms: u64) {
         let wanted = self.manual.primary_offset.filter(|_| !self.manual.can_start);
-        let has_reached = wanted.is_some_and(|wanted| self.me().offset >= wanted);
+        let has_reached = !self.lacks_data() && wanted.is_some_and(|wanted| self.me().offset >= wanted);
         if has_reached && self.me().is_replica() && now_ms <= self.manual.end_ms {
             log::info!("All primary replication stream processed, manual failover can start.");
             self.manual.can_start = true;

@@ -24,12 +24,14 @@ pub const LENGTH_BYTES: usize = 8;
 pub const HEADER_BYTES: usize = 2256;
 /// The size of a light header in bytes.
 pub const LIGHT_HEADER_BYTES: usize = 16;
+/// The size of the two lengths before a published message in bytes.
+pub(super) const PUBLISHED_LENGTHS_BYTES: usize = 8;
 /// The size of an address in bytes, with the zero byte that ends it.
 const ADDRESS_BYTES: usize = 46;
 /// The maximum length of an address in bytes.
 pub const ADDRESS_LENGTH_MAX: usize = ADDRESS_BYTES - 1;
-/// The maximum length of an accepted message in bytes.
-pub const MAX_MESSAGE_BYTES: usize = 512 << 20;
+/// The maximum length of a message in bytes: the greatest number in its header.
+pub const MAX_MESSAGE_BYTES: usize = u32::MAX as usize;
 
 const SIGNATURE: &[u8; 4] = b"RCmb";
 const VERSION: u16 = 1;
@@ -218,7 +220,7 @@ pub fn length(bytes: &[u8]) -> Result<Option<usize>, InvalidMessage> {
         return Ok(None);
     };
     let length = Reader { bytes: head, at: 4 }.u32().unwrap_or(0) as usize;
-    if !head.starts_with(SIGNATURE) || !(LIGHT_HEADER_BYTES..=MAX_MESSAGE_BYTES).contains(&length) {
+    if !head.starts_with(SIGNATURE) || length < LIGHT_HEADER_BYTES {
         return Err(InvalidMessage::Signature);
     }
     Ok(Some(length))

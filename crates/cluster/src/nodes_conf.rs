@@ -16,7 +16,14 @@ use nix::fcntl::{Flock, FlockArg};
 use super::message::truncate_address;
 use super::node::{Node, NodeFlags, NodeId};
 use super::settings::ClusterSettings;
+use super::slot_set::SlotSet;
 use super::state::ClusterState;
+
+/// The variable with the slots that their owners have stopped claiming ([`ClusterState::unclaimed`]). Valkey skips
+/// variables that it does not know. This one and the next are missing if they have no slots.
+const UNCLAIMED_SLOTS: &str = "unclaimedSlots";
+/// The variable with the slots of other nodes whose keys are kept ([`ClusterState::keeps_keys_of`]).
+const KEPT_SLOTS: &str = "keptSlots";
 
 /// The locked cluster configuration file of a running node.
 pub struct NodesFile {
@@ -139,12 +146,31 @@ pub fn nodes_file_text(state: &ClusterState) -> String {
         super::nodes_text::append_node_fields(&mut out, state, node);
         out.push('\n');
     }
-    let _ = writeln!(
+    let _ = write!(
         out,
         "vars currentEpoch {} lastVoteEpoch {}",
         state.current_epoch, state.last_vote_epoch
     );
+    for (name, slots) in [
+        (UNCLAIMED_SLOTS, &state.unclaimed),
+        (KEPT_SLOTS, &state.unclaimed_with_keys),
+    ] {
+        if !slots.is_empty() {
+            let _ = write!(out, " {name} {}", slot_list(slots));
+        }
+    }
+    out.push('\n');
     out
+}
+
+/// Returns slots as a list of ranges without spaces: `5,7-9`.
+fn slot_list(slots: &SlotSet) -> String {
+    let range = |(first, last): (SlotIndex, SlotIndex)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    let ranges: Vec<String> = slots.ranges().into_iter().map(range).collect();
+    ranges.join(",")
 }
 
 /// Returns the auxiliary fields after the address, in Valkey's order.
@@ -175,6 +201,8 @@ pub fn parse(text: &str, settings: ClusterSettings, now_ms: u64) -> Result<Clust
         myself: None,
         loaded: BTreeSet::new(),
         sharded: BTreeSet::new(),
+        unclaimed: SlotSet::default(),
+        kept: SlotSet::default(),
         now_ms,
     };
     for line in text.lines() {
@@ -202,6 +230,7 @@ pub fn parse(text: &str, settings: ClusterSettings, now_ms: u64) -> Result<Clust
         }
     }
     state.current_epoch = state.newest_epoch();
+    reader.apply_slot_lists(&mut state);
     state.update_own_entry();
     (state.todo.save, state.todo.publish) = (false, true);
     Ok(state)
@@ -263,6 +292,10 @@ struct NodesFileParser {
     loaded: BTreeSet<NodeId>,
     /// The nodes whose shards the file contains.
     sharded: BTreeSet<NodeId>,
+    /// The slots of [`UNCLAIMED_SLOTS`].
+    unclaimed: SlotSet,
+    /// The slots of [`KEPT_SLOTS`].
+    kept: SlotSet,
     now_ms: u64,
 }
 
@@ -270,7 +303,7 @@ impl NodesFileParser {
     fn line(&mut self, state: &mut ClusterState, line: &str) -> Option<()> {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         if words.first()?.eq_ignore_ascii_case("vars") {
-            return Self::variables(state, &words[1..]);
+            return self.variables(state, &words[1..]);
         }
         let [name, address, flags, primary, ping, pong, epoch, _link, slots @ ..] = words.as_slice() else {
             return None;
@@ -306,19 +339,40 @@ impl NodesFileParser {
         slots.iter().try_for_each(|word| self.slots(state, id, word))
     }
 
-    fn variables(state: &mut ClusterState, words: &[&str]) -> Option<()> {
+    fn variables(&mut self, state: &mut ClusterState, words: &[&str]) -> Option<()> {
         for pair in words.chunks(2) {
             let [name, value] = pair else {
                 return None;
             };
-            let value = value.parse().unwrap_or(0);
-            match name.to_ascii_lowercase().as_str() {
-                "currentepoch" => state.current_epoch = value,
-                "lastvoteepoch" => state.last_vote_epoch = value,
-                _ => log::info!("Skipping unknown cluster config variable '{name}'"),
+            let number = value.parse().unwrap_or(0);
+            if name.eq_ignore_ascii_case("currentEpoch") {
+                state.current_epoch = number;
+            } else if name.eq_ignore_ascii_case("lastVoteEpoch") {
+                state.last_vote_epoch = number;
+            } else if name.eq_ignore_ascii_case(UNCLAIMED_SLOTS) {
+                self.unclaimed = parse_slot_list(value)?;
+            } else if name.eq_ignore_ascii_case(KEPT_SLOTS) {
+                self.kept = parse_slot_list(value)?;
+            } else {
+                log::info!("Skipping unknown cluster config variable '{name}'");
             }
         }
         Some(())
+    }
+
+    /// Applies the lists of slots, as far as they agree with the owners. Called when all nodes are known.
+    fn apply_slot_lists(&self, state: &mut ClusterState) {
+        for slot in self.unclaimed.iter() {
+            let is_of_other = state.owner(slot).is_some_and(|owner| owner != state.myself);
+            state.unclaimed.set(slot, is_of_other);
+        }
+        if !state.me().is_primary() {
+            return;
+        }
+        for slot in self.kept.iter() {
+            let is_mine = state.owner(slot) == Some(state.myself);
+            state.unclaimed_with_keys.set(slot, !is_mine);
+        }
     }
 
     fn ensure_node(&self, state: &mut ClusterState, id: NodeId) {
@@ -386,7 +440,11 @@ impl NodesFileParser {
                     NodeFlags::FAIL
                 }
                 "handshake" => NodeFlags::HANDSHAKE,
-                "noaddr" => NodeFlags::NO_ADDRESS,
+                "noaddr" => {
+                    // This node never connects to it again.
+                    node.failed_ms = self.now_ms;
+                    NodeFlags::NO_ADDRESS.union(NodeFlags::FAIL)
+                }
                 "nofailover" => NodeFlags::NO_FAILOVER,
                 "noflags" => NodeFlags::default(),
                 _ => return None,
@@ -398,10 +456,9 @@ impl NodesFileParser {
 
     /// Parses `5`, `5-9`, `[5->-node]` or `[5-<-node]`.
     fn slots(&mut self, state: &mut ClusterState, owner: NodeId, word: &str) -> Option<()> {
-        let number = |word: &str| word.parse().ok().and_then(SlotIndex::new);
         if let Some(open) = word.strip_prefix('[') {
             let (slot, rest) = open.strip_suffix(']')?.split_once('-')?;
-            let slot = number(slot)?;
+            let slot = parse_slot(slot)?;
             let id = NodeId::parse(rest.get(2..)?.as_bytes())?;
             self.ensure_node(state, id);
             match rest.get(..2)? {
@@ -411,15 +468,36 @@ impl NodesFileParser {
             }
             return Some(());
         }
-        let (first, last) = match word.split_once('-') {
-            Some((first, last)) => (number(first)?, number(last)?),
-            None => (number(word)?, number(word)?),
-        };
+        let (first, last) = parse_slot_range(word)?;
         for slot in first.to(last) {
             state.add_slot(owner, slot);
         }
         Some(())
     }
+}
+
+fn parse_slot(word: &str) -> Option<SlotIndex> {
+    word.parse().ok().and_then(SlotIndex::new)
+}
+
+/// Parses `5` or `5-9`.
+fn parse_slot_range(word: &str) -> Option<(SlotIndex, SlotIndex)> {
+    match word.split_once('-') {
+        Some((first, last)) => Some((parse_slot(first)?, parse_slot(last)?)),
+        None => parse_slot(word).map(|slot| (slot, slot)),
+    }
+}
+
+/// Parses `5,7-9`.
+fn parse_slot_list(word: &str) -> Option<SlotSet> {
+    let mut slots = SlotSet::default();
+    for range in word.split(',') {
+        let (first, last) = parse_slot_range(range)?;
+        for slot in first.to(last) {
+            slots.set(slot, true);
+        }
+    }
+    Some(slots)
 }
 
 #[cfg(test)]

@@ -43,15 +43,22 @@ impl ClusterState {
         let Some(node) = self.nodes.get(&id) else {
             return true;
         };
-        // The owner of an unclaimed slot may claim it again: the slots known of the owner do not differ then.
-        let kept = &self.unclaimed_with_keys;
-        let claims_kept = !kept.is_empty() && kept.iter().any(|slot| header.slots.contains(slot));
-        if header.primary.is_none() && (was_replica || node.slots != header.slots || claims_kept) {
+        let is_different = was_replica || node.slots != header.slots;
+        if header.primary.is_none() && (is_different || self.claims_unclaimed(id, &header.slots)) {
             self.update_slots(id, header.config_epoch, &header.slots);
             self.send_update_if_outdated(id, header);
         }
         self.resolve_epoch_collision(id, header);
         true
+    }
+
+    /// Returns `true` if a node claims slots again that it had stopped claiming, or slots with kept keys. The slots
+    /// known of the node need not differ then.
+    fn claims_unclaimed(&self, id: NodeId, slots: &SlotSet) -> bool {
+        let any = |set: &SlotSet, is_meant: &dyn Fn(SlotIndex) -> bool| {
+            !set.is_empty() && set.iter().any(|slot| slots.contains(slot) && is_meant(slot))
+        };
+        any(&self.unclaimed, &|slot| self.owner(slot) == Some(id)) || any(&self.unclaimed_with_keys, &|_| true)
     }
 
     /// Returns `true` if a primary that announces itself as the replica of a node of its shard did so before what is
@@ -285,10 +292,11 @@ impl ClusterState {
                 continue;
             }
             // Its last owner has given it up: these may be the only keys.
-            match self.has_no_claimant(slot) {
-                true => self.unclaimed_with_keys.set(slot, true),
-                false => self.leftover.set(slot, true),
-            };
+            if self.has_no_claimant(slot) {
+                self.todo.save |= self.unclaimed_with_keys.set(slot, true);
+            } else {
+                self.leftover.set(slot, true);
+            }
         }
     }
 
@@ -299,18 +307,26 @@ impl ClusterState {
         owner.is_none_or(|owner| owner.is_replica()) || self.unclaimed.contains(slot)
     }
 
+    /// Returns `true` if the keys of this slot are kept until another shard claims it: these may be the only ones.
+    pub fn keeps_keys_of(&self, slot: SlotIndex) -> bool {
+        self.unclaimed_with_keys.contains(slot)
+    }
+
     /// Takes slots out of [`ClusterState::leftover`]: they are about to get new keys, by an import of the whole slots.
     pub fn forget_leftover(&mut self, slots: &SlotSet) {
         for slot in slots.iter() {
             self.leftover.set(slot, false);
-            self.unclaimed_with_keys.set(slot, false);
+            self.todo.save |= self.unclaimed_with_keys.set(slot, false);
         }
     }
 
     /// Takes a slot that a node claims out of [`ClusterState::unclaimed_with_keys`]. Returns `true` if it was there and
-    /// the node belongs to another shard, so that the keys here are left over.
+    /// the node belongs to another shard, so that the keys here are left over. They are not if this node imports the
+    /// slot: new keys may have come, which no other node has.
     fn take_unclaimed_with_keys(&mut self, id: NodeId, slot: SlotIndex) -> bool {
-        self.unclaimed_with_keys.set(slot, false) && self.shard_of(&id) != Some(self.me().shard)
+        let was_kept = self.unclaimed_with_keys.set(slot, false);
+        self.todo.save |= was_kept;
+        was_kept && !self.importing.contains_key(&slot) && self.shard_of(&id) != Some(self.me().shard)
     }
 
     pub(super) fn shard_of(&self, id: &NodeId) -> Option<NodeId> {
@@ -340,7 +356,7 @@ impl ClusterState {
     fn process_claimed_slot(&mut self, id: NodeId, epoch: u64, slot: SlotIndex, taken: &mut ClaimedSlots) {
         let owner = self.owner(slot);
         if owner == Some(id) {
-            self.unclaimed.set(slot, false);
+            self.todo.save |= self.unclaimed.set(slot, false);
             if self.take_unclaimed_with_keys(id, slot) {
                 taken.leftover.push(slot);
             }
@@ -387,7 +403,7 @@ impl ClusterState {
         if self.owner(slot) == Some(id) {
             // The node stays the owner until another node claims the slot. An additional redirect does less harm than
             // no owner.
-            self.unclaimed.set(slot, true);
+            self.todo.save |= self.unclaimed.set(slot, true);
         }
         if let Some(target) = self.migrating.get(&slot).copied().filter(|target| *target != id) {
             let behind = self
@@ -406,7 +422,8 @@ impl ClusterState {
                 let myself = self.myself;
                 self.delete_slot(slot);
                 self.add_slot(myself, slot);
-                self.bump_epoch();
+                self.bump_epoch_unannounced();
+                self.must_announce = true;
                 (self.todo.save, self.todo.sync, self.health_may_have_changed) = (true, true, true);
             }
         }

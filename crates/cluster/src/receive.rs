@@ -10,6 +10,7 @@ use super::state::{BusAction, ClusterState};
 impl ClusterState {
     /// Processes a message that was received over a link.
     pub fn receive(&mut self, link: LinkId, message: BusMessage, ends: &LinkAddresses, now_ms: u64) {
+        self.end_overdue_hand_over(now_ms);
         let Some(header) = header_of(&message) else {
             self.receive_light(link, message, now_ms);
             return;

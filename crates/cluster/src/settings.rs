@@ -51,6 +51,9 @@ pub struct ClusterSettings {
     pub tls_replication: bool,
     /// The cluster bus port.
     pub bus_port: u16,
+    /// `true` if the bus used TLS at the start: without `cluster-port`, its port is derived from the TLS port. The
+    /// listening port does not change if the bus begins to use TLS later.
+    pub derives_bus_port_from_tls: bool,
     /// The other information announced to clients.
     pub announced: AnnouncedAddress,
 }
@@ -91,7 +94,10 @@ impl ClusterSettings {
         let or = |port: u16, default: u16| if port == 0 { default } else { port };
         let announced_ip = Some(text(id::CLUSTER_ANNOUNCE_IP)).filter(|ip| !ip.is_empty());
         let (plain, tls) = (port(id::PORT), port(id::TLS_PORT));
-        let default_bus = or(port(id::CLUSTER_PORT), or(plain, tls).saturating_add(BUS_PORT_OFFSET));
+        let tls_bus = config.boolean(id::TLS_CLUSTER);
+        let from_tls = previous.map_or(tls_bus, |previous| previous.derives_bus_port_from_tls);
+        let base = if from_tls { or(tls, plain) } else { or(plain, tls) };
+        let default_bus = or(port(id::CLUSTER_PORT), base.saturating_add(BUS_PORT_OFFSET));
         ClusterSettings {
             node_timeout_ms: config.unsigned(id::CLUSTER_NODE_TIMEOUT),
             ping_interval_ms: Some(config.unsigned(id::CLUSTER_PING_INTERVAL)).filter(|ms| *ms > 0),
@@ -111,9 +117,10 @@ impl ClusterSettings {
             announced_ip,
             tcp_port: or(port(id::CLUSTER_ANNOUNCE_PORT), plain),
             tls_port: or(port(id::CLUSTER_ANNOUNCE_TLS_PORT), tls),
-            tls_bus: config.boolean(id::TLS_CLUSTER),
+            tls_bus,
             tls_replication: config.boolean(id::TLS_REPLICATION),
             bus_port: or(port(id::CLUSTER_ANNOUNCE_BUS_PORT), default_bus),
+            derives_bus_port_from_tls: from_tls,
             announced: AnnouncedAddress {
                 hostname: text(id::CLUSTER_ANNOUNCE_HOSTNAME),
                 human_name: text(id::CLUSTER_ANNOUNCE_HUMAN_NODENAME),
@@ -134,14 +141,16 @@ impl ClusterSettings {
         }
     }
 
-    /// Returns the port that this node's bus listens on, or `None` if it would be invalid.
+    /// Returns the port that this node's bus listens on from the start, or `None` if it would be invalid.
     pub fn listening_bus_port(config: &Config) -> Option<u16> {
         let port = |id: ParameterId| u16::try_from(config.integer(id)).ok().filter(|port| *port != 0);
+        let [first, second] = match config.boolean(id::TLS_CLUSTER) {
+            true => [id::TLS_PORT, id::PORT],
+            false => [id::PORT, id::TLS_PORT],
+        };
         match port(id::CLUSTER_PORT) {
             Some(bus) => Some(bus),
-            None => port(id::PORT)
-                .or_else(|| port(id::TLS_PORT))?
-                .checked_add(BUS_PORT_OFFSET),
+            None => port(first).or_else(|| port(second))?.checked_add(BUS_PORT_OFFSET),
         }
     }
 }

@@ -39,7 +39,7 @@ impl ClusterState {
     /// Makes this node the owner of slots that it has imported, under a new configuration epoch. The caller stores the
     /// state, and then announces it with [`Self::broadcast_pong`], or returns the slots.
     pub fn take_over_slots(&mut self, slots: &SlotSet) {
-        self.bump_epoch();
+        self.bump_epoch_unannounced();
         let myself = self.myself;
         for slot in slots.iter() {
             let source = self.owner(slot).filter(|source| *source != myself);
@@ -91,8 +91,8 @@ impl ClusterState {
     /// Gives this node a newer epoch than a node from which it has taken over slots, so that third nodes do not believe
     /// the former owner's claim.
     pub(super) fn outdo_epoch(&mut self, epoch: u64) {
-        if epoch > self.me().config_epoch && self.bump_epoch() {
-            self.must_announce = true;
+        if epoch > self.me().config_epoch {
+            self.bump_epoch();
         }
     }
 
@@ -186,7 +186,11 @@ mod tests {
         let given = slots_of(0..10);
         assert!(net.nodes[0].grant_takeover(&given, ids[1]));
         net.nodes[1].take_over_slots(&given);
-        assert!(net.nodes[1].actions.is_empty(), "nothing is announced yet");
+        let target = &net.nodes[1];
+        assert!(
+            target.actions.is_empty() && !target.must_announce,
+            "nothing is announced yet"
+        );
         net.nodes[1].todo.save = false;
         net.nodes[1].return_slots(&given, ids[0]);
         assert!(net.nodes[1].todo.save && net.nodes[1].taken_over.is_empty());

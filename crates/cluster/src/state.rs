@@ -174,14 +174,17 @@ pub struct ClusterState {
     /// before may be left in them. A slot leaves the set before it can get new keys, see
     /// [`ClusterState::take_reopened`].
     pub leftover: super::slot_set::SlotSet,
-    /// The unclaimed slots of which this node, a promoted replica, has keys: these may be the only ones. This node
-    /// imports none of the slots. A slot moves to `leftover` when another shard claims it.
+    /// The unclaimed slots of which this node, a promoted replica, has keys: these may be the only ones. A slot moves
+    /// to `leftover` when another shard claims it; if this node imports it key by key at that time, its keys stay. The
+    /// cluster configuration file has the set, because the keys of other slots that this node does not own are deleted
+    /// at the next start.
     pub(super) unclaimed_with_keys: super::slot_set::SlotSet,
     /// The slots that this node has taken over from nodes that still claim them.
     pub taken_over: BTreeMap<SlotIndex, NodeId>,
     /// The migrations recorded in the dump of this node's primary whose nodes are not known yet.
     pub unapplied_migrations: Vec<SlotInMigration>,
-    /// The slots that their owner has stopped claiming. They are not announced as its slots.
+    /// The slots that their owner has stopped claiming. They are not announced as its slots. The cluster configuration
+    /// file has the set: the keys of an import that ended with the process may be deleted before the owner is heard.
     pub unclaimed: super::slot_set::SlotSet,
     /// The current epoch: the greatest epoch known.
     pub current_epoch: u64,
@@ -225,8 +228,11 @@ pub struct ClusterState {
     first_health_check_ms: Option<u64>,
     /// `false` for a while after the start of a primary, which does not know yet what has changed meanwhile.
     pub(super) is_safe_to_vote: bool,
-    /// The time at which this node was last in a minority partition, in milliseconds since the Unix epoch.
+    /// The time at which this node was last in a minority partition, or its bus last made no progress, in milliseconds
+    /// since the Unix epoch.
     minority_ms: u64,
+    /// Set while the bus has made no progress for so long that a replica may be replacing this node.
+    is_bus_late: bool,
     /// The last logged reason for the cluster being down, so that each reason is logged once.
     last_reason: &'static str,
 }
@@ -279,6 +285,7 @@ impl ClusterState {
             first_health_check_ms: None,
             is_safe_to_vote: false,
             minority_ms: 0,
+            is_bus_late: false,
             last_reason: "",
         }
     }
@@ -456,11 +463,7 @@ impl ClusterState {
     /// Marks a slot as importing from a node, or clears the mark.
     pub fn set_importing(&mut self, slot: SlotIndex, from: Option<NodeId>) {
         match from {
-            Some(node) => {
-                // New keys may come.
-                self.unclaimed_with_keys.set(slot, false);
-                self.importing.insert(slot, node)
-            }
+            Some(node) => self.importing.insert(slot, node),
             None => self.importing.remove(&slot),
         };
         self.todo.publish = true;
@@ -557,9 +560,16 @@ impl ClusterState {
         of_nodes.unwrap_or(0).max(self.current_epoch)
     }
 
-    /// Gives this node the greatest configuration epoch without consulting other nodes. Returns `false` if it has it
-    /// already.
+    /// Gives this node the greatest configuration epoch without consulting other nodes, and announces it. Returns
+    /// `false` if it has it already.
     pub fn bump_epoch(&mut self) -> bool {
+        let is_bumped = self.bump_epoch_unannounced();
+        self.must_announce |= is_bumped;
+        is_bumped
+    }
+
+    /// Does the same as [`Self::bump_epoch`] for a caller that announces the epoch itself.
+    pub(super) fn bump_epoch_unannounced(&mut self) -> bool {
         let newest = self.newest_epoch();
         let mine = self.me().config_epoch;
         if mine != 0 && mine == newest {
@@ -632,6 +642,10 @@ impl ClusterState {
             reason = "I am part of a minority partition.";
             self.minority_ms = now_ms;
         }
+        if self.is_bus_late {
+            reason = "The cluster bus makes no progress, so other nodes may consider this node failed.";
+            self.minority_ms = now_ms;
+        }
         let up = reason.is_empty();
         if up != self.is_up {
             let (least, most) = REJOIN_DELAY_MS;
@@ -650,6 +664,26 @@ impl ClusterState {
             log::warn!("Cluster is currently down: {reason}");
         }
         self.last_reason = reason;
+    }
+
+    /// Accepts no commands until [`Self::end_suspension`] and the delay after a partition: the bus makes no progress, so
+    /// other nodes may have elected a replica of this node.
+    pub fn suspend(&mut self, now_ms: u64) {
+        self.is_bus_late = true;
+        self.update_health(now_ms);
+    }
+
+    /// Ends the suspension, because the bus makes progress again. Commands are accepted after the same delay as after a
+    /// partition: meanwhile this node hears of a failover.
+    pub fn end_suspension(&mut self, now_ms: u64) {
+        self.is_bus_late = false;
+        self.minority_ms = now_ms;
+        self.health_may_have_changed = true;
+    }
+
+    /// Returns `true` if this node is suspended because of its bus.
+    pub fn is_suspended(&self) -> bool {
+        self.is_bus_late
     }
 
     fn covers_all_slots(&self) -> bool {

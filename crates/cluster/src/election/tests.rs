@@ -6,7 +6,9 @@ use weft_base::SlotIndex;
 
 use super::*;
 use crate::manual_failover::FailoverMode;
+use crate::message::decode;
 use crate::receive::tests::SimulatedCluster;
+use crate::state::BusAction;
 
 /// Returns the nodes that are primaries with slots in their own view.
 fn primaries(net: &SimulatedCluster) -> Vec<usize> {
@@ -460,4 +462,55 @@ fn a_manual_failover_is_not_won_after_its_time() {
     assert!(node.me().is_replica(), "too late");
     node.advance_failover(net.now_ms + 50);
     assert!(node.me().is_primary());
+}
+
+/// The synchronization begins after the replica has reached the offset of its primary.
+#[test]
+fn a_coordinated_failover_is_not_won_during_a_full_synchronization() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    net.unreachable.extend([1, 2]);
+    let now_ms = net.now_ms;
+    let begun = net.nodes[3].begin_failover(FailoverMode::Coordinated, "", now_ms);
+    begun.expect("it is a replica");
+    net.settle();
+    net.rounds(2);
+    let (voters, now_ms) = (vec![net.nodes[1].myself, net.nodes[2].myself], net.now_ms);
+    let node = &mut net.nodes[3];
+    assert!(node.election.votes_requested);
+    node.election.voters = voters;
+    node.data.awaits_full_sync = true;
+    node.advance_failover(now_ms);
+    assert!(node.me().is_replica(), "its data is about to be replaced");
+    node.data.awaits_full_sync = false;
+    node.advance_failover(now_ms);
+    assert!(node.me().is_primary());
+}
+
+/// A voter may not have heard yet that the primary has failed.
+#[test]
+fn the_best_replica_requests_votes_although_its_primary_may_seem_to_be_up() {
+    for (offset, is_forced) in [(100, true), (0, false)] {
+        let mut net = SimulatedCluster::with_replicas(3, &[0]);
+        let (now_ms, state) = (net.now_ms, &mut net.nodes[3]);
+        state.me_mut().offset = offset;
+        state.schedule_election(now_ms);
+        state.actions.clear();
+        state.request_votes();
+        let requests: Vec<u8> = state
+            .actions
+            .iter()
+            .filter_map(|action| match action {
+                BusAction::Send(_, bytes) => decode(bytes).ok(),
+                _ => None,
+            })
+            .filter_map(|message| match message {
+                BusMessage::VoteRequest(header) => Some(header.switches),
+                _ => None,
+            })
+            .collect();
+        assert!(!requests.is_empty());
+        for switches in requests {
+            assert_eq!(switches & switch::FORCED != 0, is_forced, "with the offset {offset}");
+        }
+    }
 }

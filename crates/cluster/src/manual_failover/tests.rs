@@ -150,3 +150,65 @@ fn a_primary_that_hands_over_votes_for_the_replica_of_another_one() {
         "the hand-over goes on"
     );
 }
+
+/// The replica may have received the offset already: what was written in between would be lost.
+#[test]
+fn a_repeated_request_does_not_resume_writes() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    net.nodes[0].me_mut().offset = 500;
+    begin(&mut net, 3, FailoverMode::Coordinated);
+    assert!(net.writes_paused[0] && net.nodes[0].manual.has_stopped);
+    let (replica, now_ms) = (net.nodes[3].myself, net.now_ms + 1000);
+    let primary = &mut net.nodes[0];
+    let end_ms = primary.manual.end_ms;
+    primary.pause_for_replica(replica, now_ms);
+    assert_eq!(primary.actions, [BusAction::PauseWrites(end_ms + 1000)]);
+    assert!(primary.is_stopping(), "the offset is determined again");
+    // A shorter timeout does not shorten the pause that the first request relies on.
+    primary.settings.manual_failover_ms = 1;
+    primary.pause_for_replica(replica, now_ms);
+    assert_eq!(primary.manual.end_ms, end_ms + 1000);
+}
+
+#[test]
+fn no_message_says_that_writes_are_paused_once_they_may_resume() {
+    let mut net = SimulatedCluster::with_replicas(3, &[0]);
+    net.nodes[0].me_mut().offset = 500;
+    begin(&mut net, 3, FailoverMode::Coordinated);
+    let replica = net.nodes[3].myself;
+    let primary = &mut net.nodes[0];
+    let end_ms = primary.manual.end_ms;
+    let link = primary.nodes[&replica].link.expect("has a link");
+    for (now_ms, is_paused) in [(end_ms - 1, true), (end_ms, false)] {
+        primary.send_ping(link, MessageType::Pong, now_ms);
+        assert_eq!(primary.header().switches & switch::PAUSED != 0, is_paused);
+        assert_eq!(primary.pause_end_ms().is_some(), is_paused);
+    }
+    assert!(primary.actions.contains(&BusAction::ResumeWrites));
+    primary.record_writes_stopped(end_ms);
+    assert!(!primary.manual.has_stopped, "workers write again");
+}
+
+/// Without data the replica has the offset 0, and so may its primary.
+#[test]
+fn a_replica_without_data_takes_over_only_by_force() {
+    let changes: [fn(&mut ClusterState, bool); 2] = [
+        |state, lacks_data| state.data.awaits_full_sync = lacks_data,
+        |state, lacks_data| state.needs_full_sync = lacks_data,
+    ];
+    for (change, is_forced) in changes.into_iter().flat_map(|change| [(change, false), (change, true)]) {
+        let mut net = SimulatedCluster::with_replicas(3, &[0]);
+        change(&mut net.nodes[3], true);
+        begin(&mut net, 3, FailoverMode::Coordinated);
+        net.rounds(20);
+        assert_eq!(net.nodes[3].manual.primary_offset, Some(0));
+        assert!(net.nodes[3].me().is_replica() && !net.nodes[3].manual.can_start);
+        match is_forced {
+            // The primary still sends its offset.
+            true => begin(&mut net, 3, FailoverMode::Force),
+            false => change(&mut net.nodes[3], false),
+        }
+        net.rounds(10);
+        assert!(net.nodes[3].me().has_vote(), "it is forced, or the data has come");
+    }
+}

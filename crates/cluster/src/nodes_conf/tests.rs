@@ -165,6 +165,27 @@ fn a_node_in_handshake_neither_owns_slots_nor_is_this_node() {
 }
 
 #[test]
+fn unclaimed_slots_and_those_with_kept_keys_are_in_the_file() {
+    let [a, b, _] = ids();
+    let text = |lists: &str| {
+        format!(
+            "{a} 127.0.0.1:7000@17000 myself,master - 0 0 1 connected 0-5\n\
+             {b} 127.0.0.1:7001@17001 master - 0 0 2 connected 6-20\n\
+             vars currentEpoch 2 lastVoteEpoch 0{lists}\n"
+        )
+    };
+    let written = rewritten(&text(" unclaimedSlots 5,7,9-10 keptSlots 5,9,30"));
+    assert!(
+        written.ends_with(" lastVoteEpoch 0 unclaimedSlots 7,9-10 keptSlots 9,30\n"),
+        "{written}"
+    );
+    assert!(rewritten(&text("")).ends_with(" lastVoteEpoch 0\n"));
+    for bad in [" keptSlots x", " unclaimedSlots 16384", " keptSlots 5,"] {
+        assert!(read(&text(bad)).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn a_long_address_in_the_file_is_truncated() {
     let [a, b, _] = ids();
     let long = "1".repeat(80);
@@ -173,4 +194,18 @@ fn a_long_address_in_the_file_is_truncated() {
          {b} {long}:7001@17001 master - 0 0 2 connected\n"
     );
     assert!(rewritten(&text).contains(&format!("{b} {}:7001@17001", &long[..45])));
+}
+
+#[test]
+fn a_node_without_an_address_has_failed() {
+    let [a, b, _] = ids();
+    let text = format!(
+        "{a} 127.0.0.1:7000@17000 myself,master - 0 0 1 connected 0-5\n\
+         {b} :0@0 master,noaddr - 0 0 2 connected 6-20\n"
+    );
+    let state = read(&text).expect("it is sound");
+    let node = &state.nodes[&NodeId::parse(b.as_bytes()).expect("an ID")];
+    assert!(node.flags.contains(NodeFlags::NO_ADDRESS | NodeFlags::FAIL));
+    assert_eq!(node.failed_ms, 1, "since the file was read");
+    rewritten(&text);
 }

@@ -124,6 +124,24 @@ fn the_keys_of_an_unclaimed_slot_are_deleted_once_another_shard_claims_it() {
 }
 
 #[test]
+fn kept_keys_are_known_after_a_restart_and_after_an_import_that_was_given_up() {
+    for restarts in [false, true] {
+        let mut net = with_keys_of_an_unclaimed_slot();
+        let third = net.nodes[2].myself.as_bytes().to_vec();
+        change(&mut net, &SlotChange::Importing(third));
+        change(&mut net, &SlotChange::Stable);
+        if restarts {
+            net.settle();
+            net.restart(0);
+        }
+        assert!(net.nodes[0].keeps_keys_of(slot()) && net.nodes[0].has_no_claimant(slot()));
+        announce(&mut net, 2, true, 0);
+        assert!(net.nodes[0].leftover.contains(slot()));
+        assert!(!net.nodes[0].keeps_keys_of(slot()) && net.nodes[0].todo.save);
+    }
+}
+
+#[test]
 fn the_keys_of_an_unclaimed_slot_stay_where_it_is_imported_or_owned() {
     let mut net = with_keys_of_an_unclaimed_slot();
     let third = net.nodes[2].myself.as_bytes().to_vec();

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::message::MessageType;
-use crate::message::{decode, encode};
+use crate::message::{GossipEntry, MessageType, decode, encode};
 use crate::nodes_conf;
 use crate::settings::ClusterSettings;
 use weft_base::SlotIndex;
@@ -398,5 +397,98 @@ fn dropped_messages_are_named_by_numbers() {
         let dropped = DroppedMessages::from_number(number);
         assert_eq!(dropped.includes(0), drops_ping, "{number}");
         assert_eq!(dropped.includes(meet), drops_meet, "{number}");
+    }
+}
+
+#[test]
+fn a_new_configuration_epoch_is_announced_at_once() {
+    let mut net = SimulatedCluster::formed(3);
+    let id = net.nodes[0].myself;
+    net.nodes[1].bump_epoch();
+    net.rounds(30);
+    assert!(net.nodes[0].bump_epoch());
+    net.rounds(1);
+    let epoch = net.nodes[0].me().config_epoch;
+    for state in &net.nodes {
+        assert_eq!(state.nodes[&id].config_epoch, epoch);
+    }
+}
+
+#[test]
+fn the_end_of_an_import_that_was_missed_is_announced_at_once() {
+    use crate::changes::SlotChange;
+    let mut net = SimulatedCluster::formed(3);
+    let (from, to) = (net.nodes[0].myself, net.nodes[1].myself);
+    let slot = SlotIndex::from_index(5);
+    net.nodes[1].set_importing(slot, Some(from));
+    net.nodes[0]
+        .change_slot(slot, &SlotChange::Node(to.as_bytes().to_vec()), 0)
+        .expect("it has no keys");
+    let now_ms = net.now_ms;
+    net.nodes[0].broadcast_pong(now_ms);
+    net.settle();
+    for state in &net.nodes {
+        assert_eq!(state.owner(slot), Some(to), "as {} sees it", state.myself);
+    }
+}
+
+#[test]
+fn a_primary_that_notices_a_failure_counts_earlier_reports() {
+    let mut net = SimulatedCluster::formed(3);
+    let (reporter, failing) = (net.nodes[1].myself, net.nodes[2].myself);
+    net.unreachable = vec![1, 2];
+    let reported_ms = net.now_ms + 1000;
+    let node = net.nodes[0].nodes.get_mut(&failing).expect("is known");
+    node.failure_reports.push((reporter, reported_ms));
+    net.rounds(25);
+    let state = &net.nodes[0];
+    assert!(state.nodes[&failing].has_failed(), "this node and the other one agree");
+    assert!(state.nodes[&reporter].has_timed_out(), "only this node says so");
+}
+
+/// Returns a cluster of three nodes and what its second node reports about the third: it is up.
+fn cluster_with_good_news() -> (SimulatedCluster, GossipEntry) {
+    let net = SimulatedCluster::formed(3);
+    let node = &net.nodes[0].nodes[&net.nodes[2].myself];
+    let entry = GossipEntry {
+        id: node.id,
+        ping_sent_s: 0,
+        pong_received_s: (net.now_ms / 1000) as u32,
+        ip: node.address.ip.clone(),
+        port: node.address.tcp_port,
+        other_port: node.address.tls_port,
+        bus_port: node.address.bus_port,
+        flags: NodeFlags::PRIMARY,
+    };
+    (net, entry)
+}
+
+#[test]
+fn a_node_that_has_lost_its_vote_takes_its_report_back() {
+    let (mut net, entry) = cluster_with_good_news();
+    let (reporter, id, now_ms) = (net.nodes[1].myself, entry.id, net.now_ms);
+    let state = &mut net.nodes[0];
+    let node = state.nodes.get_mut(&id).expect("is known");
+    node.failure_reports.push((reporter, now_ms));
+    state.delete_slots_of(reporter);
+    state.process_gossip(Some(reporter), &[entry], false, now_ms);
+    assert!(state.nodes[&id].failure_reports.is_empty());
+}
+
+#[test]
+fn the_answers_of_a_failed_node_to_other_nodes_do_not_count() {
+    let (mut net, entry) = cluster_with_good_news();
+    let (reporter, now_ms) = (net.nodes[1].myself, net.now_ms);
+    for (flag, counts) in [
+        (NodeFlags::FAIL, false),
+        (NodeFlags::PFAIL, false),
+        (NodeFlags::default(), true),
+    ] {
+        let state = &mut net.nodes[0];
+        let node = state.nodes.get_mut(&entry.id).expect("is known");
+        node.flags = NodeFlags::PRIMARY | flag;
+        (node.ping_sent_ms, node.pong_received_ms) = (0, 1);
+        state.process_gossip(Some(reporter), std::slice::from_ref(&entry), false, now_ms);
+        assert_eq!(state.nodes[&entry.id].pong_received_ms > 1, counts, "{flag}");
     }
 }

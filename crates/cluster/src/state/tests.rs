@@ -201,3 +201,27 @@ fn a_node_in_handshake_gets_no_slots_from_messages() {
         assert!(state.nodes[&other].slots.is_empty());
     }
 }
+
+/// A replica may have been elected while the bus made no progress.
+#[test]
+fn a_primary_whose_bus_is_late_accepts_no_commands() {
+    let mut state = single_node_state();
+    state
+        .change_slots(&[(slot(0), slot(16383))], false)
+        .expect("they are free");
+    state.update_health(1);
+    state.update_health(9000);
+    assert!(state.is_up);
+    state.todo.publish = false;
+    state.suspend(10_000);
+    assert!(!state.is_up && state.todo.publish && state.is_suspended());
+    // Other threads change the state, too.
+    state.update_health(60_000);
+    assert!(!state.is_up, "however long it takes");
+    state.end_suspension(60_100);
+    assert!(!state.is_suspended());
+    state.update_health(65_099);
+    assert!(!state.is_up, "it hears of a failover meanwhile");
+    state.update_health(65_100);
+    assert!(state.is_up);
+}

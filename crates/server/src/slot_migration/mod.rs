@@ -17,7 +17,9 @@
 //! 3. The lock of the jobs is a leaf: its holder waits for nothing.
 //! 4. An imported slot is marked in its header from the creation of the job until this node owns the slot, or until the
 //!    job is cleaned up. Both ends of that time are under the slot's write lease or in exclusive mode.
-//! 5. The source's pause begins in exclusive mode, at a mark of the propagation log. So all writes that were admitted
+//! 5. No job of this node begins while a CLUSTER SETSLOT is under way ([`MigrationExclusion`]), which is refused if a
+//!    job has begun before it.
+//! 6. The source's pause begins in exclusive mode, at a mark of the propagation log. So all writes that were admitted
 //!    before are in the stream in front of PAUSED, and none follows.
 
 pub mod engine;
@@ -55,6 +57,15 @@ pub struct SlotMigrations {
 #[derive(Default)]
 pub struct MigrationJobs {
     list: Vec<MigrationJob>,
+    /// Has a copy for each [`MigrationExclusion`].
+    exclusions: Arc<()>,
+}
+
+/// Keeps this node from beginning migrations as long as it exists. A CLUSTER SETSLOT holds it from its check until it
+/// has taken effect on this node: its replicas execute it first, so it must not be refused after that.
+#[must_use]
+pub struct MigrationExclusion {
+    _copy: Arc<()>,
 }
 
 /// The locked jobs. The flags that other threads read are updated when the lock is released.
@@ -189,6 +200,18 @@ impl LockedJobs<'_> {
         jobs.any(|job| job.kind == kind && !job.state.is_finished() && job.slots.contains(slot))
     }
 
+    /// Excludes the beginning of migrations.
+    pub fn exclude_start(&self) -> MigrationExclusion {
+        MigrationExclusion {
+            _copy: self.jobs.exclusions.clone(),
+        }
+    }
+
+    /// Returns `true` if no migration may begin at the moment.
+    pub fn is_start_excluded(&self) -> bool {
+        Arc::strong_count(&self.jobs.exclusions) > 1
+    }
+
     /// Removes the oldest finished jobs while there are more than `most_jobs` jobs.
     pub fn trim(&mut self, most_jobs: u64) {
         let mut excess = (self.jobs.list.len() as u64).saturating_sub(most_jobs);
@@ -237,6 +260,16 @@ mod tests {
         assert_eq!(left, [3, 1], "a job in progress stays");
         migrations.lock().trim(0);
         assert!(migrations.lock().is_moving(JobKind::Export, SlotIndex::from_index(1)));
+    }
+
+    #[test]
+    fn migrations_are_excluded_until_the_last_exclusion_has_ended() {
+        let migrations = SlotMigrations::default();
+        let [first, second] = [(), ()].map(|()| migrations.lock().exclude_start());
+        drop(first);
+        assert!(migrations.lock().is_start_excluded());
+        drop(second);
+        assert!(!migrations.lock().is_start_excluded());
     }
 
     #[test]

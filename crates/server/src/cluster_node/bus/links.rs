@@ -17,17 +17,24 @@ const RECEIVE_BUFFER_BYTES: usize = 64 << 10;
 /// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 511;
 
+/// The number of low bits of a link's id that are its index. Those above are its generation.
+const INDEX_BITS: u32 = 32;
+
 /// The receive state of one link.
 struct BusLink {
+    id: LinkId,
     received: Vec<u8>,
     ends: LinkAddresses,
     tls: Option<TlsLayer>,
 }
 
-/// All links. A link's id is its reactor token. The listeners have the first tokens.
+/// All links. A link's id is its reactor token: an index, which is used again, and above it a generation, which is not.
+/// So an action that was queued for a link that is gone does not reach a later one. The listeners have the first
+/// indexes.
 pub struct BusLinks {
     listeners: usize,
     links: Vec<Option<BusLink>>,
+    last_generation: u32,
 }
 
 /// The result of receiving from a link.
@@ -82,7 +89,24 @@ impl BusLinks {
         Ok(BusLinks {
             listeners,
             links: Vec::new(),
+            last_generation: 0,
         })
+    }
+
+    /// Returns the index of a link in `links`, unless it is gone.
+    fn place_of(&self, link: LinkId) -> Option<usize> {
+        let place = (link as u32 as usize).checked_sub(self.listeners)?;
+        let known = self.links.get(place)?.as_ref()?;
+        (known.id == link).then_some(place)
+    }
+
+    fn link(&self, link: LinkId) -> Option<&BusLink> {
+        self.links.get(self.place_of(link)?)?.as_ref()
+    }
+
+    fn link_mut(&mut self, link: LinkId) -> Option<&mut BusLink> {
+        let place = self.place_of(link)?;
+        self.links.get_mut(place)?.as_mut()
     }
 
     /// Adds a connection. Returns `None` if it cannot be used.
@@ -95,7 +119,8 @@ impl BusLinks {
             self.links.push(None);
             self.links.len() - 1
         });
-        let link = self.listeners + place;
+        self.last_generation = self.last_generation.wrapping_add(1);
+        let link = (self.last_generation as usize) << INDEX_BITS | (self.listeners + place);
         let ends = LinkAddresses {
             peer: host_of(&socket.peer_name()),
             local: host_of(&socket.local_name()),
@@ -112,6 +137,7 @@ impl BusLinks {
             return None;
         }
         self.links[place] = Some(BusLink {
+            id: link,
             received: Vec::new(),
             ends,
             tls,
@@ -124,7 +150,7 @@ impl BusLinks {
         let address = SocketAddr::new(ip.parse::<IpAddr>().ok()?, port);
         let socket = Socket::connect_tcp(address).ok()?;
         let link = self.add(reactor, socket, tls)?;
-        if let Some(Some(known)) = self.links.get_mut(link - self.listeners) {
+        if let Some(known) = self.link_mut(link) {
             known.ends.peer = ip.to_owned();
         }
         Some(link)
@@ -132,10 +158,8 @@ impl BusLinks {
 
     /// Closes a link.
     pub fn remove(&mut self, reactor: &mut Reactor, link: LinkId) {
-        if let Some(place) = link
-            .checked_sub(self.listeners)
-            .and_then(|place| self.links.get_mut(place))
-            && let Some(ended) = place.take()
+        if let Some(place) = self.place_of(link)
+            && let Some(ended) = self.links[place].take()
         {
             if let Some(tls) = ended.tls {
                 tls.send_close_notify(reactor, link);
@@ -146,8 +170,7 @@ impl BusLinks {
 
     /// Sends bytes. Returns `true` if the link is still up, or does not exist any more.
     pub fn send(&mut self, reactor: &mut Reactor, link: LinkId, bytes: Vec<u8>) -> bool {
-        let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
-        let Some(Some(known)) = known else {
+        let Some(known) = self.link(link) else {
             return true;
         };
         let mut output = Output::new();
@@ -160,30 +183,26 @@ impl BusLinks {
 
     /// Continues after bytes in flight have been sent. Returns `true` if the link is still up.
     pub fn on_sent(&mut self, reactor: &mut Reactor, link: LinkId) -> bool {
-        let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
-        match known {
-            Some(Some(BusLink { tls: Some(tls), .. })) => tls.continue_sending(reactor, link).is_ok(),
+        match self.link(link) {
+            Some(BusLink { tls: Some(tls), .. }) => tls.continue_sending(reactor, link).is_ok(),
             _ => true,
         }
     }
 
     /// Returns the number of bytes in flight over a link.
     pub fn in_flight(&self, reactor: &Reactor, link: LinkId) -> usize {
-        let known = link.checked_sub(self.listeners).and_then(|place| self.links.get(place));
-        let waiting = match known {
-            Some(Some(BusLink { tls: Some(tls), .. })) => tls.unencrypted_bytes(),
+        let waiting = match self.link(link) {
+            Some(BusLink { tls: Some(tls), .. }) => tls.unencrypted_bytes(),
             _ => 0,
         };
         reactor.in_flight(link) + waiting
     }
 
-    /// Receives from a link and decodes complete messages.
-    pub fn receive(&mut self, reactor: &mut Reactor, token: LinkId) -> ReceivedMessages {
+    /// Receives from a link and decodes complete messages. The link is closed if its next message is to be longer than
+    /// `max_bytes`.
+    pub fn receive(&mut self, reactor: &mut Reactor, token: LinkId, max_bytes: usize) -> ReceivedMessages {
         let mut taken = ReceivedMessages::default();
-        let known = token
-            .checked_sub(self.listeners)
-            .and_then(|place| self.links.get_mut(place));
-        let Some(Some(link)) = known else {
+        let Some(link) = self.link_mut(token) else {
             return taken;
         };
         let received = match &link.tls {
@@ -221,6 +240,12 @@ impl BusLinks {
                     });
                     at += length;
                 }
+                // Behind other messages, these decide first if the node is known.
+                Ok(Some(length)) if length > max_bytes && taken.messages.is_empty() => {
+                    log::warning!("A message of {length} bytes is too long for an unknown node on the Cluster bus.");
+                    taken.is_closed = true;
+                    break;
+                }
                 Ok(_) => break,
                 Err(InvalidMessage::Signature | InvalidMessage::Content) => {
                     log::warning!("Bad message length or signature received on the Cluster bus.");
@@ -252,3 +277,6 @@ fn host_of(name: &str) -> String {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if host == "?" { String::new() } else { host.to_owned() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,14 +12,15 @@
 //!
 //! With this order, no node is told anything that this node could forget in a crash, and no command runs with a view
 //! that is older than what this node has announced. The thread never waits for a peer: bytes that a socket does not
-//! accept stay in flight, and a link with too many of them is closed.
+//! accept stay in flight, and a link with too many of them is closed. It does wait for the disk. If a turn takes longer
+//! than the node timeout, workers stop accepting commands ([`Cluster::check_bus_progress`]).
 
 mod links;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::clock::unix_ms;
+use weft_base::clock::{monotonic_us, unix_ms};
 use weft_base::{LogSequence, SlotIndex, ThreadIndex};
 use weft_reactor::{Event, Reactor};
 
@@ -136,6 +137,7 @@ impl ClusterBus {
                 log::warning!("The cluster bus cannot wait for events: {error}");
                 weft_os::thread::sleep(ROUND_INTERVAL);
             }
+            let began_us = monotonic_us();
             // A node that sleeps for a test neither sends nor receives.
             server.replication.sleep_if_requested();
             for event in events.drain(..) {
@@ -151,6 +153,7 @@ impl ClusterBus {
             }
             self.perform_todo(cluster);
             self.is_urgent |= topology::check_acknowledgements(&server);
+            cluster.record_bus_turn(began_us);
         }
     }
 
@@ -171,7 +174,8 @@ impl ClusterBus {
             }
             Event::AcceptFailed(_, error) => log::warning!("Error accepting cluster node: {error}"),
             Event::Readable(link) => {
-                let taken = self.links.receive(&mut self.reactor, link);
+                let max_bytes = self.lock(cluster).max_message_bytes(link);
+                let taken = self.links.receive(&mut self.reactor, link, max_bytes);
                 let mut state = self.lock(cluster);
                 state.statistics.bytes_received += taken.bytes;
                 for message in taken.messages {
@@ -236,22 +240,26 @@ impl ClusterBus {
         }
         let mut state = self.lock(cluster);
         for message in published {
-            state.propagate(message.is_sharded, &message.channel, &message.payload);
+            state.propagate(message.is_sharded, &message.channel, &message.payload, unix_ms());
         }
     }
 
     /// Performs the actions that changes of the state require.
     fn perform_todo(&mut self, cluster: &Cluster) {
-        let (publish, mut actions) = {
+        let (publish, mut actions, pause_end_ms) = {
             let mut state = self.lock(cluster);
             if std::mem::take(&mut state.health_may_have_changed) {
                 state.update_health(unix_ms());
             }
             self.is_urgent = state.is_urgent();
-            (state.todo.publish, std::mem::take(&mut state.actions))
+            let actions = std::mem::take(&mut state.actions);
+            (state.todo.publish, actions, state.pause_end_ms())
         };
-        if !topology::save(&self.server, cluster) {
-            // No message may be sent that this node could forget, in particular no vote.
+        let is_saved = topology::save(&self.server, cluster);
+        let is_pause_over = pause_end_ms.is_some_and(|end_ms| unix_ms() >= end_ms);
+        if !is_saved || is_pause_over {
+            // No message may be sent that this node could forget, in particular no vote. Neither may one that says that
+            // writes are paused if writing the file has taken longer than the pause.
             actions.retain(|action| !matches!(action, BusAction::Send(..)));
         }
         if publish {
@@ -335,7 +343,14 @@ impl ClusterBus {
 
     /// Advances a manual failover.
     fn advance_manual_failover(&mut self, cluster: &Cluster) {
-        let is_still = self.lock(cluster).is_stopping() && self.has_stopped_writing();
+        let may_have_stopped = {
+            let state = self.lock(cluster);
+            // A pause that is still to begin has nothing to do with the progress of an earlier one.
+            let is_pause = |action: &BusAction| matches!(action, BusAction::PauseWrites(_));
+            let is_beginning = state.actions.iter().any(is_pause);
+            state.is_stopping() && !is_beginning
+        };
+        let is_still = may_have_stopped && self.has_stopped_writing();
         let mut state = self.lock(cluster);
         match is_still {
             true => state.record_writes_stopped(unix_ms()),
@@ -447,7 +462,9 @@ impl ClusterBus {
         true
     }
 
-    /// Assigns unowned slots that have keys to this node, and deletes the keys of slots that other nodes own.
+    /// Assigns unowned slots that have keys to this node, and deletes the keys of slots that other nodes own, except in
+    /// slots that this node imports. All this is what Valkey does. Keys that were kept in a slot that no node claims
+    /// stay as they are: another node may have newer ones, or none.
     fn reconcile_slots_with_keys(&mut self, cluster: &Cluster) {
         let is_occupied = |slot: &SlotIndex| {
             let header = self.server.keyspace.slots.header(slot.index());
@@ -460,13 +477,20 @@ impl ClusterBus {
         }
         let (myself, mut lost) = (state.myself, SlotSet::default());
         for slot in occupied {
+            if state.importing.contains_key(&slot) {
+                // The keys are those that have come already, whoever owns the slot.
+                continue;
+            }
             match state.owner(slot) {
+                owner if owner != Some(myself) && state.keeps_keys_of(slot) => {
+                    log::notice!("I keep keys for slot {slot}, which no node claims, until another node claims it.");
+                }
                 None => {
                     log::notice!("I have keys for unassigned slot {slot}. Taking responsibility for it.");
                     state.add_slot(myself, slot);
                     state.todo.save = true;
                 }
-                Some(owner) if owner != myself && state.importing.get(&slot) != Some(&owner) => {
+                Some(owner) if owner != myself => {
                     log::notice!(
                         "I have keys for slot {slot}, but the slot is assigned to another node. Deleting keys in the slot."
                     );

@@ -17,6 +17,7 @@ use crate::keyspace::Seat;
 use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
+use crate::slot_migration::MigrationExclusion;
 use crate::state::{PermissionLoss, Server};
 use weft_cluster::Cluster;
 use weft_cluster::changes::SlotChange;
@@ -196,9 +197,10 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         // In a transaction or a script the command waits for the reply.
         ctx.reply_from_background(move |server, seat| match set_slot.check_request(server, seat) {
             Err(refusal) => refusal_bytes(&refusal),
-            Ok(patience) => {
+            Ok(checked) => {
+                let CheckedSetSlot { patience, exclusion } = checked;
                 let known = topology::propagate_and_wait(server, seat, &set_slot.arguments(), patience);
-                set_slot.apply_and_reply(server, seat, known)
+                set_slot.apply_and_reply(server, seat, known, exclusion)
             }
         });
         return Ok(());
@@ -212,8 +214,8 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
                 Err(PermissionLoss::Denied(bytes)) => return server.send_reply(requester, bytes, LogSequence::NONE),
                 Err(PermissionLoss::ClientEnds) => return,
             }
-            let patience = match set_slot.check_request(server, seat) {
-                Ok(patience) => patience,
+            let CheckedSetSlot { patience, exclusion } = match set_slot.check_request(server, seat) {
+                Ok(checked) => checked,
                 Err(refusal) => {
                     return send_delayed_reply(server, seat, requester, command, refusal_bytes(&refusal));
                 }
@@ -224,7 +226,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
                 Box::new(move |server, seat| {
                     // The replicas have executed the command, so this node does too, even if the client was killed or
                     // has lost its permission meanwhile. The reply to a client that was killed is dropped.
-                    let bytes = set_slot.apply_and_reply(server, seat, known);
+                    let bytes = set_slot.apply_and_reply(server, seat, known, exclusion);
                     send_delayed_reply(server, seat, requester, command, bytes);
                 })
             });
@@ -242,19 +244,27 @@ struct SetSlotRequest {
     timeout: Result<Duration, ChangeRefusal>,
 }
 
+/// A CLUSTER SETSLOT that was checked.
+struct CheckedSetSlot {
+    /// The time that replicas may take.
+    patience: Duration,
+    /// Keeps migrations of whole slots from beginning until the command has taken effect here.
+    exclusion: MigrationExclusion,
+}
+
 impl SetSlotRequest {
     fn arguments(&self) -> Vec<&[u8]> {
         self.arguments.iter().map(Vec::as_slice).collect()
     }
 
-    /// Checks the order. Returns the time that replicas may take.
-    fn check_request(&self, server: &Arc<Server>, seat: &mut Seat) -> Result<Duration, ChangeRefusal> {
+    /// Checks the order.
+    fn check_request(&self, server: &Arc<Server>, seat: &mut Seat) -> Result<CheckedSetSlot, ChangeRefusal> {
         let SetSlotRequest { slot, change, .. } = self;
         topology::change_state(server, cluster_of_server(server), seat, |state, keys| {
-            check_no_migration(server)?;
+            let exclusion = exclude_migrations(server)?;
             state.check_slot_change(*slot, change, keys.count_in_slot(*slot))?;
             // The arguments of the timeout are checked last, when everything else is valid.
-            let timeout = self.timeout.clone()?;
+            let patience = self.timeout.clone()?;
             let can_get_keys = match change {
                 SlotChange::Importing(_) => true,
                 SlotChange::Node(word) => **word == *state.myself.as_bytes(),
@@ -264,26 +274,40 @@ impl SetSlotRequest {
                 // New keys may come. The replicas must have deleted the older ones by the time they hear of that.
                 keys.request_emptying(state, *slot);
             }
-            Ok(timeout)
+            Ok(CheckedSetSlot { patience, exclusion })
         })
     }
 
     /// Applies the request if the replicas have acknowledged it; returns the reply.
-    fn apply_and_reply(&self, server: &Arc<Server>, seat: &mut Seat, is_acknowledged: bool) -> Vec<u8> {
+    fn apply_and_reply(
+        &self,
+        server: &Arc<Server>,
+        seat: &mut Seat,
+        is_acknowledged: bool,
+        exclusion: MigrationExclusion,
+    ) -> Vec<u8> {
         if !is_acknowledged {
             return error_bytes(NOT_ACKNOWLEDGED);
         }
         let SetSlotRequest { slot, change, .. } = self;
         let result = topology::change_state(server, cluster_of_server(server), seat, |state, keys| {
-            // A migration may have begun while the replicas acknowledged the change.
+            // This node may have been a replica meanwhile, and have an import of its primary to clean up.
             check_no_migration(server)?;
             Ok::<_, ChangeRefusal>(state.change_slot(*slot, change, keys.count_in_slot(*slot))?)
         });
+        drop(exclusion);
         match result {
             Ok(()) => build_reply(Protocol::Resp2, |reply| reply.ok()),
             Err(refusal) => refusal_bytes(&refusal),
         }
     }
+}
+
+/// Checks that no slots move as a whole at the moment, and keeps it so.
+fn exclude_migrations(server: &Server) -> Result<MigrationExclusion, ChangeRefusal> {
+    let jobs = server.slot_migrations.lock();
+    check_no_migration(server)?;
+    Ok(jobs.exclude_start())
 }
 
 /// Checks that no slots move as a whole at the moment.

@@ -14,6 +14,10 @@ use weft_cluster::node::NodeId;
 use weft_cluster::state::ClusterState;
 use weft_os::atomic::Ordering;
 
+/// The error of a migration that would begin while a CLUSTER SETSLOT is under way.
+pub(super) const SET_SLOT_UNDER_WAY: CommandError =
+    CommandError::constant("ERR A CLUSTER SETSLOT has not taken effect yet on this node.");
+
 /// The slots named in a request.
 pub(super) struct RequestedSlots {
     /// The ranges.
@@ -112,6 +116,9 @@ pub(super) fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
     let jobs = with_state(ctx, |state| parse_request(ctx, state))??;
     let client = describe_client(ctx);
     let mut locked = ctx.server.slot_migrations.lock();
+    if locked.is_start_excluded() {
+        return Err(SET_SLOT_UNDER_WAY);
+    }
     for slot in jobs.iter().flat_map(|job| slots_of(&job.ranges)) {
         // Another client may have been faster.
         if locked.is_moving(JobKind::Export, slot) {

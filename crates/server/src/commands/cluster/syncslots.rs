@@ -3,7 +3,7 @@
 
 use weft_base::SlotIndex;
 
-use super::migrations::{RequestedSlots, check_may_begin, is_word, parse_slots, slots_of};
+use super::migrations::{RequestedSlots, SET_SLOT_UNDER_WAY, check_may_begin, is_word, parse_slots, slots_of};
 use super::{require_cluster, with_state};
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
@@ -82,6 +82,9 @@ fn establish(ctx: &mut Context<'_, '_>) -> CommandResult {
     log::notice!("New slot import job created: {}.", job.description());
     let (progress, slots) = (job.progress.clone(), job.slots.clone());
     let mut jobs = ctx.server.slot_migrations.lock();
+    if !is_tracked && jobs.is_start_excluded() {
+        return Err(SET_SLOT_UNDER_WAY);
+    }
     // Another source may have been faster.
     if slots.iter().any(|slot| jobs.is_moving(JobKind::Import, slot)) {
         return Err(ALREADY_IMPORTING);

@@ -86,7 +86,7 @@ pub(super) fn shards(ctx: &mut Context<'_, '_>) -> CommandResult {
     let cluster = require_cluster(ctx)?;
     let state = crate::cluster_node::topology::lock_state(ctx.server, cluster);
     let mut shards: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
-    for node in state.nodes.values() {
+    for node in state.nodes.values().filter(|node| !node.is_in_handshake()) {
         shards.entry(node.shard).or_default().push(node);
     }
     let reply = &mut ctx.reply;

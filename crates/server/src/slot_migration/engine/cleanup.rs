@@ -193,8 +193,8 @@ impl MigrationEngine {
 /// Deletes keys of a failed import until `until`. Returns `true` if all its slots have been dealt with.
 ///
 /// The keys of an import that another node has performed stay in the slots that the source does not claim any more:
-/// that node may have taken them over, and these may be the only keys. As long as this process runs, they are deleted
-/// once another shard claims the slot ([`weft_cluster::state::ClusterState::add_leftover`]).
+/// that node may have taken them over, and these may be the only keys. They are deleted once another shard claims the
+/// slot ([`weft_cluster::state::ClusterState::add_leftover`]).
 fn delete_imported_keys(
     server: &Arc<Server>,
     cluster: &Cluster,

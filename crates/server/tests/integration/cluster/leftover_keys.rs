@@ -1,16 +1,17 @@
 //! Tests slots that come back to a node while it still deletes the keys that were left in them.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::failover::{Node, fail_over_to, weft_with};
+use super::failover::{KEY, Node, fail_over_to, weft_with};
 use super::migration::job;
 use super::wait_until;
 use crate::harness::client::Client;
+use crate::harness::server::Server;
 
 /// The number of slots whose keys are deleted before those of the slot that comes back.
 const SLOTS_BEFORE: usize = 25;
@@ -214,6 +215,43 @@ fn a_slot_that_is_assigned_to_its_new_owner_is_emptied_in_its_turn() {
     });
 }
 
+/// Reads until a request to restore a key has begun.
+fn read_restore(link: &mut BufReader<TcpStream>) {
+    let mut line = Vec::new();
+    while !line.starts_with(b"RESTORE") {
+        line.clear();
+        link.read_until(b'\n', &mut line).expect("receives");
+    }
+}
+
+/// Sends a key with MIGRATE from the node with this port to a target that does not answer yet. Returns the client that
+/// waits and the target's end of the connection.
+pub(super) fn begin_migrate(port: u16, key: &str) -> (Client, BufReader<TcpStream>) {
+    let target = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let target_port = target.local_addr().expect("is bound").port().to_string();
+    let mut sender = Client::connect(port);
+    sender.send(&["MIGRATE", "127.0.0.1", &target_port, key, "0", "60000"]);
+    let mut link = BufReader::new(target.accept().expect("accepts").0);
+    read_restore(&mut link);
+    (sender, link)
+}
+
+/// Answers the requests of [`begin_migrate`], and asserts that MIGRATE succeeds and sends nothing more.
+pub(super) fn end_migrate(sender: &mut Client, mut link: BufReader<TcpStream>) {
+    link.get_mut().write_all(b"+OK\r\n+OK\r\n").expect("sends");
+    // A request to delete the key would be answered, and the answer of MIGRATE come after it.
+    link.get_mut().write_all(b"+OK\r\n:1\r\n").expect("sends");
+    assert_eq!(sender.answer(), "OK");
+    let mut sent = Vec::new();
+    link.get_mut()
+        .set_read_timeout(Some(Duration::from_millis(100)))
+        .expect("sets a timeout");
+    // It ends with the timeout.
+    let _ = link.read_to_end(&mut sent);
+    let sent = String::from_utf8_lossy(&sent);
+    assert!(!sent.contains("DEL"), "{sent}");
+}
+
 /// Loses a slot whose key MIGRATE has sent to a target that answers late. The new owner may have changed the key by
 /// then, so nothing more is sent. `meanwhile` gets the nodes and the slot before the answer, when the key is deleted
 /// here.
@@ -225,35 +263,14 @@ fn lose_slot_during_migrate(meanwhile: impl FnOnce(&mut [Node], &str)) {
     let [first, second] = [nodes[0].id.clone(), nodes[1].id.clone()];
     assert_eq!(nodes[0].call(&["SET", &key, "value"]), "OK");
     set_slot(&mut nodes[0], &last.slot, "MIGRATING", &second);
-    let target = TcpListener::bind("127.0.0.1:0").expect("binds");
-    let port = target.local_addr().expect("is bound").port().to_string();
-    let mut sender = Client::connect(nodes[0].port);
-    sender.send(&["MIGRATE", "127.0.0.1", &port, &key, "0", "60000"]);
-    let mut link = BufReader::new(target.accept().expect("accepts").0);
-    let mut line = Vec::new();
-    while !line.starts_with(b"RESTORE") {
-        line.clear();
-        link.read_until(b'\n', &mut line).expect("receives");
-    }
+    let (mut sender, link) = begin_migrate(nodes[0].port, &key);
     set_slot(&mut nodes[1], &last.slot, "IMPORTING", &first);
     set_slot(&mut nodes[1], &last.slot, "NODE", &second);
     wait_until("the key is deleted here", || {
         nodes[0].call(&["CLUSTER", "COUNTKEYSINSLOT", &last.slot]) == "0"
     });
     meanwhile(&mut nodes, &last.slot);
-    link.get_mut().write_all(b"+OK\r\n+OK\r\n").expect("sends");
-    // A request to delete the key would be answered, and the answer of MIGRATE come after it.
-    link.get_mut().write_all(b"+OK\r\n:1\r\n").expect("sends");
-    assert_eq!(sender.answer(), "OK");
-    let mut sent = Vec::new();
-    let stream = link.get_mut();
-    stream
-        .set_read_timeout(Some(Duration::from_millis(100)))
-        .expect("sets a timeout");
-    // It ends with the timeout.
-    let _ = link.read_to_end(&mut sent);
-    let sent = String::from_utf8_lossy(&sent);
-    assert!(!sent.contains("DEL"), "{sent}");
+    end_migrate(&mut sender, link);
 }
 
 #[test]
@@ -267,6 +284,105 @@ fn the_end_of_migrate_leaves_the_key_of_a_slot_that_is_imported_back_to_its_owne
         let second = nodes[1].id.clone();
         set_slot(&mut nodes[0], slot, "IMPORTING", &second);
     });
+}
+
+/// The target may be the owner of the slot. Then clients use the key there as soon as the target has it.
+#[test]
+fn the_end_of_migrate_leaves_the_key_of_an_imported_slot_on_the_target() {
+    let mut nodes = weft_with(3, &[]);
+    let slots = find_slots(&mut nodes[0]);
+    let (last, _) = slots.split_last().expect("there are slots");
+    let (key, first) = (format!("{}key", last.tag), nodes[0].id.clone());
+    set_slot(&mut nodes[1], &last.slot, "IMPORTING", &first);
+    let mut client = Client::connect(nodes[1].port);
+    assert_eq!(ask(&mut client, &["SET", &key, "value"]), "OK");
+    let (mut sender, link) = begin_migrate(nodes[1].port, &key);
+    assert_eq!(client.call(&["FLUSHALL"]), "OK");
+    end_migrate(&mut sender, link);
+}
+
+/// The target may have executed the request before its connection broke, and its clients may have changed the key.
+#[test]
+fn migrate_does_not_repeat_a_request_for_a_slot_that_was_lost_meanwhile() {
+    let mut nodes = weft_with(3, &[]);
+    let slots = find_slots(&mut nodes[0]);
+    let (last, _) = slots.split_last().expect("there are slots");
+    let [one, two] = ["one", "two"].map(|name| format!("{}{name}", last.tag));
+    for key in [&one, &two] {
+        assert_eq!(nodes[0].call(&["SET", key, "value"]), "OK");
+    }
+    let target = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let port = target.local_addr().expect("is bound").port().to_string();
+    let mut sender = Client::connect(nodes[0].port);
+    sender.send(&["MIGRATE", "127.0.0.1", &port, &one, "0", "60000"]);
+    let mut link = BufReader::new(target.accept().expect("accepts").0);
+    read_restore(&mut link);
+    link.get_mut().write_all(b"+OK\r\n+OK\r\n").expect("sends");
+    assert_eq!(sender.answer(), "OK");
+    // This one uses the same connection.
+    sender.send(&["MIGRATE", "127.0.0.1", &port, &two, "0", "60000", "REPLACE"]);
+    read_restore(&mut link);
+    let [first, second] = [nodes[0].id.clone(), nodes[1].id.clone()];
+    set_slot(&mut nodes[1], &last.slot, "IMPORTING", &first);
+    set_slot(&mut nodes[1], &last.slot, "NODE", &second);
+    let moved = format!("MOVED {} ", last.slot);
+    wait_until("the slot is lost", || nodes[0].call(&["GET", &two]).starts_with(&moved));
+    drop(link);
+    let answer = sender.answer();
+    assert!(answer.starts_with("IOERR "), "{answer}");
+    target.set_nonblocking(true).expect("sets an option");
+    assert!(target.accept().is_err(), "nothing is sent again");
+}
+
+/// Keys of slots of other nodes are deleted at the start, unless their slot had no claimant: they may be the only ones.
+#[test]
+fn keys_of_a_slot_without_claimant_outlast_a_restart() {
+    for (lists, left) in [("", "0"), (" unclaimedSlots 3300 keptSlots 3300", "1")] {
+        let mut server = Server::start_node(&["--appendonly", "yes", "--appendfsync", "always"]);
+        let mut client = Client::connect(server.port);
+        assert_eq!(client.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
+        wait_until("the cluster is up", || client.call(&["SET", KEY, "value"]) == "OK");
+        server.kill();
+        let file = server.directory.join("nodes.conf");
+        let text = std::fs::read_to_string(&file).expect("reads the file");
+        let text = text.replace(" 0-16383", " 0-3299 3301-16383");
+        let text = text.replace("lastVoteEpoch 0", &format!("lastVoteEpoch 0{lists}"));
+        let owner = format!("{} 127.0.0.1:1@2 master - 0 0 1 connected 3300", "f".repeat(40));
+        std::fs::write(&file, format!("{owner}\n{text}")).expect("writes the file");
+        server.start_again();
+        let mut client = Client::connect(server.port);
+        let count = ["CLUSTER", "COUNTKEYSINSLOT", "3300"];
+        wait_until("the data is loaded", || client.call(&count) == left);
+    }
+}
+
+/// The keys that have come already may be the only ones, whoever owns the slot according to the file.
+#[test]
+fn keys_of_a_slot_that_is_being_imported_outlast_a_restart() {
+    let (source, other) = ("f".repeat(40), "e".repeat(40));
+    for slots in ["", " 3300"] {
+        let mut server = Server::start_node(&["--appendonly", "yes", "--appendfsync", "always"]);
+        let mut client = Client::connect(server.port);
+        assert_eq!(client.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
+        wait_until("the cluster is up", || client.call(&["SET", KEY, "value"]) == "OK");
+        server.kill();
+        let file = server.directory.join("nodes.conf");
+        let text = std::fs::read_to_string(&file).expect("reads the file");
+        let own = format!(" 0-3299 3301-16383 [3300-<-{source}]");
+        let text = text.replace(" 0-16383", &own);
+        let others = format!(
+            "{source} 127.0.0.1:1@2 master - 0 0 1 connected\n\
+             {other} 127.0.0.1:3@4 master - 0 0 1 connected{slots}\n"
+        );
+        std::fs::write(&file, format!("{others}{text}")).expect("writes the file");
+        server.start_again();
+        let mut client = Client::connect(server.port);
+        let count = ["CLUSTER", "COUNTKEYSINSLOT", "3300"];
+        wait_until("the data is loaded", || client.call(&count) == "1");
+        let nodes = client.call(&["CLUSTER", "NODES"]);
+        let mine = nodes.lines().find(|line| line.contains("myself"));
+        assert!(mine.is_some_and(|line| line.ends_with(&own)), "{nodes}");
+    }
 }
 
 /// A replica that takes over would not know of the deletion, and could not follow the old primary's stream any more.

@@ -175,6 +175,39 @@ fn imported_keys_are_hidden_until_the_slot_is_owned() {
     wait_until("the source has no key", || nodes[0].call(&["DBSIZE"]) == "0");
 }
 
+/// The count leaves out the keys of an imported slot, into which the stream of the import writes all the time.
+fn transactions_count_keys_during_an_import(workers: &str) {
+    let arguments = ["--io-threads", workers, "--io-threads-always-active", "yes"];
+    let mut nodes = weft_with(3, &arguments);
+    let ports: Vec<u16> = nodes.iter().map(|node| node.port).collect();
+    set_debug(&mut nodes, "PREVENT-PAUSE", "1");
+    set_keys(&mut nodes[0], 50);
+    migrate(&mut nodes, 0, 1);
+    wait_for_state(&mut nodes[0], "waiting-to-pause");
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<JoinHandle<u64>> = (0..2)
+        .map(|number| start_writer(ports.clone(), format!("w{number}"), stop.clone()))
+        .collect();
+    for _ in 0..1000 {
+        assert_eq!(nodes[1].client.transact(&[&["DBSIZE"], &["DBSIZE"]]), "(0 0)");
+        assert_eq!(nodes[1].call(&["DBSIZE"]), "0");
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        assert!(writer.join().expect("a writer ends") > 0);
+    }
+}
+
+#[test]
+fn transactions_count_keys_during_an_import_with_two_workers() {
+    transactions_count_keys_during_an_import("2");
+}
+
+#[test]
+fn transactions_count_keys_during_an_import_with_eight_workers() {
+    transactions_count_keys_during_an_import("8");
+}
+
 #[test]
 fn a_failed_migration_leaves_nothing_behind() {
     let mut nodes = weft_with(3, &[]);

@@ -1,6 +1,7 @@
 //! Tests nodes that form a cluster, slots that change owners, and keys that migrate.
 
 mod failover;
+mod late_bus;
 mod leftover_keys;
 mod migration;
 mod migration_peers;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::failover::{KEY, Node, weft_with};
+use super::leftover_keys::{begin_migrate, end_migrate};
 use super::{
     Client, LONG_NODE_TIMEOUT_MS, SHORT_NODE_TIMEOUT_MS, SLOT, Server, cluster_with, id_of, is_up, set_node_timeout,
     wait_until,
@@ -66,6 +67,30 @@ fn a_cluster_that_goes_down_refuses_writes_while_a_script_runs() {
     assert!(script.is_waiting(), "the script runs");
     assert_eq!(clients[2].call(&["SCRIPT", "KILL"]), "OK");
     script.answer();
+}
+
+/// Clients write the key on its new owner, while the view that was published last still shows the slot here.
+#[test]
+fn the_end_of_migrate_leaves_the_key_of_a_slot_that_is_lost_while_a_script_runs() {
+    for threads in ["2", "8"] {
+        let (nodes, mut clients) = start(threads);
+        let (source, target) = (id_of(&mut clients[2]), id_of(&mut clients[0]));
+        let moved = format!("MOVED {SLOT} 127.0.0.1:{}", nodes[0].port);
+        assert_eq!(clients[2].call(&["SET", "{x}", "1"]), "OK");
+        let (mut sender, link) = begin_migrate(nodes[2].port, "{x}");
+        // It does not wait for the key.
+        assert_eq!(clients[2].call(&["FLUSHALL"]), "OK");
+        let mut script = run_endless_script(&nodes[2]);
+        for how in [["IMPORTING", &source], ["NODE", &target]] {
+            let request = [&["CLUSTER", "SETSLOT", SLOT], &how[..]].concat();
+            assert_eq!(clients[0].call(&request), "OK");
+        }
+        wait_until("the slot is lost", || clients[2].call(&["GET", "{x}"]) == moved);
+        assert!(script.is_waiting(), "the script runs");
+        end_migrate(&mut sender, link);
+        assert_eq!(clients[2].call(&["SCRIPT", "KILL"]), "OK");
+        script.answer();
+    }
 }
 
 /// The keys that this node had before the loss are deleted after the script, so the slot returns after that.

@@ -391,6 +391,40 @@ fn setslot_takes_effect_after_its_client_is_killed_or_loses_its_permission() {
     }
 }
 
+/// The replicas have executed the command, so this node must not refuse it because of a migration that begins later.
+#[test]
+fn no_migration_of_whole_slots_begins_between_setslot_and_its_effect() {
+    let mut nodes = weft(5);
+    let target = nodes[1].id.clone();
+    wait_until("the replicas are online", || {
+        nodes[0].call(&["INFO", "replication"]).matches("state=online").count() == 2
+    });
+    nodes[3].server().signal(Signal::SIGSTOP);
+    let mut mover = Client::connect(nodes[0].port);
+    let words = ["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &target, "TIMEOUT"];
+    mover.send(&[&words[..], &[LONG_NODE_TIMEOUT_MS]].concat());
+    let open = format!("[{SLOT}->-{target}]");
+    wait_until("one replica has executed it", || nodes[4].sees(&open) == 1);
+    let refused = "ERR A CLUSTER SETSLOT has not taken effect yet on this node.";
+    let export = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", "1", "1", "NODE", &target];
+    assert_eq!(nodes[0].call(&export), refused);
+    let name = "0".repeat(40);
+    let import = ["CLUSTER", "SYNCSLOTS", "ESTABLISH", "SOURCE", &target, "NAME", &name];
+    assert_eq!(
+        nodes[0].call(&[&import[..], &["SLOTSRANGE", "6000", "6000"]].concat()),
+        refused
+    );
+    assert!(is_unanswered(&mover));
+    nodes[3].server().signal(Signal::SIGCONT);
+    assert_eq!(mover.answer(), "OK");
+    for node in [0, 3] {
+        wait_until("the node has executed it", || nodes[node].sees(&open) == 1);
+    }
+    let stable = ["CLUSTER", "SETSLOT", SLOT, "STABLE", "TIMEOUT", LONG_NODE_TIMEOUT_MS];
+    assert_eq!(nodes[0].call(&stable), "OK");
+    assert_eq!(nodes[0].call(&export), "OK");
+}
+
 /// Returns `true` if no reply has arrived.
 fn is_unanswered(client: &Client) -> bool {
     let stream = client.0.get_ref();
@@ -540,6 +574,20 @@ fn a_node_that_cannot_store_its_state_says_so_and_continues() {
     assert_eq!(count("even though writing the cluster config file to disk failed"), 1);
     assert_eq!(client.call(&["PING"]), "PONG");
     std::fs::remove_file(&log).expect("removes the log");
+}
+
+#[test]
+fn a_node_in_handshake_is_in_no_shard() {
+    let server = Server::start_node(&[]);
+    let mut client = Client::connect(server.port);
+    let id = client.call(&["CLUSTER", "MYID"]);
+    // No node listens there.
+    assert_eq!(client.call(&["CLUSTER", "MEET", "127.0.0.1", "1", "2"]), "OK");
+    let nodes = client.call(&["CLUSTER", "NODES"]);
+    assert!(nodes.contains(" handshake "), "{nodes}");
+    let shards = client.call(&["CLUSTER", "SHARDS"]);
+    assert!(shards.contains(&id), "{shards}");
+    assert_eq!(shards.matches("endpoint").count(), 1, "{shards}");
 }
 
 /// A key that a script finds missing in a slot that is migrating may be on the other node.

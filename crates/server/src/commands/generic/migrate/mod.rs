@@ -18,14 +18,16 @@
 //! A change that does not wait (FLUSHALL, a later write of a script to a key that it has not declared) is detected at
 //! the end: a key that changed is sent again, and a key that was deleted is deleted on the target.
 //!
-//! Nothing more is sent for a key whose slot has left this node since the key was frozen, even if the slot has come
-//! back: clients may have written the key on its new owner.
+//! Nothing more is sent for a key that clients may have written on the target ([`SlotStanding`]): its slot has left
+//! this node since the key was frozen, even if it has come back, or this node only imports the slot. The same is
+//! checked before keys are sent again because a cached connection broke: the target may have executed the first
+//! request.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{DbIndex, SlotIndex, ThreadIndex};
+use weft_base::{DbIndex, RoleEpoch, SlotIndex, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
@@ -77,6 +79,8 @@ struct MigrateRequest {
     from_db: DbIndex,
     should_compress: bool,
     needs_asking: bool,
+    /// The role epoch in which the keys were frozen.
+    role_epoch: RoleEpoch,
 }
 
 /// A value that is being migrated.
@@ -125,6 +129,8 @@ struct MigratedKey {
     slot: SlotIndex,
     /// The number of times that this node had lost the slot when the key was frozen.
     times_lost: u32,
+    /// `true` if this node owned the slot when the key was frozen.
+    was_owned: bool,
     expire_at_ms: Option<u64>,
     value: MigratedValue,
 }
@@ -142,6 +148,7 @@ fn parse_request(ctx: &Context<'_, '_>) -> Result<MigrateRequest, CommandError> 
         from_db: ctx.keys.db,
         should_compress: ctx.server.config.boolean(id::RDBCOMPRESSION),
         needs_asking: ctx.server.cluster.is_some(),
+        role_epoch: ctx.server.replication.role_epoch(),
     };
     let mut index = 6;
     while index < ctx.argc() {
@@ -199,6 +206,7 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
                 hash: key.hash,
                 slot: key.slot,
                 times_lost: times_lost(ctx.server, key.slot),
+                was_owned: is_owned(ctx.server, key.slot),
                 expire_at_ms: None,
                 value: MigratedValue::Payload(Vec::new()),
             });
@@ -268,16 +276,20 @@ fn migrate_keys(
     let mut replace = options.should_replace;
     let mut result = Ok(());
     for _ in 0..MAX_SEND_ROUNDS {
-        let (taken, failed) = send_keys(server, options, &migrated_keys, replace);
+        let (taken, failed) = send_keys(server, seat, options, &migrated_keys, replace);
         result = failed;
         if options.should_copy {
             break;
         }
         let deletions = delete_accepted_keys(server, seat, options, migrated_keys, &taken);
         migrated_keys = deletions.changed_keys;
-        let taken_back = delete_on_target(server, options, &deletions.missing_names);
+        let taken_back = delete_on_target(server, seat, options, deletions.missing_keys);
         result = result.and(taken_back).and(deletions.outcome);
         if migrated_keys.is_empty() || result.is_err() {
+            break;
+        }
+        if !may_send_again(server, seat, options, &migrated_keys, true) {
+            result = Err(MAY_NOT_DELETE.to_vec());
             break;
         }
         replace = true;
@@ -291,15 +303,25 @@ fn migrate_keys(
 }
 
 /// Deletes keys on the target that it has taken and that were deleted here.
-fn delete_on_target(server: &Server, options: &MigrateRequest, names: &[Box<[u8]>]) -> Result<(), Vec<u8>> {
-    if names.is_empty() {
+fn delete_on_target(
+    server: &Server,
+    seat: &mut Seat,
+    options: &MigrateRequest,
+    mut keys: Vec<MigratedKey>,
+) -> Result<(), Vec<u8>> {
+    // Other keys may have kept this thread waiting since these were found missing. Clients may use them on the target.
+    keys.retain(|key| slot_standing(server, key) == SlotStanding::Owned);
+    if keys.is_empty() {
         return Ok(());
+    }
+    if !may_send_again(server, seat, options, &keys, true) {
+        return Err(MAY_NOT_DELETE.to_vec());
     }
     let exchange = || {
         let (mut target, _) = MigrateTarget::connect(server, &options.host, &options.port, options.timeout)?;
         let mut request = Vec::new();
         let mut replies = append_preamble(&target, options, &mut request);
-        for name in names {
+        for MigratedKey { name, .. } in &keys {
             if options.needs_asking {
                 target::write_command(&mut request, [&b"ASKING"[..]].into_iter());
                 replies += 1;
@@ -343,6 +365,7 @@ fn append_preamble(target: &MigrateTarget, options: &MigrateRequest, request: &m
 /// Sends the keys. Returns for each if the target has taken it.
 fn send_keys(
     server: &Server,
+    seat: &mut Seat,
     options: &MigrateRequest,
     migrated_keys: &[MigratedKey],
     replace: bool,
@@ -365,8 +388,9 @@ fn send_keys(
             }
             Err(failure) => {
                 let nothing_happened = !accepted.contains(&true);
-                if cached && may_retry && nothing_happened && !failure.is_timeout() {
-                    // The target has closed the connection while it was idle.
+                let is_broken = cached && may_retry && nothing_happened && !failure.is_timeout();
+                if is_broken && may_send_again(server, seat, options, migrated_keys, replace) {
+                    // The target has closed the connection while it was idle, or after it has executed the request.
                     may_retry = false;
                     continue;
                 }
@@ -439,7 +463,7 @@ struct LocalDeletions {
     /// Keys that have changed since they were sent, in their current state.
     changed_keys: Vec<MigratedKey>,
     /// Keys that were deleted or renamed meanwhile.
-    missing_names: Vec<Box<[u8]>>,
+    missing_keys: Vec<MigratedKey>,
     /// An error if a key is on the target but could not be deleted here.
     outcome: Result<(), Vec<u8>>,
 }
@@ -452,7 +476,8 @@ enum LocalDeletionOutcome {
     Missing,
     /// It has changed.
     Changed,
-    /// It is here, but its slot has left this node meanwhile. It was not deleted.
+    /// It is here, but its slot has left this node meanwhile, or it has changed and clients may have written it on the
+    /// target. It was not deleted.
     Kept,
 }
 
@@ -466,7 +491,7 @@ fn delete_accepted_keys(
 ) -> LocalDeletions {
     let mut deletions = LocalDeletions {
         changed_keys: Vec::new(),
-        missing_names: Vec::new(),
+        missing_keys: Vec::new(),
         outcome: Ok(()),
     };
     let thread_index = ThreadIndex::new(seat.index());
@@ -474,21 +499,18 @@ fn delete_accepted_keys(
         loop {
             let pass = seat.enter();
             // Role changes and pauses begin in exclusive mode.
-            if server.replication.is_replica() || server.scripting.running.is_shutting_down() {
+            if server.replication.is_replica() || !may_continue(server, options) {
                 deletions.outcome = Err(MAY_NOT_DELETE.to_vec());
                 break;
             }
-            let pause = &server.clients.pause;
-            let is_paused = pause.are_writes_paused(weft_base::clock::unix_ms())
-                || (pause.held_slots.is_any() && pause.held_slots.contains(cluster_slot(&key.name)));
-            let outcome = match is_paused {
+            let outcome = match is_paused(server, &key) {
                 true => None,
                 false => delete_accepted_key(server, &pass, thread_index, options, &mut key),
             };
             match outcome {
                 Some(LocalDeletionOutcome::Deleted) => break,
                 Some(LocalDeletionOutcome::Missing) => {
-                    deletions.missing_names.push(key.name);
+                    deletions.missing_keys.push(key);
                     break;
                 }
                 Some(LocalDeletionOutcome::Changed) => {
@@ -541,14 +563,15 @@ fn delete_accepted_key(
     let mut write = KeyWrite::new(header, slot, key, options.from_db, &access, &mut effects);
     let now = write.entry();
     let is_missing = now.is_none();
-    // Under the lease, so no view is published meanwhile.
-    let has_left = times_lost(server, migrated_key.slot) != migrated_key.times_lost;
-    let now = now.filter(|_| !has_left);
+    // Under the lease, so no view is published in exclusive mode meanwhile.
+    let standing = slot_standing(server, migrated_key);
+    let now = now.filter(|_| standing != SlotStanding::Left);
     let same = now.is_some_and(|entry| {
         entry.expire_at_ms() == migrated_key.expire_at_ms
             && migrated_key.value.equals(entry.value(), options.should_compress)
     });
-    let changed = now.filter(|_| !same).map(|entry| {
+    let is_resendable = !same && standing == SlotStanding::Owned;
+    let changed = now.filter(|_| is_resendable).map(|entry| {
         (
             entry.expire_at_ms(),
             MigratedValue::from_entry(entry, options.should_compress),
@@ -570,14 +593,13 @@ fn delete_accepted_key(
             (migrated_key.expire_at_ms, migrated_key.value) = (expire_at_ms, value);
             LocalDeletionOutcome::Changed
         }
+        None if same => LocalDeletionOutcome::Deleted,
         // It may be another key than the one that was sent: the slot may have come back.
-        None if has_left && !is_missing => LocalDeletionOutcome::Kept,
-        // The slot has left this node, and its keys here are deleted. On the target they are in use.
-        None if has_left || is_missing && is_slot_of_others(server, migrated_key.slot) => LocalDeletionOutcome::Deleted,
+        None if !is_missing => LocalDeletionOutcome::Kept,
+        // Clients may use the key on the target. Its deletion here counts as later than its move.
+        None if standing != SlotStanding::Owned => LocalDeletionOutcome::Deleted,
         // A key that expires here expires there at the same time.
-        None if is_missing && migrated_key.expire_at_ms.is_none_or(|at_ms| access.now_ms < at_ms) => {
-            LocalDeletionOutcome::Missing
-        }
+        None if migrated_key.expire_at_ms.is_none_or(|at_ms| access.now_ms < at_ms) => LocalDeletionOutcome::Missing,
         None => LocalDeletionOutcome::Deleted,
     };
     apply_effects(server, thread_index, effects);
@@ -589,12 +611,83 @@ fn times_lost(server: &Server, slot: SlotIndex) -> u32 {
     server.cluster.as_ref().map_or(0, |cluster| cluster.times_lost(slot))
 }
 
-/// Returns `true` if this node neither owns nor imports this slot.
-fn is_slot_of_others(server: &Server, slot: SlotIndex) -> bool {
-    server.cluster.as_ref().is_some_and(|cluster| {
-        let view = cluster.settled_view();
-        !view.is_mine(slot) && !view.is_importing(slot)
-    })
+/// Returns `true` if this node owns a slot, or is in no cluster.
+fn is_owned(server: &Server, slot: SlotIndex) -> bool {
+    server
+        .cluster
+        .as_ref()
+        .is_none_or(|cluster| cluster.view().is_mine(slot))
+}
+
+/// The relation of this node to the slot of a key that it has sent. It decides if clients may have written the key on
+/// the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotStanding {
+    /// This node has owned the slot since the key was frozen. Clients come here as long as the key is here.
+    Owned,
+    /// This node imports the slot, or did so when the key was frozen. The target may be the owner, which serves the key
+    /// as soon as it has it.
+    Imported,
+    /// The slot has left this node since the key was frozen, even if it has come back.
+    Left,
+}
+
+/// Determines the relation by what this node knows now. The view that commands use may be older while a script runs.
+fn slot_standing(server: &Server, key: &MigratedKey) -> SlotStanding {
+    let Some(cluster) = &server.cluster else {
+        return SlotStanding::Owned;
+    };
+    let (is_mine, is_importing) = {
+        let state = cluster.lock(&server.config);
+        let is_mine = state.owner(key.slot) == Some(state.myself);
+        (is_mine, state.importing.contains_key(&key.slot))
+    };
+    if !(is_mine || is_importing) || cluster.times_lost(key.slot) != key.times_lost {
+        SlotStanding::Left
+    } else if is_mine && key.was_owned {
+        SlotStanding::Owned
+    } else {
+        SlotStanding::Imported
+    }
+}
+
+/// Returns `true` if this server may go on with a MIGRATE. The caller is in a passage of the gate.
+fn may_continue(server: &Server, options: &MigrateRequest) -> bool {
+    server.replication.role_epoch() == options.role_epoch && !server.scripting.running.is_shutting_down()
+}
+
+/// Returns `true` if writes to a key are paused. The caller is in a passage of the gate.
+fn is_paused(server: &Server, key: &MigratedKey) -> bool {
+    let pause = &server.clients.pause;
+    pause.are_writes_paused(weft_base::clock::unix_ms())
+        || (pause.held_slots.is_any() && pause.held_slots.contains(cluster_slot(&key.name)))
+}
+
+/// Returns `true` if something may be sent for keys that the target may have already. `overwrites` is `true` if it
+/// replaces or deletes them there: then no client may have written them. Waits for the end of a pause of writes.
+fn may_send_again(
+    server: &Server,
+    seat: &mut Seat,
+    options: &MigrateRequest,
+    keys: &[MigratedKey],
+    overwrites: bool,
+) -> bool {
+    let may_send = |key: &MigratedKey| match slot_standing(server, key) {
+        SlotStanding::Owned => true,
+        SlotStanding::Imported => !overwrites,
+        SlotStanding::Left => false,
+    };
+    loop {
+        let pass = seat.enter();
+        if !may_continue(server, options) || !keys.iter().all(may_send) {
+            return false;
+        }
+        if !keys.iter().any(|key| is_paused(server, key)) {
+            return true;
+        }
+        drop(pass);
+        weft_os::thread::sleep(LEASE_RETRY_PAUSE);
+    }
 }
 
 /// Records the effects of a key.
