@@ -23,6 +23,8 @@
 //! 7. At most two rounds are in memory: the one that runs and the one that is planned. Requests that are long are
 //!    barriers, so a round is short.
 //! 8. A thread that panics ends its part. The link's thread passes the panic on when the round is over.
+//! 9. A part may wait for as long as a script runs. The link's thread then goes on to call `while_waiting`, which shows
+//!    the primary that this replica lives.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -68,6 +70,8 @@ const PARTS_PER_THREAD: usize = 4;
 const MAX_REQUEST_BYTES: usize = 64 * 1024;
 /// The number of commands from which it is worth waking the apply threads for a round.
 const MIN_COMMANDS_TO_WAKE: usize = if cfg!(feature = "simulated") { 2 } else { 128 };
+/// The interval at which the link's thread calls `while_waiting` while apply threads run their parts.
+const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 /// The capacity in bytes of a part above which its memory is freed after the round.
 const MAX_KEPT_BYTES: usize = 256 * 1024;
 
@@ -181,8 +185,16 @@ impl PartRunner {
         }
     }
 
-    /// Runs the commands of a part and empties it. Returns the number of commands that have ended.
-    fn run(&mut self, thread: &mut ThreadState, pass: &GatePassage<'_>, part: &mut StreamPart, now_ms: u64) -> u64 {
+    /// Runs the commands of a part and empties it. Calls `while_waiting` again and again while the part waits for a
+    /// lease. Returns the number of commands that have ended.
+    fn run(
+        &mut self,
+        thread: &mut ThreadState,
+        pass: &GatePassage<'_>,
+        part: &mut StreamPart,
+        now_ms: u64,
+        while_waiting: &mut dyn FnMut(),
+    ) -> u64 {
         thread.begin_batch(now_ms);
         // The primary limits the memory, not this server.
         thread.tunables.max_memory = 0;
@@ -220,6 +232,7 @@ impl PartRunner {
             weft_os::thread::sleep(pause);
             pause = (pause * 2).min(MAX_RETRY_PAUSE);
             thread.now_ms = unix_ms();
+            while_waiting();
         }
         finish_batch(thread, connection);
         thread.is_in_round = false;
@@ -374,7 +387,8 @@ impl ApplyThreads {
     }
 
     /// Runs the `commands` commands in `parts` in the passage `pass`, on this and the other threads, and empties the
-    /// parts. The calling thread calls `meanwhile` before it runs parts itself.
+    /// parts. The calling thread calls `meanwhile` before it runs parts itself, and `while_waiting` again and again
+    /// while it waits for a lease or for the other threads. That function must not wait.
     ///
     /// # Panics
     /// With the panic of an apply thread, if there was one.
@@ -384,6 +398,7 @@ impl ApplyThreads {
         (parts, commands): (&mut Vec<StreamPart>, usize),
         (thread, runner): (&mut ThreadState, &mut PartRunner),
         meanwhile: impl FnOnce(),
+        while_waiting: &mut dyn FnMut(),
     ) -> RoundFigures {
         let pool = &*self.pool;
         let now_ms = thread.now_ms;
@@ -404,9 +419,10 @@ impl ApplyThreads {
                 let Some(mut part) = next else {
                     break;
                 };
-                let ended = runner.run(thread, pass, &mut part, now_ms);
+                let ended = runner.run(thread, pass, &mut part, now_ms, while_waiting);
                 pool.round.lock().end_part(part, ended, thread);
             }
+            pool.wait_for_apply_threads(while_waiting);
             drop(end);
         });
         let mut round = pool.round.lock();
@@ -445,6 +461,21 @@ impl Pool {
             self.has_parts.wait(&mut round);
         }
     }
+
+    /// Waits until no apply thread runs a part. Calls `while_waiting` again and again meanwhile.
+    fn wait_for_apply_threads(&self, while_waiting: &mut dyn FnMut()) {
+        loop {
+            let mut round = self.round.lock();
+            if round.running > 0 {
+                self.is_idle.wait_for(&mut round, WAIT_INTERVAL);
+            }
+            if round.running == 0 {
+                return;
+            }
+            drop(round);
+            while_waiting();
+        }
+    }
 }
 
 /// Runs parts until the stream ends.
@@ -454,7 +485,7 @@ fn run_thread(pool: &Pool, mut seat: Seat, mut runner: PartRunner) {
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let pass = seat.enter_lent(&pool.loan);
             let pass = pass.expect("the link's thread lends its passage until all parts of the round are over");
-            let commands = runner.run(&mut thread, &pass, &mut part, now_ms);
+            let commands = runner.run(&mut thread, &pass, &mut part, now_ms, &mut || {});
             let metrics = &pool.server.stats.metrics;
             metrics.add(thread.thread_index, Counter::ApplyThreadCommands, commands);
             commands

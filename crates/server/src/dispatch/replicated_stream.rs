@@ -7,7 +7,7 @@
 //! 1. Nothing is refused except by CLIENT PAUSE, and nothing leaves its thread, because the next command must not
 //!    overtake.
 //! 2. A command that is refused is tried again until it succeeds. If that takes long, the link acknowledges and
-//!    receives between two attempts. A round that has begun waits for its slots until it has ended.
+//!    receives between two attempts. A round that has begun waits for its slots, and the link only acknowledges then.
 //! 3. For a primary's commands nothing has expired: the primary sends a DEL instead (see [`ThreadState::expiry_ms`]).
 //! 4. An offset of the stream counts as reached when the command before it has run and no transaction is open. A link
 //!    that is re-established continues from there, so nothing runs twice and no transaction runs in halves. Within a
@@ -376,11 +376,12 @@ impl ReplicatedStream {
 
     /// Runs all complete commands that have arrived. Returns `true` if it has not run all of them, because it has
     /// waited for [`MAX_WAIT`] in all: for workers with too much mail, for the log, or for a command that a pause or
-    /// the holder of a lease refuses. The caller acknowledges what has run, and calls again.
+    /// the holder of a lease refuses. The caller acknowledges what has run, and calls again. A round may wait longer;
+    /// it calls `while_waiting` again and again, inside the gate, so that function must not wait.
     ///
     /// # Errors
     /// When the stream ends. The position that was reached by then counts.
-    pub fn run_commands(&mut self, seat: &mut Seat) -> Result<bool, StreamError> {
+    pub fn run_commands(&mut self, seat: &mut Seat, while_waiting: &mut dyn FnMut()) -> Result<bool, StreamError> {
         let mut pause = MIN_RETRY_PAUSE;
         self.patience = MAX_WAIT;
         loop {
@@ -389,7 +390,7 @@ impl ReplicatedStream {
             let mut rest = self.plan_commands();
             let mut first = 0;
             if self.may_begin_round() {
-                (first, rest) = self.run_rounds(seat, rest);
+                (first, rest) = self.run_rounds(seat, rest, while_waiting);
                 self.begin_batch();
             }
             let planned = first < self.plans.plans.len();
@@ -537,7 +538,7 @@ impl ReplicatedStream {
 
     /// Runs rounds, beginning with the plans. Returns the index of the first plan that is still to be run, and the
     /// state of the input behind the plans.
-    fn run_rounds(&mut self, seat: &mut Seat, rest: InputRest) -> (usize, InputRest) {
+    fn run_rounds(&mut self, seat: &mut Seat, rest: InputRest, while_waiting: &mut dyn FnMut()) -> (usize, InputRest) {
         let server = self.thread.server.clone();
         let (mut round, mut following) = std::mem::take(&mut self.spare_rounds);
         let mut planned = self.plan_round(&mut round, rest);
@@ -574,7 +575,8 @@ impl ReplicatedStream {
                     next = Some(take_round(&server, prefetches, connection, plans, &mut following, rest));
                 }
             };
-            let figures = threads.run_round(&pass, (&mut round.parts, round.commands), (thread, runner), plan_next);
+            let parts = (&mut round.parts, round.commands);
+            let figures = threads.run_round(&pass, parts, (thread, runner), plan_next, while_waiting);
             let (end, db) = round.end;
             connection.applied_bytes = end;
             connection.append_to_backlog(&server, db);
@@ -710,6 +712,7 @@ fn plan_input(server: &Server, prefetches: bool, connection: &mut PrimaryConnect
     let planner = Planner {
         keyspace: &server.keyspace,
         max_bulk_len: i64::MAX as u64,
+        must_authenticate: false,
         is_prefetch_enabled: prefetches,
         commands: crate::commands::registry(),
     };

@@ -8,7 +8,9 @@
 //!
 //! The hook of the log and the consumer are switched in exclusive mode. The log thread removes the consumer when it has
 //! passed that position in the log. Until then [`Replication::log_feeds_backlog`](crate::replication::Replication)
-//! returns `true`, since the offset still advances.
+//! returns `true`, since the offset still advances. If the position of the data is requested meanwhile, it returns
+//! `true` until the log thread has determined that position. The thread of the primary link waits for all this before
+//! it changes the offset.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,8 +142,11 @@ pub fn open(server: &Arc<Server>, _all: &Exclusive<'_>) -> std::io::Result<()> {
     propagation::start(&server.propagation)?;
     let repl = &server.replication;
     let history = ReplicationHistory::default();
-    repl.replicas.backlog().open(repl.offset());
-    repl.state().history = history.clone();
+    {
+        let mut state = repl.state();
+        repl.replicas.backlog().open(repl.offset());
+        state.history = history.clone();
+    }
     log::notice!(
         "Replication backlog created, my new replication IDs are '{}' and '{}'",
         history.id,
@@ -195,7 +200,7 @@ pub fn position_then(
     then: impl FnOnce(&mut ConsumerStreams, &HistoryPosition) + Send + 'static,
 ) -> PendingPosition {
     let repl = &server.replication;
-    let (follows, feeds_backlog) = (repl.is_replica(), repl.log_feeds_backlog());
+    let follows = repl.is_replica();
     let (id, resumable) = {
         let state = repl.state();
         (state.history.id.clone(), state.resumable)
@@ -210,6 +215,8 @@ pub fn position_then(
     };
     assert_eq!(id.len(), REPLICATION_ID_DIGITS, "a history has a replication ID");
     let (told, place) = mpsc::sync_channel(1);
+    // After a demotion, the offset is known when the log has left the backlog, and must not advance before it is read.
+    let is_extended = follows && repl.extend_attachment();
     let notify = move |consumers: &mut ConsumerStreams, db: DbIndex| {
         let place = HistoryPosition {
             id,
@@ -224,10 +231,13 @@ pub fn position_then(
             place.offset
         );
         then(consumers, &place);
+        if is_extended {
+            myself.replication.end_attachment();
+        }
         // The receiver may have given up.
         let _ = told.send(place);
     };
-    if follows && !feeds_backlog {
+    if follows && !is_extended {
         // On a replica the stream's offset is exactly that of the data (see `dispatch/replicated_stream.rs`).
         notify(
             &mut ConsumerStreams::default(),
@@ -266,11 +276,13 @@ pub fn resume_as_primary(server: &Arc<Server>, id: ReplicationId, offset: Replic
         ReplicationOffset::ZERO,
         "a server resumes a history before it has one"
     );
-    let end = repl.replicas.backlog().rebase(offset);
-    {
-        let history = &mut repl.state().history;
+    let end = {
+        let mut state = repl.state();
+        let end = repl.replicas.backlog().rebase(offset);
+        let history = &mut state.history;
         (history.second_id, history.second_end) = (id, Some(offset));
-    }
+        end
+    };
     repl.set_offset(end);
     attach_to_log(server);
     Ok(())
@@ -279,8 +291,11 @@ pub fn resume_as_primary(server: &Arc<Server>, id: ReplicationId, offset: Replic
 /// Prepares a replica that starts with the data of a known position, so that it requests the stream from there.
 pub fn resume_as_replica(server: &Server, place: &HistoryPosition) {
     let repl = &server.replication;
-    repl.replicas.backlog().open(place.offset);
-    repl.state().history.id.clone_from(&place.id);
+    {
+        let mut state = repl.state();
+        repl.replicas.backlog().open(place.offset);
+        state.history.id.clone_from(&place.id);
+    }
     repl.set_offset(place.offset);
     repl.set_received_offset(place.offset);
     repl.stream_db.store(place.db.get(), Ordering::Relaxed);
@@ -342,8 +357,9 @@ pub fn on_promotion(server: &Arc<Server>) {
 /// history. Called in exclusive mode.
 pub fn close(server: &Arc<Server>, _all: &Exclusive<'_>) {
     detach_from_log(server);
+    let mut state = server.replication.state();
     server.replication.replicas.backlog().close();
-    server.replication.state().history = ReplicationHistory::default();
+    state.history = ReplicationHistory::default();
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@
 //! 4. A history is identified by a replication ID and an offset. A server that stops following keeps the old ID as its
 //!    second ID, valid up to the offset it had reached, so that the other replicas of the same primary can continue
 //!    with it.
+//! 5. The backlog is that of the history. A thread that replaces both, or reads both, locks the state and then the
+//!    backlog, so that no offset of one history is looked up in the backlog of another one.
 
 pub mod backlog;
 mod psync;
@@ -265,7 +267,7 @@ pub struct LoadProgress {
 pub struct Replication {
     state_bits: AtomicU32,
     role_epoch: AtomicU64,
-    /// The number of times this server has become a replica.
+    /// The number of times this server has begun to follow a primary.
     demotions: AtomicU64,
     state: Mutex<RoleState>,
     changed: Condvar,
@@ -301,7 +303,8 @@ pub struct Replication {
     pub replicas: Replicas,
     /// `true` if the propagation log fills the backlog from its current position on. Changed in exclusive mode.
     is_backlog_attached: AtomicBool,
-    /// The number of positions in the log from which on it fills the backlog and that it has not left again.
+    /// The number of positions in the log from which on it fills the backlog and that it has not left again, and of
+    /// extensions of them.
     backlog_attachments: AtomicU32,
     /// Set while this server is failing over to a replica.
     pub is_failing_over: AtomicBool,
@@ -358,8 +361,8 @@ impl Replication {
         RoleEpoch::new(self.role_epoch.load(Ordering::Acquire))
     }
 
-    /// Returns the number of times this server, being a primary, has become a replica for good. A coordinated failover
-    /// counts when the replica has taken over. Changes in exclusive mode.
+    /// Returns the number of times this server has begun to follow a primary for good, as a primary or as a replica of
+    /// another one. A coordinated failover counts when the replica has taken over. Changes in exclusive mode.
     pub fn demotions(&self) -> u64 {
         self.demotions.load(Ordering::Acquire)
     }
@@ -554,7 +557,8 @@ impl Replication {
     }
 
     /// Returns `true` if the propagation log fills the backlog, or has not passed the position from which on it no
-    /// longer does. Returns `false` while another server's stream fills it.
+    /// longer does, or a position of the data that was taken before that. Returns `false` while another server's stream
+    /// fills it.
     #[inline]
     pub fn log_feeds_backlog(&self) -> bool {
         self.backlog_attachments.load(Ordering::SeqCst) > 0
@@ -572,6 +576,17 @@ impl Replication {
     /// exclusive mode.
     fn detach_backlog(&self) -> bool {
         self.is_backlog_attached.swap(false, Ordering::SeqCst)
+    }
+
+    /// Lets the log count as filling the backlog until [`Self::end_attachment`] is called once more, so that no other
+    /// server's stream fills it before. Returns `false` if the log does not fill the backlog any more. Called in
+    /// exclusive mode.
+    fn extend_attachment(&self) -> bool {
+        let extend = |count: u32| (count > 0).then_some(count + 1);
+        let extended = self
+            .backlog_attachments
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, extend);
+        extended.is_ok()
     }
 
     /// Records that the log has reached a position from which on it does not fill the backlog.

@@ -1,8 +1,9 @@
 //! Decides if a replica can resume with a partial synchronisation, and logs the reason if it cannot.
 
-use super::{Replicas, Replication};
+use super::backlog::ReplicationBacklog;
+use super::{Replicas, Replication, ReplicationHistory, ReplicationId};
 use crate::observability::log;
-use weft_base::ReplicationOffset;
+use weft_base::{ClientId, ReplicationOffset};
 use weft_os::atomic::Ordering;
 
 /// The reason for which a replica needs a full synchronisation.
@@ -73,34 +74,76 @@ pub struct ResumePosition {
     pub next_byte: i64,
 }
 
+/// A partial synchronisation that has begun.
+#[derive(Debug)]
+pub struct PartialSync {
+    /// The replication ID under which the stream continues.
+    pub id: ReplicationId,
+    /// The number of bytes in the backlog that the replica misses.
+    pub missing_bytes: u64,
+}
+
 impl Replication {
-    /// Decides if a replica can resume the stream. Returns the offset before the first byte that it misses.
+    /// Decides if a replica can resume the stream. Returns the offset before the first byte that it misses. The answer
+    /// may have changed when the synchronisation begins ([`Self::begin_partial_sync`]).
     ///
     /// # Errors
     /// The reason for a full synchronisation.
     pub fn check_partial_sync(&self, resume: &ResumePosition) -> Result<ReplicationOffset, PartialSyncRefusal> {
-        let ResumePosition { id, next_byte: wanted } = resume;
-        let history = self.state().history.clone();
-        let renamed = *id == history.second_id && *wanted <= history.second_offset();
-        if *id != history.id && !renamed {
-            return Err(match id.as_str() {
-                "?" => PartialSyncRefusal::FullSyncRequested,
-                _ if *id == history.second_id => PartialSyncRefusal::OffsetBeyondSecondId {
-                    wanted: *wanted,
-                    last: history.second_offset(),
-                },
-                _ => PartialSyncRefusal::UnknownReplicationId {
-                    theirs: id.clone(),
-                    current: history.id,
-                    second: history.second_id,
-                },
-            });
-        }
-        ReplicationOffset::before_byte(*wanted)
-            .filter(|offset| self.replicas.backlog().contains(*offset))
-            .ok_or_else(|| PartialSyncRefusal::NotInBacklog {
-                id: id.clone(),
-                wanted: *wanted,
-            })
+        // No change of role comes between the two: bytes of a newer history would be taken for those of this one.
+        let state = self.state();
+        let backlog = self.replicas.backlog();
+        find_offset(&state.history, &backlog, resume)
     }
+
+    /// Decides the same, and pins that offset for the replica with this client id. A change of the history that comes
+    /// later disconnects the replica, which has been published.
+    ///
+    /// # Errors
+    /// The reason for a full synchronisation.
+    pub fn begin_partial_sync(
+        &self,
+        resume: &ResumePosition,
+        replica: ClientId,
+    ) -> Result<PartialSync, PartialSyncRefusal> {
+        let state = self.state();
+        let mut backlog = self.replicas.backlog();
+        let offset = find_offset(&state.history, &backlog, resume)?;
+        backlog.pin(replica, offset);
+        let end = backlog.range().map_or(offset, |range| range.end);
+        Ok(PartialSync {
+            id: state.history.id.clone(),
+            missing_bytes: end.bytes_since(offset),
+        })
+    }
+}
+
+/// Returns the offset before the first byte that a replica misses of a history and its backlog.
+fn find_offset(
+    history: &ReplicationHistory,
+    backlog: &ReplicationBacklog,
+    resume: &ResumePosition,
+) -> Result<ReplicationOffset, PartialSyncRefusal> {
+    let ResumePosition { id, next_byte: wanted } = resume;
+    let renamed = *id == history.second_id && *wanted <= history.second_offset();
+    if *id != history.id && !renamed {
+        return Err(match id.as_str() {
+            "?" => PartialSyncRefusal::FullSyncRequested,
+            _ if *id == history.second_id => PartialSyncRefusal::OffsetBeyondSecondId {
+                wanted: *wanted,
+                last: history.second_offset(),
+            },
+            _ => PartialSyncRefusal::UnknownReplicationId {
+                theirs: id.clone(),
+                current: history.id.clone(),
+                second: history.second_id.clone(),
+            },
+        });
+    }
+    ReplicationOffset::before_byte(*wanted)
+        .filter(|offset| backlog.contains(*offset))
+        .ok_or_else(|| PartialSyncRefusal::NotInBacklog {
+            id: id.clone(),
+            wanted: *wanted,
+        })
 }

@@ -23,14 +23,12 @@ use crate::state::{Message, PauseReason, PrimaryThreadCommand, Server};
 use weft_config::PrimaryAddress;
 use weft_os::atomic::Ordering;
 
-/// Starts to follow a primary. Blocked clients are no longer served. `is_new_history` is `true` if the primary cannot
-/// know the history of the data on this server.
+/// Starts to follow a primary, or another primary. Blocked clients are no longer served, not even those that have begun
+/// to wait on a replica: its data is replaced. `is_new_history` is `true` if the primary cannot know the history of the
+/// data on this server.
 pub fn become_replica(server: &Arc<Server>, primary: Endpoint, is_new_history: bool) {
-    let was_primary = !server.replication.is_replica();
     follow(server, primary, is_new_history);
-    if was_primary {
-        end_waits_of_blocked_clients(server);
-    }
+    end_waits_of_blocked_clients(server);
 }
 
 /// Starts to follow a primary. Blocked clients continue to wait.
@@ -45,7 +43,7 @@ fn follow(server: &Arc<Server>, primary: Endpoint, is_new_history: bool) {
     apply_role_change(server);
 }
 
-/// Ends the waits of blocked clients, or redirects the clients, because this server is a replica now.
+/// Ends the waits of blocked clients, or redirects the clients, because this server follows a primary from now on.
 fn end_waits_of_blocked_clients(server: &Server) {
     server.replication.record_demotion();
     for worker in &server.workers {

@@ -1,9 +1,13 @@
 //! Tests of changes of the replication role.
 
-use weft_base::RoleEpoch;
-use weft_base::clock::unix_ms;
+use std::time::{Duration, Instant};
 
-use super::{Endpoint, LinkState, Replication, ReplicationOffset, ReplicationState, zero_replication_id};
+use weft_base::clock::unix_ms;
+use weft_base::{ClientId, RoleEpoch};
+
+use super::{
+    Endpoint, LinkState, Replication, ReplicationOffset, ReplicationState, ResumePosition, zero_replication_id,
+};
 
 fn endpoint(port: u16) -> Endpoint {
     Endpoint {
@@ -90,4 +94,58 @@ fn the_age_of_the_data_is_known_after_a_change_of_the_primary() {
     replication.stop_following();
     replication.start_following(endpoint(1), false);
     assert_eq!(replication.silence_ms(now_ms), u64::MAX);
+}
+
+/// Otherwise a promotion between the two would let a replica resume at an offset that only the new history has.
+#[test]
+fn the_history_cannot_change_before_the_offset_is_found_in_its_backlog() {
+    let replication = Replication::default();
+    replication.replicas.backlog().open(ReplicationOffset::ZERO);
+    let resume = ResumePosition {
+        id: replication.state().history.id.clone(),
+        next_byte: ReplicationOffset::ZERO.next_byte(),
+    };
+    let check = || replication.check_partial_sync(&resume).is_ok();
+    let begin = || replication.begin_partial_sync(&resume, ClientId::new(1)).is_ok();
+    let both: [&(dyn Fn() -> bool + Sync); 2] = [&check, &begin];
+    for may_resume in both {
+        let backlog = replication.replicas.backlog();
+        std::thread::scope(|scope| {
+            let checking = scope.spawn(may_resume);
+            let began = Instant::now();
+            // The lock may be held for a moment only, so it is looked at many times.
+            let mut times_in_a_row = 0;
+            while times_in_a_row < 1000 {
+                assert!(
+                    began.elapsed() < Duration::from_secs(20),
+                    "the history is locked while the backlog is awaited"
+                );
+                let is_locked = replication.state.try_lock().is_none();
+                times_in_a_row = if is_locked { times_in_a_row + 1 } else { 0 };
+                std::thread::yield_now();
+            }
+            drop(backlog);
+            assert!(checking.join().expect("it ends"));
+        });
+    }
+    assert_eq!(
+        replication.replicas.backlog().reader_offset(ClientId::new(1)),
+        Some(ReplicationOffset::ZERO)
+    );
+}
+
+#[test]
+fn a_replica_cannot_resume_beyond_the_end_of_the_second_history() {
+    let replication = Replication::default();
+    replication.replicas.backlog().open(ReplicationOffset::ZERO);
+    replication.start_following(endpoint(1), false);
+    let resume = ResumePosition {
+        id: replication.state().history.id.clone(),
+        next_byte: 11,
+    };
+    assert!(replication.check_partial_sync(&resume).is_err(), "not in the backlog");
+    replication.stop_following();
+    assert!(replication.replicas.backlog().append(&[0; 20], 1 << 20).is_some());
+    assert!(replication.begin_partial_sync(&resume, ClientId::new(1)).is_err());
+    assert_eq!(replication.replicas.backlog().reader_offset(ClientId::new(1)), None);
 }

@@ -44,7 +44,7 @@ fn run_transaction_and_writes(threads: usize, are_clients_paused: bool) -> u64 {
         server.pause_clients(PauseReason::Client, unix_ms(), unix_ms() + 1_000_000, false);
         for _ in 0..2 {
             let began = Instant::now();
-            assert_eq!(stream.run_commands(&mut seat), Ok(true));
+            assert_eq!(stream.run_commands(&mut seat, &mut || {}), Ok(true));
             assert!(began.elapsed() >= MAX_WAIT / 2, "it waits");
         }
         assert_eq!(key_counts(&server).keys(DbIndex::FIRST), 0, "nothing is written");
@@ -52,7 +52,7 @@ fn run_transaction_and_writes(threads: usize, are_clients_paused: bool) -> u64 {
         server.unpause_clients(PauseReason::Client);
     }
     stream.input_mut().extend_from_slice(second);
-    while stream.run_commands(&mut seat).expect("the stream goes on") {}
+    while stream.run_commands(&mut seat, &mut || {}).expect("the stream goes on") {}
     let end = ReplicationOffset::ZERO.advanced_by(input.len() as u64);
     assert_eq!(server.replication.offset(), end);
     assert_eq!(key_counts(&server).keys(DbIndex::FIRST), 101);
@@ -100,7 +100,7 @@ fn a_worker_that_reads_no_mail_gets_at_most_one_round_per_call() {
     }
     let mut unread = worker.mailbox.len();
     for call in 0..3 {
-        assert_eq!(stream.run_commands(&mut seat), Ok(true));
+        assert_eq!(stream.run_commands(&mut seat, &mut || {}), Ok(true));
         let sent = worker.mailbox.len() - unread;
         // The stream does not know yet, in its first call, that the mailbox is full.
         let round = ROUND_BYTES / length + MIN_ROUND_COMMANDS;
@@ -112,7 +112,7 @@ fn a_worker_that_reads_no_mail_gets_at_most_one_round_per_call() {
     while has_more {
         let mut mail = Vec::new();
         worker.mailbox.drain(&mut mail, usize::MAX);
-        has_more = stream.run_commands(&mut seat).expect("the stream goes on");
+        has_more = stream.run_commands(&mut seat, &mut || {}).expect("the stream goes on");
     }
     assert_eq!(key_counts(&server).keys(DbIndex::FIRST), 20_000);
     assert_eq!(stream.client_mut().commands, 20_000, "each command runs once");

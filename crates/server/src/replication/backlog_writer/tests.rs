@@ -1,6 +1,7 @@
 //! Tests of attaching the backlog to the propagation log and detaching it.
 
 use super::*;
+use crate::replication::Endpoint;
 
 fn server() -> Arc<Server> {
     crate::start::create_idle_server(weft_config::Config::defaults())
@@ -47,6 +48,41 @@ fn a_short_demotion_leaves_the_backlog_attached_and_a_later_one_detaches_it() {
     assert!(is_attached(&server) && server.replication.log_feeds_backlog());
     on_demotion(&server);
     assert!(!is_attached(&server) && !server.replication.log_feeds_backlog());
+}
+
+/// As soon as the log has left the backlog, the thread of the primary link may run another server's stream. The log
+/// thread may come to the position of a dump later than that, for example because it waits for a disk.
+#[test]
+fn the_position_of_a_dump_right_after_a_demotion_is_that_of_its_data() {
+    let server = server();
+    let mut seat = server.keyspace.slots.join().expect("there is a seat");
+    open(&server, &seat.exclusive()).expect("there is a log thread");
+    let repl = &server.replication;
+    let end = repl.replicas.backlog().append(b"written", 1 << 20).expect("it is open");
+    repl.set_offset(end);
+    let (proceed, wait) = mpsc::sync_channel::<()>(0);
+    let held_up = on_log_thread(&server, move |_| wait.recv());
+    let primary = Endpoint {
+        host: "127.0.0.1".into(),
+        port: 1,
+    };
+    repl.start_following(primary, false);
+    on_demotion(&server);
+    let (proceed_again, wait_again) = mpsc::sync_channel::<()>(0);
+    let is_detached = on_log_thread(&server, |_| ());
+    let held_up_again = on_log_thread(&server, move |_| wait_again.recv());
+    let position = current_position(&server);
+    proceed.send(()).expect("the log thread waits");
+    held_up.recv().expect("it continues").expect("it was released");
+    is_detached.recv().expect("the log has left the backlog");
+    // As the thread of the link does.
+    if !repl.log_feeds_backlog() {
+        repl.set_offset(end.advanced_by(100));
+    }
+    proceed_again.send(()).expect("the log thread waits again");
+    held_up_again.recv().expect("it continues").expect("it was released");
+    assert_eq!(position.wait().expect("the data has a position").offset, end);
+    assert!(!repl.log_feeds_backlog(), "the link need not wait any longer");
 }
 
 #[test]

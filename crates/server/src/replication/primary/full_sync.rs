@@ -4,15 +4,19 @@
 //! ```text
 //!   moment of the snapshot (exclusive mode) ─▶ the log thread gets there and pins the offsets of the replicas
 //!   the snapshot's consumer: +FULLRESYNC id offset ─▶ $EOF:mark, bytes …, mark          (repl-diskless-sync)
-//!                                                  ─▶ bytes into the dump file, then $size and the file
+//!                                                  ─▶ bytes into the dump file; the snapshot ends
+//!   a thread for each replica: $size and the file                             (`FileTransfer`)
 //! ```
 //!
-//! The consumer's thread may block: it has its own handles of the sockets. It drops a replica that accepts no data for
-//! `repl-timeout`.
+//! These threads may block: they have their own handles of the sockets. They drop a replica that accepts no data for
+//! `repl-timeout`. While a snapshot is streamed, its replicas wait for the slowest one, and so do other snapshots. A
+//! complete file is sent to each replica at the pace of that replica, and concerns no later snapshot.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -154,8 +158,9 @@ impl DumpReceiver {
         }
     }
 
-    /// Writes all bytes. Blocks until the socket accepts them, but not longer than `repl-timeout` without progress.
-    fn write_all(&self, bytes: &[u8], config: &Config, running: &SnapshotState) -> io::Result<()> {
+    /// Writes all bytes. Blocks until the socket accepts them, but not longer than `repl-timeout` without progress, nor
+    /// beyond the cancellation of the snapshot `running` to which the bytes belong.
+    fn write_all(&self, bytes: &[u8], config: &Config, running: Option<&SnapshotState>) -> io::Result<()> {
         let Some(tls) = &self.tls else {
             return self.write_raw(bytes, config, running);
         };
@@ -164,7 +169,7 @@ impl DumpReceiver {
             .try_for_each(|piece| self.write_raw(&tls.encrypt(piece)?, config, running))
     }
 
-    fn write_raw(&self, mut bytes: &[u8], config: &Config, running: &SnapshotState) -> io::Result<()> {
+    fn write_raw(&self, mut bytes: &[u8], config: &Config, running: Option<&SnapshotState>) -> io::Result<()> {
         let mut progress = Instant::now();
         while !bytes.is_empty() {
             match self.handle.write(bytes) {
@@ -177,7 +182,7 @@ impl DumpReceiver {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     // The timeout may be changed meanwhile.
                     let timeout = Duration::from_secs(config.unsigned(id::REPL_TIMEOUT).max(1));
-                    if progress.elapsed() > timeout || running.is_cancelled() {
+                    if progress.elapsed() > timeout || running.is_some_and(SnapshotState::is_cancelled) {
                         return Err(ErrorKind::TimedOut.into());
                     }
                     let interval = Duration::from_millis(CANCEL_CHECK_INTERVAL_MS.into());
@@ -208,7 +213,7 @@ impl DumpReceivers {
         let config = &self.server.config;
         let output_bytes = &self.server.replication.replicas.output_bytes;
         self.list
-            .retain(|target| match target.write_all(bytes, config, running) {
+            .retain(|target| match target.write_all(bytes, config, Some(running)) {
                 Ok(()) => {
                     output_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     true
@@ -253,7 +258,7 @@ impl DumpReceivers {
                     format!("$ENDOFF:{offset} {id} {db} {}\r\n", target.id)
                 }
             };
-            target.write_all(line.as_bytes(), config, running).is_ok()
+            target.write_all(line.as_bytes(), config, Some(running)).is_ok()
         });
     }
 
@@ -294,7 +299,7 @@ impl SnapshotConsumer for SocketDump {
     }
 }
 
-/// Writes a dump to a file and sends the file.
+/// Writes a dump to a file, and begins to send the file.
 struct FileDump {
     targets: DumpReceivers,
     file: Option<RdbFile>,
@@ -321,40 +326,103 @@ impl SnapshotConsumer for FileDump {
         };
         file.sync()?;
         // Opened first: a newer dump may replace the file once it has its final name, and would not match the offsets.
-        let sent = file.open_for_reading()?;
+        let sent = Arc::new(file.open_for_reading()?);
+        let bytes = sent.metadata()?.len();
         {
+            // DEBUG RELOAD may be loading the file that it has written under this name.
             let Some(_publication) = running.begin_publication() else {
                 return Err("cancelled".into());
             };
             file.publish(&self.path)?;
-        }
-        log::notice!("DB saved on disk");
-        let size = sent.metadata()?.len();
-        self.targets.publish();
-        self.targets.write(format!("${size}\r\n").as_bytes(), running)?;
-        // Another program may change the file. The replicas must get as many bytes as announced, or none.
-        let (mut announced, mut left) = (sent.take(size), size);
-        let mut buffer = vec![0; FILE_CHUNK_BYTES];
-        while left > 0 {
-            let count = announced.read(&mut buffer)?;
-            if count == 0 {
-                return Err("the dump file has become shorter".into());
+            log::notice!("DB saved on disk");
+            if self.removes_file {
+                log::notice!("Removing the RDB file used to feed replicas in a persistence-less instance");
+                // The replicas need only what is open. Later a save could have replaced the file by one that is needed.
+                // Leaving the file does no harm.
+                let _ = std::fs::remove_file(&self.path);
             }
-            assert!(
-                count as u64 <= left,
-                "no more of the dump file is read than was announced"
-            );
-            left -= count as u64;
-            self.targets.write(&buffer[..count], running)?;
         }
+        self.targets.publish();
         self.targets.record_served();
-        if self.removes_file {
-            log::notice!("Removing the RDB file used to feed replicas in a persistence-less instance");
-            // DEBUG RELOAD may be loading the file that it has written under this name.
-            let _publication = running.hold_publication();
-            // The file is no longer needed, and leaving it does no harm.
-            let _ = std::fs::remove_file(&self.path);
+        let DumpReceivers { server, list, .. } = self.targets;
+        for target in list {
+            let transfer = FileTransfer {
+                server: server.clone(),
+                target,
+                file: sent.clone(),
+                bytes,
+            };
+            transfer.start();
         }
+        Ok(())
+    }
+}
+
+/// Sends a complete dump file to one replica. No snapshot waits for it.
+struct FileTransfer {
+    server: Arc<Server>,
+    target: DumpReceiver,
+    file: Arc<File>,
+    /// The size of the file.
+    bytes: u64,
+}
+
+impl FileTransfer {
+    /// Sends the file on a thread of its own, which reports the end to the thread that serves replicas. The latter may
+    /// end the transfer: it closes the connection.
+    fn start(self) {
+        let (server, replica) = (self.server.clone(), self.target.id);
+        let report = move |is_complete| {
+            let ended = PrimaryThreadCommand::DumpFileSent(replica, is_complete);
+            server.background.send_to_primary_thread(ended);
+        };
+        let report_end = report.clone();
+        let send = move || report_end(self.run());
+        let spawned = weft_os::thread::Builder::new()
+            .name("weft-dump-file".into())
+            .spawn(send);
+        if let Err(error) = spawned {
+            log::warning!("Cannot start to send the dump file: {}", error_text(&error));
+            report(false);
+        }
+    }
+
+    /// Sends the file. Returns `true` if the replica has all of it.
+    fn run(&self) -> bool {
+        match self.send() {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                log::warning!("Disconnecting timedout replica (full sync): {}", self.target.name);
+                false
+            }
+            Err(error) => {
+                log::verbose!("Write error sending DB to replica: {}", error_text(&error));
+                false
+            }
+        }
+    }
+
+    fn send(&self) -> io::Result<()> {
+        self.write(format!("${}\r\n", self.bytes).as_bytes())?;
+        let mut buffer = vec![0; FILE_CHUNK_BYTES];
+        let mut offset = 0;
+        while offset < self.bytes {
+            // Another program may change the file. The replica must get as many bytes as announced.
+            let most = (self.bytes - offset).min(FILE_CHUNK_BYTES as u64) as usize;
+            let count = self.file.read_at(&mut buffer[..most], offset)?;
+            if count == 0 {
+                return Err(io::Error::other("the dump file has become shorter"));
+            }
+            self.write(&buffer[..count])?;
+            offset += count as u64;
+        }
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        self.target.write_all(bytes, &self.server.config, None)?;
+        let output_bytes = &self.server.replication.replicas.output_bytes;
+        output_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -436,7 +504,7 @@ pub fn begin(
                 .background
                 .send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
                     replicas: ids,
-                    synced_replicas: served,
+                    served_replicas: served,
                     has_eof_mark: with_mark,
                 });
         }),
@@ -563,15 +631,16 @@ fn send_functions(
 ) -> Result<(), BeginDumpError> {
     let server = server.clone();
     let send = move || {
-        let id = server.replication.state().history.id.clone();
-        let offset = {
-            // The bytes behind the offset are kept from the moment at which it is read.
+        let (id, offset) = {
+            // The backlog is that of the history. The bytes behind the offset are kept from the moment at which it is
+            // read.
+            let state = server.replication.state();
             let mut backlog = server.replication.replicas.backlog();
             let offset = backlog.range().map_or(server.replication.offset(), |range| range.end);
             for target in &targets.list {
                 backlog.pin(target.id, offset);
             }
-            offset
+            (state.history.id.clone(), offset)
         };
         let place = HistoryPosition {
             id,
@@ -602,7 +671,7 @@ fn send_functions(
             .background
             .send_to_primary_thread(PrimaryThreadCommand::DumpEnded {
                 replicas,
-                synced_replicas: served,
+                served_replicas: served,
                 has_eof_mark: true,
             });
     };

@@ -13,7 +13,8 @@
 //!
 //! 1. A replica's offset in the backlog is pinned from the moment of its dump on, so nothing is lost while it receives
 //!    the dump.
-//! 2. While a dump is being sent, only the dump's thread writes to the sockets that receive it.
+//! 2. While a dump is being sent, only the dump's thread writes to the sockets that receive it. A dump file is sent to
+//!    each replica by a thread of its own, while the next dump may begin.
 //! 3. A replica whose unsent bytes exceed the limits of `client-output-buffer-limit` is disconnected.
 //! 4. No worker ever waits for a replica. Clients blocked in WAIT are parked, and are answered by a message to their
 //!    worker.
@@ -212,9 +213,10 @@ impl PrimaryThread {
             PrimaryThreadCommand::AdoptReplica(connection, request) => self.adopt_connection(connection, &request),
             PrimaryThreadCommand::DumpEnded {
                 replicas,
-                synced_replicas: served,
+                served_replicas: served,
                 has_eof_mark: with_mark,
             } => self.end_dump(&replicas, &served, with_mark),
+            PrimaryThreadCommand::DumpFileSent(replica, is_complete) => self.end_file_transfer(replica, is_complete),
             PrimaryThreadCommand::DisconnectAll => {
                 let awaited = self.server.replication.replicas.awaited_dumps().clone();
                 awaited.into_iter().for_each(|client| self.release_awaited_dump(client));

@@ -115,32 +115,23 @@ impl PrimaryThread {
             return false;
         };
         let repl = &self.server.replication;
-        let offset = match repl.check_partial_sync(resume) {
-            Ok(offset) => offset,
+        let begun = match repl.begin_partial_sync(resume, replica.id()) {
+            Ok(begun) => begun,
             Err(refusal) => {
                 refusal.log(&replica.name, &repl.replicas);
                 return false;
             }
         };
-        let wanted = resume.next_byte;
-        let history = repl.state().history.clone();
-        let mut backlog = repl.replicas.backlog();
-        // The backlog may have been replaced since the check.
-        let Some(range) = backlog.range().filter(|_| backlog.contains(offset)) else {
-            return false;
-        };
-        let missing = range.end.bytes_since(offset);
-        backlog.pin(replica.id(), offset);
-        drop(backlog);
         let answer = match replica.handshake.supports_psync2 {
-            true => format!("+CONTINUE {}\r\n", history.id),
+            true => format!("+CONTINUE {}\r\n", begun.id),
             false => "+CONTINUE\r\n".to_owned(),
         };
         replica.connection.output.bytes.extend_from_slice(answer.as_bytes());
         log::notice!(
-            "Partial resynchronization request from {} accepted. Sending {missing} bytes of backlog starting from offset \
-             {wanted}.",
-            replica.name
+            "Partial resynchronization request from {} accepted. Sending {} bytes of backlog starting from offset {}.",
+            replica.name,
+            begun.missing_bytes,
+            resume.next_byte
         );
         repl.replicas.partial_syncs.fetch_add(1, Ordering::Relaxed);
         true

@@ -2,7 +2,9 @@
 //! with them when it has ended.
 //!
 //! A dump begins in exclusive mode, and so not while a script runs on a script thread. Until it has begun, its replicas
-//! wait, other snapshots may be taken, and nothing has to be undone if the replicas disconnect.
+//! wait, other snapshots may be taken, and nothing has to be undone if the replicas disconnect. A dump to a file has
+//! ended when the file is written. Each of its replicas continues when it has been sent the file, however long that
+//! takes.
 
 use std::time::Duration;
 
@@ -196,27 +198,46 @@ impl PrimaryThread {
                 self.close_replica(token);
                 continue;
             }
-            let Some(replica) = self.replicas.get(&token) else {
-                continue;
-            };
+            // Otherwise the replica is being sent the file.
             if with_mark {
-                log::notice!(
-                    "Streamed RDB transfer with replica {} succeeded (socket). Waiting for REPLCONF ACK from replica to \
-                     enable streaming",
-                    replica.name
-                );
+                self.continue_after_dump(token, with_mark);
             }
-            if replica.handshake.wants_rdb_only {
-                log::notice!(
-                    "RDB transfer completed, rdb only replica ({}) should be disconnected asap",
-                    replica.name
-                );
-                self.close_replica(token);
-                continue;
-            }
-            log::notice!("Synchronization with replica {} succeeded", replica.name);
-            self.mark_online(token, with_mark);
         }
         self.begin_dump_if_due();
+    }
+
+    /// Continues with a replica that has received a dump file, or disconnects it if it has not received all of it.
+    pub(crate) fn end_file_transfer(&mut self, replica: ClientId, is_complete: bool) {
+        // A replica that was disconnected meanwhile has no pinned offset any more.
+        let Some(token) = self.token_of(replica) else {
+            return;
+        };
+        match is_complete {
+            true => self.continue_after_dump(token, false),
+            false => self.close_replica(token),
+        }
+    }
+
+    /// Continues with a replica that has received its dump: with the stream, unless it wanted only the dump.
+    fn continue_after_dump(&mut self, token: usize, with_mark: bool) {
+        let Some(replica) = self.replicas.get(&token) else {
+            return;
+        };
+        if with_mark {
+            log::notice!(
+                "Streamed RDB transfer with replica {} succeeded (socket). Waiting for REPLCONF ACK from replica to \
+                 enable streaming",
+                replica.name
+            );
+        }
+        if replica.handshake.wants_rdb_only {
+            log::notice!(
+                "RDB transfer completed, rdb only replica ({}) should be disconnected asap",
+                replica.name
+            );
+            return self.close_replica(token);
+        }
+        log::notice!("Synchronization with replica {} succeeded", replica.name);
+        self.mark_online(token, with_mark);
     }
 }

@@ -3,9 +3,11 @@
 use std::fmt::Display;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::observability::log;
 use crate::state::Server;
@@ -164,6 +166,12 @@ impl PrimaryLink {
 
     fn is_over(&self) -> bool {
         self.server.replication.role_epoch() != self.role_epoch
+    }
+
+    /// Returns `true` if a short request can be sent without waiting.
+    pub fn is_writable(&self) -> bool {
+        let mut polled = [PollFd::new(self.wire.socket().as_fd(), PollFlags::POLLOUT)];
+        poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
     /// Sends a request.

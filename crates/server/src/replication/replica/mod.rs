@@ -270,6 +270,12 @@ impl ReplicaThread {
                 let offset = repl.offset();
                 let renamed = repl
                     .in_role_epoch(role_epoch, |state| {
+                        repl.awaits_full_sync.store(false, Ordering::Release);
+                        let mut backlog = repl.replicas.backlog();
+                        if backlog.range().is_none() {
+                            backlog.open(offset);
+                        }
+                        drop(backlog);
                         let history = &mut state.history;
                         let id = id.filter(|id| *id != history.id)?;
                         log::notice!("Primary replication ID changed to {id}");
@@ -278,10 +284,6 @@ impl ReplicaThread {
                         Some(())
                     })
                     .ok_or(LinkFailure::EpochOver)?;
-                repl.awaits_full_sync.store(false, Ordering::Release);
-                if repl.replicas.backlog().range().is_none() {
-                    repl.replicas.backlog().open(offset);
-                }
                 log::notice!("PRIMARY <-> REPLICA sync: Primary accepted a Partial Resynchronization.");
                 Ok(StreamStart {
                     is_id_changed: renamed.is_some(),
@@ -382,7 +384,9 @@ impl ReplicaThread {
             self.server.replication.set_received_offset(base.advanced_by(*received));
             stream.input_mut().append(&mut block);
             loop {
-                let has_more = self.execute_received(stream)?;
+                let has_more = self.execute_received(stream, &mut || {
+                    send_during_round(link, &mut beaten, |link| link.send_raw(b"\n"));
+                })?;
                 if beaten.elapsed() >= ACK_INTERVAL {
                     beaten = Instant::now();
                     link.send_raw(b"\n")?;
@@ -398,12 +402,33 @@ impl ReplicaThread {
         self.mark_link_up(link.role_epoch()).ok_or(LinkFailure::EpochOver)
     }
 
-    /// Executes the received commands. Returns `true` if some are left.
-    fn execute_received(&mut self, stream: &mut ReplicatedStream) -> Result<bool, LinkFailure> {
-        stream.run_commands(&mut self.seat).map_err(|broken| match broken {
+    /// Executes the received commands, and calls `while_waiting` while a round waits. Returns `true` if some are left.
+    fn execute_received(
+        &mut self,
+        stream: &mut ReplicatedStream,
+        while_waiting: &mut dyn FnMut(),
+    ) -> Result<bool, LinkFailure> {
+        let executed = stream.run_commands(&mut self.seat, while_waiting);
+        executed.map_err(|broken| match broken {
             StreamError::RoleChanged => LinkFailure::EpochOver,
             StreamError::Closed => LinkFailure::Other("A command from primary closed the connection".into()),
             StreamError::Protocol => LinkFailure::Protocol("Protocol error from primary, discarding its input".into()),
+        })
+    }
+
+    /// Does the same, and acknowledges the offset of the data while a round waits.
+    fn execute_and_acknowledge(
+        &mut self,
+        link: &mut PrimaryLink,
+        stream: &mut ReplicatedStream,
+        acknowledged: &mut Instant,
+    ) -> Result<bool, LinkFailure> {
+        let server = self.server.clone();
+        self.execute_received(stream, &mut || {
+            send_during_round(link, acknowledged, |link| {
+                let offset = server.replication.offset().to_string();
+                link.send(&[b"REPLCONF", b"ACK", offset.as_bytes()])
+            });
         })
     }
 
@@ -431,7 +456,7 @@ impl ReplicaThread {
                 "no byte of the stream is executed before it was received"
             );
             repl.set_received_offset(received_offset);
-            let has_more = match self.execute_received(stream) {
+            let has_more = match self.execute_and_acknowledge(link, stream, &mut acknowledged) {
                 Ok(has_more) => has_more,
                 Err(failure) => return failure,
             };
@@ -513,6 +538,20 @@ impl ReplicaThread {
         let buffers: BufferFigures = stream.connection().buffers(0);
         let view = stream.client_mut().link_snapshot();
         self.server.clients.linked.lock().insert(view.id, (view, buffers));
+    }
+}
+
+/// Sends the primary a message if the last one was sent `ACK_INTERVAL` ago, and if the socket takes it at once. The
+/// caller is inside the gate.
+fn send_during_round(
+    link: &mut PrimaryLink,
+    last_sent: &mut Instant,
+    send: impl FnOnce(&mut PrimaryLink) -> Result<(), LinkFailure>,
+) {
+    if last_sent.elapsed() >= ACK_INTERVAL && link.is_writable() {
+        *last_sent = Instant::now();
+        // A broken link is noticed when the round is over.
+        let _ = send(link);
     }
 }
 

@@ -686,10 +686,10 @@ fn replace_imports(server: &Server, all: &mut Exclusive<'_>, imports: &[Unfinish
 /// Begins the history that the data of a dump belongs to, at an offset.
 fn begin_history(server: &Server, id: &str, offset: ReplicationOffset) {
     let repl = &server.replication;
+    let mut state = repl.state();
     repl.replicas.backlog().open(offset);
     repl.set_offset(offset);
     repl.set_received_offset(offset);
-    let mut state = repl.state();
     state.history = ReplicationHistory {
         id: id.to_owned(),
         second_id: zero_replication_id(),

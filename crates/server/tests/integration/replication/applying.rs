@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{FIRST_ID, Link, Primary, UP, await_info, command};
 use crate::harness::client::Client;
@@ -378,6 +378,34 @@ fn a_script_that_reads_a_key_holds_back_the_stream_and_no_reader_of_other_keys()
         wait_until("the stream is applied", || {
             client.info("master_repl_offset") == stream.bytes.len().to_string()
         });
+        stream.check(&mut client, stream.bytes.len());
+    }
+}
+
+/// A primary disconnects a replica that acknowledges nothing for `repl-timeout`.
+#[test]
+fn a_replica_whose_threads_wait_for_a_script_acknowledges() {
+    for workers in ["2", "8"] {
+        let (primary, replica) = applying("4", &["--io-threads", workers]);
+        let (mut link, _) = primary.accept();
+        send_empty(&mut link);
+        link.await_acknowledged(0);
+        let timeout = Some(Duration::from_secs(20));
+        link.0.get_ref().set_read_timeout(timeout).expect("sets a timeout");
+        let (mut running, mut client) = (Client::connect(replica.port), Client::connect(replica.port));
+        let script = "redis.call('LLEN', KEYS[1]) while true do end";
+        replica.run_script(&mut running, &["EVAL", script, "1", "list:7"]);
+        // It fits into the buffers of the sockets.
+        let stream = Stream::of(2000, 100_000);
+        link.send(&stream.bytes);
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(2500) {
+            assert_eq!(link.request()[..2], ["REPLCONF", "ACK"]);
+        }
+        assert!(running.is_waiting(), "the script runs");
+        wait_until("the script is killed", || client.call(&["SCRIPT", "KILL"]) == "OK");
+        running.answer();
+        link.await_acknowledged(stream.bytes.len() as i64);
         stream.check(&mut client, stream.bytes.len());
     }
 }

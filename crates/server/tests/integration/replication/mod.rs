@@ -4,6 +4,7 @@
 mod applying;
 mod beside_scripts;
 mod dual;
+mod dump_files;
 mod lasting;
 mod mishaps;
 mod older;
@@ -274,6 +275,34 @@ fn expired_keys_of_a_replica_are_invisible_and_stay() {
     assert_eq!(client.call(&["HGET", "hash", "field"]), "6");
 }
 
+/// To the clients of the replica one of the streams has expired. It is the primary's to delete, also when a blocked
+/// client is served under the leases of both.
+#[test]
+fn a_client_that_is_served_by_a_replica_deletes_no_expired_stream() {
+    let (primary, replica) = following();
+    let (mut client, mut reader) = (Client::connect(replica.port), Client::connect(replica.port));
+    let (mut link, _) = primary.accept();
+    link.send_full_sync(DUMP);
+    let mut offset = link.command(&["SELECT", "9"]);
+    offset += link.command(&["XADD", "expired", "1-1", "field", "value"]);
+    offset += link.command(&["PEXPIREAT", "expired", "1000"]);
+    link.await_acknowledged(offset);
+    client.call(&["SELECT", "9"]);
+    reader.call(&["SELECT", "9"]);
+    reader.send(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "expired", "$", "$"]);
+    await_info(&mut client, "blocked_clients:1");
+    offset += link.command(&["MULTI"]);
+    offset += link.command(&["XADD", "stream", "1-1", "field", "value"]);
+    offset += link.command(&["XADD", "expired", "2-1", "field", "value"]);
+    offset += link.command(&["EXEC"]);
+    link.await_acknowledged(offset);
+    assert_eq!(reader.answer(), "((stream ((1-1 (field value)))))");
+    assert_eq!(client.call(&["XLEN", "expired"]), "0");
+    offset += link.command(&["PERSIST", "expired"]);
+    link.await_acknowledged(offset);
+    assert_eq!(client.call(&["XLEN", "expired"]), "2", "the replica has deleted it");
+}
+
 #[test]
 fn a_replica_repeats_what_its_primary_has_done_under_a_higher_limit() {
     let server = Server::start(&["--repl-diskless-sync-delay", "0"]);
@@ -367,6 +396,46 @@ fn waits_that_a_replica_serves_outlast_the_demotion() {
     assert_eq!(other.call(&["REPLICAOF", "NO", "ONE"]), "OK");
     assert_eq!(other.call(&["XADD", "stream", "1-1", "field", "value"]), "1-1");
     assert_eq!(reader.answer(), "((stream ((1-1 (field value)))))");
+}
+
+#[test]
+fn blocked_clients_of_a_replica_are_unblocked_when_it_follows_another_primary() {
+    let server = Server::start(&[]);
+    let mut other = Client::connect(server.port);
+    // No servers listen on these ports.
+    assert_eq!(other.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+    let (mut waiting, mut reader) = (Client::connect(server.port), Client::connect(server.port));
+    assert_eq!(reader.call(&["READONLY"]), "OK");
+    waiting.send(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]);
+    reader.send(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]);
+    await_info(&mut other, "blocked_clients:2");
+    assert_eq!(other.call(&["REPLICAOF", "127.0.0.1", "2"]), "OK");
+    assert!(waiting.answer().starts_with("UNBLOCKED force unblock"));
+    assert!(is_closed(&mut waiting.0));
+    await_info(&mut other, "blocked_clients:1");
+    assert_eq!(other.call(&["REPLICAOF", "NO", "ONE"]), "OK");
+    assert_eq!(other.call(&["XADD", "stream", "1-1", "field", "value"]), "1-1");
+    assert_eq!(reader.answer(), "((stream ((1-1 (field value)))))");
+}
+
+#[test]
+fn waits_for_replicas_of_clients_that_read_of_a_replica_outlast_the_demotion() {
+    let server = Server::start(&[]);
+    let mut other = Client::connect(server.port);
+    let (mut plain, mut reader) = (Client::connect(server.port), Client::connect(server.port));
+    let id = reader.call(&["CLIENT", "ID"]);
+    assert_eq!(reader.call(&["READONLY"]), "OK");
+    for client in [&mut plain, &mut reader] {
+        assert_eq!(client.call(&["SET", "key", "value"]), "OK");
+        client.send(&["WAIT", "1", "0"]);
+    }
+    await_info(&mut other, "blocked_clients:2");
+    assert_eq!(other.call(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
+    assert!(plain.answer().starts_with("UNBLOCKED force unblock"));
+    await_info(&mut other, "blocked_clients:1");
+    assert_eq!(other.call(&["CLIENT", "UNBLOCK", &id]), "1");
+    assert_eq!(reader.answer(), "0");
+    assert_eq!(reader.call(&["PING"]), "PONG");
 }
 
 #[test]
