@@ -42,6 +42,9 @@ pub enum ValueDue {
     At(Option<u64>),
     /// The value has become empty: the key must be removed.
     Empty,
+    /// The caller has removed as many parts as it wants to at once, and the value has more that are due. The sweep ends,
+    /// and the next one continues with this value.
+    LimitReached,
 }
 
 /// The parameters and results of a sweep.
@@ -71,7 +74,7 @@ impl<V> Table<V> {
 
     /// Removes at most `at_most` keys that have expired, that is, whose expiry is before `now_ms`. Returns `true` if
     /// there may be more. `look` gets every object in a due bucket and removes the parts of it that are due; an object
-    /// of which another handle exists is copied first.
+    /// of which another handle exists is copied first. If it returns [`ValueDue::LimitReached`], the sweep ends there.
     pub fn expire_due(
         &mut self,
         now_ms: u64,
@@ -144,7 +147,7 @@ impl<V> Table<V> {
         true
     }
 
-    /// Removes due entries of one segment. Returns `true` if `out` was full before the end.
+    /// Removes due entries of one segment. Returns `true` if a limit was reached before the end.
     fn sweep_segment(&mut self, index: usize, work: &mut SweepWork<'_, V>) -> bool
     where
         V: Clone,
@@ -177,7 +180,8 @@ impl<V> Table<V> {
         (0..SLOTS).for_each(|slot| prefetch_line(bucket.entry(slot)));
     }
 
-    /// Removes the due entries of one bucket and corrects its bound. Returns `false` if `out` was full.
+    /// Removes the due entries of one bucket and corrects its bound. Returns `false` if a limit was reached: `out` is
+    /// full, or the caller wants to examine no more values. The bucket then stays due.
     fn sweep_bucket(&mut self, index: usize, bucket: usize, work: &mut SweepWork<'_, V>) -> bool
     where
         V: Clone,
@@ -199,6 +203,7 @@ impl<V> Table<V> {
                 let (key, value) = unsafe { (EntryRef::<V>::new(entry), object.as_mut()) };
                 match (work.look)(key.key(), value) {
                     ValueDue::Empty => gone = true,
+                    ValueDue::LimitReached => return false,
                     ValueDue::At(due_ms) => earliest = earliest.min(due_ms.map_or(NEVER, unit_of)),
                 }
             }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::error::CommandError;
 use super::permission;
 use crate::keyspace::GatePassage;
-use crate::keyspace::access::{KeyUse, Keys, SnapshotAttempt};
+use crate::keyspace::access::{FurtherLeases, KeyUse, Keys, SnapshotAttempt};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::kill_mark::KillMark;
@@ -60,8 +60,8 @@ pub struct Binding {
     /// worker prefetches the memory that leads to this member. [`ALL_MEMBERS`], [`HEAD_ELEMENTS`] and [`TAIL_ELEMENTS`]
     /// stand for such parts of a collection.
     pub member_argument: u8,
-    /// `true` if the handler accesses keys that are not in its plan. A transaction with such a command needs the whole
-    /// keyspace.
+    /// `true` if the handler accesses keys that are not in its plan, or counts them. Only such a handler may let its
+    /// command run again later because a slot is leased. A transaction with such a command needs the whole keyspace.
     pub has_undeclared_keys: bool,
     /// `true` if the handler reports the replication offset, or compares another one with the backlog. The backlog must
     /// contain every write that was answered before.
@@ -241,6 +241,9 @@ pub struct Context<'a, 'p> {
     pub may_block: bool,
     /// The step that the dispatcher takes after the handler.
     pub next_step: NextStep,
+    /// Leases of keys that are in no plan, if the command changes something because of what it has read there. The
+    /// dispatcher ends them after the command has its position in the log: no change of these keys comes before it.
+    pub further_leases: Option<Box<FurtherLeases<'a, 'p>>>,
 }
 
 impl<'a> Context<'a, '_> {
@@ -422,11 +425,28 @@ impl<'a> Context<'a, '_> {
         self.start_background_work(Box::new(run), true);
     }
 
+    /// Does the same as [`Context::reply_from_background`] for work that completes an effect which the handler has made
+    /// already. It is done, and its reply sent, even if the client loses its permission before it begins. If the client
+    /// is killed by then, it is done without a reply.
+    pub fn complete_in_background(
+        &mut self,
+        work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
+    ) {
+        let run = |server: &Arc<Server>, seat: &mut crate::keyspace::Seat| BackgroundStep::Reply(work(server, seat));
+        self.next_step = NextStep::Background(Box::new(BackgroundWork {
+            run: Box::new(run),
+            waits_for_server: false,
+            permission: None,
+            completes_effect: true,
+        }));
+    }
+
     fn start_background_work(&mut self, run: BackgroundRun, waits_for_server: bool) {
         let work = BackgroundWork {
             run,
             waits_for_server,
             permission: self.may_block.then(|| self.permission_check()),
+            completes_effect: false,
         };
         self.next_step = NextStep::Background(Box::new(work));
     }
@@ -469,13 +489,15 @@ pub fn reply_bulk(reply: &mut Reply<'_>, shared: &mut SharedValues<'_>, entry: E
 pub const MIN_SHARED_REPLY_BYTES: usize = 16 * 1024;
 
 /// Has `work` done on a background thread, which sends the reply to the client, unless the mark says that the client is
-/// killed by then. Returns `false` if the threads have ended.
+/// killed by then and the command has not taken effect yet. Returns `false` if the threads have ended.
 pub fn send_background_work(
     server: &Server,
     work: BackgroundWork,
     mark: Arc<KillMark>,
     requester: ParkedClient,
 ) -> bool {
+    // CLIENT KILL neither prevents the rest of an effect, nor waits for it.
+    let mark = if work.completes_effect { Arc::default() } else { mark };
     threads_of(server, work.waits_for_server).send(background_job(work, mark, requester))
 }
 

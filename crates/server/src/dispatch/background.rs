@@ -487,7 +487,7 @@ struct SnapshotResult {
     hits: u64,
     /// The number of lookups that found no key.
     misses: u64,
-    /// The commands to propagate.
+    /// The commands to propagate if writes are logged when the result is stored.
     rewritten_commands: RewrittenCommands,
     /// The run time, in ticks of the thread's timer.
     ticks: u64,
@@ -506,8 +506,8 @@ fn compute_on_snapshot(
         "a result is computed with an empty record of effects"
     );
     let hooks = thread.effects.hooks;
-    let logged = thread.server.keyspace.hooks.current().intersection(Hooks::LOG);
-    thread.effects.hooks = Hooks::ON_SNAPSHOT.union(logged);
+    // The log may be switched on, or get other consumers, before the result is stored.
+    thread.effects.hooks = Hooks::ON_SNAPSHOT.union(Hooks::LOG);
     let Connection {
         client, input, output, ..
     } = connection;
@@ -638,8 +638,11 @@ fn apply_snapshot_result(
             snapshot.apply_changes(&mut context.keys, &draft.changes, draft.dirty);
             context.keys.effects.hits += draft.hits;
             context.keys.effects.misses += draft.misses;
-            let log_writer = &mut context.keys.effects.log_writer;
-            log_writer.restore_rewritten(draft.rewritten_commands);
+            let effects = &mut *context.keys.effects;
+            if effects.is_logging() {
+                let target = effects.hooks.log_target();
+                effects.log_writer.restore_rewritten(draft.rewritten_commands, target);
+            }
             context.reply.out.extend_from_slice(&draft.reply);
             draft.result
         };

@@ -14,9 +14,9 @@
 //! 1. From the check of the watches to the last command all leases are held. So no client sees a part of a transaction,
 //!    and no watched key changes before it.
 //! 2. If a lease is refused, nothing has happened. The connection is put off and EXEC starts over.
-//! 3. A command that accesses keys that are in no plan (SCAN, SORT with patterns), or that needs the whole keyspace
-//!    anyway, makes EXEC run in exclusive mode. So no command of a transaction ever needs a lease that the transaction
-//!    does not hold, and none is refused half-way.
+//! 3. A command that accesses or counts keys that are in no plan (SCAN, DBSIZE, SORT with patterns), or that needs the
+//!    whole keyspace anyway, makes EXEC run in exclusive mode. So no command of a transaction ever needs a lease that
+//!    the transaction does not hold, and none is refused half-way.
 //! 4. Commands of a transaction neither leave the worker nor block: they reply immediately. A transaction with a script
 //!    that may never end leaves its worker as a whole ([`super::exec_detached`]).
 //! 5. A transaction with commands that report on all clients (CLIENT LIST, INFO) runs in exclusive mode, after
@@ -49,6 +49,7 @@ use crate::net::client_snapshot::TransactionFigures;
 use crate::net::connection::Connection;
 use crate::net::transaction::{QueuedCommand, Transaction};
 use crate::notify::messages::NotificationSender;
+use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::state::{ClientVisitorHost, Server, UnservedKeys, WorkerQuery, close_killed_clients};
 use weft_acl::DenialContext;
@@ -524,8 +525,7 @@ fn run_queued_command<'p>(
     if deletes_expired {
         context.delete_expired_sources();
     }
-    let result = run_handler(binding, &mut context, shown_time);
-    let next_step = std::mem::take(&mut context.next_step);
+    let (result, next_step) = run_handler(binding, &mut context, shown_time);
     if context.keys.effects.is_logging() {
         propagate::propagate_call(&mut context.keys, &next_step, dirty);
     }
@@ -562,12 +562,38 @@ fn run_queued_command<'p>(
     into_exec_step(next_step, command)
 }
 
-/// Runs the handler of a command. `shown_time` is the time of the transaction if the command is TIME.
-fn run_handler(binding: Binding, context: &mut Context<'_, '_>, shown_time: Option<Duration>) -> CommandResult {
-    match shown_time {
+/// Runs the handler of a command. Returns its result and the next step. `shown_time` is the time of the transaction if
+/// the command is TIME.
+fn run_handler(
+    binding: Binding,
+    context: &mut Context<'_, '_>,
+    shown_time: Option<Duration>,
+) -> (CommandResult, NextStep) {
+    let result = match shown_time {
         Some(time) => time::show(context, time),
         None => (binding.handler)(context),
+    };
+    let next_step = std::mem::take(&mut context.next_step);
+    debug_assert!(
+        !next_step.is_restarted(),
+        "'{}' needs a lease that its transaction does not hold",
+        context.command.full_name
+    );
+    match next_step.is_restarted() {
+        true => (Err(restart_error(context.command)), NextStep::Reply),
+        false => (result, next_step),
     }
+}
+
+/// Returns the error of a command that would have to run again. It has changed nothing, but earlier commands of the
+/// transaction may have taken effect, so the transaction goes on without it.
+#[cold]
+fn restart_error(command: &Command<Binding>) -> CommandError {
+    log::warning!(
+        "'{}' was refused in a transaction that does not hold all leases that it needs",
+        command.full_name
+    );
+    CommandError::constant("TRYAGAIN Another client is changing data that the command needs")
 }
 
 /// Returns a queued command and its handler.

@@ -118,7 +118,7 @@ pub enum ClientNotification {
     PublishedTo(Box<(Arc<PublishedMessage>, Vec<Recipient>)>),
     /// Tracking clients must drop their copies.
     Invalidated(Arc<Invalidation>),
-    /// The invalidation messages of one client, redirected to another.
+    /// The invalidation messages of clients, redirected to others.
     Redirected(Box<RedirectedInvalidation>),
     /// A line for monitors.
     MonitorLine(Arc<[u8]>),
@@ -137,7 +137,9 @@ impl ClientNotification {
             ClientNotification::Invalidated(invalidation) => {
                 invalidation.clients.len() * (DELIVERY_OVERHEAD_BYTES + invalidation.invalid.bytes())
             }
-            ClientNotification::Redirected(redirected) => DELIVERY_OVERHEAD_BYTES + redirected.bytes(),
+            ClientNotification::Redirected(redirected) => {
+                redirected.clients.len() * (DELIVERY_OVERHEAD_BYTES + redirected.bytes())
+            }
             ClientNotification::MonitorLine(line) => DELIVERY_OVERHEAD_BYTES + line.len(),
             ClientNotification::PublishedTo(_) | ClientNotification::Push(_) | ClientNotification::Served(_) => 0,
         }

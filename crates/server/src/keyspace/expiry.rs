@@ -15,7 +15,7 @@ use super::access::{TableCounts, is_expired, value_due_ms};
 use super::effects::{Effects, ExpiredKey, Hooks, RemovalCause};
 use super::key_identity::NamedKey;
 use super::{GatePassage, Keyspace, Seat, Slot, Slots, publish_header, ready_keys};
-use crate::notify::keyspace_event::KeyspaceEvent;
+use crate::notify::keyspace_event::{EventClass, KeyspaceEvent};
 use weft_base::slots::SLOTS;
 use weft_os::sync::Mutex;
 use weft_os::time::Instant;
@@ -26,6 +26,12 @@ const SLOTS_PER_TAKE: usize = 16;
 const KEYS_PER_LEASE: usize = 64;
 /// The maximum number of hash fields deleted under one lease.
 const FIELDS_PER_LEASE: usize = 256;
+/// The event of a hash that lost expired fields without a command. As in Valkey, its class is `x`, while the same event
+/// of a command has class `h`.
+const FIELDS_EXPIRED: KeyspaceEvent = KeyspaceEvent {
+    class: EventClass::Expired,
+    name: "hexpired",
+};
 
 /// Queues the slots whose next key is due. Returns the number of queued slots.
 pub fn queue_due(slots: &Slots, queue: &Mutex<Vec<SlotIndex>>, now_ms: u64) -> usize {
@@ -128,7 +134,7 @@ fn expire_slot(
         // slot stays due, for the next cycle.
         return Some(false);
     }
-    let mut fields = FieldExpiry::new(now_ms, effects.hooks);
+    let mut fields = FieldExpiry::new(now_ms, effects.hooks, data.watching().is_some());
     for db in DbIndex::all(data.databases()) {
         let table = data.table_mut(db);
         let before = TableCounts::of_table(table);
@@ -148,10 +154,15 @@ fn expire_slot(
             for key in &removed[from..] {
                 watching.mark_key(db, key.key(), false);
             }
+            // Those that lost all fields are among the removed keys.
+            for hash in fields.changed.iter().filter(|hash| !hash.is_emptied) {
+                watching.mark_key(db, &hash.name, true);
+            }
         }
         if !effects.hooks.is_empty() {
             record_expired(effects, db, &removed[from..], &mut fields.changed);
         }
+        fields.changed.clear();
     }
     effects.log_writer.commit();
     notify(effects);
@@ -165,7 +176,7 @@ fn expire_slot(
     for removed in removed {
         effects.discard_removed(removed, RemovalCause::Expiry);
     }
-    Some(more || fields.has_more)
+    Some(more)
 }
 
 /// Records deletions for the hooks that are set: keys, and hashes that lost fields.
@@ -187,7 +198,7 @@ fn record_expired(effects: &mut Effects, db: DbIndex, removed: &[Removed<Value>]
         }
         effects.log_writer.end_unit();
         if events {
-            effects.record_event(db, &name, KeyspaceEvent::hash("hexpired"));
+            effects.record_event(db, &name, FIELDS_EXPIRED);
             if emptied {
                 effects.record_event(db, &name, KeyspaceEvent::generic("del"));
             }
@@ -246,24 +257,21 @@ struct FieldExpiry {
     emptied: u64,
     /// The change in the number of hashes with fields that expire.
     volatile: i64,
-    /// `true` if due fields are left.
-    has_more: bool,
-    /// Hashes that lost fields. Collected only if some hook is on.
+    /// Hashes of the current database that lost fields. Collected only if some hook is on, or keys are watched.
     changed: Vec<ExpiredFields>,
     should_collect: bool,
     is_logging: bool,
 }
 
 impl FieldExpiry {
-    fn new(now_ms: u64, hooks: Hooks) -> Self {
+    fn new(now_ms: u64, hooks: Hooks, has_watched_keys: bool) -> Self {
         FieldExpiry {
             now_ms,
             removed: 0,
             emptied: 0,
             volatile: 0,
-            has_more: false,
             changed: Vec::new(),
-            should_collect: !hooks.is_empty(),
+            should_collect: !hooks.is_empty() || has_watched_keys,
             is_logging: hooks.intersects(Hooks::LOG),
         }
     }
@@ -288,11 +296,14 @@ impl FieldExpiry {
                 fields,
             });
         }
-        self.has_more |= hash.has_expired_fields(self.now_ms);
         self.volatile += i64::from(hash.has_expiring_fields()) - i64::from(was_volatile);
         if hash.is_empty() {
             self.emptied += 1;
             return ValueDue::Empty;
+        }
+        // The limit of this lease is reached. The next lease continues with this hash.
+        if hash.has_expired_fields(self.now_ms) {
+            return ValueDue::LimitReached;
         }
         ValueDue::At(hash.next_expiry_ms())
     }

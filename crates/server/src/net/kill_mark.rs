@@ -11,6 +11,8 @@
 //! 3. A transaction with scripts cannot be stopped from its first command on.
 //! 4. MIGRATE and CLUSTER SETSLOT wait for other servers, and the reply to CLIENT KILL does not wait for them. One that
 //!    has begun takes effect later: the target has the keys, or the replicas have executed the change.
+//! 5. FLUSHALL has taken effect before its work on another thread, which frees the data and replaces the dump. That is
+//!    done, and the reply to CLIENT KILL does not wait for it.
 
 use weft_os::atomic::{AtomicU8, Ordering};
 

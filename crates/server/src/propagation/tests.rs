@@ -79,6 +79,32 @@ fn units_of_several_ops_are_transactions_and_databases_are_selected() {
     assert_eq!(wait_for(&replicas, 4), format!("{common}*1 $7 PUBLISH "));
 }
 
+/// The log gets another consumer between the run of a call on copies of its keys and the moment at which its result is
+/// stored.
+#[test]
+fn a_detached_call_is_propagated_to_the_consumers_that_exist_when_it_is_attached() {
+    let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));
+    start(&propagation).expect("there is a thread");
+    let file = listen(&propagation, "file", LogTarget::FILE);
+    let replicas = listen(&propagation, "replicas", LogTarget::REPLICAS);
+    let mut log_writer = propagation.log_writer();
+    end_call(&mut log_writer, DbIndex::FIRST, &[b"SET", b"k", b"v"]);
+    log_writer.commit();
+    log_writer.propagate_before(LogTarget::FILE, DbIndex::FIRST, &[b"COPY", b"a", b"b"]);
+    log_writer.propagate_before(LogTarget::FILE, DbIndex::FIRST, &[b"HDEL", b"b", b"field"]);
+    log_writer.propagate_nothing();
+    let rewritten = log_writer.take_rewritten();
+    assert!(!log_writer.has_pending_ops() && !log_writer.is_rewritten());
+    log_writer.restore_rewritten(rewritten, LogTarget::all());
+    end_call(&mut log_writer, DbIndex::FIRST, &[b"COPY", b"a", b"b"]);
+    log_writer.commit();
+    log_writer.wake();
+    let expected = "*2 $6 SELECT $1 0 *3 $3 SET $1 k $1 v *1 $5 MULTI *3 $4 COPY $1 a $1 b *3 $4 HDEL $1 b $5 field \
+                    *1 $4 EXEC ";
+    assert_eq!(wait_for(&file, 2), expected);
+    assert_eq!(wait_for(&replicas, 2), expected);
+}
+
 #[test]
 fn writes_of_many_threads_are_totally_ordered_and_marks_run_in_order() {
     let propagation = Arc::new(PropagationLog::new(1, Arc::new(UsedMemory::new(1))));

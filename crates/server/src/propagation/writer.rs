@@ -40,6 +40,16 @@ pub(super) fn db_and_length(header: &[u8]) -> (u32, usize) {
     (u32::from_le_bytes(db), u64::from_le_bytes(length) as usize)
 }
 
+/// Sets the consumers of ops that belong to no ended unit.
+fn set_target(ops: &mut [u8], target: LogTarget) {
+    let mut start = 0;
+    while let Some(header) = ops.get(start..start + OP_HEADER_BYTES) {
+        let (_, length) = db_and_length(header);
+        ops[start] = target.bits();
+        start += OP_HEADER_BYTES + length;
+    }
+}
+
 /// The command that is propagated for a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Propagation {
@@ -152,13 +162,15 @@ impl LogWriter {
         rewritten
     }
 
-    /// Attaches what [`Self::take_rewritten`] has returned.
-    pub fn restore_rewritten(&mut self, rewritten: RewrittenCommands) {
+    /// Attaches what [`Self::take_rewritten`] has returned, for these consumers. They may be others than those at the
+    /// time of the detached call.
+    pub fn restore_rewritten(&mut self, mut rewritten: RewrittenCommands, target: LogTarget) {
         assert!(
             self.repeat == Propagation::Verbatim,
             "the call whose propagation is attached has requested none itself"
         );
         if rewritten.unit_ops > 0 {
+            set_target(&mut rewritten.ops, target);
             self.last_op = self.ops.len() + rewritten.last_op;
             self.unit_ops += rewritten.unit_ops;
             self.ops.extend_from_slice(&rewritten.ops);

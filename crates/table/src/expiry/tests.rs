@@ -172,6 +172,47 @@ fn parts_of_values_are_due_without_their_keys_and_through_growth() {
     }
 }
 
+/// The number of examined values grows with the number of values, not with its square.
+#[test]
+fn a_sweep_ends_where_the_limit_of_parts_is_reached_and_continues_there() {
+    const PARTS_PER_CALL: usize = 10;
+    let now_ms = NOW_MS + 1;
+    for count in [100, 5_000_u64] {
+        let mut table: Table<Vec<u64>> = Table::new();
+        for number in 0..count {
+            let key = number.to_be_bytes();
+            let times = vec![NOW_MS, NOW_MS + 1_000_000];
+            drop(table.insert(hash(number), &key, NewValue::Object(times), None, 0));
+            table.find_mut(hash(number), &key).unwrap().note_value_due(NOW_MS);
+        }
+        let (mut calls, mut examined, mut parts, mut removed) = (0, 0, 0, Vec::new());
+        let mut has_more = true;
+        while has_more {
+            let mut left = PARTS_PER_CALL;
+            let mut look = |_: &[u8], times: &mut Vec<u64>| {
+                examined += 1;
+                if times.iter().any(|at_ms| *at_ms < now_ms) {
+                    if left == 0 {
+                        return ValueDue::LimitReached;
+                    }
+                    times.retain(|at_ms| *at_ms >= now_ms);
+                    (left, parts) = (left - 1, parts + 1);
+                }
+                ValueDue::At(times.iter().min().copied())
+            };
+            has_more = table.expire_due(now_ms, 64, &mut removed, &mut look);
+            calls += 1;
+        }
+        assert!(removed.is_empty());
+        assert_eq!(
+            (parts, calls),
+            (count as usize, (count as usize).div_ceil(PARTS_PER_CALL))
+        );
+        // A call examines values again only in the bucket at which the one before it has ended.
+        assert!(examined <= parts + 8 * calls, "{examined} of {count} in {calls} calls");
+    }
+}
+
 #[test]
 fn values_stay_due_after_the_last_expiring_key_is_removed() {
     let mut table: Table<Vec<u64>> = Table::new();

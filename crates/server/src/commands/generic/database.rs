@@ -2,7 +2,8 @@
 //!
 //! A flush has two steps. In exclusive mode every table is only detached from its slot, which takes microseconds
 //! regardless of the number of keys. Then the tables are freed outside: by the lazyfree thread (ASYNC), or on a
-//! background thread while only the client that requested SYNC waits for the reply.
+//! background thread while only the client that requested SYNC waits for the reply. The second step, which also
+//! replaces the last dump, is done whatever becomes of the client: the first one cannot be undone.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use weft_config::id;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
-    ("dbsize", leased(dbsize)),
+    ("dbsize", leased(dbsize).with_undeclared_keys()),
     ("flushall", exclusive(flushall)),
     ("flushdb", exclusive(flushdb)),
     ("swapdb", exclusive(swapdb)),
@@ -96,7 +97,7 @@ fn free_and_save(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>) {
         b"+OK\r\n".to_vec()
     };
     if ctx.may_block {
-        ctx.reply_from_background(work);
+        ctx.complete_in_background(work);
     } else {
         // In a transaction or script, which must not take longer.
         ctx.reply.ok();
@@ -164,7 +165,7 @@ fn free_and_reply(ctx: &mut Context<'_, '_>, tables: Vec<SlotTable>, keys: u64, 
         ctx.server.background.lazyfree.free(keys, bytes, Box::new(tables));
         ctx.reply.ok();
     } else if ctx.may_block {
-        ctx.reply_from_background(move |_, _| {
+        ctx.complete_in_background(move |_, _| {
             drop(tables);
             b"+OK\r\n".to_vec()
         });

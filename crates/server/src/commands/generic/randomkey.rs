@@ -4,15 +4,19 @@
 //! size of the database. In an accepted slot a key is chosen. Rejections are cheap while a fair share of the slots has
 //! keys. In a nearly empty database most attempts would find nothing, so the non-empty slots are listed first, without
 //! leases, and the slot is chosen among them.
+//!
+//! Slots that another thread writes are skipped. If no key was found in the others, the command runs again later, since
+//! the skipped slots may have one.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-use weft_base::DbIndex;
+use weft_base::{DbIndex, SlotIndex};
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased};
+use crate::commands::generic::scan::{busy_error_of_walk, is_held_by_overdue_script};
 use crate::keyspace::access::is_expired;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk};
@@ -38,19 +42,41 @@ fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
         keys: ctx.server.keyspace.counts.keys(ctx.keys.db),
         alive_at_ms: ctx.expiry_time_ms(),
         expired: RefCell::default(),
+        skipped_slot: Cell::default(),
     };
     let found = search.find_random_key();
+    let skipped = search.skipped_slot.get().filter(|_| found.is_none());
     let expired = search.expired.into_inner();
-    let found = found.or_else(|| random_undeletable_key(ctx, &expired));
+    let found = match skipped {
+        Some(_) => None,
+        None => found.or_else(|| random_undeletable_key(ctx, &expired)),
+    };
     let hasher = &ctx.server.keyspace.hasher;
     for name in expired {
         let key = PlannedKey::unnamed(hasher.hash(&name));
         ctx.keys.effects.queue_expired(ctx.keys.db, &key, &name, false);
     }
-    match found {
-        Some(name) => ctx.reply.bulk(&name),
-        None => ctx.reply.null(),
+    match (found, skipped) {
+        (Some(name), _) => ctx.reply.bulk(&name),
+        (None, Some(slot)) => return defer(ctx, slot),
+        (None, None) => ctx.reply.null(),
     }
+    Ok(())
+}
+
+/// Runs the command again later, because another thread writes `slot`.
+///
+/// # Errors
+/// If an overdue script holds the slot, which may last for ever.
+#[cold]
+fn defer(ctx: &mut Context<'_, '_>, slot: SlotIndex) -> CommandResult {
+    let here = WalkEnd::Contended(Cursor::at_slot(slot.index()));
+    if is_held_by_overdue_script(ctx.server, slot)
+        && let Some(error) = busy_error_of_walk(ctx.server, here)
+    {
+        return Err(error);
+    }
+    ctx.next_step = NextStep::Defer;
     Ok(())
 }
 
@@ -74,6 +100,8 @@ struct RandomKeySearch<'r, 'p> {
     alive_at_ms: u64,
     /// Expired keys that were found; they are deleted afterwards.
     expired: RefCell<BTreeSet<Vec<u8>>>,
+    /// A slot that was skipped because another thread writes it.
+    skipped_slot: Cell<Option<SlotIndex>>,
 }
 
 impl RandomKeySearch<'_, '_> {
@@ -106,6 +134,9 @@ impl RandomKeySearch<'_, '_> {
                 let entry = accepted.then(|| table.random(fastrand::u64(..)))??;
                 self.is_alive(entry).then(|| entry.key().to_vec())
             });
+            if picked.is_none() {
+                self.skipped_slot.set(Some(SlotIndex::from_index(slot)));
+            }
             picked.flatten()
         })
     }
@@ -131,8 +162,15 @@ impl RandomKeySearch<'_, '_> {
             match stop {
                 WalkEnd::End => break,
                 WalkEnd::Paused(next) => cursor = next,
-                WalkEnd::Contended(here) => cursor = here.next_slot(),
+                WalkEnd::Contended(here) => {
+                    self.skipped_slot.set(Some(here.slot()));
+                    cursor = here.next_slot();
+                }
             }
+        }
+        if found.is_none() && left == 0 {
+            // The search has ended at its limit, as it would again.
+            self.skipped_slot.set(None);
         }
         found
     }

@@ -434,6 +434,21 @@ fn open_for_write<'h, 'a>(
     (named, header, slot)
 }
 
+/// Returns the entry of a key in a held slot, as [`Keys::read`] does for the keys of a command: `None` if the key is
+/// missing or has expired. Counts the lookup, and queues an expired key for deletion.
+pub fn read_entry<'e>(
+    slot: &'e Slot,
+    key: &NamedKey<'_>,
+    db: DbIndex,
+    access: &AccessContext<'_>,
+    effects: &mut Effects,
+) -> Option<EntryRef<'e, Value>> {
+    let found = slot.table(db).and_then(|table| table.find(key.hash, key.name));
+    let planned = PlannedKey::unnamed(key.hash);
+    debug_assert_eq!(planned.slot, key.slot, "the hash of a key determines its slot");
+    visible_entry(found, access, effects, LookupStatistics::Yes, db, &planned, key.name)
+}
+
 /// Returns the entry if a reader may see it. Counts the lookup, and queues an expired key for deletion.
 #[inline]
 fn visible_entry<'e>(

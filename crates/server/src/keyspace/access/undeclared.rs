@@ -17,6 +17,8 @@
 //! 2. So such a command reads everything that it has to read before it changes anything.
 //! 3. A slot that the plan leased is read under that lease, which may be a reader's or a writer's.
 //! 4. A command that holds the whole keyspace needs no further leases and never starts over.
+//! 5. A command that changes something keeps the further leases until it has its position in the propagation log. A
+//!    change of a key that it has read gets a later position, as with planned leases.
 
 use std::cell::Cell;
 use std::collections::HashMap;

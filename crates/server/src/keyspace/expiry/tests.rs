@@ -1,4 +1,4 @@
-//! Tests of active expiry when slots cannot be leased, and of the permission to delete keys.
+//! Tests of active expiry when slots cannot be leased, of its limits per lease, and of the permission to delete keys.
 
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use weft_base::{DbIndex, SlotIndex, ThreadIndex};
 use weft_table::NewValue;
+use weft_values::Value;
+use weft_values::hash::{FieldExpiry, Hash, HashEncoding};
 
-use super::{ExpirySlice, delete_keys_found_expired, queue_due, run_slice};
+use super::{ExpirySlice, FIELDS_PER_LEASE, delete_keys_found_expired, queue_due, run_slice};
+use crate::clients_waiting::watch::{WatchCounts, Watches};
 use crate::keyspace::access::{AccessContext, ExpiryUpdate, KeyWrite};
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::effects::{Effects, ExpiredKey};
@@ -47,6 +50,10 @@ impl Fixture {
     }
 
     fn add(&mut self, key: &ExpiredKey) {
+        self.add_value(key, NewValue::Int(1), ExpiryUpdate::SetTo(EXPIRES_MS));
+    }
+
+    fn add_value(&mut self, key: &ExpiredKey, value: NewValue<'_, Value>, expiry: ExpiryUpdate) {
         let clock = AccessClock::default();
         let access = AccessContext {
             now_ms: 1,
@@ -64,7 +71,7 @@ impl Fixture {
         let mut lease = pass.try_write(key.slot.index()).expect("nobody else is here");
         let (header, slot) = lease.parts_mut();
         let mut write = KeyWrite::new(header, slot, named, DbIndex::FIRST, &access, &mut self.effects);
-        write.set(NewValue::Int(1), ExpiryUpdate::SetTo(EXPIRES_MS));
+        write.set(value, expiry);
         write.changed(KeyspaceEvent::NO_EVENT);
     }
 
@@ -134,4 +141,47 @@ fn keys_found_expired_stay_if_they_may_not_be_deleted() {
         assert!(scene.effects.expired.is_empty());
         assert_eq!(scene.effects.expired_keys, deleted);
     }
+}
+
+/// Returns a hash with this number of fields that expire, and one that does not.
+fn hash_with_expiring_fields(count: usize) -> Hash {
+    let mut hash = Hash::new(HashEncoding::Hashtable);
+    hash.set(b"live", b"value", FieldExpiry::Never, 0);
+    for number in 0..count {
+        hash.set(number.to_string().as_bytes(), b"value", FieldExpiry::At(EXPIRES_MS), 0);
+    }
+    hash
+}
+
+/// More fields have expired than are removed under one lease, of one hash and of all hashes together.
+#[test]
+fn all_expired_fields_of_a_slot_are_removed_and_the_watches_of_their_hashes_marked() {
+    const HASHES: u64 = 5;
+    const FIELDS: usize = FIELDS_PER_LEASE + FIELDS_PER_LEASE / 2;
+    let mut scene = Fixture::new();
+    let (counts, mut watches) = (WatchCounts::default(), Vec::new());
+    for number in 0..HASHES {
+        // In the slot of another key.
+        let first = key(1);
+        let hash_key = ExpiredKey {
+            hash: first.hash + 1000 + number,
+            name: format!("hash-{number}").into_bytes(),
+            ..first
+        };
+        let value = Value::Hash(hash_with_expiring_fields(FIELDS));
+        scene.add_value(&hash_key, NewValue::Object(value), ExpiryUpdate::Remove);
+        let mut watching = Watches::default();
+        let (hash, slot) = (hash_key.hash, hash_key.slot);
+        let watch = watching.add(DbIndex::FIRST, &hash_key.name, hash, slot, number, false);
+        let pass = scene.seat.enter();
+        let mut lease = pass.try_write(slot.index()).expect("nobody else is here");
+        let (_, data) = lease.parts_mut();
+        data.change_watching(hash, |of_slot| of_slot.add(watch, &counts));
+        watches.push(watching);
+    }
+    assert!(!scene.run(&|| true), "nothing that is due is left");
+    assert_eq!(scene.effects.expired_fields, HASHES * FIELDS as u64);
+    assert_eq!(scene.effects.expired_keys, KEYS);
+    assert_eq!(scene.keyspace.counts.volatile_values(DbIndex::FIRST), 0);
+    assert!(watches.iter().all(Watches::is_dirty));
 }

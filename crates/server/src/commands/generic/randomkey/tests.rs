@@ -40,6 +40,7 @@ fn count_draws(keyspace: &Keyspace, keys: usize, count: usize) -> HashMap<usize,
         keys: keys as u64,
         alive_at_ms: 2000,
         expired: RefCell::default(),
+        skipped_slot: Cell::default(),
     };
     let mut drawn = HashMap::new();
     for _ in 0..count {
@@ -102,8 +103,37 @@ fn expired_keys_found_by_a_search_are_reported_once() {
         keys: 2,
         alive_at_ms: 2000,
         expired: RefCell::default(),
+        skipped_slot: Cell::default(),
     };
     assert_eq!(search.find_random_key(), None);
     let names: Vec<Vec<u8>> = search.expired.into_inner().into_iter().collect();
     assert_eq!(names, [b"0", b"1"]);
+}
+
+/// The command runs again if it has skipped a slot, unless it has examined as many keys as it may.
+#[test]
+fn a_skipped_slot_is_reported_unless_the_search_has_reached_its_limit() {
+    for (keys, expired, is_reported) in [(1, 0, true), (5000, 5000, false)] {
+        let keyspace = keyspace_of(keys, expired);
+        let slot = KeyHasher::slot(keyspace.hasher.hash(b"0"));
+        let (mut seat, mut other) = (
+            keyspace.slots.join().expect("a seat is free"),
+            keyspace.slots.join().expect("a seat is free"),
+        );
+        let other_pass = other.enter();
+        let held = other_pass.try_write(slot).expect("nobody else is here");
+        let pass = seat.enter();
+        let search = RandomKeySearch {
+            access: WalkAccess::Pass(&pass),
+            db: DbIndex::FIRST,
+            keys: keys as u64,
+            alive_at_ms: 2000,
+            expired: RefCell::default(),
+            skipped_slot: Cell::default(),
+        };
+        assert_eq!(search.find_random_key(), None);
+        let skipped = search.skipped_slot.get().map(SlotIndex::index);
+        assert_eq!(skipped, is_reported.then_some(slot), "{keys} keys");
+        drop(held);
+    }
 }

@@ -8,7 +8,7 @@
 //!
 //! Keys behind patterns are read under leases that the command takes while it runs (see
 //! `keyspace/access/undeclared.rs`). It changes nothing before it has read everything, so it can start over when a slot
-//! is refused.
+//! is refused. If it stores the result, it keeps these leases until it is logged.
 
 mod elements;
 mod order;
@@ -270,7 +270,8 @@ fn sort_elements(
     if options.should_store {
         let result = collect_stored_elements(&mut ctx.keys, &mut follower, options, elements, &chosen)?;
         let met_expired = follower.found_expired || follower.leases.has_met_expired();
-        drop(follower);
+        // The command is logged after this, and repeated with the values that the log has before it.
+        ctx.further_leases = Some(Box::new(follower.leases));
         if met_expired && ctx.keys.effects.is_logging() {
             if result.len() > 0 {
                 // An expired destination is deleted before the result is logged, not after it.
