@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use weft_base::DbIndex;
 use weft_resp::number::LongDouble;
+use weft_table::EntryRef;
+use weft_values::Value;
 
 use super::context::{Context, NextStep};
 use super::error::CommandError;
@@ -24,6 +26,11 @@ pub trait WaiterKeyAccess {
     /// Returns a key of database `db` for writing. The thread must hold the key's slot, which is that of the ready key
     /// or that of the operation's destination.
     fn open_for_write<'k>(&'k mut self, db: DbIndex, key: &'k WaitKey) -> KeyWrite<'k>;
+    /// Returns a key's entry for an operation that reads it, and counts the lookup. An expired key counts as missing
+    /// and stays: on a replica only the primary deletes it. The thread must hold the key's slot.
+    fn read<'k>(&'k mut self, db: DbIndex, key: &WaitKey) -> Option<EntryRef<'k, Value>>;
+    /// Returns a key's entry like [`Self::read`], without any effect.
+    fn peek<'k>(&'k mut self, db: DbIndex, key: &WaitKey) -> Option<EntryRef<'k, Value>>;
     /// Returns `true` if the thread holds a key's slot. Other slots are not accessed, because their keys are not the
     /// ready ones.
     fn is_leased(&mut self, key: &WaitKey) -> bool;
@@ -61,6 +68,9 @@ pub fn wait_for_keys(
     let is_read_of_replica =
         ctx.client.flags.contains(ClientFlags::READONLY) && !ctx.command.spec.flags.contains(CommandFlags::WRITE);
     let names = keys.map(|index| wait_key(ctx, index)).collect();
+    let tracking = ctx.client.tracking.as_deref();
+    let tracks_reads = ctx.command.spec.flags.contains(CommandFlags::READONLY)
+        && tracking.is_some_and(|tracking| tracking.should_track_next_command());
     let waiter = Arc::new(Waiter::new(WaiterParameters {
         client: ctx.client.id,
         worker: ctx.client.worker,
@@ -72,6 +82,7 @@ pub fn wait_for_keys(
         operation,
         deadline_ms,
         demotions: (!is_read_of_replica).then(|| ctx.server.replication.demotions()),
+        tracks_reads,
         permission: WaiterPermission {
             account: ctx.client.login.account().clone(),
             acl_version: ctx.server.acl.version(),

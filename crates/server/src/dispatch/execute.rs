@@ -228,7 +228,7 @@ fn call_handler<'p>(
         propagate::propagate_call(&mut context.keys, &context.next_step, dirty);
         context.keys.effects.log_writer.end_measured_unit();
     }
-    // They end after the unit is logged.
+    // They end after the unit is logged, as do those of the context.
     let mut further_leases = Vec::new();
     let unserved = if context.keys.effects.ready.is_empty() {
         None

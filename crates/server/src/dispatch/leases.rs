@@ -1,10 +1,12 @@
-//! Leases the slots of a command's keys: all, or none.
+//! Leases the slots of a command's keys: all, or none. Also visits slots that are free, for work that can wait.
+
+use std::collections::HashSet;
 
 use weft_base::SlotIndex;
 
-use crate::keyspace::GatePassage;
 use crate::keyspace::access::{HeldLeases, Lease};
 use crate::keyspace::key_identity::PlannedKey;
+use crate::keyspace::{GatePassage, Seat, WriteLease};
 
 /// The number of failed attempts after which a writer makes the slot refuse new readers.
 pub const ANNOUNCE_AFTER_FAILURES: u32 = 3;
@@ -90,3 +92,45 @@ fn update_announcement(pass: &GatePassage<'_>, slot: usize, write: bool, failure
         pass.end_announcement(slot);
     }
 }
+
+/// The maximum number of items that [`visit_free_slots`] handles at once.
+const MAX_VISITS: usize = 4096;
+/// The number of items that it handles in one passage of the gate.
+const VISITS_PER_PASSAGE: usize = 128;
+/// The maximum number of slots that other threads may refuse it at once. Each costs about a microsecond.
+const MAX_REFUSED_SLOTS: usize = 64;
+
+/// Calls `visit` for items, the last ones first, under the write lease of each item's slot, and removes them from the
+/// list. The items of slots that other threads have leased move to the front of the list. They and those beyond a bound
+/// are left for another call.
+pub(super) fn visit_free_slots<T>(
+    seat: &mut Seat,
+    items: &mut Vec<T>,
+    slot_of: impl Fn(&T) -> SlotIndex,
+    mut visit: impl FnMut(&T, &mut WriteLease<'_>),
+) {
+    // Thousands of items may belong to a slot that a script holds. One attempt per slot is enough.
+    let mut refused: HashSet<SlotIndex> = HashSet::new();
+    let mut left = Vec::new();
+    let mut rest = MAX_VISITS;
+    while rest > 0 && !items.is_empty() && refused.len() < MAX_REFUSED_SLOTS {
+        let count = rest.min(VISITS_PER_PASSAGE).min(items.len());
+        rest -= count;
+        let pass = seat.enter();
+        for item in items.drain(items.len() - count..) {
+            let slot = slot_of(&item);
+            if refused.contains(&slot) || refused.len() >= MAX_REFUSED_SLOTS {
+                left.push(item);
+            } else if let Some(mut lease) = pass.write_spinning(slot.index()) {
+                visit(&item, &mut lease);
+            } else {
+                refused.insert(slot);
+                left.push(item);
+            }
+        }
+    }
+    items.splice(0..0, left);
+}
+
+#[cfg(test)]
+mod tests;

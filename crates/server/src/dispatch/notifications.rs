@@ -16,7 +16,7 @@ use super::record::is_redacted;
 use super::thread::ThreadState;
 
 /// The number of keys that are dropped from the tracking table, while it exceeds its limit, for each key that is added.
-const FORGOTTEN_KEYS_PER_TRACKED_KEY: usize = 2;
+pub(super) const FORGOTTEN_KEYS_PER_TRACKED_KEY: usize = 2;
 
 /// The caller of the command.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 //! ```text
 //!   run: leases ─▶ handler ─▶ ready keys ─▶ serve ──▶ leases end ─▶ mail
 //!                                             │
-//!                                             └─▶ another thread leases a slot: Unserved,
+//!                                             └─▶ another thread leases a slot: UnservedKeys,
 //!                                                 which the worker tries again in its next turns
 //! ```
 //!
@@ -21,13 +21,15 @@ use std::sync::Arc;
 use weft_base::clock::unix_ms;
 use weft_base::{ClientId, DbIndex, LogSequence, ParkId, SlotIndex};
 use weft_resp::{Args, Protocol, Reply};
+use weft_table::EntryRef;
+use weft_values::Value;
 
 use crate::clients_waiting::blocking::{HeldUpWaiters, ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter};
 use crate::commands::blocked::WaiterKeyAccess;
 use crate::commands::error::CommandError;
 use crate::commands::perform_blocked;
 use crate::commands::permission::{self, WaiterDenial};
-use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, is_expired};
+use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, is_expired, read_entry};
 use crate::keyspace::effects::{ClientNotification, Effects};
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::ready_keys::{ReadyKey, blocking_kind_of};
@@ -35,19 +37,21 @@ use crate::keyspace::{GatePassage, Seat, Slot, SlotHeader, WriteLease};
 use crate::net::client::Client;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::metrics::Counter;
-use crate::state::{Message, Server, UnservedKeys};
+use crate::state::{Message, Server, UnservedKey, UnservedKeys};
 use weft_config::Config;
 use weft_os::time::Instant;
 
 use super::effects::free_removed_values;
-use super::leases::ANNOUNCE_AFTER_FAILURES;
-use super::notifications::send_early_broadcasts;
+use super::leases::{ANNOUNCE_AFTER_FAILURES, visit_free_slots};
+use super::notifications::{FORGOTTEN_KEYS_PER_TRACKED_KEY, send_early_broadcasts};
 use super::propagate;
 use super::thread::{LeasedCall, ThreadState};
 
 /// The maximum number of slots leased in addition to those of the command. The rest of a chain over more slots is
 /// served later: other commands may run in between.
 const MAX_FURTHER_SLOTS: usize = 16;
+/// The maximum number of keys of one list that a worker attempts to serve in a turn.
+const MAX_KEYS_PER_ATTEMPT: usize = 64;
 
 /// The context of serving: the leases of a command, and further leases taken on the way.
 struct ServingContext<'s, 'h, 'p> {
@@ -67,10 +71,64 @@ struct ServingContext<'s, 'h, 'p> {
     served_waiters: &'s mut Vec<(Arc<Waiter>, ServeResult)>,
     /// The leases of further slots. They end after the unit is logged.
     further_leases: &'s mut Vec<WriteLease<'p>>,
+    /// The slots that were refused in this passage of the gate. They are not attempted again.
+    refused_slots: HashSet<SlotIndex>,
+    /// The operations that a pause holds back.
+    paused: PausedOperations,
 }
 
-/// The slots that could not be leased.
-struct RefusedSlots(Vec<SlotIndex>);
+/// The operations of waiting clients that a pause holds back.
+#[derive(Clone, Copy, Default)]
+struct PausedOperations {
+    reads: bool,
+    writes: bool,
+}
+
+impl PausedOperations {
+    /// Returns the operations that are held back now.
+    fn current(server: &Server) -> PausedOperations {
+        let (pause, now_ms) = (&server.clients.pause, unix_ms());
+        PausedOperations {
+            reads: pause.is_paused(now_ms, false),
+            writes: pause.are_writes_paused(now_ms),
+        }
+    }
+
+    /// Returns `true` if the operations of a queue are held back.
+    fn includes(self, line: &WaitQueueKind) -> bool {
+        match line {
+            WaitQueueKind::Stream => self.reads,
+            WaitQueueKind::List | WaitQueueKind::SortedSet | WaitQueueKind::StreamGroup(_) => self.writes,
+        }
+    }
+}
+
+/// The reason for which a key cannot be served now.
+enum ServiceRefusal {
+    /// One of these slots, all of which it needs, could not be leased.
+    Slots(Vec<SlotIndex>),
+    /// Clients are paused.
+    Pause,
+}
+
+/// The keys that could not be served.
+#[derive(Default)]
+struct RefusedKeys {
+    /// Those for which a slot was refused.
+    contended: VecDeque<UnservedKey>,
+    /// Those that a pause holds back.
+    paused: VecDeque<UnservedKey>,
+}
+
+impl RefusedKeys {
+    fn add(&mut self, key: ReadyKey, refusal: ServiceRefusal, held_up: HeldUpWaiters) {
+        let (keys, slots) = match refusal {
+            ServiceRefusal::Slots(slots) => (&mut self.contended, slots),
+            ServiceRefusal::Pause => (&mut self.paused, vec![key.slot]),
+        };
+        keys.push_back(UnservedKey { key, slots, held_up });
+    }
+}
 
 struct WaiterService<'w, 's, 'h, 'p> {
     context: &'w mut ServingContext<'s, 'h, 'p>,
@@ -87,6 +145,22 @@ pub fn serve_blocked_clients<'p>(
     served_waiters: &mut Vec<(Arc<Waiter>, ServeResult)>,
     further_leases: &mut Vec<WriteLease<'p>>,
 ) -> Option<Box<UnservedKeys>> {
+    // The command was admitted before a pause that may have begun meanwhile.
+    let paused = PausedOperations::default();
+    let refused = serve_ready_keys(keys, pass, changed_by, server, served_waiters, further_leases, paused);
+    contended_keys(refused.contended)
+}
+
+/// Like [`serve_blocked_clients`], except for the operations that a pause holds back.
+fn serve_ready_keys<'p>(
+    keys: &mut Keys<'_, 'p>,
+    pass: Option<&'p GatePassage<'p>>,
+    changed_by: ClientId,
+    server: &Arc<Server>,
+    served_waiters: &mut Vec<(Arc<Waiter>, ServeResult)>,
+    further_leases: &mut Vec<WriteLease<'p>>,
+    paused: PausedOperations,
+) -> RefusedKeys {
     let ready = std::mem::take(&mut keys.effects.ready);
     let mut service = ServingContext {
         held: &mut keys.held,
@@ -102,32 +176,32 @@ pub fn serve_blocked_clients<'p>(
         server,
         served_waiters,
         further_leases,
+        refused_slots: HashSet::new(),
+        paused,
     };
-    serve_keys(ready.into(), &mut service).map(Box::new)
+    serve_keys(ready.into(), &mut service)
 }
 
-/// Serves the clients that wait for these keys. Returns the keys that could not be served because a slot was refused.
-fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingContext<'_, '_, '_>) -> Option<UnservedKeys> {
+fn contended_keys(keys: VecDeque<UnservedKey>) -> Option<Box<UnservedKeys>> {
+    (!keys.is_empty()).then(|| Box::new(UnservedKeys { keys, failures: 0 }))
+}
+
+/// Serves the clients that wait for these keys. Returns the keys that could not be served. A key that is refused delays
+/// no other key.
+fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingContext<'_, '_, '_>) -> RefusedKeys {
+    let mut refused = RefusedKeys::default();
     let mut serving = WaiterService { context };
-    while let Some(key) = ready.front() {
-        let result = serving.serve_key(key);
+    while let Some(key) = ready.pop_front() {
+        let result = serving.serve_key(&key);
         let effects = &mut *serving.context.effects;
-        // A key that became ready again on the way has been served to the end.
-        let others = effects.ready.drain(..).filter(|other| other != key);
-        let others: Vec<ReadyKey> = others.collect();
-        if let Err(RefusedSlots(slots)) = result {
-            ready.extend(others);
-            return Some(UnservedKeys {
-                held_up: HeldUpWaiters::new(serving.waiters_for(&ready)),
-                ready,
-                slots,
-                failures: 0,
-            });
+        // A key that became ready again on the way has been served to the end, or is refused.
+        ready.extend(effects.ready.drain(..).filter(|other| *other != key));
+        if let Err(refusal) = result {
+            let held_up = HeldUpWaiters::new(serving.waiters_for(&key));
+            refused.add(key, refusal, held_up);
         }
-        ready.pop_front();
-        ready.extend(others);
     }
-    None
+    refused
 }
 
 impl<'p> WaiterService<'_, '_, '_, 'p> {
@@ -143,30 +217,38 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
     }
 
     /// Ensures that a slot is leased. The lease of `kept_slot` is kept.
-    fn ensure_leased(&mut self, slot: SlotIndex, kept_slot: SlotIndex) -> Result<(), RefusedSlots> {
+    fn ensure_leased(&mut self, slot: SlotIndex, kept_slot: SlotIndex) -> Result<(), ServiceRefusal> {
         if self.holds_slot(slot) {
             return Ok(());
         }
+        let refusal = || ServiceRefusal::Slots(vec![kept_slot, slot]);
         let is_full = self.context.further_leases.len() >= MAX_FURTHER_SLOTS;
-        let pass = self.context.pass.filter(|_| !is_full);
-        match pass.and_then(|pass| pass.write_spinning(slot.index())) {
-            Some(lease) => {
-                self.context.further_leases.push(lease);
-                debug_assert!(self.holds_slot(slot), "a further slot is held");
-                Ok(())
-            }
-            None => Err(RefusedSlots(vec![kept_slot, slot])),
-        }
+        let may_attempt = !is_full && !self.context.refused_slots.contains(&slot);
+        let Some(pass) = self.context.pass.filter(|_| may_attempt) else {
+            return Err(refusal());
+        };
+        let Some(lease) = pass.write_spinning(slot.index()) else {
+            self.context.refused_slots.insert(slot);
+            return Err(refusal());
+        };
+        self.context.further_leases.push(lease);
+        debug_assert!(self.holds_slot(slot), "a further slot is held");
+        Ok(())
     }
 
-    /// Serves all clients that can be served from one key.
-    fn serve_key(&mut self, key: &ReadyKey) -> Result<(), RefusedSlots> {
+    /// Serves all clients that can be served from one key. A queue that is refused delays no other queue.
+    fn serve_key(&mut self, key: &ReadyKey) -> Result<(), ServiceRefusal> {
         self.ensure_leased(key.slot, key.slot)?;
         let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
+        let mut result = Ok(());
         for line in self.matching_lines(key, kind) {
-            self.serve_queue(key, &line)?;
+            let served = match self.context.paused.includes(&line) {
+                true => Err(ServiceRefusal::Pause),
+                false => self.serve_queue(key, &line),
+            };
+            result = result.and(served);
         }
-        Ok(())
+        result
     }
 
     fn value_kind(&mut self, db: DbIndex, slot: SlotIndex, hash: u64, name: &[u8]) -> WaitedKind {
@@ -182,27 +264,25 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             .map_or(Vec::new(), |waiting| waiting.affected_queues(key.db, &key.name, kind))
     }
 
-    /// Returns the waiters for keys of the leased slots that have what they wait for.
-    fn waiters_for(&mut self, ready: &VecDeque<ReadyKey>) -> Vec<Arc<Waiter>> {
+    /// Returns the waiters for a key that have what they wait for; none if its slot is not leased.
+    fn waiters_for(&mut self, key: &ReadyKey) -> Vec<Arc<Waiter>> {
         let mut found = Vec::new();
-        for key in ready {
-            let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
-            for line in self.matching_lines(key, kind) {
-                let Some(waiting) = self.slot_mut(key.slot).and_then(|(_, slot)| slot.blocked()) else {
-                    continue;
-                };
-                let mut behind = ParkId::NONE;
-                while let Some(waiter) = waiting.next_waiter(key.db, &key.name, &line, behind) {
-                    behind = waiter.park_id;
-                    found.push(waiter.clone());
-                }
+        let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
+        for line in self.matching_lines(key, kind) {
+            let Some(waiting) = self.slot_mut(key.slot).and_then(|(_, slot)| slot.blocked()) else {
+                continue;
+            };
+            let mut behind = ParkId::NONE;
+            while let Some(waiter) = waiting.next_waiter(key.db, &key.name, &line, behind) {
+                behind = waiter.park_id;
+                found.push(waiter.clone());
             }
         }
         found
     }
 
     /// Serves one queue of a key in the order of arrival, as long as the key has data for the first client.
-    fn serve_queue(&mut self, key: &ReadyKey, line: &WaitQueueKind) -> Result<(), RefusedSlots> {
+    fn serve_queue(&mut self, key: &ReadyKey, line: &WaitQueueKind) -> Result<(), ServiceRefusal> {
         let mut behind = ParkId::NONE;
         loop {
             let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
@@ -222,8 +302,8 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
                 return Ok(());
             };
             debug_assert!(waiter.park_id > behind, "a queue is served in the order of arrival");
-            // This server has been demoted since the wait began, or a transaction has killed the client. A message in
-            // transit ends the wait.
+            // This server has begun to follow a primary since the wait began, or a transaction has killed the client. A
+            // message in transit ends the wait.
             let server = self.context.server;
             if waiter.is_claimed()
                 || waiter.is_ended_by_demotion(server.replication.demotions())
@@ -296,6 +376,9 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         let result = perform_blocked::perform(waiter, key, self, &mut reply);
         propagate::propagate_served(self.context.effects, waiter.db, dirty);
         self.notification_sender().send_recorded_effects(Some(waiter.client));
+        if waiter.tracks_reads {
+            self.track_read_keys(waiter);
+        }
         let failed = result.is_err();
         if let Err(error) = result {
             bytes.clear();
@@ -309,6 +392,22 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             log_sequence: LogSequence::NONE,
         };
         self.context.served_waiters.push((waiter.clone(), served));
+    }
+
+    /// Tracks the keys that a served client has read. The change that made one of them ready has removed it from the
+    /// table.
+    #[cold]
+    fn track_read_keys(&mut self, waiter: &Waiter) {
+        let server = self.context.server;
+        let mut tracked = 0;
+        for key in &waiter.keys {
+            if self.holds_slot(key.slot) {
+                server.clients.tracking.add_reader_elsewhere(&key.name, waiter.client);
+                tracked += 1;
+            }
+        }
+        self.notification_sender()
+            .evict_excess_tracked_keys(FORGOTTEN_KEYS_PER_TRACKED_KEY * tracked);
     }
 
     /// Lets the client of a claimed waiter get the messages so far before its reply, among them those about the command
@@ -393,6 +492,30 @@ impl WaiterKeyAccess for WaiterService<'_, '_, '_, '_> {
         KeyWrite::new(header, slot, named, db, access, effects)
     }
 
+    fn read<'k>(&'k mut self, db: DbIndex, key: &WaitKey) -> Option<EntryRef<'k, Value>> {
+        let ServingContext {
+            held,
+            access,
+            effects,
+            further_leases,
+            ..
+        } = &mut *self.context;
+        let (_, slot) = find_held_slot(held, further_leases, key.slot)?;
+        let named = NamedKey {
+            name: &key.name,
+            hash: key.hash,
+            slot: key.slot,
+        };
+        read_entry(slot, &named, db, access, effects)
+    }
+
+    fn peek<'k>(&'k mut self, db: DbIndex, key: &WaitKey) -> Option<EntryRef<'k, Value>> {
+        let now_ms = self.context.access.now_ms;
+        let (_, slot) = self.slot_mut(key.slot)?;
+        let entry = slot.table(db)?.find(key.hash, &key.name)?;
+        (!is_expired(entry.expire_at_ms(), now_ms)).then_some(entry)
+    }
+
     fn is_leased(&mut self, key: &WaitKey) -> bool {
         WaiterService::holds_slot(self, key.slot)
     }
@@ -439,9 +562,15 @@ pub fn notify_served_clients(thread: &mut ThreadState) {
     wake_workers(&thread.server, &mut thread.effects);
 }
 
-/// Tries to serve again, for a worker that holds no lease. Returns the keys that are still to be served.
-pub fn retry_unserved(thread: &mut ThreadState, seat: &mut Seat, unserved: UnservedKeys) -> Option<UnservedKeys> {
-    let left = attempt_unserved(thread, &seat.enter(), unserved);
+/// Tries to serve again, for a worker that holds no lease. Returns the keys that are still to be served. A slot that is
+/// refused is added to `refused_slots`; those are not attempted.
+pub fn retry_unserved(
+    thread: &mut ThreadState,
+    seat: &mut Seat,
+    refused_slots: &mut HashSet<SlotIndex>,
+    unserved: UnservedKeys,
+) -> Option<UnservedKeys> {
+    let left = attempt_unserved(thread, &seat.enter(), refused_slots, unserved);
     // Nothing else in this turn may wake the log thread, and the served client's reply may wait for it.
     thread.effects.log_writer.wake();
     free_removed_values(&mut thread.effects, &thread.server);
@@ -452,18 +581,59 @@ pub fn retry_unserved(thread: &mut ThreadState, seat: &mut Seat, unserved: Unser
 fn attempt_unserved(
     thread: &mut ThreadState,
     pass: &GatePassage<'_>,
+    refused_slots: &mut HashSet<SlotIndex>,
     mut unserved: UnservedKeys,
 ) -> Option<UnservedKeys> {
     let pause = &thread.server.clients.pause;
-    let is_held = || unserved.ready.iter().any(|key| pause.held_slots.contains(key.slot));
+    let is_held = || {
+        let mut slots = unserved.keys.iter().map(|unserved| unserved.key.slot);
+        slots.any(|slot| pause.held_slots.contains(slot))
+    };
     if pause.are_writes_paused(unix_ms()) || (pause.held_slots.is_any() && is_held()) {
         // Serving changes data, so it waits for the end of the pause.
         unserved.failures += 1;
         return Some(unserved);
     }
-    let Some(mut leases) = lease_for_writing(pass, &mut unserved.slots, unserved.failures) else {
-        unserved.failures += 1;
-        return Some(unserved);
+    let mut left = VecDeque::new();
+    let served_before = thread.served.len();
+    let mut has_progress = false;
+    for _ in 0..MAX_KEYS_PER_ATTEMPT {
+        let Some(key) = unserved.keys.pop_front() else {
+            break;
+        };
+        match attempt_key(thread, pass, refused_slots, key, unserved.failures) {
+            Ok(refused) => {
+                has_progress |= refused.is_empty();
+                left.extend(refused);
+            }
+            Err(key) => left.push_back(key),
+        }
+    }
+    has_progress |= thread.served.len() > served_before;
+    // Those that were not attempted come first in the next turn.
+    unserved.keys.append(&mut left);
+    unserved.failures = if has_progress { 0 } else { unserved.failures + 1 };
+    (!unserved.keys.is_empty()).then_some(unserved)
+}
+
+/// Serves the clients that wait for one key, as a unit. Returns the keys that could not be served on the way, or the
+/// key itself if its slots could not be leased.
+fn attempt_key(
+    thread: &mut ThreadState,
+    pass: &GatePassage<'_>,
+    refused_slots: &mut HashSet<SlotIndex>,
+    mut unserved: UnservedKey,
+    failures: u32,
+) -> Result<VecDeque<UnservedKey>, UnservedKey> {
+    if unserved.slots.iter().any(|slot| refused_slots.contains(slot)) {
+        return Err(unserved);
+    }
+    let mut leases = match lease_for_writing(pass, &mut unserved.slots, failures) {
+        Ok(leases) => leases,
+        Err(slot) => {
+            refused_slots.insert(slot);
+            return Err(unserved);
+        }
     };
     let mut held = HeldLeases::Many(&mut leases);
     let mut further_leases = Vec::new();
@@ -482,9 +652,12 @@ fn attempt_unserved(
         server: &thread.server,
         served_waiters: &mut thread.served,
         further_leases: &mut further_leases,
+        refused_slots: std::mem::take(refused_slots),
+        paused: PausedOperations::default(),
     };
     service.effects.hooks = thread.server.keyspace.hooks.current();
-    let left = serve_keys(unserved.ready, &mut service);
+    let refused = serve_keys(VecDeque::from([unserved.key]), &mut service);
+    *refused_slots = service.refused_slots;
     // Only now: a waiter that still cannot be served has been held up all the time.
     drop(unserved.held_up);
     debug_assert!(
@@ -493,15 +666,18 @@ fn attempt_unserved(
     );
     propagate::commit_unit(&mut thread.effects);
     NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_recorded_effects(None);
-    left
+    Ok(refused.contended)
 }
 
 /// Leases slots for writing: all, or none.
+///
+/// # Errors
+/// The slot that was refused.
 fn lease_for_writing<'p>(
     pass: &'p GatePassage<'p>,
     slots: &mut Vec<SlotIndex>,
     failures: u32,
-) -> Option<Vec<Lease<'p>>> {
+) -> Result<Vec<Lease<'p>>, SlotIndex> {
     slots.sort_unstable();
     slots.dedup();
     let mut leases = Vec::with_capacity(slots.len());
@@ -512,38 +688,48 @@ fn lease_for_writing<'p>(
                 if failures >= ANNOUNCE_AFTER_FAILURES {
                     pass.announce_writer(slot.index());
                 }
-                return None;
+                return Err(*slot);
             }
         }
     }
-    Some(leases)
+    Ok(leases)
 }
 
-/// Removes waiters whose wait has ended from the queues of their keys. A waiter with a slot that another thread has
-/// leased stays in `ended_waiters` for another attempt.
-pub fn remove_ended_waiters(seat: &mut Seat, server: &Server, ended_waiters: &mut Vec<Arc<Waiter>>) {
-    let pass = seat.enter();
-    // Thousands of clients may wait for keys of a slot that a script holds. One attempt per slot is enough.
-    let mut refused: HashSet<SlotIndex> = HashSet::new();
-    ended_waiters.retain(|waiter| {
-        let left = waiter.keys.iter().filter(|key| {
-            if refused.contains(&key.slot) {
-                return true;
-            }
-            let Some(mut lease) = pass.write_spinning(key.slot.index()) else {
-                refused.insert(key.slot);
-                return true;
-            };
+/// A waiter whose wait has ended, in the queues of one of its keys.
+pub struct EndedWait {
+    waiter: Arc<Waiter>,
+    /// The index of the key.
+    key: usize,
+}
+
+impl EndedWait {
+    /// Returns a value for each key of a waiter.
+    pub fn of_all_keys(waiter: &Arc<Waiter>) -> impl Iterator<Item = EndedWait> {
+        let waiter = waiter.clone();
+        (0..waiter.keys.len()).map(move |key| EndedWait {
+            waiter: waiter.clone(),
+            key,
+        })
+    }
+}
+
+/// Removes waiters whose wait has ended from the queues of their keys. Those in slots that other threads have leased,
+/// or beyond the number handled in one turn, stay in `ended_waits` for another attempt.
+pub fn remove_ended_waits(seat: &mut Seat, server: &Server, ended_waits: &mut Vec<EndedWait>) {
+    visit_free_slots(
+        seat,
+        ended_waits,
+        |ended| ended.waiter.keys[ended.key].slot,
+        |ended, lease| {
             // Checked first, so that a slot without waiters stays small.
             if lease.blocked().is_some() {
+                let key = &ended.waiter.keys[ended.key];
                 lease.change_blocked(key.hash, |waiting| {
-                    waiting.remove_waiter(&key.name, waiter, &server.clients.blocked)
+                    waiting.remove_waiter(&key.name, &ended.waiter, &server.clients.blocked)
                 });
             }
-            false
-        });
-        left.count() > 0
-    });
+        },
+    );
 }
 
 /// Serves the clients that wait for keys that the commands made ready, and ends the effects of all commands: to the log
@@ -586,10 +772,19 @@ fn serve_unit_ready<'p>(
         pass,
     };
     let mut keys = frame.keys(call, client);
-    let unserved = serve_blocked_clients(&mut keys, pass, client.id, server, served, further_leases);
+    // The unit may have begun a pause.
+    let paused = PausedOperations::current(server);
+    let refused = serve_ready_keys(&mut keys, pass, client.id, server, served, further_leases, paused);
     let seat = keys.context.thread_index;
     NotificationSender::new(server, keys.effects, seat).send_recorded_effects(Some(client.id));
-    unserved
+    if !refused.paused.is_empty() {
+        // The client gets its reply before the pause ends.
+        thread.unserved.push(UnservedKeys {
+            keys: refused.paused,
+            failures: 0,
+        });
+    }
+    contended_keys(refused.contended)
 }
 
 /// Returns the reply to a blocking command that has timed out.

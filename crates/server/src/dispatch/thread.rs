@@ -270,6 +270,7 @@ impl ThreadState {
         let Some(cluster) = &self.server.cluster else {
             return;
         };
+        cluster.check_bus_progress();
         let version = cluster.version();
         if version != self.view_version {
             debug_assert!(version > self.view_version, "a cluster view is replaced by a later one");
@@ -429,6 +430,7 @@ impl<'a> ThreadFrame<'a> {
             may_detach: may_leave,
             may_block,
             next_step: NextStep::Reply,
+            further_leases: None,
         }
     }
 }

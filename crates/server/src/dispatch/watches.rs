@@ -8,16 +8,19 @@ use crate::keyspace::access::{HeldLeases, is_expired};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::state::Server;
 
-/// Removes watches from their slots. The watches of a slot that is leased by another thread stay for another attempt.
+use super::leases::visit_free_slots;
+
+/// Removes watches from their slots. Those in slots that other threads have leased, or beyond the number handled in one
+/// turn, stay for another attempt.
 pub fn remove_watches(seat: &mut Seat, server: &Server, ended_watches: &mut Vec<Arc<Watch>>) {
-    let pass = seat.enter();
-    ended_watches.retain(|watch| {
-        let Some(mut held) = pass.write_spinning(watch.slot.index()) else {
-            return true;
-        };
-        held.change_watching(watch.hash, |watching| watching.remove(watch, &server.clients.watched));
-        false
-    });
+    visit_free_slots(
+        seat,
+        ended_watches,
+        |watch| watch.slot,
+        |watch, lease| {
+            lease.change_watching(watch.hash, |watching| watching.remove(watch, &server.clients.watched));
+        },
+    );
 }
 
 /// Returns the key of a watch as one to be leased.

@@ -17,7 +17,7 @@ use crate::keyspace::effects::{Change, ChangeKind, ClientNotification, Effects, 
 use crate::net::client::{Client, ClientFlags};
 use crate::notify::keyspace_event::{EventClass, KeyspaceEvent};
 use crate::notify::pubsub::{ChannelNamespace, Subscriber};
-use crate::notify::tracking::{ChangedKey, InvalidKeys, Invalidation};
+use crate::notify::tracking::{ChangedKey, InvalidKeys, Invalidation, RedirectedInvalidation, Redirection};
 use crate::observability::slot_stats::SlotFigure;
 use crate::state::Server;
 use weft_base::slots::cluster_slot;
@@ -172,8 +172,14 @@ impl<'a> NotificationSender<'a> {
 
     fn send_invalidations(&mut self, clients: impl IntoIterator<Item = ClientId>, invalid: &InvalidKeys) {
         let mut by_worker: BTreeMap<ThreadIndex, Vec<ClientId>> = BTreeMap::new();
+        let mut redirected: BTreeMap<(ThreadIndex, Option<Vec<&[u8]>>), Vec<ClientId>> = BTreeMap::new();
         for client in clients {
-            if let Some(worker) = self.server.clients.directory.worker_of(client) {
+            if let Some((redirection, worker)) = self.redirection(client) {
+                let keys = invalid.keys_for(client, redirection.filter);
+                if keys.as_ref().is_none_or(|keys| !keys.is_empty()) {
+                    redirected.entry((worker, keys)).or_default().push(redirection.target);
+                }
+            } else if let Some(worker) = self.server.clients.directory.worker_of(client) {
                 by_worker.entry(worker).or_default().push(client);
             }
         }
@@ -184,6 +190,18 @@ impl<'a> NotificationSender<'a> {
                 ClientNotification::Invalidated(Arc::new(Invalidation { clients, invalid })),
             );
         }
+        for ((worker, keys), clients) in redirected {
+            let redirected = RedirectedInvalidation::new(clients, keys.as_deref());
+            self.send_notification(worker, ClientNotification::Redirected(redirected.into()));
+        }
+    }
+
+    /// Returns the client that gets the invalidations of `client`, its worker, and which it gets. `None` if there is no
+    /// such client: then `client` gets them, or hears that its redirection is broken.
+    fn redirection(&self, client: ClientId) -> Option<(Redirection, ThreadIndex)> {
+        let redirection = self.server.clients.tracking.redirection(client)?;
+        let worker = self.server.clients.directory.worker_of(redirection.target)?;
+        Some((redirection, worker))
     }
 
     /// Sends the messages recorded for a command by client `changed_by`, or for a change without a client. The caller

@@ -11,12 +11,16 @@
 //!
 //! 1. A key is added to the table, and removed from it, under the lease of its slot. So a client that has read a value
 //!    is in the table when the value changes. The reply with the value leaves its worker before the invalidation does.
+//!    The command that serves a blocked client adds the keys that it reads for that client, after the invalidation.
 //! 2. One bit of the keyspace's hooks, read under the lease, is set while any client tracks keys. Without it the table
 //!    is not accessed.
 //! 3. The table contains ids, not clients. A client that has disconnected or no longer tracks keys is detected when an
 //!    invalidation is to be sent to it.
 //! 4. The database is ignored, as in Valkey: a change of `k` in one database invalidates `k` of every database.
-//! 5. Broadcasts (BCAST) need no table. Changed keys are collected for a batch of commands and compared with the
+//! 5. An invalidation that is redirected is sent to the worker of the client that gets it, without a stop at the worker
+//!    of the client that tracks the key. So that client gets it before any later message of the client that changed the
+//!    key, and a full mailbox holds up the latter.
+//! 6. Broadcasts (BCAST) need no table. Changed keys are collected for a batch of commands and compared with the
 //!    prefixes at its end, before blocked clients are served, and before a wait for exclusive mode. Until then other
 //!    workers may send the new value to their clients: these can have it before the broadcast, which none of the
 //!    worker's own replies precedes.
@@ -26,7 +30,7 @@ use std::sync::Arc;
 
 use weft_base::ClientId;
 use weft_os::atomic::{AtomicUsize, Ordering};
-use weft_os::sync::Mutex;
+use weft_os::sync::{Mutex, RwLock};
 
 /// The number of shards of the table.
 const SHARD_COUNT: usize = 256;
@@ -66,6 +70,30 @@ impl TrackingOptions {
             !(self.is_opt_out && self.caching_was_called)
         }
     }
+
+    /// Returns what decides which invalidations the client gets.
+    pub fn filter(&self) -> InvalidationFilter {
+        InvalidationFilter {
+            is_broadcast: self.is_broadcast,
+            is_no_loop: self.is_no_loop,
+        }
+    }
+}
+
+/// The options that decide which invalidations a client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidationFilter {
+    is_broadcast: bool,
+    is_no_loop: bool,
+}
+
+/// The invalidations of a client that another client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redirection {
+    /// The client that gets them.
+    pub target: ClientId,
+    /// Which they are.
+    pub filter: InvalidationFilter,
 }
 
 /// A key that has changed.
@@ -91,13 +119,19 @@ pub enum InvalidKeys {
 /// A redirected invalidation: these keys, or all keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedirectedInvalidation {
-    /// The client that receives it.
-    pub client: ClientId,
+    /// The clients that receive it, all on one worker; one that receives those of several clients is repeated.
+    pub clients: Vec<ClientId>,
     /// The keys; `None` for all keys.
     pub keys: Option<Vec<Box<[u8]>>>,
 }
 
 impl RedirectedInvalidation {
+    /// Creates an invalidation of these keys, or of all keys, for clients.
+    pub fn new(clients: Vec<ClientId>, keys: Option<&[&[u8]]>) -> RedirectedInvalidation {
+        let keys = keys.map(|keys| keys.iter().map(|key| (*key).into()).collect());
+        RedirectedInvalidation { clients, keys }
+    }
+
     /// Returns the length of the names of the keys, in bytes.
     pub fn bytes(&self) -> usize {
         self.keys.iter().flatten().map(|name| name.len()).sum()
@@ -124,12 +158,12 @@ impl InvalidKeys {
     }
 
     /// Returns the keys for which a client gets an invalidation: `None` for all keys, an empty list if it gets none.
-    pub fn keys_for(&self, client: ClientId, tracking: &TrackingOptions) -> Option<Vec<&[u8]>> {
-        let concerns = |key: &&ChangedKey| !tracking.is_no_loop || key.changed_by != Some(client);
+    pub fn keys_for(&self, client: ClientId, filter: InvalidationFilter) -> Option<Vec<&[u8]>> {
+        let concerns = |key: &&ChangedKey| !filter.is_no_loop || key.changed_by != Some(client);
         match self {
             InvalidKeys::Everything => None,
             // A key that was read before the client changed to broadcast mode.
-            InvalidKeys::Key(_) if tracking.is_broadcast => Some(Vec::new()),
+            InvalidKeys::Key(_) if filter.is_broadcast => Some(Vec::new()),
             InvalidKeys::Key(key) => Some(Some(key).filter(concerns).map(|key| &*key.name).into_iter().collect()),
             InvalidKeys::Prefixed(keys) => Some(keys.iter().filter(concerns).map(|key| &*key.name).collect()),
         }
@@ -147,6 +181,8 @@ pub struct TrackingTable {
     prefixes: Mutex<BTreeMap<Box<[u8]>, BTreeSet<ClientId>>>,
     prefix_count: AtomicUsize,
     clients: Mutex<BTreeSet<ClientId>>,
+    redirections: RwLock<HashMap<ClientId, Redirection, ahash::RandomState>>,
+    redirection_count: AtomicUsize,
 }
 
 impl Default for TrackingTable {
@@ -159,6 +195,8 @@ impl Default for TrackingTable {
             prefixes: Mutex::default(),
             prefix_count: AtomicUsize::new(0),
             clients: Mutex::default(),
+            redirections: RwLock::default(),
+            redirection_count: AtomicUsize::new(0),
         }
     }
 }
@@ -176,6 +214,15 @@ impl TrackingTable {
             }
         };
         self.pair_count.fetch_add(usize::from(added), Ordering::Relaxed);
+    }
+
+    /// Records that a client has read a key on a thread other than its worker. Does nothing if the client does not
+    /// track keys any more: its worker may have ended that meanwhile.
+    pub fn add_reader_elsewhere(&self, name: &[u8], client: ClientId) {
+        let clients = self.clients.lock();
+        if clients.contains(&client) {
+            self.add_reader(name, client);
+        }
     }
 
     /// Removes a key that has changed. Returns the clients that have read it.
@@ -233,6 +280,7 @@ impl TrackingTable {
             prefixes.entry(prefix.clone()).or_default().insert(client);
         }
         self.prefix_count.store(prefixes.len(), Ordering::Release);
+        self.set_redirection(client, after);
         let is_first = clients.is_empty();
         clients.insert(client);
         if is_first {
@@ -256,10 +304,36 @@ impl TrackingTable {
             }
             self.prefix_count.store(prefixes.len(), Ordering::Release);
         }
+        self.set_redirection(client, &TrackingOptions::default());
         clients.remove(&client);
         if clients.is_empty() && self.key_count() == 0 {
             idle();
         }
+    }
+
+    fn set_redirection(&self, client: ClientId, options: &TrackingOptions) {
+        if options.redirect.is_none() && self.redirection_count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut redirections = self.redirections.write();
+        match options.redirect {
+            Some(target) => {
+                let filter = options.filter();
+                redirections.insert(client, Redirection { target, filter });
+            }
+            None => {
+                redirections.remove(&client);
+            }
+        }
+        self.redirection_count.store(redirections.len(), Ordering::Release);
+    }
+
+    /// Returns how the invalidations of a client are redirected; `None` if the client gets them itself.
+    pub fn redirection(&self, client: ClientId) -> Option<Redirection> {
+        if self.redirection_count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.redirections.read().get(&client).copied()
     }
 
     /// Calls `idle` if no client tracks keys and the table is empty.

@@ -155,7 +155,7 @@ pub enum Message {
         /// The client that has changed them: it gets its reply before its connection is closed.
         changed_by: Option<ClientId>,
     },
-    /// This server has become a replica: clients that wait for keys are no longer served.
+    /// This server has begun to follow a primary: clients that wait for keys are no longer served.
     Demoted,
     /// The shutdown was aborted: reply to the clients that requested it.
     ShutdownAborted,
@@ -192,6 +192,8 @@ pub struct WorkerLink {
     is_recount_requested: AtomicBool,
 }
 
+/// The time after which a worker whose turn has not ended counts as stalled.
+const STALLED_AFTER: Duration = Duration::from_secs(1);
 /// The number of messages above which a mailbox counts as full.
 const FULL_MAILBOX_MESSAGES: usize = if cfg!(feature = "simulated") { 8 } else { 8192 };
 /// The number of bytes to deliver above which a mailbox counts as full.
@@ -209,6 +211,15 @@ impl WorkerLink {
             waiting_clients: AtomicUsize::new(0),
             turn_started_ns: AtomicU64::new(0),
             is_recount_requested: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns `true` if the worker's turn takes so long that its clients get no service. `now_ns` is the time since the
+    /// server started.
+    pub fn is_stalled(&self, now_ns: u64) -> bool {
+        match self.turn_started_ns.load(Ordering::Relaxed) {
+            0 => false,
+            started_ns => now_ns.saturating_sub(started_ns) > STALLED_AFTER.as_nanos() as u64,
         }
     }
 
@@ -418,28 +429,36 @@ pub struct BlockedCommand {
     pub slot: Option<SlotIndex>,
 }
 
+/// Keys whose waiters could not be served at once.
+pub struct UnservedKeys {
+    /// The keys, in the order in which they are attempted.
+    pub keys: VecDeque<UnservedKey>,
+    /// The number of consecutive attempts that served no waiter.
+    pub failures: u32,
+}
+
 impl UnservedKeys {
     /// Creates the list for keys of which it is only known that they are ready.
     pub fn new(ready: VecDeque<ReadyKey>) -> Self {
-        let slots = ready.iter().take(1).map(|key| key.slot).collect();
-        UnservedKeys {
-            ready,
-            slots,
-            failures: 0,
+        let unserved = |key: ReadyKey| UnservedKey {
+            slots: vec![key.slot],
+            key,
             held_up: HeldUpWaiters::default(),
+        };
+        UnservedKeys {
+            keys: ready.into_iter().map(unserved).collect(),
+            failures: 0,
         }
     }
 }
 
-/// Keys whose waiters could not be served at once, because a slot was leased by another thread.
-pub struct UnservedKeys {
-    /// The keys, in the order in which they became ready.
-    pub ready: VecDeque<ReadyKey>,
-    /// The slots that the first of them needs.
+/// A key whose waiters could not be served at once, because a slot was leased by another thread or clients are paused.
+pub struct UnservedKey {
+    /// The key.
+    pub key: ReadyKey,
+    /// The slots that serving it needs.
     pub slots: Vec<SlotIndex>,
-    /// Failed attempts to lease them.
-    pub failures: u32,
-    /// The waiters.
+    /// Its waiters.
     pub held_up: HeldUpWaiters,
 }
 
@@ -449,8 +468,12 @@ pub struct BackgroundWork {
     pub run: BackgroundRun,
     /// `true` if the work waits for another server. It has threads of its own, so that no other work waits with it.
     pub waits_for_server: bool,
-    /// Checks the client's permission again when the work begins. `None` in a transaction: EXEC has checked it.
+    /// Checks the client's permission again when the work begins. `None` in a transaction, whose EXEC has checked it, and
+    /// for work that completes an effect.
     pub permission: Option<PermissionCheck>,
+    /// `true` if the command has taken effect already, and the work completes it. It is done even if the client is
+    /// killed meanwhile.
+    pub completes_effect: bool,
 }
 
 impl BackgroundWork {
@@ -526,11 +549,13 @@ pub enum PrimaryThreadCommand {
     DumpEnded {
         /// The replicas for which it was made.
         replicas: Vec<ClientId>,
-        /// The ids of the replicas that have the dump.
-        synced_replicas: Vec<ClientId>,
+        /// The ids of the replicas that have the dump, or that are being sent its file if it has no EOF mark.
+        served_replicas: Vec<ClientId>,
         /// `true` if the dump ended with an EOF mark; then a replica reports when it is ready for the stream.
         has_eof_mark: bool,
     },
+    /// The replica with this client id is no longer being sent a dump file. The flag is `true` if it has all of it.
+    DumpFileSent(ClientId, bool),
     /// Disconnect all replicas.
     DisconnectAll,
     /// Disconnect the replica with this client id.

@@ -401,6 +401,123 @@ fn a_client_whose_destination_a_script_holds_does_not_time_out() {
     panic!("the machine is too slow");
 }
 
+/// A script holds the destination of a move. The client that waits for the other key of the same transaction gets its
+/// element nevertheless.
+#[test]
+fn a_destination_that_a_script_holds_delays_no_other_key() {
+    for workers in ["2", "8"] {
+        let all = ["--io-threads", workers, "--io-threads-always-active", "yes"];
+        let server = Server::start(&[&all[..], &["--busy-reply-threshold", "0"]].concat());
+        let (mut pusher, mut admin) = (connect(server.port), connect(server.port));
+        let mut moving = connect_blocked(&server, &mut pusher, 0, &["BLMOVE", "k", "to", "LEFT", "RIGHT", "0"]);
+        let mut popping = connect_blocked(&server, &mut pusher, 1, &["BLPOP", "other", "0"]);
+        let mut script = connect(server.port);
+        server.run_script(&mut script, &["EVAL", "while true do end", "1", "to"]);
+        pusher.send(&["MULTI"]);
+        pusher.send(&["RPUSH", "k", "x"]);
+        pusher.send(&["RPUSH", "other", "y"]);
+        pusher.send(&["EXEC"]);
+        assert_eq!(popping.answer(), "(other y)");
+        assert!(moving.is_waiting());
+        assert_eq!(admin.call(&["SCRIPT", "KILL"]), "OK");
+        assert_eq!(moving.answer(), "x");
+        (0..3).for_each(|_| drop(pusher.answer()));
+        assert_eq!(pusher.answer(), "(1 1)");
+        script.answer();
+        pusher.expect_no_blocked_clients();
+    }
+}
+
+/// EXEC is answered at once. The client that pops an element is served when the pause ends, as a command that pops one
+/// is, and the client that reads a stream at once.
+#[test]
+fn a_pause_that_begins_in_a_transaction_holds_back_the_writes_of_blocked_clients() {
+    for workers in ["2", "8"] {
+        let server = Server::start(&["--io-threads", workers, "--io-threads-always-active", "yes"]);
+        let mut client = connect(server.port);
+        let mut popping = connect_blocked(&server, &mut client, 0, &["BLPOP", "list", "0"]);
+        let mut reading = connect_blocked(
+            &server,
+            &mut client,
+            1,
+            &["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"],
+        );
+        let commands: [&[&str]; 3] = [
+            &["RPUSH", "list", "x"],
+            &["XADD", "stream", "1-1", "field", "value"],
+            &["CLIENT", "PAUSE", "100000", "WRITE"],
+        ];
+        assert_eq!(client.transact(&commands), "(1 1-1 OK)");
+        assert_eq!(reading.answer(), "((stream ((1-1 (field value)))))");
+        assert!(popping.receives_nothing());
+        assert_eq!(client.call(&["LLEN", "list"]), "1");
+        assert_eq!(client.call(&["CLIENT", "UNPAUSE"]), "OK");
+        assert_eq!(popping.answer(), "(list x)");
+        assert_eq!(client.call(&["EXISTS", "list"]), "0");
+        client.expect_no_blocked_clients();
+    }
+}
+
+/// The change that serves a client invalidates the copy that it had before it was blocked. The entries that it gets are
+/// a copy again.
+#[test]
+fn the_stream_from_which_a_blocked_client_is_served_is_tracked() {
+    for workers in ["2", "8"] {
+        let server = Server::start(&["--io-threads", workers, "--io-threads-always-active", "yes"]);
+        let (mut reader, mut invalidated, mut writer) =
+            (connect(server.port), connect(server.port), connect(server.port));
+        let id = invalidated.call(&["CLIENT", "ID"]);
+        invalidated.call(&["SUBSCRIBE", "__redis__:invalidate"]);
+        assert_eq!(reader.call(&["CLIENT", "TRACKING", "ON", "REDIRECT", &id]), "OK");
+        for round in 1..=20 {
+            reader.send(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]);
+            writer.await_info("blocked_clients", 1);
+            let first = format!("{round}-1");
+            assert_eq!(writer.call(&["XADD", "stream", &first, "field", "value"]), first);
+            assert_eq!(reader.answer(), format!("((stream (({first} (field value)))))"));
+            assert_eq!(invalidated.answer(), "(message __redis__:invalidate (stream))");
+            let second = format!("{round}-2");
+            assert_eq!(writer.call(&["XADD", "stream", &second, "field", "value"]), second);
+            assert_eq!(writer.call(&["PUBLISH", "__redis__:invalidate", "end"]), "1");
+            assert_eq!(invalidated.answer(), "(message __redis__:invalidate (stream))");
+            assert_eq!(invalidated.answer(), "(message __redis__:invalidate end)");
+        }
+    }
+}
+
+/// The ended waits and watches of many clients are in a slot that a script holds. Those in other slots are removed.
+#[test]
+fn ended_waits_in_a_slot_that_a_script_holds_delay_no_others() {
+    for workers in ["2", "8"] {
+        let all = ["--io-threads", workers, "--io-threads-always-active", "yes"];
+        let server = Server::start(&[&all[..], &["--busy-reply-threshold", "0"]].concat());
+        let mut watcher = connect(server.port);
+        let mut clients: Vec<Client> = (0..40)
+            .map(|index| {
+                connect_blocked(
+                    &server,
+                    &mut watcher,
+                    index,
+                    &["BLPOP", "held", &format!("own:{index}"), "0"],
+                )
+            })
+            .collect();
+        let mut watching = connect(server.port);
+        assert_eq!(watching.call(&["WATCH", "held", "own"]), "OK");
+        assert_eq!(watcher.clients_figure("total_blocking_keys"), 41);
+        let mut script = connect(server.port);
+        server.run_script(&mut script, &["EVAL", "while true do end", "1", "held"]);
+        clients.clear();
+        assert_eq!(watching.call(&["UNWATCH"]), "OK");
+        watcher.await_info("total_blocking_keys", 1);
+        watcher.await_info("total_watched_keys", 1);
+        assert_eq!(watcher.call(&["SCRIPT", "KILL"]), "OK");
+        script.answer();
+        watcher.await_info("total_watched_keys", 0);
+        watcher.expect_no_blocked_clients();
+    }
+}
+
 /// Producers push numbers to some keys; consumers take them with every blocking command. No number is lost or
 /// duplicated.
 #[test]

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::harness::client::Client as TextClient;
 use crate::harness::connection::open;
 use crate::harness::server::{PATIENCE, Server};
+use crate::harness::wait_until;
 
 fn start(io_threads: &str) -> Server {
     Server::start(&["--io-threads", io_threads])
@@ -224,6 +226,50 @@ fn a_large_value_is_restored_with_a_relative_expiry_in_import_mode() {
     // A new key has not been idle, other than one from the beginning of time.
     let idle_s = other.call(&[b"OBJECT", b"IDLETIME", b"union"]).remove(0);
     assert!(idle_s.len() < 6, "idle for {} s", String::from_utf8_lossy(&idle_s));
+}
+
+/// A value is restored in two steps: the command is computed, and then stored. If the append-only file is switched on
+/// in between, it has the time at which the value expires, and not the time that it has left.
+#[test]
+fn a_value_that_is_restored_while_the_file_is_switched_on_expires_at_the_same_time_after_a_reload() {
+    const CLIENTS: usize = 3;
+    const KEYS_EACH: usize = 12;
+    for workers in ["2", "8"] {
+        let threads = ["--io-threads", workers, "--io-threads-always-active", "yes"];
+        let server = Server::start(&[&threads[..], &["--enable-debug-command", "yes"]].concat());
+        let mut client = connect(&server);
+        let mut admin = TextClient::connect(server.port);
+        let members: Vec<Vec<u8>> = (0..20_000).map(|number| format!("m{number}").into_bytes()).collect();
+        client.call(&with_keys(b"SADD", &[&[b"source".to_vec()][..], &members].concat()));
+        let payload = client.call(&[b"DUMP", b"source"]).remove(0);
+        let keys: Vec<String> = (0..CLIENTS * KEYS_EACH).map(|number| format!("key:{number}")).collect();
+        let expiry_times = |admin: &mut TextClient| -> Vec<String> {
+            keys.iter().map(|key| admin.call(&["PEXPIRETIME", key])).collect()
+        };
+        for round in 0..4 {
+            let before = admin.info("weft_background_commands");
+            thread::scope(|scope| {
+                for keys in keys.chunks(KEYS_EACH) {
+                    let (payload, mut client) = (&payload, connect(&server));
+                    scope.spawn(move || {
+                        for key in keys {
+                            let reply = client.call(&[b"RESTORE", key.as_bytes(), b"10000000", payload, b"REPLACE"]);
+                            assert_eq!(reply, [b"+OK"]);
+                        }
+                    });
+                }
+                wait_until("a command has left its worker", || {
+                    admin.info("weft_background_commands") != before
+                });
+                assert_eq!(admin.call(&["CONFIG", "SET", "appendonly", "yes"]), "OK");
+            });
+            admin.wait_for_info("aof_rewrite_in_progress", "0");
+            let live = expiry_times(&mut admin);
+            assert_eq!(admin.call(&["DEBUG", "LOADAOF"]), "OK");
+            assert_eq!(expiry_times(&mut admin), live, "round {round}, {workers} workers");
+            assert_eq!(admin.call(&["CONFIG", "SET", "appendonly", "no"]), "OK");
+        }
+    }
 }
 
 #[test]

@@ -43,10 +43,11 @@
 //!    length need no stack. The keys recorded by commands of a transaction or a script are served at its end.
 //! 5. **A second slot.** BLMOVE writes a key whose slot the running command may not hold. That slot is leased without
 //!    waiting, as always. If another thread holds it, nothing is claimed and no later waiter in the queue is served.
-//!    The keys become `UnservedKeys`, which the worker tries again in its next turns with all the slots they need, all
-//!    or none. The command that made the key ready gets its reply only then, so that its client sees the result.
-//!    Meanwhile other commands may serve the same queue from its front, so order is kept, and later attempts find less
-//!    to do.
+//!    The key becomes one of the `UnservedKeys`, which the worker tries again in its next turns, each with all the
+//!    slots it needs, all or none. Other keys that became ready are served meanwhile. The command that made the key
+//!    ready gets its reply only then, so that its client sees the result. Meanwhile other commands may serve the same
+//!    queue from its front, so order is kept, and later attempts find less to do. If a transaction begins a pause of
+//!    clients, the keys whose waiters the pause holds back become `UnservedKeys`, too, and EXEC is answered at once.
 //! 6. **Mail after the leases.** The reply is stored in the waiter, and the waiter is mailed to the worker that has the
 //!    connection after the leases, because waking a thread takes longer than a lease should. A worker that parks a
 //!    connection checks if its waiter has its reply already, since the mail may have been faster.
@@ -54,8 +55,9 @@
 //!    becomes the waiter's worker. Mail that arrives at the previous worker is forwarded to the waiter's worker, where
 //!    it arrives after the connection.
 //! 8. **No garbage.** The serving thread removes the waiter from the queue in which it was found. Its worker removes it
-//!    from all other queues, or from all if it was not served, as soon as their slots are free. Until then, threads
-//!    that meet a claimed waiter skip and remove it. A slot whose last waiter is gone keeps no memory for them.
+//!    from all other queues, or from all if it was not served, as soon as their slots are free, and from a bounded
+//!    number of queues per turn. Until then, threads that meet a claimed waiter skip and remove it. A slot whose last
+//!    waiter is gone keeps no memory for them.
 //! 9. **Time.** A wait of n ms lasts through the n-th millisecond after the one in which it began. The client's worker
 //!    never sleeps past its first timer.
 //!

@@ -68,9 +68,11 @@ pub struct Waiter {
     pub operation: BlockingOperation,
     /// The time at which the wait ends, in milliseconds since the Unix epoch; `None` for never.
     pub deadline_ms: Option<u64>,
-    /// The number of times that this server had become a replica when the wait began. A higher number ends the wait:
-    /// the waiter must not be served. `None` for a wait that a replica may serve, too.
+    /// The number of times that this server had begun to follow a primary when the wait began. A higher number ends the
+    /// wait: the waiter must not be served. `None` for a wait that a replica may serve, too.
     demotions: Option<u64>,
+    /// `true` if the client caches what it reads (client-side caching), so that the keys it reads are tracked.
+    pub tracks_reads: bool,
     /// The permission under which it waits.
     pub permission: WaiterPermission,
 }
@@ -93,21 +95,23 @@ pub struct WaiterParameters {
     pub operation: BlockingOperation,
     /// The time at which the wait ends, in milliseconds since the Unix epoch; `None` for never.
     pub deadline_ms: Option<u64>,
-    /// The number of times that this server had become a replica when the wait began; `None` if the wait is a read of
-    /// a client that accepts reads of a replica.
+    /// The number of times that this server had begun to follow a primary when the wait began; `None` if the wait is a
+    /// read of a client that accepts reads of a replica.
     pub demotions: Option<u64>,
+    /// `true` if the keys that the client reads are tracked.
+    pub tracks_reads: bool,
     /// The permission under which it waits.
     pub permission: WaiterPermission,
 }
 
 impl Waiter {
-    /// Returns `true` if the wait goes on when this server becomes a replica.
+    /// Returns `true` if the wait goes on when this server begins to follow a primary.
     pub fn outlasts_demotion(&self) -> bool {
         self.demotions.is_none()
     }
 
-    /// Returns `true` if this server has become a replica since the wait began, and the wait ends with that. `now` is
-    /// the number of times that it has.
+    /// Returns `true` if this server has begun to follow a primary since the wait began, and the wait ends with that.
+    /// `now` is the number of times that it has.
     pub fn is_ended_by_demotion(&self, now: u64) -> bool {
         self.demotions.is_some_and(|then| then != now)
     }
@@ -127,6 +131,7 @@ impl Waiter {
             operation: wait.operation,
             deadline_ms: wait.deadline_ms,
             demotions: wait.demotions,
+            tracks_reads: wait.tracks_reads,
             permission: wait.permission,
         }
     }

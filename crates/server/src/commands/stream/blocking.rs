@@ -17,35 +17,32 @@ use crate::commands::stream::read::{
     GroupReadStart, GroupReader, StreamsReply, has_entries_after, no_group_for_read_error, reply_entries_after,
 };
 
-/// Calls `look` like [`with_stream`], and counts a lookup, as the command that runs again does.
-fn read_stream<R>(
+/// Returns the stream that a key holds, and counts a lookup, as the command that runs again does. `None` if the key is
+/// missing or has expired.
+fn read_stream<'k>(
     waiter: &Waiter,
     key: &WaitKey,
-    keys: &mut dyn WaiterKeyAccess,
-    look: impl FnOnce(Result<Option<&Stream>, CommandError>) -> R,
-) -> R {
-    look(entry_as_stream(keys.open_for_write(waiter.db, key).counted().entry()))
+    keys: &'k mut dyn WaiterKeyAccess,
+) -> Result<Option<&'k Stream>, CommandError> {
+    entry_as_stream(keys.read(waiter.db, key))
 }
 
-/// Calls `look` with the stream that a key holds. The key may be missing or hold another type.
-fn with_stream<R>(
+/// Returns the stream that a key holds, without any effect. `None` if the key is missing or has expired.
+fn peek_stream<'k>(
     waiter: &Waiter,
     key: &WaitKey,
-    keys: &mut dyn WaiterKeyAccess,
-    look: impl FnOnce(Result<Option<&Stream>, CommandError>) -> R,
-) -> R {
-    look(entry_as_stream(keys.open_for_write(waiter.db, key).entry()))
+    keys: &'k mut dyn WaiterKeyAccess,
+) -> Result<Option<&'k Stream>, CommandError> {
+    entry_as_stream(keys.peek(waiter.db, key))
 }
 
 /// Returns `true` if XREAD has entries to read. `after` has an ID for each key.
 pub fn can_read(waiter: &Waiter, after: &[StreamId], keys: &mut dyn WaiterKeyAccess) -> bool {
     waiter.keys.iter().zip(after).any(|(key, after)| {
         keys.is_leased(key)
-            && with_stream(
-                waiter,
-                key,
-                keys,
-                |stream| matches!(stream, Ok(Some(stream)) if has_entries_after(stream, *after)),
+            && matches!(
+                peek_stream(waiter, key, keys),
+                Ok(Some(stream)) if has_entries_after(stream, *after)
             )
     })
 }
@@ -64,23 +61,18 @@ pub fn perform_read(
     // The command looks up each key twice: to check the IDs, and to read.
     for key in &waiter.keys {
         if keys.is_leased(key) {
-            read_stream(waiter, key, keys, |stream| stream.map(|_| ()))?;
+            read_stream(waiter, key, keys)?;
         }
     }
     let mut streams = StreamsReply::new();
     for (key, after) in waiter.keys.iter().zip(after) {
-        if !keys.is_leased(key) {
-            continue;
+        if keys.is_leased(key)
+            && let Some(stream) = read_stream(waiter, key, keys)?
+            && has_entries_after(stream, *after)
+        {
+            streams.begin_stream(reply, &key.name);
+            reply_entries_after(reply, stream, *after, count);
         }
-        read_stream(waiter, key, keys, |stream| {
-            if let Some(stream) = stream?
-                && has_entries_after(stream, *after)
-            {
-                streams.begin_stream(reply, &key.name);
-                reply_entries_after(reply, stream, *after, count);
-            }
-            Ok::<(), CommandError>(())
-        })?;
     }
     streams.finish(reply);
     Ok(())
@@ -90,12 +82,12 @@ pub fn perform_read(
 pub fn can_read_group(waiter: &Waiter, read: &GroupRead, keys: &mut dyn WaiterKeyAccess) -> bool {
     waiter.keys.iter().any(|key| {
         keys.is_leased(key)
-            && with_stream(waiter, key, keys, |stream| match stream {
+            && match peek_stream(waiter, key, keys) {
                 Ok(Some(stream)) => stream
                     .group(&read.group)
                     .is_none_or(|group| has_entries_after(stream, group.last_id)),
                 Ok(None) | Err(_) => true,
-            })
+            }
     })
 }
 
@@ -116,11 +108,9 @@ pub fn perform_group_read(
         is_no_ack: read.no_ack,
         now_ms: keys.now_ms() as i64,
     };
-    let lost = |stream: Result<Option<&Stream>, CommandError>| {
-        stream.map(|stream| stream.is_none_or(|stream| stream.group(reader.group).is_none()))
-    };
+    let is_lost = |stream: Option<&Stream>| stream.is_none_or(|stream| stream.group(reader.group).is_none());
     for key in &waiter.keys {
-        if keys.is_leased(key) && read_stream(waiter, key, keys, lost)? {
+        if keys.is_leased(key) && is_lost(read_stream(waiter, key, keys)?) {
             return Err(no_group_for_read_error(&key.name, reader.group));
         }
     }

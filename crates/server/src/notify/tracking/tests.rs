@@ -37,6 +37,19 @@ fn the_table_is_idle_without_tracking_clients_and_keys() {
 }
 
 #[test]
+fn only_a_client_that_tracks_keys_is_recorded_by_another_thread() {
+    let table = TrackingTable::default();
+    let tracking = TrackingOptions::default();
+    table.enable(ClientId::new(1), None, &tracking, || {});
+    table.add_reader_elsewhere(b"k", ClientId::new(1));
+    table.add_reader_elsewhere(b"k", ClientId::new(2));
+    assert_eq!(table.remove(b"k"), ids(&[1]));
+    table.disable(ClientId::new(1), &tracking, || {});
+    table.add_reader_elsewhere(b"k", ClientId::new(1));
+    assert_eq!(table.key_count(), 0);
+}
+
+#[test]
 fn broadcasts_go_to_clients_with_a_matching_prefix() {
     let table = TrackingTable::default();
     let with = |prefixes: &[&[u8]]| TrackingOptions {
@@ -92,7 +105,7 @@ fn invalidations_contain_the_keys_for_each_client() {
     ];
     for (invalid, tracking, wanted) in cases {
         assert_eq!(
-            invalid.keys_for(ClientId::new(7), tracking).as_deref(),
+            invalid.keys_for(ClientId::new(7), tracking.filter()).as_deref(),
             wanted,
             "{invalid:?} {tracking:?}"
         );

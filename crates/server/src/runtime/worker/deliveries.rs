@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::clock::unix_ms;
 use weft_base::{ClientId, ParkId, ThreadIndex};
 use weft_reactor::Output;
 use weft_resp::{Protocol, Reply};
@@ -43,10 +42,12 @@ impl ClientTable {
             ClientNotification::Redirected(redirected) => {
                 let keys = redirected.keys.as_ref();
                 let keys: Option<Vec<&[u8]>> = keys.map(|keys| keys.iter().map(|key| &**key).collect());
-                if self.by_id.contains_key(&redirected.client) {
-                    self.append_invalidation(redirected.client, keys.as_deref());
-                } else if let Some(worker) = server.clients.directory.worker_of(redirected.client) {
-                    server.worker(worker).send_notification(notice.clone());
+                for client in &redirected.clients {
+                    if self.by_id.contains_key(client) {
+                        self.append_invalidation(*client, keys.as_deref());
+                    } else {
+                        redirect_invalidation(server, *client, keys.as_deref());
+                    }
                 }
             }
             ClientNotification::MonitorLine(line) => {
@@ -157,7 +158,7 @@ impl ClientTable {
         let Some(tracking) = connection.client.tracking.as_deref_mut() else {
             return;
         };
-        let keys = invalid.keys_for(id, tracking);
+        let keys = invalid.keys_for(id, tracking.filter());
         if keys.as_ref().is_some_and(Vec::is_empty) {
             return;
         }
@@ -171,19 +172,9 @@ impl ClientTable {
         tracking.is_redirect_broken |= worker.is_none();
         match worker {
             Some(_) if self.by_id.contains_key(&target) => self.append_invalidation(target, keys.as_deref()),
-            // Also if that is this worker, see `ClientDirectory`.
-            Some(worker) => {
-                // This worker must read its mail before the next batch, so it cannot wait for that worker, and no
-                // client of its own can be held up: they have changed nothing.
-                if server.worker(worker).is_mailbox_full() {
-                    let until_ms = unix_ms() + MAX_HOLD_UP_MS;
-                    self.missed_redirections.entry(target).or_insert(until_ms);
-                }
-                if !self.missed_redirections.contains_key(&target) {
-                    let keys = keys.map(|keys| keys.into_iter().map(Into::into).collect());
-                    redirect_invalidation(server, worker, target, keys);
-                }
-            }
+            // The redirection has changed while the invalidation was under way. Also if that is this worker, see
+            // `ClientDirectory`.
+            Some(_) => redirect_invalidation(server, target, keys.as_deref()),
             None => {
                 if protocol == Protocol::Resp3 {
                     self.append_message(id, |_, output| {
@@ -193,27 +184,6 @@ impl ClientTable {
                         reply.integer(target.get() as i64);
                     });
                 }
-            }
-        }
-    }
-
-    /// Invalidates all keys for the clients that have missed redirected invalidations, unless their workers still have
-    /// too much mail and have had it for less than [`MAX_HOLD_UP_MS`].
-    fn send_missed_redirections(&mut self, server: &Server) {
-        // Not the time of the turn, which is earlier than the last miss.
-        let now_ms = unix_ms();
-        for (target, until_ms) in std::mem::take(&mut self.missed_redirections) {
-            let may_wait = (1..=MAX_HOLD_UP_MS).contains(&until_ms.saturating_sub(now_ms));
-            if self.by_id.contains_key(&target) {
-                self.append_invalidation(target, None);
-                continue;
-            }
-            match server.clients.directory.worker_of(target) {
-                Some(worker) if may_wait && server.worker(worker).is_mailbox_full() => {
-                    self.missed_redirections.insert(target, until_ms);
-                }
-                Some(worker) => redirect_invalidation(server, worker, target, None),
-                None => {}
             }
         }
     }
@@ -259,11 +229,13 @@ impl ClientTable {
     }
 }
 
-/// Sends an invalidation of these keys, `None` for all, to a client on another worker.
-fn redirect_invalidation(server: &Server, worker: ThreadIndex, client: ClientId, keys: Option<Vec<Box<[u8]>>>) {
-    let redirected = RedirectedInvalidation { client, keys };
-    let notice = ClientNotification::Redirected(redirected.into());
-    server.worker(worker).send_notification(notice);
+/// Sends an invalidation of these keys, `None` for all, to a client that may be on another worker now.
+fn redirect_invalidation(server: &Server, client: ClientId, keys: Option<&[&[u8]]>) {
+    if let Some(worker) = server.clients.directory.worker_of(client) {
+        let redirected = RedirectedInvalidation::new(vec![client], keys);
+        let notice = ClientNotification::Redirected(redirected.into());
+        server.worker(worker).send_notification(notice);
+    }
 }
 
 /// The client has moved while mail for it was under way.
@@ -317,9 +289,6 @@ impl Worker {
             self.has_excess_tracked_keys = post.evict_excess_tracked_keys(FORGOTTEN_KEYS_PER_TURN);
         }
         self.deliver_notifications();
-        if !self.clients.missed_redirections.is_empty() {
-            self.clients.send_missed_redirections(&self.thread.server);
-        }
         while let Some(token) = self.clients.tokens_with_messages.pop() {
             self.flush_output(token);
         }

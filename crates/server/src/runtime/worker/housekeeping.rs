@@ -238,7 +238,7 @@ impl Worker {
             // In this order: a thread that serves waiting clients finds the client killed or its wait claimed.
             self.abandon_wait(connection.client.id);
             self.server().clients.directory.remove_client(&connection.client);
-            self.abandon_parts(connection.client.id);
+            self.abandon_parts(connection.client.id, connection.state);
             self.ready_tokens.retain(|other| *other != token);
             self.delayed_tokens.retain(|other| *other != token);
             self.uncount_connection();

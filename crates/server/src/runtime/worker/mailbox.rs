@@ -70,8 +70,9 @@ impl Worker {
                 bytes,
                 log_sequence,
             } => {
-                if let Some(token) = self.find_parked(client, park_id) {
-                    self.record_log_sequence(token, log_sequence);
+                match self.find_parked(client, park_id) {
+                    Some(token) => self.record_log_sequence(token, log_sequence),
+                    None => self.continue_abandoned_parts(client, park_id),
                 }
                 self.deliver_parked_reply(client, park_id, bytes);
             }

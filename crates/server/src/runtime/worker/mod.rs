@@ -10,7 +10,7 @@
 //! Every loop of a turn is bounded: connections by the reactor, requests per connection by the planner, plans per batch
 //! by [`MAX_PLANS_PER_BATCH`], expiry by time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
 use crate::state::{ClientVisitor, Message, SentQuery, Server, WorkerAnswer};
-use parking::PartialReplies;
+use parking::{AbandonedParts, PartialReplies};
 use waits::{ClientWait, Waits};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
@@ -81,9 +81,6 @@ struct ClientTable {
     tokens_with_messages: Vec<usize>,
     /// Scratch space for the recipients of a message.
     recipients: Vec<Recipient>,
-    /// Clients whose worker had too much mail for the invalidations that are redirected to them. Each gets one
-    /// invalidation of all keys instead, at this time in milliseconds since the Unix epoch at the latest.
-    missed_redirections: BTreeMap<ClientId, u64>,
 }
 
 impl ClientTable {
@@ -148,6 +145,8 @@ pub struct Worker {
     waits: Waits,
     /// Transactions whose replies are not complete yet, by client.
     partial_replies: HashMap<ClientId, PartialReplies>,
+    /// The remaining parts of transactions whose clients have disconnected, by the park id of the current part.
+    abandoned_parts: HashMap<ParkId, AbandonedParts>,
     plans: Plans,
     /// Connections with work for the next turn.
     ready_tokens: Vec<usize>,
@@ -216,6 +215,7 @@ impl Worker {
             clients: ClientTable::default(),
             waits: Waits::default(),
             partial_replies: HashMap::new(),
+            abandoned_parts: HashMap::new(),
             plans: Plans::default(),
             ready_tokens: Vec::new(),
             has_progress: false,
@@ -354,7 +354,6 @@ impl Worker {
         let delayed = (!self.delayed_answers.is_empty()).then_some(OVERDUE_CHECK_INTERVAL);
         let must_look_again = !self.thread.effects.removed_watches.is_empty()
             || !self.delayed_tokens.is_empty()
-            || !self.clients.missed_redirections.is_empty()
             || (self.is_expiring && self.overloaded_worker.is_some());
         let look_again = must_look_again.then_some(Duration::from_millis(1));
         [self.waits.retry_pause(), look_again, until_next, delayed]

@@ -13,7 +13,7 @@ use crate::net::client_snapshot::ClientSnapshot;
 use crate::net::connection::{Connection, ConnectionState};
 use crate::notify::messages::remove_all_registrations;
 use crate::observability::metrics::Counter;
-use crate::state::{DetachedResult, PrimaryThreadCommand, QueryRequester};
+use crate::state::{BackgroundWork, DetachedResult, PrimaryThreadCommand, QueryRequester};
 use weft_base::{ClientId, ParkId, ParkedClient};
 use weft_os::atomic::Ordering;
 use weft_reactor::Output;
@@ -22,11 +22,16 @@ use weft_reactor::Output;
 pub(crate) struct PartialReplies {
     /// The output so far.
     completed: Output,
+    /// `true` if a background thread does the current part.
+    is_in_background: bool,
     /// The output after the current part.
     following_output: Output,
     /// Further parts, each with the output after it.
     remaining: VecDeque<(NextStep, Output)>,
 }
+
+/// The remaining parts of a transaction whose client has disconnected.
+pub(crate) type AbandonedParts = VecDeque<Box<BackgroundWork>>;
 
 impl Worker {
     pub(crate) fn start_next_step(&mut self, token: usize, next_step: NextStep) {
@@ -244,6 +249,7 @@ impl Worker {
                     connection.client.id,
                     PartialReplies {
                         completed: done,
+                        is_in_background: matches!(after, NextStep::Background(_)),
                         following_output: next,
                         remaining: rest,
                     },
@@ -253,22 +259,47 @@ impl Worker {
         }
     }
 
-    /// Executes the remaining parts of a transaction whose client has disconnected. The replies are discarded.
-    pub(crate) fn abandon_parts(&mut self, client: ClientId) {
+    /// Executes the remaining parts of a transaction whose client has disconnected: one after the other, once the
+    /// current part is done. The replies are discarded. `state` is the last state of the client's connection.
+    pub(crate) fn abandon_parts(&mut self, client: ClientId, state: ConnectionState) {
         let Some(parts) = self.partial_replies.remove(&client) else {
             return;
         };
-        for (after, _) in parts.remaining {
-            if let NextStep::Background(work) = after {
-                let server = self.server();
-                let parked = ParkedClient {
-                    worker: self.id,
-                    client,
-                    park_id: server.clients.next_park_id(),
-                };
-                // Without background threads the process is about to end.
-                send_background_work(server, *work, Arc::default(), parked);
+        let remaining = parts.remaining.into_iter().filter_map(|(after, _)| match after {
+            NextStep::Background(work) => Some(work),
+            _ => None,
+        });
+        let remaining: AbandonedParts = remaining.collect();
+        match state {
+            ConnectionState::Parked(park_id) if parts.is_in_background => {
+                self.abandoned_parts.insert(park_id, remaining);
             }
+            _ => self.start_abandoned_part(client, remaining),
+        }
+    }
+
+    /// Starts the next part of a transaction whose client has disconnected, if its current part was parked under this
+    /// id and is done.
+    pub(crate) fn continue_abandoned_parts(&mut self, client: ClientId, park_id: ParkId) {
+        if let Some(remaining) = self.abandoned_parts.remove(&park_id) {
+            self.start_abandoned_part(client, remaining);
+        }
+    }
+
+    fn start_abandoned_part(&mut self, client: ClientId, mut remaining: AbandonedParts) {
+        let Some(work) = remaining.pop_front() else {
+            return;
+        };
+        let server = self.server();
+        let park_id = server.clients.next_park_id();
+        let parked = ParkedClient {
+            worker: self.id,
+            client,
+            park_id,
+        };
+        // Without background threads the process is about to end.
+        if send_background_work(server, *work, Arc::default(), parked) {
+            self.abandoned_parts.insert(park_id, remaining);
         }
     }
 

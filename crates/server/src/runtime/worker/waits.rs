@@ -13,6 +13,7 @@ use crate::clients_waiting::blocking::{TimerQueue, Waiter};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::dispatch::batch::BatchConnections as _;
+use crate::dispatch::serve::EndedWait;
 use crate::dispatch::thread::ThreadState;
 use crate::dispatch::{record, serve, watches};
 use crate::net::client::ClientFlags;
@@ -85,7 +86,7 @@ impl ClientWait {
             ClientWait::Keys(blocked) => blocked.waiter.deadline_ms,
             ClientWait::Time { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
             ClientWait::Replicas { at_ms, .. } => (*at_ms != u64::MAX).then_some(*at_ms),
-            ClientWait::Log { wait, .. } => Some(wait.deadline_ms),
+            ClientWait::Log { wait, .. } => (wait.deadline_ms != u64::MAX).then_some(wait.deadline_ms),
         }
     }
 }
@@ -111,7 +112,7 @@ pub struct Waits {
     by_client: HashMap<ClientId, ClientWait>,
     timers: TimerQueue<ClientId>,
     /// Waiters whose wait has ended and that are still in queues.
-    ended_waiters: Vec<Arc<Waiter>>,
+    ended_waits: Vec<EndedWait>,
     /// The waits whose time is over, but that were held up then.
     held_up: Vec<(ClientId, ParkId)>,
     /// Clients that wait for the log.
@@ -132,7 +133,7 @@ impl Waits {
         if self.unserved_waiters.iter().any(eager) {
             return Some(Duration::ZERO);
         }
-        let undone = !self.unserved_waiters.is_empty() || !self.ended_waiters.is_empty() || !self.held_up.is_empty();
+        let undone = !self.unserved_waiters.is_empty() || !self.ended_waits.is_empty() || !self.held_up.is_empty();
         undone.then_some(ATTEMPT_PAUSE)
     }
 
@@ -428,15 +429,16 @@ impl Worker {
         self.deliver_parked_reply(client, blocked.waiter.park_id, reply);
     }
 
-    /// Ends the waits that a replica does not serve, because this server has become one.
+    /// Ends the waits that a replica does not serve, because this server has begun to follow a primary.
     pub(crate) fn end_waits_of_demoted(&mut self) {
         for client in self.waits.waiting_clients() {
             self.end_wait_of_demoted(client);
         }
     }
 
-    /// Ends the wait of a client, because this server has become a replica. In a cluster, the client is redirected if
-    /// another node serves its keys. Otherwise it is redirected to the primary if it can be, or disconnected.
+    /// Ends the wait of a client, because this server has begun to follow a primary. In a cluster, the client is
+    /// redirected if another node serves its keys. Otherwise it is redirected to the primary if it can be, or
+    /// disconnected. A client that accepts reads of a replica (READONLY) goes on waiting, unless its command writes.
     fn end_wait_of_demoted(&mut self, client: ClientId) {
         let waiter = match self.waits.client_wait(client) {
             Some(ClientWait::Keys(blocked)) => Some(blocked.waiter.clone()),
@@ -447,14 +449,18 @@ impl Worker {
             self.redirect_blocked_client(client, &view);
             return;
         }
-        if waiter.as_ref().is_some_and(|waiter| waiter.outlasts_demotion()) {
+        let token = self.clients.by_id.get(&client).copied();
+        let connection = token.and_then(|token| self.clients.connection(token));
+        let flags = connection.map_or(ClientFlags::empty(), |connection| connection.client.flags);
+        let outlasts = match &waiter {
+            Some(waiter) => waiter.outlasts_demotion(),
+            // WAIT and WAITAOF write nothing.
+            None => flags.contains(ClientFlags::READONLY),
+        };
+        if outlasts {
             return;
         }
-        let token = self.clients.by_id.get(&client).copied();
-        let can_redirect = |connection: &mut Connection| connection.client.flags.contains(ClientFlags::CAPA_REDIRECT);
-        let redirects = token
-            .and_then(|token| self.clients.connection(token))
-            .is_some_and(can_redirect);
+        let redirects = flags.contains(ClientFlags::CAPA_REDIRECT);
         let redirection = self.server().replication.redirection();
         if let (Some(_), Some(redirection)) = (waiter, redirection.filter(|_| redirects)) {
             self.reply_error_to_waiter(client, &CommandError::from_text(redirection));
@@ -601,15 +607,16 @@ impl Worker {
 
     /// Removes a waiter from the queues of its keys, immediately if their slots are free.
     fn remove_waiter(&mut self, waiter: Arc<Waiter>) {
-        self.waits.ended_waiters.push(waiter);
         // Waiters whose slots were leased are tried again once at the end of the turn, not with every further waiter.
-        if self.waits.ended_waiters.len() == 1 {
-            self.remove_ended_waiters();
+        let is_first = self.waits.ended_waits.is_empty();
+        self.waits.ended_waits.extend(EndedWait::of_all_keys(&waiter));
+        if is_first {
+            self.remove_ended_waits();
         }
     }
 
-    fn remove_ended_waiters(&mut self) {
-        serve::remove_ended_waiters(&mut self.seat, &self.thread.server, &mut self.waits.ended_waiters);
+    fn remove_ended_waits(&mut self) {
+        serve::remove_ended_waits(&mut self.seat, &self.thread.server, &mut self.waits.ended_waits);
     }
 
     /// Ends the waits whose time is over. A client whose element is there, but that cannot be served yet, goes on
@@ -686,26 +693,18 @@ impl Worker {
         for unserved in std::mem::take(&mut self.thread.unserved) {
             self.withhold_reply(unserved, None);
         }
-        if !self.waits.ended_waiters.is_empty() {
-            self.remove_ended_waiters();
+        if !self.waits.ended_waits.is_empty() {
+            self.remove_ended_waits();
         }
         if !self.thread.effects.removed_watches.is_empty() {
             let ThreadState { server, effects, .. } = &mut self.thread;
             watches::remove_watches(&mut self.seat, server, &mut effects.removed_watches);
         }
+        // A slot that was refused in this turn would be refused again.
         let mut refused: HashSet<SlotIndex> = HashSet::new();
-        for UnservedWaiters { mut unserved, reply } in std::mem::take(&mut self.waits.unserved_waiters) {
-            // A slot that was refused in this turn would be refused again.
-            if unserved.slots.iter().any(|slot| refused.contains(slot)) {
-                unserved.failures += 1;
-                self.withhold_reply(unserved, reply);
-                continue;
-            }
-            match serve::retry_unserved(&mut self.thread, &mut self.seat, unserved) {
-                Some(unserved) => {
-                    refused.extend(&unserved.slots);
-                    self.withhold_reply(unserved, reply);
-                }
+        for UnservedWaiters { unserved, reply } in std::mem::take(&mut self.waits.unserved_waiters) {
+            match serve::retry_unserved(&mut self.thread, &mut self.seat, &mut refused, unserved) {
+                Some(unserved) => self.withhold_reply(unserved, reply),
                 None => {
                     if let Some(mut withheld) = reply
                         && let Some(token) = self.find_parked(withheld.parked.client, withheld.parked.park_id)
@@ -720,3 +719,6 @@ impl Worker {
         self.deliver_local_replies();
     }
 }
+
+#[cfg(test)]
+mod tests;

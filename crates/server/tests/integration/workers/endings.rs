@@ -1,11 +1,12 @@
 //! Tests connections that end: half-closed ones, clients that disconnect while they wait, and reused tokens.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Client, PATIENCE, Server, lengthen_until};
+use crate::harness::wait_until;
 
 /// Encodes a request.
 fn request(words: &[&str]) -> Vec<u8> {
@@ -410,5 +411,54 @@ fn a_connection_that_breaks_behind_quit_is_closed() {
                 await_info(&mut admin, "connected_clients:1");
             }
         }
+    });
+}
+
+/// Returns a listener that accepts without waiting, and its port.
+fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+    listener.set_nonblocking(true).expect("sets the mode");
+    let port = listener.local_addr().expect("is bound").port().to_string();
+    (listener, port)
+}
+
+/// Waits for a connection.
+fn accept(listener: &TcpListener) -> TcpStream {
+    let mut accepted = None;
+    wait_until("a connection arrives", || {
+        accepted = listener.accept().ok();
+        accepted.is_some()
+    });
+    accepted.expect("it has arrived").0
+}
+
+/// Some commands of a transaction end on other threads. They run one after the other, even if the client has been
+/// killed meanwhile.
+#[test]
+fn the_rest_of_a_killed_clients_transaction_runs_after_its_current_command() {
+    with_workers(&[], |server| {
+        let (mut client, mut admin) = (Client::connect(server.port), Client::connect(server.port));
+        let ((first, first_port), (second, second_port), (third, third_port)) = (listen(), listen(), listen());
+        let id = client.call(&["CLIENT", "ID"]);
+        for key in ["a", "b", "c"] {
+            assert_eq!(client.call(&["SET", key, "value"]), "OK");
+        }
+        assert_eq!(client.call(&["MULTI"]), "OK");
+        for (port, key) in [(&first_port, "a"), (&second_port, "b")] {
+            let words = ["MIGRATE", "127.0.0.1", port, key, "0", "100000"];
+            assert_eq!(client.call(&words), "QUEUED");
+        }
+        client.send(&["EXEC"]);
+        let connection = accept(&first);
+        assert_eq!(admin.call(&["CLIENT", "KILL", "ID", &id]), "1");
+        // Two threads do such work, so it is not delayed if the transaction uses one of them.
+        admin.send(&["MIGRATE", "127.0.0.1", &third_port, "c", "0", "100000"]);
+        let other_connection = accept(&third);
+        assert!(second.accept().is_err(), "the first command has not ended");
+        drop((connection, first));
+        drop(accept(&second));
+        drop((second, other_connection, third));
+        let reply = admin.answer();
+        assert!(reply.starts_with("IOERR"), "{reply}");
     });
 }

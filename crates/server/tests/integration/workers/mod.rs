@@ -11,6 +11,8 @@ mod exclusive_turns;
 mod expired_fields;
 mod expired_keys;
 mod expiry_load;
+mod field_expiry;
+mod flushes;
 mod frozen_keys;
 mod full_mailboxes;
 mod kills;
@@ -26,6 +28,7 @@ mod script_writes;
 mod scripts;
 mod seen_expiry;
 mod shutdown;
+mod undeclared_keys;
 
 use crate::harness::client::Client;
 use crate::harness::server::{MOVES, PATIENCE, Server};

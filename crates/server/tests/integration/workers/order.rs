@@ -116,6 +116,46 @@ fn a_message_comes_before_replies_to_later_requests() {
     }
 }
 
+/// The client that tracks the key, the one that gets its invalidations and the one that changes it are on all workers.
+#[test]
+fn a_redirected_invalidation_comes_before_later_messages() {
+    for threads in ["1", "2", "8"] {
+        let server = start(threads);
+        let mut groups: Vec<[Client; 3]> = (0..16)
+            .map(|number: usize| {
+                let mut clients: [Client; 3] = std::array::from_fn(|_| Client::connect(server.port));
+                clients.rotate_left(number % 3);
+                let [tracker, informed, _] = &mut clients;
+                let id = informed.call(&["CLIENT", "ID"]);
+                informed.call(&["SUBSCRIBE", "__redis__:invalidate"]);
+                informed.call(&["SUBSCRIBE", &format!("channel-{number}")]);
+                assert_eq!(tracker.call(&["CLIENT", "TRACKING", "ON", "REDIRECT", &id]), "OK");
+                clients
+            })
+            .collect();
+        while_workers_are_busy(&server, || {
+            let start = Instant::now();
+            let mut round = 0;
+            while start.elapsed() < Duration::from_secs(3) || round <= 10 {
+                round += 1;
+                for (number, [tracker, informed, writer]) in groups.iter_mut().enumerate() {
+                    let channel = format!("channel-{number}");
+                    tracker.call(&["GET", "key"]);
+                    assert_eq!(writer.call(&["SET", "key", "value"]), "OK");
+                    writer.call(&["PUBLISH", &channel, "later"]);
+                    let messages = [informed.answer(), informed.answer()];
+                    let later = format!("(message {channel} later)");
+                    assert_eq!(
+                        messages,
+                        ["(message __redis__:invalidate (key))", &later],
+                        "round {round}, {threads} threads"
+                    );
+                }
+            }
+        });
+    }
+}
+
 /// Writes are paused, so that expired keys are not deleted: each worker sees by its own clock that they have expired.
 #[test]
 fn a_key_that_has_expired_for_one_client_has_expired_for_all() {

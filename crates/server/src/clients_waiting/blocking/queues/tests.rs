@@ -24,6 +24,7 @@ fn waiter(park_id: u64, db: DbIndex, operation: BlockingOperation) -> Arc<Waiter
         operation,
         deadline_ms: None,
         demotions: Some(0),
+        tracks_reads: false,
         permission: WaiterPermission {
             account: Login::unauthenticated().account().clone(),
             acl_version: 1,

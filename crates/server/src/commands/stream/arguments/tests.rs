@@ -111,5 +111,14 @@ fn deleted_entries_that_a_range_walks_over_cost_time() {
         assert!(cost_ns > 300_000, "{cost_ns} ns");
     }
     let last = stream.last_id();
-    assert_eq!(range_cost_ns(&stream, last.next().expect("not the largest"), StreamId::MAX, 500, false), 0);
+    assert_eq!(
+        range_cost_ns(
+            &stream,
+            last.next().expect("not the largest"),
+            StreamId::MAX,
+            500,
+            false
+        ),
+        0
+    );
 }

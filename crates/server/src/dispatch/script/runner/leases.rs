@@ -41,7 +41,8 @@ impl<'p> Runner<'_, '_, 'p> {
         plan_write_keys(&self.thread.server.keyspace, command, args, &mut self.planned);
         let writes = command.spec.flags.intersects(WRITE_FLAGS);
         let is_first_write = writes && !self.has_written();
-        if is_first_write && !self.try_acquire_token() && !self.may_write_without_token() {
+        let mut may_write = || self.must_stay_undoable() || self.try_acquire_token() || self.may_write_without_token();
+        if is_first_write && !may_write() {
             return self.restart_for(ScriptRefusal::Token);
         }
         self.lease_command_slots(command, binding, args)?;
@@ -239,7 +240,6 @@ fn needs_all_slots(command: &Command<Binding>, binding: Binding, args: Args<'_>)
             .iter()
             .skip(2)
             .any(|word| word.eq_ignore_ascii_case(b"by") || word.eq_ignore_ascii_case(b"get")),
-        "dbsize" => true,
         _ => binding.mode == HandlerMode::Exclusive || binding.has_undeclared_keys,
     }
 }

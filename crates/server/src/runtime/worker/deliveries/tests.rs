@@ -3,9 +3,10 @@
 use weft_config::Config;
 
 use super::*;
+use crate::keyspace::effects::{Change, ChangeKind};
 use crate::net::connection::Connection;
 use crate::net::transaction::Transaction;
-use crate::notify::tracking::{ChangedKey, Invalidation, TrackingOptions};
+use crate::notify::tracking::TrackingOptions;
 use crate::propagation::LogMilestone;
 use crate::start::create_idle_server_with_workers;
 use crate::state::Message;
@@ -41,46 +42,45 @@ fn connect(server: &Server, worker: &mut Worker) -> (ClientId, usize) {
 }
 
 #[test]
-fn a_client_with_a_full_mailbox_gets_one_redirected_invalidation_of_all_keys() {
+fn redirected_invalidations_are_sent_by_the_thread_that_changes_a_key() {
     let (server, mut worker) = worker();
     let target = server.clients.next_client_id();
     server.clients.directory.add(target, OTHER);
-    let (tracker, token) = connect(&server, &mut worker);
     let options = TrackingOptions {
         redirect: Some(target),
         ..TrackingOptions::default()
     };
-    worker.clients.connection(token).expect("it is open").client.tracking = Some(Box::new(options));
-    let key = ChangedKey {
-        name: (*b"key").into(),
-        changed_by: None,
+    let trackers = [(); 2].map(|()| {
+        let (tracker, token) = connect(&server, &mut worker);
+        let client = &mut worker.clients.connection(token).expect("it is open").client;
+        client.tracking = Some(Box::new(options.clone()));
+        let first = || server.keyspace.hooks.set(Hooks::TRACKING, true);
+        server.clients.tracking.enable(tracker, None, &options, first);
+        tracker
+    });
+    let mut change = |key: &[u8]| {
+        for tracker in trackers {
+            server.clients.tracking.add_reader(key, tracker);
+        }
+        let effects = &mut worker.thread.effects;
+        effects.changes.push(Change {
+            db: weft_base::DbIndex::new(0),
+            name: key.into(),
+            kind: ChangeKind::Value,
+        });
+        NotificationSender::new(&server, effects, ThreadIndex::FIRST).send_recorded_effects(None);
+        effects.full_mailbox.take()
     };
-    let invalidation = Invalidation {
-        clients: vec![tracker],
-        invalid: InvalidKeys::Key(key),
+    assert_eq!(change(b"key"), None);
+    let mail = read_mailbox(&server);
+    let [Message::Notify(ClientNotification::Redirected(redirected))] = mail.as_slice() else {
+        panic!("one invalidation is sent");
     };
-    let notice = ClientNotification::Invalidated(invalidation.into());
+    assert_eq!(redirected.clients, [target, target]);
+    assert_eq!(redirected.keys, Some(vec![(*b"key").into()]));
+    // The client that changes keys waits for the worker of the client that gets the invalidations.
     fill_mailbox(&server);
-    let unread = server.worker(OTHER).mailbox.len();
-    for _ in 0..100 {
-        worker.clients.notify(&server, worker.id, &notice);
-        worker.finish_deliveries();
-    }
-    assert_eq!(server.worker(OTHER).mailbox.len(), unread);
-    assert!(worker.next_timeout().is_some(), "the worker looks again");
-    read_mailbox(&server);
-    worker.clients.notify(&server, worker.id, &notice);
-    worker.finish_deliveries();
-    worker.clients.notify(&server, worker.id, &notice);
-    let sent: Vec<_> = read_mailbox(&server)
-        .into_iter()
-        .map(|message| match message {
-            Message::Notify(ClientNotification::Redirected(redirected)) => (redirected.client, redirected.keys.clone()),
-            _ => panic!("no other mail was sent"),
-        })
-        .collect();
-    let key: Box<[u8]> = (*b"key").into();
-    assert_eq!(sent, [(target, None), (target, Some(vec![key]))]);
+    assert_eq!(change(b"key"), Some(OTHER));
 }
 
 /// Returns a worker at the time 1,000,000 ms, and the token of a connection that waits for the full mailbox until
