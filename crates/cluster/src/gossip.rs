@@ -28,8 +28,8 @@ impl ClusterState {
         }
     }
 
-    /// Processes what a known node reports about another one. Only a node with a vote reports a failure that counts; any
-    /// node takes its earlier report back.
+    /// Processes what a known node reports about another one. Only a node with a vote reports a failure that counts;
+    /// any node takes its earlier report back.
     fn process_gossip_entry(&mut self, sender: Option<NodeId>, entry: &GossipEntry, now_ms: u64) {
         let silent = NodeFlags::FAIL.union(NodeFlags::PFAIL);
         let fails = entry.flags.intersects(silent);

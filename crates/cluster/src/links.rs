@@ -94,8 +94,8 @@ impl ClusterState {
         }
     }
 
-    /// Returns the maximum length of the next message over a link, in bytes. It is small as long as anything could be at
-    /// the other end.
+    /// Returns the maximum length of the next message over a link, in bytes. It is small as long as anything could be
+    /// at the other end.
     pub fn max_message_bytes(&self, link: LinkId) -> usize {
         match self.node_of(link).and_then(|id| self.known_node(&id)) {
             Some(_) => MAX_MESSAGE_BYTES,

@@ -15,7 +15,8 @@
 //!    tries, so the replica is never promoted after writes have resumed.
 //! 3. A repeated request does not resume writes in between.
 //! 4. A replica without its primary's data does not take over.
-//! 5. FORCE omits the coordination with the primary, TAKEOVER omits the votes, too. Both promote a replica without data.
+//! 5. FORCE omits the coordination with the primary, TAKEOVER omits the votes, too. Both promote a replica without
+//!    data.
 
 use super::election::Election;
 use super::message::{BusMessage, Header, MessageType, switch};

@@ -666,8 +666,8 @@ impl ClusterState {
         self.last_reason = reason;
     }
 
-    /// Accepts no commands until [`Self::end_suspension`] and the delay after a partition: the bus makes no progress, so
-    /// other nodes may have elected a replica of this node.
+    /// Accepts no commands until [`Self::end_suspension`] and the delay after a partition: the bus makes no progress,
+    /// so other nodes may have elected a replica of this node.
     pub fn suspend(&mut self, now_ms: u64) {
         self.is_bus_late = true;
         self.update_health(now_ms);

@@ -42,8 +42,8 @@ pub enum ValueDue {
     At(Option<u64>),
     /// The value has become empty: the key must be removed.
     Empty,
-    /// The caller has removed as many parts as it wants to at once, and the value has more that are due. The sweep ends,
-    /// and the next one continues with this value.
+    /// The caller has removed as many parts as it wants to at once, and the value has more that are due. The sweep
+    /// ends, and the next one continues with this value.
     LimitReached,
 }
 

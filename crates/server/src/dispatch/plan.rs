@@ -305,8 +305,8 @@ fn member_to_prefetch(kind: &RequestKind, args: &Args<'_>) -> PrefetchMember {
     }
 }
 
-/// Replaces the inline request at `position`, whose quoting changed its bytes, by the same request as a RESP array. Does
-/// the same to such requests that follow.
+/// Replaces the inline request at `position`, whose quoting changed its bytes, by the same request as a RESP array.
+/// Does the same to such requests that follow.
 ///
 /// All bytes behind what is rewritten have to move. So a part of the input that grows with its length is rewritten at
 /// once: the bytes that a pipeline of such requests moves are proportional to its length.

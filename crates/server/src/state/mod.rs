@@ -214,8 +214,8 @@ impl WorkerLink {
         }
     }
 
-    /// Returns `true` if the worker's turn takes so long that its clients get no service. `now_ns` is the time since the
-    /// server started.
+    /// Returns `true` if the worker's turn takes so long that its clients get no service. `now_ns` is the time since
+    /// the server started.
     pub fn is_stalled(&self, now_ns: u64) -> bool {
         match self.turn_started_ns.load(Ordering::Relaxed) {
             0 => false,
@@ -468,8 +468,8 @@ pub struct BackgroundWork {
     pub run: BackgroundRun,
     /// `true` if the work waits for another server. It has threads of its own, so that no other work waits with it.
     pub waits_for_server: bool,
-    /// Checks the client's permission again when the work begins. `None` in a transaction, whose EXEC has checked it, and
-    /// for work that completes an effect.
+    /// Checks the client's permission again when the work begins. `None` in a transaction, whose EXEC has checked it,
+    /// and for work that completes an effect.
     pub permission: Option<PermissionCheck>,
     /// `true` if the command has taken effect already, and the work completes it. It is done even if the client is
     /// killed meanwhile.

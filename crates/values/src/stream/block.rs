@@ -23,8 +23,8 @@
 //! Entries are only appended, and marking an entry as deleted changes a byte in place, so offsets into a run remain
 //! valid.
 //!
-//! The entries of a large block are divided into [`Segments`], which are found by ID or offset and forgotten when all of
-//! their entries are deleted. So a search or a walk reads few entries besides those that it returns.
+//! The entries of a large block are divided into [`Segments`], which are found by ID or offset and forgotten when all
+//! of their entries are deleted. So a search or a walk reads few entries besides those that it returns.
 
 use std::ops::Range;
 

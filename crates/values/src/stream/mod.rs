@@ -344,8 +344,8 @@ impl Stream {
     }
 
     /// Returns the approximate number of elements in blocks that are read in order to visit up to `count` entries with
-    /// IDs from `start` to `end`, beginning with the last ones if `is_reverse` is set. Deleted entries count if they are
-    /// read. Counting stops once `limit` is reached.
+    /// IDs from `start` to `end`, beginning with the last ones if `is_reverse` is set. Deleted entries count if they
+    /// are read. Counting stops once `limit` is reached.
     pub fn elements_to_read(&self, start: StreamId, end: StreamId, count: u64, is_reverse: bool, limit: u64) -> u64 {
         let (mut elements, mut left, mut is_first) = (0, count, true);
         let mut visit = |part: u64, live: u64| {

@@ -1,4 +1,5 @@
-//! Tests a primary whose cluster bus waits for the disk for longer than the node timeout, while its workers could go on.
+//! Tests a primary whose cluster bus waits for the disk for longer than the node timeout, while its workers could go
+//! on.
 
 use std::fs::File;
 use std::io::Read;
