@@ -26,6 +26,9 @@ use weft_os::time::Instant;
 
 /// The longest time for which a thread that is no worker waits for a full mailbox before it goes on.
 pub const MAX_FULL_MAILBOX_WAIT: Duration = Duration::from_millis(10);
+/// The names of invalid keys; `None` for all keys.
+type KeyNames<'k> = Option<Vec<&'k [u8]>>;
+
 /// The interval between two checks of a full mailbox.
 const FULL_MAILBOX_POLL_INTERVAL: Duration = Duration::from_micros(50);
 
@@ -172,7 +175,7 @@ impl<'a> NotificationSender<'a> {
 
     fn send_invalidations(&mut self, clients: impl IntoIterator<Item = ClientId>, invalid: &InvalidKeys) {
         let mut by_worker: BTreeMap<ThreadIndex, Vec<ClientId>> = BTreeMap::new();
-        let mut redirected: BTreeMap<(ThreadIndex, Option<Vec<&[u8]>>), Vec<ClientId>> = BTreeMap::new();
+        let mut redirected: BTreeMap<(ThreadIndex, KeyNames<'_>), Vec<ClientId>> = BTreeMap::new();
         for client in clients {
             if let Some((redirection, worker)) = self.redirection(client) {
                 let keys = invalid.keys_for(client, redirection.filter);
