@@ -103,13 +103,57 @@ impl ScriptProfile {
 }
 
 /// Returns `true` if the code may run for ever. Keywords inside strings and comments count too; the cost is one run on
-/// a script thread.
+/// a script thread. A function may call itself, unless it is only registered, without a name in the code.
 pub fn may_run_forever(code: &[u8]) -> bool {
     // `load` and `loadstring` compile further code, and can also be found by a composed name.
-    let words: [&[u8]; 7] = [b"while", b"for", b"repeat", b"function", b"load", b"_G", b"fenv"];
-    words
-        .iter()
-        .any(|word| code.windows(word.len()).any(|window| window == *word))
+    let words: [&[u8]; 6] = [b"while", b"for", b"repeat", b"load", b"_G", b"fenv"];
+    let contains = |word: &&[u8]| code.windows(word.len()).any(|window| window == *word);
+    words.iter().any(contains) || has_callable_function(code)
+}
+
+/// Returns `true` if the code has a function that code could call, because it is not just an argument of
+/// `register_function`.
+fn has_callable_function(code: &[u8]) -> bool {
+    const KEYWORD: &[u8] = b"function";
+    let is_word_byte = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    (0..code.len()).any(|at| {
+        let (before, rest) = code.split_at(at);
+        rest.starts_with(KEYWORD)
+            && !is_word_byte(before.last())
+            && !is_word_byte(rest.get(KEYWORD.len()))
+            && !ends_with_registration(before)
+    })
+}
+
+/// Returns `true` if the code ends with `register_function('name',` on one line, and no comment can be in between.
+fn ends_with_registration(code: &[u8]) -> bool {
+    let spaces = |code: &'_ [u8]| {
+        code.iter()
+            .rev()
+            .take_while(|byte| matches!(byte, b' ' | b'\t'))
+            .count()
+    };
+    let without = |code: &[u8], end: &[u8]| {
+        let trimmed = code.len() - spaces(code);
+        code[..trimmed].ends_with(end).then(|| trimmed - end.len())
+    };
+    let start_of_name = |code: &[u8]| {
+        let quote = *code.last().filter(|byte| matches!(byte, b'\'' | b'"'))?;
+        let name = code[..code.len() - 1]
+            .iter()
+            .rev()
+            .take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_');
+        let start = code.len() - 1 - name.count();
+        (start > 0 && code[start - 1] == quote).then(|| start - 1)
+    };
+    let found = || {
+        let comma = without(code, b",")?;
+        let name_end = comma - spaces(&code[..comma]);
+        let name = start_of_name(&code[..name_end])?;
+        let parenthesis = without(&code[..name], b"(")?;
+        without(&code[..parenthesis], b"register_function")
+    };
+    found().is_some()
 }
 
 /// Returns `true` if the code calls, by a literal name, a command that queries all workers. A name that the script

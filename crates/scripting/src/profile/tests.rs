@@ -53,6 +53,24 @@ fn only_code_that_surely_ends_is_taken_for_such() {
         ("return loadstring(ARGV[1])()", true),
         ("return _G['lo' .. 'adstring'](ARGV[1])()", true),
         ("return getfenv(0)['lo' .. 'ad'](redis.call)()", true),
+        ("redis.register_function('f', function(keys) return keys[1] end)", false),
+        ("server.register_function ( \"f\" ,\tfunction() end)", false),
+        ("redis.register_function('f', function() while true do end end)", true),
+        ("local f = function() end redis.register_function('f', f)", true),
+        (
+            "redis.register_function{function_name='f', callback=function() end}",
+            true,
+        ),
+        ("t.a, t.b = 1, function() return t.b() end", true),
+        (
+            "t.a, t.b = 1, -- register_function('f',\nfunction() return t.b() end",
+            true,
+        ),
+        (
+            "t.a, t.b = 1 --[[ register_function('f']], function() return t.b() end",
+            true,
+        ),
+        ("functions", false),
     ];
     for (code, expected) in cases {
         let profile = ScriptProfile::predict(code.as_bytes());
