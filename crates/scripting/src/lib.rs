@@ -61,7 +61,7 @@ pub use interpreter::{
     count_memory, drop_interpreter, load_library, prepare_function, prepare_script, run,
 };
 pub use libraries::{Libraries, Library, LoadedFunction, RestorePolicy};
-pub use profile::may_run_forever;
+pub use profile::{ScriptProfile, may_run_forever};
 pub use run_checks::CurrentRun;
 pub use running::{KillError, RunParameters, RunRegistry, ScriptRun, StopReason};
 pub use shebang::ScriptFlags;

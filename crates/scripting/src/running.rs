@@ -420,6 +420,20 @@ impl RunRegistry {
         listed: bool,
         place: impl FnOnce() -> Option<(String, usize)>,
     ) -> bool {
+        self.update_run(run, listed);
+        if run.stop_reason().is_none() {
+            return false;
+        }
+        run.note_place_of_stop(place);
+        true
+    }
+
+    /// Does the same between two commands of the run, which stops at the next check of its code or at its next command.
+    pub fn check_run_between_commands(&self, run: &Arc<ScriptRun>, listed: bool) {
+        self.update_run(run, listed);
+    }
+
+    fn update_run(&self, run: &Arc<ScriptRun>, listed: bool) {
         let elapsed = run.elapsed();
         if self.is_shutting_down.load(Ordering::Relaxed) {
             run.stop(StopReason::Shutdown);
@@ -440,11 +454,6 @@ impl RunRegistry {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             run.checked_at_us.store(now.as_micros() as u64, Ordering::Relaxed);
         }
-        if run.stop_reason().is_none() {
-            return false;
-        }
-        run.note_place_of_stop(place);
-        true
     }
 
     /// Counts a run on a worker, which cannot leave it, among those on script threads: no thread may wait at the gate

@@ -29,7 +29,7 @@
 //! 6. A script with loops runs on a script thread until it has proved to be short. A script that turns out to be long
 //!    on a worker moves to a script thread if it has not written, or under an undo log; otherwise it stays. The
 //!    coordinator places no connections on a worker that is stalled for this or another reason, and makes one more
-//!    worker active if all are.
+//!    worker active if all are. If there is only one worker, a script with loops makes no lasting changes on it.
 //! 7. In a transaction the token is taken first, so that no script in it restarts.
 //! 8. A worker does not wait for scripts on other threads: they may take long, and they may wait for the answer of this
 //!    worker (CLIENT LIST, INFO). A script on a worker that has the token and is refused a slot for more than a moment
@@ -74,7 +74,7 @@ use crate::notify::messages::NotificationSender;
 use crate::state::{Server, UnservedKeys};
 use weft_command_table::registry::Command;
 use weft_scripting as scripting;
-use weft_scripting::StopReason;
+use weft_scripting::{ScriptProfile, StopReason};
 
 use super::accounting::{CommandEnd, write_error};
 use super::admit::REPLAYING_CLIENTS;
@@ -135,7 +135,7 @@ pub fn run_leased<'p>(
         Err(PrepareError::Stopped(_)) => return Outcome::Contended,
     };
     let profile = prepared.program.profile();
-    if thread.may_leave && (profile.is_long() || profile.queries_workers()) {
+    if thread.may_leave && (profile.is_long() || profile.queries_workers() || must_leave_only_worker(thread, profile)) {
         return move_to_script_thread(thread, request, keys, connection);
     }
     for key in keys.iter_mut() {
@@ -173,6 +173,12 @@ pub fn run_leased<'p>(
     }
     (*many, thread.script_buffers.lease_indices) = leases.into_memory();
     outcome
+}
+
+/// Returns `true` if a script that may not end is expected to make lasting changes on the only worker, which could serve
+/// nobody then.
+fn must_leave_only_worker(thread: &ThreadState, profile: &ScriptProfile) -> bool {
+    thread.server.workers.len() == 1 && profile.may_run_forever() && profile.has_written() && !profile.is_undoable()
 }
 
 /// Makes the checks that need the leases of the declared keys. Returns the outcome if the script must not run, and ends

@@ -297,11 +297,7 @@ impl Tuner {
             return;
         }
         let mut active_workers = server.workers.iter().take(active);
-        if active_workers.any(|worker| worker.is_stalled(now_ns)) {
-            // Workers may have been activated for new clients, which must not be moved to a stalled one.
-            self.policy.phase = TuningPhase::Steady;
-            return;
-        }
+        let is_stalled = active_workers.any(|worker| worker.is_stalled(now_ns));
         // A long sleep of the coordinator does not count as a window.
         if elapsed_ns > 10.0 * WINDOW.as_nanos() as f64 {
             return;
@@ -313,9 +309,15 @@ impl Tuner {
             busy_share,
             rate,
         };
-        if let Some(active) = self.policy.observe_window(seen, now) {
-            set_active_workers(server, active);
+        let Some(next) = self.policy.observe_window(seen, now) else {
+            return;
+        };
+        if is_stalled && next < active {
+            // Workers may have been activated for new clients, which must not be moved to a stalled one.
+            self.policy.phase = TuningPhase::Steady;
+            return;
         }
+        set_active_workers(server, next);
     }
 }
 

@@ -258,19 +258,25 @@ fn loading_the_users_stops_nobody_while_a_script_runs() {
     let _ = std::fs::remove_dir_all(directory);
 }
 
-/// After two short runs the script runs on a worker, which it leaves although it has written, since that can be undone.
+/// Runs a script several times, so that it proves to be short and runs on its worker from then on.
+fn run_briefly(client: &mut Client, script: &str) {
+    for _ in 0..20 {
+        assert_eq!(client.call(&["EVAL", script, "1", "key", "1"]), "1");
+    }
+}
+
+/// The script leaves its worker although it has written, since that can be undone. What cannot be undone does not happen
+/// on the only worker.
 #[test]
 fn a_script_that_was_short_leaves_its_worker_if_it_does_not_end() {
     const SCRIPT: &str = "redis.call('INCR', KEYS[1]) for i = 1, tonumber(ARGV[1]) do end return 1";
-    for threads in ["1", "2", "8"] {
+    for (threads, script) in [("1", SCRIPT), ("2", SCRIPT), ("8", SCRIPT), ("1", LASTING_SCRIPT)] {
         let options = ["--io-threads-always-active", "yes", "--busy-reply-threshold", "300"];
         let mut server = Server::start(&[&["--io-threads", threads], &options[..]].concat());
         let mut clients: Vec<Client> = (0..32).map(|_| Client::connect(server.port)).collect();
         let mut runner = Client::connect(server.port);
-        for _ in 0..2 {
-            assert_eq!(runner.call(&["EVAL", SCRIPT, "1", "key", "1"]), "1");
-        }
-        runner.send(&["EVAL", SCRIPT, "1", "key", "1e15"]);
+        run_briefly(&mut runner, script);
+        runner.send(&["EVAL", script, "1", "key", "1e15"]);
         wait_until("the script is busy", || {
             clients[0].call(&["GET", "key"]).starts_with("BUSY")
         });
@@ -289,12 +295,15 @@ fn new_clients_are_not_placed_on_a_worker_whose_script_does_not_end() {
     let options = ["--io-threads-always-active", "no", "--busy-reply-threshold", "300"];
     let mut server = Server::start(&[&["--io-threads", "2"], &options[..]].concat());
     let mut runner = Client::connect(server.port);
-    for _ in 0..2 {
-        assert_eq!(runner.call(&["EVAL", LASTING_SCRIPT, "1", "key", "1"]), "1");
-    }
+    run_briefly(&mut runner, LASTING_SCRIPT);
     assert_eq!(Client::connect(server.port).info("weft_workers_active"), "1");
     runner.send(&["EVAL", LASTING_SCRIPT, "1", "key", "1e15"]);
-    thread::sleep(Duration::from_millis(1500));
+    wait_until("a new client is served", || {
+        let mut probe = Client::connect(server.port);
+        probe.send(&["PING"]);
+        thread::sleep(Duration::from_millis(200));
+        !is_waiting(&mut probe)
+    });
     let mut late: Vec<Client> = (0..8).map(|_| Client::connect(server.port)).collect();
     for client in &mut late {
         assert!(client.call(&["PING"]).starts_with("BUSY"));
@@ -302,6 +311,35 @@ fn new_clients_are_not_placed_on_a_worker_whose_script_does_not_end() {
     assert!(late[1].call(&["SCRIPT", "KILL"]).starts_with("UNKILLABLE"));
     late[2].send(&["SHUTDOWN", "NOSAVE"]);
     assert_eq!(server.wait_for_exit(), Some(0));
+}
+
+/// The code executes few instructions of Lua, so that its hook hardly ever checks the run.
+#[test]
+fn a_script_of_slow_commands_is_busy_and_can_be_killed() {
+    const SCRIPT: &str = "while true do redis.call('SINTERCARD', 3, KEYS[1], KEYS[1], KEYS[1]) \
+                          if ARGV[1] == '1' then return 1 end end";
+    for threads in ["1", "2", "8"] {
+        let options = ["--io-threads-always-active", "yes", "--busy-reply-threshold", "300"];
+        let server = Server::start(&[&["--io-threads", threads], &options[..]].concat());
+        let mut clients: Vec<Client> = (0..32).map(|_| Client::connect(server.port)).collect();
+        let mut runner = Client::connect(server.port);
+        runner.call(&["SADD", "key", "a"]);
+        run_briefly(&mut runner, SCRIPT);
+        let members: Vec<String> = (0..100_000).map(|member| format!("member:{member}")).collect();
+        let words = ["SADD", "key"].into_iter().chain(members.iter().map(String::as_str));
+        runner.call(&words.collect::<Vec<_>>());
+        runner.send(&["EVAL", SCRIPT, "1", "key", "0"]);
+        let began = Instant::now();
+        wait_until("the script is busy", || clients[0].call(&["PING"]).starts_with("BUSY"));
+        // With the hook alone it would be busy after 1000 commands of some milliseconds.
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        for client in &mut clients {
+            assert!(client.call(&["PING"]).starts_with("BUSY"));
+        }
+        assert_eq!(clients[1].call(&["SCRIPT", "KILL"]), "OK");
+        assert!(runner.answer().contains("killed by user"));
+        assert_eq!(clients[2].call(&["PING"]), "PONG");
+    }
 }
 
 /// A change of a large value cannot be undone.
@@ -323,9 +361,7 @@ fn a_long_script_on_a_worker_does_not_stop_the_other_workers() {
         let mut server = Server::start(&[&["--io-threads", threads], &options[..]].concat());
         let mut clients: Vec<Client> = (0..32).map(|_| Client::connect(server.port)).collect();
         let mut runner = Client::connect(server.port);
-        for _ in 0..2 {
-            assert_eq!(runner.call(&["EVAL", LASTING_SCRIPT, "1", "key", "1"]), "1");
-        }
+        run_briefly(&mut runner, LASTING_SCRIPT);
         runner.send(&["EVAL", LASTING_SCRIPT, "1", "key", "1e15"]);
         thread::sleep(Duration::from_millis(200));
         clients.iter_mut().for_each(|client| client.send(&["PING"]));

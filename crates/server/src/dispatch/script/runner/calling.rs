@@ -37,6 +37,8 @@ const QUERY_POLL_INTERVAL: Duration = Duration::from_millis(5);
 const MAX_SCRIPT_WAIT: Duration = Duration::from_secs(1);
 /// The same for a script in exclusive mode: workers may wait at the gate, and read nothing, until it is overdue.
 const MAX_EXCLUSIVE_SCRIPT_WAIT: Duration = Duration::from_micros(100);
+/// The time of commands after which the run is checked, in nanoseconds.
+const MAX_UNCHECKED_NS: u64 = 100_000;
 /// The number of values to be freed after which a script frees the memory that its commands left.
 const MAX_UNFREED_VALUES: usize = 1024;
 /// The maximum number of expired keys that are remembered per script; further ones are found again later.
@@ -293,6 +295,7 @@ impl Runner<'_, '_, '_> {
             self.count_reply_for_slot(command, args);
         }
         self.record_outcome(Some(command), end);
+        self.check_time(nanoseconds);
         let effects = &mut self.thread.effects;
         if effects.garbage.len() + effects.removed.len() > MAX_UNFREED_VALUES {
             free_removed_values(effects, &self.thread.server);
@@ -302,6 +305,17 @@ impl Runner<'_, '_, '_> {
         wake_workers(&self.thread.server, &mut self.thread.effects);
         if self.thread.for_script {
             self.wait_for_full_mailbox();
+        }
+    }
+
+    /// Checks the run after commands that take long: between two checks by Lua's hook there may be hundreds of them.
+    #[inline]
+    fn check_time(&mut self, nanoseconds: u64) {
+        self.unchecked_ns += nanoseconds;
+        if self.unchecked_ns >= MAX_UNCHECKED_NS && self.debugger.is_none() {
+            self.unchecked_ns = 0;
+            let running = &self.thread.server.scripting.running;
+            running.check_run_between_commands(&self.run, self.thread.for_script);
         }
     }
 

@@ -132,6 +132,8 @@ pub struct Runner<'r, 'h, 'p> {
     monitor_line: Option<Vec<u8>>,
     /// The number of commands that it has run.
     pub(super) command_count: u64,
+    /// The time that its commands have taken since the run was last checked between two of them.
+    unchecked_ns: u64,
     /// Outcomes of commands, held back until it is certain that they count.
     pending_outcomes: Vec<(Option<&'static Command<Binding>>, ScriptCallOutcome)>,
     /// Entries of the command log and of ACL LOG, held back in the same way.
@@ -215,6 +217,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
             shown_time: None,
             monitor_line: None,
             command_count: 0,
+            unchecked_ns: 0,
             pending_outcomes: buffers.pending_outcomes,
             pending_logs: Vec::new(),
             pending_slot_bytes: buffers.pending_slot_bytes,

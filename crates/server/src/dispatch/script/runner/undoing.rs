@@ -40,6 +40,14 @@ impl Runner<'_, '_, '_> {
             && self.may_write_without_token()
     }
 
+    /// Returns `true` if the script must not make lasting changes here: it may not end, and then nobody could serve the
+    /// clients, so that none of them could end the process.
+    fn must_leave_only_worker(&self) -> bool {
+        self.thread.server.workers.len() == 1
+            && self.run.may_move_to_script_thread()
+            && self.program.profile().may_run_forever()
+    }
+
     /// Starts the undo log, before the first write.
     pub(super) fn begin_undoable_writes(&mut self) {
         debug_assert!(
@@ -55,6 +63,10 @@ impl Runner<'_, '_, '_> {
     /// Records the first write of a script that cannot be stopped any more.
     pub(super) fn note_lasting_write(&mut self) -> Option<()> {
         if !self.run.has_written() {
+            if self.must_leave_only_worker() {
+                self.run.stop(StopReason::TooLong);
+                return None;
+            }
             self.begin_lasting()?;
         }
         self.flush_pending_records();
