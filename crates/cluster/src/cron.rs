@@ -230,6 +230,10 @@ impl ClusterState {
             self.statistics.sent[kind.number()] += 1;
         }
         self.statistics.bytes_sent += bytes.len() as u64;
+        if let Some(end_ms) = self.pause_end_ms() {
+            let earliest_ms = self.queued_pause_end_ms.unwrap_or(u64::MAX).min(end_ms);
+            self.queued_pause_end_ms = Some(earliest_ms);
+        }
         self.actions.push(BusAction::Send(link, bytes));
     }
 

@@ -161,7 +161,7 @@ impl ClusterState {
         if !self.election.votes_requested {
             return self.request_votes();
         }
-        if self.election.voters.len() < self.size / 2 + 1 {
+        if self.election.voters.len() < self.quorum() {
             return self.log_failover_delay(FailoverObstacle::Votes, now_ms);
         }
         log::info!("Failover election won: I'm the new primary.");
@@ -388,7 +388,7 @@ impl ClusterState {
         if matches!(hindrance, FailoverObstacle::Votes | FailoverObstacle::Expired) {
             log::info!(
                 "Needed quorum: {}. Number of votes received so far: {}",
-                self.size / 2 + 1,
+                self.quorum(),
                 self.election.voters.len()
             );
         }

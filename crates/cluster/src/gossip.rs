@@ -107,7 +107,7 @@ impl ClusterState {
             return;
         };
         let votes = self.failure_reports(node, now_ms) + usize::from(self.me().has_vote());
-        if votes < self.size / 2 + 1 {
+        if votes < self.quorum() {
             return;
         }
         self.declare_failed(id, now_ms);

@@ -23,11 +23,12 @@
 //! 5. A primary accepts commands only as long as its bus makes progress. If the last complete turn of the bus began
 //!    longer ago than the node timeout, for instance because the disk is slow, other nodes may have elected a replica,
 //!    and the bus has not heard of it. Workers check this at each passage of the gate
-//!    ([`Cluster::check_bus_progress`]).
+//!    ([`Cluster::check_bus_progress`]), and again before they send the reply to a write ([`Cluster::fate_of_write`]).
 #![forbid(unsafe_code)]
 
 pub mod changes;
 pub mod cron;
+mod doubtful_writes;
 mod election;
 mod gossip;
 pub mod links;
@@ -50,13 +51,16 @@ pub mod slot_takeover;
 pub mod state;
 pub mod view;
 
+pub use doubtful_writes::WriteFate;
+
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use weft_base::SlotIndex;
 use weft_base::clock::{monotonic_us, unix_ms};
 use weft_base::slots::SLOTS;
+use weft_base::{LogSequence, SlotIndex};
 
+use doubtful_writes::DoubtfulWrites;
 use nodes_conf::{NodesFile, NodesFileUnusable};
 use settings::ClusterSettings;
 use slot_set::SlotSet;
@@ -97,6 +101,8 @@ pub struct Cluster {
     /// `u64::MAX` while they are accepted in any case, or have been refused for that reason already. Changed under the
     /// lock of the state.
     bus_deadline_us: AtomicU64,
+    /// The writes that a replica may lack which has taken over.
+    doubtful_writes: DoubtfulWrites,
 }
 
 /// The views of the cluster.
@@ -128,6 +134,8 @@ pub struct NextView {
     pub needs_full_sync: bool,
     /// The slots whose keys have to be deleted first: they are left from before these slots left this node.
     pub to_empty: SlotSet,
+    /// `true` if the fate of doubtful writes has changed, so that workers have to look at withheld replies.
+    pub settles_writes: bool,
 }
 
 /// A message that was published on this node.
@@ -209,6 +217,7 @@ impl Cluster {
             holds_published: AtomicBool::new(false),
             has_peers: AtomicBool::new(false),
             bus_deadline_us: AtomicU64::new(u64::MAX),
+            doubtful_writes: DoubtfulWrites::default(),
         };
         cluster.save(true).map_err(|_| NodesFileUnusable)?;
         Ok(cluster)
@@ -286,10 +295,18 @@ impl Cluster {
     /// Refuses commands if the bus makes no progress. Called by a thread at the start of a passage of the gate.
     #[inline]
     pub fn check_bus_progress(&self) {
-        let deadline_us = self.bus_deadline_us.load(Ordering::Relaxed);
+        // With another deadline than the one that has passed, a thread sees that writes are doubtful.
+        let deadline_us = self.bus_deadline_us.load(Ordering::Acquire);
         if deadline_us != u64::MAX && monotonic_us() > deadline_us {
             self.suspend_if_bus_is_late(&mut self.state.lock());
         }
+    }
+
+    /// Returns what is known about a write whose reply is to be sent now.
+    #[inline]
+    pub fn fate_of_write(&self, write: LogSequence) -> WriteFate {
+        self.check_bus_progress();
+        self.doubtful_writes.fate_of(write)
     }
 
     /// Records that the bus has completed a turn that began at this monotonic time: it has answered what had arrived by
@@ -301,32 +318,51 @@ impl Cluster {
         if state.is_suspended() {
             state.end_suspension(unix_ms());
         }
+        self.set_bus_deadline(&state, began_us);
+    }
+
+    /// Sets the time until which commands are accepted if the bus completes no turn that begins after this monotonic
+    /// time.
+    fn set_bus_deadline(&self, state: &ClusterState, began_us: u64) {
         let can_be_replaced = state.me().has_vote() && state.nodes.len() > 1;
         let silence_ms = state.settings.node_timeout_ms.max(MIN_BUS_SILENCE_MS);
         let deadline_us = match can_be_replaced {
             true => began_us.saturating_add(silence_ms.saturating_mul(1000)),
             false => u64::MAX,
         };
-        self.bus_deadline_us.store(deadline_us, Ordering::Relaxed);
+        self.bus_deadline_us.store(deadline_us, Ordering::Release);
     }
 
     #[cold]
     fn suspend_if_bus_is_late(&self, state: &mut ClusterState) {
         // Another thread may have done so, or the bus may have completed a turn since the caller looked.
         if monotonic_us() > self.bus_deadline_us.load(Ordering::Relaxed) {
-            self.bus_deadline_us.store(u64::MAX, Ordering::Relaxed);
+            self.doubtful_writes.begin();
             state.suspend(unix_ms());
             self.restrict_view(state);
+            self.bus_deadline_us.store(u64::MAX, Ordering::Release);
         }
     }
 
-    /// Returns what has to be published. The caller must hold exclusive mode.
-    pub fn next_view(&self) -> NextView {
+    /// Returns what has to be published. `last_sequence` is the last write in the propagation log. The caller must hold
+    /// exclusive mode.
+    pub fn next_view(&self, last_sequence: LogSequence) -> NextView {
         let mut state = self.state.lock();
-        if !std::mem::take(&mut state.todo.publish) {
-            return NextView::default();
+        // The state may show a failover that this node has heard of too late.
+        self.suspend_if_bus_is_late(&mut state);
+        let settled = self.settled_view();
+        let settles_writes = self.settle_writes(&state, &settled, last_sequence);
+        if state.is_up && self.bus_deadline_us.load(Ordering::Relaxed) == u64::MAX {
+            // A command may have made this node a voter, and the bus may make no progress.
+            self.set_bus_deadline(&state, monotonic_us());
         }
-        let to_empty = state.take_reopened(&self.settled_view());
+        if !std::mem::take(&mut state.todo.publish) {
+            return NextView {
+                settles_writes,
+                ..NextView::default()
+            };
+        }
+        let to_empty = state.take_reopened(&settled);
         let (view, needs_full_sync) = (
             ClusterView::from_state(&state),
             std::mem::take(&mut state.needs_full_sync),
@@ -338,7 +374,21 @@ impl Cluster {
             view: is_changed.then_some(view),
             needs_full_sync,
             to_empty,
+            settles_writes,
         }
+    }
+
+    /// Decides about doubtful writes. Returns `true` if the fate of one may have changed.
+    fn settle_writes(&self, state: &ClusterState, settled: &ClusterView, last_sequence: LogSequence) -> bool {
+        if !self.doubtful_writes.has_any() {
+            return false;
+        }
+        let is_lost = |slot: SlotIndex| settled.is_mine(slot) && state.owner(slot) != Some(state.myself);
+        let is_replaced = state.me().is_replica() || SlotIndex::all().any(is_lost);
+        if is_replaced {
+            log::warn!("Another node has taken over while the cluster bus made no progress. Writes get no reply.");
+        }
+        self.doubtful_writes.settle(last_sequence, is_replaced, state.is_up)
     }
 
     /// Publishes a view and returns the one that was published before in this way. The caller must hold exclusive mode.

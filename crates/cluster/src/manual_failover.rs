@@ -152,9 +152,15 @@ impl ClusterState {
     }
 
     /// Returns the time after which no message may be sent that contains "paused", in milliseconds since the Unix
-    /// epoch; `None` if messages do not contain it.
-    pub fn pause_end_ms(&self) -> Option<u64> {
+    /// epoch; `None` if messages that are made now do not contain it.
+    pub(super) fn pause_end_ms(&self) -> Option<u64> {
         self.manual.has_stopped.then_some(self.manual.end_ms)
+    }
+
+    /// Takes the actions for the bus, and the time after which the messages among them may not be sent, in milliseconds
+    /// since the Unix epoch: one of them contains "paused". The pause may have ended since, or begun anew.
+    pub fn take_actions(&mut self) -> (Vec<BusAction>, Option<u64>) {
+        (std::mem::take(&mut self.actions), self.queued_pause_end_ms.take())
     }
 
     /// Returns `true` while a replica of this node takes over. Nothing may be deleted or taken over then that the

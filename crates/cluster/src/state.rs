@@ -214,6 +214,8 @@ pub struct ClusterState {
     pub todo: DeferredActions,
     /// The actions for the bus.
     pub actions: Vec<BusAction>,
+    /// The earliest end of a pause that a message among these actions mentions, in milliseconds since the Unix epoch.
+    pub(super) queued_pause_end_ms: Option<u64>,
     /// The statistics of the bus.
     pub statistics: BusStatistics,
     /// The links as the bus last saw them.
@@ -277,6 +279,7 @@ impl ClusterState {
             settings,
             todo: DeferredActions::default(),
             actions: Vec::new(),
+            queued_pause_end_ms: None,
             statistics: BusStatistics::default(),
             links: BTreeMap::new(),
             faults: InjectedFaults::default(),
@@ -618,6 +621,13 @@ impl ClusterState {
         self.update_health(now_ms);
     }
 
+    /// Returns the number of votes that are a majority. Before the first health check no voters have been counted, and
+    /// nodes may have become voters since the last one.
+    pub fn quorum(&self) -> usize {
+        let voters = self.nodes.values().filter(|node| node.has_vote()).count();
+        self.size.max(voters) / 2 + 1
+    }
+
     // ---- health -----------------------------------------------------------------------------------------------------
     /// Determines if commands are accepted.
     pub fn update_health(&mut self, now_ms: u64) {
@@ -670,6 +680,8 @@ impl ClusterState {
     /// so other nodes may have elected a replica of this node.
     pub fn suspend(&mut self, now_ms: u64) {
         self.is_bus_late = true;
+        // Doubtful writes are decided about then, even if the cluster has been down before.
+        self.todo.publish = true;
         self.update_health(now_ms);
     }
 

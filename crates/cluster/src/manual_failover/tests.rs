@@ -189,6 +189,34 @@ fn no_message_says_that_writes_are_paused_once_they_may_resume() {
     assert!(!primary.manual.has_stopped, "workers write again");
 }
 
+/// A turn of the bus may take longer than the pause, and the pause may end or begin anew within the turn.
+#[test]
+fn queued_messages_remember_the_pause_that_they_mention() {
+    let changes: [fn(&mut ClusterState, u64); 3] = [
+        |_, _| {},
+        |state, end_ms| state.end_overdue_hand_over(end_ms),
+        |state, end_ms| {
+            let replica = state.manual.replica.expect("has requested it");
+            state.pause_for_replica(replica, end_ms - 1);
+        },
+    ];
+    for change in changes {
+        let mut net = SimulatedCluster::with_replicas(3, &[0]);
+        net.nodes[0].me_mut().offset = 500;
+        begin(&mut net, 3, FailoverMode::Coordinated);
+        let now_ms = net.now_ms;
+        let primary = &mut net.nodes[0];
+        primary.take_actions();
+        let end_ms = primary.manual.end_ms;
+        primary.broadcast_pong(now_ms);
+        change(primary, end_ms);
+        let (actions, paused_until_ms) = primary.take_actions();
+        assert!(actions.iter().any(|action| matches!(action, BusAction::Send(..))));
+        assert_eq!(paused_until_ms, Some(end_ms));
+        assert_eq!(primary.take_actions(), (Vec::new(), None));
+    }
+}
+
 /// Without data the replica has the offset 0, and so may its primary.
 #[test]
 fn a_replica_without_data_takes_over_only_by_force() {

@@ -446,6 +446,24 @@ fn a_primary_that_notices_a_failure_counts_earlier_reports() {
     assert!(state.nodes[&reporter].has_timed_out(), "only this node says so");
 }
 
+/// A node that has just been started has not counted the voters yet.
+#[test]
+fn a_node_that_is_started_again_declares_no_node_failed_alone() {
+    let mut net = SimulatedCluster::formed(3);
+    net.unreachable = vec![1, 2];
+    net.restart(0);
+    assert_eq!((net.nodes[0].size, net.nodes[0].quorum()), (0, 2));
+    // It counts them after two seconds.
+    net.rounds(18);
+    let state = &net.nodes[0];
+    for other in state.nodes.values().filter(|node| node.id != state.myself) {
+        assert!(
+            other.has_timed_out() && !other.has_failed(),
+            "one of three is no majority"
+        );
+    }
+}
+
 /// Returns a cluster of three nodes and what its second node reports about the third: it is up.
 fn cluster_with_good_news() -> (SimulatedCluster, GossipEntry) {
     let net = SimulatedCluster::formed(3);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{DbIndex, LogSequence, ReplicationOffset, SlotIndex, ThreadIndex};
+use weft_base::{ClientId, DbIndex, LogSequence, ReplicationOffset, SlotIndex, ThreadIndex};
 
 use crate::cluster_node::key_deletion::{self, DeletedKeys};
 use crate::keyspace::access::WholeKeyspace;
@@ -23,7 +23,7 @@ use crate::propagation::LogTarget;
 use crate::replication::role;
 use crate::replication::{Endpoint, ReplicationState};
 use crate::runtime::shutdown::ShutdownOptions;
-use crate::state::{BackgroundJob, Message, PauseReason, PendingAcknowledgement, Server};
+use crate::state::{AcknowledgementLimits, BackgroundJob, Message, PauseReason, PendingAcknowledgement, Server};
 use weft_cluster::node::NodeId;
 use weft_cluster::slot_set::SlotSet;
 use weft_cluster::state::{ClusterState, DataState};
@@ -214,21 +214,29 @@ fn propagate_to_replicas(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]])
 }
 
 /// Propagates a command to the replicas, if there are any, and waits up to `patience` until they have acknowledged it.
-/// Returns `true` if they have. So a replica that takes over knows what this node is about to do. Called on a
-/// background thread.
-pub fn propagate_and_wait(server: &Arc<Server>, seat: &mut Seat, words: &[&[u8]], patience: Duration) -> bool {
+/// Returns `true` if they have. So a replica that takes over knows what this node is about to do. If a client requested
+/// it, the wait also ends some time after the client has gone, and with the role of this node. Called on a background
+/// thread.
+pub fn propagate_and_wait(
+    server: &Arc<Server>,
+    seat: &mut Seat,
+    words: &[&[u8]],
+    patience: Duration,
+    client: Option<ClientId>,
+) -> bool {
     let replicas = &server.replication.replicas;
+    let requester = client.map(|client| (client, server.replication.role_epoch()));
     let wanted = replicas.online_count();
     if wanted == 0 {
         return true;
     }
     let sequence = propagate_to_replicas(server, seat, words);
-    let start = Instant::now();
+    let mut limits = AcknowledgementLimits::new(patience, requester);
     loop {
         if replicas.acknowledged_sequence_count(sequence) >= wanted {
             return true;
         }
-        if start.elapsed() >= patience {
+        if limits.is_over(server) {
             return false;
         }
         weft_os::thread::sleep(RETRY);
@@ -243,8 +251,10 @@ pub fn propagate_then(
     seat: &mut Seat,
     words: &[&[u8]],
     patience: Duration,
+    client: ClientId,
     then: impl FnOnce(bool) -> BackgroundJob + Send + 'static,
 ) {
+    let requester = Some((client, server.replication.role_epoch()));
     let replicas = server.replication.replicas.online_count();
     if replicas == 0 {
         return then(true)(server, seat);
@@ -253,7 +263,7 @@ pub fn propagate_then(
     server.background.acknowledgements.lock().push(PendingAcknowledgement {
         sequence,
         replicas,
-        deadline: Instant::now() + patience,
+        limits: AcknowledgementLimits::new(patience, requester),
         continuation: Box::new(then),
     });
     if let Some(cluster) = &server.cluster {
@@ -261,33 +271,23 @@ pub fn propagate_then(
     }
 }
 
-/// Schedules the jobs whose commands the replicas have acknowledged, or not acknowledged in time. Returns `true` if
-/// other jobs still wait. Called by the bus.
+/// Schedules the jobs whose commands the replicas have acknowledged, or whose wait is over. Returns `true` if other
+/// jobs still wait. Called by the bus.
 pub fn check_acknowledgements(server: &Arc<Server>) -> bool {
     let mut waiting = server.background.acknowledgements.lock();
     if waiting.is_empty() {
         return false;
     }
     server.propagation.wake();
-    let (replicas, now) = (&server.replication.replicas, Instant::now());
-    for PendingAcknowledgement {
-        sequence,
-        replicas: wanted,
-        deadline: until,
-        continuation: then,
-    } in std::mem::take(&mut *waiting)
-    {
-        let have = replicas.acknowledged_sequence_count(sequence) >= wanted;
-        if have || now >= until {
+    let replicas = &server.replication.replicas;
+    for mut pending in std::mem::take(&mut *waiting) {
+        let is_acknowledged = replicas.acknowledged_sequence_count(pending.sequence) >= pending.replicas;
+        if is_acknowledged || pending.limits.is_over(server) {
             // Sending fails only without background threads, when the process is about to end.
-            let _ = server.background.long_commands.send(then(have));
+            let job = (pending.continuation)(is_acknowledged);
+            let _ = server.background.long_commands.send(job);
         } else {
-            waiting.push(PendingAcknowledgement {
-                sequence,
-                replicas: wanted,
-                deadline: until,
-                continuation: then,
-            });
+            waiting.push(pending);
         }
     }
     !waiting.is_empty()
@@ -344,7 +344,7 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
     };
     log::notice!("Perform auto failover to replica {node} on shutdown.");
     let words: [&[u8]; 5] = [b"CLUSTER", b"FAILOVER", b"FORCE", b"REPLICAID", node.as_bytes()];
-    if !propagate_and_wait(server, &mut seat, &words, FAILOVER_NOTICE_TIMEOUT) {
+    if !propagate_and_wait(server, &mut seat, &words, FAILOVER_NOTICE_TIMEOUT, None) {
         log::warning!("Not all replicas have acknowledged the failover.");
     }
 }
@@ -426,9 +426,12 @@ fn publish_next_view(
     all: &mut Exclusive<'_>,
     thread_index: ThreadIndex,
 ) -> Publication {
-    let next = cluster.next_view();
+    let next = cluster.next_view(server.propagation.last_sequence());
     let deleted = key_deletion::delete_keys_exclusively(server, all, thread_index, next.to_empty.iter());
     let before = next.view.map(|view| cluster.publish_view(view));
+    if next.settles_writes {
+        server.wake_log_waiters();
+    }
     if let Some(before) = &before {
         // The statistics of a slot under its former owner do not apply to the new one.
         server.stats.slots.reset(cluster.view().moved_since(before));

@@ -241,7 +241,8 @@ fn call_handler<'p>(
         queue_notifications(&mut context, runs_again, Caller::Client);
     }
     if context.keys.effects.log_writer.has_pending_ops() {
-        context.client.last_write_sequence = propagate::commit_unit(context.keys.effects);
+        let sequence = propagate::commit_unit(context.keys.effects);
+        context.client.record_write(sequence);
     }
     HandlerEnd {
         result,

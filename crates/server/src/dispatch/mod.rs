@@ -12,8 +12,8 @@
 //! 1. `tunables`, `thread` and `request`: the state of a thread, and of one request.
 //! 2. `leases`, `accounting`, `effects`, `propagate`, `slot_stats`, `record` and `notifications`: the steps of a
 //!    command.
-//! 3. `serve`, `expired_sources`, `pins`, `script_flags`, `redirect`, `memory_limit` and `admit`: the rules around
-//!    them.
+//! 3. `serve`, `ended_waits`, `expired_sources`, `pins`, `script_flags`, `redirect`, `memory_limit` and `admit`: the
+//!    rules around them.
 //! 4. `execute`: runs a handler under leases that are held.
 //! 5. `background`: runs a command on a background thread. It is passed the function that leases and runs.
 //! 6. `script` and then `leased`: lease and run.
@@ -26,6 +26,7 @@ pub mod apply_threads;
 pub mod background;
 pub mod batch;
 pub mod effects;
+pub mod ended_waits;
 mod exec_detached;
 pub mod execute;
 mod expired_sources;

@@ -42,7 +42,7 @@ use weft_config::Config;
 use weft_os::time::Instant;
 
 use super::effects::free_removed_values;
-use super::leases::{ANNOUNCE_AFTER_FAILURES, visit_free_slots};
+use super::leases::ANNOUNCE_AFTER_FAILURES;
 use super::notifications::{FORGOTTEN_KEYS_PER_TRACKED_KEY, send_early_broadcasts};
 use super::propagate;
 use super::thread::{LeasedCall, ThreadState};
@@ -111,6 +111,13 @@ enum ServiceRefusal {
     Pause,
 }
 
+/// The queues of a key that could not be served, and the reason.
+struct RefusedQueues {
+    reason: ServiceRefusal,
+    /// The queues; none if the slot of the key could not be leased.
+    queues: Vec<WaitQueueKind>,
+}
+
 /// The keys that could not be served.
 #[derive(Default)]
 struct RefusedKeys {
@@ -118,6 +125,8 @@ struct RefusedKeys {
     contended: VecDeque<UnservedKey>,
     /// Those that a pause holds back.
     paused: VecDeque<UnservedKey>,
+    /// All of them.
+    keys: HashSet<ReadyKey>,
 }
 
 impl RefusedKeys {
@@ -126,6 +135,7 @@ impl RefusedKeys {
             ServiceRefusal::Slots(slots) => (&mut self.contended, slots),
             ServiceRefusal::Pause => (&mut self.paused, vec![key.slot]),
         };
+        self.keys.insert(key.clone());
         keys.push_back(UnservedKey { key, slots, held_up });
     }
 }
@@ -192,13 +202,17 @@ fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingContext<'_, '_
     let mut refused = RefusedKeys::default();
     let mut serving = WaiterService { context };
     while let Some(key) = ready.pop_front() {
+        // Several commands of a unit may have listed the key. The reason for its refusal lasts until the unit ends.
+        if refused.keys.contains(&key) {
+            continue;
+        }
         let result = serving.serve_key(&key);
         let effects = &mut *serving.context.effects;
         // A key that became ready again on the way has been served to the end, or is refused.
         ready.extend(effects.ready.drain(..).filter(|other| *other != key));
-        if let Err(refusal) = result {
-            let held_up = HeldUpWaiters::new(serving.waiters_for(&key));
-            refused.add(key, refusal, held_up);
+        if let Err(RefusedQueues { reason, queues }) = result {
+            let held_up = HeldUpWaiters::new(serving.waiters_in(&key, &queues));
+            refused.add(key, reason, held_up);
         }
     }
     refused
@@ -237,18 +251,24 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
     }
 
     /// Serves all clients that can be served from one key. A queue that is refused delays no other queue.
-    fn serve_key(&mut self, key: &ReadyKey) -> Result<(), ServiceRefusal> {
-        self.ensure_leased(key.slot, key.slot)?;
+    fn serve_key(&mut self, key: &ReadyKey) -> Result<(), RefusedQueues> {
+        let refused_for = |reason| RefusedQueues {
+            reason,
+            queues: Vec::new(),
+        };
+        self.ensure_leased(key.slot, key.slot).map_err(refused_for)?;
         let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
-        let mut result = Ok(());
+        let mut refused: Option<RefusedQueues> = None;
         for line in self.matching_lines(key, kind) {
             let served = match self.context.paused.includes(&line) {
                 true => Err(ServiceRefusal::Pause),
                 false => self.serve_queue(key, &line),
             };
-            result = result.and(served);
+            if let Err(reason) = served {
+                refused.get_or_insert_with(|| refused_for(reason)).queues.push(line);
+            }
         }
-        result
+        refused.map_or(Ok(()), Err)
     }
 
     fn value_kind(&mut self, db: DbIndex, slot: SlotIndex, hash: u64, name: &[u8]) -> WaitedKind {
@@ -264,16 +284,15 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
             .map_or(Vec::new(), |waiting| waiting.affected_queues(key.db, &key.name, kind))
     }
 
-    /// Returns the waiters for a key that have what they wait for; none if its slot is not leased.
-    fn waiters_for(&mut self, key: &ReadyKey) -> Vec<Arc<Waiter>> {
+    /// Returns the waiters in these queues of a key.
+    fn waiters_in(&mut self, key: &ReadyKey, queues: &[WaitQueueKind]) -> Vec<Arc<Waiter>> {
         let mut found = Vec::new();
-        let kind = self.value_kind(key.db, key.slot, key.hash, &key.name);
-        for line in self.matching_lines(key, kind) {
-            let Some(waiting) = self.slot_mut(key.slot).and_then(|(_, slot)| slot.blocked()) else {
-                continue;
-            };
+        let Some(waiting) = self.slot_mut(key.slot).and_then(|(_, slot)| slot.blocked()) else {
+            return found;
+        };
+        for line in queues {
             let mut behind = ParkId::NONE;
-            while let Some(waiter) = waiting.next_waiter(key.db, &key.name, &line, behind) {
+            while let Some(waiter) = waiting.next_waiter(key.db, &key.name, line, behind) {
                 behind = waiter.park_id;
                 found.push(waiter.clone());
             }
@@ -584,12 +603,7 @@ fn attempt_unserved(
     refused_slots: &mut HashSet<SlotIndex>,
     mut unserved: UnservedKeys,
 ) -> Option<UnservedKeys> {
-    let pause = &thread.server.clients.pause;
-    let is_held = || {
-        let mut slots = unserved.keys.iter().map(|unserved| unserved.key.slot);
-        slots.any(|slot| pause.held_slots.contains(slot))
-    };
-    if pause.are_writes_paused(unix_ms()) || (pause.held_slots.is_any() && is_held()) {
+    if thread.server.clients.pause.are_writes_paused(unix_ms()) {
         // Serving changes data, so it waits for the end of the pause.
         unserved.failures += 1;
         return Some(unserved);
@@ -601,6 +615,11 @@ fn attempt_unserved(
         let Some(key) = unserved.keys.pop_front() else {
             break;
         };
+        if thread.server.clients.pause.held_slots.contains(key.key.slot) {
+            // Its slot is about to change its owner. Either it is released, or the clients are redirected.
+            left.push_back(key);
+            continue;
+        }
         match attempt_key(thread, pass, refused_slots, key, unserved.failures) {
             Ok(refused) => {
                 has_progress |= refused.is_empty();
@@ -635,6 +654,7 @@ fn attempt_key(
             return Err(unserved);
         }
     };
+    thread.catch_up_with_seen_expiry();
     let mut held = HeldLeases::Many(&mut leases);
     let mut further_leases = Vec::new();
     let mut service = ServingContext {
@@ -695,43 +715,6 @@ fn lease_for_writing<'p>(
     Ok(leases)
 }
 
-/// A waiter whose wait has ended, in the queues of one of its keys.
-pub struct EndedWait {
-    waiter: Arc<Waiter>,
-    /// The index of the key.
-    key: usize,
-}
-
-impl EndedWait {
-    /// Returns a value for each key of a waiter.
-    pub fn of_all_keys(waiter: &Arc<Waiter>) -> impl Iterator<Item = EndedWait> {
-        let waiter = waiter.clone();
-        (0..waiter.keys.len()).map(move |key| EndedWait {
-            waiter: waiter.clone(),
-            key,
-        })
-    }
-}
-
-/// Removes waiters whose wait has ended from the queues of their keys. Those in slots that other threads have leased,
-/// or beyond the number handled in one turn, stay in `ended_waits` for another attempt.
-pub fn remove_ended_waits(seat: &mut Seat, server: &Server, ended_waits: &mut Vec<EndedWait>) {
-    visit_free_slots(
-        seat,
-        ended_waits,
-        |ended| ended.waiter.keys[ended.key].slot,
-        |ended, lease| {
-            // Checked first, so that a slot without waiters stays small.
-            if lease.blocked().is_some() {
-                let key = &ended.waiter.keys[ended.key];
-                lease.change_blocked(key.hash, |waiting| {
-                    waiting.remove_waiter(&key.name, &ended.waiter, &server.clients.blocked)
-                });
-            }
-        },
-    );
-}
-
 /// Serves the clients that wait for keys that the commands made ready, and ends the effects of all commands: to the log
 /// they are one unit.
 pub(super) fn serve_unit<'p>(
@@ -747,7 +730,7 @@ pub(super) fn serve_unit<'p>(
         false => serve_unit_ready(thread, pass, &mut further_leases, held, client),
     };
     if thread.effects.log_writer.has_pending_ops() {
-        client.last_write_sequence = propagate::commit_unit(&mut thread.effects);
+        client.record_write(propagate::commit_unit(&mut thread.effects));
     }
     unserved
 }
@@ -793,3 +776,6 @@ pub fn null_array(protocol: Protocol) -> Vec<u8> {
     Reply::new(&mut bytes, protocol).null_array();
     bytes
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use super::Slot;
 use crate::clients_waiting::blocking::WaitedKind;
 
 /// A key whose blocked clients may be served.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReadyKey {
     /// The key's database.
     pub db: DbIndex,

@@ -182,6 +182,8 @@ pub struct Client {
     pub db: DbIndex,
     /// The position of the client's last write in the propagation log; 0 for none.
     pub last_write_sequence: LogSequence,
+    /// The position of the first write whose reply has not been sent yet; 0 for none.
+    pub unacknowledged_write: LogSequence,
     /// The protocol: RESP2 until HELLO 3.
     pub protocol: Protocol,
     /// The authenticated user and its permissions.
@@ -289,6 +291,7 @@ impl Client {
             id,
             db: DbIndex::FIRST,
             last_write_sequence: LogSequence::NONE,
+            unacknowledged_write: LogSequence::NONE,
             protocol: Protocol::Resp2,
             login,
             name: Vec::new(),
@@ -314,6 +317,15 @@ impl Client {
             transaction_figures: None,
             kill_mark: None,
             script_refusal: None,
+        }
+    }
+
+    /// Records a write of the client, whose reply is still to be sent.
+    #[inline]
+    pub fn record_write(&mut self, sequence: LogSequence) {
+        self.last_write_sequence = sequence;
+        if self.unacknowledged_write.is_none() {
+            self.unacknowledged_write = sequence;
         }
     }
 

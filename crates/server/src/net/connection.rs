@@ -77,7 +77,8 @@ pub struct Connection {
     pub awaited_thaw: Option<u64>,
     /// Set if that request needs the exact replication offset: the last write before its first attempt.
     pub awaited_sequence: Option<LogSequence>,
-    /// `true` while the output waits until the propagation log has passed the client's writes.
+    /// `true` while the output waits until the propagation log has passed the client's writes, or until it is certain
+    /// that another cluster node has not taken over without them.
     pub is_output_withheld: bool,
     /// The TLS layer, for a connection with TLS.
     pub tls: Option<TlsLayer>,

@@ -10,7 +10,9 @@
 //!    its end.
 //! 3. A transaction with scripts cannot be stopped from its first command on.
 //! 4. MIGRATE and CLUSTER SETSLOT wait for other servers, and the reply to CLIENT KILL does not wait for them. One that
-//!    has begun takes effect later: the target has the keys, or the replicas have executed the change.
+//!    has begun takes effect later: the target has the keys, or the replicas have executed the change. The parts of a
+//!    transaction that other threads do after its leases (MIGRATE, SAVE) are done in any case, even those that have not
+//!    begun when the reply to CLIENT KILL or ACL DELUSER is sent: a transaction is atomic, and it has begun.
 //! 5. FLUSHALL has taken effect before its work on another thread, which frees the data and replaces the dump. That is
 //!    done, and the reply to CLIENT KILL does not wait for it.
 

@@ -26,6 +26,8 @@ struct DirectoryEntry {
     worker: ThreadIndex,
     /// `true` if a transaction has killed the client, and its worker has not closed it yet.
     is_killed: bool,
+    /// `true` if the client sends nothing more.
+    has_ended_input: bool,
 }
 
 /// The worker of each client.
@@ -47,10 +49,25 @@ impl Default for ClientDirectory {
 impl ClientDirectory {
     /// Records the worker of a new client.
     pub fn add(&self, client: ClientId, worker: ThreadIndex) {
-        let is_killed = false;
-        self.shard(client)
-            .lock()
-            .insert(client, DirectoryEntry { worker, is_killed });
+        let entry = DirectoryEntry {
+            worker,
+            is_killed: false,
+            has_ended_input: false,
+        };
+        self.shard(client).lock().insert(client, entry);
+    }
+
+    /// Records that a client sends nothing more, because it has closed its side of the connection.
+    pub fn note_end_of_input(&self, client: ClientId) {
+        if let Some(entry) = self.shard(client).lock().get_mut(&client) {
+            entry.has_ended_input = true;
+        }
+    }
+
+    /// Returns `true` if a client has disconnected, or sends nothing more. A client that waits for the reply of another
+    /// thread stays connected until then.
+    pub fn has_left(&self, client: ClientId) -> bool {
+        (self.shard(client).lock().get(&client)).is_none_or(|entry| entry.has_ended_input)
     }
 
     /// Calls `send`, which mails the connection of a client to another worker, and records that worker. The new worker

@@ -37,10 +37,10 @@ use weft_config::Config;
 use weft_os::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
 use weft_os::sync::mpsc::{self, SyncSender};
-use weft_os::time::Instant;
 use weft_scripting::Scripts;
 use weft_tls::TlsState;
 
+mod acknowledgement;
 mod collect_clients;
 mod directory;
 mod durability;
@@ -52,6 +52,7 @@ mod pause;
 pub mod spare_cores;
 mod subsystems;
 
+pub use acknowledgement::{AcknowledgementLimits, PendingAcknowledgement};
 pub use collect_clients::{ClientCollection, ClientVisitorHost, close_killed_clients};
 pub use moving_connections::MovingConnections;
 pub use parts::ServerParts;
@@ -458,7 +459,7 @@ pub struct UnservedKey {
     pub key: ReadyKey,
     /// The slots that serving it needs.
     pub slots: Vec<SlotIndex>,
-    /// Its waiters.
+    /// Its waiters in the queues that were refused.
     pub held_up: HeldUpWaiters,
 }
 
@@ -577,18 +578,6 @@ pub enum SlotMigrationCommand {
     AdoptSource(Box<Connection>, Arc<JobProgress>),
     /// Close the connection with this client id.
     Disconnect(ClientId),
-}
-
-/// A command that replicas must acknowledge before it takes effect here.
-pub struct PendingAcknowledgement {
-    /// The sequence number of the command in the log.
-    pub sequence: LogSequence,
-    /// The number of replicas that must have it.
-    pub replicas: i64,
-    /// The end of the time that they have.
-    pub deadline: Instant,
-    /// Creates the job that follows; the argument is `true` if the replicas have the command.
-    pub continuation: Box<dyn FnOnce(bool) -> BackgroundJob + Send>,
 }
 
 /// A command that only the coordinator can execute.

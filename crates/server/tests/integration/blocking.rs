@@ -458,6 +458,32 @@ fn a_pause_that_begins_in_a_transaction_holds_back_the_writes_of_blocked_clients
     }
 }
 
+/// The pause holds back the consumer of a group. A client that waits for a later entry of the same stream times out.
+#[test]
+fn a_pause_of_writes_does_not_suspend_the_timeout_of_a_client_that_reads() {
+    for workers in ["2", "8"] {
+        let server = Server::start(&["--io-threads", workers, "--io-threads-always-active", "yes"]);
+        let mut client = connect(server.port);
+        let create = ["XGROUP", "CREATE", "stream", "group", "$", "MKSTREAM"];
+        assert_eq!(client.call(&create), "OK");
+        let consume = "XREADGROUP GROUP group consumer BLOCK 0 STREAMS stream >";
+        let consume: Vec<&str> = consume.split(' ').collect();
+        let mut consumer = connect_blocked(&server, &mut client, 0, &consume);
+        let read = ["XREAD", "BLOCK", "2000", "STREAMS", "stream", "5-0"];
+        let mut reader = connect_blocked(&server, &mut client, 1, &read);
+        let commands: [&[&str]; 2] = [
+            &["XADD", "stream", "1-1", "field", "value"],
+            &["CLIENT", "PAUSE", "1000000", "WRITE"],
+        ];
+        assert_eq!(client.transact(&commands), "(1-1 OK)");
+        assert_eq!(reader.answer(), "-");
+        assert!(consumer.is_waiting());
+        assert_eq!(client.call(&["CLIENT", "UNPAUSE"]), "OK");
+        assert_eq!(consumer.answer(), "((stream ((1-1 (field value)))))");
+        client.expect_no_blocked_clients();
+    }
+}
+
 /// The change that serves a client invalidates the copy that it had before it was blocked. The entries that it gets are
 /// a copy again.
 #[test]

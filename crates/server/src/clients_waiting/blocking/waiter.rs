@@ -163,8 +163,8 @@ impl Waiter {
         ThreadIndex::new(self.worker.load(Ordering::Acquire))
     }
 
-    /// Returns `true` while one of its keys is ready, and it is not served because a slot is leased by another thread.
-    /// Its wait does not time out then: others have seen the element that it waits for.
+    /// Returns `true` while one of its keys is ready, and its queue is not served because a slot is leased by another
+    /// thread, or because of a pause. Its wait does not time out then: others have seen the element that it waits for.
     pub fn is_held_up(&self) -> bool {
         self.held_up.load(Ordering::Acquire) > 0
     }

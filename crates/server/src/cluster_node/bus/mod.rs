@@ -13,7 +13,8 @@
 //! With this order, no node is told anything that this node could forget in a crash, and no command runs with a view
 //! that is older than what this node has announced. The thread never waits for a peer: bytes that a socket does not
 //! accept stay in flight, and a link with too many of them is closed. It does wait for the disk. If a turn takes longer
-//! than the node timeout, workers stop accepting commands ([`Cluster::check_bus_progress`]).
+//! than the node timeout, workers stop accepting commands ([`Cluster::check_bus_progress`]), and withhold the replies
+//! to writes until the bus has heard of a failover, or knows that there was none.
 
 mod links;
 
@@ -252,14 +253,14 @@ impl ClusterBus {
                 state.update_health(unix_ms());
             }
             self.is_urgent = state.is_urgent();
-            let actions = std::mem::take(&mut state.actions);
-            (state.todo.publish, actions, state.pause_end_ms())
+            let (actions, pause_end_ms) = state.take_actions();
+            (state.todo.publish, actions, pause_end_ms)
         };
         let is_saved = topology::save(&self.server, cluster);
         let is_pause_over = pause_end_ms.is_some_and(|end_ms| unix_ms() >= end_ms);
         if !is_saved || is_pause_over {
             // No message may be sent that this node could forget, in particular no vote. Neither may one that says that
-            // writes are paused if writing the file has taken longer than the pause.
+            // writes are paused if the turn has taken longer than the pause that it means.
             actions.retain(|action| !matches!(action, BusAction::Send(..)));
         }
         if publish {

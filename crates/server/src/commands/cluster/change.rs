@@ -195,11 +195,12 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     if !ctx.may_block {
         // In a transaction or a script the command waits for the reply.
+        let client = Some(ctx.client.id);
         ctx.reply_from_background(move |server, seat| match set_slot.check_request(server, seat) {
             Err(refusal) => refusal_bytes(&refusal),
             Ok(checked) => {
                 let CheckedSetSlot { patience, exclusion } = checked;
-                let known = topology::propagate_and_wait(server, seat, &set_slot.arguments(), patience);
+                let known = topology::propagate_and_wait(server, seat, &set_slot.arguments(), patience, client);
                 set_slot.apply_and_reply(server, seat, known, exclusion)
             }
         });
@@ -222,7 +223,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
             };
             let words = set_slot.arguments.clone();
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            topology::propagate_then(server, seat, &words, patience, move |known| {
+            topology::propagate_then(server, seat, &words, patience, requester.client, move |known| {
                 Box::new(move |server, seat| {
                     // The replicas have executed the command, so this node does too, even if the client was killed or
                     // has lost its permission meanwhile. The reply to a client that was killed is dropped.

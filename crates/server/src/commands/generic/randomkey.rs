@@ -5,8 +5,8 @@
 //! keys. In a nearly empty database most attempts would find nothing, so the non-empty slots are listed first, without
 //! leases, and the slot is chosen among them.
 //!
-//! Slots that another thread writes are skipped. If no key was found in the others, the command runs again later, since
-//! the skipped slots may have one.
+//! Slots that another thread writes are skipped, and after a few of them the search becomes systematic. If no key was
+//! found in the others, the command runs again later, since the skipped slots may have one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -27,6 +27,9 @@ pub const BINDINGS: &[(&str, Binding)] = &[("randomkey", leased(randomkey).with_
 
 /// The number of random attempts after which the search becomes systematic.
 const MAX_DRAWS: usize = 512;
+/// The number of refused leases after which the search becomes systematic. Each of them takes about a microsecond, and
+/// in a nearly empty database all attempts may choose the same slot.
+const MAX_REFUSED_DRAWS: usize = 4;
 /// The number of keys below which the occupied slots are listed.
 const SPARSE_DATABASE_KEYS: u64 = SLOTS as u64 / 32;
 /// The number of keys that the systematic search examines.
@@ -120,13 +123,14 @@ impl RandomKeySearch<'_, '_> {
         drawn.or_else(|| self.search_from_random_slot())
     }
 
-    /// Chooses slots until one yields a key.
+    /// Chooses slots until one yields a key, or too many were refused.
     fn draw_key(&self, mut draw_slot: impl FnMut() -> usize) -> Option<Vec<u8>> {
         let full = acceptance_bound(self.keys);
-        (0..MAX_DRAWS).find_map(|_| {
+        let mut refused = 0;
+        for _ in 0..MAX_DRAWS {
             let slot = draw_slot();
             if !self.access.header(slot).may_show(self.db) {
-                return None;
+                continue;
             }
             let picked = self.access.read_slot(slot, |data| {
                 let table = data.table(self.db)?;
@@ -134,11 +138,19 @@ impl RandomKeySearch<'_, '_> {
                 let entry = accepted.then(|| table.random(fastrand::u64(..)))??;
                 self.is_alive(entry).then(|| entry.key().to_vec())
             });
-            if picked.is_none() {
-                self.skipped_slot.set(Some(SlotIndex::from_index(slot)));
+            match picked {
+                Some(None) => {}
+                Some(name) => return name,
+                None => {
+                    self.skipped_slot.set(Some(SlotIndex::from_index(slot)));
+                    refused += 1;
+                    if refused == MAX_REFUSED_DRAWS {
+                        break;
+                    }
+                }
             }
-            picked.flatten()
-        })
+        }
+        None
     }
 
     /// Searches any key from a random position on, for databases where nearly all keys have expired.

@@ -175,8 +175,8 @@ pub fn run_leased<'p>(
     outcome
 }
 
-/// Returns `true` if a script that may not end is expected to make lasting changes on the only worker, which could serve
-/// nobody then.
+/// Returns `true` if a script that may not end is expected to make lasting changes on the only worker, which could
+/// serve nobody then.
 fn must_leave_only_worker(thread: &ThreadState, profile: &ScriptProfile) -> bool {
     thread.server.workers.len() == 1 && profile.may_run_forever() && profile.has_written() && !profile.is_undoable()
 }

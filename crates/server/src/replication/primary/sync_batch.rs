@@ -139,7 +139,12 @@ impl PrimaryThread {
                         );
                         replica.progress = ReplicaSyncState::ReceivingDump;
                     }
-                    self.update_info(*token, |known| known.progress = ReplicaSyncState::DumpStarted);
+                    // The thread that writes the dump may have published a later state.
+                    self.update_info(*token, |known| {
+                        if known.progress == ReplicaSyncState::WaitingForDump {
+                            known.progress = ReplicaSyncState::DumpStarted;
+                        }
+                    });
                 }
                 self.dump = Some(DumpInProgress {
                     replicas: ids,

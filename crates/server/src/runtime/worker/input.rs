@@ -196,6 +196,11 @@ impl Worker {
             return;
         };
         connection.is_peer_done = true;
+        self.thread
+            .server
+            .clients
+            .directory
+            .note_end_of_input(connection.client.id);
         let has_work = connection.has_work();
         if self.is_waiting_for_others(token) {
             self.disconnect_blocked(token);
@@ -231,6 +236,11 @@ impl Worker {
             return;
         };
         connection.is_peer_done = true;
+        self.thread
+            .server
+            .clients
+            .directory
+            .note_end_of_input(connection.client.id);
         connection.is_input_complete = true;
         let listens = connection
             .client
@@ -254,6 +264,11 @@ impl Worker {
             return;
         };
         connection.is_peer_done = true;
+        self.thread
+            .server
+            .clients
+            .directory
+            .note_end_of_input(connection.client.id);
         connection.is_input_complete = true;
         connection.output = Output::new();
         let is_over = connection.should_close_after_output() && !connection.is_in_batch;

@@ -174,7 +174,8 @@ pub struct Worker {
     next_random_move_ms: u64,
     /// `true` if a connection may exceed the soft output limit.
     has_clients_over_soft_limit: bool,
-    /// Connections whose output waits until the log has passed their writes.
+    /// Connections whose output waits until the log has passed their writes, or until it is certain that these are not
+    /// lost.
     withheld_tokens: Vec<usize>,
     /// `true` if the allocator's count must be read at the end of this turn.
     should_sample_memory: bool,

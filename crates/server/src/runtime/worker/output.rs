@@ -8,6 +8,7 @@ use crate::dispatch::tunables::Tunables;
 use crate::net::client::ClientFlags;
 use crate::observability::metrics::Counter;
 use weft_base::LogSequence;
+use weft_cluster::WriteFate;
 use weft_config::{OutputBufferLimit, id};
 use weft_reactor::SendOutcome;
 
@@ -46,18 +47,25 @@ impl Worker {
         if limit_bytes > 0 && copied > UNCHECKED_OUTPUT_BYTES && copied as u64 > limit_bytes {
             return self.close_over_output_limit(token, copied);
         }
-        if self
-            .thread
-            .server
-            .propagation
-            .must_withhold_reply(connection.client.last_write_sequence)
-            && self.withhold_output_if_unlogged(token)
+        let (first, last) = (
+            connection.client.unacknowledged_write,
+            connection.client.last_write_sequence,
+        );
+        let may_be_lost = !first.is_none()
+            && (self.thread.server.cluster.as_ref())
+                .is_some_and(|cluster| cluster.fate_of_write(first) != WriteFate::Kept);
+        if (may_be_lost && self.withhold_doubtful_output(token, first))
+            || (self.thread.server.propagation.must_withhold_reply(last) && self.withhold_output_if_unlogged(token))
         {
             return self.check_withheld_output(token, limit_bytes);
         }
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
+        if !connection.is_awaiting_reply() {
+            // What is sent now has the replies to all its writes.
+            connection.client.unacknowledged_write = LogSequence::NONE;
+        }
         if length > 0 {
             connection.client.largest_output = connection.client.largest_output.max(length);
             connection.client.last_interaction_ms = self.thread.now_ms;
@@ -103,12 +111,36 @@ impl Worker {
         if !server.propagation.must_withhold_reply(sequence) {
             return false;
         }
+        self.withhold_output(token);
+        true
+    }
+
+    /// Withholds a connection's output because a replica may have taken over without the client's writes, of which
+    /// `first` is the first whose reply is not sent. If another node has taken over, the connection is closed: an error
+    /// would say that the write was not made, and the new primary may have it. Returns `false` if the output may be
+    /// sent after all.
+    #[cold]
+    fn withhold_doubtful_output(&mut self, token: usize, first: LogSequence) -> bool {
+        let server = self.thread.server.clone();
+        let Some(cluster) = &server.cluster else {
+            return false;
+        };
+        server.propagation.request_milestone_notice(self.id);
+        // The fate of the write may have been decided before the notice was requested.
+        match cluster.fate_of_write(first) {
+            WriteFate::Kept => return false,
+            WriteFate::Doubtful => self.withhold_output(token),
+            WriteFate::Lost => self.close(token),
+        }
+        true
+    }
+
+    fn withhold_output(&mut self, token: usize) {
         if let Some(connection) = self.clients.connection(token)
             && !std::mem::replace(&mut connection.is_output_withheld, true)
         {
             self.withheld_tokens.push(token);
         }
-        true
     }
 
     /// Closes a client whose withheld output exceeds its limit. The disk may stall for long, and shared values count
@@ -124,7 +156,7 @@ impl Worker {
         }
     }
 
-    /// Sends withheld output as far as the log has advanced.
+    /// Sends withheld output as far as the log has advanced, and as it is certain that writes are not lost.
     pub(crate) fn send_withheld(&mut self) {
         self.resume_logged_clients();
         for token in std::mem::take(&mut self.withheld_tokens) {
@@ -135,7 +167,17 @@ impl Worker {
         }
     }
 
-    /// Records that a connection's command was logged by another thread, with this sequence number.
+    /// Records that another thread has logged a write of a connection's command, whose reply follows. The sequence
+    /// number may be the one of an earlier write if the command has written nothing.
+    pub(crate) fn record_write(&mut self, token: usize, sequence: LogSequence) {
+        if let Some(connection) = self.clients.connection(token)
+            && sequence > connection.client.last_write_sequence
+        {
+            connection.client.record_write(sequence);
+        }
+    }
+
+    /// Records that everything in the log up to this sequence number counts as written by a connection's client.
     pub(crate) fn record_log_sequence(&mut self, token: usize, log_sequence: LogSequence) {
         if let Some(connection) = self.clients.connection(token) {
             let last = &mut connection.client.last_write_sequence;
@@ -221,3 +263,6 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -188,7 +188,7 @@ impl Worker {
         let Some(token) = self.find_parked(client, park_id) else {
             return self.run_next_step_without_client(result.next_step);
         };
-        self.record_log_sequence(token, result.log_sequence);
+        self.record_write(token, result.log_sequence);
         if let Some(connection) = self.clients.connection(token) {
             let client = &mut connection.client;
             client.db = result.db;

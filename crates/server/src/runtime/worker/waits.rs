@@ -13,7 +13,7 @@ use crate::clients_waiting::blocking::{TimerQueue, Waiter};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::dispatch::batch::BatchConnections as _;
-use crate::dispatch::serve::EndedWait;
+use crate::dispatch::ended_waits::{self, EndedWait};
 use crate::dispatch::thread::ThreadState;
 use crate::dispatch::{record, serve, watches};
 use crate::net::client::ClientFlags;
@@ -316,7 +316,7 @@ impl Worker {
                 self.record_wait_end(&mut blocked, served.nanoseconds, reply_bytes, served.is_error, true);
             }
         }
-        self.record_log_sequence(token, served.log_sequence);
+        self.record_write(token, served.log_sequence);
         if waiter.keys.len() > 1 {
             self.remove_waiter(waiter.clone());
         }
@@ -437,8 +437,9 @@ impl Worker {
     }
 
     /// Ends the wait of a client, because this server has begun to follow a primary. In a cluster, the client is
-    /// redirected if another node serves its keys. Otherwise it is redirected to the primary if it can be, or
-    /// disconnected. A client that accepts reads of a replica (READONLY) goes on waiting, unless its command writes.
+    /// redirected if another node serves its keys, and disconnected if this server has become a primary again
+    /// meanwhile. Otherwise it is redirected to the primary if it can be, or disconnected. A client that accepts reads
+    /// of a replica (READONLY) goes on waiting, unless its command writes.
     fn end_wait_of_demoted(&mut self, client: ClientId) {
         let waiter = match self.waits.client_wait(client) {
             Some(ClientWait::Keys(blocked)) => Some(blocked.waiter.clone()),
@@ -447,6 +448,11 @@ impl Worker {
         if let Some(cluster) = &self.server().cluster {
             let view = cluster.view();
             self.redirect_blocked_client(client, &view);
+            // The threads that make its keys ready do not serve it any more.
+            let demotions = self.server().replication.demotions();
+            if waiter.is_some_and(|waiter| waiter.is_ended_by_demotion(demotions)) {
+                self.disconnect_demoted(client);
+            }
             return;
         }
         let token = self.clients.by_id.get(&client).copied();
@@ -466,6 +472,13 @@ impl Worker {
             self.reply_error_to_waiter(client, &CommandError::from_text(redirection));
             return;
         }
+        self.disconnect_demoted(client);
+    }
+
+    /// Ends the wait of a client with the error of a demotion, and disconnects the client. Has no effect on a client
+    /// that does not wait any more.
+    fn disconnect_demoted(&mut self, client: ClientId) {
+        let token = self.clients.by_id.get(&client).copied();
         if self.end_wait_with_error(client, Some(DEMOTED_REPLY))
             && let Some(connection) = token.and_then(|token| self.clients.connection(token))
         {
@@ -616,7 +629,7 @@ impl Worker {
     }
 
     fn remove_ended_waits(&mut self) {
-        serve::remove_ended_waits(&mut self.seat, &self.thread.server, &mut self.waits.ended_waits);
+        ended_waits::remove_ended_waits(&mut self.seat, &self.thread.server, &mut self.waits.ended_waits);
     }
 
     /// Ends the waits whose time is over. A client whose element is there, but that cannot be served yet, goes on

@@ -425,6 +425,33 @@ fn no_migration_of_whole_slots_begins_between_setslot_and_its_effect() {
     assert_eq!(nodes[0].call(&export), "OK");
 }
 
+/// One replica does not acknowledge the command, which would wait for ever.
+#[test]
+fn setslot_without_a_timeout_ends_when_its_client_has_gone() {
+    let mut nodes = weft(5);
+    let target = nodes[1].id.clone();
+    wait_until("the replicas are online", || {
+        nodes[0].call(&["INFO", "replication"]).matches("state=online").count() == 2
+    });
+    nodes[3].server().signal(Signal::SIGSTOP);
+    let mut mover = Client::connect(nodes[0].port);
+    mover.send(&["CLUSTER", "SETSLOT", SLOT, "MIGRATING", &target, "TIMEOUT", "0"]);
+    let open = format!("[{SLOT}->-{target}]");
+    wait_until("one replica has executed it", || nodes[4].sees(&open) == 1);
+    let export = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", "1", "1", "NODE", &target];
+    let refused = "ERR A CLUSTER SETSLOT has not taken effect yet on this node.";
+    assert_eq!(nodes[0].call(&export), refused);
+    assert!(is_unanswered(&mover));
+    drop(mover);
+    wait_until("slots may move as a whole", || {
+        let answer = nodes[0].call(&export);
+        assert!(answer == "OK" || answer == refused, "{answer}");
+        answer == "OK"
+    });
+    assert_eq!(nodes[0].sees(&open), 0, "it has not taken effect");
+    nodes[3].server().signal(Signal::SIGCONT);
+}
+
 /// Returns `true` if no reply has arrived.
 fn is_unanswered(client: &Client) -> bool {
     let stream = client.0.get_ref();

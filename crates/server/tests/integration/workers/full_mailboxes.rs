@@ -163,29 +163,36 @@ fn replicas_apply_no_faster_than_messages_are_delivered() {
     }
 }
 
-/// Returns clients on all workers that redirect the invalidations of `key` to one client, which is returned first.
-fn redirect_to_one(server: &Server, trackers: usize) -> (Client, Vec<Client>) {
+/// Returns clients on all workers that have read these keys and redirect their invalidations to one client, which is
+/// returned first.
+fn redirect_to_one(server: &Server, trackers: usize, keys: &[String]) -> (Client, Vec<Client>) {
     let mut receiver = Client::connect(server.port);
     let id = receiver.call(&["CLIENT", "ID"]);
     receiver.call(&["SUBSCRIBE", "__redis__:invalidate"]);
-    let options = ["TRACKING", "ON", "BCAST", "PREFIX", "key", "REDIRECT", &id];
-    let words = [&["CLIENT"][..], &options].concat();
+    let words = ["CLIENT", "TRACKING", "ON", "REDIRECT", &id];
+    let read: Vec<&str> = std::iter::once("EXISTS")
+        .chain(keys.iter().map(String::as_str))
+        .collect();
     let trackers = (0..trackers).map(|_| {
         let mut tracker = Client::connect(server.port);
         assert_eq!(tracker.call(&words), "OK");
+        assert_eq!(tracker.call(&read), "0");
         tracker
     });
     (receiver, trackers.collect())
 }
 
-/// The invalidations of many clients are redirected to one.
+/// The invalidations of many clients are redirected to one. Each change of a key sends one message.
 #[test]
 fn redirected_invalidations_leave_room_in_the_mailbox() {
-    // A mailbox is full with 8192 messages, and each worker may add one that it did not see.
-    let limit = 8192 + 64;
+    // The delivery of a message to 1500 clients takes as long as 1500 times 1 KiB take to copy. So a mailbox is full
+    // with 44 of them, and each of the 16 writers may add one.
+    let limit = 2 * MOST_UNREAD;
+    let mut keys: Vec<String> = (0..600).map(|number| format!("key-{number}")).collect();
+    keys.push("key-last".to_owned());
     for threads in ["2", "8"] {
         let server = start(threads);
-        let (mut receiver, _trackers) = redirect_to_one(&server, 1500);
+        let (mut receiver, _trackers) = redirect_to_one(&server, 1500, &keys);
         let has_ended = AtomicBool::new(false);
         let most = thread::scope(|scope| {
             let watch = scope.spawn(|| {
@@ -198,10 +205,9 @@ fn redirected_invalidations_leave_room_in_the_mailbox() {
             });
             let reads = scope.spawn(|| while !receiver.answer().contains("key-last") {});
             let mut writers = resp3_clients(&server);
-            for number in 0..200 {
-                writers
-                    .iter_mut()
-                    .for_each(|writer| writer.send(&["SET", &format!("key-{number}"), "value"]));
+            let count = writers.len();
+            for (number, key) in keys.iter().enumerate().filter(|(_, key)| *key != "key-last") {
+                writers[number % count].send(&["SET", key, "value"]);
             }
             for writer in &mut writers {
                 writer.send(&["PING"]);

@@ -265,8 +265,8 @@ fn run_briefly(client: &mut Client, script: &str) {
     }
 }
 
-/// The script leaves its worker although it has written, since that can be undone. What cannot be undone does not happen
-/// on the only worker.
+/// The script leaves its worker although it has written, since that can be undone. What cannot be undone does not
+/// happen on the only worker.
 #[test]
 fn a_script_that_was_short_leaves_its_worker_if_it_does_not_end() {
     const SCRIPT: &str = "redis.call('INCR', KEYS[1]) for i = 1, tonumber(ARGV[1]) do end return 1";

@@ -134,6 +134,16 @@ fn a_skipped_slot_is_reported_unless_the_search_has_reached_its_limit() {
         assert_eq!(search.find_random_key(), None);
         let skipped = search.skipped_slot.get().map(SlotIndex::index);
         assert_eq!(skipped, is_reported.then_some(slot), "{keys} keys");
+        let mut draws = 0;
+        let drawn = search.draw_key(|| {
+            draws += 1;
+            slot
+        });
+        assert_eq!(
+            (drawn, draws),
+            (None, MAX_REFUSED_DRAWS),
+            "a held slot is not drawn for long"
+        );
         drop(held);
     }
 }

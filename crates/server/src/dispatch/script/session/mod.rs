@@ -62,6 +62,7 @@ use crate::state::{Message, Server, ServerParts};
 use console::DebuggerConnection;
 pub(super) use key_copier::KeyCopier;
 use weft_acl::Acl;
+use weft_cluster::WriteFate;
 use weft_command_table::registry::{Command, Lookup};
 use weft_config::id;
 use weft_os::sync::mpsc::channel;
@@ -212,10 +213,20 @@ impl DebuggerSession {
         running.end_exclusion();
         scripting::drop_interpreter(&server.scripting, ScriptKind::Eval);
         self.send_notifications(&mut thread, &mut seat, unserved.map(|unserved| *unserved));
-        while server.propagation.must_withhold_reply(client.last_write_sequence) && !running.is_shutting_down() {
+        let fate = || match &server.cluster {
+            Some(cluster) if !client.unacknowledged_write.is_none() => {
+                cluster.fate_of_write(client.unacknowledged_write)
+            }
+            _ => WriteFate::Kept,
+        };
+        while (server.propagation.must_withhold_reply(client.last_write_sequence) || fate() == WriteFate::Doubtful)
+            && !running.is_shutting_down()
+        {
             weft_os::thread::sleep(RETRY_PAUSE);
         }
-        self.send_reply(debugger, output, &reply);
+        if fate() != WriteFate::Lost {
+            self.send_reply(debugger, output, &reply);
+        }
     }
 
     /// Joins the keyspace once a thread seat is free. Returns `None` if the process ends.
