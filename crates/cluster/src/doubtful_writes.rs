@@ -1,9 +1,9 @@
 //! The writes whose replies are not sent yet although a replica may have taken over without them.
 //!
 //! ```text
-//!   the bus is late ─▶ every write is doubtful ─▶ exclusive mode: only those made so far are
-//!                                                   ├ this node is a replica, or has lost a slot ─▶ they are lost
-//!                                                   └ commands are accepted again ─▶ they are kept
+//!   the bus is late, or ─▶ every write is doubtful ─▶ exclusive mode: only those made so far are
+//!   says that this node                                ├ this node is a replica, or has lost a slot ─▶ they are lost
+//!   is a replica now                                   └ it would have heard of a replacement ─▶ they are kept
 //! ```
 //!
 //! A write is known by its position in the propagation log. Workers withhold the replies to doubtful writes, and close
@@ -61,15 +61,15 @@ impl DoubtfulWrites {
     }
 
     /// Decides about the doubtful writes as far as possible. `last_sequence` is the last write in the log,
-    /// `is_replaced` is `true` if another node has taken over from this one, and `is_up` if commands are accepted.
-    /// Returns `true` if the fate of a write may have changed. The caller must hold exclusive mode.
-    pub(crate) fn settle(&self, last_sequence: LogSequence, is_replaced: bool, is_up: bool) -> bool {
+    /// `is_replaced` is `true` if another node has taken over from this one, and `is_certain` if none has unless that
+    /// is set. Returns `true` if the fate of a write may have changed. The caller must hold exclusive mode.
+    pub(crate) fn settle(&self, last_sequence: LogSequence, is_replaced: bool, is_certain: bool) -> bool {
         let before = self.last_doubtful.load(Ordering::SeqCst);
         let last = before.min(last_sequence.get());
         if is_replaced {
             self.last_lost.fetch_max(last, Ordering::SeqCst);
         }
-        let after = match is_replaced || is_up {
+        let after = match is_replaced || is_certain {
             true => 0,
             false => last,
         };

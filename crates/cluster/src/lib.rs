@@ -281,6 +281,10 @@ impl Cluster {
     pub fn restrict_view(&self, state: &ClusterState) {
         let mut views = self.views.lock();
         let settled = views.settled.as_ref().unwrap_or(&views.current).clone();
+        if state.me().is_replica() && !settled.is_replica {
+            // What has been written since the other node took over is lost. The next view in exclusive mode decides.
+            self.doubtful_writes.begin();
+        }
         let restricted = settled.restricted_by(state).map(Arc::new);
         let is_restricted = restricted.is_some();
         let view = restricted.unwrap_or_else(|| settled.clone());
@@ -388,7 +392,8 @@ impl Cluster {
         if is_replaced {
             log::warn!("Another node has taken over while the cluster bus made no progress. Writes get no reply.");
         }
-        self.doubtful_writes.settle(last_sequence, is_replaced, state.is_up)
+        let is_certain = state.is_up || !state.awaits_news();
+        self.doubtful_writes.settle(last_sequence, is_replaced, is_certain)
     }
 
     /// Publishes a view and returns the one that was published before in this way. The caller must hold exclusive mode.

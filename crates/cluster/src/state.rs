@@ -235,6 +235,8 @@ pub struct ClusterState {
     minority_ms: u64,
     /// Set while the bus has made no progress for so long that a replica may be replacing this node.
     is_bus_late: bool,
+    /// Set from then on until this node would have heard of a replica that has replaced it, as after a partition.
+    awaits_news: bool,
     /// The last logged reason for the cluster being down, so that each reason is logged once.
     last_reason: &'static str,
 }
@@ -289,6 +291,7 @@ impl ClusterState {
             is_safe_to_vote: false,
             minority_ms: 0,
             is_bus_late: false,
+            awaits_news: false,
             last_reason: "",
         }
     }
@@ -656,11 +659,16 @@ impl ClusterState {
             reason = "The cluster bus makes no progress, so other nodes may consider this node failed.";
             self.minority_ms = now_ms;
         }
+        let (least, most) = REJOIN_DELAY_MS;
+        let delay_ms = self.settings.node_timeout_ms.clamp(least, most);
+        let is_informed = now_ms.saturating_sub(self.minority_ms) >= delay_ms;
+        if is_informed && std::mem::take(&mut self.awaits_news) {
+            // Doubtful writes are decided about, even if the cluster stays down for another reason.
+            self.todo.publish = true;
+        }
         let up = reason.is_empty();
         if up != self.is_up {
-            let (least, most) = REJOIN_DELAY_MS;
-            let delay = self.settings.node_timeout_ms.clamp(least, most);
-            if up && is_primary && now_ms.saturating_sub(self.minority_ms) < delay {
+            if up && is_primary && !is_informed {
                 return;
             }
             match up {
@@ -680,6 +688,7 @@ impl ClusterState {
     /// so other nodes may have elected a replica of this node.
     pub fn suspend(&mut self, now_ms: u64) {
         self.is_bus_late = true;
+        self.awaits_news = true;
         // Doubtful writes are decided about then, even if the cluster has been down before.
         self.todo.publish = true;
         self.update_health(now_ms);
@@ -691,6 +700,12 @@ impl ClusterState {
         self.is_bus_late = false;
         self.minority_ms = now_ms;
         self.health_may_have_changed = true;
+    }
+
+    /// Returns `true` if a replica may have replaced this node while its bus made no progress, and this node may not
+    /// have heard of it yet.
+    pub fn awaits_news(&self) -> bool {
+        self.awaits_news
     }
 
     /// Returns `true` if this node is suspended because of its bus.

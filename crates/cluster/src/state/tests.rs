@@ -225,3 +225,22 @@ fn a_primary_whose_bus_is_late_accepts_no_commands() {
     state.update_health(65_100);
     assert!(state.is_up);
 }
+
+/// Replies to earlier writes must not wait for slots of other nodes.
+#[test]
+fn a_primary_knows_that_it_was_not_replaced_even_if_the_cluster_stays_down() {
+    let mut state = single_node_state();
+    state
+        .change_slots(&[(slot(0), slot(16382))], false)
+        .expect("they are free");
+    state.update_health(1);
+    state.update_health(9000);
+    assert!(!state.is_up && !state.awaits_news());
+    state.suspend(10_000);
+    state.end_suspension(60_000);
+    state.todo.publish = false;
+    state.update_health(64_999);
+    assert!(state.awaits_news() && !state.todo.publish);
+    state.update_health(65_000);
+    assert!(!state.is_up && !state.awaits_news() && state.todo.publish);
+}

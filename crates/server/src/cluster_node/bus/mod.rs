@@ -266,6 +266,10 @@ impl ClusterBus {
         if publish {
             // If a running script prevents it, the next turn tries again.
             self.is_urgent |= !topology::publish(&self.server, cluster, &mut self.seat);
+            // The publication waits for commands.
+            if pause_end_ms.is_some_and(|end_ms| unix_ms() >= end_ms) {
+                actions.retain(|action| !matches!(action, BusAction::Send(..)));
+            }
         }
         for action in actions {
             self.perform_action(cluster, action);

@@ -224,7 +224,7 @@ impl DebuggerSession {
         {
             weft_os::thread::sleep(RETRY_PAUSE);
         }
-        if fate() != WriteFate::Lost {
+        if fate() == WriteFate::Kept {
             self.send_reply(debugger, output, &reply);
         }
     }
