@@ -111,11 +111,10 @@ impl Tunables {
         let policy = config.choice(id::MAXMEMORY_POLICY);
         let max_memory = config.unsigned(id::MAXMEMORY);
         let refuses_writes = must_refuse_writes(server);
+        let is_aof_failing = server.persistence.aof.refuses_writes();
         Tunables {
-            has_write_restrictions: max_memory > 0
-                || refuses_writes
-                || server.persistence.aof.is_failing.load(Ordering::Relaxed),
-            is_aof_failing: server.persistence.aof.is_failing.load(Ordering::Relaxed),
+            has_write_restrictions: max_memory > 0 || refuses_writes || is_aof_failing,
+            is_aof_failing,
             refuses_writes,
             generation: config.generation(),
             prefetch_depth: bytes(id::PREFETCH_BATCH_MAX_SIZE),

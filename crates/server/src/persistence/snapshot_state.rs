@@ -117,7 +117,8 @@ impl SnapshotState {
     }
 
     /// Keeps dump files from getting their name, or from being removed, until the guard is dropped. A thread that waits
-    /// for that holds no lock and no lease, and is not inside the gate.
+    /// for that holds no lock and no lease, and is not inside the gate, unless it is in exclusive mode. A thread that
+    /// has the guard does not wait for exclusive mode.
     pub fn hold_publication(&self) -> MutexGuard<'_, ()> {
         self.publication.lock()
     }

@@ -64,8 +64,8 @@ impl Server {
         if until != Some(LogMilestone::Synced) {
             self.wake_log_waiters();
         }
-        // The appender may have bytes to sync now.
-        self.propagation.wake();
+        // The appender may have bytes to sync now, and the log thread may be about to sleep.
+        self.propagation.request_flush();
     }
 
     /// Records the start or the end of a snapshot (`no-appendfsync-on-rewrite`).
@@ -79,3 +79,6 @@ impl Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,8 +76,9 @@ impl<'s> BaseFromDump<'s> {
     /// Continues the log in the next increment. Called when the data has been replaced by that of the dump.
     pub fn at_moment(&mut self, _all: &Exclusive<'_>) {
         let status = &self.server.persistence.aof;
-        // The file may have been switched off since the increment was created.
+        // The file may have been switched off since the increment was created, and perhaps on again.
         if is_logged_in(self.server, AofState::WritingBase)
+            && !self.server.persistence.snapshot.is_cancelled()
             && let Some(next) = self.next.take()
         {
             status.begin_base();
@@ -90,7 +91,7 @@ impl<'s> BaseFromDump<'s> {
     pub fn finish(self) -> bool {
         let (server, status) = (self.server, &self.server.persistence.aof);
         let installed = match self.next {
-            None if status.state() == AofState::WritingBase => {
+            None if status.state() == AofState::WritingBase && !server.persistence.snapshot.is_cancelled() => {
                 rename_files(server, AofState::WritingBase, true, &self.base).ok()
             }
             _ => None,

@@ -187,7 +187,7 @@ fn sync_current_increment(server: &Server) {
     }
 }
 
-fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) -> Result<(), RewriteError> {
+fn start(server: &Arc<Server>, mut claim: SnapshotClaim<'_>, next: NextIncrement) -> Result<(), RewriteError> {
     let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
     let incremental = server.config.boolean(id::AOF_REWRITE_INCREMENTAL_FSYNC);
     if let NextIncrement::First(appender) = &next {
@@ -196,7 +196,7 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
     let phase = next.phase();
     // If the snapshot is not taken, the log must continue in the increment nevertheless.
     let next = Arc::new(Mutex::new(Some(next)));
-    let unused = next.clone();
+    let (unused, unused_at_end) = (next.clone(), next.clone());
     let for_base = server.clone();
     let order = SnapshotRequest {
         purpose: SnapshotPurpose::AofBase,
@@ -223,7 +223,10 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
             }
             Box::new(Vec::new)
         }),
-        at_end: Box::new(move |server, summary, ending| finish_rewrite(server, summary, ending, phase, as_dump)),
+        at_end: Box::new(move |server, summary, ending| {
+            forget_unused_appender(server, &unused_at_end);
+            finish_rewrite(server, summary, ending, phase, as_dump);
+        }),
     };
     let status = &server.persistence.aof;
     status.rewriting_since_s.store(unix_ms() / 1000, Ordering::Relaxed);
@@ -235,6 +238,7 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
             log::notice!("Background append only file rewriting started by pid {thread}");
             Ok(())
         }
+        // The claim is released after this: the next rewrite must not start before everything is reset.
         Err(error) => {
             status.is_rewrite_scheduled.fetch_or(was_scheduled, Ordering::Relaxed);
             status.rewriting_since_s.store(0, Ordering::Relaxed);
@@ -247,6 +251,22 @@ fn start(server: &Arc<Server>, claim: SnapshotClaim<'_>, next: NextIncrement) ->
                 Some(NextIncrement::Temporary(..) | NextIncrement::NoLog) | None => {}
             }
             Err(RewriteError::Failed)
+        }
+    }
+}
+
+/// Removes a first appender to which the log was not switched, because the file was switched off while the rewrite was
+/// being prepared. The next rewrite has to create a first one again. Called before the next snapshot can start.
+fn forget_unused_appender(server: &Server, next: &Mutex<Option<NextIncrement>>) {
+    let unused = next.lock().take();
+    if let Some(NextIncrement::First(unused)) = unused {
+        let files = &mut *server.persistence.aof_files.lock();
+        if files
+            .appender
+            .as_ref()
+            .is_some_and(|appender| Arc::ptr_eq(appender, &unused))
+        {
+            files.appender = None;
         }
     }
 }
@@ -566,6 +586,8 @@ fn switch_on(server: &Arc<Server>, may_wait: bool) -> Result<(), AofFailed> {
     let status = &server.persistence.aof;
     // They may not have been copied since the start.
     copy_parameters(server);
+    // A sync of the previous file may have failed after that file was switched off.
+    status.clear_failures();
     status.set_state(AofState::WritingBase);
     if !may_wait {
         status.is_rewrite_scheduled.store(true, Ordering::Relaxed);

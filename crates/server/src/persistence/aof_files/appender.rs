@@ -182,7 +182,9 @@ impl AofAppender {
         self.write();
         let file = Arc::new(file);
         let old = std::mem::replace(&mut self.file, file);
-        if self.buffer.is_empty() {
+        // If only bytes of earlier increments are missing, this increment has to wait for them, too: a sync of it would
+        // count all that was appended as being on the disk.
+        if !self.has_unwritten_bytes() {
             match self.links.status.fsync() {
                 FsyncPolicy::Always => self.sync_now(&old),
                 FsyncPolicy::EverySecond | FsyncPolicy::No if is_named => self.sync_replaced(old),

@@ -151,11 +151,11 @@ impl AofStatus {
     /// holds exclusive mode.
     pub fn mark_data_replaced(&self) -> bool {
         self.data_generation.fetch_add(1, Ordering::AcqRel);
-        let is_written = self.state() != AofState::Off;
-        if is_written {
-            self.set_state(AofState::WritingBase);
-        }
-        is_written
+        // One step: the file may be switched off at the same time, and stays off then.
+        let next = |phase| (phase != AofState::Off as u8).then_some(AofState::WritingBase as u8);
+        self.phase
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next)
+            .is_ok()
     }
 
     /// Records the moment of a new base. The caller holds exclusive mode.
@@ -196,6 +196,12 @@ impl AofStatus {
     /// Returns `true` if this operation currently fails.
     pub fn is_failing(&self, what: AofFault) -> bool {
         self.is_failing.load(Ordering::Acquire) && self.failure_reasons.lock()[what as usize].is_some()
+    }
+
+    /// Returns `true` if writes are refused because of a failure. While the file is off there is nothing to refuse them
+    /// for: a sync that was requested earlier may still fail then.
+    pub fn refuses_writes(&self) -> bool {
+        self.state() != AofState::Off && self.is_failing.load(Ordering::Acquire)
     }
 
     /// Clears all failures, because nothing is written any more. Returns `true` if there was one.
@@ -240,3 +246,6 @@ pub struct AofFiles {
     /// The appender of the last increment.
     pub appender: Option<Arc<Mutex<AofAppender>>>,
 }
+
+#[cfg(test)]
+mod tests;

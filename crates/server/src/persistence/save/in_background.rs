@@ -149,8 +149,8 @@ pub fn cancel_background_save(server: &Server) -> Option<&'static str> {
     None
 }
 
-/// Cancels a running save because all data is about to be deleted. The caller holds exclusive mode. From now on no
-/// before-images are kept for it.
+/// Cancels a running save because all data is about to be deleted, or saved by the caller. The caller holds exclusive
+/// mode. From now on no before-images are kept for it.
 pub fn cancel_for_flush(server: &Server) {
     if server
         .persistence
@@ -198,7 +198,7 @@ pub fn start_due_save(server: &Arc<Server>) {
         let is_scheduled = &server.persistence.dumps.is_scheduled;
         let was_scheduled = is_scheduled.swap(false, Ordering::Relaxed);
         let started = match SnapshotClaim::new(server, SnapshotPurpose::RdbFile) {
-            Ok(claim) if !server.must_keep_data_files() => {
+            Ok(mut claim) if !server.must_keep_data_files() => {
                 let started = claim.start(save_request(server)).map_err(SnapshotRefusal::System);
                 record_start(server, started).is_ok()
             }

@@ -61,7 +61,13 @@ pub fn save(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
 
 /// Writes an RDB file for a caller that has excluded scripts, and ends their exclusion.
 fn save_without_scripts(server: &Server, seat: &mut Seat) -> Result<(), SaveFailed> {
-    let written = write(server, &mut seat.exclusive());
+    let written = {
+        let mut all = seat.exclusive();
+        // A background save that has begun meanwhile is older, and must not replace this file.
+        cancel_for_flush(server);
+        let _publication = server.persistence.snapshot.hold_publication();
+        write(server, &mut all)
+    };
     server.scripting.running.end_exclusion();
     written
 }
@@ -85,7 +91,11 @@ pub fn save_in_foreground(server: &Server, seat: &mut Seat) -> Result<(), Foregr
     let mut all = seat.exclusive();
     let written = match is_background_save_running(server) {
         true => Err(ForegroundSaveError::Busy),
-        false => write(server, &mut all).map_err(|SaveFailed| ForegroundSaveError::Failed),
+        false => {
+            // The dump of a primary that was loaded before may still have to get its name.
+            let _publication = server.persistence.snapshot.hold_publication();
+            write(server, &mut all).map_err(|SaveFailed| ForegroundSaveError::Failed)
+        }
     };
     drop(all);
     server.scripting.running.end_exclusion();

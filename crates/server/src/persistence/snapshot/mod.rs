@@ -166,7 +166,7 @@ enum ScriptExclusion {
 /// # Errors
 /// If no snapshot can start now. No callback of the order was called then.
 pub fn start(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, SnapshotRefusal> {
-    let claim = SnapshotClaim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
+    let mut claim = SnapshotClaim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
     claim.start(order).map_err(SnapshotRefusal::System)
 }
 
@@ -176,7 +176,7 @@ pub fn start(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, Snapsh
 /// # Errors
 /// If no snapshot can start now. No callback of the order was called then.
 pub fn start_without_scripts(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, SnapshotRefusal> {
-    let claim = SnapshotClaim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
+    let mut claim = SnapshotClaim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
     let started = claim.start_with(order, ScriptExclusion::ByCaller);
     started.map_err(SnapshotRefusal::System)
 }
@@ -217,15 +217,16 @@ impl<'s> SnapshotClaim<'s> {
         })
     }
 
-    /// Starts the snapshot, as [`start`] does.
+    /// Starts the snapshot, as [`start`] does. If it fails, the caller still has the claim, and can undo what it has
+    /// prepared before another snapshot starts.
     ///
     /// # Errors
     /// If a thread or a seat cannot be obtained. No callback of the order was called then.
-    pub fn start(self, order: SnapshotRequest) -> io::Result<i32> {
+    pub fn start(&mut self, order: SnapshotRequest) -> io::Result<i32> {
         self.start_with(order, ScriptExclusion::BySnapshot)
     }
 
-    fn start_with(mut self, order: SnapshotRequest, exclusion: ScriptExclusion) -> io::Result<i32> {
+    fn start_with(&mut self, order: SnapshotRequest, exclusion: ScriptExclusion) -> io::Result<i32> {
         assert_eq!(self.purpose, order.purpose, "a claim is for one purpose");
         assert_eq!(
             self.server.persistence.snapshot.purpose(),

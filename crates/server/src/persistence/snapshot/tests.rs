@@ -414,3 +414,18 @@ fn a_snapshot_may_start_under_an_exclusion_of_scripts() {
     collect_events(&hears);
     assert!(server.persistence.snapshot.wait_for_end(TIMEOUT));
 }
+
+/// The caller undoes what it has prepared before another snapshot may start.
+#[test]
+fn a_claim_stays_after_a_start_that_fails() {
+    let server = server(1, 10);
+    let state = &server.persistence.snapshot;
+    let seats: Vec<Seat> = std::iter::from_fn(|| server.keyspace.slots.join()).collect();
+    let (order, _hears, _permits) = new_order(SnapshotPurpose::AofBase);
+    let mut claim = SnapshotClaim::new(&server, SnapshotPurpose::AofBase).expect("there is no other snapshot");
+    assert!(claim.start(order).is_err(), "all seats are in use");
+    assert_eq!(state.purpose(), Some(SnapshotPurpose::AofBase));
+    drop(claim);
+    assert_eq!(state.purpose(), None);
+    drop(seats);
+}

@@ -20,6 +20,7 @@ mod connect;
 mod handshake;
 mod link;
 mod rdb_channel;
+mod temporary_dump;
 mod transfer;
 
 use std::sync::Arc;

@@ -7,14 +7,15 @@
 //! | `flush-before-load` | is loaded as it arrives | dropped when the dump has begun | LOADING |
 //! | `swapdb` | is loaded as it arrives | dropped when it is complete | LOADING, or old data of the same history |
 //!
+//! A dump that was written to a file becomes this server's own dump file when its data is installed. Until then the
+//! previous dump file stays: it is the only copy of the old data if the received dump cannot be loaded.
+//!
 //! The header of the dump is checked before any data is dropped. While a dump is loaded, the primary is sent an empty
 //! line every [`KEEPALIVE_INTERVAL`], so that it does not consider this server dead.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use weft_base::clock::unix_ms;
 use weft_base::{DbIndex, ReplicationOffset, RoleEpoch, SlotIndex, ThreadIndex};
 
 use super::link::{LinkFailure, PrimaryLink};
+use super::temporary_dump::TemporaryDump;
 use crate::dispatch::thread::ThreadState;
 use crate::keyspace::access::WholeKeyspace;
 use crate::keyspace::effects::Hooks;
@@ -39,7 +41,6 @@ use crate::persistence::snapshot::{self, access_clock};
 use crate::replication::role;
 use crate::replication::{LinkState, ReplicationHistory, ReplicationState, TransferProgress, zero_replication_id};
 use crate::state::{Message, Server};
-use weft_base::files::error_text;
 use weft_base::slots::SLOTS;
 use weft_config::id;
 use weft_os::atomic::Ordering;
@@ -322,6 +323,8 @@ struct LoadedDump {
     libraries: Vec<Arc<Library>>,
     /// The file from which it was loaded.
     file: Option<LoadedDumpFile>,
+    /// The name of that file. The file is removed with this, unless it has got another name.
+    temporary: Option<TemporaryDump>,
 }
 
 /// The loading state. Ends when this is dropped, after the load has succeeded or failed.
@@ -380,45 +383,20 @@ fn load_from_file(
     extent: DumpEnd,
     plan: LoadPlan,
 ) -> Result<(LoadedDump, LoadingState), LinkFailure> {
-    let temporary = PathBuf::from(format!("temp-{}.{}.rdb", unix_ms() / 1000, std::process::id()));
-    let path: PathBuf = OsString::from_vec(server.config.text(id::DBFILENAME).to_vec()).into();
-    let fetched = receive_into_file(link, extent, &temporary).and_then(|()| {
-        // Opened first: a dump of this server may replace the file once it has its final name.
-        let file = File::open(&temporary)
-            .map_err(|error| LinkFailure::from_io_error("Opening the DB of the PRIMARY", &error))?;
-        // DEBUG RELOAD may be loading the file that it has written under this name.
-        let _publication = server.persistence.snapshot.hold_publication();
-        std::fs::rename(&temporary, &path).map_err(|error| {
-            LinkFailure::Other(format!(
-                "Failed trying to rename the temp DB into {} in PRIMARY <-> REPLICA synchronization: {}",
-                path.display(),
-                error_text(&error)
-            ))
-        })?;
-        Ok(file)
-    });
-    let file = fetched.inspect_err(|_| {
-        // The file is no longer needed. It may not exist.
-        let _ = std::fs::remove_file(&temporary);
-    })?;
+    let temporary = TemporaryDump::choose();
+    receive_into_file(link, extent, temporary.path())?;
+    let file = File::open(temporary.path())
+        .map_err(|error| LinkFailure::from_io_error("Opening the DB of the PRIMARY", &error))?;
     log::notice!("Loading the RDB and finalizing primary-replica sync...");
     let size = file.metadata().map_or(0, |data| data.len());
     server.replication.loading.total_bytes.store(size, Ordering::Relaxed);
     let mut feed = DumpSource::new(link, DumpEnd::Bytes(0), true);
     feed.file = Some(file);
-    let brought = load(server, seat, feed, plan, &path).map(|((mut dump, loading), _, feed)| {
-        let path = path.clone();
-        dump.file = feed.file.map(|file| LoadedDumpFile { path, file });
-        (dump, loading)
-    });
-    let persists = !server.config.save_points().is_empty() || server.config.boolean(id::APPENDONLY);
-    if server.config.boolean(id::RDB_DEL_SYNC_FILES) && !persists {
-        log::notice!("Removing the RDB file obtained from the primary. This replica has persistence disabled");
-        let _publication = server.persistence.snapshot.hold_publication();
-        // The file is no longer needed, and leaving it does no harm.
-        let _ = std::fs::remove_file(&path);
-    }
-    brought
+    let ((mut dump, loading), _, feed) = load(server, seat, feed, plan, temporary.path())?;
+    let path = temporary.path().to_owned();
+    dump.file = feed.file.map(|file| LoadedDumpFile { path, file });
+    dump.temporary = Some(temporary);
+    Ok((dump, loading))
 }
 
 /// Receives a dump into a file.
@@ -556,6 +534,7 @@ fn load_into_staging<R: Read>(
         loaded,
         libraries,
         file: None,
+        temporary: None,
     })
 }
 
@@ -677,6 +656,14 @@ fn add_ready_keys(server: &Server, all: &mut Exclusive<'_>, thread: &mut ThreadS
     }
 }
 
+/// Lets a worker serve the clients that wait for the thread's ready keys.
+fn serve_ready_keys(server: &Server, thread: &mut ThreadState) {
+    thread.collect_ready_keys();
+    for unserved in thread.unserved.drain(..) {
+        server.worker(ThreadIndex::FIRST).send(Message::ServeWaiters(unserved));
+    }
+}
+
 /// Replaces the slot imports that this node tracks by those of a dump.
 fn replace_imports(server: &Server, all: &mut Exclusive<'_>, imports: &[UnfinishedImport]) {
     server.forget_imports(all, "Full resynchronization occurred");
@@ -715,6 +702,7 @@ fn install(
         loaded,
         libraries,
         file,
+        temporary,
     } = dump;
     let mut new_base = file.and_then(|file| BaseFromDump::prepare(server, file));
     let imports = loaded.imports.clone();
@@ -746,21 +734,24 @@ fn install(
         server.keyspace.local_expiry.clear();
         begin_history(server, id, offset);
         drop(loading);
-        (taken, restored)
+        // No save of later data comes before the renaming.
+        let snapshot = &server.persistence.snapshot;
+        let publication = new_base.is_none().then(|| snapshot.hold_publication());
+        (taken, restored, publication)
     });
-    let (taken, restored) = match placed {
+    let (taken, restored, publication) = match placed {
         Ok(placed) => placed,
         Err(failure) => {
             new_base.into_iter().for_each(BaseFromDump::abandon);
             return Err(failure);
         }
     };
+    if let (Some(temporary), Some(_publication)) = (&temporary, publication) {
+        temporary.publish(server);
+    }
     // The data has another history now, so the replicas must synchronise again.
     role::disconnect_replicas(server);
-    thread.collect_ready_keys();
-    for unserved in thread.unserved.drain(..) {
-        server.worker(ThreadIndex::FIRST).send(Message::ServeWaiters(unserved));
-    }
+    serve_ready_keys(server, &mut thread);
     server.persistence.dumps.record_load(&loaded);
     free_old_data(server, taken);
     let has_base = new_base.is_some_and(BaseFromDump::finish);

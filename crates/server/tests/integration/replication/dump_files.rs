@@ -1,6 +1,7 @@
 //! End-to-end tests of full synchronisations through a dump file, which each replica receives at its own pace.
 
 use super::serving::{AT_ONCE, Replica};
+use super::{DUMP, Primary};
 use crate::harness::client::Client;
 use crate::harness::server::Server;
 use crate::harness::wait_until;
@@ -76,4 +77,33 @@ fn a_replica_that_accepts_no_more_of_a_dump_file_is_disconnected_after_the_timeo
     assert_eq!(client.call(&["CONFIG", "SET", "repl-timeout", "1"]), "OK");
     client.wait_for_info("connected_slaves", "0");
     client.wait_for_info("rdb_bgsave_in_progress", "0");
+}
+
+/// The file is the only copy of the replica's data if the replica ends before it has loaded another dump.
+#[test]
+fn a_dump_that_cannot_be_loaded_does_not_replace_the_dump_file() {
+    let primary = Primary::new();
+    let replica = Server::start(&["--repl-diskless-load", "disabled"]);
+    let mut client = Client::connect(replica.port);
+    assert_eq!(client.call(&["SET", "old", "1"]), "OK");
+    assert_eq!(client.call(&["SAVE"]), "OK");
+    let path = replica.directory.join("dump.rdb");
+    let own = std::fs::read(&path).expect("reads");
+    assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &primary.port()]), "OK");
+    let (mut link, _) = primary.accept();
+    // No version of the format has this number.
+    link.send_full_sync(b"VALKEY999 and more bytes");
+    // The replica connects again after the failure.
+    let (mut next, _) = primary.accept();
+    assert_eq!(std::fs::read(&path).expect("reads"), own);
+    next.send_full_sync(DUMP);
+    next.await_acknowledged(0);
+    assert_eq!(std::fs::read(&path).expect("reads"), DUMP);
+    let names = std::fs::read_dir(&replica.directory).expect("lists").flatten();
+    let is_temporary = |name: String| name.starts_with("temp-");
+    assert!(
+        !names
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .any(is_temporary)
+    );
 }

@@ -205,6 +205,27 @@ fn a_replaced_file_that_cannot_be_synced_stays_missing() {
     wait_for_sync(|| !status.is_failing(AofFault::Sync) && synced() == LogSequence::new(1));
 }
 
+/// The bytes of an earlier increment are missing, although the increment that is replaced has none that are unwritten.
+#[test]
+fn an_increment_behind_a_missing_end_is_not_synced_before_it() {
+    let links = links();
+    links.status.set_fsync("everysec");
+    let full = OpenOptions::new().append(true).open("/dev/full").expect("opens");
+    let mut appender = AofAppender::new(full, links.clone()).expect("starts");
+    appender.appended = LogSequence::new(1);
+    appender.written = LogSequence::new(1);
+    let (second, third) = (files().0, files().0);
+    appender.buffer.extend_from_slice(b"earlier");
+    appender.switch_file(second.try_clone().expect("clones"), true);
+    appender.switch_file(third.try_clone().expect("clones"), true);
+    let synced = links.propagation.milestone_sequence(LogMilestone::Synced);
+    assert_eq!(synced, LogSequence::NONE);
+    assert_eq!(appender.unwritten.len(), 2);
+    appender.unwritten[0].file = files().0;
+    appender.write();
+    assert!(appender.unwritten.is_empty() && !links.status.is_failing.load(Ordering::Acquire));
+}
+
 /// Waits until the sync thread has done its work.
 fn wait_for_sync(mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

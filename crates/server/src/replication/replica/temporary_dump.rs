@@ -1,0 +1,67 @@
+//! The file into which a replica receives a dump, until the dump is installed.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use weft_base::clock::unix_ms;
+
+use crate::observability::log;
+use crate::persistence::aof_files::manifest::sync_directory;
+use crate::state::Server;
+use weft_base::files::error_text;
+use weft_config::id;
+
+/// The temporary name of a received dump. The file is removed when this is dropped, unless it has got another name.
+pub struct TemporaryDump {
+    path: PathBuf,
+}
+
+impl TemporaryDump {
+    /// Chooses a name. The file does not exist yet.
+    pub fn choose() -> Self {
+        let path = PathBuf::from(format!("temp-{}.{}.rdb", unix_ms() / 1000, std::process::id()));
+        TemporaryDump { path }
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the file this server's own dump file after its data was installed. The caller prevents that another dump
+    /// gets the name meanwhile. A failure is logged: the previous file stays then, as it does when a dump is loaded
+    /// from the link.
+    pub fn publish(&self, server: &Server) {
+        let config = &server.config;
+        let path: PathBuf = OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into();
+        if let Err(error) = std::fs::rename(&self.path, &path) {
+            log::warning!(
+                "Failed trying to rename the temp DB into {} in PRIMARY <-> REPLICA synchronization: {}",
+                path.display(),
+                error_text(&error)
+            );
+            return;
+        }
+        let persists = !config.save_points().is_empty() || config.boolean(id::APPENDONLY);
+        if config.boolean(id::RDB_DEL_SYNC_FILES) && !persists {
+            log::notice!("Removing the RDB file obtained from the primary. This replica has persistence disabled");
+            // The file is no longer needed, and leaving it does no harm.
+            let _ = std::fs::remove_file(&path);
+        }
+        if let Err(error) = sync_directory(Path::new(".")) {
+            log::warning!(
+                "Failed trying to sync DB directory {} in PRIMARY <-> REPLICA synchronization: {}",
+                path.display(),
+                error_text(&error)
+            );
+        }
+    }
+}
+
+impl Drop for TemporaryDump {
+    fn drop(&mut self) {
+        // The file may have another name by now, or not exist. One that cannot be removed does no harm.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
