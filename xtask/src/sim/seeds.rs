@@ -207,8 +207,8 @@ pub fn passes(program: &Path, seed: u64, environment: &[(String, String)]) -> Re
     Ok(run_seed(program, seed, 0, environment)?.failure.is_none())
 }
 
-/// The maximum number of runs of a seed of which two must be the same. The connections of replicas and cluster nodes are
-/// those of the kernel, which delivers late on a busy machine: some runs take another course because of that.
+/// The maximum number of runs of a seed of which two must be the same. The connections of replicas and cluster nodes
+/// are those of the kernel, which delivers late on a busy machine: some runs take another course because of that.
 const RUNS_UNTIL_REPEATED: usize = 4;
 
 /// Runs each of these seeds until two runs are the same.

@@ -132,7 +132,11 @@ impl Drop for RdbFile {
     }
 }
 
-fn sync_directory_of(path: &Path) -> io::Result<()> {
+/// Brings the directory of a file to the disk, so that a new name of the file outlasts a power loss.
+///
+/// # Errors
+/// If the directory cannot be opened or synced.
+pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     disk::sync_all(&File::open(directory.unwrap_or(Path::new(".")))?)
 }

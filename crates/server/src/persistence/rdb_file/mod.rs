@@ -37,7 +37,7 @@ mod value_length;
 
 pub use buffered_writer::{BufferedWriter, RdbChecksum};
 pub use error::{RdbFault, RdbFilePurpose, RdbLoadError};
-pub use file::RdbFile;
+pub use file::{RdbFile, sync_directory_of};
 pub use in_flight::{InFlightBytes, InFlightShare};
 pub use load::{
     LoadDestination, LoadedFile, OnKeyDropped, ProgressCallback, RdbInput, RdbLoader, StoredReplicationPosition,

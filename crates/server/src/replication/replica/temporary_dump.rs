@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use weft_base::clock::unix_ms;
 
 use crate::observability::log;
-use crate::persistence::aof_files::manifest::sync_directory;
+use crate::persistence::rdb_file::sync_directory_of;
 use crate::state::Server;
 use weft_base::files::error_text;
 use weft_config::id;
@@ -49,7 +49,7 @@ impl TemporaryDump {
             // The file is no longer needed, and leaving it does no harm.
             let _ = std::fs::remove_file(&path);
         }
-        if let Err(error) = sync_directory(Path::new(".")) {
+        if let Err(error) = sync_directory_of(&path) {
             log::warning!(
                 "Failed trying to sync DB directory {} in PRIMARY <-> REPLICA synchronization: {}",
                 path.display(),
