@@ -9,7 +9,7 @@ use weft_scripting::ScriptKind;
 metrics! {
     ON_SCRIPT_THREADS = Metric::gauge("weft_scripts_on_script_threads", "Scripts and functions that run on a script thread, because they may take long.");
     BUSY = Metric::gauge("weft_script_busy", "1 while a script runs for longer than busy-reply-threshold, otherwise 0.");
-    PARALLEL = Metric::counter("weft_scripts_written_in_parallel_total", "Scripts that wrote while another script was writing.");
+    PARALLEL = Metric::counter("weft_scripts_written_in_parallel_total", "Scripts that wrote under an undo log, beside which other scripts may write.");
     UNDONE = Metric::counter("weft_scripts_undone_total", "Runs of scripts that were undone and began anew.");
     CACHED = Metric::gauge("weft_cached_scripts", "Scripts in the cache of EVAL.");
     CACHE_BYTES = Metric::gauge("weft_cached_scripts_bytes", "Memory of the scripts in the cache.");
