@@ -68,10 +68,13 @@ impl SnapshotState {
 
     /// Ends the current one.
     pub fn release(&self) {
-        let ended = self.current.lock().take();
-        assert!(ended.is_some(), "the snapshot that ends is the current one");
+        // The lock is held until the figures are reset: they would be those of the next snapshot otherwise.
+        let mut current = self.current.lock();
+        let ended = current.take();
         self.keys_done.store(0, Ordering::Relaxed);
         self.keys_total.store(0, Ordering::Relaxed);
+        drop(current);
+        assert!(ended.is_some(), "the snapshot that ends is the current one");
     }
 
     /// Returns the purpose of the current one.
@@ -135,5 +138,41 @@ impl SnapshotState {
         while self.purpose().is_some() && self.is_cancelled() {
             weft_os::thread::sleep(POLL_INTERVAL);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_snapshot_does_not_reset_the_figures_of_the_next() {
+        const SNAPSHOTS: usize = 5_000;
+        let state = SnapshotState::default();
+        let reset = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    for _ in 0..SNAPSHOTS {
+                        while state.claim(SnapshotPurpose::RdbFile, 0).is_err() {
+                            std::hint::spin_loop();
+                        }
+                        state.keys_total.store(5, Ordering::Relaxed);
+                        for _ in 0..5 {
+                            state.keys_done.fetch_add(1, Ordering::Relaxed);
+                        }
+                        let figures =
+                            [&state.keys_done, &state.keys_total].map(|figure| figure.load(Ordering::Relaxed));
+                        reset.fetch_add(u64::from(figures != [5, 5]), Ordering::Relaxed);
+                        state.release();
+                    }
+                });
+            }
+        });
+        assert_eq!(
+            reset.into_inner(),
+            0,
+            "snapshots whose figures were reset while they ran"
+        );
     }
 }
