@@ -1,13 +1,16 @@
 //! LATENCY: latency spikes of the latency monitor, and latency histograms of commands.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
 use crate::commands::registry;
 use crate::observability::latency::{LatencySample, LatencySeries};
 use crate::observability::metrics::Metrics;
+use weft_command_table::registry::Command;
 use weft_config::{Config, id};
+use weft_resp::Reply;
 
 #[cfg(test)]
 mod tests;
@@ -70,34 +73,69 @@ fn reset(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn histogram(ctx: &mut Context<'_, '_>) -> CommandResult {
     let metrics = &ctx.server.stats.metrics;
-    let names: Vec<&[u8]> = ctx.args.iter().skip(2).collect();
-    let commands = registry();
-    // A container stands for its subcommands.
-    let asked = commands.commands().iter().filter(|command| {
-        names.is_empty()
-            || names.iter().any(|name| {
-                commands
-                    .find_by_full_name(name)
-                    .is_some_and(|named| named.id == command.id || named.subcommand_ids.contains(&command.id))
-            })
-    });
-    let begun = ctx.reply.begin_map();
-    let mut shown = 0;
-    for command in asked {
-        shown += usize::from(reply_histogram(ctx, metrics, command.full_name, command.id));
-    }
-    ctx.reply.end_map(begun, shown);
+    write_histograms(&mut ctx.reply, metrics, ctx.args.iter().skip(2));
     Ok(())
 }
 
-/// Writes a command's name and histogram. Returns `false` if it has no histogram.
-fn reply_histogram(ctx: &mut Context<'_, '_>, metrics: &Metrics, full_name: &str, id: u16) -> bool {
-    let Some(histogram) = metrics.histogram(id as usize) else {
-        return false;
+/// Writes the histograms of the named commands in the order of the names, also of one that is named again. The name of
+/// a container stands for its subcommands. Names that do not exist are skipped. Without names, all commands are shown.
+fn write_histograms<'n>(reply: &mut Reply<'_>, metrics: &Metrics, names: impl Iterator<Item = &'n [u8]>) {
+    let commands = registry().commands();
+    let mut writer = HistogramWriter {
+        metrics,
+        parts: vec![None; commands.len()],
+        shown: 0,
+    };
+    let begun = reply.begin_map();
+    let mut names = names.peekable();
+    if names.peek().is_none() {
+        commands.iter().for_each(|command| writer.write(reply, command));
+    }
+    for name in names {
+        if let Some(named) = registry().find_by_full_name(name) {
+            writer.write(reply, named);
+            let subcommands = named.subcommand_ids.clone().map(usize::from);
+            subcommands
+                .filter_map(|id| commands.get(id))
+                .for_each(|command| writer.write(reply, command));
+        }
+    }
+    reply.end_map(begun, writer.shown);
+}
+
+/// Writes histograms. A request may name a command any number of times, so each histogram is computed only once.
+struct HistogramWriter<'m> {
+    metrics: &'m Metrics,
+    /// The part of the output with a command's histogram, by the command's id. It is empty if the command has none.
+    parts: Vec<Option<Range<usize>>>,
+    /// The number of histograms written.
+    shown: usize,
+}
+
+impl HistogramWriter<'_> {
+    fn write(&mut self, reply: &mut Reply<'_>, command: &Command<Binding>) {
+        let Some(part) = self.parts.get_mut(usize::from(command.id)) else {
+            return;
+        };
+        match part.clone() {
+            Some(written) => reply.out.extend_from_within(written),
+            None => {
+                let start = reply.len();
+                write_histogram(reply, self.metrics, command);
+                *part = Some(start..reply.len());
+            }
+        }
+        self.shown += usize::from(part.as_ref().is_some_and(|part| !part.is_empty()));
+    }
+}
+
+/// Writes a command's name and histogram, if it has one.
+fn write_histogram(reply: &mut Reply<'_>, metrics: &Metrics, command: &Command<Binding>) {
+    let Some(histogram) = metrics.histogram(usize::from(command.id)) else {
+        return;
     };
     let rows = histogram.cumulative_us();
-    let reply = &mut ctx.reply;
-    reply.bulk(full_name.as_bytes());
+    reply.bulk(command.full_name.as_bytes());
     reply.map(2);
     reply.bulk(b"calls");
     reply.integer(histogram.total as i64);
@@ -107,7 +145,6 @@ fn reply_histogram(ctx: &mut Context<'_, '_>, metrics: &Metrics, full_name: &str
         reply.integer(limit_us as i64);
         reply.integer(count as i64);
     }
-    true
 }
 
 /// The width and height of a graph, in characters.
