@@ -43,8 +43,8 @@ pub trait AccessRequest {
     fn is_always_allowed(&self) -> bool;
     /// Returns the first argument after the name of the command or subcommand.
     fn first_arg(&self) -> Option<&[u8]>;
-    /// Returns `true` if the command acts on all databases.
-    fn needs_all_databases(&self) -> bool;
+    /// Returns the number of databases if the command acts on all of them.
+    fn all_databases(&self) -> Option<usize>;
     /// Calls `visit` for each database used, with the index of the argument that names it; 0 for the client's own
     /// database.
     fn each_database(&self, visit: &mut dyn FnMut(usize, DbIndex));

@@ -5,10 +5,11 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::rules::{RuleError, UnclosedSelector, has_blanks, merge_selectors, until_nul};
 use super::user::{SelectorDefaults, UserRules};
-use super::{Acl, CommandCatalogue, NewUsers};
+use super::{Acl, AclAccount, CommandCatalogue, NewUsers};
 use weft_base::files::error_text;
 use weft_base::files::replace_file;
 use weft_config::{Config, id};
@@ -38,6 +39,13 @@ pub enum LoadUsersError {
     /// The file named by `aclfile` has errors. Contains all of them.
     #[error("Aborting startup because of ACL errors: {0}")]
     File(String),
+}
+
+/// The users of a file that was read.
+pub struct FileUsers {
+    users: NewUsers,
+    /// The value of `Acl::file_changes` before the file was read.
+    changes: u64,
 }
 
 /// An invalid `user` directive.
@@ -144,11 +152,46 @@ impl Acl {
         Ok(())
     }
 
+    /// Replaces all users by those in the file named by `aclfile`. The caller must hold exclusive mode, in which the
+    /// file is read. Returns the accounts that have lost channels.
+    ///
+    /// # Errors
+    /// All errors of the file in one line. No user has changed then.
+    pub fn load_file(&self, config: &Config) -> Result<Vec<Arc<AclAccount>>, Vec<u8>> {
+        // Locked before the file is read, so that its users do not replace newer users that are being written to it.
+        let mut changes = self.file_changes.lock();
+        let users = self.read_file(config)?;
+        *changes += 1;
+        Ok(self.replace_all(users))
+    }
+
+    /// Reads the file named by `aclfile` for [`Self::install_file_users`]. Waits while users are being written to it.
+    ///
+    /// # Errors
+    /// All errors of the file in one line.
+    pub fn read_file_users(&self, config: &Config) -> Result<FileUsers, Vec<u8>> {
+        let changes = *self.file_changes.lock();
+        let users = self.read_file(config)?;
+        Ok(FileUsers { users, changes })
+    }
+
+    /// Replaces all users by those that were read. The caller must hold exclusive mode. Returns the accounts that have
+    /// lost channels. Returns `None`, and changes nothing, if users have been saved or loaded since the file was read,
+    /// or are being saved: the file must be read again.
+    pub fn install_file_users(&self, read: FileUsers) -> Option<Vec<Arc<AclAccount>>> {
+        let mut changes = self.file_changes.try_lock()?;
+        if *changes != read.changes {
+            return None;
+        }
+        *changes += 1;
+        Some(self.replace_all(read.users))
+    }
+
     /// Reads the file named by `aclfile`.
     ///
     /// # Errors
     /// All errors of the file in one line.
-    pub fn read_file(&self, config: &Config) -> Result<NewUsers, Vec<u8>> {
+    fn read_file(&self, config: &Config) -> Result<NewUsers, Vec<u8>> {
         let path = config.text(id::ACLFILE);
         let text = std::fs::read(Path::new(OsStr::from_bytes(&path))).map_err(|error| {
             let reason = format!("': {}", error_text(&error));
@@ -162,6 +205,9 @@ impl Acl {
     /// # Errors
     /// When the file cannot be replaced. The old file stays then.
     pub fn write_file(&self, config: &Config) -> io::Result<()> {
+        // Locked before the users are read, so that a file with older users does not replace one with newer users.
+        let mut changes = self.file_changes.lock();
+        *changes += 1;
         let path = config.text(id::ACLFILE);
         let mut text = Vec::new();
         for user in self.describe_users() {

@@ -19,8 +19,9 @@
 //!    served.
 //! 3. The password of the default user may change at any time (`requirepass`). It affects only logins, which read the
 //!    account itself.
-//! 4. A deleted account is marked as such, and stays with its clients until their workers have closed them. The workers
-//!    are notified by message; a client that sends a command before that is closed then.
+//! 4. A deleted account is marked as such, and stays with its clients until the threads that have their connections
+//!    have closed them. These threads are notified by message: the workers, and the threads that serve replicas and
+//!    migrate slots. A client that sends a command before that is closed then.
 //! 5. Rules refer to the commands of Valkey, even if they do not exist here, so that Valkey's files can be read.
 //!
 //! The permissions that a command requires ([`AccessRequest`]) are supplied by the caller. This module knows only the
@@ -50,7 +51,7 @@ mod tests;
 pub use account::{AclAccount, Login};
 pub use catalogue::{CatalogueEntry, Category, CommandCatalogue, CommandId};
 pub use check::{AccessRequest, ChannelUse, Denial, DenialReason, KeyAccess};
-pub use file::{InvalidUserDirective, LoadUsersError, check_declarations, parse_file};
+pub use file::{FileUsers, InvalidUserDirective, LoadUsersError, check_declarations, parse_file};
 pub use log::{AclLog, AclLogEntry as LogEntry, DenialContext, DeniedAccess};
 pub use password::random_digits;
 pub use rules::{RuleError, UnclosedSelector, has_blanks, merge_selectors};
@@ -77,6 +78,9 @@ pub struct Acl {
     default_user_is_open: AtomicBool,
     /// Held during changes, so that users are changed one after another.
     change_lock: Mutex<()>,
+    /// How often the users were written to the file or replaced by those in it. Locked meanwhile. Who has locked it
+    /// waits for the disk only.
+    file_changes: Mutex<u64>,
     /// The denied accesses.
     pub log: Mutex<AclLog>,
     catalogue: &'static CommandCatalogue,
@@ -91,6 +95,7 @@ impl Acl {
             accounts: RwLock::new(BTreeMap::from([(DEFAULT_USER.into(), default)])),
             default_user_is_open: AtomicBool::new(true),
             change_lock: Mutex::default(),
+            file_changes: Mutex::default(),
             log: Mutex::default(),
             catalogue,
         }

@@ -314,7 +314,9 @@ impl Selector {
         let AllowedDatabases::Only(allowed) = &self.databases else {
             return Ok(());
         };
-        let mut denied = permission.needs_all_databases().then_some(0);
+        // A list of all databases allows as much as the rule `alldbs`.
+        let has_first = |count: usize| allowed.range(..u32::try_from(count).unwrap_or(u32::MAX)).count() == count;
+        let mut denied = permission.all_databases().filter(|count| !has_first(*count)).map(|_| 0);
         permission.each_database(&mut |argument, database| {
             let is_allowed = u32::try_from(database.get()).is_ok_and(|database| allowed.contains(&database));
             if denied.is_none() && !is_allowed {

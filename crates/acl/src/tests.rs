@@ -1,6 +1,7 @@
 //! Tests of users and rules: descriptions that recreate the same user, changes that reach all clients, files, the log.
 
 use weft_base::DbIndex;
+use weft_config::command_line::CommandLine;
 
 use super::file::parse_file;
 use super::password::PasswordHash;
@@ -50,6 +51,7 @@ struct TestPermissions<'a> {
     command: CommandId,
     first: Option<&'a [u8]>,
     databases: &'a [usize],
+    all_databases: Option<usize>,
     keys: &'a [(KeyAccess, &'a [u8])],
     channels: &'a [(ChannelUse, &'a [u8])],
 }
@@ -67,8 +69,8 @@ impl AccessRequest for TestPermissions<'_> {
         self.first
     }
 
-    fn needs_all_databases(&self) -> bool {
-        false
+    fn all_databases(&self) -> Option<usize> {
+        self.all_databases
     }
 
     fn each_database(&self, visit: &mut dyn FnMut(usize, DbIndex)) {
@@ -95,6 +97,7 @@ fn command(name: &str) -> TestPermissions<'static> {
         command: catalogue().find(name.as_bytes()).expect("a command"),
         first: None,
         databases: &[],
+        all_databases: None,
         keys: &[],
         channels: &[],
     }
@@ -242,6 +245,30 @@ fn the_denial_of_the_selector_that_allows_most_is_reported() {
     ];
     for (rules, expected) in cases {
         assert_eq!(user(rules).check(&get(b"a")), expected, "{rules}");
+    }
+}
+
+#[test]
+fn a_command_on_all_databases_needs_the_rule_for_all_of_them_or_a_list_of_them() {
+    let mut flush = command("flushall");
+    (flush.databases, flush.all_databases) = (&[0], Some(3));
+    let denied = Err(Denial {
+        reason: DenialReason::Database,
+        argument: 0,
+    });
+    let cases = [
+        ("alldbs", Ok(())),
+        ("db=0,1,2", Ok(())),
+        ("db=2,7,1,0", Ok(())),
+        ("db=0,1", denied),
+        ("db=1,2,3", denied),
+        ("resetdbs", denied),
+        ("db=0,1 (db=0,1,2 +@all)", Ok(())),
+        ("db=0,1 (db=2 +@all)", denied),
+    ];
+    for (rules, expected) in cases {
+        let user = user(&format!("+@all {rules}"));
+        assert_eq!(user.check(&flush), expected, "{rules}");
     }
 }
 
@@ -411,6 +438,57 @@ fn requirepass_is_the_password_of_the_default_user() {
     assert!(acl.is_open());
     acl.set_user(b"default", &["off"], &config).expect("a rule");
     assert!(!acl.is_open());
+}
+
+/// ACL LOAD must not bring the users back that ACL SAVE, on another thread, is replacing in the file.
+#[test]
+fn users_are_not_read_from_a_file_that_is_being_written() {
+    let path = std::env::temp_dir().join(format!("weft-users-{}.acl", std::process::id()));
+    let command_line = CommandLine {
+        options: format!("aclfile {}\n", path.display()).into_bytes(),
+        ..CommandLine::default()
+    };
+    let config = Config::load(&command_line).unwrap_or_else(|error| panic!("{error}"));
+    let acl = Acl::new(catalogue());
+    std::fs::write(&path, "user old on\n").expect("writes");
+    std::thread::scope(|scope| {
+        let writing = acl.file_changes.lock();
+        let loading = scope.spawn(|| acl.load_file(&config));
+        // A thread that does not wait has read the file by then.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::fs::write(&path, "user new on\n").expect("writes");
+        drop(writing);
+        assert!(loading.join().expect("it ends").is_ok());
+    });
+    assert!(acl.account(b"old").is_none() && acl.account(b"new").is_some());
+    std::fs::remove_file(&path).expect("removes");
+    let errors = acl.load_file(&config).expect_err("there is no file");
+    assert!(errors.starts_with(b"Error loading ACLs, opening file '"));
+    assert!(acl.account(b"new").is_some(), "the users stay");
+}
+
+#[test]
+fn users_of_a_file_are_not_installed_after_others_were_saved() {
+    let path = std::env::temp_dir().join(format!("weft-saved-users-{}.acl", std::process::id()));
+    let command_line = CommandLine {
+        options: format!("aclfile {}\n", path.display()).into_bytes(),
+        ..CommandLine::default()
+    };
+    let config = Config::load(&command_line).unwrap_or_else(|error| panic!("{error}"));
+    let acl = Acl::new(catalogue());
+    std::fs::write(&path, "user old on\n").expect("writes");
+    let read = || acl.read_file_users(&config).unwrap_or_else(|_| panic!("reads"));
+    let before_save = read();
+    acl.set_user(b"new", &["on", "nopass"], &config).expect("rules");
+    acl.write_file(&config).expect("writes");
+    assert!(acl.install_file_users(before_save).is_none());
+    assert!(acl.account(b"new").is_some(), "the saved user stays");
+    let [first, second] = [read(), read()];
+    let saving = acl.file_changes.lock();
+    assert!(acl.install_file_users(first).is_none());
+    drop(saving);
+    assert!(acl.install_file_users(second).is_some());
+    std::fs::remove_file(&path).expect("removes");
 }
 
 #[test]

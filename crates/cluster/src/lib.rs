@@ -67,7 +67,7 @@ use slot_set::SlotSet;
 use state::ClusterState;
 use view::ClusterView;
 use weft_config::{Config, id};
-use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_os::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::{Mutex, MutexGuard};
 
 /// The minimum interval between two log lines about a state that could not be stored, in seconds.
@@ -95,8 +95,8 @@ pub struct Cluster {
     published: Mutex<Vec<OutgoingPublication>>,
     /// Set while these messages are held back, because a thread is in exclusive mode.
     holds_published: AtomicBool,
-    /// Set if there are other nodes.
-    has_peers: AtomicBool,
+    /// The number of other nodes, as the bus last saw it.
+    peers: AtomicUsize,
     /// The monotonic time in microseconds until which commands are accepted even if the bus completes no turn;
     /// `u64::MAX` while they are accepted in any case, or have been refused for that reason already. Changed under the
     /// lock of the state.
@@ -199,6 +199,7 @@ impl Cluster {
                 state
             }
         };
+        let peers = state.nodes.len().saturating_sub(1);
         let cluster = Cluster {
             views: Mutex::new(Views {
                 current: Arc::new(ClusterView::from_state(&state)),
@@ -215,7 +216,7 @@ impl Cluster {
             bus_waker: OnceLock::new(),
             published: Mutex::default(),
             holds_published: AtomicBool::new(false),
-            has_peers: AtomicBool::new(false),
+            peers: AtomicUsize::new(peers),
             bus_deadline_us: AtomicU64::new(u64::MAX),
             doubtful_writes: DoubtfulWrites::default(),
         };
@@ -447,14 +448,20 @@ impl Cluster {
         }
     }
 
-    /// Records if there are other nodes. Called by the bus.
-    pub fn set_has_peers(&self, company: bool) {
-        self.has_peers.store(company, Ordering::Relaxed);
+    /// Records the number of other nodes. Called by the bus.
+    pub fn set_peer_count(&self, peers: usize) {
+        self.peers.store(peers, Ordering::Relaxed);
+    }
+
+    /// Returns the number of connections of the bus as `maxclients` counts them: two for each other node, one in each
+    /// direction, whether they are established or not.
+    pub fn connection_count(&self) -> usize {
+        self.peers.load(Ordering::Relaxed).saturating_mul(2)
     }
 
     /// Queues a published message for the other nodes.
     pub fn queue_published(&self, is_sharded: bool, channel: &[u8], payload: &[u8]) {
-        if !self.has_peers.load(Ordering::Relaxed) {
+        if self.peers.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut published = self.published.lock();

@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use weft_base::SlotIndex;
+use weft_base::files::FixedPath;
 
 use nix::fcntl::{Flock, FlockArg};
 
@@ -96,36 +97,39 @@ impl NodesFile {
     /// # Errors
     /// When a file system operation fails.
     pub fn save(&self, text: &str, sync: bool) -> io::Result<()> {
-        let mut name = self.path.clone().into_os_string();
+        // Both names are in the same directory, even if CONFIG SET changes it meanwhile.
+        let path = FixedPath::new(&self.path);
+        let mut name = path.as_path().as_os_str().to_owned();
         name.push(format!(".tmp-{}", std::process::id()));
         let temporary = PathBuf::from(name);
-        let written = self.write(&temporary, text, sync);
+        let written = write_and_rename(path.as_path(), &temporary, text, sync);
         if written.is_err() {
             // The temporary file is not needed.
             let _ = std::fs::remove_file(&temporary);
         }
         written
     }
+}
 
-    fn write(&self, temporary: &Path, text: &str, sync: bool) -> io::Result<()> {
-        let failed = |step: &'static str| {
-            move |error: &io::Error| log::warn!("Could not {step}: {}", weft_base::files::error_text(error))
-        };
-        let mut file = File::create(temporary).inspect_err(failed("open temp cluster config file"))?;
-        file.write_all(text.as_bytes())
-            .inspect_err(failed("write tmp cluster config file"))?;
-        if sync {
-            file.sync_all().inspect_err(failed("sync tmp cluster config file"))?;
-        }
-        std::fs::rename(temporary, &self.path).inspect_err(failed("rename tmp cluster config file"))?;
-        if sync {
-            let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            File::open(directory.unwrap_or(Path::new(".")))
-                .and_then(|directory| directory.sync_all())
-                .inspect_err(failed("sync cluster config file dir"))?;
-        }
-        Ok(())
+/// Writes a temporary file, and renames it to `path`.
+fn write_and_rename(path: &Path, temporary: &Path, text: &str, sync: bool) -> io::Result<()> {
+    let failed = |step: &'static str| {
+        move |error: &io::Error| log::warn!("Could not {step}: {}", weft_base::files::error_text(error))
+    };
+    let mut file = File::create(temporary).inspect_err(failed("open temp cluster config file"))?;
+    file.write_all(text.as_bytes())
+        .inspect_err(failed("write tmp cluster config file"))?;
+    if sync {
+        file.sync_all().inspect_err(failed("sync tmp cluster config file"))?;
     }
+    std::fs::rename(temporary, path).inspect_err(failed("rename tmp cluster config file"))?;
+    if sync {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))
+            .and_then(|directory| directory.sync_all())
+            .inspect_err(failed("sync cluster config file dir"))?;
+    }
+    Ok(())
 }
 
 // ---- writing --------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ pub fn load(payload: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
             Some(ParsedString::Bytes(bytes)) => bytes.to_vec(),
             Some(ParsedString::Decompressed(bytes)) => bytes,
             Some(ParsedString::Int(number)) => number.to_string().into_bytes(),
-            None => return Err("Failed loading library data"),
+            None => return Err("Failed loading library payload"),
         });
     }
     Ok(codes)

@@ -67,8 +67,8 @@ impl ArgRange {
 pub struct RequestLimits {
     /// The maximum length of a bulk string in bytes (`proto-max-bulk-len`).
     pub max_bulk_len: u64,
-    /// `true` if the connection is authenticated or no authentication is required. Otherwise it may send at most 10
-    /// arguments of at most 16384 bytes.
+    /// `true` if the connection is authenticated or no authentication is required. Otherwise an array may have at most
+    /// 10 arguments of at most 16384 bytes. An inline request may be as long as any line.
     pub is_authenticated: bool,
 }
 

@@ -58,7 +58,7 @@ pub use debugger::{Console, Debugger};
 pub use exclusion::Requester;
 pub use interpreter::{
     CallResult, DebugSession, FunctionError, Host, Program, RunOutcome, ScriptKind, ScriptWords, begin_debugging,
-    count_memory, drop_interpreter, load_library, prepare_function, prepare_script, run,
+    count_memory, drop_interpreter, load_library, prepare_function, prepare_script, repeat_library_load, run,
 };
 pub use libraries::{Libraries, Library, LoadedFunction, RestorePolicy};
 pub use profile::{ScriptProfile, may_run_forever};

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use mlua::{HookTriggers, Lua, VmState};
 
 use super::running::{RunRegistry, ScriptRun};
-use weft_os::time::Instant;
 
 /// The number of Lua instructions between two checks of a run, some 50 µs.
 const INSTRUCTIONS_PER_CHECK: u32 = 10_000;
@@ -32,8 +31,8 @@ pub struct RunChecks {
     running: OnceCell<Arc<RunRegistry>>,
     /// The run that is executed.
     pub run: RefCell<Option<CurrentRun>>,
-    /// The time at which loading a library is aborted.
-    pub load_until: Cell<Option<Instant>>,
+    /// Returns `true` once loading a library is to be aborted.
+    pub is_load_over: RefCell<Option<Rc<dyn Fn() -> bool>>>,
     /// The number of values that native code may visit until the next check. It goes on from call to call: a loop over
     /// short calls executes few Lua instructions.
     values_left: Cell<u32>,
@@ -55,8 +54,8 @@ impl RunChecks {
 
     /// Returns `true` if the current run, or the code of a library that is being loaded, is to stop.
     fn must_stop(&self, lua: &Lua) -> bool {
-        if let Some(until) = self.load_until.get()
-            && Instant::now() > until
+        if let Some(is_over) = &*self.is_load_over.borrow()
+            && is_over()
         {
             return true;
         }

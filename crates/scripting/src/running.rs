@@ -428,12 +428,9 @@ impl RunRegistry {
         true
     }
 
-    /// Does the same between two commands of the run, which stops at the next check of its code or at its next command.
-    pub fn check_run_between_commands(&self, run: &Arc<ScriptRun>, listed: bool) {
-        self.update_run(run, listed);
-    }
-
-    fn update_run(&self, run: &Arc<ScriptRun>, listed: bool) {
+    /// Updates the state of a run between two of its commands. If it is to stop, it does so at the next check of its
+    /// code, or at its next command.
+    pub fn update_run(&self, run: &Arc<ScriptRun>, listed: bool) {
         let elapsed = run.elapsed();
         if self.is_shutting_down.load(Ordering::Relaxed) {
             run.stop(StopReason::Shutdown);
@@ -636,6 +633,22 @@ impl RunRegistry {
         while !self.try_exclude_runs(requester) {
             weft_os::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Does the same for a command of a client, which does not wait for a script that may never end.
+    ///
+    /// # Errors
+    /// An overdue run. Runs are not excluded then.
+    pub fn exclude_runs_for_client(&self) -> Result<(), Arc<ScriptRun>> {
+        let requester = self.new_requester();
+        while !self.try_exclude_runs(requester) {
+            if let Some(run) = self.overdue_holder(None) {
+                self.withdraw(requester);
+                return Err(run);
+            }
+            weft_os::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Ends the exclusion of runs on script threads.

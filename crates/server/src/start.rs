@@ -524,6 +524,17 @@ pub(crate) fn create_idle_server_with_workers(config: Config, workers: usize) ->
     create_server(config, workers, queue(), queue(), orders, primary_thread).expect("a server")
 }
 
+/// Creates the state of a server with one worker, none of whose threads runs. Returns it with what is sent to the
+/// thread that serves replicas.
+#[cfg(test)]
+pub(crate) fn create_idle_server_with_orders(config: Config) -> (Arc<Server>, mpsc::Receiver<PrimaryThreadCommand>) {
+    crate::commands::install_registry(crate::commands::full_registry());
+    let queue = || crate::runtime::background::create_queue().0;
+    let (sender, orders) = mpsc::channel();
+    let server = create_server(config, 1, queue(), queue(), mpsc::channel().0, sender).expect("a server");
+    (server, orders)
+}
+
 /// Creates the state that all threads share, before any of them runs.
 pub(crate) fn create_server(
     config: Config,

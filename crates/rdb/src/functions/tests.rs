@@ -38,5 +38,5 @@ fn other_records_are_refused() {
     }
     let mut cut = vec![245, 9, b'x'];
     crate::dump_payload::append_footer(&mut cut, 80);
-    assert_eq!(load(&cut), Err("Failed loading library data"));
+    assert_eq!(load(&cut), Err("Failed loading library payload"));
 }

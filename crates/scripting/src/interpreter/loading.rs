@@ -1,10 +1,11 @@
 //! Loads libraries: each interpreter runs a library's code once, which registers its functions.
 //!
-//! FUNCTION LOAD runs the code with a time limit that is far too long for a worker, and for the libraries of a dump
-//! file there is none. Another thread runs the code when it calls one of the functions for the first time. Then the
-//! code is part of a run, as the code of the function is: on a worker it is stopped after a short time, and a script
-//! thread calls the function instead. There the run is listed and can be killed. How long the code took is known from
-//! the first thread, so a worker usually does not begin with code that is too long.
+//! FUNCTION LOAD runs the code with a time limit that is far too long for a worker. For the libraries of data files and
+//! of a primary's stream there is none: their code has run before, maybe on a faster machine. It is stopped when its
+//! result is of no use any more. Another thread runs the code when it calls one of the functions for the first time.
+//! Then the code is part of a run, as the code of the function is: on a worker it is stopped after a short time, and a
+//! script thread calls the function instead. There the run is listed and can be killed. How long the code took is known
+//! from the first thread, so a worker usually does not begin with code that is too long.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -27,10 +28,10 @@ const LOAD_LIMIT: Duration = Duration::from_millis(500);
 
 /// What stops the code of a library before its end.
 pub(super) enum LoadBound {
-    /// Nothing does.
-    Nothing,
     /// [`LOAD_LIMIT`].
     TimeLimit,
+    /// This function, once it returns `true`.
+    Until(Rc<dyn Fn() -> bool>),
     /// The run that the code is part of.
     Run(CurrentRun),
 }
@@ -127,10 +128,14 @@ impl Interpreter {
         let library = self.compile(code, "@user_function", "Error compiling function: ")?;
         let functions: RefCell<Vec<RegisteredFunction>> = RefCell::default();
         let refused: RefCell<Option<Vec<u8>>> = RefCell::default();
+        let checks = &self.shared.checks;
         match bound {
-            LoadBound::Nothing => {}
-            LoadBound::TimeLimit => self.shared.checks.load_until.set(Some(Instant::now() + LOAD_LIMIT)),
-            LoadBound::Run(current) => *self.shared.checks.run.borrow_mut() = Some(current),
+            LoadBound::TimeLimit => {
+                let until = Instant::now() + LOAD_LIMIT;
+                *checks.is_load_over.borrow_mut() = Some(Rc::new(move || Instant::now() > until));
+            }
+            LoadBound::Until(is_over) => *checks.is_load_over.borrow_mut() = Some(is_over),
+            LoadBound::Run(current) => *checks.run.borrow_mut() = Some(current),
         }
         let loaded = self.lua.scope(|scope| {
             let register = scope.create_function(|lua, registered: RegisterArguments| {
@@ -147,8 +152,8 @@ impl Interpreter {
             })?;
             self.load.call::<(bool, Value)>((library, register))
         });
-        self.shared.checks.load_until.set(None);
-        let run = self.shared.checks.run.take().map(|current| current.run);
+        *checks.is_load_over.borrow_mut() = None;
+        let run = checks.run.take().map(|current| current.run);
         let stopped = run.and_then(|run| run.stop_reason());
         self.write_log_lines(stopped.is_some_and(StopReason::is_restart));
         self.end_load.call::<()>(()).map_err(arguments::message)?;

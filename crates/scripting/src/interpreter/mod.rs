@@ -364,18 +364,34 @@ fn recent_function(name: &[u8], version: u64) -> Option<Rc<Program>> {
     })
 }
 
-/// Runs the code of a library to find the functions that it registers. `limited` sets a time limit.
+/// Runs the code of a library, for at most half a second, to find the functions that it registers.
 ///
 /// # Errors
 /// The text of the error reply.
-pub fn load_library(scripts: &Scripts, code: &[u8], limited: bool) -> Result<Arc<Library>, Vec<u8>> {
+pub fn load_library(scripts: &Scripts, code: &[u8]) -> Result<Arc<Library>, Vec<u8>> {
+    load_library_within(scripts, code, LoadBound::TimeLimit)
+}
+
+/// Does the same for a library that another server, or another process, has loaded. There is no time limit. The code is
+/// stopped when the process is about to end, or once `is_obsolete` returns `true`: this function returns `None` then.
+///
+/// # Errors
+/// The text of the error reply.
+pub fn repeat_library_load(
+    scripts: &Scripts,
+    code: &[u8],
+    is_obsolete: impl Fn() -> bool + 'static,
+) -> Option<Result<Arc<Library>, Vec<u8>>> {
+    let running = scripts.running.clone();
+    let is_over: Rc<dyn Fn() -> bool> = Rc::new(move || running.is_shutting_down() || is_obsolete());
+    let loaded = load_library_within(scripts, code, LoadBound::Until(is_over.clone()));
+    (!is_over()).then_some(loaded)
+}
+
+fn load_library_within(scripts: &Scripts, code: &[u8], bound: LoadBound) -> Result<Arc<Library>, Vec<u8>> {
     let (name, code_at) = shebang::of_library(code)?;
     with_interpreter(scripts, ScriptKind::Function, |interpreter| {
         let started = Instant::now();
-        let bound = match limited {
-            true => LoadBound::TimeLimit,
-            false => LoadBound::Nothing,
-        };
         let functions = interpreter.load(&code[code_at..], bound)?;
         let load_time = started.elapsed();
         let (functions, callbacks): (Vec<LoadedFunction>, Vec<LuaFunction>) = functions

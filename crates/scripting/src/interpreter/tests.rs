@@ -1,5 +1,6 @@
 //! Runs scripts and libraries in an interpreter, with a host that has one key.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use weft_resp::{ArgRange, Args, Protocol, Reply};
 
 use super::{
     CallResult, CurrentRun, FunctionError, Host, Library, Program, RunOutcome, ScriptWords, load_library,
-    prepare_function, prepare_script, run,
+    prepare_function, prepare_script, repeat_library_load, run,
 };
 use super::{ScriptKind, drop_interpreter};
 use crate::{RestorePolicy, RunParameters, ScriptRun, Scripts, StopReason};
@@ -211,7 +212,7 @@ fn functions_are_loaded_where_they_are_called() {
     let scripts = Arc::new(Scripts::default());
     let code =
         b"#!lua name=lib\nlocal n = 0\nredis.register_function('f', function(keys) n = n + 1 return {keys[1], n} end)";
-    let library = load_library(&scripts, code, true).expect("it loads");
+    let library = load_library(&scripts, code).expect("it loads");
     scripts.libraries.add(&library, false).expect("the name is free");
     let call = |scripts: &Scripts| {
         let program = function(scripts, b"F").expect("it loads").expect("it is there");
@@ -235,7 +236,7 @@ fn a_function_that_was_called_is_found_in_the_current_libraries() {
     let scripts = Scripts::default();
     let load = |number: u32| {
         let code = format!("#!lua name=lib\nredis.register_function('f', function() return {number} end)");
-        let library = load_library(&scripts, code.as_bytes(), true).expect("it loads");
+        let library = load_library(&scripts, code.as_bytes()).expect("it loads");
         scripts.libraries.add(&library, true).expect("it is replaced");
     };
     let call = || {
@@ -254,7 +255,6 @@ fn a_function_that_was_called_is_found_in_the_current_libraries() {
     let others = load_library(
         &scripts,
         b"#!lua name=other\nredis.register_function('f', function() return 4 end)",
-        true,
     );
     let others = [others.expect("it loads")];
     scripts
@@ -267,7 +267,7 @@ fn a_function_that_was_called_is_found_in_the_current_libraries() {
 #[test]
 fn a_library_that_takes_too_long_is_not_loaded() {
     let scripts = Scripts::default();
-    let text = |code: &[u8]| String::from_utf8(load_library(&scripts, code, true).unwrap_err()).unwrap();
+    let text = |code: &[u8]| String::from_utf8(load_library(&scripts, code).unwrap_err()).unwrap();
     assert_eq!(
         text(b"#!lua name=lib\nwhile true do end"),
         "Error registering functions: ERR FUNCTION LOAD timeout"
@@ -277,18 +277,67 @@ fn a_library_that_takes_too_long_is_not_loaded() {
     assert_eq!(text(unknown), "Error registering functions: ERR unknown flag given");
 }
 
+/// Returns a library whose code takes longer than FUNCTION LOAD permits on this machine.
+fn too_slow_library(scripts: &Scripts) -> String {
+    let code = |rounds: u64| {
+        format!("#!lua name=slow\nfor i = 1, {rounds} do end\nredis.register_function('slow', function() end)")
+    };
+    let mut rounds = 1 << 22;
+    while load_library(scripts, code(rounds).as_bytes()).is_ok() {
+        rounds *= 2;
+    }
+    code(rounds)
+}
+
+/// Otherwise a replica would lack a library that its primary has, only because its machine is slower.
+#[test]
+fn a_library_that_another_server_has_loaded_may_take_any_time() {
+    let scripts = Scripts::default();
+    let code = too_slow_library(&scripts);
+    let library = repeat_library_load(&scripts, code.as_bytes(), || false);
+    let library = library.expect("nothing stops it").expect("it loads");
+    assert_eq!(library.name, b"slow");
+}
+
+#[test]
+fn the_end_of_the_process_stops_a_library_that_another_server_has_loaded() {
+    let scripts = Scripts::default();
+    scripts.running.stop_all();
+    assert!(repeat_library_load(&scripts, ENDLESS, || false).is_none());
+}
+
+/// A library whose code never ends.
+const ENDLESS: &[u8] = b"#!lua name=lib\nwhile true do end";
+
+#[test]
+fn a_library_is_stopped_once_it_is_obsolete() {
+    let scripts = Scripts::default();
+    let code = b"#!lua name=long\nredis.register_function('f', function() for i = 1, 1e6 do end return 1 end)";
+    let library = load_library(&scripts, code).expect("it loads");
+    scripts.libraries.add(&library, false).expect("the name is free");
+    let checks = Cell::new(0);
+    let is_obsolete = move || {
+        checks.set(checks.get() + 1);
+        checks.get() > 3
+    };
+    assert!(repeat_library_load(&scripts, ENDLESS, is_obsolete).is_none());
+    // Later runs of the interpreter are not stopped.
+    let program = function(&scripts, b"f").expect("no error").expect("it is there");
+    assert_eq!(run_program(&program), Ok(":1\r\n".to_owned()));
+}
+
 /// A library whose code runs for some milliseconds.
 const LONG_LIBRARY: &[u8] = b"#!lua name=long\nfor i = 1, 1e6 do end\n\
     redis.register_function('long', function(keys) return redis.call('echo', keys[1]) end)";
 
 /// Loads a library and [`LONG_LIBRARY`]. Returns the latter. The interpreter of the thread keeps only the former.
 fn load_long_library(scripts: &Scripts) -> Arc<Library> {
-    let library = load_library(scripts, LONG_LIBRARY, true).expect("it loads");
+    let library = load_library(scripts, LONG_LIBRARY).expect("it loads");
     scripts.libraries.add(&library, false).expect("the name is free");
     drop_interpreter(scripts, ScriptKind::Function);
     let code =
         b"#!lua name=short\nredis.register_function('short', function(keys) return redis.call('echo', keys[1]) end)";
-    let short = load_library(scripts, code, true).expect("it loads");
+    let short = load_library(scripts, code).expect("it loads");
     scripts.libraries.add(&short, false).expect("the name is free");
     library
 }
@@ -358,7 +407,7 @@ fn memory_counts_as_soon_as_code_is_loaded() {
     };
     let mut before = 0;
     for number in 0..40 {
-        load_library(&scripts, &code(number), false).expect("the library is right");
+        load_library(&scripts, &code(number)).expect("the library is right");
         let script = format!("return {number}");
         prepare_script(&scripts, Some(script.as_bytes()), b"", true).expect("the script is right");
         let bytes = scripts.interpreter_bytes(ScriptKind::Function) + scripts.interpreter_bytes(ScriptKind::Eval);
@@ -461,7 +510,7 @@ fn options_of_cjson_hold_for_one_run() {
         "#!lua name=lib\nredis.register_function('set', function() {set}{all} end)\n\
          redis.register_function('all', function() {all} end)"
     );
-    let library = load_library(&scripts, code.as_bytes(), true).expect("it loads");
+    let library = load_library(&scripts, code.as_bytes()).expect("it loads");
     scripts.libraries.add(&library, false).expect("the name is free");
     let call = |name: &[u8]| {
         let program = function(&scripts, name).expect("it loads");

@@ -174,6 +174,23 @@ fn a_failed_attempt_without_an_announcement_lets_runs_start() {
 }
 
 #[test]
+fn a_client_does_not_wait_for_the_end_of_an_overdue_run() {
+    let running = RunRegistry::default();
+    assert!(running.try_begin_on_script_thread());
+    let overdue = run(false);
+    running.list(&overdue);
+    running.update_run(&overdue, true);
+    let refused = running.exclude_runs_for_client();
+    assert!(refused.is_err_and(|run| Arc::ptr_eq(&run, &overdue)));
+    assert!(!running.is_exclusion_announced(), "the client does not try again");
+    running.end_run(&overdue, true);
+    running.end_on_script_thread();
+    assert!(running.exclude_runs_for_client().is_ok());
+    assert!(!running.try_begin_on_script_thread());
+    running.end_exclusion();
+}
+
+#[test]
 fn a_run_that_is_killed_does_not_begin_to_write() {
     let killed = run(false);
     assert!(killed.stop(StopReason::Killed));

@@ -21,7 +21,7 @@ use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::log;
 use crate::propagation::LogTarget;
 use crate::replication::role;
-use crate::replication::{Endpoint, ReplicationState};
+use crate::replication::{Endpoint, ReplicaInfo, ReplicationState};
 use crate::runtime::shutdown::ShutdownOptions;
 use crate::state::{AcknowledgementLimits, BackgroundJob, Message, PauseReason, PendingAcknowledgement, Server};
 use weft_cluster::node::NodeId;
@@ -32,11 +32,11 @@ use weft_cluster::{Cluster, LockedState};
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
-use weft_scripting::Requester;
+use weft_scripting::{Requester, ScriptRun};
 
-/// The interval between two checks if a script still runs on a separate thread.
+/// The interval between two checks by a thread that waits for other nodes.
 const RETRY: Duration = Duration::from_millis(1);
-/// The maximum time for replicas to acknowledge that one of them has to take over.
+/// The maximum time for a replica to take over from a node that shuts down.
 const FAILOVER_NOTICE_TIMEOUT: Duration = Duration::from_millis(1000);
 /// The minimum time for which a node that shuts down waits for the acknowledgement of a replica.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_millis(200);
@@ -99,10 +99,31 @@ pub fn change_state<R>(
     seat: &mut Seat,
     change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
 ) -> R {
-    let requester = server.scripting.running.new_requester();
-    while !server.scripting.running.try_exclude_runs(requester) {
-        weft_os::thread::sleep(RETRY);
-    }
+    server.scripting.running.exclude_runs();
+    change_state_without_scripts(server, cluster, seat, change)
+}
+
+/// Does the same for a command of a client, which does not wait for a script that may never end.
+///
+/// # Errors
+/// An overdue run of a script. Nothing has changed then.
+pub fn change_state_for_client<R>(
+    server: &Arc<Server>,
+    cluster: &Cluster,
+    seat: &mut Seat,
+    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
+) -> Result<R, Arc<ScriptRun>> {
+    server.scripting.running.exclude_runs_for_client()?;
+    Ok(change_state_without_scripts(server, cluster, seat, change))
+}
+
+/// Changes the state for a caller that has excluded scripts, and ends their exclusion.
+fn change_state_without_scripts<R>(
+    server: &Arc<Server>,
+    cluster: &Cluster,
+    seat: &mut Seat,
+    change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> R,
+) -> R {
     let thread_index = ThreadIndex::new(seat.index());
     let mut all = seat.exclusive();
     let (result, emptied, to_empty) = {
@@ -325,28 +346,56 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
         return;
     }
     let start = Instant::now();
-    replicas.request_acks();
+    let mut has_requested = false;
     let target = loop {
         let offset = replicas.backlog().offset_of_sequence(last_sequence);
+        let has_all = |replica: &ReplicaInfo| offset.is_some_and(|offset| replica.acknowledged_offset >= offset);
         match replicas.furthest_node() {
-            Some((node, acknowledged)) if offset.is_some_and(|offset| acknowledged >= offset) => break Some(node),
+            Some(replica) if has_all(&replica) => break Some(replica),
             // A replica without all writes would lose some.
             Some(_) if start.elapsed() >= patience => break None,
             None => break None,
             Some(_) => {}
         }
+        // Not earlier: the request has to follow the last write in the stream.
+        if offset.is_some() && !std::mem::replace(&mut has_requested, true) {
+            server.request_acks_at_shutdown();
+        }
         server.propagation.wake();
         weft_os::thread::sleep(RETRY);
     };
-    let Some(node) = target else {
+    let Some(ReplicaInfo { id, node, .. }) = target else {
         log::notice!("Unable to find a replica to perform the auto failover on shutdown.");
         return;
     };
     log::notice!("Perform auto failover to replica {node} on shutdown.");
     let words: [&[u8]; 5] = [b"CLUSTER", b"FAILOVER", b"FORCE", b"REPLICAID", node.as_bytes()];
-    if !propagate_and_wait(server, &mut seat, &words, FAILOVER_NOTICE_TIMEOUT, None) {
-        log::warning!("Not all replicas have acknowledged the failover.");
+    let sequence = propagate_to_replicas(server, &mut seat, &words);
+    if !wait_for_successor(server, id, sequence) {
+        log::warning!("The replica has not acknowledged the failover.");
     }
+}
+
+/// Waits until a replica, given by the id of its client, has taken over: then it closes its connection. Until then this
+/// node can vote for it, which it may need in a small cluster. Returns `false` if the replica has not even acknowledged
+/// the command with this sequence number within [`FAILOVER_NOTICE_TIMEOUT`].
+fn wait_for_successor(server: &Server, replica: ClientId, sequence: LogSequence) -> bool {
+    let replicas = &server.replication.replicas;
+    let start = Instant::now();
+    let mut has_requested = false;
+    while let Some(acknowledged) = replicas.acknowledged_offset_of(replica) {
+        let offset = replicas.backlog().offset_of_sequence(sequence);
+        if start.elapsed() >= FAILOVER_NOTICE_TIMEOUT {
+            return offset.is_some_and(|offset| acknowledged >= offset);
+        }
+        // Not earlier: the request has to follow the command in the stream.
+        if offset.is_some() && !std::mem::replace(&mut has_requested, true) {
+            server.request_acks_at_shutdown();
+        }
+        server.propagation.wake();
+        weft_os::thread::sleep(RETRY);
+    }
+    true
 }
 
 /// Waits until no other node may take slots over from this one: a replica would be elected with the same slots. Returns

@@ -15,8 +15,8 @@ use crate::keyspace::access::{FurtherLeases, KeyUse, Keys, SnapshotAttempt};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::kill_mark::KillMark;
-use crate::state::{BackgroundJob, JobQueue, PermissionCheck, PermissionLoss, Server};
-use weft_base::{ParkedClient, ThreadIndex};
+use crate::state::{BackgroundJob, JobQueue, Message, PermissionCheck, PermissionLoss, Server};
+use weft_base::{ParkedClient, SlotIndex, ThreadIndex};
 use weft_command_table::keys::walk_keys;
 use weft_command_table::registry::Command;
 use weft_command_table::spec::{CommandFlags, Group, KeyFlags};
@@ -359,6 +359,15 @@ impl<'a> Context<'a, '_> {
         self.next_step = NextStep::RunInBackground(None);
     }
 
+    /// Runs the handler again in a later turn, because another thread holds `slot`. If that is an overdue script, which
+    /// may never end, the client gets the BUSY error instead. The handler must have changed nothing yet, and returns at
+    /// once.
+    #[cold]
+    pub fn defer_until_free(&mut self, slot: SlotIndex) {
+        self.client.refused_slot = Some(slot);
+        self.next_step = NextStep::Defer;
+    }
+
     /// Returns the use that the command makes of each of its keys, if a snapshot may stand for these keys; otherwise an
     /// empty list.
     fn key_uses(&self) -> Vec<KeyUse> {
@@ -401,7 +410,7 @@ impl<'a> Context<'a, '_> {
         &mut self,
         work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
     ) {
-        let run = |server: &Arc<Server>, seat: &mut crate::keyspace::Seat| BackgroundStep::Reply(work(server, seat));
+        let run = |server: &Arc<Server>, seat: &mut crate::keyspace::Seat| BackgroundStep::reply(work(server, seat));
         self.start_background_work(Box::new(run), false);
     }
 
@@ -411,18 +420,15 @@ impl<'a> Context<'a, '_> {
         max_string_bytes(self.client.flags, configured)
     }
 
-    /// Does the same as [`Context::reply_from_background`] for work that a pause may hold back after it has begun.
+    /// Does the same as [`Context::reply_from_background`] for work that writes, or that a pause may hold back after it
+    /// has begun.
     pub fn run_in_background(&mut self, run: BackgroundRun) {
         self.start_background_work(run, false);
     }
 
-    /// Does the same as [`Context::reply_from_background`] for work that waits for another server.
-    pub fn reply_after_exchange(
-        &mut self,
-        work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
-    ) {
-        let run = |server: &Arc<Server>, seat: &mut crate::keyspace::Seat| BackgroundStep::Reply(work(server, seat));
-        self.start_background_work(Box::new(run), true);
+    /// Does the same as [`Context::run_in_background`] for work that waits for another server.
+    pub fn run_after_exchange(&mut self, run: BackgroundRun) {
+        self.start_background_work(run, true);
     }
 
     /// Does the same as [`Context::reply_from_background`] for work that completes an effect which the handler has made
@@ -432,7 +438,7 @@ impl<'a> Context<'a, '_> {
         &mut self,
         work: impl FnOnce(&Arc<Server>, &mut crate::keyspace::Seat) -> Vec<u8> + Send + 'static,
     ) {
-        let run = |server: &Arc<Server>, seat: &mut crate::keyspace::Seat| BackgroundStep::Reply(work(server, seat));
+        let run = |server: &Arc<Server>, seat: &mut crate::keyspace::Seat| BackgroundStep::reply(work(server, seat));
         self.next_step = NextStep::Background(Box::new(BackgroundWork {
             run: Box::new(run),
             waits_for_server: false,
@@ -515,7 +521,7 @@ fn background_job(mut work: BackgroundWork, mark: Arc<KillMark>, requester: Park
         };
         let step = match allowed {
             Ok(()) => Some((work.run)(server, seat)),
-            Err(PermissionLoss::Denied(bytes)) => Some(BackgroundStep::Reply(bytes)),
+            Err(PermissionLoss::Denied(bytes)) => Some(BackgroundStep::reply(bytes)),
             Err(PermissionLoss::ClientEnds) => None,
         };
         if is_lasting {
@@ -523,8 +529,19 @@ fn background_job(mut work: BackgroundWork, mark: Arc<KillMark>, requester: Park
         }
         match step {
             // As in Valkey, everything in the propagation log so far counts as written by this client.
-            Some(BackgroundStep::Reply(bytes)) => {
-                server.send_reply(requester, bytes, server.propagation.last_sequence());
+            Some(BackgroundStep::Reply { bytes, first_write }) => {
+                server.worker(requester.worker).send(Message::Reply {
+                    client: requester.client,
+                    park_id: requester.park_id,
+                    bytes,
+                    first_write,
+                    log_sequence: server.propagation.last_sequence(),
+                });
+            }
+            Some(BackgroundStep::Continue(run)) => {
+                let threads = threads_of(server, work.waits_for_server);
+                // Sending fails only while the process ends.
+                let _ = threads.send(background_job(BackgroundWork { run, ..work }, mark, requester));
             }
             Some(BackgroundStep::AwaitResumption(resumptions, run)) => {
                 let threads = threads_of(server, work.waits_for_server);

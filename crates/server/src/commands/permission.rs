@@ -117,8 +117,9 @@ impl<Args: CommandArguments + ?Sized> AccessRequest for CommandPermission<'_, Ar
         (index < self.args.len()).then(|| self.args.arg(index))
     }
 
-    fn needs_all_databases(&self) -> bool {
-        self.command.spec.flags.contains(CommandFlags::ALL_DBS)
+    fn all_databases(&self) -> Option<usize> {
+        let acts_on_all = self.command.spec.flags.contains(CommandFlags::ALL_DBS);
+        acts_on_all.then_some(self.databases)
     }
 
     fn each_database(&self, visit: &mut dyn FnMut(usize, DbIndex)) {
@@ -292,8 +293,8 @@ impl AccessRequest for WaiterAccessRequest<'_> {
         Some(&self.waiter.permission.first_argument)
     }
 
-    fn needs_all_databases(&self) -> bool {
-        false
+    fn all_databases(&self) -> Option<usize> {
+        None
     }
 
     fn each_database(&self, visit: &mut dyn FnMut(usize, DbIndex)) {

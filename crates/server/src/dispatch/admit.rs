@@ -16,9 +16,11 @@ use weft_command_table::spec::CommandFlags;
 use weft_config::{Config, id};
 use weft_os::atomic::{AtomicU64, Ordering};
 
+use super::exec_databases;
 use super::redirect;
 use super::script_flags;
 use super::thread::{SlotMigration, ThreadState};
+use super::tunables::must_refuse_writes;
 
 /// The result of the checks before a command runs.
 pub enum Admission {
@@ -77,6 +79,9 @@ pub fn admit<'a>(
     }
     if !free && let Err(denial) = check_permission(server, client, command, args()) {
         return Admission::Denied(denial);
+    }
+    if client.transaction.is_some() && command.full_name == "exec" {
+        exec_databases::update_databases(server, client, free);
     }
     // The view is taken out and put back. Cloning the `Arc` would move the cache line of the view's reference count
     // between the workers.
@@ -273,6 +278,32 @@ fn check_permission(
 
 /// The error of a write while `min-replicas-to-write` is not met.
 const TOO_FEW_REPLICAS: CommandError = CommandError::constant("NOREPLICAS Not enough good replicas to write.");
+/// The error of a write on a replica with `replica-read-only`.
+const READ_ONLY_REPLICA: CommandError = CommandError::constant("READONLY You can't write against a read only replica.");
+/// The error of a command on a replica without a link to its primary, with `replica-serve-stale-data no`.
+const STALE_DATA: CommandError =
+    CommandError::constant("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.");
+
+/// Returns the error with which this server would refuse the command of a blocked client now, because of its role or
+/// the state of its data. All blocking commands need data that is not stale.
+pub fn refusal_of_waiter(server: &Server, writes: bool) -> Option<CommandError> {
+    let (state, config) = (server.replication.state_bits(), &server.config);
+    let is_replica = state.contains(ReplicationState::IS_REPLICA);
+    if writes && must_refuse_writes(server) {
+        return Some(CommandError::from_text(rdb_save_error(config)));
+    }
+    if writes && server.persistence.aof.refuses_writes() {
+        return Some(aof_write_error(server));
+    }
+    if writes && is_replica && config.boolean(id::REPLICA_READ_ONLY) {
+        return Some(READ_ONLY_REPLICA);
+    }
+    if writes && !is_replica && state.contains(ReplicationState::TOO_FEW_REPLICAS) {
+        return Some(TOO_FEW_REPLICAS);
+    }
+    let is_stale = is_replica && state.contains(ReplicationState::LINK_DOWN);
+    (is_stale && !config.boolean(id::REPLICA_SERVE_STALE_DATA)).then_some(STALE_DATA)
+}
 
 /// Returns the error of a command that this server's replication role or the state of its data set refuses.
 #[inline(never)]
@@ -318,7 +349,7 @@ fn check_replication_state(
         && writes()
         && config.boolean(id::REPLICA_READ_ONLY)
     {
-        return Some(refused("READONLY You can't write against a read only replica."));
+        return Some(READ_ONLY_REPLICA);
     }
     if lacks_replicas() {
         return Some(TOO_FEW_REPLICAS);
@@ -328,9 +359,7 @@ fn check_replication_state(
         && lacks_flag(client, command, CommandFlags::STALE)
         && !config.boolean(id::REPLICA_SERVE_STALE_DATA)
     {
-        return Some(refused(
-            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-        ));
+        return Some(STALE_DATA);
     }
     let loads = (replication_state.contains(ReplicationState::LOADING)
         && lacks_flag(client, command, CommandFlags::LOADING))

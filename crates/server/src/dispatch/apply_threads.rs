@@ -51,7 +51,7 @@ use crate::state::{Message, Server};
 use weft_os::atomic::Ordering;
 
 use super::batch::{self, BatchConnections};
-use super::plan::{CommandPlan, Plans};
+use super::plan::{CommandPlan, Plans, RequestKind};
 use super::replay_threads::is_local;
 use super::replies::first_error;
 use super::thread::ThreadState;
@@ -98,6 +98,18 @@ pub(super) fn may_run_in_round(
 ) -> bool {
     // MIGRATE waits for another server.
     is_local(command, binding, keys) && plan.end - plan.start <= MAX_REQUEST_BYTES && command.full_name != "migrate"
+}
+
+/// Returns the database that a request selects, if it is a valid SELECT.
+pub(super) fn selected_db(server: &Server, plan: &CommandPlan, plans: &Plans, input: &[u8]) -> Option<DbIndex> {
+    let RequestKind::Command(command, _) = plan.kind else {
+        return None;
+    };
+    if command.full_name != "select" {
+        return None;
+    }
+    let number = weft_resp::number::parse_i64(plan.args_of(&plans.ranges, input).argument(1))?;
+    DbIndex::parse(number, server.config.databases())
 }
 
 /// Commands of a round on some of its slots, in the order of the stream.

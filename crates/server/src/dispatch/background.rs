@@ -235,25 +235,8 @@ impl DetachedCommand {
             }
             let outcome = attempt_under_leases(run_leased, thread, seat, request, keys, connection);
             running.end_on_script_thread();
-            if matches!(outcome, Outcome::Contended)
-                && running.has_overdue()
-                && let Some(error) = script_flags::busy_error_of_refused(
-                    &thread.server,
-                    &connection.client,
-                    keys,
-                    Some(connection.lease_failures),
-                )
-            {
-                let error = as_error_of(&connection.client, error);
-                write_error(thread, &error, &mut connection.output.bytes);
-                thread
-                    .server
-                    .stats
-                    .metrics
-                    .record_rejection(thread.thread_index, request.command.id as usize);
-                return Outcome::Done;
-            }
-            outcome
+            let failures = Some(connection.lease_failures);
+            refuse_behind_overdue_script(thread, request, keys, connection, outcome, failures)
         })
     }
 
@@ -261,7 +244,8 @@ impl DetachedCommand {
         let thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
         let run_leased = self.run_leased;
         self.run_attempts(thread, seat, worker, &mut |thread, seat, request, keys, connection| {
-            attempt_under_leases(run_leased, thread, seat, request, keys, connection)
+            let outcome = attempt_under_leases(run_leased, thread, seat, request, keys, connection);
+            refuse_behind_overdue_script(thread, request, keys, connection, outcome, None)
         })
     }
 
@@ -462,6 +446,7 @@ fn run_on_snapshot(
     connection: &mut Connection,
 ) -> Option<NextStep> {
     thread.begin_batch(snapshot.now_ms());
+    thread.effects.keeps_expired = thread.server.replication.state_bits().expiry_is_remote();
     let outcome = if keys.iter().any(|key| key.is_write) {
         let draft = compute_on_snapshot(thread, request, keys, &mut snapshot, connection)?;
         apply_snapshot_result(thread, seat, request, keys, snapshot, draft, connection)?
@@ -505,7 +490,7 @@ fn compute_on_snapshot(
         thread.effects.changes.is_empty() && thread.effects.dirty == 0 && !thread.effects.log_writer.has_pending_ops(),
         "a result is computed with an empty record of effects"
     );
-    let hooks = thread.effects.hooks;
+    let (hooks, expired_keys) = (thread.effects.hooks, thread.effects.expired_keys);
     // The log may be switched on, or get other consumers, before the result is stored.
     thread.effects.hooks = Hooks::ON_SNAPSHOT.union(Hooks::LOG);
     let Connection {
@@ -530,7 +515,8 @@ fn compute_on_snapshot(
     output.clear();
     free_removed_values(&mut thread.effects, &thread.server);
     let effects = &mut thread.effects;
-    effects.hooks = hooks;
+    // A destination that has expired is deleted when the result is stored.
+    (effects.hooks, effects.expired_keys) = (hooks, expired_keys);
     let rewritten = effects.log_writer.take_rewritten();
     assert!(
         !effects.log_writer.has_pending_ops(),
@@ -697,6 +683,30 @@ fn attempt_under_leases(
     }
     let mut many: Vec<Lease<'_>> = Vec::new();
     run_leased(thread, &pass, request, keys, &mut many, connection)
+}
+
+/// Replies with a BUSY error to a command that was refused a slot which an overdue script holds. Otherwise returns the
+/// outcome of the attempt. `script_failures` is the number of attempts so far if the command runs a script.
+fn refuse_behind_overdue_script(
+    thread: &mut ThreadState,
+    request: &Request<'_>,
+    keys: &[PlannedKey],
+    connection: &mut Connection,
+    outcome: Outcome,
+    script_failures: Option<u32>,
+) -> Outcome {
+    if !matches!(outcome, Outcome::Contended) {
+        return outcome;
+    }
+    let refused = script_flags::busy_error_of_refused(&thread.server, &mut connection.client, keys, script_failures);
+    let Some(error) = refused else {
+        return outcome;
+    };
+    let error = as_error_of(&connection.client, error);
+    write_error(thread, &error, &mut connection.output.bytes);
+    let metrics = &thread.server.stats.metrics;
+    metrics.record_rejection(thread.thread_index, request.command.id as usize);
+    Outcome::Done
 }
 
 /// Returns the error as the client's command reports it. A detached command of a client with a transaction is EXEC.

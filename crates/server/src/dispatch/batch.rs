@@ -7,7 +7,7 @@ use crate::keyspace::effects::Effects;
 use crate::keyspace::expiry::{delete_keys_found_expired_in_pass, discard_keys_found_expired};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Exclusive, GatePassage, Seat};
-use crate::net::client::ClientFlags;
+use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::{Connection, ConnectionState, FullMailbox, MAX_HOLD_UP_MS};
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::metrics::{Counter, Maximum};
@@ -24,6 +24,7 @@ use super::admit::{
 };
 use super::effects::free_removed_values;
 use super::exec_detached;
+use super::exec_libraries;
 use super::leased::{run_exclusive, run_leased};
 use super::memory_limit;
 use super::notifications::send_early_broadcasts;
@@ -318,9 +319,9 @@ fn run_plan_exclusively(
         apply_outcome(thread, plan, connection, Outcome::Contended);
         return;
     }
-    if transaction::needs_client_snapshots(thread, &connection.client) {
-        // The request stays in the input. It runs once the answers of the other workers have arrived.
-        connections.start_next_step(plan.token, NextStep::CollectClients);
+    if let Some(step) = step_before_exec(thread, &mut connection.client) {
+        // The request stays in the input. It runs once other threads have done that.
+        connections.start_next_step(plan.token, step);
         return;
     }
     if !try_exclude_runs(&server.scripting.running, &request, connection) {
@@ -358,6 +359,14 @@ fn run_plan_exclusively(
     if thread.effects.has_deliveries() {
         connections.notify(thread);
     }
+}
+
+/// Returns what has to be done on other threads before the EXEC of a client.
+fn step_before_exec(thread: &ThreadState, client: &mut Client) -> Option<NextStep> {
+    if exec_libraries::must_prepare(thread, client) {
+        return Some(NextStep::PrepareLibraries);
+    }
+    transaction::needs_client_snapshots(thread, client).then_some(NextStep::CollectClients)
 }
 
 /// Runs or queues an admitted command in exclusive mode, or puts it off until the backlog has all earlier writes.
@@ -438,16 +447,15 @@ fn handle_refused_slot(
     keys: &[PlannedKey],
     connection: &mut Connection,
 ) -> Outcome {
-    if !thread.server.scripting.running.has_overdue() || connection.client.flags.contains(ClientFlags::PRIMARY) {
-        return Outcome::Contended;
-    }
-    let client = &connection.client;
+    let client = &mut connection.client;
     let runs_script = request.binding.mode == HandlerMode::Script
         || (client.transaction.as_deref()).is_some_and(|transaction| transaction.runs_script);
     let script_failures = runs_script.then_some(connection.lease_failures);
     match script_flags::busy_error_of_refused(&thread.server, client, keys, script_failures) {
-        Some(error) => queueing::refuse_command(thread, request, connection, error),
-        None => Outcome::Contended,
+        Some(error) if !client.flags.contains(ClientFlags::PRIMARY) => {
+            queueing::refuse_command(thread, request, connection, error)
+        }
+        _ => Outcome::Contended,
     }
 }
 

@@ -130,6 +130,7 @@ pub(super) fn run_with_handler<'p>(
     let before = connection.output.mark();
     let length_before = connection.output.len();
     let lookups = (thread.effects.hits, thread.effects.misses);
+    let expired_before = thread.effects.expired.len();
     let end = call_handler(thread, pass, request, keys, held, connection, handler);
     let HandlerEnd {
         result,
@@ -151,6 +152,7 @@ pub(super) fn run_with_handler<'p>(
             // The run that produces the reply is the one that is counted.
             connection.output.truncate(before);
             (thread.effects.hits, thread.effects.misses) = lookups;
+            thread.effects.withdraw_misses(expired_before);
         }
         return leave_unfinished(thread, request, keys, connection, next_step);
     }

@@ -12,12 +12,13 @@
 //! 1. `tunables`, `thread` and `request`: the state of a thread, and of one request.
 //! 2. `leases`, `accounting`, `effects`, `propagate`, `slot_stats`, `record` and `notifications`: the steps of a
 //!    command.
-//! 3. `serve`, `ended_waits`, `expired_sources`, `pins`, `script_flags`, `redirect`, `memory_limit` and `admit`: the
-//!    rules around them.
+//! 3. `serve`, `unserved`, `ended_waits`, `expired_sources`, `pins`, `script_flags`, `redirect`, `memory_limit` and
+//!    `admit`: the rules around them.
 //! 4. `execute`: runs a handler under leases that are held.
 //! 5. `background`: runs a command on a background thread. It is passed the function that leases and runs.
 //! 6. `script` and then `leased`: lease and run.
-//! 7. `queueing`, `transaction` and then `exec_detached`: transactions, on a worker or on a script thread.
+//! 7. `queueing`, `transaction`, and then `exec_libraries` and `exec_detached`: transactions, on a worker or on a
+//!    script thread.
 //! 8. `batch`, `replay`, and then `apply_threads` and `replicated_stream`: the callers.
 
 pub mod accounting;
@@ -27,7 +28,9 @@ pub mod background;
 pub mod batch;
 pub mod effects;
 pub mod ended_waits;
+mod exec_databases;
 mod exec_detached;
+mod exec_libraries;
 pub mod execute;
 mod expired_sources;
 pub mod import_stream;
@@ -56,4 +59,5 @@ mod slot_stats;
 pub mod thread;
 pub mod transaction;
 pub mod tunables;
+pub mod unserved;
 pub mod watches;

@@ -104,6 +104,19 @@ impl Plans {
         self.probes.clear();
         self.tokens.clear();
     }
+
+    /// Adds the plan of input that is no request. Nothing behind it is planned.
+    fn add_malformed(&mut self, token: usize, input: Range<usize>, error: ProtocolError) {
+        self.plans.push(CommandPlan {
+            token,
+            start: input.start,
+            end: input.end,
+            args: 0..0,
+            keys: 0..0,
+            probes_end: self.probes.len() as u32,
+            kind: RequestKind::Malformed(error),
+        });
+    }
 }
 
 /// The state of a connection's input after planning.
@@ -123,7 +136,7 @@ pub struct Planner<'a> {
     pub keyspace: &'a Keyspace,
     /// The maximum length of a bulk string, in bytes.
     pub max_bulk_len: u64,
-    /// `true` if the client may only authenticate or quit. Its requests have to be short.
+    /// `true` if the client may only authenticate or quit. Its arrays have to be short.
     pub must_authenticate: bool,
     /// `true` if keys are prefetched.
     pub is_prefetch_enabled: bool,
@@ -158,6 +171,7 @@ impl Planner<'_> {
         } else {
             MAX_REQUESTS_PER_TURN
         };
+        connection.restore_quoted_line();
         let mut position = connection.consumed;
         let mut planned = 0;
         let rest = loop {
@@ -186,19 +200,21 @@ impl Planner<'_> {
                     position = end;
                     planned += 1;
                 }
+                ParseOutcome::Inline { consumed, args } if self.must_authenticate => {
+                    // As an array, it might exceed the limits of a client that has not authenticated. They do not apply
+                    // to inline requests.
+                    debug_assert_eq!(position, connection.consumed, "one request is planned at a time");
+                    connection.unquote_line(consumed, &args, &mut plans.ranges);
+                    let end = position + consumed;
+                    self.add_plan::<CLUSTERED>(token, connection, plans, first_range, position, end);
+                    position = end;
+                    planned += 1;
+                }
                 ParseOutcome::Inline { .. } => {
                     rewrite_quoted_requests(&mut connection.input, position, self.max_bulk_len);
                 }
                 ParseOutcome::Error(error) => {
-                    plans.plans.push(CommandPlan {
-                        token,
-                        start: position,
-                        end: connection.input.len(),
-                        args: 0..0,
-                        keys: 0..0,
-                        probes_end: plans.probes.len() as u32,
-                        kind: RequestKind::Malformed(error),
-                    });
+                    plans.add_malformed(token, position..connection.input.len(), error);
                     planned += 1;
                     break InputRest::Nothing;
                 }
@@ -314,7 +330,7 @@ fn member_to_prefetch(kind: &RequestKind, args: &Args<'_>) -> PrefetchMember {
 fn rewrite_quoted_requests(input: &mut Vec<u8>, position: usize, max_bulk_len: u64) {
     let rest = &input[position..];
     let rewritten_bytes = MIN_REWRITTEN_BYTES.max(rest.len() / REWRITTEN_PARTS);
-    // A request that this client may not send is refused when its turn comes.
+    // The client has authenticated, or need not.
     let limits = RequestLimits {
         max_bulk_len,
         is_authenticated: true,

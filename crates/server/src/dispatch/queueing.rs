@@ -3,13 +3,12 @@
 //! A command is admitted as if it ran. A refusal makes EXEC fail. What EXEC has to know about the commands is collected
 //! while they are queued ([`Transaction`]).
 
-use weft_base::DbIndex;
-use weft_resp::number::parse_i64;
-use weft_resp::{ArgRange, Args, Reply};
+use weft_resp::{Args, Reply};
 
 use crate::commands::context::{Binding, HandlerMode};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
+use crate::commands::scripting::preparing;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::net::client::{Client, ClientFlags};
 use crate::net::connection::Connection;
@@ -19,6 +18,7 @@ use weft_command_table::spec::CommandFlags;
 
 use super::accounting::write_error;
 use super::admit::WRITE_FLAGS;
+use super::exec_databases;
 use super::execute::reply_redirection;
 use super::redirect;
 use super::request::{Outcome, Request};
@@ -142,20 +142,24 @@ pub fn queue_command(
         transaction.may_write |= flags.intersects(WRITE_FLAGS);
         transaction.is_denied_out_of_memory |= flags.contains(CommandFlags::DENYOOM);
         let databases = permission::database_count(&thread.server);
-        let changed = database_after(request, &input[plan.start..plan.end], ranges).filter(|db| db.get() < databases);
-        transaction.db = changed.unwrap_or(transaction.db);
+        let args = Args::new(&input[plan.start..plan.end], ranges);
+        let selected = exec_databases::selected_database(request.command, args, databases);
+        exec_databases::note_queued_command(transaction, request.command, selected.is_some(), databases);
+        transaction.db = selected.unwrap_or(transaction.db);
         let binding = request.binding;
         transaction.reports_clients |= binding.queries_workers;
         transaction.changes_config |= binding.changes_config;
         transaction.pauses_clients |= binding.pauses_clients;
+        transaction.loads_libraries |= preparing::loads_libraries(request.command.full_name);
         // Commands that are replayed are run by the thread that replays them.
         transaction.must_stay_on_worker |= must_stay_on_worker(request.command, binding)
             || client.flags.intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLAY));
-        transaction.needs_exclusive |=
-            binding.mode == HandlerMode::Exclusive || binding.has_undeclared_keys || binding.queries_workers;
+        transaction.needs_exclusive |= binding.mode == HandlerMode::Exclusive
+            || binding.has_undeclared_keys
+            || binding.queries_workers
+            || transaction.has_uncertain_databases;
         if binding.mode == HandlerMode::Script {
             transaction.runs_script = true;
-            let args = Args::new(&input[plan.start..plan.end], ranges);
             if script_flags::may_query_workers(&thread.server, request.command, args) {
                 (transaction.reports_clients, transaction.needs_exclusive) = (true, true);
             }
@@ -197,15 +201,6 @@ fn must_stay_on_worker(command: &Command<Binding>, binding: Binding) -> bool {
     let is_on_leases = accesses_data && command.full_name != "migrate" && !command.full_name.starts_with("function|");
     let may_leave = binding.mode == HandlerMode::Script || MAY_LEAVE.contains(&command.full_name) || is_on_leases;
     !may_leave
-}
-
-/// Returns the database of the commands that follow a queued one, if that changes it.
-fn database_after(request: &Request<'_>, input: &[u8], ranges: &[ArgRange]) -> Option<DbIndex> {
-    if request.command.full_name != "select" {
-        return None;
-    }
-    let number = parse_i64(Args::new(input, ranges).argument(1))?;
-    usize::try_from(number).ok().map(DbIndex::new)
 }
 
 /// Replies to a command, EXEC for example, with an error that ends the client's transaction.

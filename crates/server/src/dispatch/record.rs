@@ -269,10 +269,11 @@ impl BackgroundAccounting {
             let step = run(server, seat);
             self.nanoseconds += start.elapsed().as_nanos() as u64;
             match step {
-                BackgroundStep::Reply(bytes) => {
+                BackgroundStep::Reply { bytes, first_write } => {
                     self.record(server, seat, &bytes);
-                    BackgroundStep::Reply(bytes)
+                    BackgroundStep::Reply { bytes, first_write }
                 }
+                BackgroundStep::Continue(rest) => BackgroundStep::Continue(self.wrap(rest)),
                 BackgroundStep::AwaitResumption(resumptions, rest) => {
                     BackgroundStep::AwaitResumption(resumptions, self.wrap(rest))
                 }

@@ -203,13 +203,15 @@ fn writes_other_database(command: &Command<Binding>, args: Args<'_>, db: DbIndex
     }
 }
 
-/// Returns `true` if a queued command may write to a database other than its own.
+/// Returns `true` if a queued command may write to a database other than its own, or if its own is not known.
 fn has_queued_write_to_other_database(transaction: &Transaction) -> bool {
     let commands = crate::commands::registry().commands();
-    transaction.commands.iter().any(|queued| {
-        let command = commands.get(queued.command);
-        command.is_some_and(|command| writes_other_database(command, transaction.args(queued), queued.db))
-    })
+    let is_uncertain = transaction.has_uncertain_databases && transaction.may_write;
+    is_uncertain
+        || transaction.commands.iter().any(|queued| {
+            let command = commands.get(queued.command);
+            command.is_some_and(|command| writes_other_database(command, transaction.args(queued), queued.db))
+        })
 }
 
 fn collected_requirement<'c>(collector: &'c SlotCollector<'_>) -> Result<Option<&'c ClusterRequirement>, CommandError> {

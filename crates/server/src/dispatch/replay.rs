@@ -306,7 +306,10 @@ impl ReplayClient {
     /// Reports an error of a command that has run.
     pub fn finish_command(&mut self, command: &Command<Binding>) {
         let ReplayClient { thread, connection, .. } = self;
-        if let Some(error) = first_error(&connection.output.bytes) {
+        // The end of the process stops the code of libraries and functions.
+        if let Some(error) = first_error(&connection.output.bytes)
+            && !thread.server.scripting.running.is_shutting_down()
+        {
             let server = &thread.server;
             server.replication.unexpected_errors.fetch_add(1, Ordering::Relaxed);
             log::warning!(
@@ -339,3 +342,6 @@ impl Drop for ReplayClient {
         effects.add_to_metrics(&server.keyspace, &server.stats.metrics, self.thread.thread_index);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,15 +100,20 @@ pub fn busy_error(server: &Server) -> Option<CommandError> {
 }
 
 /// Returns the BUSY error for a client's command that was refused a slot, if an overdue script holds it: the slot of
-/// one of `keys`, or of a key of the client's transaction. `script_failures` is the number of attempts so far if the
-/// command runs a script. A script may also have been refused another slot, or the token.
+/// one of `keys`, or of a key of the client's transaction, or one that the command has needed while it ran. The latter
+/// is forgotten. `script_failures` is the number of attempts so far if the command runs a script. A script may also
+/// have been refused another slot, or the token.
 #[cold]
 pub(super) fn busy_error_of_refused(
     server: &Server,
-    client: &Client,
+    client: &mut Client,
     keys: &[PlannedKey],
     script_failures: Option<u32>,
 ) -> Option<CommandError> {
+    let refused_slot = client.refused_slot.take();
+    if !server.scripting.running.has_overdue() {
+        return None;
+    }
     let refusal = client.script_refusal.filter(|_| script_failures.is_some());
     let further = match refusal {
         // Another thread than that of the overdue script may have the token for a moment.
@@ -118,10 +123,9 @@ pub(super) fn busy_error_of_refused(
     };
     let queued = client.transaction.as_deref();
     let queued = queued.map_or(&[][..], |transaction| &transaction.keys);
-    let slots = keys.iter().chain(queued).map(|key| key.slot).chain(further);
-    slots
-        .into_iter()
-        .find_map(|slot| busy_error_of_holder(server, Some(slot)))
+    let of_keys = keys.iter().chain(queued).map(|key| key.slot);
+    let mut slots = of_keys.chain(further).chain(refused_slot);
+    slots.find_map(|slot| busy_error_of_holder(server, Some(slot)))
 }
 
 /// Returns the BUSY error of an overdue script that holds the slot, or of any one if `slot` is `None`.

@@ -7,8 +7,8 @@
 //! ```text
 //!   run: leases ─▶ handler ─▶ ready keys ─▶ serve ──▶ leases end ─▶ mail
 //!                                             │
-//!                                             └─▶ another thread leases a slot: UnservedKeys,
-//!                                                 which the worker tries again in its next turns
+//!                                             └─▶ another thread leases a slot: UnservedKeys, which
+//!                                                 the worker tries again in its next turns (`unserved`)
 //! ```
 //!
 //! Serving leases further slots: those of destinations, and of keys that become ready on the way. No lease ends before
@@ -24,16 +24,18 @@ use weft_resp::{Args, Protocol, Reply};
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use crate::clients_waiting::blocking::{HeldUpWaiters, ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter};
+use crate::clients_waiting::blocking::{
+    HeldUpWaiters, ServeResult, WaitKey, WaitQueueKind, WaitedKind, Waiter, WaiterRefusal,
+};
 use crate::commands::blocked::WaiterKeyAccess;
 use crate::commands::error::CommandError;
 use crate::commands::perform_blocked;
 use crate::commands::permission::{self, WaiterDenial};
-use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, Lease, is_expired, read_entry};
+use crate::keyspace::access::{AccessContext, HeldLeases, KeyWrite, Keys, is_expired, read_entry};
 use crate::keyspace::effects::{ClientNotification, Effects};
 use crate::keyspace::key_identity::NamedKey;
 use crate::keyspace::ready_keys::{ReadyKey, blocking_kind_of};
-use crate::keyspace::{GatePassage, Seat, Slot, SlotHeader, WriteLease};
+use crate::keyspace::{GatePassage, Slot, SlotHeader, WriteLease};
 use crate::net::client::Client;
 use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::metrics::Counter;
@@ -41,8 +43,7 @@ use crate::state::{Message, Server, UnservedKey, UnservedKeys};
 use weft_config::Config;
 use weft_os::time::Instant;
 
-use super::effects::free_removed_values;
-use super::leases::ANNOUNCE_AFTER_FAILURES;
+use super::admit;
 use super::notifications::{FORGOTTEN_KEYS_PER_TRACKED_KEY, send_early_broadcasts};
 use super::propagate;
 use super::thread::{LeasedCall, ThreadState};
@@ -50,43 +51,43 @@ use super::thread::{LeasedCall, ThreadState};
 /// The maximum number of slots leased in addition to those of the command. The rest of a chain over more slots is
 /// served later: other commands may run in between.
 const MAX_FURTHER_SLOTS: usize = 16;
-/// The maximum number of keys of one list that a worker attempts to serve in a turn.
-const MAX_KEYS_PER_ATTEMPT: usize = 64;
 
 /// The context of serving: the leases of a command, and further leases taken on the way.
-struct ServingContext<'s, 'h, 'p> {
+pub(super) struct ServingContext<'s, 'h, 'p> {
     /// The command's leases.
-    held: &'s mut HeldLeases<'h, 'p>,
+    pub held: &'s mut HeldLeases<'h, 'p>,
     /// The passage of the gate; `None` in exclusive mode, which holds all slots.
-    pass: Option<&'p GatePassage<'p>>,
+    pub pass: Option<&'p GatePassage<'p>>,
     /// The time, clock and counters.
-    access: AccessContext<'s>,
+    pub access: AccessContext<'s>,
     /// The record of effects.
-    effects: &'s mut Effects,
+    pub effects: &'s mut Effects,
     /// The client whose command made the keys ready, if any.
-    changed_by: Option<ClientId>,
+    pub changed_by: Option<ClientId>,
     /// The server.
-    server: &'s Arc<Server>,
+    pub server: &'s Arc<Server>,
     /// The waiters that were served.
-    served_waiters: &'s mut Vec<(Arc<Waiter>, ServeResult)>,
+    pub served_waiters: &'s mut Vec<(Arc<Waiter>, ServeResult)>,
     /// The leases of further slots. They end after the unit is logged.
-    further_leases: &'s mut Vec<WriteLease<'p>>,
+    pub further_leases: &'s mut Vec<WriteLease<'p>>,
     /// The slots that were refused in this passage of the gate. They are not attempted again.
-    refused_slots: HashSet<SlotIndex>,
+    pub refused_slots: HashSet<SlotIndex>,
     /// The operations that a pause holds back.
-    paused: PausedOperations,
+    pub paused: PausedOperations,
 }
 
 /// The operations of waiting clients that a pause holds back.
 #[derive(Clone, Copy, Default)]
-struct PausedOperations {
-    reads: bool,
-    writes: bool,
+pub(super) struct PausedOperations {
+    /// Those that only read.
+    pub reads: bool,
+    /// Those that write.
+    pub writes: bool,
 }
 
 impl PausedOperations {
     /// Returns the operations that are held back now.
-    fn current(server: &Server) -> PausedOperations {
+    pub(super) fn current(server: &Server) -> PausedOperations {
         let (pause, now_ms) = (&server.clients.pause, unix_ms());
         PausedOperations {
             reads: pause.is_paused(now_ms, false),
@@ -120,24 +121,39 @@ struct RefusedQueues {
 
 /// The keys that could not be served.
 #[derive(Default)]
-struct RefusedKeys {
+pub(super) struct RefusedKeys {
     /// Those for which a slot was refused.
-    contended: VecDeque<UnservedKey>,
+    pub contended: VecDeque<UnservedKey>,
     /// Those that a pause holds back.
-    paused: VecDeque<UnservedKey>,
+    pub paused: VecDeque<UnservedKey>,
     /// All of them.
     keys: HashSet<ReadyKey>,
 }
 
 impl RefusedKeys {
-    fn add(&mut self, key: ReadyKey, refusal: ServiceRefusal, held_up: HeldUpWaiters) {
-        let (keys, slots) = match refusal {
-            ServiceRefusal::Slots(slots) => (&mut self.contended, slots),
-            ServiceRefusal::Pause => (&mut self.paused, vec![key.slot]),
+    /// Adds a key. `paused` are the operations that a pause holds back.
+    fn add(&mut self, key: ReadyKey, refusal: ServiceRefusal, held_up: HeldUpWaiters, paused: PausedOperations) {
+        let (keys, slots, awaits_writes) = match refusal {
+            ServiceRefusal::Slots(slots) => (&mut self.contended, slots, false),
+            // Unless reads are held back, too, the clients that only read have been served.
+            ServiceRefusal::Pause => (&mut self.paused, vec![key.slot], !paused.reads),
         };
         self.keys.insert(key.clone());
-        keys.push_back(UnservedKey { key, slots, held_up });
+        keys.push_back(UnservedKey {
+            key,
+            slots,
+            held_up,
+            awaits_writes,
+        });
     }
+}
+
+/// The refusal of a waiter's command.
+enum CommandRefusal {
+    /// The client gets no reply, because it is about to be disconnected: its user was deleted.
+    Silent,
+    /// The client gets this error.
+    Error(CommandError, WaiterRefusal),
 }
 
 struct WaiterService<'w, 's, 'h, 'p> {
@@ -198,8 +214,9 @@ fn contended_keys(keys: VecDeque<UnservedKey>) -> Option<Box<UnservedKeys>> {
 
 /// Serves the clients that wait for these keys. Returns the keys that could not be served. A key that is refused delays
 /// no other key.
-fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingContext<'_, '_, '_>) -> RefusedKeys {
+pub(super) fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingContext<'_, '_, '_>) -> RefusedKeys {
     let mut refused = RefusedKeys::default();
+    let paused = context.paused;
     let mut serving = WaiterService { context };
     while let Some(key) = ready.pop_front() {
         // Several commands of a unit may have listed the key. The reason for its refusal lasts until the unit ends.
@@ -212,7 +229,7 @@ fn serve_keys(mut ready: VecDeque<ReadyKey>, context: &mut ServingContext<'_, '_
         ready.extend(effects.ready.drain(..).filter(|other| *other != key));
         if let Err(RefusedQueues { reason, queues }) = result {
             let held_up = HeldUpWaiters::new(serving.waiters_in(&key, &queues));
-            refused.add(key, reason, held_up);
+            refused.add(key, reason, held_up, paused);
         }
     }
     refused
@@ -331,10 +348,10 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
                 self.remove_waiter(&waiter, key);
                 continue;
             }
-            if let Err(reason) = permission::check_waiter(self.context.server, &waiter) {
+            if let Some(refusal) = self.refusal_of(&waiter) {
                 self.remove_waiter(&waiter, key);
                 if waiter.try_claim() {
-                    self.refuse_waiter(&waiter, reason);
+                    self.refuse_waiter(&waiter, refusal);
                 }
                 continue;
             }
@@ -446,17 +463,30 @@ impl<'p> WaiterService<'_, '_, '_, 'p> {
         NotificationSender::new(self.context.server, self.context.effects, row)
     }
 
-    /// Ends the wait of a claimed waiter that lacks a permission. A client whose user was deleted gets no reply,
-    /// because it is about to be disconnected.
-    fn refuse_waiter(&mut self, waiter: &Arc<Waiter>, reason: WaiterDenial) {
+    /// Returns the reason why a waiter's command would be refused now. Valkey runs the command again to serve it, with
+    /// the checks before a command.
+    fn refusal_of(&self, waiter: &Waiter) -> Option<CommandRefusal> {
+        let server = self.context.server;
+        match permission::check_waiter(server, waiter) {
+            Err(WaiterDenial::UserDeleted) => Some(CommandRefusal::Silent),
+            Err(WaiterDenial::Refused(denied, error)) => {
+                Some(CommandRefusal::Error(error, WaiterRefusal::Denied(Box::new(denied))))
+            }
+            Ok(()) => admit::refusal_of_waiter(server, waiter.operation.writes())
+                .map(|error| CommandRefusal::Error(error, WaiterRefusal::ServerState)),
+        }
+    }
+
+    /// Ends the wait of a claimed waiter whose command is refused.
+    fn refuse_waiter(&mut self, waiter: &Arc<Waiter>, refusal: CommandRefusal) {
         debug_assert!(waiter.is_claimed(), "a waiter is claimed before its wait ends");
         self.mark_served(waiter);
         let mut reply = Vec::new();
-        let refusal = match reason {
-            WaiterDenial::UserDeleted => None,
-            WaiterDenial::Refused(refusal, error) => {
+        let refusal = match refusal {
+            CommandRefusal::Silent => None,
+            CommandRefusal::Error(error, reason) => {
                 self.write_error(&error, &mut reply);
-                Some(Box::new(refusal))
+                Some(reason)
             }
         };
         let served = ServeResult {
@@ -579,140 +609,6 @@ pub fn notify_served_clients(thread: &mut ThreadState) {
     }
     // Mail that was posted under the leases has left the waking of the workers to this thread.
     wake_workers(&thread.server, &mut thread.effects);
-}
-
-/// Tries to serve again, for a worker that holds no lease. Returns the keys that are still to be served. A slot that is
-/// refused is added to `refused_slots`; those are not attempted.
-pub fn retry_unserved(
-    thread: &mut ThreadState,
-    seat: &mut Seat,
-    refused_slots: &mut HashSet<SlotIndex>,
-    unserved: UnservedKeys,
-) -> Option<UnservedKeys> {
-    let left = attempt_unserved(thread, &seat.enter(), refused_slots, unserved);
-    // Nothing else in this turn may wake the log thread, and the served client's reply may wait for it.
-    thread.effects.log_writer.wake();
-    free_removed_values(&mut thread.effects, &thread.server);
-    notify_served_clients(thread);
-    left
-}
-
-fn attempt_unserved(
-    thread: &mut ThreadState,
-    pass: &GatePassage<'_>,
-    refused_slots: &mut HashSet<SlotIndex>,
-    mut unserved: UnservedKeys,
-) -> Option<UnservedKeys> {
-    if thread.server.clients.pause.are_writes_paused(unix_ms()) {
-        // Serving changes data, so it waits for the end of the pause.
-        unserved.failures += 1;
-        return Some(unserved);
-    }
-    let mut left = VecDeque::new();
-    let served_before = thread.served.len();
-    let mut has_progress = false;
-    for _ in 0..MAX_KEYS_PER_ATTEMPT {
-        let Some(key) = unserved.keys.pop_front() else {
-            break;
-        };
-        if thread.server.clients.pause.held_slots.contains(key.key.slot) {
-            // Its slot is about to change its owner. Either it is released, or the clients are redirected.
-            left.push_back(key);
-            continue;
-        }
-        match attempt_key(thread, pass, refused_slots, key, unserved.failures) {
-            Ok(refused) => {
-                has_progress |= refused.is_empty();
-                left.extend(refused);
-            }
-            Err(key) => left.push_back(key),
-        }
-    }
-    has_progress |= thread.served.len() > served_before;
-    // Those that were not attempted come first in the next turn.
-    unserved.keys.append(&mut left);
-    unserved.failures = if has_progress { 0 } else { unserved.failures + 1 };
-    (!unserved.keys.is_empty()).then_some(unserved)
-}
-
-/// Serves the clients that wait for one key, as a unit. Returns the keys that could not be served on the way, or the
-/// key itself if its slots could not be leased.
-fn attempt_key(
-    thread: &mut ThreadState,
-    pass: &GatePassage<'_>,
-    refused_slots: &mut HashSet<SlotIndex>,
-    mut unserved: UnservedKey,
-    failures: u32,
-) -> Result<VecDeque<UnservedKey>, UnservedKey> {
-    if unserved.slots.iter().any(|slot| refused_slots.contains(slot)) {
-        return Err(unserved);
-    }
-    let mut leases = match lease_for_writing(pass, &mut unserved.slots, failures) {
-        Ok(leases) => leases,
-        Err(slot) => {
-            refused_slots.insert(slot);
-            return Err(unserved);
-        }
-    };
-    thread.catch_up_with_seen_expiry();
-    let mut held = HeldLeases::Many(&mut leases);
-    let mut further_leases = Vec::new();
-    let mut service = ServingContext {
-        held: &mut held,
-        pass: Some(pass),
-        access: AccessContext {
-            now_ms: thread.now_ms,
-            clock: &thread.clock,
-            counts: &thread.server.keyspace.counts,
-            thread_index: thread.thread_index,
-            should_touch: true,
-        },
-        effects: &mut thread.effects,
-        changed_by: None,
-        server: &thread.server,
-        served_waiters: &mut thread.served,
-        further_leases: &mut further_leases,
-        refused_slots: std::mem::take(refused_slots),
-        paused: PausedOperations::default(),
-    };
-    service.effects.hooks = thread.server.keyspace.hooks.current();
-    let refused = serve_keys(VecDeque::from([unserved.key]), &mut service);
-    *refused_slots = service.refused_slots;
-    // Only now: a waiter that still cannot be served has been held up all the time.
-    drop(unserved.held_up);
-    debug_assert!(
-        thread.effects.ready.is_empty(),
-        "the keys that serving makes ready are served, or put off with the others"
-    );
-    propagate::commit_unit(&mut thread.effects);
-    NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_recorded_effects(None);
-    Ok(refused.contended)
-}
-
-/// Leases slots for writing: all, or none.
-///
-/// # Errors
-/// The slot that was refused.
-fn lease_for_writing<'p>(
-    pass: &'p GatePassage<'p>,
-    slots: &mut Vec<SlotIndex>,
-    failures: u32,
-) -> Result<Vec<Lease<'p>>, SlotIndex> {
-    slots.sort_unstable();
-    slots.dedup();
-    let mut leases = Vec::with_capacity(slots.len());
-    for slot in slots.iter() {
-        match pass.write_spinning(slot.index()) {
-            Some(lease) => leases.push(Lease::Write(lease)),
-            None => {
-                if failures >= ANNOUNCE_AFTER_FAILURES {
-                    pass.announce_writer(slot.index());
-                }
-                return Err(*slot);
-            }
-        }
-    }
-    Ok(leases)
 }
 
 /// Serves the clients that wait for keys that the commands made ready, and ends the effects of all commands: to the log

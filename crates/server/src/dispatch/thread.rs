@@ -203,6 +203,7 @@ impl ThreadState {
         );
         self.acl_version = acl_version;
         self.replication_state = self.server.replication.state_bits();
+        self.effects.keeps_expired = self.replication_state.expiry_is_remote();
         self.has_killed_clients = self.server.clients.directory.has_killed_clients();
         self.refresh_cluster_view();
     }
@@ -211,6 +212,15 @@ impl ThreadState {
     pub fn time_of_unit(&mut self) -> Duration {
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         *self.unit_time.get_or_insert_with(now)
+    }
+
+    /// Returns the reading of the timer at this time before it was `ticks`.
+    #[cold]
+    pub fn ticks_before(&self, ticks: u64, time: Duration) -> u64 {
+        const SAMPLE_TICKS: u64 = 1 << 20;
+        let sample_ns = self.timer.delta_as_nanos(0, SAMPLE_TICKS).max(1);
+        let passed_ticks = time.as_nanos() * u128::from(SAMPLE_TICKS) / u128::from(sample_ns);
+        ticks.saturating_sub(u64::try_from(passed_ticks).unwrap_or(u64::MAX))
     }
 
     /// Records that a command of a stream has failed, for the log.

@@ -25,7 +25,9 @@
 //! 6. A transaction that changes the configuration begins that change before it takes leases, or starts over. The
 //!    thread of another change (CONFIG SET appendonly) may wait for exclusive mode, and would wait forever for a worker
 //!    that waits for it within the gate.
-//! 7. Work for background threads (MIGRATE, changes of the cluster) is done after the leases. Its reply keeps its
+//! 7. The code of libraries that a transaction loads runs on background threads, before EXEC takes its leases
+//!    ([`crate::net::library_loads`]): it may take long.
+//! 8. Work for background threads (MIGRATE, changes of the cluster) is done after the leases. Its reply keeps its
 //!    position: the output is split there, and sent once every part is complete ([`NextStep::TransactionParts`]).
 
 use std::collections::VecDeque;
@@ -280,8 +282,13 @@ pub fn awaited_thaw(server: &Server, client: &Client, command: &Command<Binding>
 }
 
 fn transaction_thaw(keyspace: &Keyspace, transaction: &Transaction) -> Option<u64> {
+    // Read first: if a key is found frozen, this value has yet to change.
+    let thaws = keyspace.pinned.thaws();
     if !keyspace.pinned.has_frozen_keys() {
         return None;
+    }
+    if transaction.has_uncertain_databases && transaction.may_write {
+        return Some(thaws);
     }
     let commands = crate::commands::registry().commands();
     transaction.commands.iter().find_map(|queued| {
@@ -342,7 +349,8 @@ pub(super) fn abort_transaction(
     Outcome::Done
 }
 
-/// Records EXEC itself; its time is that of all its commands. Returns this time in nanoseconds.
+/// Records EXEC itself; its time is that of all its commands, and of the code of their libraries. Returns this time in
+/// nanoseconds.
 fn record_exec(
     thread: &mut ThreadState,
     request: &Request<'_>,
@@ -359,7 +367,10 @@ fn record_exec(
         let line = notifications::monitor_line_of_unit(&thread.server, &connection.client, word);
         NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_monitor_line(line);
     }
-    thread.ticks = start;
+    thread.ticks = match connection.client.library_loads.take() {
+        Some(loads) => thread.ticks_before(start, loads.total_time()),
+        None => start,
+    };
     record_command(thread, request.command, failed)
 }
 
@@ -396,6 +407,7 @@ pub(super) fn exec_commands<'p>(
         unreachable!("EXEC runs here only inside a transaction");
     };
     thread.client_snapshots = transaction.client_snapshots.take();
+    connection.client.library_loads = transaction.library_loads.take();
     let (may_leave, may_block) = (thread.may_leave, thread.may_block);
     (thread.may_leave, thread.may_block) = (false, false);
     let slot_stats = thread.tunables.slot_stats;
@@ -614,6 +626,7 @@ fn into_exec_step(next_step: NextStep, command: &Command<Binding>) -> NextStep {
         NextStep::Background(_)
         | NextStep::QueryWorkers(_)
         | NextStep::CollectClients
+        | NextStep::PrepareLibraries
         | NextStep::Defer
         | NextStep::RunInBackground(_)
         | NextStep::AwaitBackground(_)
@@ -715,10 +728,14 @@ fn record_queued_command(
     command: &'static Command<Binding>,
     queued: &QueuedCommand,
     args: Args<'_>,
-    client: &Client,
+    client: &mut Client,
     failed: bool,
     reply_bytes: usize,
 ) {
+    if let Some(loads) = &mut client.library_loads {
+        // The code of its libraries has run before EXEC.
+        thread.ticks = thread.ticks_before(thread.ticks, loads.take_time());
+    }
     let ending = CommandEnd {
         nanoseconds: record_command(thread, command, failed),
         request_bytes: queued.request_bytes(),

@@ -78,7 +78,7 @@ fn max_client_memory(config: &Config, max_memory: u64) -> u64 {
 }
 
 /// Returns `true` if writes must be refused, so that an operator who relies on dumps notices that they fail.
-fn must_refuse_writes(server: &Server) -> bool {
+pub(super) fn must_refuse_writes(server: &Server) -> bool {
     server.persistence.dumps.has_last_save_failed.load(Ordering::Relaxed)
         && server.config.boolean(id::STOP_WRITES_ON_BGSAVE_ERROR)
         && !server.config.save_points().is_empty()

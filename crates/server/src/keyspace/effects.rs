@@ -226,6 +226,9 @@ pub struct Effects {
     pub overloaded_worker: Option<ThreadIndex>,
     /// Keys whose blocked clients may be served now.
     pub ready: Vec<ReadyKey>,
+    /// `true` if another server deletes what has expired, as of the last passage of the gate. A key that a reader finds
+    /// expired is a missing one then.
+    pub keeps_expired: bool,
     /// Keys that readers found expired.
     pub expired: Vec<ExpiredKey>,
     /// Keys that clients of a writable replica gave an expiry.
@@ -284,10 +287,16 @@ impl Effects {
         self.removed.push((removed, cause));
     }
 
-    /// Queues a key for deletion by a writer. `is_miss_published` is `true` if the reader's miss of the key is an
-    /// event.
+    /// Queues a key for deletion by a writer, unless another server deletes it. `is_miss_published` is `true` if the
+    /// reader's miss of the key is an event. That follows the event of the deletion.
     #[cold]
     pub fn queue_expired(&mut self, db: DbIndex, key: &PlannedKey, name: &[u8], is_miss_published: bool) {
+        if self.keeps_expired {
+            if is_miss_published && self.hooks.intersects(Hooks::RECORDS_EVENTS) {
+                self.record_event(db, name, KeyspaceEvent::MISSED);
+            }
+            return;
+        }
         self.expired.push(ExpiredKey {
             db,
             slot: key.slot,
@@ -295,6 +304,15 @@ impl Effects {
             name: name.to_vec(),
             should_publish_miss: is_miss_published && self.hooks.intersects(Hooks::EVENTS),
         });
+    }
+
+    /// Drops the events of the misses of the queued keys, except for the first `kept`: the command that met the others
+    /// runs again.
+    #[cold]
+    pub fn withdraw_misses(&mut self, kept: usize) {
+        for key in self.expired.iter_mut().skip(kept) {
+            key.should_publish_miss = false;
+        }
     }
 
     /// Returns `true` if writes are logged. A handler that has to be logged as another command then records that

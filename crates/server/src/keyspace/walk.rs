@@ -168,9 +168,11 @@ impl WalkAccess<'_, '_> {
     }
 }
 
-/// Returns the numbers of keys of database `db` in slots that are being imported, which no walk visits. Returns `None`
-/// if such a slot is being written.
-pub fn count_hidden_keys(access: &WalkAccess<'_, '_>, db: DbIndex) -> Option<TableCounts> {
+/// Returns the numbers of keys of database `db` in slots that are being imported, which no walk visits.
+///
+/// # Errors
+/// Such a slot, if it is being written.
+pub fn count_hidden_keys(access: &WalkAccess<'_, '_>, db: DbIndex) -> Result<TableCounts, SlotIndex> {
     let mut hidden = TableCounts {
         keys: 0,
         with_expiry: 0,
@@ -180,13 +182,13 @@ pub fn count_hidden_keys(access: &WalkAccess<'_, '_>, db: DbIndex) -> Option<Tab
         if !header.is_importing() || !header.may_hold(db) {
             continue;
         }
-        let counts = access.read_slot(slot, |slot| slot.table(db).map(TableCounts::of_table))?;
-        if let Some(counts) = counts {
+        let counts = access.read_slot(slot, |slot| slot.table(db).map(TableCounts::of_table));
+        if let Some(counts) = counts.ok_or(SlotIndex::from_index(slot))? {
             hidden.keys += counts.keys;
             hidden.with_expiry += counts.with_expiry;
         }
     }
-    Some(hidden)
+    Ok(hidden)
 }
 
 /// The end of a walk.
@@ -314,14 +316,21 @@ pub fn walk_blocking(
     }
 }
 
-/// Visits every non-empty slot, and leaves the gate for threads that want exclusive mode.
-pub fn for_each_slot_blocking(seat: &mut Seat, visit: &mut dyn FnMut(&Slot)) {
+/// Visits every non-empty slot, and leaves the gate for threads that want exclusive mode. It waits for a slot that is
+/// being written, unless `should_give_up` returns `true` for one.
+pub fn for_each_slot_blocking(
+    seat: &mut Seat,
+    should_give_up: &dyn Fn(SlotIndex) -> bool,
+    visit: &mut dyn FnMut(&Slot),
+) -> WalkEnd {
     let mut slot = 0;
     while slot < SLOTS {
+        let mut is_refused = false;
         let pass = seat.enter();
         while slot < SLOTS && !pass.gate_is_closing() {
             if pass.domain().header(slot).may_hold_any() {
                 let Some(lease) = pass.read_spinning(slot) else {
+                    is_refused = true;
                     break;
                 };
                 visit(&lease);
@@ -329,8 +338,12 @@ pub fn for_each_slot_blocking(seat: &mut Seat, visit: &mut dyn FnMut(&Slot)) {
             slot += 1;
         }
         drop(pass);
+        if is_refused && should_give_up(SlotIndex::from_index(slot)) {
+            return WalkEnd::Contended(Cursor::at_slot(slot));
+        }
         weft_os::thread::yield_now();
     }
+    WalkEnd::End
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use weft_resp::Protocol;
 
 use super::client_snapshot::TransactionFigures;
 use super::kill_mark::KillMark;
+use super::library_loads::LibraryLoads;
 use super::transaction::Transaction;
 use crate::clients_waiting::watch::Watches;
 use crate::notify::pubsub::{SubscriptionKind, Subscriptions};
@@ -234,6 +235,11 @@ pub struct Client {
     pub kill_mark: Option<Arc<KillMark>>,
     /// What the last attempt to run the client's present script was refused, other than the slots of its declared keys.
     pub script_refusal: Option<ScriptRefusal>,
+    /// The slot that the client's command was refused while it ran, so that it runs again later. The thread that runs
+    /// the command takes it.
+    pub refused_slot: Option<SlotIndex>,
+    /// The libraries that the running command, or transaction, loads and whose code has run already.
+    pub library_loads: Option<Box<LibraryLoads>>,
 }
 
 /// What a script was refused, so that it restarts.
@@ -317,6 +323,8 @@ impl Client {
             transaction_figures: None,
             kill_mark: None,
             script_refusal: None,
+            refused_slot: None,
+            library_loads: None,
         }
     }
 
@@ -326,6 +334,15 @@ impl Client {
         self.last_write_sequence = sequence;
         if self.unacknowledged_write.is_none() {
             self.unacknowledged_write = sequence;
+        }
+    }
+
+    /// Records that everything in the log up to `last` counts as written by the client. `first` is the client's own
+    /// first write among that, whose reply is still to be sent, or none.
+    pub fn record_log_sequence(&mut self, first: LogSequence, last: LogSequence) {
+        self.last_write_sequence = last.max(self.last_write_sequence);
+        if self.unacknowledged_write.is_none() {
+            self.unacknowledged_write = first;
         }
     }
 
@@ -440,31 +457,31 @@ impl Client {
         }
     }
 
-    /// Resets the client to its state after connecting (RESET), except for the connection itself.
+    /// Ends the client's session (RESET): it continues with `login`, that of a new client. The caller has removed its
+    /// watches, its subscriptions and its tracking.
     pub fn reset(&mut self, login: Login) {
+        if self.login.is_authenticated() {
+            self.flags.insert(ClientFlags::HAS_AUTHENTICATED);
+        }
         self.db = DbIndex::FIRST;
         self.protocol = Protocol::Resp2;
         self.login = login;
         self.name.clear();
         // Capabilities and the library belong to the program behind the connection, not to its session. A reply that is
         // to be skipped is the one to RESET itself.
-        let kept = [
-            ClientFlags::UNIX_SOCKET,
-            ClientFlags::TLS,
-            ClientFlags::CLOSE_AFTER_REPLY,
-            ClientFlags::CLOSE_ASAP,
-            ClientFlags::CAPA_REDIRECT,
-            ClientFlags::REPLY_SKIP,
-            ClientFlags::TRANSACTED,
-            ClientFlags::HAS_AUTHENTICATED,
-            ClientFlags::DEBUG_SCRIPTS,
-            ClientFlags::DEBUG_SCRIPTS_SYNC,
+        let session = [
+            ClientFlags::REPLY_OFF,
+            ClientFlags::REPLY_SKIP_NEXT,
+            ClientFlags::NO_EVICT,
+            ClientFlags::NO_TOUCH,
+            ClientFlags::MULTI,
+            ClientFlags::PUBSUB,
+            ClientFlags::MONITOR,
+            ClientFlags::READONLY,
+            ClientFlags::ASKING,
+            ClientFlags::IMPORT_SOURCE,
         ];
-        let mut flags = ClientFlags::default();
-        for flag in kept {
-            flags.set(flag, self.flags.contains(flag));
-        }
-        self.flags = flags;
+        session.into_iter().for_each(|flag| self.flags.remove(flag));
         self.transaction = None;
         self.watches = None;
     }
@@ -720,3 +737,6 @@ impl Client {
         self.flags.contains(ClientFlags::UNIX_SOCKET) || address.starts_with("127.") || address.starts_with("[::1]")
     }
 }
+
+#[cfg(test)]
+mod tests;

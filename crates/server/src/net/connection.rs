@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weft_base::{LogSequence, ParkId, ThreadIndex};
 use weft_reactor::{DetachedConnection, Output, OutputMark};
-use weft_resp::Parser;
+use weft_resp::{ArgRange, Parser};
 
 use crate::clients_waiting::blocking::Waiter;
 
@@ -41,6 +41,8 @@ pub struct Connection {
     pub parser: Parser,
     /// The start of the first request that is in no plan.
     pub planned_to: usize,
+    /// The bytes of the inline request at `consumed` as the client sent them, if its arguments have replaced them.
+    pub quoted_line: Option<Box<[u8]>>,
     /// The replies that were not handed to the reactor yet.
     pub output: Output,
     /// Output that is not a reply and must follow the reply that another thread is producing.
@@ -116,6 +118,7 @@ impl Connection {
             consumed_before_batch: 0,
             parser: Parser::default(),
             planned_to: 0,
+            quoted_line: None,
             output: Output::new(),
             deferred_output: Output::new(),
             is_reply_next: false,
@@ -158,7 +161,44 @@ impl Connection {
     /// Returns the memory for the input, in bytes: the input buffer, or what it will grow to until the argument that is
     /// being received is complete.
     pub fn input_memory(&self) -> usize {
-        self.input.capacity().max(self.unexecuted_bytes() + self.missing_bytes)
+        let quoted_bytes = self.quoted_line.as_ref().map_or(0, |line| line.len());
+        self.input.capacity().max(self.unexecuted_bytes() + self.missing_bytes) + quoted_bytes
+    }
+
+    /// Replaces the inline request at `consumed`, which is `len` bytes long and has quotes, by its arguments, and
+    /// appends their ranges to `ranges`. If the request does not run now, [`Self::restore_quoted_line`] undoes this.
+    ///
+    /// # Panics
+    /// If the arguments are longer than the request. Those that the parser has read of it are not.
+    pub fn unquote_line(&mut self, len: usize, args: &[Vec<u8>], ranges: &mut Vec<ArgRange>) {
+        let unquoted_bytes: usize = args.iter().map(Vec::len).sum();
+        assert!(
+            unquoted_bytes <= len,
+            "quotes and escape sequences only make a line longer"
+        );
+        let line = &mut self.input[self.consumed..][..len];
+        self.quoted_line = Some(Box::from(&*line));
+        let mut start = 0;
+        for arg in args {
+            line[start..][..arg.len()].copy_from_slice(arg);
+            // A line is at most 64 KiB long.
+            ranges.push(ArgRange {
+                start: start as u32,
+                len: arg.len() as u32,
+            });
+            start += arg.len();
+        }
+    }
+
+    /// Restores the inline request at `consumed`, which is to be planned again, if its arguments have replaced it.
+    #[inline]
+    pub fn restore_quoted_line(&mut self) {
+        if let Some(line) = self.quoted_line.take() {
+            let range = self.consumed..self.consumed + line.len();
+            if let Some(place) = self.input.get_mut(range) {
+                place.copy_from_slice(&line);
+            }
+        }
     }
 
     /// Returns `true` if the input buffer is much larger than the rest of the input, which a long request has left
@@ -185,6 +225,7 @@ impl Connection {
     /// What is known of the attempts of this request does not apply to the next one.
     pub fn end_request(&mut self, end: usize, is_asking: impl FnOnce() -> bool) {
         self.consumed = end;
+        self.quoted_line = None;
         self.lease_failures = 0;
         self.was_refused_before_pause = false;
         self.awaited_thaw = None;

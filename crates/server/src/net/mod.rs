@@ -4,6 +4,7 @@ pub mod client;
 pub mod client_snapshot;
 pub mod connection;
 pub mod kill_mark;
+pub mod library_loads;
 pub mod listeners;
 pub mod transaction;
 pub mod usage;

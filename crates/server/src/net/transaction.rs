@@ -9,6 +9,7 @@ use weft_base::DbIndex;
 use weft_resp::{ArgRange, Args};
 
 use super::client_snapshot::ClientSnapshot;
+use super::library_loads::LibraryLoads;
 use crate::keyspace::key_identity::PlannedKey;
 
 /// One queued command.
@@ -16,7 +17,8 @@ use crate::keyspace::key_identity::PlannedKey;
 pub struct QueuedCommand {
     /// The index in the command registry.
     pub command: usize,
-    /// The database in which the command runs.
+    /// The database in which the command runs. EXEC determines it again, because the user may have lost the permission
+    /// for the SELECT before it.
     pub db: DbIndex,
     request: Range<usize>,
     args: Range<usize>,
@@ -58,10 +60,23 @@ pub struct Transaction {
     pub reports_clients: bool,
     /// The snapshots of the other clients right before EXEC, once they have been requested and collected.
     pub client_snapshots: Option<Vec<ClientSnapshot>>,
+    /// Set if a command loads libraries of functions.
+    pub loads_libraries: bool,
+    /// Those libraries, once EXEC has requested that their code run.
+    pub library_loads: Option<Box<LibraryLoads>>,
+    /// The memory that their code takes besides the requests, in bytes. Another thread may have it.
+    pub library_bytes: usize,
     /// Set if a command runs a script.
     pub runs_script: bool,
     /// Set if a command changes the configuration or writes its file.
     pub changes_config: bool,
+    /// Set if a command selects a database.
+    pub selects_database: bool,
+    /// Set if a command may change the permissions of the client.
+    pub changes_permissions: bool,
+    /// Set if a command that may change the permissions of the client is followed by one that selects a database: it is
+    /// not known in which databases the later commands will run.
+    pub has_uncertain_databases: bool,
     /// Set if a command pauses clients.
     pub pauses_clients: bool,
     /// Set if a script may never end.
@@ -126,7 +141,8 @@ impl Transaction {
 
     /// Returns the allocated memory, in bytes.
     pub fn allocated_bytes(&self) -> usize {
-        self.requests.capacity()
+        self.library_bytes
+            + self.requests.capacity()
             + self.ranges.capacity() * size_of::<ArgRange>()
             + self.keys.capacity() * size_of::<PlannedKey>()
             + self.commands.capacity() * size_of::<QueuedCommand>()

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a primary that never had a replica | no thread: there is no backlog |
 //! | a primary | the log thread, through [`BacklogWriter`]; it adds the pings and the requests for acknowledgements |
-//! | a replica | the thread of the primary link, with the bytes that it executes (`dispatch/replicated_stream.rs`) |
+//! | a replica | the thread of the primary link, with the bytes that it executes (`dispatch/replicated_stream`) |
 //!
 //! The hook of the log and the consumer are switched in exclusive mode. The log thread removes the consumer when it has
 //! passed that position in the log. Until then [`Replication::log_feeds_backlog`](crate::replication::Replication)
@@ -238,7 +238,7 @@ pub fn position_then(
         let _ = told.send(place);
     };
     if follows && !is_extended {
-        // On a replica the stream's offset is exactly that of the data (see `dispatch/replicated_stream.rs`).
+        // On a replica the stream's offset is exactly that of the data (see `dispatch/replicated_stream`).
         notify(
             &mut ConsumerStreams::default(),
             DbIndex::new(server.replication.stream_db.load(Ordering::Relaxed)),

@@ -201,14 +201,22 @@ impl Replicas {
         self.count(|_| true)
     }
 
-    /// Returns the cluster node ID and the acknowledged offset of the online replica with the greatest offset.
-    pub fn furthest_node(&self) -> Option<(String, ReplicationOffset)> {
+    /// Returns the online replica with the greatest acknowledged offset of those that have announced their cluster node
+    /// IDs.
+    pub fn furthest_node(&self) -> Option<ReplicaInfo> {
         let known = self.infos();
-        known
-            .iter()
-            .filter(|replica| replica.is_online() && !replica.node.is_empty())
-            .max_by_key(|replica| replica.acknowledged_offset)
-            .map(|replica| (replica.node.clone(), replica.acknowledged_offset))
+        let online = known.iter().filter(|replica| replica.is_online());
+        let nodes = online.filter(|replica| !replica.node.is_empty());
+        nodes.max_by_key(|replica| replica.acknowledged_offset).cloned()
+    }
+
+    /// Returns the offset that a replica has acknowledged over the connection of this client, or `None` if the replica
+    /// is not online there any more. An earlier connection of the same node may still be open.
+    pub fn acknowledged_offset_of(&self, id: ClientId) -> Option<ReplicationOffset> {
+        let known = self.infos();
+        let mut online = known.iter().filter(|replica| replica.is_online());
+        let replica = online.find(|replica| replica.id == id)?;
+        Some(replica.acknowledged_offset)
     }
 
     /// Returns the number of replicas that have acknowledged `offset`.

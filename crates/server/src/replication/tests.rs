@@ -6,7 +6,8 @@ use weft_base::clock::unix_ms;
 use weft_base::{ClientId, RoleEpoch};
 
 use super::{
-    Endpoint, LinkState, Replication, ReplicationOffset, ReplicationState, ResumePosition, zero_replication_id,
+    Endpoint, LinkState, ReplicaChannel, ReplicaInfo, ReplicaSyncState, Replicas, Replication, ReplicationOffset,
+    ReplicationState, ResumePosition, zero_replication_id,
 };
 
 fn endpoint(port: u16) -> Endpoint {
@@ -148,4 +149,35 @@ fn a_replica_cannot_resume_beyond_the_end_of_the_second_history() {
     assert!(replication.replicas.backlog().append(&[0; 20], 1 << 20).is_some());
     assert!(replication.begin_partial_sync(&resume, ClientId::new(1)).is_err());
     assert_eq!(replication.replicas.backlog().reader_offset(ClientId::new(1)), None);
+}
+
+/// A node that has reconnected may still be listed under its earlier connection, which nobody has closed.
+#[test]
+fn an_earlier_connection_of_a_node_does_not_stand_for_the_node() {
+    let replicas = Replicas::default();
+    let online = |id: u64, node: &str, acknowledged: i64| ReplicaInfo {
+        id: ClientId::new(id),
+        host: String::new(),
+        port: 0,
+        node: node.to_owned(),
+        progress: ReplicaSyncState::Online,
+        channel: ReplicaChannel::Single,
+        acknowledged_offset: ReplicationOffset::new(acknowledged),
+        fsynced_offset: None,
+        last_heard_s: 0,
+        is_leaving: false,
+    };
+    for (id, node, acknowledged) in [(1, "a", 10), (2, "a", 20), (3, "b", 15), (4, "", 30)] {
+        replicas.publish(&mut replicas.infos(), online(id, node, acknowledged));
+    }
+    let furthest = replicas.furthest_node().expect("two nodes are online");
+    assert_eq!((furthest.id, furthest.node.as_str()), (ClientId::new(2), "a"));
+    assert_eq!(
+        replicas.acknowledged_offset_of(furthest.id),
+        Some(ReplicationOffset::new(20))
+    );
+    replicas.infos().retain(|known| known.id != furthest.id);
+    assert_eq!(replicas.acknowledged_offset_of(furthest.id), None);
+    let next = replicas.furthest_node().expect("the other node is online");
+    assert_eq!(next.node, "b");
 }

@@ -223,15 +223,14 @@ impl Coordinator {
             .stats
             .metrics
             .add(server.stats.metrics.coordinator_row, Counter::ConnectionsReceived, 1);
-        let max = server.config.integer(id::MAXCLIENTS).max(0) as usize;
-        if server.clients.connections.load(Ordering::Relaxed) >= max {
+        if let Some(refusal) = limit_refusal(server) {
             server
                 .stats
                 .metrics
                 .add(server.stats.metrics.coordinator_row, Counter::ConnectionsRejected, 1);
             // Before the TLS handshake nothing can be sent to the client.
             if !is_tls {
-                refuse_connection(&socket, b"-ERR max number of clients reached\r\n");
+                refuse_connection(&socket, refusal);
             }
             return;
         }
@@ -437,6 +436,20 @@ fn choose_worker(server: &Server) -> Option<&WorkerLink> {
         return inactive.get(index);
     }
     active.iter().min_by_key(connections)
+}
+
+/// Returns the error for one more client if there are as many connections as `maxclients` permits. Those of the cluster
+/// bus count, too.
+fn limit_refusal(server: &Server) -> Option<&'static [u8]> {
+    let max = usize::try_from(server.config.unsigned(id::MAXCLIENTS)).unwrap_or(usize::MAX);
+    let clients = server.clients.connections.load(Ordering::Relaxed);
+    match &server.cluster {
+        Some(cluster) if clients + cluster.connection_count() >= max => {
+            Some(b"-ERR max number of clients + cluster connections reached\r\n")
+        }
+        None if clients >= max => Some(b"-ERR max number of clients reached\r\n"),
+        Some(_) | None => None,
+    }
 }
 
 /// Sends the reason for a refused connection, as far as the socket accepts it.

@@ -1,14 +1,19 @@
-//! Commands that replicas must acknowledge before they take effect on this node.
+//! Commands that replicas must acknowledge before they take effect on this node, and acknowledgements at the end of the
+//! process.
 
 use std::time::Duration;
 
 use super::{BackgroundJob, Server};
 use weft_base::{ClientId, LogSequence, RoleEpoch};
+use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 
 /// The longest time for which a command goes on waiting when its client has gone. The replicas may have executed the
 /// command by then, and acknowledge it soon.
 const ABANDONED_WAIT: Duration = Duration::from_secs(5);
+
+/// The maximum time for the log thread to add a request for acknowledgements to the stream.
+const ACK_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A command that replicas must acknowledge before it takes effect here.
 pub struct PendingAcknowledgement {
@@ -52,6 +57,22 @@ impl AcknowledgementLimits {
             }
         }
         now >= self.deadline
+    }
+}
+
+impl Server {
+    /// Requests the offsets of the replicas while this server shuts down, when only writes are added to the stream
+    /// otherwise. Returns once the request is in the stream, or after [`ACK_REQUEST_TIMEOUT`].
+    pub fn request_acks_at_shutdown(&self) {
+        let repl = &self.replication;
+        repl.is_shutting_down.store(false, Ordering::SeqCst);
+        repl.replicas.request_acks();
+        self.propagation.request_flush();
+        let since = Instant::now();
+        while repl.replicas.ack_requested.load(Ordering::SeqCst) && since.elapsed() < ACK_REQUEST_TIMEOUT {
+            weft_os::thread::sleep(Duration::from_millis(1));
+        }
+        repl.is_shutting_down.store(true, Ordering::SeqCst);
     }
 }
 

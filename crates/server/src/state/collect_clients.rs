@@ -14,7 +14,8 @@
 //! 2. A wait for keys is ended by claiming its waiter, as everywhere, so that a client is never both served and
 //!    unblocked.
 //! 3. The client that runs the transaction is read directly, in its state at that command. So are links, which belong
-//!    to no worker.
+//!    to no worker. A connection that has become a link, or that of a debugging session, since the snapshots counts as
+//!    that only.
 
 use std::collections::HashSet;
 
@@ -83,8 +84,10 @@ pub fn close_killed_clients(server: &Server, client_snapshots: &[ClientSnapshot]
         .iter()
         .filter(|client_snapshot| ClientVisitorHost::is_gone(client_snapshot));
     for ClientSnapshot { client, .. } in killed {
-        if let Some(worker) = server.clients.directory.mark_killed(client.id) {
-            server.worker(worker).send(Message::CloseClient(client.id));
+        match server.clients.directory.mark_killed(client.id) {
+            Some(worker) => server.worker(worker).send(Message::CloseClient(client.id)),
+            // The connection may have left its worker since the snapshot.
+            None => server.close_link(client.id),
         }
     }
 }
@@ -110,14 +113,24 @@ impl ClientVisitorHost<'_> {
 impl ClientVisitor for ClientVisitorHost<'_> {
     fn visit_clients(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
         visit(self.requesting_client, self.requesting_client_buffers);
-        for client_snapshot in self
-            .client_snapshots
-            .iter_mut()
-            .filter(|client_snapshot| !ClientVisitorHost::is_gone(client_snapshot))
-        {
+        let mut without_worker = HashSet::new();
+        self.server.visit_sessions(&mut |client| {
+            without_worker.insert(client.id);
+        });
+        self.server.visit_linked(&mut |client, buffers| {
+            without_worker.insert(client.id);
+            visit(client, buffers);
+        });
+        let is_present = |client_snapshot: &&mut ClientSnapshot| {
+            !ClientVisitorHost::is_gone(client_snapshot) && !without_worker.contains(&client_snapshot.client.id)
+        };
+        for client_snapshot in self.client_snapshots.iter_mut().filter(is_present) {
             visit(&mut client_snapshot.client, client_snapshot.buffers);
         }
-        self.server.visit_linked(visit);
+    }
+
+    fn visit_sessions(&mut self, visit: &mut dyn FnMut(&mut Client)) {
+        self.server.visit_sessions(visit);
     }
 
     fn unblock_client(&mut self, id: ClientId, with_error: bool) -> bool {

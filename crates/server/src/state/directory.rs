@@ -6,7 +6,8 @@
 //!
 //! A worker that reads mail for a client that it does not have forwards it to the worker that the directory names. That
 //! may be the worker itself: the connection has left it and returned, and is behind the mail in its mailbox. So the
-//! directory holds no client whose connection belongs to no worker: such mail would be forwarded for ever.
+//! directory holds no client whose connection belongs to no worker: such mail would be forwarded for ever. A worker
+//! that gives a connection to another thread removes the client before it reads mail again.
 //!
 //! A transaction kills clients by mail to their workers, which read it later. Until then the directory names them as
 //! killed. So no command of such a client runs after the transaction, and no wait of it is served. A command that
@@ -93,14 +94,24 @@ impl ClientDirectory {
         self.remove_entry(client.id, || client.stop_detached_commands());
     }
 
+    /// Removes a client whose connection has left the workers. Returns `true` if a transaction has killed the client:
+    /// its worker cannot close it any more.
+    #[must_use]
+    pub fn remove_departed(&self, client: ClientId) -> bool {
+        self.remove_entry(client, || ())
+    }
+
     /// Removes an entry. Calls `before` first if a transaction has killed the client: one of both is always visible.
-    fn remove_entry(&self, client: ClientId, before: impl FnOnce()) {
+    /// Returns `true` if one has.
+    fn remove_entry(&self, client: ClientId, before: impl FnOnce()) -> bool {
         let mut shard = self.shard(client).lock();
-        if shard.get(&client).is_some_and(|entry| entry.is_killed) {
+        let is_killed = shard.get(&client).is_some_and(|entry| entry.is_killed);
+        if is_killed {
             before();
             self.killed.fetch_sub(1, Ordering::AcqRel);
         }
         shard.remove(&client);
+        is_killed
     }
 
     /// Records that a transaction kills a client. The caller holds exclusive mode, so that every command of the client

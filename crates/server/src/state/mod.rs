@@ -17,9 +17,10 @@ use crate::keyspace::access::KeySnapshot;
 use crate::keyspace::effects::ClientNotification;
 use crate::keyspace::ready_keys::ReadyKey;
 use crate::keyspace::{Exclusive, Keyspace, Seat};
-use crate::net::client::{BufferFigures, Client, ClientFlags};
+use crate::net::client::{BufferFigures, Client};
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::net::connection::Connection;
+use crate::net::library_loads::LibraryLoads;
 use crate::net::listeners::AcceptedConnection;
 use crate::observability::commandlog::LoggedCommand;
 use crate::observability::used_memory::UsedMemory;
@@ -31,20 +32,23 @@ use crate::runtime::shutdown::ShutdownOptions;
 use crate::slot_migration::SlotMigrations;
 use crate::slot_migration::job::{JobKind, JobProgress, MigrationJob};
 use directory::ClientDirectory;
+use links::LinkVisitor;
 use weft_acl::{Acl, AclAccount};
 use weft_cluster::Cluster;
 use weft_config::Config;
 use weft_os::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_os::sync::Mutex;
 use weft_os::sync::mpsc::{self, SyncSender};
-use weft_scripting::Scripts;
+use weft_scripting::{ScriptRun, Scripts};
 use weft_tls::TlsState;
 
 mod acknowledgement;
+mod background_work;
 mod collect_clients;
 mod directory;
 mod durability;
 pub mod idle_clock;
+mod links;
 mod memory;
 mod moving_connections;
 mod parts;
@@ -53,7 +57,11 @@ pub mod spare_cores;
 mod subsystems;
 
 pub use acknowledgement::{AcknowledgementLimits, PendingAcknowledgement};
+pub use background_work::{
+    BackgroundJob, BackgroundRun, BackgroundStep, BackgroundWork, PermissionCheck, PermissionLoss,
+};
 pub use collect_clients::{ClientCollection, ClientVisitorHost, close_killed_clients};
+pub use links::{DebuggedClients, SessionRegistration};
 pub use moving_connections::MovingConnections;
 pub use parts::ServerParts;
 pub use pause::{Pause, PauseReason};
@@ -97,6 +105,8 @@ pub enum Message {
         park_id: ParkId,
         /// The reply.
         bytes: Vec<u8>,
+        /// The position in the log of the command's first write, or none.
+        first_write: LogSequence,
         /// The position in the log that counts as its last write from now on.
         log_sequence: LogSequence,
     },
@@ -129,6 +139,15 @@ pub enum Message {
         park_id: ParkId,
         /// The other clients.
         client_snapshots: Vec<ClientSnapshot>,
+    },
+    /// The code of the libraries that a transaction loads has run.
+    LibrariesPrepared {
+        /// The client that waits.
+        client: ClientId,
+        /// The park id under which the connection waits.
+        park_id: ParkId,
+        /// The libraries.
+        loads: Box<LibraryLoads>,
     },
     /// A transaction has closed this client's connection.
     CloseClient(ClientId),
@@ -294,7 +313,7 @@ pub type CombineAnswers = Box<dyn Fn(Vec<WorkerAnswer>) -> Vec<u8> + Send + Sync
 
 /// A query to all workers.
 pub struct WorkerQuery {
-    /// Runs on each worker and returns that worker's part.
+    /// Runs on each worker and returns that worker's part. At last it runs on the links, which belong to no worker.
     pub task: QueryTask,
     /// Combines the parts into the reply.
     pub combine: CombineAnswers,
@@ -325,6 +344,8 @@ pub struct SentQuery {
 pub trait ClientVisitor {
     /// Calls `visit` for each client with its buffer figures.
     fn visit_clients(&mut self, visit: &mut dyn FnMut(&mut Client, BufferFigures));
+    /// Calls `visit` for each client in a debugging session. Replies about clients do not show these.
+    fn visit_sessions(&mut self, _visit: &mut dyn FnMut(&mut Client)) {}
     /// Ends a client's wait. Returns `true` if it was waiting.
     fn unblock_client(&mut self, id: ClientId, with_error: bool) -> bool;
     /// Returns the number of clients that have disconnected but are not closed yet.
@@ -343,6 +364,9 @@ pub enum NextStep {
     QueryWorkers(Box<WorkerQuery>),
     /// Park the connection until there are snapshots of all clients, and run the request then.
     CollectClients,
+    /// Park the connection until the code of the libraries that its transaction loads has run, and run the request
+    /// then.
+    PrepareLibraries,
     /// Park the connection and run this on a background thread; its bytes are the reply.
     Background(Box<BackgroundWork>),
     /// A slot was leased by another thread: run the command again in a later turn.
@@ -445,6 +469,7 @@ impl UnservedKeys {
             slots: vec![key.slot],
             key,
             held_up: HeldUpWaiters::default(),
+            awaits_writes: false,
         };
         UnservedKeys {
             keys: ready.into_iter().map(unserved).collect(),
@@ -461,63 +486,9 @@ pub struct UnservedKey {
     pub slots: Vec<SlotIndex>,
     /// Its waiters in the queues that were refused.
     pub held_up: HeldUpWaiters,
+    /// `true` if these waiters write, and a pause holds writes back. It has no other waiters that may be served.
+    pub awaits_writes: bool,
 }
-
-/// Work on a background thread.
-pub struct BackgroundWork {
-    /// Does the work.
-    pub run: BackgroundRun,
-    /// `true` if the work waits for another server. It has threads of its own, so that no other work waits with it.
-    pub waits_for_server: bool,
-    /// Checks the client's permission again when the work begins. `None` in a transaction, whose EXEC has checked it,
-    /// and for work that completes an effect.
-    pub permission: Option<PermissionCheck>,
-    /// `true` if the command has taken effect already, and the work completes it. It is done even if the client is
-    /// killed meanwhile.
-    pub completes_effect: bool,
-}
-
-impl BackgroundWork {
-    /// Does the work on this thread, which waits while a pause holds it back. Returns the reply.
-    pub fn run_to_end(self, server: &Arc<Server>, seat: &mut Seat) -> Vec<u8> {
-        let mut run = self.run;
-        loop {
-            match run(server, seat) {
-                BackgroundStep::Reply(bytes) => return bytes,
-                BackgroundStep::AwaitResumption(_, rest) => run = rest,
-            }
-            weft_os::thread::sleep(PAUSE_POLL_INTERVAL);
-        }
-    }
-}
-
-/// The interval between two attempts of a thread that waits for the end of a pause.
-const PAUSE_POLL_INTERVAL: Duration = Duration::from_millis(1);
-
-/// Work on a background thread, or a part of it.
-pub type BackgroundRun = Box<dyn FnOnce(&Arc<Server>, &mut Seat) -> BackgroundStep + Send>;
-
-/// The outcome of work on a background thread.
-pub enum BackgroundStep {
-    /// The work is done; this is the reply.
-    Reply(Vec<u8>),
-    /// A pause holds the work back. It continues once [`pause::Pause::resumptions`] is not this number any more.
-    AwaitResumption(u64, BackgroundRun),
-}
-
-/// Checks if the user of a client may still run its command, for a thread with this index.
-pub type PermissionCheck = Box<dyn FnMut(&Arc<Server>, ThreadIndex) -> Result<(), PermissionLoss> + Send>;
-
-/// The reason for which queued work is not begun.
-pub enum PermissionLoss {
-    /// The user may not run the command any more; this is the reply.
-    Denied(Vec<u8>),
-    /// The client was killed, or its user was deleted: it is about to be closed.
-    ClientEnds,
-}
-
-/// A job for the background threads. It gets a thread seat of its own.
-pub type BackgroundJob = Box<dyn FnOnce(&Arc<Server>, &mut Seat) + Send>;
 
 /// Runs the commands of a file with exclusive access to the keyspace; the number is the thread's row of counters.
 pub type ReplayFn = fn(&Arc<Server>, &mut Exclusive<'_>, ThreadIndex, &mut AofReader<File>) -> ReplayOutcome;
@@ -654,28 +625,6 @@ impl Server {
         self.lifecycle.server.get()?.upgrade()
     }
 
-    /// Visits the links to the primary and to the replicas, which belong to no worker, and closes the links that are
-    /// marked for closing.
-    pub fn visit_linked(&self, visit: &mut dyn FnMut(&mut Client, BufferFigures)) {
-        for (id, (client, buffers)) in &mut *self.clients.linked.lock() {
-            visit(client, *buffers);
-            if !client.flags.contains(ClientFlags::CLOSE_ASAP) {
-                continue;
-            }
-            let migrates = ClientFlags::SLOT_IMPORT.union(ClientFlags::SLOT_EXPORT);
-            if client.flags.contains(ClientFlags::PRIMARY) {
-                self.replication.shut_link_down();
-            } else if client.flags.intersects(migrates) {
-                self.background
-                    .send_to_migration_thread(SlotMigrationCommand::Disconnect(*id));
-            } else {
-                self.replication.replicas.mark_killed(*id);
-                self.background
-                    .send_to_primary_thread(PrimaryThreadCommand::Disconnect(*id));
-            }
-        }
-    }
-
     /// Tracks the imports of a file that was loaded, or is being installed. An import that this node has not completed
     /// yet stays as it is. The caller is in exclusive mode.
     pub fn track_imports(&self, imports: &[UnfinishedImport]) {
@@ -728,6 +677,21 @@ impl Server {
         result
     }
 
+    /// Does the same for a command of a client, which does not wait for a script that may never end.
+    ///
+    /// # Errors
+    /// An overdue run of a script.
+    pub fn run_exclusive_for_client<R>(
+        &self,
+        seat: &mut Seat,
+        change: impl FnOnce(&mut Exclusive<'_>) -> R,
+    ) -> Result<R, Arc<ScriptRun>> {
+        self.scripting.running.exclude_runs_for_client()?;
+        let result = change(&mut seat.exclusive());
+        self.scripting.running.end_exclusion();
+        Ok(result)
+    }
+
     /// Queries all workers. The requester gets the combined reply.
     pub fn query_all_workers(&self, query: WorkerQuery, requester: QueryRequester) {
         let query = Arc::new(SentQuery {
@@ -739,12 +703,14 @@ impl Server {
         self.begin_query(moving_connections::AllWorkersQuery::WorkerQuery(query));
     }
 
-    /// Sends a reply to a parked client. `log_sequence` counts as its last write from then on.
+    /// Sends a reply to a parked client, whose command has written nothing. `log_sequence` counts as its last write
+    /// from then on.
     pub fn send_reply(&self, parked: ParkedClient, bytes: Vec<u8>, log_sequence: LogSequence) {
         self.worker(parked.worker).send(Message::Reply {
             client: parked.client,
             park_id: parked.park_id,
             bytes,
+            first_write: LogSequence::NONE,
             log_sequence,
         });
     }
@@ -756,14 +722,14 @@ impl SentQuery {
         self.query.awaits_killed_commands
     }
 
-    /// Returns the part of one worker.
+    /// Returns the part of one worker, or of the links.
     pub fn run_task(&self, clients: &mut dyn ClientVisitor) -> WorkerAnswer {
         (self.query.task)(clients)
     }
 
-    /// Adds a worker's part; the last part completes the reply and sends it.
+    /// Adds a worker's part. After the last one the links are visited, and the reply is completed and sent.
     pub fn add_answer(&self, server: &Server, part: WorkerAnswer) {
-        let parts = {
+        let mut parts = {
             let mut parts = self.answers.lock();
             parts.push(part);
             if self.pending_workers.fetch_sub(1, Ordering::AcqRel) != 1 {
@@ -772,6 +738,7 @@ impl SentQuery {
             std::mem::take(&mut *parts)
         };
         server.end_query();
+        parts.push(self.run_task(&mut LinkVisitor(server)));
         let reply = (self.query.combine)(parts);
         match &self.requester {
             QueryRequester::Client(parked) => server.send_reply(*parked, reply, LogSequence::NONE),

@@ -7,8 +7,8 @@ use weft_base::{ClientId, ParkId, SlotIndex};
 use weft_reactor::Waker;
 
 use super::{
-    BackgroundJob, ClientDirectory, CoordinatorCommand, MovingConnections, Pause, PendingAcknowledgement,
-    PrimaryThreadCommand, ReplayFn, Server, SlotMigrationCommand,
+    BackgroundJob, ClientDirectory, CoordinatorCommand, DebuggedClients, MovingConnections, Pause,
+    PendingAcknowledgement, PrimaryThreadCommand, ReplayFn, Server, SlotMigrationCommand,
 };
 use crate::clients_waiting::{blocking, watch};
 use crate::keyspace::Seat;
@@ -47,8 +47,11 @@ pub struct Clients {
     pub directory: ClientDirectory,
     /// The connections that move between two workers.
     pub moving: MovingConnections,
-    /// The primary and the replicas as clients, by ID, for commands that report on all clients.
+    /// The primary, the replicas and the peers of slot migrations as clients, by ID, for commands that report on all
+    /// clients.
     pub linked: Mutex<BTreeMap<ClientId, (Client, BufferFigures)>>,
+    /// The clients in debugging sessions.
+    pub debugged: DebuggedClients,
     /// The pause of clients.
     pub pause: Pause,
     /// The memory of the clients, counted while `maxmemory-clients` sets a limit.
@@ -72,6 +75,7 @@ impl Clients {
             directory: Default::default(),
             moving: Default::default(),
             linked: Mutex::default(),
+            debugged: DebuggedClients::default(),
             pause: Pause::default(),
             // Without workers no client is counted.
             memory: ClientMemory::new(workers.max(1)),

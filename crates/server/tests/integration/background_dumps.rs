@@ -531,6 +531,33 @@ fn a_dump_that_began_meanwhile_is_not_replaced_by_save() {
     client.wait_for_info("rdb_bgsave_in_progress", "0");
 }
 
+/// CONFIG SET dir changes the directory of the process. In Valkey the child that saves keeps its own.
+#[test]
+fn a_dump_stays_in_the_directory_in_which_it_began() {
+    let server = Server::start(&["--enable-debug-command", "yes", "--enable-protected-configs", "yes"]);
+    let mut client = Client::connect(server.port);
+    let (first, second) = (&server.directory, server.directory.join("second"));
+    std::fs::create_dir(&second).expect("creates");
+    slow_dump(&mut client, 100);
+    let change = |client: &mut Client, directory: &Path| {
+        let directory = directory.to_string_lossy();
+        assert_eq!(client.call(&["CONFIG", "SET", "dir", &directory]), "OK");
+    };
+    change(&mut client, &second);
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    client.wait_for_info("rdb_bgsave_in_progress", "0");
+    assert_eq!(client.info("rdb_last_bgsave_status"), "ok");
+    assert_eq!(files_in(first), ["dump.rdb", "second"]);
+    assert_eq!(files_in(&second), Vec::<String>::new());
+    // One that is cancelled removes its file.
+    slow_dump(&mut client, 100);
+    wait_until("the file is being written", || !files_in(&second).is_empty());
+    change(&mut client, first);
+    assert_eq!(client.call(&["BGSAVE", "CANCEL"]), "Background saving cancelled");
+    client.wait_for_info("rdb_bgsave_in_progress", "0");
+    assert_eq!(files_in(&second), Vec::<String>::new());
+}
+
 #[test]
 fn the_end_of_the_process_ends_a_dump() {
     for how in [&["SHUTDOWN", "NOSAVE"][..], &["SHUTDOWN", "SAVE"]] {

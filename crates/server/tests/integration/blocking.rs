@@ -746,3 +746,29 @@ fn connect_receiver(server: &Server, key: &str) -> Client {
     assert!(receive_with_pushes(&mut receiver).starts_with("push subscribe"));
     receiver
 }
+
+/// Valkey runs the command of a blocked client again when a key is ready, and refuses it like any other command.
+#[test]
+fn a_replica_that_has_become_read_only_refuses_the_writes_of_blocked_clients() {
+    let primary = Server::start(&["--repl-diskless-sync-delay", "0"]);
+    let of = format!("127.0.0.1 {}", primary.port);
+    let replica = Server::start(&["--replicaof", &of, "--replica-read-only", "no"]);
+    let (mut source, mut admin) = (connect(primary.port), connect(replica.port));
+    admin.wait_for_info("master_link_status", "up");
+    let mut writer = connect_blocked(&replica, &mut admin, 0, &["BLPOP", "list", "0"]);
+    let read = ["XREAD", "BLOCK", "0", "STREAMS", "stream", "0"];
+    let mut reader = connect_blocked(&replica, &mut admin, 1, &read);
+    assert_eq!(admin.call(&["CONFIG", "SET", "replica-read-only", "yes"]), "OK");
+    assert_eq!(source.call(&["RPUSH", "list", "a"]), "1");
+    assert_eq!(source.call(&["XADD", "stream", "1-1", "f", "v"]), "1-1");
+    assert_eq!(writer.answer(), "READONLY You can't write against a read only replica.");
+    assert_eq!(reader.answer(), "((stream ((1-1 (f v)))))");
+    assert_eq!(admin.call(&["LLEN", "list"]), "1");
+    let counts = admin.call(&["INFO", "commandstats"]);
+    let of_blpop = counts.lines().find(|line| line.starts_with("cmdstat_blpop:"));
+    assert!(
+        of_blpop.is_some_and(|line| line.contains("rejected_calls=1")),
+        "{counts}"
+    );
+    admin.expect_no_blocked_clients();
+}

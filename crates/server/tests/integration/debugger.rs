@@ -1,7 +1,7 @@
 //! Tests how debugger sessions affect other clients: those continue or wait, and see the writes that are kept. The
 //! messages to the user of a session are compared with Valkey (`tests/diff/script_debug.case`).
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::Shutdown;
 use std::process::Command;
 use std::thread;
@@ -16,13 +16,44 @@ const QUIET_TIME: Duration = Duration::from_millis(150);
 /// Starts a session; the script is stopped at its first line.
 fn start_session(server: &Server, mode: &str, words: &[&str]) -> Client {
     let mut client = Client::connect(server.port);
+    begin_session(&mut client, mode, words);
+    client
+}
+
+/// Starts a session of a client; the script is stopped at its first line.
+fn begin_session(client: &mut Client, mode: &str, words: &[&str]) {
     assert_eq!(client.call(&["SCRIPT", "DEBUG", mode]), "OK");
     let stop = client.call(words);
     assert!(
         stop.starts_with("(* Stopped at 1, stop reason = step over -> 1 "),
         "{stop}"
     );
-    client
+}
+
+/// Connects a client that logs in as the user `joe`, who needs no password. Returns it and its id.
+fn connect_as_joe(server: &Server) -> (Client, String) {
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["AUTH", "joe", "x"]), "OK");
+    let id = client.call(&["CLIENT", "ID"]);
+    (client, id)
+}
+
+/// Returns what the client of a session receives until its connection is closed.
+fn rest(session: &mut Client) -> String {
+    let mut rest = Vec::new();
+    if let Err(error) = session.0.read_to_end(&mut rest) {
+        let is_timeout = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+        assert!(!is_timeout, "the session goes on");
+    }
+    String::from_utf8_lossy(&rest).into_owned()
+}
+
+fn await_no_session(admin: &mut Client) {
+    let (pid, deadline) = (pid_of(admin), Instant::now() + PATIENCE);
+    while threads_named(&pid, "weft-debug") > 0 {
+        assert!(Instant::now() < deadline, "sessions still run");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Continues a script to its end and returns its reply.
@@ -187,11 +218,7 @@ fn a_session_without_a_user_ends_even_if_its_script_does_not() {
         thread::sleep(QUIET_TIME);
         drop(session);
     }
-    let (pid, deadline) = (pid_of(&mut other), Instant::now() + PATIENCE);
-    while threads_named(&pid, "weft-debug") > 0 {
-        assert!(Instant::now() < deadline, "sessions still run");
-        thread::sleep(Duration::from_millis(20));
-    }
+    await_no_session(&mut other);
     assert_eq!(other.call(&["PING"]), "PONG");
 }
 
@@ -303,6 +330,89 @@ fn a_session_respects_permissions_and_limits() {
     let mut session = start_session(&server, "YES", &["EVAL", "return redis.call('set', 'k', '1')", "0"]);
     assert!(finish(&mut session).starts_with("OOM"));
     other.call(&["CONFIG", "SET", "maxmemory", "0"]);
+}
+
+const ALLOW_JOE: [&str; 8] = ["ACL", "SETUSER", "joe", "on", "nopass", "~*", "&*", "+@all"];
+
+#[test]
+fn a_session_ends_with_its_client_or_its_acl_user() {
+    for (threads, is_running) in [("1", true), ("4", false)] {
+        let server = Server::start(&["--io-threads", threads]);
+        let mut admin = Client::connect(server.port);
+        for change in ["ID", "USER", "EXEC", "DELUSER"] {
+            assert_eq!(admin.call(&ALLOW_JOE), "OK");
+            let (mut session, id) = connect_as_joe(&server);
+            let script = "local n = 1\nwhile true do n = n + 1 end";
+            begin_session(&mut session, "YES", &["EVAL", script, "0"]);
+            if is_running {
+                session.send(&["continue"]);
+            }
+            let answer = match change {
+                "ID" => admin.call(&["CLIENT", "KILL", "ID", &id]),
+                "USER" => admin.call(&["CLIENT", "KILL", "USER", "joe"]),
+                "EXEC" => admin.transact(&[&["CLIENT", "KILL", "ID", &id]]),
+                _ => admin.call(&["ACL", "DELUSER", "joe"]),
+            };
+            assert_eq!(answer.trim_matches(['(', ')']), "1", "{change}");
+            assert_eq!(rest(&mut session), "", "{change}");
+            await_no_session(&mut admin);
+            assert_eq!(admin.call(&["CLIENT", "KILL", "ID", &id]), "0");
+        }
+    }
+}
+
+#[test]
+fn a_session_has_the_present_permissions_of_its_acl_user() {
+    let server = Server::start(&["--io-threads", "2"]);
+    let mut admin = Client::connect(server.port);
+    assert_eq!(admin.call(&ALLOW_JOE), "OK");
+    admin.call(&["MSET", "a", "1", "b", "2"]);
+    let (mut session, _) = connect_as_joe(&server);
+    let script = "local n = redis.pcall('get', 'a')\nreturn n";
+    begin_session(&mut session, "YES", &["EVAL", script, "0"]);
+    let get = |name: &str, reply: &str| format!("(<command> get {name} <reply> {reply}");
+    let denied = "\"-NOPERM No permissions to access a key\"";
+    let said = session.call(&["v", "get", "a"]);
+    assert!(said.starts_with(&get("a", "\"1\"")), "{said}");
+    // A key that the session has copied already, and one that it has not.
+    assert_eq!(admin.call(&["ACL", "SETUSER", "joe", "resetkeys", "~c"]), "OK");
+    admin.call(&["MSET", "b", "secret", "c", "3"]);
+    for name in ["a", "b"] {
+        let said = session.call(&["v", "get", name]);
+        assert!(said.starts_with(&get(name, denied)), "{said}");
+    }
+    let said = session.call(&["v", "get", "c"]);
+    assert!(said.starts_with(&get("c", "\"3\"")), "{said}");
+    assert_eq!(admin.call(&["ACL", "SETUSER", "joe", "-dbsize"]), "OK");
+    let said = session.call(&["v", "dbsize"]);
+    assert!(said.contains("NOPERM User joe has no permissions"), "{said}");
+    assert_eq!(admin.call(&ALLOW_JOE), "OK");
+    let said = session.call(&["v", "get", "b"]);
+    assert!(said.starts_with(&get("b", "\"secret\"")), "{said}");
+    let said = session.call(&["v", "dbsize"]);
+    assert!(said.starts_with("(<command> dbsize <reply> 3"), "{said}");
+    assert_eq!(finish(&mut session), "1");
+}
+
+#[test]
+fn a_synchronous_session_whose_client_is_killed_does_not_begin() {
+    let server = Server::start(&["--io-threads", "2", "--busy-reply-threshold", "600000"]);
+    let mut admin = Client::connect(server.port);
+    assert_eq!(admin.call(&ALLOW_JOE), "OK");
+    let mut script = Client::connect(server.port);
+    server.run_script(&mut script, &["EVAL", "while true do end", "0"]);
+    let (mut session, id) = connect_as_joe(&server);
+    assert_eq!(session.call(&["SCRIPT", "DEBUG", "SYNC"]), "OK");
+    session.send(&["EVAL", "redis.call('set', 'key', '1')\nreturn 1", "0"]);
+    // The session waits for the script.
+    call_until(&mut admin, &["CLIENT", "LIST", "ID", &id], |list| {
+        list.trim().is_empty()
+    });
+    assert_eq!(admin.call(&["CLIENT", "KILL", "ID", &id]), "1");
+    assert_eq!(rest(&mut session), "");
+    assert_eq!(admin.call(&["SCRIPT", "KILL"]), "OK");
+    await_no_session(&mut admin);
+    assert_eq!(admin.call(&["EXISTS", "key"]), "0");
 }
 
 #[test]

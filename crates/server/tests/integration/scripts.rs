@@ -418,6 +418,31 @@ fn loading_a_library_for_a_call_stops_no_worker_and_can_be_killed() {
     }
 }
 
+/// In a transaction the thread has the slots of all commands when it loads the library of a function.
+#[test]
+fn a_library_that_is_loaded_in_a_transaction_holds_the_slots_of_the_transaction() {
+    let server = start_with_long_library(&["--busy-reply-threshold", "20", "--busy-reply-scope", "affected"]);
+    let mut caller = client::Client::connect(server.port);
+    let mut other = Client::connect(&server);
+    // After one call, the thread that has served it has the library. Then another one of the 8 is likely to run the
+    // next.
+    let is_refused = (0..8).any(|_| {
+        for words in [&["MULTI"][..], &["SET", "mine", "1"], &["FCALL", "f", "0"], &["EXEC"]] {
+            caller.send(words);
+        }
+        for reply in ["OK", "QUEUED", "QUEUED"] {
+            assert_eq!(caller.answer(), reply);
+        }
+        let mut is_refused = false;
+        while !is_refused && caller.is_waiting() {
+            is_refused = other.call(&["GET", "mine"]).starts_with("-BUSY");
+        }
+        assert_eq!(caller.answer(), "(OK 1)");
+        is_refused
+    });
+    assert!(is_refused, "the client waits for the end of the load");
+}
+
 #[test]
 fn a_function_of_a_library_that_loads_slowly_is_called_from_all_workers() {
     let library = "#!lua name=lib\nfor i = 1, 1e6 do end\nredis.register_function('f', function() return 1 end)";

@@ -103,6 +103,86 @@ fn the_source_of_an_import_sees_fields_that_have_expired() {
     assert_eq!(other.info("expired_fields"), "0");
 }
 
+/// A script that gets `now`, the current time in milliseconds.
+fn script_with_time(rest: &str) -> String {
+    let time = "local time = redis.call('TIME')
+        local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)) ";
+    format!("{time}{rest}")
+}
+
+/// The time in a script may be later by a millisecond than the time at which its commands expire keys. So it is
+/// repeated until they are the same.
+#[test]
+fn an_expiry_in_the_current_millisecond_is_in_the_past() {
+    let server = Server::start(&["--io-threads", "4"]);
+    let mut client = Client::connect(server.port);
+    for writes in [
+        "redis.call('SET', 'k', '1', 'PXAT', now)",
+        "redis.call('SET', 'k', '1') redis.call('SET', 'k', '2', 'GET', 'PXAT', now)",
+        "redis.call('SET', 'k', '1') redis.call('GETEX', 'k', 'PXAT', now)",
+        "redis.call('SET', 'k', '1') redis.call('PEXPIREAT', 'k', now)",
+        "redis.call('HSETEX', 'k', 'PXAT', now, 'FIELDS', '1', 'f', 'v')",
+        "redis.call('HSET', 'k', 'f', 'v') redis.call('HGETEX', 'k', 'PXAT', now, 'FIELDS', '1', 'f')",
+    ] {
+        let script = script_with_time(&format!(
+            "redis.call('DEL', 'k') {writes} return redis.call('EXISTS', 'k')"
+        ));
+        let is_deleted = (0..200).any(|_| client.call(&["EVAL", &script, "1", "k"]) == "0");
+        assert!(is_deleted, "{writes}");
+    }
+}
+
+/// A field is still there in the millisecond in which it expires, but a write replaces it as if it were not.
+#[test]
+fn a_field_in_its_last_millisecond_is_overwritten_as_expired() {
+    let server = Server::start(&["--io-threads", "4"]);
+    let mut client = Client::connect(server.port);
+    let script = script_with_time(
+        "if now < ARGV[1] then return 'early' end
+        if now > ARGV[1] then return 'late' end
+        local before = redis.call('HGET', 'h', 'f')
+        return {before, redis.call('HSET', 'h', 'f', '2'), redis.call('HTTL', 'h', 'FIELDS', 1, 'f')}",
+    );
+    let later = script_with_time("return string.format('%.0f', now + 3)");
+    let is_replaced = (0..200).any(|_| {
+        client.call(&["DEL", "h"]);
+        client.call(&["HSET", "h", "f", "1"]);
+        let at_ms = client.call(&["EVAL", &later, "0"]);
+        client.call(&["HPEXPIREAT", "h", &at_ms, "FIELDS", "1", "f"]);
+        let mut reply = "early".to_owned();
+        while reply == "early" {
+            reply = client.call(&["EVAL", &script, "1", "h", &at_ms]);
+        }
+        reply == "(1 1 (-1))"
+    });
+    assert!(is_replaced);
+}
+
+/// The result of a command that has left its worker is stored later.
+#[test]
+fn an_empty_result_from_the_background_deletes_a_destination_that_has_expired() {
+    let server = Server::start(&["--import-mode", "yes", "--io-threads", "4"]);
+    let mut client = Client::connect(server.port);
+    for (key, first) in [("a", 0), ("b", 20_000)] {
+        for start in (first..first + 20_000).step_by(1000) {
+            let members: Vec<String> = (start..start + 1000).map(|number| format!("m{number}")).collect();
+            let mut words = vec!["SADD", key];
+            words.extend(members.iter().map(String::as_str));
+            client.call(&words);
+        }
+    }
+    check(&mut client, &[("SET d 1 PXAT 1000", "OK"), ("DBSIZE", "3")]);
+    let before: u64 = client.info("weft_background_commands").parse().expect("a number");
+    check(&mut client, &[("SINTERSTORE d a b", "0"), ("DBSIZE", "2")]);
+    let after: u64 = client.info("weft_background_commands").parse().expect("a number");
+    assert!(after > before, "the command ran in the background");
+    check(
+        &mut client,
+        &[("SET d 1 PXAT 1000", "OK"), ("SUNIONSTORE d a b", "40000")],
+    );
+    assert_eq!(client.info("expired_keys"), "1");
+}
+
 #[test]
 fn a_command_uses_a_key_once() {
     let policy = ["--maxmemory-policy", "allkeys-lfu", "--lfu-log-factor", "0"];

@@ -40,14 +40,17 @@
 //!    `keyspace::ready_keys::add_ready_keys_of_slot`. After the handler and before the leases end, `dispatch::serve`
 //!    takes the recorded keys one by one and serves each key's first waiter as long as the key has elements for it.
 //!    Keys that this makes ready in turn (the destination of a BLMOVE) are appended to the same list, so chains of any
-//!    length need no stack. The keys recorded by commands of a transaction or a script are served at its end.
+//!    length need no stack. The keys recorded by commands of a transaction or a script are served at its end. A waiter
+//!    whose command would be refused now, because of its user's permissions or the state of the server, gets the error
+//!    instead.
 //! 5. **A second slot.** BLMOVE writes a key whose slot the running command may not hold. That slot is leased without
 //!    waiting, as always. If another thread holds it, nothing is claimed and no later waiter in the queue is served.
 //!    The key becomes one of the `UnservedKeys`, which the worker tries again in its next turns, each with all the
 //!    slots it needs, all or none. Other keys that became ready are served meanwhile. The command that made the key
 //!    ready gets its reply only then, so that its client sees the result. Meanwhile other commands may serve the same
-//!    queue from its front, so order is kept, and later attempts find less to do. If a transaction begins a pause of
-//!    clients, the keys whose waiters the pause holds back become `UnservedKeys`, too, and EXEC is answered at once.
+//!    queue from its front, so order is kept, and later attempts find less to do. A pause of clients that begins
+//!    meanwhile holds back the waiters whose operations it includes; a pause of writes does not hold back reads. If a
+//!    transaction begins the pause, the keys of these waiters become `UnservedKeys`, too, and EXEC is answered at once.
 //! 6. **Mail after the leases.** The reply is stored in the waiter, and the waiter is mailed to the worker that has the
 //!    connection after the leases, because waking a thread takes longer than a lease should. A worker that parks a
 //!    connection checks if its waiter has its reply already, since the mail may have been faster.
@@ -87,4 +90,4 @@ mod waiter;
 pub use operation::{BlockingOperation, GroupRead, ScoreEnd, WaitQueueKind, WaitedKind};
 pub use queues::{SlotWaiters, WaitCounts};
 pub use timers::TimerQueue;
-pub use waiter::{HeldUpWaiters, ServeResult, WaitKey, Waiter, WaiterParameters, WaiterPermission};
+pub use waiter::{HeldUpWaiters, ServeResult, WaitKey, Waiter, WaiterParameters, WaiterPermission, WaiterRefusal};

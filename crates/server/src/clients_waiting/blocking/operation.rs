@@ -96,6 +96,11 @@ impl BlockingOperation {
         }
     }
 
+    /// Returns `true` if the command may write.
+    pub fn writes(&self) -> bool {
+        !matches!(self, BlockingOperation::StreamRead(..))
+    }
+
     /// Returns the key that is written besides the one that is ready.
     pub fn destination(&self) -> Option<&WaitKey> {
         match self {

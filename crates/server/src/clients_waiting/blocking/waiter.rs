@@ -33,6 +33,14 @@ pub struct WaiterPermission {
     pub first_argument: Box<[u8]>,
 }
 
+/// The reason why a waiter's command was refused instead of served.
+pub enum WaiterRefusal {
+    /// The client lost a permission; this is the ACL log's entry.
+    Denied(Box<DeniedAccess>),
+    /// The state of the server forbids the command.
+    ServerState,
+}
+
 /// The result of serving a waiter.
 pub struct ServeResult {
     /// The reply, in the protocol of the client.
@@ -41,8 +49,8 @@ pub struct ServeResult {
     pub nanoseconds: u64,
     /// `true` if the reply is an error.
     pub is_error: bool,
-    /// The ACL log's entry, if the client lost the permission.
-    pub refusal: Option<Box<DeniedAccess>>,
+    /// The reason, if the command was refused.
+    pub refusal: Option<WaiterRefusal>,
     /// The log sequence number of the served operation.
     pub log_sequence: LogSequence,
 }

@@ -230,7 +230,7 @@ impl ClusterBus {
             figures.is_blocked = figures.queued_bytes > 0;
         }
         state.run_round(unix_ms());
-        cluster.set_has_peers(state.nodes.len() > 1);
+        cluster.set_peer_count(state.nodes.len().saturating_sub(1));
     }
 
     /// Sends the messages that were published on this node to the other nodes.

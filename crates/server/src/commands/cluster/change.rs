@@ -13,6 +13,7 @@ use crate::cluster_node::topology;
 use crate::cluster_node::topology::SlotKeyCounts;
 use crate::commands::context::{CommandResult, Context, NextStep, build_reply};
 use crate::commands::error::CommandError;
+use crate::commands::scripting::script::busy_reply_of_run;
 use crate::keyspace::Seat;
 use crate::net::client::ClientFlags;
 use crate::observability::log;
@@ -79,15 +80,19 @@ fn change_cluster_with_reply(
     change: impl FnOnce(&mut ClusterState, &SlotKeyCounts<'_, '_>) -> Result<String, ChangeRefusal> + Send + 'static,
 ) -> CommandResult {
     require_cluster(ctx)?;
+    // This node must do what its primary has done.
+    let is_replicated = ctx.client.flags.contains(ClientFlags::PRIMARY);
     ctx.reply_from_background(move |server, seat| {
-        let Some(cluster) = &server.cluster else {
-            unreachable!("cluster mode does not end");
+        let cluster = cluster_of_server(server);
+        let changed = match is_replicated {
+            true => Ok(topology::change_state(server, cluster, seat, change)),
+            false => topology::change_state_for_client(server, cluster, seat, change),
         };
-        let result = topology::change_state(server, cluster, seat, change);
-        build_reply(Protocol::Resp2, |reply| match &result {
-            Ok(text) => reply.simple(text),
-            Err(refusal) => reply.error_bytes(format!("ERR {refusal}").as_bytes()),
-        })
+        match changed {
+            Ok(Ok(text)) => build_reply(Protocol::Resp2, |reply| reply.simple(&text)),
+            Ok(Err(refusal)) => refusal_bytes(&refusal),
+            Err(run) => busy_reply_of_run(&server.config, &run),
+        }
     });
     Ok(())
 }
@@ -197,7 +202,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
         // In a transaction or a script the command waits for the reply.
         let client = Some(ctx.client.id);
         ctx.reply_from_background(move |server, seat| match set_slot.check_request(server, seat) {
-            Err(refusal) => refusal_bytes(&refusal),
+            Err(bytes) => bytes,
             Ok(checked) => {
                 let CheckedSetSlot { patience, exclusion } = checked;
                 let known = topology::propagate_and_wait(server, seat, &set_slot.arguments(), patience, client);
@@ -217,9 +222,7 @@ pub(super) fn set_slot(ctx: &mut Context<'_, '_>) -> CommandResult {
             }
             let CheckedSetSlot { patience, exclusion } = match set_slot.check_request(server, seat) {
                 Ok(checked) => checked,
-                Err(refusal) => {
-                    return send_delayed_reply(server, seat, requester, command, refusal_bytes(&refusal));
-                }
+                Err(bytes) => return send_delayed_reply(server, seat, requester, command, bytes),
             };
             let words = set_slot.arguments.clone();
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -259,9 +262,12 @@ impl SetSlotRequest {
     }
 
     /// Checks the order.
-    fn check_request(&self, server: &Arc<Server>, seat: &mut Seat) -> Result<CheckedSetSlot, ChangeRefusal> {
+    ///
+    /// # Errors
+    /// The error reply.
+    fn check_request(&self, server: &Arc<Server>, seat: &mut Seat) -> Result<CheckedSetSlot, Vec<u8>> {
         let SetSlotRequest { slot, change, .. } = self;
-        topology::change_state(server, cluster_of_server(server), seat, |state, keys| {
+        let checked = topology::change_state_for_client(server, cluster_of_server(server), seat, |state, keys| {
             let exclusion = exclude_migrations(server)?;
             state.check_slot_change(*slot, change, keys.count_in_slot(*slot))?;
             // The arguments of the timeout are checked last, when everything else is valid.
@@ -275,8 +281,10 @@ impl SetSlotRequest {
                 // New keys may come. The replicas must have deleted the older ones by the time they hear of that.
                 keys.request_emptying(state, *slot);
             }
-            Ok(CheckedSetSlot { patience, exclusion })
-        })
+            Ok::<_, ChangeRefusal>(CheckedSetSlot { patience, exclusion })
+        });
+        let checked = checked.map_err(|run| busy_reply_of_run(&server.config, &run))?;
+        checked.map_err(|refusal| refusal_bytes(&refusal))
     }
 
     /// Applies the request if the replicas have acknowledged it; returns the reply.

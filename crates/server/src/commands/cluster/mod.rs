@@ -5,7 +5,7 @@ use weft_base::SlotIndex;
 use weft_resp::Reply;
 use weft_resp::number::parse_i64;
 
-use super::context::{Binding, CommandResult, Context, NextStep, leased};
+use super::context::{Binding, CommandResult, Context, leased};
 use super::error::CommandError;
 use crate::net::client::{Client, ClientFlags};
 use weft_base::slots::cluster_slot;
@@ -214,7 +214,7 @@ fn read_slot<R>(
     let access = crate::keyspace::walk::WalkAccess::for_command(&ctx.keys.held, ctx.pass);
     let seen = access.read_slot(slot.index(), visit);
     if seen.is_none() {
-        ctx.next_step = NextStep::Defer;
+        ctx.defer_until_free(slot);
     }
     seen
 }

@@ -17,7 +17,7 @@ use weft_resp::Reply;
 use weft_resp::number::{parse_i64, parse_u64};
 
 use super::{parse_slot, require_cluster};
-use crate::commands::context::{CommandResult, Context, NextStep, build_reply};
+use crate::commands::context::{CommandResult, Context, build_reply};
 use crate::commands::error::CommandError;
 use crate::commands::generic::scan::{
     BulkNameList, DEFAULT_COUNT, FilterResult, MAX_KEYS_ON_WORKER, ScanFilter, busy_error_of_walk,
@@ -215,7 +215,7 @@ fn scan_in_place(
     });
     if end == WalkEnd::Contended(scan.range.from) {
         // No key was examined.
-        ctx.next_step = NextStep::Defer;
+        ctx.defer_until_free(scan.range.from.slot());
     } else {
         reply_with_names(&mut ctx.reply, scan.next_cursor(cluster, end), fingerprint, &found);
     }

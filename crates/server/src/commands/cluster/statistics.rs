@@ -4,7 +4,7 @@ use weft_base::SlotIndex;
 use weft_resp::number::parse_i64;
 
 use super::{parse_slot, require_cluster, wrong_argument_count};
-use crate::commands::context::{CommandResult, Context, NextStep};
+use crate::commands::context::{CommandResult, Context};
 use crate::commands::error::CommandError;
 use crate::keyspace::slot_drop;
 use crate::keyspace::walk::WalkAccess;
@@ -47,19 +47,24 @@ pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
         false => &METRICS[..1],
     };
     let query = parse_query(ctx, shown)?;
-    let Some(slots) = select_slots(ctx, &view, &query) else {
-        ctx.next_step = NextStep::Defer;
-        return Ok(());
+    let slots = match select_slots(ctx, &view, &query) {
+        Ok(slots) => slots,
+        Err(held) => {
+            ctx.defer_until_free(held);
+            return Ok(());
+        }
     };
     let mut rows = Vec::with_capacity(slots.len());
     for slot in slots {
         let mut figures = Vec::with_capacity(shown.len());
         for (name, metric) in shown {
-            let Some(figure) = slot_metric(ctx, slot, *metric) else {
-                ctx.next_step = NextStep::Defer;
-                return Ok(());
-            };
-            figures.push((*name, figure));
+            match slot_metric(ctx, slot, *metric) {
+                Ok(figure) => figures.push((*name, figure)),
+                Err(held) => {
+                    ctx.defer_until_free(held);
+                    return Ok(());
+                }
+            }
         }
         rows.push((slot, figures));
     }
@@ -77,34 +82,45 @@ pub(super) fn slot_stats(ctx: &mut Context<'_, '_>) -> CommandResult {
     Ok(())
 }
 
-/// Returns a metric of a slot, or `None` if another thread is writing the slot.
-fn slot_metric(ctx: &Context<'_, '_>, slot: SlotIndex, metric: SlotMetric) -> Option<u64> {
+/// Returns a metric of a slot.
+///
+/// # Errors
+/// The slot, if another thread is writing it.
+fn slot_metric(ctx: &Context<'_, '_>, slot: SlotIndex, metric: SlotMetric) -> Result<u64, SlotIndex> {
     match metric {
-        SlotMetric::Cost(figure) => Some(ctx.server.stats.slots.sum(slot, figure)),
+        SlotMetric::Cost(figure) => Ok(ctx.server.stats.slots.sum(slot, figure)),
         SlotMetric::Keys => {
             let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
             match access.header(slot.index()).may_hold_any() {
-                false => Some(0),
-                true => access
-                    .read_slot(slot.index(), slot_drop::count_keys_of_slot)
-                    .map(|keys| keys as u64),
+                false => Ok(0),
+                true => {
+                    let keys = access.read_slot(slot.index(), slot_drop::count_keys_of_slot);
+                    keys.map(|keys| keys as u64).ok_or(slot)
+                }
             }
         }
     }
 }
 
-/// Returns the slots that are shown, in order, or `None` if another thread is writing one of them.
-fn select_slots(ctx: &Context<'_, '_>, view: &ClusterView, query: &SlotStatsQuery) -> Option<Vec<SlotIndex>> {
+/// Returns the slots that are shown, in order.
+///
+/// # Errors
+/// A slot that another thread is writing.
+fn select_slots(
+    ctx: &Context<'_, '_>,
+    view: &ClusterView,
+    query: &SlotStatsQuery,
+) -> Result<Vec<SlotIndex>, SlotIndex> {
     let of_shard = |slot: &SlotIndex| view.is_of_my_shard(*slot);
     match *query {
-        SlotStatsQuery::Range(first, last) => Some(first.to(last).filter(of_shard).collect()),
+        SlotStatsQuery::Range(first, last) => Ok(first.to(last).filter(of_shard).collect()),
         SlotStatsQuery::Ordered { by, limit, descending } => {
             let slots = SlotIndex::all().filter(of_shard);
-            let figures: Option<Vec<(u64, SlotIndex)>> =
-                slots.map(|slot| Some((slot_metric(ctx, slot, by)?, slot))).collect();
+            let figures: Result<Vec<(u64, SlotIndex)>, SlotIndex> =
+                slots.map(|slot| Ok((slot_metric(ctx, slot, by)?, slot))).collect();
             let mut figures = figures?;
             figures.sort_by_key(|(figure, slot)| (if descending { u64::MAX - figure } else { *figure }, *slot));
-            Some(figures.into_iter().take(limit).map(|(_, slot)| slot).collect())
+            Ok(figures.into_iter().take(limit).map(|(_, slot)| slot).collect())
         }
     }
 }

@@ -8,6 +8,7 @@ use super::{require_cluster, with_state};
 use crate::commands::context::{CommandResult, Context, NextStep};
 use crate::commands::error::CommandError;
 use crate::net::client::ClientFlags;
+use crate::net::connection::Connection;
 use crate::observability::log;
 use crate::propagation::LogTarget;
 use crate::slot_migration::job::{JobKind, JobName, JobNodes, JobState, MigrationJob, SlotRanges};
@@ -102,10 +103,12 @@ fn establish(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     // The migration thread marks the slots, and answers.
     let server = ctx.server.clone();
-    ctx.next_step = NextStep::TakeConnection(Box::new(Box::new(move |connection| {
-        server
-            .background
-            .send_to_migration_thread(SlotMigrationCommand::AdoptSource(connection, progress));
+    ctx.next_step = NextStep::TakeConnection(Box::new(Box::new(move |mut connection: Box<Connection>| {
+        connection.client.flags.set(ClientFlags::SLOT_IMPORT, true);
+        server.hand_over(connection, |connection| {
+            let order = SlotMigrationCommand::AdoptSource(connection, progress);
+            server.background.send_to_migration_thread(order);
+        });
     })));
     Ok(())
 }

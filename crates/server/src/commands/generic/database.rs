@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weft_base::{DbIndex, SlotIndex};
 use weft_resp::number::parse_i64;
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, exclusive, leased};
+use crate::commands::context::{Binding, CommandResult, Context, exclusive, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::{AccessContext, HeldLeases, WholeKeyspace};
 use crate::keyspace::flush::{DetachedTables, take_databases, touch_watchers_before_swap};
@@ -60,9 +60,9 @@ fn dbsize(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.slot_migrations.has_imports() {
         let access = WalkAccess::for_command(&ctx.keys.held, ctx.pass);
         match count_hidden_keys(&access, ctx.keys.db) {
-            Some(hidden) => keys = keys.saturating_sub(hidden.keys as u64),
-            None => {
-                ctx.next_step = NextStep::Defer;
+            Ok(hidden) => keys = keys.saturating_sub(hidden.keys as u64),
+            Err(slot) => {
+                ctx.defer_until_free(slot);
                 return Ok(());
             }
         }

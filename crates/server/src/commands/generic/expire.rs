@@ -111,12 +111,22 @@ pub fn is_already_expired(ctx: &Context<'_, '_>, at_ms: i64) -> bool {
     past_ms > 0 && at_ms <= past_ms as i64
 }
 
+/// Returns the time before which an expiry is in the past, if it is so up to `past_ms` ([`Context::past_expiry_ms`]).
+/// A value of 0 stays 0, because no expiry is in the past then.
+#[inline]
+pub fn first_future_ms(past_ms: u64) -> u64 {
+    match past_ms {
+        0 => 0,
+        past_ms => past_ms + 1,
+    }
+}
+
 /// Returns the time before which a key that is given this expiry is deleted instead, in milliseconds since the Unix
 /// epoch.
 #[inline]
 pub fn deletion_threshold_ms(ctx: &Context<'_, '_>, expiry: ExpiryUpdate) -> u64 {
     match expiry {
-        ExpiryUpdate::SetTo(_) => ctx.past_expiry_ms(),
+        ExpiryUpdate::SetTo(_) => first_future_ms(ctx.past_expiry_ms()),
         ExpiryUpdate::Keep | ExpiryUpdate::Remove => 0,
     }
 }

@@ -15,8 +15,7 @@ use weft_base::{DbIndex, SlotIndex};
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased};
-use crate::commands::generic::scan::{busy_error_of_walk, is_held_by_overdue_script};
+use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::keyspace::access::is_expired;
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, walk};
@@ -61,25 +60,9 @@ fn randomkey(ctx: &mut Context<'_, '_>) -> CommandResult {
     }
     match (found, skipped) {
         (Some(name), _) => ctx.reply.bulk(&name),
-        (None, Some(slot)) => return defer(ctx, slot),
+        (None, Some(slot)) => ctx.defer_until_free(slot),
         (None, None) => ctx.reply.null(),
     }
-    Ok(())
-}
-
-/// Runs the command again later, because another thread writes `slot`.
-///
-/// # Errors
-/// If an overdue script holds the slot, which may last for ever.
-#[cold]
-fn defer(ctx: &mut Context<'_, '_>, slot: SlotIndex) -> CommandResult {
-    let here = WalkEnd::Contended(Cursor::at_slot(slot.index()));
-    if is_held_by_overdue_script(ctx.server, slot)
-        && let Some(error) = busy_error_of_walk(ctx.server, here)
-    {
-        return Err(error);
-    }
-    ctx.next_step = NextStep::Defer;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use weft_resp::{Protocol, Reply, glob};
 use weft_table::EntryRef;
 use weft_values::Value;
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, leased};
+use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::commands::generic::type_name;
 use crate::commands::scripting::script::{busy_error, busy_error_of_run};
@@ -208,7 +208,7 @@ fn scan_slot(ctx: &mut Context<'_, '_>, slot: SlotIndex, from: Cursor, count: us
         }
     });
     match stop {
-        WalkEnd::Contended(_) => ctx.next_step = NextStep::Defer,
+        WalkEnd::Contended(here) => ctx.defer_until_free(here.slot()),
         WalkEnd::End | WalkEnd::Paused(_) => found.reply_with_cursor(stop, &mut ctx.reply),
     }
 }
@@ -239,7 +239,7 @@ fn scan_in_place(ctx: &mut Context<'_, '_>, from: Cursor, count: usize, filter: 
     );
     if stop == WalkEnd::Contended(from) {
         // No key was examined.
-        ctx.next_step = NextStep::Defer;
+        ctx.defer_until_free(from.slot());
     } else {
         found.reply_with_cursor(stop, &mut ctx.reply);
     }
@@ -294,7 +294,7 @@ fn keys_of_slot(ctx: &mut Context<'_, '_>, slot: SlotIndex, filter: &ScanFilter<
         },
     );
     match stop {
-        WalkEnd::Contended(_) => ctx.next_step = NextStep::Defer,
+        WalkEnd::Contended(here) => ctx.defer_until_free(here.slot()),
         WalkEnd::End | WalkEnd::Paused(_) => found.reply(&mut ctx.reply),
     }
 }

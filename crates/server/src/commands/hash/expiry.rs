@@ -6,7 +6,7 @@ use weft_values::hash::{FieldExpiry, Hash, HashRef};
 
 use crate::commands::context::{Binding, CommandResult, Context, leased};
 use crate::commands::error::CommandError;
-use crate::commands::generic::expire::{ExpiryConditions, is_already_expired, round_to_seconds};
+use crate::commands::generic::expire::{ExpiryConditions, first_future_ms, is_already_expired, round_to_seconds};
 use crate::commands::generic::expiry_argument::{ExpiryUnit, invalid_expire_time_error, to_unix_ms};
 use crate::commands::hash::fields::{
     CHANGE_FIELD_NS, FieldNames, FieldValueArguments, check_hash_key, close_changed_key, entry_as_hash, key_as_hash,
@@ -478,11 +478,12 @@ fn propagate_expired_fields(ctx: &mut Context<'_, '_>, pairs: FieldValueArgument
     if !ctx.keys.effects.is_logging() {
         return;
     }
-    let past_ms = ctx.past_expiry_ms();
+    // As `set_fields` sees it.
+    let future_ms = first_future_ms(ctx.past_expiry_ms());
     let Some(HashRef::Large(hash)) = entry_as_hash(ctx.keys.peek(0)).ok().flatten() else {
         return;
     };
-    let has_expired = |name: &[u8]| hash.find(name, past_ms).is_none() && hash.find(name, 0).is_some();
+    let has_expired = |name: &[u8]| hash.find(name, future_ms).is_none() && hash.find(name, 0).is_some();
     let expired = pairs.iter().filter(|(name, _)| has_expired(name));
     let expired: Vec<&[u8]> = expired.flat_map(|(name, value)| [name, value]).collect();
     if !expired.is_empty() {

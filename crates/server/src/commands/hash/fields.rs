@@ -10,6 +10,7 @@ use weft_values::listpack::{Element, ElementRun};
 use weft_values::packed::{MAX_PACKED_BYTES, PackedKind};
 
 use super::super::error::CommandError;
+use crate::commands::generic::expire::first_future_ms;
 use crate::keyspace::access::{ExpiryUpdate, KeyWrite};
 use crate::notify::keyspace_event::KeyspaceEvent;
 
@@ -147,8 +148,8 @@ impl SetFieldsResult {
     }
 }
 
-/// Sets fields of a key that was checked. `pairs` has at least one. A field that had expired at `past_ms` counts as
-/// deleted before.
+/// Sets fields of a key that was checked. `pairs` has at least one. A field whose expiry is `past_ms` or earlier counts
+/// as deleted before. As in Valkey, this includes a field that readers still see in its last millisecond.
 pub fn set_fields<'a>(
     key: &mut KeyWrite<'_>,
     pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
@@ -161,13 +162,14 @@ pub fn set_fields<'a>(
         (count + 1, fitting && fits(name) && fits(value))
     });
     let compact = fitting && count <= limits.fields && !matches!(expiry, FieldExpiry::At(_));
+    let future_ms = first_future_ms(past_ms);
     let mut done = SetFieldsResult::default();
     let changed = key.change_hash(|hash| {
         if !compact {
             hash.set_hashtable_encoding();
         }
         for (name, value) in pairs.clone() {
-            done.count(hash.set(name, value, expiry, past_ms));
+            done.count(hash.set(name, value, expiry, future_ms));
         }
         if hash.len() > limits.fields {
             hash.set_hashtable_encoding();
@@ -179,7 +181,7 @@ pub fn set_fields<'a>(
     if !compact {
         let mut hash = to_unpacked(key, HashEncoding::Hashtable, count);
         for (name, value) in pairs {
-            done.count(hash.set(name, value, expiry, past_ms));
+            done.count(hash.set(name, value, expiry, future_ms));
         }
         key.set(NewValue::Object(Value::Hash(hash)), ExpiryUpdate::Keep);
         return done;

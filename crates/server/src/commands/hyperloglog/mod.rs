@@ -208,6 +208,10 @@ fn pfmerge(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     let limit = sparse_max_bytes(ctx);
+    if !ctx.keeps_expired() {
+        // The first lookup of the destination deletes it if it has expired, and misses it after that.
+        drop(ctx.keys.write(0));
+    }
     let (union, any_dense) = merge_keys(ctx)?;
     let mut key = ctx.keys.write(0);
     match merge_into(&mut key, &union, any_dense, limit) {

@@ -74,6 +74,21 @@ fn the_selected_database_and_those_named_by_arguments_are_checked() {
 }
 
 #[test]
+fn flushing_and_migrating_slots_need_all_databases() {
+    let lines = [
+        "flushall",
+        "cluster migrateslots slotsrange 0 1 node x",
+        "cluster cancelslotmigrations",
+    ];
+    for line in lines {
+        assert_eq!(permission(&words(line)).all_databases(), Some(16), "{line}");
+    }
+    for line in ["flushdb", "swapdb 1 2", "get a", "select 3"] {
+        assert_eq!(permission(&words(line)).all_databases(), None, "{line}");
+    }
+}
+
+#[test]
 fn keys_are_checked_for_read_write_or_no_access() {
     let cases: [(&str, &[(usize, KeyAccess)]); 6] = [
         ("get a", &[(1, KeyAccess::READ)]),

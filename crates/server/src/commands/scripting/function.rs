@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use weft_base::clock::unix_ms;
-use weft_base::{DbIndex, ThreadIndex};
+use weft_base::{DbIndex, LogSequence, ThreadIndex};
 use weft_resp::{Protocol, Reply, glob};
 
+use super::preparing::{self, SourceLoad};
 use super::script::{busy_error, is_asynchronous, kill_running};
 use crate::commands::context::{
-    BackgroundRun, BackgroundStep, Binding, CommandResult, Context, build_reply, exclusive, leased,
+    BackgroundRun, BackgroundStep, Binding, CommandResult, Context, NextStep, build_reply, exclusive, leased,
 };
 use crate::commands::error::{CommandError, c_string_prefix};
 use crate::keyspace::Seat;
+use crate::net::library_loads::LibrarySource;
 use crate::observability::metrics::Counter;
 use crate::state::Server;
 use weft_config::id;
 use weft_os::sync::Mutex;
-use weft_rdb::{dump_payload, functions};
-use weft_scripting::{Library, LoadedFunction, RestorePolicy, ScriptFlags, ScriptKind, drop_interpreter, load_library};
+use weft_rdb::functions;
+use weft_scripting::{Library, LoadedFunction, RestorePolicy, ScriptFlags, ScriptKind, drop_interpreter};
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -48,38 +50,41 @@ fn engine_error(text: &[u8]) -> CommandError {
 /// for the threads in the gate. A transaction with any of these commands runs in exclusive mode, on its worker.
 static LIBRARY_CHANGES: Mutex<()> = Mutex::new(());
 
-/// Runs clients' code on a background thread (`prepare`), and changes the libraries with the result (`apply`).
-fn change_libraries<P: Send + 'static>(
+/// Changes the libraries by a command that runs clients' code, on a background thread if the command is neither part of
+/// a transaction nor repeated. `check` is called before the code runs, and `apply` adds the libraries and returns the
+/// reply.
+fn change_libraries(
     ctx: &mut Context<'_, '_>,
-    prepare: impl FnOnce(&Server) -> Result<P, CommandError> + Send + 'static,
-    apply: impl FnOnce(&Server, P) -> Result<Vec<u8>, CommandError> + Send + 'static,
+    source: LibrarySource,
+    check: impl FnOnce(&Server, &LibrarySource) -> Result<(), CommandError> + Send + 'static,
+    apply: impl FnOnce(&Server, Vec<Arc<Library>>) -> Result<Vec<u8>, CommandError> + Send + 'static,
 ) -> CommandResult {
     if ctx.may_block {
-        let protocol = ctx.client.protocol;
-        let words: Vec<Vec<u8>> = ctx.args.iter().map(<[u8]>::to_vec).collect();
-        let db = ctx.keys.db;
-        ctx.run_in_background(Box::new(move |server, seat| match prepare(server) {
-            Ok(prepared) => {
-                let apply = Box::new(move |server: &Server| apply(server, prepared));
-                let change = LibraryChange {
-                    words,
-                    db,
-                    protocol,
-                    apply,
-                };
-                change.make(server, seat)
-            }
-            Err(error) => BackgroundStep::Reply(build_reply(protocol, |reply| reply.error_bytes(&error.0))),
+        let change = LibraryChange {
+            words: ctx.args.iter().map(<[u8]>::to_vec).collect(),
+            db: ctx.keys.db,
+            protocol: ctx.client.protocol,
+            apply: Box::new(apply),
+        };
+        ctx.run_in_background(Box::new(move |server, seat| match check(server, &source) {
+            Ok(()) => change.load(SourceLoad::new(server, &source), server, seat),
+            Err(error) => change.refuse(&error.0),
         }));
         return Ok(());
     }
-    let reply = prepare(ctx.server).and_then(|prepared| apply(ctx.server, prepared))?;
+    check(ctx.server, &source)?;
+    let Some(loaded) = preparing::take_libraries(ctx, source) else {
+        ctx.next_step = NextStep::Defer;
+        return Ok(());
+    };
+    let libraries = loaded.map_err(CommandError::from_bytes)?;
+    let reply = apply(ctx.server, libraries)?;
     ctx.reply.raw(&reply);
     ctx.keys.effects.dirty += 1;
     Ok(())
 }
 
-/// A change of the libraries whose code has been run.
+/// A change of the libraries by code that runs on a background thread.
 struct LibraryChange {
     /// The words of the command.
     words: Vec<Vec<u8>>,
@@ -92,18 +97,34 @@ struct LibraryChange {
 }
 
 /// Changes the libraries. Returns the reply.
-type LibraryChangeStep = dyn FnOnce(&Server) -> Result<Vec<u8>, CommandError> + Send;
+type LibraryChangeStep = dyn FnOnce(&Server, Vec<Arc<Library>>) -> Result<Vec<u8>, CommandError> + Send;
 
 impl LibraryChange {
+    fn refuse(&self, error: &[u8]) -> BackgroundStep {
+        BackgroundStep::reply(build_reply(self.protocol, |reply| reply.error_bytes(error)))
+    }
+
+    /// Runs the code of the next library. Makes the change once the code of all has run.
+    fn load(self, mut libraries: SourceLoad, server: &Arc<Server>, seat: &mut Seat) -> BackgroundStep {
+        match libraries.load_next(server) {
+            Some(Ok(loaded)) => self.make(loaded, server, seat),
+            Some(Err(error)) => self.refuse(&error),
+            None => {
+                let rest: BackgroundRun = Box::new(move |server, seat| self.load(libraries, server, seat));
+                BackgroundStep::Continue(rest)
+            }
+        }
+    }
+
     /// Makes the change, unless writes are paused: then it is made after the pause.
-    fn make(self, server: &Arc<Server>, seat: &mut Seat) -> BackgroundStep {
+    fn make(self, libraries: Vec<Arc<Library>>, server: &Arc<Server>, seat: &mut Seat) -> BackgroundStep {
         let thread_index = ThreadIndex::new(seat.index());
         let resumptions = server.clients.pause.resumptions();
         let _order = LIBRARY_CHANGES.lock();
         // Pauses and role changes begin in exclusive mode, so neither changes within this passage.
         let _pass = seat.enter();
         if server.clients.pause.are_writes_paused(unix_ms()) {
-            let make_later: BackgroundRun = Box::new(|server, seat| self.make(server, seat));
+            let make_later: BackgroundRun = Box::new(move |server, seat| self.make(libraries, server, seat));
             return BackgroundStep::AwaitResumption(resumptions, make_later);
         }
         let is_read_only = server.replication.is_replica() && server.config.boolean(id::REPLICA_READ_ONLY);
@@ -111,30 +132,33 @@ impl LibraryChange {
             true => Err(CommandError::constant(
                 "READONLY You can't write against a read only replica.",
             )),
-            false => (self.apply)(server),
+            false => (self.apply)(server, libraries),
         };
         // The worker withholds the reply until the log has the change.
-        BackgroundStep::Reply(match result {
-            Ok(reply) => {
+        match result {
+            Ok(bytes) => {
                 server.stats.metrics.add(thread_index, Counter::Dirty, 1);
-                propagate_change(server, self.db, &self.words);
-                reply
+                BackgroundStep::Reply {
+                    bytes,
+                    first_write: propagate_change(server, self.db, &self.words),
+                }
             }
-            Err(error) => build_reply(self.protocol, |reply| reply.error_bytes(&error.0)),
-        })
+            Err(error) => BackgroundStep::reply(build_reply(self.protocol, |reply| reply.error_bytes(&error.0))),
+        }
     }
 }
 
-/// Propagates a command that changed libraries, within a passage of the gate.
-fn propagate_change(server: &Server, db: DbIndex, words: &[Vec<u8>]) {
+/// Propagates a command that changed libraries, within a passage of the gate. Returns its position in the log, or none.
+fn propagate_change(server: &Server, db: DbIndex, words: &[Vec<u8>]) -> LogSequence {
     let target = server.keyspace.hooks.current().log_target();
     if target.is_empty() {
-        return;
+        return LogSequence::NONE;
     }
     let mut log_writer = server.propagation.log_writer();
     log_writer.end_call(target, db, true, words.iter().map(Vec::as_slice));
     log_writer.commit();
     log_writer.wake();
+    log_writer.last_sequence()
 }
 
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
@@ -146,19 +170,22 @@ fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         replace = true;
     }
-    let code = ctx.arg(last).to_vec();
-    let prepare = move |server: &Server| {
-        let load = || {
-            let name = weft_scripting::library_name(&code)?;
-            server.scripting.libraries.check_name(&name, replace)?;
-            Ok((name, load_library(&server.scripting, &code, true)?))
+    let source = LibrarySource::Code(ctx.arg(last).to_vec());
+    let check = move |server: &Server, source: &LibrarySource| {
+        let LibrarySource::Code(code) = source else {
+            unreachable!("FUNCTION LOAD has the code of one library");
         };
-        load().map_err(|text: Vec<u8>| engine_error(&text))
+        let name = weft_scripting::library_name(code);
+        let checked = name.and_then(|name| server.scripting.libraries.check_name(&name, replace));
+        checked.map_err(|text| engine_error(&text))
     };
-    change_libraries(ctx, prepare, move |server, (name, library)| {
-        let added = server.scripting.libraries.add(&library, replace);
+    change_libraries(ctx, source, check, move |server, libraries| {
+        let [library] = &libraries[..] else {
+            unreachable!("FUNCTION LOAD has the code of one library");
+        };
+        let added = server.scripting.libraries.add(library, replace);
         added.map_err(|text| engine_error(&text))?;
-        Ok(build_reply(Protocol::Resp2, |reply| reply.bulk(&name)))
+        Ok(build_reply(Protocol::Resp2, |reply| reply.bulk(&library.name)))
     })
 }
 
@@ -210,22 +237,14 @@ fn restore(ctx: &mut Context<'_, '_>) -> CommandResult {
         }
         _ => return Err(wrong_argument_count(ctx.arg(1))),
     };
-    let relaxed = ctx.server.config.choice(id::RDB_VERSION_CHECK) == "relaxed";
-    if !dump_payload::is_valid(ctx.arg(2), relaxed) {
-        return Err(CommandError::constant("ERR DUMP payload version or checksum are wrong"));
-    }
-    let codes = functions::load(ctx.arg(2)).map_err(|reason| engine_error(reason.as_bytes()))?;
-    let prepare = move |server: &Server| load_libraries(server, &codes).map_err(|text| engine_error(&text));
-    change_libraries(ctx, prepare, move |server, libraries| {
+    // The payload is decoded with its code: a small one may have very long libraries.
+    let source = LibrarySource::Payload(ctx.arg(2).to_vec());
+    let check = |_: &Server, _: &LibrarySource| Ok(());
+    change_libraries(ctx, source, check, move |server, libraries| {
         let restored = server.scripting.libraries.restore(&libraries, policy);
         restored.map_err(|text| engine_error(&text))?;
         Ok(b"+OK\r\n".to_vec())
     })
-}
-
-fn load_libraries(server: &Server, codes: &[Vec<u8>]) -> Result<Vec<Arc<Library>>, Vec<u8>> {
-    let load = |code: &Vec<u8>| load_library(&server.scripting, code, true);
-    codes.iter().map(load).collect()
 }
 
 fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {

@@ -1,4 +1,5 @@
 //! EVAL and FCALL, and the commands that load and stop scripts.
 
 pub mod function;
+pub mod preparing;
 pub mod script;

@@ -1,10 +1,11 @@
 //! SCRIPT, and the bindings of EVAL and FCALL, which the dispatcher runs.
 
-use crate::commands::context::{Binding, CommandResult, Context, leased, script};
+use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased, script};
 use crate::commands::error::CommandError;
 use crate::net::client::ClientFlags;
 use crate::state::Server;
 use weft_config::{Config, id};
+use weft_resp::Protocol;
 use weft_scripting::{ScriptKind, ScriptRun, drop_interpreter, prepare_script};
 
 /// The commands of this file and their handlers.
@@ -34,9 +35,16 @@ pub fn busy_error(config: &Config, is_function: bool) -> CommandError {
     ))
 }
 
-/// Returns the error for a client that needs a slot of this run.
+/// Returns the error for a client that needs a slot of this run, or its end.
 pub fn busy_error_of_run(config: &Config, run: &ScriptRun) -> CommandError {
     busy_error(config, run.is_function)
+}
+
+/// Returns the BUSY reply to a command that would have to wait for this run on another thread.
+pub fn busy_reply_of_run(config: &Config, run: &ScriptRun) -> Vec<u8> {
+    build_reply(Protocol::Resp2, |reply| {
+        reply.error_bytes(&busy_error_of_run(config, run).0)
+    })
 }
 
 /// Returns `true` if the memory of SCRIPT FLUSH or FUNCTION FLUSH must be freed later; `name` is the command's name in

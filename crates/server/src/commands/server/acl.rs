@@ -11,6 +11,7 @@ use crate::commands::context::{Binding, CommandResult, Context, build_reply, exc
 use crate::commands::error::{CommandError, c_string_prefix, printable_name};
 use crate::commands::permission;
 use crate::commands::permission::CommandPermission;
+use crate::commands::scripting::script::busy_reply_of_run;
 use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::state::{Message, Server};
@@ -72,7 +73,7 @@ fn set_user(ctx: &mut Context<'_, '_>) -> CommandResult {
         .acl
         .set_user(name, &rules, &server.config)
         .map_err(|text| CommandError::from_bytes([b"ERR ", &*text].concat()))?;
-    notify_workers(server, narrowed.into_iter().collect(), None);
+    disconnect_unauthorized(server, narrowed.into_iter().collect(), None);
     ctx.reply.ok();
     Ok(())
 }
@@ -89,15 +90,16 @@ fn delete_users(ctx: &mut Context<'_, '_>) -> CommandResult {
         ctx.client.login = ctx.server.acl.new_login().deauthenticated();
         ctx.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
     }
-    notify_workers(ctx.server, Vec::new(), None);
+    disconnect_unauthorized(ctx.server, Vec::new(), None);
     ctx.reply.integer(deleted.len() as i64);
     Ok(())
 }
 
-/// Makes all workers check their clients: some may have to be disconnected, among them subscribers whose users lost
-/// channels.
-/// `changed_by` is the client that waits for the reply to this change.
-fn notify_workers(server: &Server, lost_channels: Vec<Arc<AclAccount>>, changed_by: Option<ClientId>) {
+/// Disconnects the clients whose users are deleted, wherever their connections are, and subscribers whose users have
+/// lost channels. `changed_by` is the client that waits for the reply to this change.
+fn disconnect_unauthorized(server: &Server, lost_channels: Vec<Arc<AclAccount>>, changed_by: Option<ClientId>) {
+    // No subscriber is among them.
+    server.close_links_of_deleted_users();
     let lost_channels: Arc<[Arc<AclAccount>]> = lost_channels.into();
     for worker in &server.workers {
         worker.send(Message::UsersChanged {
@@ -173,34 +175,40 @@ fn who_am_i(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 // ---- the file ---------------------------------------------------------------------------------------------
 
-/// Reads the file on a background thread, and changes the users in exclusive mode: that of the transaction, if it is a
-/// part of one.
+/// Replaces the users by those in the file, in exclusive mode: that of the transaction, if it is a part of one.
+/// Otherwise a background thread reads the file before that mode, because a slow file would stop the server, and reads
+/// it again if users are saved meanwhile, which would be lost.
 fn load(ctx: &mut Context<'_, '_>) -> CommandResult {
     if ctx.server.config.text(id::ACLFILE).is_empty() {
         return Err(NO_ACL_FILE_ERROR);
     }
     let wrong = |errors: Vec<u8>| CommandError::from_bytes([b"ERR ", &*errors].concat());
     if !ctx.may_block {
-        let users = ctx.server.acl.read_file(&ctx.server.config).map_err(wrong)?;
-        let narrowed = ctx.server.acl.replace_all(users);
+        let narrowed = ctx.server.acl.load_file(&ctx.server.config).map_err(wrong)?;
         if ctx.client.login.account().is_deleted() {
             ctx.client.login = ctx.server.acl.new_login().deauthenticated();
             ctx.client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true);
         }
-        notify_workers(ctx.server, narrowed, None);
+        disconnect_unauthorized(ctx.server, narrowed, None);
         ctx.reply.ok();
         return Ok(());
     }
     let (protocol, client) = (ctx.client.protocol, ctx.client.id);
     ctx.reply_from_background(move |server, seat| {
-        let loaded = server.acl.read_file(&server.config).map(|users| {
-            let narrowed = server.run_exclusive(seat, |_| server.acl.replace_all(users));
-            notify_workers(server, narrowed, Some(client));
-        });
-        build_reply(protocol, |reply| match loaded {
-            Ok(()) => reply.ok(),
-            Err(errors) => reply.error_bytes(&wrong(errors).0),
-        })
+        loop {
+            let users = match server.acl.read_file_users(&server.config) {
+                Ok(users) => users,
+                Err(errors) => return build_reply(protocol, |reply| reply.error_bytes(&wrong(errors).0)),
+            };
+            match server.run_exclusive_for_client(seat, |_| server.acl.install_file_users(users)) {
+                Err(run) => return busy_reply_of_run(&server.config, &run),
+                Ok(None) => {}
+                Ok(Some(narrowed)) => {
+                    disconnect_unauthorized(server, narrowed, Some(client));
+                    return build_reply(protocol, |reply| reply.ok());
+                }
+            }
+        }
     });
     Ok(())
 }

@@ -67,6 +67,10 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
     })
 }
 
+/// The error of a change within the gate while another one is under way.
+pub const CHANGE_UNDER_WAY: CommandError =
+    CommandError::constant("TRYAGAIN Another client is changing the configuration");
+
 /// Begins a change of the configuration that is made on this thread at once, within the gate. A change on a background
 /// thread waits for its turn there.
 ///
@@ -76,10 +80,7 @@ fn begin_change_within_gate(server: &Server, may_wait: bool) -> Result<Option<Co
     if may_wait {
         return Ok(None);
     }
-    let change = server.config.try_begin_change();
-    let change = change.ok_or(CommandError::constant(
-        "TRYAGAIN Another client is changing the configuration",
-    ))?;
+    let change = server.config.try_begin_change().ok_or(CHANGE_UNDER_WAY)?;
     Ok(Some(change))
 }
 
@@ -116,11 +117,14 @@ fn rewrite_with_scope(ctx: &mut Context<'_, '_>, scope: RewriteScope, error_pref
     })
 }
 
-/// Rewrites the configuration file, and logs if it succeeded.
+/// Rewrites the configuration file, and logs if it succeeded. It waits for a change that is under way: a caller within
+/// the gate has begun one itself.
 ///
 /// # Errors
 /// If the file cannot be written.
 pub fn rewrite_file(server: &Server, scope: RewriteScope) -> Result<(), ConfigRewriteError> {
+    // Begun before the users are read, so that a file with older users does not replace one with newer users.
+    let _change = server.config.begin_change();
     let result = server.config.rewrite(&server.acl.describe_users(), scope);
     match &result {
         Ok(()) => log::notice!("CONFIG REWRITE executed with success."),

@@ -6,9 +6,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use weft_base::DbIndex;
 use weft_base::clock::unix_ms;
 use weft_base::files::errno_text;
+use weft_base::{DbIndex, SlotIndex};
 use weft_resp::number::{parse_f64, parse_i64, parse_memory};
 use weft_resp::{Protocol, Reply};
 use weft_table::{EntryRef, ValueRef, allocator};
@@ -17,11 +17,13 @@ use weft_values::Value;
 use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, exclusive_for_sleep};
 use crate::commands::error::{CommandError, loading_error, printable_name};
 use crate::commands::generic::object::encoding_name;
+use crate::commands::generic::scan::{busy_error_of_walk, is_held_by_overdue_script};
+use crate::commands::scripting::script::busy_reply_of_run;
 use crate::keyspace::Slot;
 use crate::keyspace::access::HeldLeases;
 use crate::keyspace::effects::Hooks;
 use crate::keyspace::hash::KeyHasher;
-use crate::keyspace::walk::{Cursor, WalkAccess, for_each_slot_blocking, walk, walk_blocking};
+use crate::keyspace::walk::{Cursor, WalkAccess, WalkEnd, for_each_slot_blocking, walk, walk_blocking};
 use crate::observability::{log, memory};
 use crate::persistence::save;
 use crate::persistence::save::{ReloadError, ReloadOptions};
@@ -367,7 +369,7 @@ pub(super) fn with_entry(
     });
     ctx.keys.held = held;
     shown.unwrap_or_else(|| {
-        ctx.next_step = NextStep::Defer;
+        ctx.defer_until_free(SlotIndex::from_index(KeyHasher::slot(hash)));
         Ok(())
     })
 }
@@ -441,10 +443,16 @@ fn whole_digest(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     ctx.reply_from_background(move |server, seat| {
+        let gives_up = |slot| is_held_by_overdue_script(server, slot);
+        let mut refusal = None;
         let fingerprint = digest::digest_all(&server.keyspace.counts, now_ms, &mut |db, visit| {
-            walk_blocking(seat, &|_| false, db, Cursor::START, usize::MAX, visit);
+            let end = walk_blocking(seat, &gives_up, db, Cursor::START, usize::MAX, visit);
+            refusal = refusal.take().or_else(|| busy_error_of_walk(server, end));
         });
-        build_reply(protocol, |reply| reply.simple(&fingerprint.to_hex()))
+        build_reply(protocol, |reply| match refusal {
+            Some(error) => reply.error_bytes(&error.0),
+            None => reply.simple(&fingerprint.to_hex()),
+        })
     });
     Ok(())
 }
@@ -480,8 +488,13 @@ fn table_statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     ctx.reply_from_background(move |server, seat| {
-        let text = table_statistics_text(server, db, |visit| for_each_slot_blocking(seat, visit));
-        build_reply(protocol, |reply| reply.verbatim("txt", text.as_bytes()))
+        let gives_up = |slot| is_held_by_overdue_script(server, slot);
+        let mut end = WalkEnd::End;
+        let text = table_statistics_text(server, db, |visit| end = for_each_slot_blocking(seat, &gives_up, visit));
+        build_reply(protocol, |reply| match busy_error_of_walk(server, end) {
+            Some(error) => reply.error_bytes(&error.0),
+            None => reply.verbatim("txt", text.as_bytes()),
+        })
     });
     Ok(())
 }
@@ -536,6 +549,7 @@ fn load_aof(ctx: &mut Context<'_, '_>) -> CommandResult {
             b"+OK\r\n".to_vec()
         }
         Err(ReloadError::Loading) => loading_reply(server),
+        Err(ReloadError::ScriptBusy(run)) => busy_reply_of_run(&server.config, &run),
         Err(ReloadError::Save | ReloadError::Load) => {
             b"-ERR Error trying to load the AOF files, check server logs.\r\n".to_vec()
         }
@@ -579,6 +593,7 @@ fn reload(ctx: &mut Context<'_, '_>) -> CommandResult {
         let reply: &[u8] = match save::reload(server, seat, options) {
             Ok(()) => b"+OK\r\n",
             Err(ReloadError::Loading) => return loading_reply(server),
+            Err(ReloadError::ScriptBusy(run)) => return busy_reply_of_run(&server.config, &run),
             Err(ReloadError::Save) => b"-ERR\r\n",
             Err(ReloadError::Load) => b"-ERR Error trying to load the RDB dump, check server logs.\r\n",
         };

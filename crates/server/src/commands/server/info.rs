@@ -178,7 +178,7 @@ fn visible_keys(ctx: &Context<'_, '_>) -> Vec<(u64, u64)> {
         .map(|db| {
             // Read first: a key that arrives meanwhile is not shown.
             let (keys, with_expiry) = (counts.keys(db), counts.with_expiry(db));
-            let hidden = (0..MAX_COUNT_ATTEMPTS).find_map(|_| count_hidden_keys(&access, db));
+            let hidden = (0..MAX_COUNT_ATTEMPTS).find_map(|_| count_hidden_keys(&access, db).ok());
             hidden.map_or((keys, with_expiry), |hidden| {
                 let visible = keys.saturating_sub(hidden.keys as u64);
                 (visible, with_expiry.saturating_sub(hidden.with_expiry as u64))

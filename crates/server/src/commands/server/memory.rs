@@ -10,8 +10,9 @@ use weft_values::Value;
 
 use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::CommandError;
+use crate::commands::generic::scan::{busy_error_of_walk, is_held_by_overdue_script};
 use crate::keyspace::Slot;
-use crate::keyspace::walk::{WalkAccess, for_each_slot_blocking};
+use crate::keyspace::walk::{WalkAccess, WalkEnd, for_each_slot_blocking};
 use crate::observability::memory;
 use crate::state::Server;
 use weft_os::atomic::Ordering;
@@ -100,8 +101,13 @@ fn statistics(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     ctx.reply_from_background(move |server, seat| {
-        let tables = table_bytes(server, |visit| for_each_slot_blocking(seat, visit));
-        build_reply(protocol, |reply| reply_statistics(server, &tables, reply))
+        let gives_up = |slot| is_held_by_overdue_script(server, slot);
+        let mut end = WalkEnd::End;
+        let tables = table_bytes(server, |visit| end = for_each_slot_blocking(seat, &gives_up, visit));
+        build_reply(protocol, |reply| match busy_error_of_walk(server, end) {
+            Some(error) => reply.error_bytes(&error.0),
+            None => reply_statistics(server, &tables, reply),
+        })
     });
     Ok(())
 }

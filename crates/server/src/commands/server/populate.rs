@@ -8,8 +8,10 @@ use weft_table::NewValue;
 
 use crate::commands::context::{CommandResult, Context, build_reply};
 use crate::commands::error::CommandError;
+use crate::commands::generic::scan::{busy_error_of_walk, is_held_by_overdue_script};
 use crate::keyspace::hash::KeyHasher;
 use crate::keyspace::key_identity::NamedKey;
+use crate::keyspace::walk::{Cursor, WalkEnd};
 use crate::keyspace::{Seat, Slot, SlotHeader, publish_header};
 use crate::state::Server;
 
@@ -60,37 +62,46 @@ pub fn populate(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     ctx.reply_from_background(move |server, seat| {
-        create_keys(server, seat, &options);
-        build_reply(protocol, |reply| reply.ok())
+        let end = create_keys(server, seat, &options);
+        build_reply(protocol, |reply| match busy_error_of_walk(server, end) {
+            Some(error) => reply.error_bytes(&error.0),
+            None => reply.ok(),
+        })
     });
     Ok(())
 }
 
-/// Creates the keys that do not exist, under one lease each, and leaves the gate at intervals.
-fn create_keys(server: &Server, seat: &mut Seat, options: &PopulateOptions) {
+/// Creates the keys that do not exist, under one lease each, and leaves the gate at intervals. Stops at a slot that an
+/// overdue script holds.
+fn create_keys(server: &Server, seat: &mut Seat, options: &PopulateOptions) -> WalkEnd {
     let thread_index = ThreadIndex::new(seat.index());
     let mut next = 0;
     while next < options.count {
         let pass = seat.enter();
-        let mut contended = false;
-        while next < options.count && !contended && !pass.gate_is_closing() {
+        let mut contended = None;
+        while next < options.count && contended.is_none() && !pass.gate_is_closing() {
             let key = PopulatedKey::new(server, options, next);
-            match pass.write_spinning(KeyHasher::slot(key.hash)) {
+            let slot = KeyHasher::slot(key.hash);
+            match pass.write_spinning(slot) {
                 Some(mut lease) => {
-                    let (header, slot) = lease.parts_mut();
-                    let freed = create_key(server, thread_index, options, &key, header, slot);
+                    let (header, data) = lease.parts_mut();
+                    let freed = create_key(server, thread_index, options, &key, header, data);
                     drop(lease);
                     drop(freed);
                     next += 1;
                 }
-                None => contended = true,
+                None => contended = Some(slot),
             }
         }
         drop(pass);
-        if contended {
+        if let Some(slot) = contended {
+            if is_held_by_overdue_script(server, SlotIndex::from_index(slot)) {
+                return WalkEnd::Contended(Cursor::at_slot(slot));
+            }
             weft_os::thread::sleep(LEASE_RETRY_PAUSE);
         }
     }
+    WalkEnd::End
 }
 
 /// A key to create.

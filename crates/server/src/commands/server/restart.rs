@@ -21,12 +21,23 @@ const NOT_RESTARTED: &str = "ERR failed to restart the server. Check server logs
 /// the program again in this process.
 pub fn restart(ctx: &mut Context<'_, '_>) -> CommandResult {
     let delay = restart_delay(ctx)?;
-    let has_file = ctx.server.config.file().is_some();
     if !process_restart::is_possible() {
         return Err(CommandError::constant(NOT_RESTARTED));
     }
-    if has_file && config::rewrite_file(ctx.server, RewriteScope::ChangedOnly).is_err() {
-        return Err(CommandError::constant(NOT_RESTARTED));
+    let server = ctx.server;
+    if server.config.file().is_some() {
+        // The thread of another change may wait for exclusive mode, and so for this passage of the gate to end.
+        let _change = match server.config.try_begin_change() {
+            Some(change) => change,
+            None if ctx.may_block => {
+                ctx.next_step = NextStep::Defer;
+                return Ok(());
+            }
+            None => return Err(config::CHANGE_UNDER_WAY),
+        };
+        if config::rewrite_file(server, RewriteScope::ChangedOnly).is_err() {
+            return Err(CommandError::constant(NOT_RESTARTED));
+        }
     }
     let hides_user_data = ctx.server.config.boolean(id::HIDE_USER_DATA_FROM_LOG);
     let description = ctx.client.log_line(ctx.now_ms, Default::default(), hides_user_data);

@@ -1,7 +1,8 @@
 //! SAVE, BGSAVE and LASTSAVE.
 
-use crate::commands::context::{Binding, CommandResult, Context, leased};
+use crate::commands::context::{Binding, CommandResult, Context, build_reply, leased};
 use crate::commands::error::CommandError;
+use crate::commands::scripting::script::{busy_error, busy_reply_of_run};
 use crate::observability::log;
 use crate::persistence::aof;
 use crate::persistence::aof::RewriteError;
@@ -10,6 +11,7 @@ use crate::persistence::save::{BackgroundSaveError, ForegroundSaveError};
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::Server;
 use weft_os::atomic::Ordering;
+use weft_resp::Protocol;
 
 /// The commands of this file and their handlers.
 pub const BINDINGS: &[(&str, Binding)] = &[
@@ -28,10 +30,10 @@ fn save(ctx: &mut Context<'_, '_>) -> CommandResult {
     if save::is_background_save_running(ctx.server) {
         return Err(CommandError::constant(SAVE_IN_PROGRESS));
     }
-    ctx.server.persistence.dumps.saves.fetch_add(1, Ordering::Relaxed);
     ctx.reply_from_background(|server, seat| match save::save_in_foreground(server, seat) {
         Ok(()) => b"+OK\r\n".to_vec(),
         Err(ForegroundSaveError::Busy) => format!("-{SAVE_IN_PROGRESS}\r\n").into_bytes(),
+        Err(ForegroundSaveError::ScriptBusy(run)) => busy_reply_of_run(&server.config, &run),
         Err(ForegroundSaveError::Failed) => b"-ERR\r\n".to_vec(),
     });
     Ok(())
@@ -65,6 +67,10 @@ fn bgsave(ctx: &mut Context<'_, '_>) -> CommandResult {
             }
             Err(BackgroundSaveError::Busy(SnapshotPurpose::RdbFile | SnapshotPurpose::Replicas)) => {
                 return format!("-{SAVE_IN_PROGRESS}\r\n").into_bytes();
+            }
+            Err(BackgroundSaveError::ScriptBusy { is_function }) => {
+                let error = busy_error(&server.config, is_function);
+                return build_reply(Protocol::Resp2, |reply| reply.error_bytes(&error.0));
             }
             Err(BackgroundSaveError::Failed) => "-ERR",
         };
@@ -101,6 +107,9 @@ fn bgrewriteaof(ctx: &mut Context<'_, '_>) -> CommandResult {
         None => {}
     }
     ctx.reply_from_background(move |server, _| {
+        if let Some(run) = server.scripting.running.overdue_holder(None) {
+            return busy_reply_of_run(&server.config, &run);
+        }
         let reply = match aof::start_rewrite(server) {
             Ok(()) => "+Background append only file rewriting started\r\n".to_owned(),
             Err(RewriteError::Busy(SnapshotPurpose::AofBase)) => format!("-{REWRITE_IN_PROGRESS}\r\n"),

@@ -244,14 +244,13 @@ fn smove(ctx: &mut Context<'_, '_>) -> CommandResult {
         .entry()
         .map(|entry| value_as_set(entry.value()).map(|set| set.contains(member)));
     drop(source);
-    // If the source is missing, the type of the destination does not matter.
+    // Both keys are looked up. If the source is missing, the type of the destination does not matter.
+    let target_set = open_set_for_write(ctx, 1).map(|(_, members)| members);
     let Some(found) = found else {
         ctx.reply.integer(0);
         return Ok(());
     };
-    let found = found?;
-    let (target, target_set) = open_set_for_write(ctx, 1)?;
-    drop(target);
+    let (found, target_set) = (found?, target_set?);
     ctx.reply.integer(i64::from(found));
     if !found || ctx.keys.name(0) == ctx.keys.name(1) {
         return Ok(());

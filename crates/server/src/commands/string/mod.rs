@@ -35,8 +35,8 @@ fn get(ctx: &mut Context<'_, '_>) -> CommandResult {
 
 fn getset(ctx: &mut Context<'_, '_>) -> CommandResult {
     let value = ctx.arg(2);
-    let mut key = ctx.keys.write(0);
-    key.count_lookup();
+    let keeps_expired = ctx.keeps_expired();
+    let mut key = ctx.keys.write_after_read(0, keeps_expired);
     match key.entry() {
         Some(entry) => reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?,
         None => ctx.reply.null(),
@@ -84,10 +84,14 @@ fn set(ctx: &mut Context<'_, '_>) -> CommandResult {
 fn set_with_options(ctx: &mut Context<'_, '_>, options: &SetOptions<'_>, expiry: ExpiryUpdate) -> CommandResult {
     let value = ctx.arg(2);
     let passed_ms = deletion_threshold_ms(ctx, expiry);
-    let mut key = ctx.keys.write(0);
+    let mut key = if options.returns_old_value {
+        let keeps_expired = ctx.keeps_expired();
+        ctx.keys.write_after_read(0, keeps_expired)
+    } else {
+        ctx.keys.write(0)
+    };
     let mut answered = false;
     if options.returns_old_value {
-        key.count_lookup();
         key.begin_another_use();
         match key.entry() {
             Some(entry) => reply_bulk(&mut ctx.reply, &mut ctx.shared, entry)?,

@@ -1,6 +1,9 @@
-//! Tests of the rewriting of inline requests with quotes.
+//! Tests of inline requests with quotes.
+
+use weft_base::{ClientId, ThreadIndex};
 
 use super::*;
+use crate::net::client::Client;
 
 const MAX_BULK_LEN: u64 = 512 << 20;
 
@@ -77,4 +80,56 @@ fn a_long_pipeline_of_quoted_requests_is_rewritten_in_few_steps() {
         assert_eq!(rest, b"SET \"a");
         assert!(rewrites < 100, "{rewrites}");
     }
+}
+
+/// As in Valkey, whose limits before authentication apply to arrays only. A request that does not run at once, such as
+/// AUTH during CLIENT PAUSE, is planned again.
+#[test]
+fn quoted_requests_before_authentication_are_limited_like_other_lines() {
+    let keyspace = Keyspace::new(1, 2);
+    let planner = Planner {
+        keyspace: &keyspace,
+        max_bulk_len: MAX_BULK_LEN,
+        must_authenticate: true,
+        is_prefetch_enabled: false,
+        commands: crate::commands::registry(),
+    };
+    let (long, words) = ("p".repeat(20_000), vec!["a"; 20]);
+    let many = words.join("' '");
+    let requests: [(String, Vec<&str>); 5] = [
+        (format!("AUTH \"{long}\"\r\n"), vec!["AUTH", long.as_str()]),
+        ("AUTH plain\r\n".to_owned(), vec!["AUTH", "plain"]),
+        (format!("MGET '{many}'\n"), [vec!["MGET"], words.clone()].concat()),
+        ("\r\nAUTH \"\\x41 b\" ''\r\n".to_owned(), vec!["AUTH", "A b", ""]),
+        ("*2\r\n$4\r\nAUTH\r\n$3\r\n\"a\"\r\n".to_owned(), vec!["AUTH", "\"a\""]),
+    ];
+    let mut connection = Connection::new(Client::new(ClientId::new(1), 0, ThreadIndex::FIRST));
+    let mut plans = Plans::default();
+    for (bytes, _) in &requests {
+        connection.input.extend_from_slice(bytes.as_bytes());
+    }
+    connection.input.extend_from_slice(b"*11\r\n");
+    for (_, words) in &requests {
+        for runs in [false, false, true] {
+            plans.clear();
+            planner.plan(0, &mut connection, &mut plans);
+            let [plan] = plans.plans.as_slice() else {
+                panic!("{} requests are planned at a time", plans.plans.len());
+            };
+            let args = plan.args_of(&plans.ranges, &connection.input).iter();
+            let args: Vec<_> = args.map(String::from_utf8_lossy).collect();
+            assert_eq!(&args, words);
+            if runs {
+                connection.end_request(plan.end, || false);
+            }
+            connection.discard_consumed();
+        }
+    }
+    plans.clear();
+    planner.plan(0, &mut connection, &mut plans);
+    let kinds: Vec<RequestKind> = plans.plans.iter().map(|plan| plan.kind).collect();
+    assert!(matches!(
+        kinds[..],
+        [RequestKind::Malformed(ProtocolError::UnauthenticatedArrayLength)]
+    ));
 }

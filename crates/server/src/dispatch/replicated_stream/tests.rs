@@ -7,6 +7,7 @@ use super::*;
 use crate::keyspace::effects::ClientNotification;
 use crate::notify::messages::update_event_hook;
 use crate::notify::pubsub::{Subscriber, SubscriptionKind, Subscriptions};
+use crate::replication::Endpoint;
 use crate::state::PauseReason;
 
 /// Creates the stream of a link that `threads` threads apply.
@@ -116,4 +117,113 @@ fn a_worker_that_reads_no_mail_gets_at_most_one_round_per_call() {
     }
     assert_eq!(key_counts(&server).keys(DbIndex::FIRST), 20_000);
     assert_eq!(stream.client_mut().commands, 20_000, "each command runs once");
+}
+
+/// Returns a library whose code takes longer than FUNCTION LOAD permits on this machine. The interpreter that finds
+/// this out ends with its thread.
+fn too_slow_library() -> String {
+    let code = |rounds: u64| {
+        format!("#!lua name=slow\nfor i = 1, {rounds} do end\nredis.register_function('slow', function() end)")
+    };
+    let find = move || {
+        let scripts = weft_scripting::Scripts::default();
+        let mut rounds = 1 << 25;
+        while weft_scripting::load_library(&scripts, code(rounds).as_bytes()).is_ok() {
+            rounds += rounds / 2;
+        }
+        code(rounds)
+    };
+    std::thread::spawn(find).join().expect("finds it")
+}
+
+fn unexpected_errors(server: &Server) -> u64 {
+    server.replication.unexpected_errors.load(Ordering::Relaxed)
+}
+
+/// The primary has loaded the library in time, maybe on a faster machine.
+#[test]
+fn libraries_of_the_primary_are_loaded_however_long_their_code_takes() {
+    let code = too_slow_library();
+    let server = crate::start::create_idle_server(Config::defaults());
+    let mut seat = server.keyspace.slots.join().expect("a seat");
+    let mut stream = create_stream(&server, &seat, 1);
+    let commands: [&[&str]; 7] = [
+        &["SET", "first", "value"],
+        &["FUNCTION", "LOAD", &code],
+        &["MULTI"],
+        &["FUNCTION", "DELETE", "slow"],
+        &["FUNCTION", "LOAD", &code],
+        &["EXEC"],
+        &["SET", "last", "value"],
+    ];
+    let input: Vec<u8> = commands.iter().flat_map(|words| command(words)).collect();
+    stream.input_mut().extend_from_slice(&input);
+    let mut has_more = stream.run_commands(&mut seat, &mut || {}).expect("the stream goes on");
+    // The link may have broken meanwhile. The next one does not run the code again.
+    let loaded: usize = commands[..2].iter().map(|words| command(words).len()).sum();
+    assert!(server.replication.offset() >= ReplicationOffset::ZERO.advanced_by(loaded as u64));
+    while has_more {
+        has_more = stream.run_commands(&mut seat, &mut || {}).expect("the stream goes on");
+    }
+    let end = ReplicationOffset::ZERO.advanced_by(input.len() as u64);
+    assert_eq!(server.replication.offset(), end);
+    assert!(server.scripting.libraries.current().function(b"slow").is_some());
+    assert_eq!(unexpected_errors(&server), 0);
+    assert_eq!(key_counts(&server).keys(DbIndex::FIRST), 2);
+}
+
+/// Whatever the code does, this server can follow another primary.
+#[test]
+fn the_end_of_the_role_epoch_stops_the_code_of_a_library() {
+    let code = format!("#!lua name=long\nfor i = 1, {} do end", 1_u64 << 33);
+    for is_in_transaction in [false, true] {
+        let server = crate::start::create_idle_server(Config::defaults());
+        let mut seat = server.keyspace.slots.join().expect("a seat");
+        let mut stream = create_stream(&server, &seat, 1);
+        let load = command(&["FUNCTION", "LOAD", &code]);
+        let input = match is_in_transaction {
+            true => [command(&["MULTI"]), load, command(&["EXEC"])].concat(),
+            false => load,
+        };
+        stream.input_mut().extend_from_slice(&input);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                let host = "127.0.0.1".into();
+                server.replication.start_following(Endpoint { host, port: 1 }, false);
+            });
+            let began = Instant::now();
+            let ended = stream.run_commands(&mut seat, &mut || {});
+            assert_eq!(ended, Err(StreamError::RoleChanged));
+            assert!(began.elapsed() < Duration::from_secs(5), "the code takes longer");
+        });
+        assert_eq!(server.replication.offset(), ReplicationOffset::ZERO);
+        assert_eq!(unexpected_errors(&server), 0);
+    }
+}
+
+/// A replica that is started again continues before the command.
+#[test]
+fn a_library_that_the_end_of_the_process_stops_does_not_count_as_loaded() {
+    let load = ["FUNCTION", "LOAD", "#!lua name=endless\nwhile true do end"];
+    for is_in_transaction in [false, true] {
+        let server = crate::start::create_idle_server(Config::defaults());
+        let mut seat = server.keyspace.slots.join().expect("a seat");
+        let mut stream = create_stream(&server, &seat, 1);
+        let first = command(&["SET", "first", "value"]);
+        let mut input = first.clone();
+        if is_in_transaction {
+            input.extend(command(&["MULTI"]));
+        }
+        input.extend(command(&load));
+        if is_in_transaction {
+            input.extend(command(&["EXEC"]));
+        }
+        stream.input_mut().extend_from_slice(&input);
+        server.scripting.running.stop_all();
+        assert_eq!(stream.run_commands(&mut seat, &mut || {}), Ok(true));
+        let end = ReplicationOffset::ZERO.advanced_by(first.len() as u64);
+        assert_eq!(server.replication.offset(), end);
+        assert_eq!(unexpected_errors(&server), 0);
+    }
 }

@@ -51,7 +51,8 @@
 //! 13. The notifications of a script that may have to restart (MONITOR, keyspace events) and its entries in logs are
 //!     held back, and discarded if it restarts. So clients see each command once.
 //! 14. A thread that calls a function for the first time loads its library before it takes leases. That counts as a run
-//!     of the function, which moves to a script thread if it is too long for a worker, and can be killed there.
+//!     of the function, which moves to a script thread if it is too long for a worker, and can be killed there. In a
+//!     transaction the thread has leases already, which count as held by that run.
 
 mod prepared;
 mod runner;
@@ -74,7 +75,7 @@ use crate::notify::messages::NotificationSender;
 use crate::state::{Server, UnservedKeys};
 use weft_command_table::registry::Command;
 use weft_scripting as scripting;
-use weft_scripting::{ScriptProfile, StopReason};
+use weft_scripting::{ScriptProfile, ScriptRun, StopReason};
 
 use super::accounting::{CommandEnd, write_error};
 use super::admit::REPLAYING_CLIENTS;
@@ -126,6 +127,7 @@ pub fn run_leased<'p>(
         request.command,
         args,
         connection.client.flags.contains(ClientFlags::PRIMARY),
+        &|_| {},
     ) {
         Ok(prepared) => prepared,
         Err(PrepareError::Refused(error)) => return reply_error(thread, request, connection, &error),
@@ -485,7 +487,9 @@ pub fn run_in_transaction<'p>(
             unreachable!("a transaction with scripts can take further leases")
         }
     };
-    let prepared = match prepare_script(thread, command, args, client.flags.contains(ClientFlags::PRIMARY)) {
+    let note_held_slots = |run: &ScriptRun| held.note_held_slots(run);
+    let is_primary = client.flags.contains(ClientFlags::PRIMARY);
+    let prepared = match prepare_script(thread, command, args, is_primary, &note_held_slots) {
         Ok(prepared) => prepared,
         Err(error) => {
             thread.is_unit_unfinished |= matches!(error, PrepareError::Stopped(_));

@@ -99,12 +99,19 @@ pub(super) fn run_parameters<'n>(
     }
 }
 
-/// Returns a run that loads the library of a function, in order to call it. It holds no slot.
-fn loading_run(thread: &ThreadState, name: &[u8], args: Args<'_>, is_primary: bool) -> CurrentRun {
+/// Returns a run that loads the library of a function, in order to call it.
+fn loading_run(
+    thread: &ThreadState,
+    name: &[u8],
+    args: Args<'_>,
+    is_primary: bool,
+    note_held_slots: &dyn Fn(&ScriptRun),
+) -> CurrentRun {
     let run = ScriptRun::new(RunParameters {
         leaves_after: thread.may_leave.then_some(MAX_LOAD_TIME_ON_WORKER),
         ..run_parameters(thread, name, true, thread.may_leave, args)
     });
+    note_held_slots(&run);
     if !thread.may_leave && !thread.for_script && !thread.replays && !is_primary {
         // Part of a transaction that keeps its worker, so FUNCTION KILL might not arrive.
         run.end_when_overdue();
@@ -121,6 +128,7 @@ fn find_program(
     command: &Command<Binding>,
     args: Args<'_>,
     is_primary: bool,
+    note_held_slots: &dyn Fn(&ScriptRun),
 ) -> Result<(Rc<Program>, usize), PrepareError> {
     let scripts = &thread.server.scripting;
     let not_compiled = |text: Vec<u8>| CommandError::from_bytes([b"ERR ", &text[..]].concat());
@@ -142,7 +150,7 @@ fn find_program(
             Ok((found?, keys))
         }
         ScriptName::Function(name) => {
-            let begin = |name: &[u8]| loading_run(thread, name, args, is_primary);
+            let begin = |name: &[u8]| loading_run(thread, name, args, is_primary, note_held_slots);
             let found = scripting::prepare_function(scripts, name, begin).map_err(|error| match error {
                 FunctionError::Failed(text) => PrepareError::Refused(not_compiled(text)),
                 FunctionError::Stopped(stop) => PrepareError::Stopped(stop),
@@ -154,14 +162,16 @@ fn find_program(
     }
 }
 
-/// Finds or compiles the script of a command, and checks that its flags allow it to run.
+/// Finds or compiles the script of a command, and checks that its flags allow it to run. If the library of a function
+/// has to be loaded first, that is a run of its own: `note_held_slots` records in it the slots that the thread holds.
 pub(super) fn prepare_script(
     thread: &ThreadState,
     command: &Command<Binding>,
     args: Args<'_>,
     is_primary: bool,
+    note_held_slots: &dyn Fn(&ScriptRun),
 ) -> Result<PreparedScript, PrepareError> {
-    let (program, keys) = find_program(thread, command, args, is_primary)?;
+    let (program, keys) = find_program(thread, command, args, is_primary, note_held_slots)?;
     check_flags(thread, command, &program, is_primary)?;
     assert!(
         keys + 3 <= args.len(),

@@ -1,9 +1,9 @@
 //! Tests of keys whose clients cannot be served at once, on a server none of whose threads runs.
 
 use weft_base::ThreadIndex;
-use weft_cluster::slot_set::SlotSet;
 
 use super::*;
+use crate::keyspace::Seat;
 use crate::start::create_idle_server;
 
 /// Returns the state of a thread, and its seat.
@@ -58,29 +58,4 @@ fn a_key_that_several_commands_made_ready_is_refused_once() {
     assert_eq!(slots_of(&refused.contended), [3, 5]);
     assert!(refused.paused.is_empty());
     drop(leases);
-}
-
-#[test]
-fn a_key_whose_slot_changes_its_owner_delays_no_other_key() {
-    let (mut thread, mut seat) = thread();
-    let server = thread.server.clone();
-    let mut slots = SlotSet::default();
-    slots.set(SlotIndex::from_index(3), true);
-    server.clients.pause.held_slots.hold(&slots, u64::MAX);
-    let unserved = UnservedKeys::new([3, 5].map(ready_key).into());
-    let left = retry_unserved(&mut thread, &mut seat, &mut HashSet::new(), unserved);
-    let left = left.expect("a key is left");
-    assert_eq!(slots_of(&left.keys), [3]);
-    server.release_held_slots(&slots);
-    assert!(retry_unserved(&mut thread, &mut seat, &mut HashSet::new(), left).is_none());
-}
-
-#[test]
-fn clients_are_served_at_a_time_at_which_all_keys_that_were_seen_expired_have_expired() {
-    let (mut thread, mut seat) = thread();
-    thread.begin_batch(1000);
-    thread.server.keyspace.counts.seen_expiry.note(2000);
-    let unserved = UnservedKeys::new([3].map(ready_key).into());
-    assert!(retry_unserved(&mut thread, &mut seat, &mut HashSet::new(), unserved).is_none());
-    assert!(thread.now_ms >= 2000);
 }

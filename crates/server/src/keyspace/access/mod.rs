@@ -332,8 +332,7 @@ impl<'a> Keys<'a, '_> {
     /// has expired (`keeps_expired`). Returns `true` if it did: a command that looks its key up as a reader before it
     /// writes then finds no key.
     pub fn misses_kept_key(&mut self, index: usize, keeps_expired: bool) -> bool {
-        let has_expired = |entry: EntryRef<'_, Value>| is_expired(entry.expire_at_ms(), self.context.now_ms);
-        let misses = keeps_expired && self.stored(index).is_some_and(has_expired);
+        let misses = keeps_expired && self.has_expired(index);
         if misses {
             self.effects.misses += 1;
             if self.effects.hooks.intersects(Hooks::RECORDS_EVENTS) {
@@ -342,6 +341,15 @@ impl<'a> Keys<'a, '_> {
             }
         }
         misses
+    }
+
+    /// The n-th key for writing, for a command that reads it first. Counts the lookup of the reader. If another server
+    /// deletes what has expired (`keeps_expired`), the reader misses such a key before the writer deletes it.
+    pub fn write_after_read(&mut self, index: usize, keeps_expired: bool) -> KeyWrite<'_> {
+        match self.misses_kept_key(index, keeps_expired) {
+            true => self.write(index),
+            false => self.write(index).counted(),
+        }
     }
 
     /// The n-th key for writing, with an entry that may have expired: the command deletes what is stored, and does not
@@ -364,6 +372,12 @@ impl<'a> Keys<'a, '_> {
     pub fn stored(&self, index: usize) -> Option<EntryRef<'_, Value>> {
         let key = self.planned.get(index)?;
         self.held.slot(key)?.table(self.db)?.find(key.hash, self.name(index))
+    }
+
+    /// Returns `true` if the n-th key is stored and has expired. This is no lookup, either.
+    fn has_expired(&self, index: usize) -> bool {
+        let entry = self.stored(index);
+        entry.is_some_and(|entry| is_expired(entry.expire_at_ms(), self.context.now_ms))
     }
 
     /// Deletes the expired keys that the command only reads, as far as their slots are held for writing. The command's

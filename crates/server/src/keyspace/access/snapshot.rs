@@ -9,8 +9,8 @@
 //! ```
 //!
 //! 1. Large values are pinned ([`crate::keyspace::pinned`]), small ones are copied. A snapshot takes microseconds.
-//! 2. For a key that the command only replaces, the snapshot records only whether it exists. A command that needs more
-//!    reads the key, and declares so in its key specifications.
+//! 2. For a key that the command only replaces, the snapshot records only whether it exists, and has expired. A command
+//!    that needs more reads the key, and declares so in its key specifications.
 //! 3. The handler's writes stay in the private table. [`KeySnapshot::is_current`] checks, under the command's leases,
 //!    that every value that was seen is unchanged. [`KeySnapshot::store`] then applies the writes to the real keys.
 //! 4. An unchanged value is recognized by the identity of its object. While a handle to an object exists, the object
@@ -66,6 +66,8 @@ enum SeenKey {
     Missing,
     /// The key existed; its value was not read.
     Exists,
+    /// The key existed and had expired. The command replaces it.
+    Expired,
     Int(i64),
     Bytes(Vec<u8>),
     Packed(Vec<u8>),
@@ -99,7 +101,7 @@ impl SeenKey {
         Some(match self {
             SeenKey::Missing => return None,
             // A placeholder. The command does not read it.
-            SeenKey::Exists => NewValue::Int(0),
+            SeenKey::Exists | SeenKey::Expired => NewValue::Int(0),
             SeenKey::Int(number) => NewValue::Int(*number),
             SeenKey::Bytes(bytes) => NewValue::Bytes(bytes),
             SeenKey::Packed(bytes) => NewValue::Packed(bytes),
@@ -135,11 +137,16 @@ pub struct KeySnapshot {
     _pin: Pin,
 }
 
-/// The key and the event of a write; `None` for a missed lookup.
+/// A lookup that found no key.
+const MISS: ChangeKind = ChangeKind::Event(KeyspaceEvent::MISSED);
+/// The deletion of a key because it had expired. It happens again when the write that found the key is applied.
+const EXPIRY: ChangeKind = ChangeKind::Event(KeyspaceEvent::EXPIRED);
+
+/// The key and the event of a write; `None` for any other change.
 fn written_event(change: &Change) -> Option<(&[u8], KeyspaceEvent)> {
     match change.kind {
-        ChangeKind::Event(event) if event != KeyspaceEvent::MISSED => Some((&change.name, event)),
-        ChangeKind::Event(_) | ChangeKind::Value => None,
+        MISS | EXPIRY | ChangeKind::Value => None,
+        ChangeKind::Event(event) => Some((&change.name, event)),
     }
 }
 
@@ -151,7 +158,7 @@ pub fn has_written(changes: &[Change]) -> bool {
 /// Records the events of keys that a command on a snapshot did not find.
 pub fn record_misses(effects: &mut Effects, changes: &[Change]) {
     if effects.hooks.intersects(Hooks::EVENTS) {
-        let misses = changes.iter().filter(|change| written_event(change).is_none());
+        let misses = changes.iter().filter(|change| change.kind == MISS);
         effects.changes.extend(misses.cloned());
     }
 }
@@ -175,7 +182,11 @@ impl Keys<'_, '_> {
         if uses.is_empty() || uses.len() > MAX_KEYS || uses.contains(&KeyUse::Change) {
             return SnapshotAttempt::NotPossible;
         }
-        let entries: Vec<Option<EntryRef<'_, Value>>> = (0..uses.len()).map(|index| self.peek(index)).collect();
+        let look = |(index, used): (usize, &KeyUse)| match used {
+            KeyUse::Replace => self.stored(index),
+            KeyUse::Read | KeyUse::Change => self.peek(index),
+        };
+        let entries: Vec<Option<EntryRef<'_, Value>>> = uses.iter().enumerate().map(look).collect();
         let read = || {
             entries
                 .iter()
@@ -215,6 +226,7 @@ impl KeySnapshot {
         let (key, name) = (&keys.planned[index], keys.name(index));
         let seen = match (entry, used) {
             (None, _) => SeenKey::Missing,
+            (Some(_), KeyUse::Replace) if keys.has_expired(index) => SeenKey::Expired,
             (Some(_), KeyUse::Replace) => SeenKey::Exists,
             (Some(entry), _) => SeenKey::from_entry(entry),
         };
@@ -249,6 +261,13 @@ impl KeySnapshot {
     /// Returns `true` if every state that was seen of the command's keys is still current.
     pub fn is_current(&self, keys: &Keys<'_, '_>) -> bool {
         let is_so = |(index, (seen, expire_at_ms)): (usize, &(SeenKey, Option<u64>))| {
+            if matches!(seen, SeenKey::Expired) {
+                return keys.has_expired(index);
+            }
+            if matches!(seen, SeenKey::Missing) && keys.planned[index].is_write {
+                // A key that has come and has expired would be deleted before the result is stored.
+                return keys.stored(index).is_none();
+            }
             let entry = keys.peek(index);
             let is_read = !matches!(seen, SeenKey::Missing | SeenKey::Exists);
             let expires_then = || entry.and_then(|entry| entry.expire_at_ms()) == *expire_at_ms;
@@ -273,7 +292,12 @@ impl KeySnapshot {
             };
             let hash = keys.planned[index].hash;
             let result = self.private.slot.table_mut(keys.db).remove(hash, name);
-            let mut write = keys.write(index);
+            let is_expiry = |change: &Change| change.kind == EXPIRY && *change.name == **name;
+            let mut write = match changes.iter().any(is_expiry) {
+                true => keys.write(index),
+                // What is stored is replaced, even if it has expired.
+                false => keys.write_stored(index),
+            };
             match result {
                 Some(removed) => write.replace_with_removed(removed),
                 None => drop(write.delete()),

@@ -43,9 +43,9 @@ pub struct FurtherLeases<'a, 'p> {
     has_met_expired: Cell<bool>,
 }
 
-/// A slot was leased by another thread. The command starts over later.
+/// This slot was leased by another thread. The command starts over later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contended;
+pub struct Contended(pub SlotIndex);
 
 impl<'a, 'p> FurtherLeases<'a, 'p> {
     /// Creates an empty set of leases. `pass` is the passage through the gate, if the command needs one.
@@ -67,12 +67,12 @@ impl<'a, 'p> FurtherLeases<'a, 'p> {
     fn take_lease(&mut self, slot: SlotIndex) -> Result<(), Contended> {
         use std::collections::hash_map::Entry;
         if let Entry::Vacant(free) = self.leases.entry(slot) {
-            let pass = self.pass.ok_or(Contended)?;
+            let pass = self.pass.ok_or(Contended(slot))?;
             let Some(lease) = pass.read_spinning(slot.index()) else {
                 if fastrand::u32(..REFUSALS_PER_ABANDONED_ANNOUNCEMENT) == 0 {
                     pass.end_announcement(slot.index());
                 }
-                return Err(Contended);
+                return Err(Contended(slot));
             };
             free.insert(lease);
         }

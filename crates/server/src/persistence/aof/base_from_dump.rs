@@ -9,7 +9,6 @@
 //! Until the manifest is stored, the next start would load the old files, as during a rewrite.
 
 use std::fs::File;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::AofLocation;
@@ -23,13 +22,14 @@ use crate::persistence::aof_files::AofState;
 use crate::persistence::snapshot::SnapshotClaim;
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::Server;
+use weft_base::files::FixedPath;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 
 /// A dump file that is synced to the disk, and that has been loaded.
 pub struct LoadedDumpFile {
-    /// The name of the file.
-    pub path: PathBuf,
+    /// The path of the file.
+    pub path: FixedPath,
     /// The file. Another one may have replaced it under its name.
     pub file: File,
 }
@@ -38,6 +38,7 @@ pub struct LoadedDumpFile {
 pub struct BaseFromDump<'s> {
     server: &'s Arc<Server>,
     _claim: SnapshotClaim<'s>,
+    place: AofLocation,
     base: NewBase,
     /// The increment, before the log continues in it.
     next: Option<NextIncrement>,
@@ -67,6 +68,7 @@ impl<'s> BaseFromDump<'s> {
         Some(BaseFromDump {
             server,
             _claim: claim,
+            place,
             base: NewBase::loaded(dump.path, dump.file),
             next: Some(next),
             is_first,
@@ -92,7 +94,7 @@ impl<'s> BaseFromDump<'s> {
         let (server, status) = (self.server, &self.server.persistence.aof);
         let installed = match self.next {
             None if status.state() == AofState::WritingBase && !server.persistence.snapshot.is_cancelled() => {
-                rename_files(server, AofState::WritingBase, true, &self.base).ok()
+                rename_files(server, &self.place, AofState::WritingBase, true, &self.base).ok()
             }
             _ => None,
         };
@@ -113,9 +115,8 @@ impl<'s> BaseFromDump<'s> {
 
     /// Removes what was prepared.
     pub fn abandon(self) {
-        let place = AofLocation::from_config(&self.server.config);
         // A file that cannot be removed does no harm.
-        let _ = std::fs::remove_file(temporary_increment(&place).1);
+        let _ = std::fs::remove_file(temporary_increment(&self.place).1);
         if self.is_first && self.next.is_some() {
             // The appender is not registered with the log. The next rewrite has to create a first one again.
             self.server.persistence.aof_files.lock().appender = None;

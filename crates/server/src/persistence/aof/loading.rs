@@ -67,7 +67,7 @@ pub fn read_manifest_at_start(server: &Server) -> Result<(), AofFailed> {
 fn read_manifest(place: &AofLocation) -> Result<Manifest, AofFailed> {
     let name = manifest::file_name(&place.filename);
     let path = place.path(&name);
-    if !place.directory.is_dir() || !path.exists() {
+    if !place.directory.as_path().is_dir() || !path.as_path().exists() {
         return Ok(Manifest::default());
     }
     let text = std::fs::read(&path).map_err(|error| {
@@ -88,21 +88,21 @@ fn read_manifest(place: &AofLocation) -> Result<Manifest, AofFailed> {
 
 /// Moves the single append-only file of an old server into the directory as the base.
 fn migrate_single_file(place: &AofLocation, manifest: &mut Manifest) -> Result<(), AofFailed> {
-    let old = Path::new(&place.filename);
-    if !old.exists() {
+    let old = place.directory.directory().file(&place.filename);
+    if !old.as_path().exists() {
         return Ok(());
     }
     let is_only_base = manifest.increments.is_empty()
         && manifest.base.as_ref().is_some_and(|base| base.name == place.filename)
-        && !place.path(&place.filename).exists();
-    if place.directory.is_dir() && !manifest.is_empty() && !is_only_base {
+        && !place.path(&place.filename).as_path().exists();
+    if place.directory.as_path().is_dir() && !manifest.is_empty() && !is_only_base {
         return Ok(());
     }
     place.make_directory()?;
     manifest.add_migrated_base(&place.filename);
     place.store(manifest)?;
     let (name, directory) = (&place.filename, place.directory.display());
-    std::fs::rename(old, place.path(name)).map_err(|error| {
+    std::fs::rename(&old, place.path(name)).map_err(|error| {
         let reason = error_text(&error);
         log::warning!("Error trying to move the old AOF file {name} into dir {directory}: {reason}");
         AofFailed
@@ -204,7 +204,7 @@ fn load_part(
     thread_index: ThreadIndex,
 ) -> Result<(), AofFailed> {
     let path = place.path(name);
-    let mut file = open_part(&path, name)?;
+    let mut file = open_part(path.as_path(), name)?;
     let mut magic = [0; 5];
     let is_dump = file.read_exact(&mut magic).is_ok() && (&magic == b"REDIS" || &magic == b"VALKE");
     let mut start = 0;
@@ -266,7 +266,7 @@ fn load_part(
         (start..=commands.offset()).contains(&cut_at),
         "a file is truncated behind a command that was read"
     );
-    truncate(server, &path, name, is_last, cut_at)
+    truncate(server, path.as_path(), name, is_last, cut_at)
 }
 
 /// Truncates the last file after its last complete command, if that is allowed.
@@ -307,7 +307,8 @@ fn truncate(server: &Server, path: &Path, name: &str, is_last: bool, at: u64) ->
 /// # Errors
 /// If the file cannot be loaded. The reason has been logged.
 pub fn reload(server: &Arc<Server>, seat: &mut Seat) -> Result<(), ReloadError> {
-    server.scripting.running.exclude_runs();
+    let excluded = server.scripting.running.exclude_runs_for_client();
+    excluded.map_err(ReloadError::ScriptBusy)?;
     let loaded = reload_in_exclusive_mode(server, seat);
     server.scripting.running.end_exclusion();
     loaded

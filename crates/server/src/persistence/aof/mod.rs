@@ -4,7 +4,6 @@
 
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::persistence::rdb_file::rewrite_to_commands;
 use crate::persistence::save;
 use crate::propagation;
 use crate::state::{Message, Server};
-use weft_base::files::error_text;
+use weft_base::files::{FixedPath, error_text};
 use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
 use weft_os::sync::Mutex;
@@ -41,10 +40,11 @@ pub struct AofFailed;
 /// The name of the append-only file as a consumer of the propagation log.
 const FILE_CONSUMER: &str = "file";
 
-/// The directory and the base name of the files.
+/// The directory and the base name of the files. Changes of the working directory and of the parameters do not change
+/// it. An operation uses one location from its beginning to its end, and each operation starts with the present one.
 pub struct AofLocation {
     /// The directory.
-    pub directory: PathBuf,
+    pub directory: FixedPath,
     /// The common prefix of the names of all files.
     pub filename: String,
 }
@@ -54,7 +54,7 @@ impl AofLocation {
     pub fn from_config(config: &Config) -> Self {
         let text = |id| String::from_utf8_lossy(&config.text(id)).into_owned();
         AofLocation {
-            directory: PathBuf::from(text(id::APPENDDIRNAME)),
+            directory: FixedPath::new(text(id::APPENDDIRNAME)),
             filename: text(id::APPENDFILENAME),
         }
     }
@@ -66,7 +66,7 @@ impl AofLocation {
     pub fn make_directory(&self) -> Result<(), AofFailed> {
         let created = std::fs::DirBuilder::new().mode(0o755).create(&self.directory);
         if let Err(error) = created
-            && !self.directory.is_dir()
+            && !self.directory.as_path().is_dir()
         {
             let directory = self.directory.display();
             log::warning!(
@@ -77,7 +77,8 @@ impl AofLocation {
         }
         // If the directory's own entry is not on the disk, a power failure loses everything in it. The process that
         // created an existing directory may have been killed before it synced the entry.
-        sync_directory(Path::new(".")).map_err(|error| {
+        let parent = self.directory.directory().as_path();
+        sync_directory(parent).map_err(|error| {
             log::warning!("Fail to fsync the data directory: {}", error_text(&error));
             AofFailed
         })
@@ -88,21 +89,22 @@ impl AofLocation {
     fn sync_files(&self, manifest: &Manifest) -> Result<(), AofFailed> {
         let stored = self.path(&manifest::file_name(&self.filename));
         let data = manifest.files().map(|part| self.path(&part.name));
-        for path in data.chain(stored.exists().then(|| stored.clone())) {
+        for path in data.chain(stored.as_path().exists().then(|| stored.clone())) {
             let synced = File::open(path).and_then(|file| sync_if_possible(&file));
             synced.map_err(|error| {
                 log::warning!("Fail to fsync the AOF file: {}", error_text(&error));
                 AofFailed
             })?;
         }
-        sync_directory(&self.directory).map_err(|error| {
-            log::warning!("{}", ManifestStoreError::SyncDirectory { path: stored, error });
+        sync_directory(self.directory.as_path()).map_err(|error| {
+            let path = stored.name().to_owned();
+            log::warning!("{}", ManifestStoreError::SyncDirectory { path, error });
             AofFailed
         })
     }
 
     /// The path of a file in the directory.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> FixedPath {
         self.directory.join(name)
     }
 
@@ -159,7 +161,7 @@ pub fn open_at_start(server: &Arc<Server>, all: &mut Exclusive<'_>) -> Result<()
     }
     let name = manifest.last_increment(&place.filename);
     // A file that no manifest names may be left from a crash. It is not a part of the data.
-    let file = open(&place.path(&name), !had_increments).map_err(|error| {
+    let file = open(place.path(&name).as_path(), !had_increments).map_err(|error| {
         log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
         AofFailed
     })?;
@@ -218,13 +220,13 @@ fn note_latency(server: &Server, event: &'static str, time: Duration) {
 }
 
 /// Writes all data to a new base.
-fn write_base(server: &Arc<Server>, all: &mut Exclusive<'_>, path: &Path, is_rdb: bool) -> Result<(), AofFailed> {
+fn write_base(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath, is_rdb: bool) -> Result<(), AofFailed> {
     if is_rdb {
         return save::write_base_file(server, all, path).map_err(|save::SaveFailed| AofFailed);
     }
     let dump = path.with_extension("rdb");
     save::write_base_file(server, all, &dump).map_err(|save::SaveFailed| AofFailed)?;
-    let written = rewrite_to_commands(&dump, path, &server.config);
+    let written = rewrite_to_commands(dump.as_path(), path.as_path(), &server.config);
     // No longer needed; if it cannot be removed, it does no harm.
     let _ = std::fs::remove_file(&dump);
     written.map_err(|reason| {

@@ -15,7 +15,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ use crate::persistence::save::FileConsumer;
 use crate::persistence::snapshot::{ConsumerError, SnapshotClaim, SnapshotOutcome, SnapshotRequest, SnapshotSummary};
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::state::{BackgroundJob, Server};
-use weft_base::files::error_text;
+use weft_base::files::{FixedPath, error_text};
 use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
 use weft_os::sync::Mutex;
@@ -80,14 +80,15 @@ impl NextIncrement {
     }
 }
 
-pub(super) fn temporary_increment(place: &AofLocation) -> (String, PathBuf) {
+pub(super) fn temporary_increment(place: &AofLocation) -> (String, FixedPath) {
     let name = format!("temp-{}.incr", place.filename);
     let path = place.path(&name);
     (name, path)
 }
 
-fn temporary_base() -> String {
-    format!("temp-rewriteaof-bg-{}.aof", std::process::id())
+fn temporary_base(place: &AofLocation) -> FixedPath {
+    let directory = place.directory.directory();
+    directory.file(format!("temp-rewriteaof-bg-{}.aof", std::process::id()))
 }
 
 /// Starts a rewrite. It waits for exclusive mode, so workers must not call it.
@@ -105,7 +106,8 @@ fn claim_rewrite(server: &Arc<Server>) -> Result<SnapshotClaim<'_>, RewriteError
 }
 
 fn start_claimed_rewrite(server: &Arc<Server>, claim: SnapshotClaim<'_>) -> Result<(), RewriteError> {
-    let begun = prepare_increment(server).and_then(|next| start(server, claim, next));
+    let place = AofLocation::from_config(&server.config);
+    let begun = prepare_increment(server, &place).and_then(|next| start(server, claim, next, place));
     if matches!(begun, Err(RewriteError::Failed)) {
         server
             .persistence
@@ -117,9 +119,8 @@ fn start_claimed_rewrite(server: &Arc<Server>, claim: SnapshotClaim<'_>) -> Resu
 }
 
 /// Creates the increment that follows the snapshot.
-fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError> {
+fn prepare_increment(server: &Arc<Server>, place: &AofLocation) -> Result<NextIncrement, RewriteError> {
     let failed = |AofFailed| RewriteError::Failed;
-    let place = AofLocation::from_config(&server.config);
     place.make_directory().map_err(failed)?;
     sync_current_increment(server);
     let files = &mut *server.persistence.aof_files.lock();
@@ -128,7 +129,7 @@ fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError
         (AofState::On, Some(appender)) => {
             let mut manifest = files.manifest.clone();
             let name = manifest.begin_increment(&place.filename);
-            let file = open_fresh(&place, &name).map_err(failed)?;
+            let file = open_fresh(place, &name).map_err(failed)?;
             if let Err(error) = place.try_store(&mut manifest) {
                 if error.is_replaced() {
                     // The log stays in the previous increment. If this store fails too, a start skips the empty
@@ -143,8 +144,8 @@ fn prepare_increment(server: &Arc<Server>) -> Result<NextIncrement, RewriteError
             (next, name)
         }
         (_, appending) => {
-            let next = create_temporary_increment(server, &place, appending.as_ref()).map_err(failed)?;
-            (next, temporary_increment(&place).0)
+            let next = create_temporary_increment(server, place, appending.as_ref()).map_err(failed)?;
+            (next, temporary_increment(place).0)
         }
     };
     log::notice!("Creating AOF incr file {name} on background rewrite");
@@ -165,7 +166,7 @@ pub(super) fn create_temporary_increment(
 }
 
 fn open_fresh(place: &AofLocation, name: &str) -> Result<File, AofFailed> {
-    open(&place.path(name), true).map_err(|error| {
+    open(place.path(name).as_path(), true).map_err(|error| {
         log::warning!("Can't open the append-only file {name}: {}", error_text(&error));
         AofFailed
     })
@@ -187,7 +188,12 @@ fn sync_current_increment(server: &Server) {
     }
 }
 
-fn start(server: &Arc<Server>, mut claim: SnapshotClaim<'_>, next: NextIncrement) -> Result<(), RewriteError> {
+fn start(
+    server: &Arc<Server>,
+    mut claim: SnapshotClaim<'_>,
+    next: NextIncrement,
+    place: AofLocation,
+) -> Result<(), RewriteError> {
     let as_dump = server.config.boolean(id::AOF_USE_RDB_PREAMBLE);
     let incremental = server.config.boolean(id::AOF_REWRITE_INCREMENTAL_FSYNC);
     if let NextIncrement::First(appender) = &next {
@@ -197,21 +203,17 @@ fn start(server: &Arc<Server>, mut claim: SnapshotClaim<'_>, next: NextIncrement
     // If the snapshot is not taken, the log must continue in the increment nevertheless.
     let next = Arc::new(Mutex::new(Some(next)));
     let (unused, unused_at_end) = (next.clone(), next.clone());
-    let for_base = server.clone();
+    let (for_base, base) = (server.clone(), temporary_base(&place));
     let order = SnapshotRequest {
         purpose: SnapshotPurpose::AofBase,
         slots: None,
         format: RdbFormat::Newest,
         consumer: Box::new(move || {
             let name = format!("temp-rewriteaof-{}.aof", std::process::id());
-            let afterwards = Box::new(move || convert_base(&for_base.config, as_dump));
-            FileConsumer::create(
-                name.into(),
-                temporary_base().into(),
-                RdbFilePurpose::AofBase,
-                incremental,
-                afterwards,
-            )
+            let temporary = base.directory().file(name);
+            let written = base.clone();
+            let afterwards = Box::new(move || convert_base(&for_base.config, &written, as_dump));
+            FileConsumer::create(temporary, base, RdbFilePurpose::AofBase, incremental, afterwards)
         }),
         at_moment: Box::new(move |moment| {
             moment.server.persistence.aof.begin_base();
@@ -225,7 +227,7 @@ fn start(server: &Arc<Server>, mut claim: SnapshotClaim<'_>, next: NextIncrement
         }),
         at_end: Box::new(move |server, summary, ending| {
             forget_unused_appender(server, &unused_at_end);
-            finish_rewrite(server, summary, ending, phase, as_dump);
+            finish_rewrite(server, summary, ending, &place, phase, as_dump);
         }),
     };
     let status = &server.persistence.aof;
@@ -304,17 +306,16 @@ fn schedule_switch(server: &Server, appender: Arc<Mutex<AofAppender>>, file: Fil
 }
 
 /// Converts a base that was written as an RDB file into commands, unless RDB is the wanted format.
-fn convert_base(config: &Config, as_dump: bool) -> Result<(), ConsumerError> {
-    let name = PathBuf::from(temporary_base());
+fn convert_base(config: &Config, base: &FixedPath, as_dump: bool) -> Result<(), ConsumerError> {
     if !as_dump {
-        let dump = name.with_extension("rdb");
-        std::fs::rename(&name, &dump)?;
-        let written = rewrite_to_commands(&dump, &name, config);
+        let dump = base.with_extension("rdb");
+        std::fs::rename(base, &dump)?;
+        let written = rewrite_to_commands(dump.as_path(), base.as_path(), config);
         // No longer needed; if it cannot be removed, it does no harm.
         let _ = std::fs::remove_file(&dump);
         written?;
     }
-    log::notice!("Successfully created the temporary AOF base file {}", name.display());
+    log::notice!("Successfully created the temporary AOF base file {}", base.display());
     Ok(())
 }
 
@@ -322,6 +323,7 @@ fn finish_rewrite(
     server: &Arc<Server>,
     summary: &SnapshotSummary,
     ending: SnapshotOutcome,
+    place: &AofLocation,
     phase: AofState,
     as_dump: bool,
 ) {
@@ -339,7 +341,7 @@ fn finish_rewrite(
         }
         SnapshotOutcome::Done => {
             log::notice!("Background AOF rewrite terminated with success");
-            install_base(server, phase, as_dump).is_ok()
+            install_base(server, place, phase, as_dump).is_ok()
         }
         SnapshotOutcome::Cancelled => {
             log::warning!("Background AOF rewrite terminated by request");
@@ -359,12 +361,12 @@ fn finish_rewrite(
         log::notice!("Background AOF rewrite finished successfully");
     } else {
         // Another rewrite uses another name; the rest does no harm.
-        let _ = std::fs::remove_file(temporary_base());
+        let _ = std::fs::remove_file(temporary_base(place));
     }
     // The phase in which this rewrite was started counts in what follows, not the current one: switching on while a
     // rewrite without a log ends begins the next one, which has files and a phase of its own.
     if !done && phase == AofState::WritingBase && status.state() == phase {
-        let (name, path) = temporary_increment(&AofLocation::from_config(&server.config));
+        let (name, path) = temporary_increment(place);
         log::notice!("Removing the temp incr aof file {name} in the background");
         let _ = std::fs::remove_file(path);
         status.is_rewrite_scheduled.store(true, Ordering::Relaxed);
@@ -441,9 +443,10 @@ fn continues_base(server: &Server) -> bool {
 }
 
 /// Renames the new base to its final name, and turns the replaced files into history.
-fn install_base(server: &Arc<Server>, phase: AofState, as_dump: bool) -> Result<(), AofFailed> {
+fn install_base(server: &Server, place: &AofLocation, phase: AofState, as_dump: bool) -> Result<(), AofFailed> {
     let status = &server.persistence.aof;
-    let published = rename_files(server, phase, as_dump, &NewBase::written(temporary_base())).map(drop);
+    let base = NewBase::written(temporary_base(place));
+    let published = rename_files(server, place, phase, as_dump, &base).map(drop);
     if published.is_err() {
         status.failures.fetch_add(1, Ordering::Relaxed);
         status.last_rewrite_failed.store(true, Ordering::Relaxed);
@@ -453,20 +456,19 @@ fn install_base(server: &Arc<Server>, phase: AofState, as_dump: bool) -> Result<
 
 /// A complete file that is to become the base.
 pub(super) struct NewBase {
-    path: PathBuf,
+    path: FixedPath,
     /// The file that must be at `path`, if another process or thread may have replaced it.
     file: Option<File>,
 }
 
 impl NewBase {
     /// A base that a rewrite has written.
-    fn written(path: String) -> Self {
-        let path = path.into();
+    fn written(path: FixedPath) -> Self {
         NewBase { path, file: None }
     }
 
     /// A file under a name at which it may have been replaced by another one.
-    pub fn loaded(path: PathBuf, file: File) -> Self {
+    pub fn loaded(path: FixedPath, file: File) -> Self {
         let file = Some(file);
         NewBase { path, file }
     }
@@ -482,12 +484,12 @@ impl NewBase {
 /// Renames a new base and its increment to their final names, stores the manifest, and deletes the replaced files.
 /// Returns the name of the base. After an error the base has its old name again.
 pub(super) fn rename_files(
-    server: &Arc<Server>,
+    server: &Server,
+    place: &AofLocation,
     phase: AofState,
     as_dump: bool,
     new_base: &NewBase,
 ) -> Result<String, AofFailed> {
-    let place = AofLocation::from_config(&server.config);
     let files = &mut *server.persistence.aof_files.lock();
     let mut manifest = files.manifest.clone();
     let temporary = new_base.path.display();
@@ -500,14 +502,14 @@ pub(super) fn rename_files(
     })?;
     // The name is free again. If the file cannot be renamed back, it does no harm.
     let undo = || drop(std::fs::rename(&base_path, &new_base.path));
-    if !new_base.is_at(&base_path).unwrap_or(false) {
+    if !new_base.is_at(base_path.as_path()).unwrap_or(false) {
         log::warning!("The file {temporary} has been replaced by another one");
         undo();
         return Err(AofFailed);
     }
     log::notice!("Successfully renamed the temporary AOF base file {temporary} into {base}");
     if phase == AofState::WritingBase {
-        let (name, path) = temporary_increment(&place);
+        let (name, path) = temporary_increment(place);
         let increment = manifest.begin_increment(&place.filename);
         let new_path = place.path(&increment);
         std::fs::rename(&path, &new_path).map_err(|error| {
@@ -532,12 +534,12 @@ pub(super) fn rename_files(
         }
         return Err(AofFailed);
     }
-    update_sizes(server, &place, &manifest, &base);
+    update_sizes(server, place, &manifest, &base);
     if let Some(appender) = &files.appender {
         appender.lock().discard_unwritten();
     }
     files.manifest = manifest;
-    delete_history(server, &place, &mut files.manifest);
+    delete_history(server, place, &mut files.manifest);
     Ok(base)
 }
 

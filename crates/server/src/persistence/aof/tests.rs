@@ -7,6 +7,7 @@ use super::*;
 fn a_start_syncs_every_file_that_the_manifest_names() {
     let directory = std::env::temp_dir().join(format!("weft-aof-start-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("creates");
+    let directory = FixedPath::new(directory);
     let filename = "aof".to_owned();
     let place = AofLocation { directory, filename };
     let mut manifest = Manifest::default();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use weft_resp::quote::split_arguments;
 
-use weft_base::files::error_text;
+use weft_base::files::{FixedPath, error_text};
 
 /// The length of the longest accepted line, including its end.
 const MAX_LINE_BYTES: usize = 1024;
@@ -252,17 +252,17 @@ impl Manifest {
     /// # Errors
     /// The failed step. [`ManifestStoreError::is_replaced`] returns `true` if the directory contains the new manifest
     /// nevertheless.
-    pub fn store(&mut self, directory: &Path, filename: &str) -> Result<(), ManifestStoreError> {
+    pub fn store(&mut self, directory: &FixedPath, filename: &str) -> Result<(), ManifestStoreError> {
         if !self.changed {
             return Ok(());
         }
-        let directory_error = |error| (directory.join(file_name(filename)), error);
-        sync_directory(directory).map_err(|error| {
+        let directory_error = |error| (directory.join(file_name(filename)).name().to_owned(), error);
+        sync_directory(directory.as_path()).map_err(|error| {
             let (path, error) = directory_error(error);
             ManifestStoreError::SyncFileNames { path, error }
         })?;
         self.replace_file(directory, filename)?;
-        sync_directory(directory).map_err(|error| {
+        sync_directory(directory.as_path()).map_err(|error| {
             let (path, error) = directory_error(error);
             ManifestStoreError::SyncDirectory { path, error }
         })?;
@@ -271,7 +271,7 @@ impl Manifest {
     }
 
     /// Replaces the manifest in a directory.
-    fn replace_file(&self, directory: &Path, filename: &str) -> Result<(), ManifestStoreError> {
+    fn replace_file(&self, directory: &FixedPath, filename: &str) -> Result<(), ManifestStoreError> {
         let name = file_name(filename);
         let temporary_name = format!("temp-{name}");
         let temporary = directory.join(&temporary_name);

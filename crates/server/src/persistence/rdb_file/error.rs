@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use weft_base::DbIndex;
-use weft_base::files::error_text;
+use weft_base::files::{FixedPath, error_text};
 
 /// The reason why an RDB file was not loaded.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl RdbLoadError {
 #[derive(Debug)]
 pub struct RdbSaveError {
     /// The path of the file.
-    pub path: PathBuf,
+    pub path: Box<FixedPath>,
     /// The purpose of the file.
     pub purpose: RdbFilePurpose,
     /// The step that failed.
@@ -161,7 +161,7 @@ pub enum SaveStep {
     /// Syncing the file to the disk.
     Sync,
     /// Renaming the file to its final path.
-    Rename(PathBuf),
+    Rename(Box<FixedPath>),
     /// Syncing the directory to the disk.
     SyncDirectory,
 }
@@ -171,7 +171,7 @@ impl std::error::Error for RdbSaveError {}
 impl Display for RdbSaveError {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
-        let directory = std::env::current_dir().map_or_else(|_| "unknown".into(), |dir| dir.display().to_string());
+        let directory = self.path.directory().path().unwrap_or(Path::new("unknown")).display();
         let reason = error_text(&self.reason);
         if self.purpose == RdbFilePurpose::AofBase {
             return match &self.step {

@@ -3,8 +3,9 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use weft_base::files::FixedPath;
 use weft_os::disk;
 
 use super::error::{RdbFilePurpose, RdbSaveError, SaveStep};
@@ -15,7 +16,7 @@ const SYNC_BYTES: u64 = 32 * 1024 * 1024;
 /// An RDB file that is being written. Dropping it removes it unless it was published.
 pub struct RdbFile {
     file: File,
-    path: PathBuf,
+    path: FixedPath,
     purpose: RdbFilePurpose,
     written: u64,
     synced: u64,
@@ -30,9 +31,9 @@ impl RdbFile {
     ///
     /// # Errors
     /// If the file cannot be created.
-    pub fn create(path: PathBuf, purpose: RdbFilePurpose, incremental: bool) -> Result<Self, RdbSaveError> {
+    pub fn create(path: FixedPath, purpose: RdbFilePurpose, incremental: bool) -> Result<Self, RdbSaveError> {
         let file = File::create(&path).map_err(|reason| RdbSaveError {
-            path: path.clone(),
+            path: Box::new(path.clone()),
             purpose,
             step: SaveStep::Open,
             reason,
@@ -97,16 +98,17 @@ impl RdbFile {
     ///
     /// # Panics
     /// If the file was not synced after the last write.
-    pub fn publish(mut self, path: &Path) -> Result<(), RdbSaveError> {
+    pub fn publish(mut self, path: &FixedPath) -> Result<(), RdbSaveError> {
         assert!(
             self.is_synced && self.synced == self.written,
             "a file gets its final name only when all of its {} bytes are on the disk",
             self.written
         );
-        std::fs::rename(&self.path, path).map_err(|reason| self.error(SaveStep::Rename(path.to_owned()), reason))?;
+        std::fs::rename(&self.path, path)
+            .map_err(|reason| self.error(SaveStep::Rename(Box::new(path.clone())), reason))?;
         self.is_published = true;
-        sync_directory_of(path).map_err(|reason| RdbSaveError {
-            path: path.to_owned(),
+        sync_directory_of(path.as_path()).map_err(|reason| RdbSaveError {
+            path: Box::new(path.clone()),
             purpose: self.purpose,
             step: SaveStep::SyncDirectory,
             reason,
@@ -115,7 +117,7 @@ impl RdbFile {
 
     fn error(&self, step: SaveStep, reason: io::Error) -> RdbSaveError {
         RdbSaveError {
-            path: self.path.clone(),
+            path: Box::new(self.path.clone()),
             purpose: self.purpose,
             step,
             reason,

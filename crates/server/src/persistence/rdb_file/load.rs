@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 
+use weft_base::files::FixedPath;
 use weft_base::slots::SLOTS;
 use weft_base::{DbIndex, ThreadIndex};
 use weft_config::{Config, id};
@@ -154,9 +154,9 @@ impl<R: Read> RdbInput<R> {
 ///
 /// # Errors
 /// If the file does not exist or is damaged. The error has not been logged.
-pub fn load(path: &Path, loader: &mut RdbLoader<'_, '_>) -> Result<LoadedFile, RdbLoadError> {
+pub fn load(path: &FixedPath, loader: &mut RdbLoader<'_, '_>) -> Result<LoadedFile, RdbLoadError> {
     let error = |(offset, fault)| RdbLoadError {
-        path: path.to_owned(),
+        path: path.name().to_owned(),
         offset,
         fault,
     };

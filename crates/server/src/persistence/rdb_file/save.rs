@@ -1,7 +1,6 @@
 //! Writing of RDB files.
 
-use std::path::{Path, PathBuf};
-
+use weft_base::files::FixedPath;
 use weft_base::{DbIndex, SlotIndex};
 use weft_table::{EntryRef, ValueRef};
 use weft_values::Value;
@@ -243,18 +242,18 @@ impl KeyEncodingOptions {
     }
 }
 
-/// Saves all data to a file in the working directory.
+/// Saves all data to a file. Until it is complete, it has a temporary name in the working directory of its path.
 ///
 /// # Errors
 /// If a step of saving fails.
-pub fn save(path: &Path, purpose: RdbFilePurpose, contents: &SaveContents<'_>) -> Result<(), RdbSaveError> {
-    let temporary = PathBuf::from(format!("temp-{}.rdb", std::process::id()));
+pub fn save(path: &FixedPath, purpose: RdbFilePurpose, contents: &SaveContents<'_>) -> Result<(), RdbSaveError> {
+    let temporary = path.directory().file(format!("temp-{}.rdb", std::process::id()));
     write_file(temporary, purpose, contents)?.publish(path)
 }
 
 /// Writes a complete file and syncs it.
 pub(crate) fn write_file(
-    path: PathBuf,
+    path: FixedPath,
     purpose: RdbFilePurpose,
     contents: &SaveContents<'_>,
 ) -> Result<RdbFile, RdbSaveError> {

@@ -26,8 +26,6 @@ use weft_os::time::Instant;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The interval between two attempts to exclude scripts.
 const SCRIPT_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// The time that the log thread may take to request acknowledgements.
-const ACK_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Ends the process once shutdown is prepared. A second request joins the first, which may still wait for a script to
 /// end before it saves: it does not save then if the second one wants no dump.
@@ -124,7 +122,7 @@ fn wait_for_replicas(server: &Server, how: &ShutdownOptions) -> Result<(), Shutd
             .shutdown
             .replica_deadline_ms
             .store(until_ms, Ordering::Relaxed);
-        request_acknowledgements(server);
+        server.request_acks_at_shutdown();
         while since.elapsed() < timeout && !lagging_replicas(server).is_empty() {
             if server.lifecycle.shutdown.is_aborted() {
                 return Err(ShutdownRefusal::Aborted);
@@ -171,19 +169,6 @@ fn check_safety(server: &Server, how: &ShutdownOptions) -> Result<(), ShutdownRe
     }
     log::warning!("{reason} Can't exit.");
     Err(ShutdownRefusal::Failed)
-}
-
-/// Queries the replicas' offsets.
-fn request_acknowledgements(server: &Server) {
-    let repl = &server.replication;
-    repl.is_shutting_down.store(false, Ordering::SeqCst);
-    repl.replicas.request_acks();
-    server.propagation.request_flush();
-    let since = Instant::now();
-    while repl.replicas.ack_requested.load(Ordering::SeqCst) && since.elapsed() < ACK_REQUEST_TIMEOUT {
-        weft_os::thread::sleep(Duration::from_millis(1));
-    }
-    repl.is_shutting_down.store(true, Ordering::SeqCst);
 }
 
 /// The end offset of the replication history; `None` if not all of it is in the backlog yet.

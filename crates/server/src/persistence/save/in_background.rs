@@ -1,6 +1,5 @@
 //! Background dumps: BGSAVE, save points, and cancellation.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use super::rdb_path;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
 use crate::persistence::rdb_file::{RdbFilePurpose, RdbFormat};
-use crate::persistence::snapshot;
 use crate::persistence::snapshot::{SnapshotClaim, SnapshotOutcome, SnapshotRefusal, SnapshotRequest, SnapshotSummary};
 use crate::persistence::snapshot_state::SnapshotPurpose;
 use crate::replication::backlog_writer;
@@ -31,16 +29,29 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 pub enum BackgroundSaveError {
     /// Another snapshot is being written.
     Busy(SnapshotPurpose),
+    /// A script, or a function, is overdue, and may never end.
+    ScriptBusy {
+        /// `true` for a function.
+        is_function: bool,
+    },
     /// The operating system or the keyspace lacks a resource, such as a thread.
     Failed,
 }
 
-/// Starts a background save. It waits for exclusive mode, so workers must not call it.
+/// Starts a background save for a client. It waits for exclusive mode, so workers must not call it.
 ///
 /// # Errors
 /// If it cannot start now.
 pub fn start_background_save(server: &Arc<Server>) -> Result<(), BackgroundSaveError> {
-    record_start(server, snapshot::start(server, save_request(server)))
+    let mut claim = SnapshotClaim::new(server, SnapshotPurpose::RdbFile).map_err(BackgroundSaveError::Busy)?;
+    let running = &server.scripting.running;
+    if let Err(run) = running.exclude_runs_for_client() {
+        let is_function = run.is_function;
+        return Err(BackgroundSaveError::ScriptBusy { is_function });
+    }
+    let started = claim.start_without_scripts(save_request(server));
+    running.end_exclusion();
+    record_start(server, started.map_err(SnapshotRefusal::System))
 }
 
 /// Returns the request for a background save.
@@ -52,7 +63,7 @@ fn save_request(server: &Server) -> SnapshotRequest {
         slots: None,
         format: RdbFormat::Newest,
         consumer: Box::new(move || {
-            let temporary = PathBuf::from(format!("temp-{}.rdb", thread_id()));
+            let temporary = target.directory().file(format!("temp-{}.rdb", thread_id()));
             let afterwards = Box::new(|| {
                 log::notice!("DB saved on disk");
                 Ok(())

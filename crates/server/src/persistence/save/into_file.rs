@@ -1,6 +1,6 @@
 //! A snapshot that is written to a temporary file, which is renamed when it is complete.
 
-use std::path::PathBuf;
+use weft_base::files::FixedPath;
 
 use crate::persistence::rdb_file::{RdbFile, RdbFilePurpose};
 use crate::persistence::snapshot::{ConsumerError, SnapshotConsumer};
@@ -12,7 +12,7 @@ pub type OnFileComplete = Box<dyn FnOnce() -> Result<(), ConsumerError> + Send>;
 /// Writes a snapshot to a file.
 pub struct FileConsumer {
     file: RdbFile,
-    target: PathBuf,
+    target: FixedPath,
     after_rename: OnFileComplete,
 }
 
@@ -23,8 +23,8 @@ impl FileConsumer {
     /// # Errors
     /// If the file cannot be created.
     pub fn create(
-        temporary: PathBuf,
-        target: PathBuf,
+        temporary: FixedPath,
+        target: FixedPath,
         purpose: RdbFilePurpose,
         is_incremental: bool,
         afterwards: OnFileComplete,

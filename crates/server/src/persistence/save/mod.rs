@@ -16,10 +16,10 @@ pub use into_file::FileConsumer;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weft_base::clock::unix_ms;
+use weft_base::files::FixedPath;
 use weft_base::{DbIndex, ReplicationOffset, ThreadIndex};
 
 use crate::keyspace::access::WholeKeyspace;
@@ -43,7 +43,7 @@ use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
 use weft_resp::command::write_command;
-use weft_scripting::load_library;
+use weft_scripting::{ScriptRun, repeat_library_load};
 
 /// The error of an operation that failed; the reason was logged.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ fn save_without_scripts(server: &Server, seat: &mut Seat) -> Result<(), SaveFail
         // A background save that has begun meanwhile is older, and must not replace this file.
         cancel_for_flush(server);
         let _publication = server.persistence.snapshot.hold_publication();
-        write(server, &mut all)
+        write(server, &mut all, &rdb_path(&server.config))
     };
     server.scripting.running.end_exclusion();
     written
@@ -77,6 +77,8 @@ fn save_without_scripts(server: &Server, seat: &mut Seat) -> Result<(), SaveFail
 pub enum ForegroundSaveError {
     /// A background save is under way.
     Busy,
+    /// A script is overdue, and may never end.
+    ScriptBusy(Arc<ScriptRun>),
     /// The file cannot be written; the reason was logged.
     Failed,
 }
@@ -84,17 +86,20 @@ pub enum ForegroundSaveError {
 /// Writes an RDB file for SAVE.
 ///
 /// # Errors
-/// If the file cannot be written, or if a background save has begun since the client asked: its file is older, and
-/// would replace this one.
+/// If the file cannot be written, if a script is overdue, or if a background save has begun since the client asked: the
+/// file of that save is older, and would replace this one.
 pub fn save_in_foreground(server: &Server, seat: &mut Seat) -> Result<(), ForegroundSaveError> {
-    server.scripting.running.exclude_runs();
+    let excluded = server.scripting.running.exclude_runs_for_client();
+    excluded.map_err(ForegroundSaveError::ScriptBusy)?;
     let mut all = seat.exclusive();
     let written = match is_background_save_running(server) {
         true => Err(ForegroundSaveError::Busy),
         false => {
+            server.persistence.dumps.saves.fetch_add(1, Ordering::Relaxed);
             // The dump of a primary that was loaded before may still have to get its name.
             let _publication = server.persistence.snapshot.hold_publication();
-            write(server, &mut all).map_err(|SaveFailed| ForegroundSaveError::Failed)
+            let path = rdb_path(&server.config);
+            write(server, &mut all, &path).map_err(|SaveFailed| ForegroundSaveError::Failed)
         }
     };
     drop(all);
@@ -102,15 +107,14 @@ pub fn save_in_foreground(server: &Server, seat: &mut Seat) -> Result<(), Foregr
     written
 }
 
-fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
+fn write(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath) -> Result<(), SaveFailed> {
     if server.lacks_data() {
         log::warning!("The data is not saved while it is being loaded");
         return Err(SaveFailed);
     }
     // Nothing changes before the position is known.
     let notes = backlog_writer::current_position(server).aux_fields();
-    let path = rdb_path(&server.config);
-    write_file(server, all, &path, RdbFilePurpose::Dump, &notes)?;
+    write_file(server, all, path, RdbFilePurpose::Dump, &notes)?;
     log::notice!("DB saved on disk");
     server
         .persistence
@@ -123,7 +127,7 @@ fn write(server: &Server, all: &mut Exclusive<'_>) -> Result<(), SaveFailed> {
 fn write_file(
     server: &Server,
     all: &mut Exclusive<'_>,
-    path: &Path,
+    path: &FixedPath,
     purpose: RdbFilePurpose,
     notes: &[AuxField],
 ) -> Result<(), SaveFailed> {
@@ -190,7 +194,7 @@ pub fn load_at_start(
         // Expired keys are deleted by the primary.
         false => LoadMode::keep_expired(),
     };
-    match load(server, all, thread_index, how) {
+    match load(server, &rdb_path(&server.config), all, thread_index, how) {
         Ok(loaded) => {
             log::notice!("DB loaded from disk: {:.3} seconds", started.elapsed().as_secs_f64());
             resume_replication(server, &loaded.position, is_primary)
@@ -292,7 +296,7 @@ pub fn load_rdb_preamble(
     server: &Server,
     all: &mut Exclusive<'_>,
     thread_index: ThreadIndex,
-    path: &Path,
+    path: &FixedPath,
 ) -> Result<u64, SaveFailed> {
     let loaded = load_file(server, path, all, thread_index, LoadMode::keep_expired()).map_err(|error| {
         log_load_error(&error);
@@ -305,7 +309,7 @@ pub fn load_rdb_preamble(
 ///
 /// # Errors
 /// If the file cannot be written. The reason has been logged.
-pub fn write_base_file(server: &Server, all: &mut Exclusive<'_>, path: &Path) -> Result<(), SaveFailed> {
+pub fn write_base_file(server: &Server, all: &mut Exclusive<'_>, path: &FixedPath) -> Result<(), SaveFailed> {
     write_file(server, all, path, RdbFilePurpose::AofBase, &[])
 }
 
@@ -331,13 +335,14 @@ impl LoadMode<'_> {
 
 fn load(
     server: &Server,
+    path: &FixedPath,
     all: &mut Exclusive<'_>,
     thread_index: ThreadIndex,
     how: LoadMode<'_>,
 ) -> Result<LoadedFile, RdbLoadError> {
     let was_loading = server.persistence.dumps.is_loading.swap(true, Ordering::Relaxed);
     assert!(!was_loading, "one file is loaded at a time");
-    let loaded = load_file(server, &rdb_path(&server.config), all, thread_index, how);
+    let loaded = load_file(server, path, all, thread_index, how);
     server.persistence.dumps.is_loading.store(false, Ordering::Relaxed);
     loaded
 }
@@ -345,7 +350,7 @@ fn load(
 /// Loads a file.
 fn load_file(
     server: &Server,
-    path: &Path,
+    path: &FixedPath,
     all: &mut Exclusive<'_>,
     thread_index: ThreadIndex,
     mode: LoadMode<'_>,
@@ -408,12 +413,14 @@ fn load_file(
 /// do.
 fn load_functions(server: &Server, loaded: &LoadedFile, replace: bool) -> Result<(), RdbLoadError> {
     for code in &loaded.functions {
-        let added = load_library(&server.scripting, code, false)
-            .and_then(|library| server.scripting.libraries.add(&library, replace));
+        // Only the end of the process stops the code: it has run before.
+        let library = repeat_library_load(&server.scripting, code, || false)
+            .unwrap_or_else(|| Err(b"The server is about to end".to_vec()));
+        let added = library.and_then(|library| server.scripting.libraries.add(&library, replace));
         if let Err(reason) = added {
             let reason = String::from_utf8_lossy(&reason);
             return Err(RdbLoadError {
-                path: rdb_path(&server.config),
+                path: rdb_path(&server.config).name().to_owned(),
                 offset: 0,
                 fault: RdbFault::damaged(format!("Failed creating the library: {reason}")),
             });
@@ -438,6 +445,8 @@ pub struct ReloadOptions {
 pub enum ReloadError {
     /// Data is being loaded already.
     Loading,
+    /// A script is overdue, and may never end.
+    ScriptBusy(Arc<ScriptRun>),
     /// The file could not be written. Nothing changed.
     Save,
     /// The file could not be loaded.
@@ -449,7 +458,8 @@ pub enum ReloadError {
 /// # Errors
 /// If writing or loading fails. The reason has been logged.
 pub fn reload(server: &Server, seat: &mut Seat, how: ReloadOptions) -> Result<(), ReloadError> {
-    server.scripting.running.exclude_runs();
+    let excluded = server.scripting.running.exclude_runs_for_client();
+    excluded.map_err(ReloadError::ScriptBusy)?;
     let reloaded = reload_in_exclusive_mode(server, seat, how);
     server.scripting.running.end_exclusion();
     reloaded
@@ -464,8 +474,10 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
     server.end_migrations_for_load();
     // A background save that ends now must not rename its file, which is older, to the one that is loaded.
     let _no_publication = server.persistence.snapshot.hold_publication();
+    // CONFIG SET may change the name or the directory before the file is loaded.
+    let path = rdb_path(&server.config);
     if how.should_save {
-        write(server, &mut all).map_err(|SaveFailed| ReloadError::Save)?;
+        write(server, &mut all, &path).map_err(|SaveFailed| ReloadError::Save)?;
     }
     let keyspace = &server.keyspace;
     let databases = DbIndex::all(keyspace.counts.databases());
@@ -495,7 +507,7 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
         expiry_ms,
         on_dropped_key: None,
     };
-    load(server, &mut all, thread_index, how).map_err(|error| {
+    load(server, &path, &mut all, thread_index, how).map_err(|error| {
         log_load_error(&error);
         ReloadError::Load
     })?;
@@ -504,7 +516,7 @@ fn reload_in_exclusive_mode(server: &Server, seat: &mut Seat, how: ReloadOptions
     Ok(())
 }
 
-/// The path of the RDB file.
-pub fn rdb_path(config: &Config) -> PathBuf {
-    OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into()
+/// Returns the path of the RDB file in the present working directory.
+pub fn rdb_path(config: &Config) -> FixedPath {
+    FixedPath::new(OsString::from_vec(config.text(id::DBFILENAME).to_vec()))
 }

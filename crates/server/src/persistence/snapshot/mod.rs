@@ -1,6 +1,6 @@
 //! Snapshots: all data at one moment in the format of an RDB file, written while clients continue.
 //!
-//! A caller that needs a snapshot fills in a [`SnapshotRequest`] and calls [`start`]:
+//! A caller that needs a snapshot fills in a [`SnapshotRequest`] and calls [`SnapshotClaim::start`]:
 //!
 //! ```text
 //!   caller             "weft-snapshot"                                            "weft-snap-out"
@@ -160,25 +160,15 @@ enum ScriptExclusion {
     ByCaller,
 }
 
-/// Starts a snapshot. Returns the id of its thread when the moment is over. It waits for exclusive mode and before that
-/// for scripts on script threads, so the calling thread must not be inside the gate.
-///
-/// # Errors
-/// If no snapshot can start now. No callback of the order was called then.
-pub fn start(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, SnapshotRefusal> {
-    let mut claim = SnapshotClaim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
-    claim.start(order).map_err(SnapshotRefusal::System)
-}
-
-/// Does the same for a thread that must not wait for as long as a script chooses to run. The caller has excluded runs
-/// on script threads, and ends the exclusion after this call.
+/// Starts a snapshot for a thread that must not wait for as long as a script chooses to run. The caller has excluded
+/// runs on script threads, and ends the exclusion after this call. Returns the id of the snapshot's thread when the
+/// moment is over. It waits for exclusive mode, so the calling thread must not be inside the gate.
 ///
 /// # Errors
 /// If no snapshot can start now. No callback of the order was called then.
 pub fn start_without_scripts(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, SnapshotRefusal> {
     let mut claim = SnapshotClaim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
-    let started = claim.start_with(order, ScriptExclusion::ByCaller);
-    started.map_err(SnapshotRefusal::System)
+    claim.start_without_scripts(order).map_err(SnapshotRefusal::System)
 }
 
 /// Cancels the snapshot being written, because its data is replaced. The caller must hold exclusive mode.
@@ -217,13 +207,22 @@ impl<'s> SnapshotClaim<'s> {
         })
     }
 
-    /// Starts the snapshot, as [`start`] does. If it fails, the caller still has the claim, and can undo what it has
-    /// prepared before another snapshot starts.
+    /// Starts the snapshot. Returns the id of its thread when the moment is over. It waits for exclusive mode and
+    /// before that for scripts on script threads, so the calling thread must not be inside the gate. If it fails, the
+    /// caller still has the claim, and can undo what it has prepared before another snapshot starts.
     ///
     /// # Errors
     /// If a thread or a seat cannot be obtained. No callback of the order was called then.
     pub fn start(&mut self, order: SnapshotRequest) -> io::Result<i32> {
         self.start_with(order, ScriptExclusion::BySnapshot)
+    }
+
+    /// Does the same for a caller that has excluded runs on script threads, and ends the exclusion after this call.
+    ///
+    /// # Errors
+    /// If a thread or a seat cannot be obtained. No callback of the order was called then.
+    pub fn start_without_scripts(&mut self, order: SnapshotRequest) -> io::Result<i32> {
+        self.start_with(order, ScriptExclusion::ByCaller)
     }
 
     fn start_with(&mut self, order: SnapshotRequest, exclusion: ScriptExclusion) -> io::Result<i32> {

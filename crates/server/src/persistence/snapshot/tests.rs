@@ -17,6 +17,12 @@ use weft_scripting::Requester;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Starts a snapshot.
+fn start(server: &Arc<Server>, order: SnapshotRequest) -> Result<i32, SnapshotRefusal> {
+    let mut claim = SnapshotClaim::new(server, order.purpose).map_err(SnapshotRefusal::Busy)?;
+    claim.start(order).map_err(SnapshotRefusal::System)
+}
+
 fn server(keys: usize, bytes: usize) -> Arc<Server> {
     let server = crate::start::create_idle_server(Config::defaults());
     let mut seat = server.keyspace.slots.join().expect("a seat");
@@ -143,7 +149,7 @@ fn load_dump(server: &Server, bytes: &[u8]) -> (Keyspace, u64) {
     let mut seat = keyspace.slots.join().expect("a seat");
     let thread_index = ThreadIndex::new(seat.index());
     let loaded = load(
-        &path,
+        &weft_base::files::FixedPath::new(&path),
         &mut RdbLoader {
             destination: LoadDestination::Keyspace(&mut seat.exclusive()),
             hasher: &keyspace.hasher,

@@ -18,7 +18,6 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use weft_base::clock::unix_ms;
 use weft_base::{ClientId, DbIndex};
 use weft_reactor::{Socket, thread_id};
 
+use crate::net::client::Client;
 use crate::observability::log;
 use crate::persistence::rdb_file::{BufferedWriter, RdbFile, RdbFilePurpose, RdbFormat, RdbHeader};
 use crate::persistence::snapshot;
@@ -38,7 +38,8 @@ use crate::replication::backlog_writer;
 use crate::replication::backlog_writer::HistoryPosition;
 use crate::replication::{REPLICATION_ID_DIGITS, ReplicaSyncState};
 use crate::state::{PrimaryThreadCommand, Server};
-use weft_base::files::error_text;
+use weft_acl::AclAccount;
+use weft_base::files::{FixedPath, error_text};
 use weft_config::{Config, id};
 use weft_os::atomic::Ordering;
 use weft_os::descriptor::{self, Interest};
@@ -119,6 +120,8 @@ pub struct DumpReceiver {
     /// The id of its client.
     pub id: ClientId,
     name: String,
+    /// Its user.
+    account: Arc<AclAccount>,
     handle: ReplicaSocket,
     /// Its TLS layer. While the dump is sent, no other thread encrypts data for the replica.
     tls: Option<TlsLayer>,
@@ -141,17 +144,18 @@ impl DumpReceiver {
         Ok(SocketHandle(handle))
     }
 
-    /// Creates the target for the replica whose client has this id.
+    /// Creates the target for a replica with this client.
     pub fn new(
-        id: ClientId,
+        client: &Client,
         name: String,
         socket: SocketHandle,
         tls: Option<TlsLayer>,
         announcement: OffsetAnnouncement,
     ) -> Self {
         DumpReceiver {
-            id,
+            id: client.id,
             name,
+            account: client.login.account().clone(),
             handle: socket.0,
             tls,
             announcement,
@@ -159,8 +163,12 @@ impl DumpReceiver {
     }
 
     /// Writes all bytes. Blocks until the socket accepts them, but not longer than `repl-timeout` without progress, nor
-    /// beyond the cancellation of the snapshot `running` to which the bytes belong.
+    /// beyond the cancellation of the snapshot `running` to which the bytes belong. Fails if the replica's user is
+    /// deleted: the bytes may be data that was written after that.
     fn write_all(&self, bytes: &[u8], config: &Config, running: Option<&SnapshotState>) -> io::Result<()> {
+        if self.account.is_deleted() {
+            return Err(io::Error::new(ErrorKind::PermissionDenied, "its user is deleted"));
+        }
         let Some(tls) = &self.tls else {
             return self.write_raw(bytes, config, running);
         };
@@ -303,7 +311,7 @@ impl SnapshotConsumer for SocketDump {
 struct FileDump {
     targets: DumpReceivers,
     file: Option<RdbFile>,
-    path: PathBuf,
+    path: FixedPath,
     last_keepalive: Instant,
     removes_file: bool,
 }
@@ -600,7 +608,8 @@ fn make_consumer(
         return Ok(Box::new(SocketDump { targets, mark }));
     }
     let config = &server.config;
-    let temporary = PathBuf::from(format!("temp-{}.rdb", thread_id()));
+    let path = crate::persistence::save::rdb_path(config);
+    let temporary = path.directory().file(format!("temp-{}.rdb", thread_id()));
     let persists = !config.save_points().is_empty() || config.boolean(id::APPENDONLY);
     Ok(Box::new(FileDump {
         targets,
@@ -609,7 +618,7 @@ fn make_consumer(
             RdbFilePurpose::Dump,
             config.boolean(id::RDB_SAVE_INCREMENTAL_FSYNC),
         )?),
-        path: crate::persistence::save::rdb_path(config),
+        path,
         last_keepalive: Instant::now(),
         removes_file: config.boolean(id::RDB_DEL_SYNC_FILES) && !persists,
     }))

@@ -103,6 +103,11 @@ impl Replica {
         self.connection.client.id
     }
 
+    /// Returns `true` if its user is deleted, and it is about to be closed.
+    fn has_deleted_user(&self) -> bool {
+        self.connection.client.login.account().is_deleted()
+    }
+
     fn receives_stream(&self) -> bool {
         matches!(self.progress, ReplicaSyncState::Online | ReplicaSyncState::LoadingDump) && !self.awaits_ack
     }
@@ -338,6 +343,11 @@ impl PrimaryThread {
                     // The backlog may have bytes of a new history, in which the replica is not.
                     return;
                 }
+                if replica.has_deleted_user() {
+                    // The backlog may have writes that were made after the deletion.
+                    drop(backlog);
+                    return self.close_replica(token);
+                }
                 let Some(place) = backlog.reader_offset(id) else {
                     drop(backlog);
                     return self.close_replica(token);
@@ -414,19 +424,15 @@ impl PrimaryThread {
         let end = backlog.range().map_or(ReplicationOffset::ZERO, |extent| extent.end);
         let places: HashMap<ClientId, ReplicationOffset> = backlog.reader_offsets().collect();
         drop(backlog);
-        let place_of = |id: ClientId| places.get(&id);
-        let mut shown = self.server.clients.linked.lock();
-        for (token, replica) in &self.replicas {
+        let links = self.replicas.iter().map(|(token, replica)| {
             let client = &replica.connection.client;
             // The bytes that the backlog keeps for the replica are in no buffer of its own, but are reported as if they
             // were.
-            let behind = place_of(client.id).map_or(0, |place| end.bytes_since(*place));
-            let in_flight = self.reactor.in_flight(*token);
-            let buffers = replica
-                .connection
-                .buffers(in_flight + usize::try_from(behind).unwrap_or(0));
-            shown.insert(client.id, (client.link_snapshot(), buffers));
-        }
+            let behind = places.get(&client.id).map_or(0, |place| end.bytes_since(*place));
+            let unsent = self.reactor.in_flight(*token) + usize::try_from(behind).unwrap_or(0);
+            (client.link_snapshot(), replica.connection.buffers(unsent))
+        });
+        self.server.publish_links(links);
     }
 
     // ---- time -------------------------------------------------------------------------------------------------------

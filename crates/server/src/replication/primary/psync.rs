@@ -18,8 +18,12 @@ use weft_os::time::Instant;
 impl PrimaryThread {
     pub(crate) fn adopt_connection(&mut self, mut connection: Box<Connection>, request: &SyncRequest) {
         let Some(registered) = connection.in_transit.take() else {
-            return;
+            return self.forget_connection(&connection.client);
         };
+        if connection.client.login.account().is_deleted() {
+            // Its user was deleted while the connection was on its way.
+            return self.forget_connection(&connection.client);
+        }
         let token = self.next_token;
         self.next_token += 1;
         connection.client.flags.set(ClientFlags::REPLICA, true);
@@ -31,8 +35,7 @@ impl PrimaryThread {
         }
         if let Err(error) = self.reactor.adopt(token, registered) {
             log::warning!("Cannot register the connection of a replica: {error}");
-            self.server.clients.connections.fetch_sub(1, Ordering::Relaxed);
-            return;
+            return self.forget_connection(&connection.client);
         }
         if let Some(tls) = &connection.tls
             && tls.resume_on_reactor(&mut self.reactor, token).is_err()
@@ -77,6 +80,13 @@ impl PrimaryThread {
         self.publish_clients();
         // The worker may have received more than the request; no event tells of these bytes.
         self.process_input(token);
+    }
+
+    /// Removes a connection that is closed from those that other threads see.
+    fn forget_connection(&self, client: &Client) {
+        self.server.forget_link(client.id);
+        let connections = self.server.clients.connections.fetch_sub(1, Ordering::Relaxed);
+        assert!(connections > 0, "the connection of a replica was counted");
     }
 
     /// Adds a replica to those that commands and other threads see.
@@ -188,10 +198,8 @@ impl PrimaryThread {
             infos.retain(|known| known.id != id);
             assert_eq!(infos.len() + 1, before, "each replica is published once");
         }
-        server.clients.linked.lock().remove(&id);
+        self.forget_connection(&replica.connection.client);
         server.clients.directory.remove(id);
-        let connections = server.clients.connections.fetch_sub(1, Ordering::Relaxed);
-        assert!(connections > 0, "the connection of a replica was counted");
         if self.replicas.is_empty() {
             self.no_replica_since = Some(Instant::now());
             replicas.has_readers.store(false, Ordering::Relaxed);

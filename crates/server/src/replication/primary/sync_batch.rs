@@ -107,7 +107,7 @@ impl PrimaryThread {
             };
             match self.reactor.socket(*token).map(DumpReceiver::clone_of) {
                 Some(Ok(socket)) => targets.push(DumpReceiver::new(
-                    replica.id(),
+                    &replica.connection.client,
                     replica.name.clone(),
                     socket,
                     replica.connection.tls.clone(),

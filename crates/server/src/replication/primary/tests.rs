@@ -10,28 +10,41 @@ use super::*;
 use crate::net::client::Client;
 use crate::replication::ResumePosition;
 use crate::state::SyncRequest;
+use weft_acl::Login;
+use weft_config::Config;
 
-/// Connects a replica that has everything up to the start of the backlog. Returns its side of the connection.
-fn connect_replica(thread: &mut PrimaryThread) -> TcpStream {
+/// Returns a connection on its way from a worker to the thread that serves replicas, and the replica's side of it.
+fn connection_of(server: &Server, login: Login) -> (Box<Connection>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let peer = TcpStream::connect(listener.local_addr().expect("is bound")).expect("connects");
     let (socket, _) = listener.accept().expect("accepts");
-    let clients = &thread.server.clients;
-    let id = clients.next_client_id();
-    clients.directory.add(id, ThreadIndex::FIRST);
+    let clients = &server.clients;
     clients.connections.fetch_add(1, Ordering::Relaxed);
-    let mut connection = Box::new(Connection::new(Client::new(id, unix_ms(), ThreadIndex::FIRST)));
+    let mut client = Client::new(clients.next_client_id(), unix_ms(), ThreadIndex::FIRST);
+    client.login = login;
+    let mut connection = Box::new(Connection::new(client));
     // The connection comes from the reactor of a worker.
     let mut reactor = Reactor::new().expect("a reactor");
     reactor.register(0, Socket::Tcp(socket)).expect("registers");
     connection.in_transit = reactor.deregister(0);
-    let request = SyncRequest {
+    (connection, peer)
+}
+
+/// Returns the request of a replica that has everything up to the start of the backlog.
+fn request_from_start(server: &Server) -> SyncRequest {
+    SyncRequest {
         resume: Some(ResumePosition {
-            id: thread.server.replication.state().history.id.clone(),
+            id: server.replication.state().history.id.clone(),
             next_byte: ReplicationOffset::ZERO.next_byte(),
         }),
         is_psync: true,
-    };
+    }
+}
+
+/// Connects a replica that has everything up to the start of the backlog. Returns its side of the connection.
+fn connect_replica(thread: &mut PrimaryThread) -> TcpStream {
+    let (connection, peer) = connection_of(&thread.server, thread.server.acl.new_login());
+    let request = request_from_start(&thread.server);
     thread.adopt_connection(connection, &request);
     peer
 }
@@ -56,4 +69,110 @@ fn a_replica_that_will_be_disconnected_gets_no_bytes_of_the_new_history() {
     let mut received = String::new();
     peer.read_to_string(&mut received).expect("the connection is closed");
     assert_eq!(received, "+CONTINUE\r\nolder");
+}
+
+/// A server with a thread that serves replicas, whose turns the test makes.
+fn server_with_thread() -> (Arc<Server>, PrimaryThread) {
+    let (server, orders) = crate::start::create_idle_server_with_orders(Config::defaults());
+    server.replication.replicas.backlog().open(ReplicationOffset::ZERO);
+    let created = server.acl.set_user(b"joe", &["on", "nopass", "+@all"], &server.config);
+    assert!(created.is_ok());
+    let thread = PrimaryThread::new(&server, orders).expect("the state of the thread");
+    (server, thread)
+}
+
+/// Hands the connection of a replica over, whose user is `joe`, after a call of `before`. Returns the replica's side.
+fn hand_over_replica(server: &Server, before: impl FnOnce(&Server)) -> TcpStream {
+    let login = server.acl.log_in(b"joe", b"").expect("no password is needed");
+    let (connection, peer) = connection_of(server, login);
+    before(server);
+    let request = Box::new(request_from_start(server));
+    server.hand_over(connection, |connection| {
+        let order = PrimaryThreadCommand::AdoptReplica(connection, request);
+        server.background.send_to_primary_thread(order);
+    });
+    peer
+}
+
+fn handle_orders(thread: &mut PrimaryThread) {
+    while let Ok(order) = thread.orders.try_recv() {
+        thread.handle_order(order);
+    }
+    thread.send_backlog_to_all();
+}
+
+fn append(server: &Server, bytes: &[u8]) {
+    let replicas = &server.replication.replicas;
+    assert!(replicas.backlog().append(bytes, 1 << 20).is_some());
+}
+
+fn delete_user(server: &Server) {
+    assert_eq!(server.acl.delete_users([&b"joe"[..]].into_iter()).len(), 1);
+}
+
+/// Returns what the replica has received until its connection was closed, and asserts that nothing is left of it.
+fn received_by_closed(server: &Server, thread: &PrimaryThread, mut peer: TcpStream) -> String {
+    assert!(thread.replicas.is_empty() && server.replication.replicas.infos().is_empty());
+    assert!(server.clients.linked.lock().is_empty());
+    assert_eq!(server.clients.connections.load(Ordering::Relaxed), 0);
+    let mut received = String::new();
+    peer.read_to_string(&mut received).expect("the connection is closed");
+    received
+}
+
+#[test]
+fn a_replica_whose_user_is_deleted_on_its_way_is_not_served() {
+    let delete = |server: &Server| {
+        delete_user(server);
+        server.close_links_of_deleted_users();
+    };
+    for is_before_hand_over in [false, true] {
+        let (server, mut thread) = server_with_thread();
+        append(&server, b"secret");
+        let peer = match is_before_hand_over {
+            true => hand_over_replica(&server, delete),
+            false => {
+                let peer = hand_over_replica(&server, |_| {});
+                delete(&server);
+                peer
+            }
+        };
+        handle_orders(&mut thread);
+        assert_eq!(received_by_closed(&server, &thread, peer), "", "{is_before_hand_over}");
+    }
+}
+
+#[test]
+fn a_replica_that_is_killed_on_its_way_is_closed_once_it_arrives() {
+    let (server, mut thread) = server_with_thread();
+    let peer = hand_over_replica(&server, |_| {});
+    let other = hand_over_replica(&server, |_| {});
+    let mut ids = Vec::new();
+    server.visit_linked(&mut |client, _| ids.push(client.id));
+    server.visit_linked(&mut |client, _| {
+        if client.id == ids[0] {
+            client.kill();
+        }
+    });
+    append(&server, b"a");
+    handle_orders(&mut thread);
+    assert_eq!(thread.replicas.len(), 1, "the other one is served");
+    thread.handle_order(PrimaryThreadCommand::Disconnect(ids[1]));
+    // What the thread sends before it handles the order to close the connection may arrive.
+    received_by_closed(&server, &thread, peer);
+    assert_eq!(received_by_closed(&server, &thread, other), "+CONTINUE\r\na");
+}
+
+/// The order to disconnect the replica may wait behind others.
+#[test]
+fn a_replica_gets_no_write_that_was_made_after_its_user_was_deleted() {
+    let (server, mut thread) = server_with_thread();
+    let peer = hand_over_replica(&server, |_| {});
+    append(&server, b"old");
+    handle_orders(&mut thread);
+    assert_eq!(thread.replicas.len(), 1);
+    delete_user(&server);
+    append(&server, b"secret");
+    thread.send_backlog_to_all();
+    assert_eq!(received_by_closed(&server, &thread, peer), "+CONTINUE\r\nold");
 }

@@ -11,7 +11,7 @@
 //! This thread alone reads from the link. It sleeps in the kernel until data arrives or the next acknowledgement is
 //! due. A change of role shuts the socket down, so the thread soon stops following the old primary. Every change that
 //! it makes is bound to its role epoch, and commands of an old epoch are not executed
-//! (`dispatch/replicated_stream.rs`).
+//! (`dispatch/replicated_stream`).
 //!
 //! The dump of a full synchronisation is loaded into staging (`keyspace/staging.rs`), so no worker waits for it.
 //! `repl-diskless-load` decides what clients see meanwhile (see `transfer.rs`).
@@ -359,7 +359,7 @@ impl ReplicaThread {
             Ok(()) => self.run_stream(link, &mut stream, base, &mut received),
             Err(failure) => failure,
         };
-        server.clients.linked.lock().remove(&stream.client_mut().id);
+        server.forget_link(stream.client_mut().id);
         self.db = stream.db();
         if matches!(failure, LinkFailure::Protocol(_)) {
             // The offset at which the stream became invalid is unknown.
@@ -538,7 +538,7 @@ impl ReplicaThread {
     fn publish_client(&self, stream: &mut ReplicatedStream) {
         let buffers: BufferFigures = stream.connection().buffers(0);
         let view = stream.client_mut().link_snapshot();
-        self.server.clients.linked.lock().insert(view.id, (view, buffers));
+        self.server.publish_links(std::iter::once((view, buffers)));
     }
 }
 

@@ -2,39 +2,39 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
 
 use weft_base::clock::unix_ms;
 
 use crate::observability::log;
 use crate::persistence::rdb_file::sync_directory_of;
 use crate::state::Server;
-use weft_base::files::error_text;
+use weft_base::files::{FixedPath, error_text};
 use weft_config::id;
 
 /// The temporary name of a received dump. The file is removed when this is dropped, unless it has got another name.
 pub struct TemporaryDump {
-    path: PathBuf,
+    path: FixedPath,
 }
 
 impl TemporaryDump {
     /// Chooses a name. The file does not exist yet.
     pub fn choose() -> Self {
-        let path = PathBuf::from(format!("temp-{}.{}.rdb", unix_ms() / 1000, std::process::id()));
+        let path = FixedPath::new(format!("temp-{}.{}.rdb", unix_ms() / 1000, std::process::id()));
         TemporaryDump { path }
     }
 
     /// The path of the file.
-    pub fn path(&self) -> &Path {
+    pub fn path(&self) -> &FixedPath {
         &self.path
     }
 
-    /// Makes the file this server's own dump file after its data was installed. The caller prevents that another dump
-    /// gets the name meanwhile. A failure is logged: the previous file stays then, as it does when a dump is loaded
-    /// from the link.
+    /// Makes the file this server's own dump file, in the directory in which it lies, after its data was installed. The
+    /// caller prevents that another dump gets the name meanwhile. A failure is logged: the previous file stays then, as
+    /// it does when a dump is loaded from the link.
     pub fn publish(&self, server: &Server) {
         let config = &server.config;
-        let path: PathBuf = OsString::from_vec(config.text(id::DBFILENAME).to_vec()).into();
+        let name = OsString::from_vec(config.text(id::DBFILENAME).to_vec());
+        let path = self.path.directory().file(name);
         if let Err(error) = std::fs::rename(&self.path, &path) {
             log::warning!(
                 "Failed trying to rename the temp DB into {} in PRIMARY <-> REPLICA synchronization: {}",
@@ -49,7 +49,7 @@ impl TemporaryDump {
             // The file is no longer needed, and leaving it does no harm.
             let _ = std::fs::remove_file(&path);
         }
-        if let Err(error) = sync_directory_of(&path) {
+        if let Err(error) = sync_directory_of(path.as_path()) {
             log::warning!(
                 "Failed trying to sync DB directory {} in PRIMARY <-> REPLICA synchronization: {}",
                 path.display(),

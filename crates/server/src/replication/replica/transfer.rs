@@ -45,7 +45,7 @@ use weft_base::slots::SLOTS;
 use weft_config::id;
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
-use weft_scripting::{Library, RestorePolicy, load_library};
+use weft_scripting::{Library, RestorePolicy, repeat_library_load};
 
 /// The number of bytes in the mark that ends a dump of unknown size.
 const MARK_BYTES: usize = 40;
@@ -384,7 +384,7 @@ fn load_from_file(
     plan: LoadPlan,
 ) -> Result<(LoadedDump, LoadingState), LinkFailure> {
     let temporary = TemporaryDump::choose();
-    receive_into_file(link, extent, temporary.path())?;
+    receive_into_file(link, extent, temporary.path().as_path())?;
     let file = File::open(temporary.path())
         .map_err(|error| LinkFailure::from_io_error("Opening the DB of the PRIMARY", &error))?;
     log::notice!("Loading the RDB and finalizing primary-replica sync...");
@@ -392,8 +392,8 @@ fn load_from_file(
     server.replication.loading.total_bytes.store(size, Ordering::Relaxed);
     let mut feed = DumpSource::new(link, DumpEnd::Bytes(0), true);
     feed.file = Some(file);
-    let ((mut dump, loading), _, feed) = load(server, seat, feed, plan, temporary.path())?;
-    let path = temporary.path().to_owned();
+    let ((mut dump, loading), _, feed) = load(server, seat, feed, plan, temporary.path().name())?;
+    let path = temporary.path().clone();
     dump.file = feed.file.map(|file| LoadedDumpFile { path, file });
     dump.temporary = Some(temporary);
     Ok((dump, loading))
@@ -462,7 +462,7 @@ fn load<'l>(
         load_failure(path, 0, fault, is_streamed)
     })?;
     let loading = begin_loading(server, seat, role_epoch, plan)?;
-    let loaded = load_into_staging(server, seat, &mut opened);
+    let loaded = load_into_staging(server, seat, role_epoch, &mut opened);
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err((offset, fault)) => {
@@ -487,6 +487,7 @@ fn load<'l>(
 fn load_into_staging<R: Read>(
     server: &Arc<Server>,
     seat: &Seat,
+    role_epoch: RoleEpoch,
     opened: &mut RdbInput<R>,
 ) -> Result<LoadedDump, (u64, RdbFault)> {
     let counts = &server.keyspace.counts;
@@ -517,7 +518,11 @@ fn load_into_staging<R: Read>(
     };
     let loaded = opened.load(&mut loader)?;
     let library = |code: &Vec<u8>| {
-        load_library(&server.scripting, code, false).map_err(|reason| {
+        let of_epoch = server.clone();
+        let is_obsolete = move || of_epoch.replication.role_epoch() != role_epoch;
+        let library = repeat_library_load(&server.scripting, code, is_obsolete);
+        let library = library.unwrap_or_else(|| Err(b"It is of no use any more".to_vec()));
+        library.map_err(|reason| {
             let reason = String::from_utf8_lossy(&reason).into_owned();
             (0, RdbFault::damaged(format!("Failed creating the library: {reason}")))
         })

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::observability::log;
+use weft_base::files::{FixedPath, error_text};
 
 /// The file of a daemon if none is configured.
 const DEFAULT: &str = "/var/run/valkey.pid";
@@ -20,11 +21,11 @@ impl PidFile {
     pub fn create(configured: Option<PathBuf>, is_daemon: bool) -> Option<PidFile> {
         let path = configured.or_else(|| is_daemon.then(|| PathBuf::from(DEFAULT)))?;
         // The working directory may change before the file is removed.
-        let path = std::path::absolute(&path).unwrap_or(path);
+        let path = FixedPath::new(path).as_path().to_owned();
         match std::fs::write(&path, format!("{}\n", std::process::id())) {
             Ok(()) => Some(PidFile { path }),
             Err(error) => {
-                log::warning!("Failed to write PID file: {}", weft_base::files::error_text(&error));
+                log::warning!("Failed to write PID file: {}", error_text(&error));
                 None
             }
         }
@@ -48,10 +49,7 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         if let Err(error) = self.remove_if_ours() {
-            log::warning!(
-                "Failed to remove the PID file: {}",
-                weft_base::files::error_text(&error)
-            );
+            log::warning!("Failed to remove the PID file: {}", error_text(&error));
         }
     }
 }

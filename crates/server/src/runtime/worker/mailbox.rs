@@ -68,10 +68,11 @@ impl Worker {
                 client,
                 park_id,
                 bytes,
+                first_write,
                 log_sequence,
             } => {
                 match self.find_parked(client, park_id) {
-                    Some(token) => self.record_log_sequence(token, log_sequence),
+                    Some(token) => self.record_log_sequence(token, first_write, log_sequence),
                     None => self.continue_abandoned_parts(client, park_id),
                 }
                 self.deliver_parked_reply(client, park_id, bytes);
@@ -104,6 +105,7 @@ impl Worker {
                 park_id,
                 client_snapshots,
             } => self.resume_with_client_snapshots(client, park_id, client_snapshots),
+            Message::LibrariesPrepared { client, park_id, loads } => self.resume_with_libraries(client, park_id, loads),
             Message::CloseClient(client) => self.close_client(client),
             Message::EndWait {
                 client,

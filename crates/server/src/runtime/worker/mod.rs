@@ -524,9 +524,6 @@ impl ClientVisitor for Worker {
                 visit(&mut connection.client, buffers);
             }
         }
-        if self.id == ThreadIndex::FIRST {
-            self.server().visit_linked(visit);
-        }
     }
 
     fn unblock_client(&mut self, id: ClientId, with_error: bool) -> bool {

@@ -177,11 +177,11 @@ impl Worker {
         }
     }
 
-    /// Records that everything in the log up to this sequence number counts as written by a connection's client.
-    pub(crate) fn record_log_sequence(&mut self, token: usize, log_sequence: LogSequence) {
+    /// Records that everything in the log up to `last` counts as written by a connection's client. `first` is the first
+    /// write of its command, whose reply follows, or none.
+    pub(crate) fn record_log_sequence(&mut self, token: usize, first: LogSequence, last: LogSequence) {
         if let Some(connection) = self.clients.connection(token) {
-            let last = &mut connection.client.last_write_sequence;
-            *last = log_sequence.max(*last);
+            connection.client.record_log_sequence(first, last);
         }
     }
 

@@ -7,10 +7,12 @@ use super::Worker;
 use super::waits::{ClientWait, WithheldReply};
 use crate::commands::context::NextStep;
 use crate::commands::context::send_background_work;
+use crate::commands::scripting::preparing::send_preparation;
 use crate::dispatch::batch::BatchConnections as _;
 use crate::net::client::ClientFlags;
 use crate::net::client_snapshot::ClientSnapshot;
 use crate::net::connection::{Connection, ConnectionState};
+use crate::net::library_loads::LibraryLoads;
 use crate::notify::messages::remove_all_registrations;
 use crate::observability::metrics::Counter;
 use crate::state::{BackgroundWork, DetachedResult, PrimaryThreadCommand, QueryRequester};
@@ -52,16 +54,13 @@ impl Worker {
             }
             NextStep::QueryWorkers(query) => server.query_all_workers(*query, QueryRequester::Client(parked)),
             NextStep::CollectClients => server.collect_clients(parked),
-            NextStep::Background(work) => {
-                // The thread that ends the command does not have the client.
-                connection.client.commands += 1;
-                let mark = connection.client.kill_mark.get_or_insert_default().clone();
-                // The parts of a transaction take effect together.
-                let is_part = self.partial_replies.contains_key(&parked.client);
-                let mark = if is_part { Arc::default() } else { mark };
-                let is_sent = send_background_work(&server, *work, mark, parked);
-                self.account_background_command(token, is_sent);
+            NextStep::PrepareLibraries => {
+                let transaction = connection.client.transaction.as_mut();
+                let loads = transaction.and_then(|transaction| transaction.library_loads.take());
+                let sent = send_preparation(&server, loads.unwrap_or_default(), parked);
+                self.account_background_command(token, sent);
             }
+            NextStep::Background(work) => self.start_background_work(token, *work, parked),
             NextStep::AwaitBackground(command) => {
                 let sent = server.background.long_commands.send(command(parked));
                 self.account_background_command(token, sent);
@@ -90,19 +89,17 @@ impl Worker {
                 connection.state = ConnectionState::Parked(blocked.waiter.park_id);
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
-            NextStep::Sync(request) => {
-                if let Some(connection) = self.detach_connection(token) {
-                    server
-                        .background
-                        .send_to_primary_thread(PrimaryThreadCommand::AdoptReplica(connection, request));
-                }
-            }
-            NextStep::TakeConnection(take) => {
-                if let Some(connection) = self.detach_connection(token) {
-                    server.clients.connections.fetch_sub(1, Ordering::Relaxed);
-                    take(connection);
-                }
-            }
+            NextStep::Sync(request) => self.give_away(token, |mut connection| {
+                connection.client.flags.set(ClientFlags::REPLICA, true);
+                server.hand_over(connection, |connection| {
+                    let order = PrimaryThreadCommand::AdoptReplica(connection, request);
+                    server.background.send_to_primary_thread(order);
+                });
+            }),
+            NextStep::TakeConnection(take) => self.give_away(token, |connection| {
+                server.clients.connections.fetch_sub(1, Ordering::Relaxed);
+                take(connection);
+            }),
             NextStep::AwaitReplicas(wait) => {
                 let (at_ms, required_acks) = *wait;
                 self.begin_wait_for_replicas(token, parked, at_ms, required_acks);
@@ -113,6 +110,22 @@ impl Worker {
                 self.withhold_reply(unserved, Some(WithheldReply { parked, output }));
             }
         }
+    }
+
+    /// Sends the work of the command of connection `token` to a background thread.
+    fn start_background_work(&mut self, token: usize, work: BackgroundWork, parked: ParkedClient) {
+        let server = self.server().clone();
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        // The thread that ends the command does not have the client.
+        connection.client.commands += 1;
+        let mark = connection.client.kill_mark.get_or_insert_default().clone();
+        // The parts of a transaction take effect together.
+        let is_part = self.partial_replies.contains_key(&parked.client);
+        let mark = if is_part { Arc::default() } else { mark };
+        let is_sent = send_background_work(&server, work, mark, parked);
+        self.account_background_command(token, is_sent);
     }
 
     /// Counts a command of connection `token` that was sent to a background thread. The connection is closed if that
@@ -128,8 +141,28 @@ impl Worker {
         }
     }
 
-    /// Removes a connection that moves to a thread other than a worker.
+    /// Gives a connection to a thread other than a worker, with `give`, which registers it as a link or a session. The
+    /// client may have been killed since its command has run.
+    fn give_away(&mut self, token: usize, give: impl FnOnce(Box<Connection>)) {
+        let Some(connection) = self.detach_connection(token) else {
+            return;
+        };
+        let client = connection.client.id;
+        give(connection);
+        // In this order: a transaction that kills the client finds it in the directory or as a link.
+        let server = self.server();
+        if server.clients.directory.remove_departed(client) {
+            server.close_link(client);
+        }
+    }
+
+    /// Removes a connection that moves to a thread other than a worker. One that is about to be closed stays.
     fn detach_connection(&mut self, token: usize) -> Option<Box<Connection>> {
+        let flags = self.clients.connection(token)?.client.flags;
+        if flags.contains(ClientFlags::CLOSE_ASAP) {
+            // The end of the batch closes it.
+            return None;
+        }
         let registered = self.reactor.deregister(token)?;
         let mut connection = self.clients.remove(token)?;
         let usage = std::mem::take(&mut connection.usage);
@@ -137,7 +170,6 @@ impl Worker {
         self.ready_tokens.retain(|other| *other != token);
         self.delayed_tokens.retain(|other| *other != token);
         let server = self.server().clone();
-        server.clients.directory.remove(connection.client.id);
         remove_all_registrations(&server, &mut connection.client);
         if let Some(watches) = connection.client.watches.take() {
             self.thread.effects.removed_watches.extend(watches.keys);
@@ -176,6 +208,28 @@ impl Worker {
         if let Some(transaction) = &mut connection.client.transaction {
             transaction.client_snapshots = Some(client_snapshots);
         }
+        self.run_request_again(token);
+    }
+
+    /// Delivers the libraries that a parked transaction loads, once their code has run: EXEC runs again.
+    pub(crate) fn resume_with_libraries(&mut self, client: ClientId, park_id: ParkId, loads: Box<LibraryLoads>) {
+        let Some(token) = self.find_parked(client, park_id) else {
+            return;
+        };
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if let Some(transaction) = &mut connection.client.transaction {
+            transaction.library_loads = Some(loads);
+        }
+        self.run_request_again(token);
+    }
+
+    /// Lets a parked connection continue with the request for which it has parked.
+    fn run_request_again(&mut self, token: usize) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
         connection.state = ConnectionState::Ready;
         connection.output.append(&mut connection.deferred_output);
         self.resume_connection(token);
@@ -346,3 +400,6 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

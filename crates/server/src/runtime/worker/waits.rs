@@ -9,13 +9,14 @@ use weft_base::{ClientId, ParkId, ParkedClient, SlotIndex, ThreadIndex};
 use weft_reactor::Output;
 
 use super::Worker;
-use crate::clients_waiting::blocking::{TimerQueue, Waiter};
+use crate::clients_waiting::blocking::{TimerQueue, Waiter, WaiterRefusal};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::dispatch::batch::BatchConnections as _;
 use crate::dispatch::ended_waits::{self, EndedWait};
 use crate::dispatch::thread::ThreadState;
-use crate::dispatch::{record, serve, watches};
+use crate::dispatch::unserved::retry_unserved;
+use crate::dispatch::{record, watches};
 use crate::net::client::ClientFlags;
 use crate::net::client_snapshot::{ClientSnapshot, WaitState};
 use crate::net::connection::Connection;
@@ -23,7 +24,6 @@ use crate::observability::metrics::Counter;
 use crate::persistence::aof_files::AofState;
 use crate::replication::{ReplicaWait, RequiredAcks, WAITAOF_DISABLED_REPLY};
 use crate::state::{BlockedCommand, LogWait, Message, Server, UnservedKeys};
-use weft_acl::DeniedAccess;
 use weft_os::atomic::Ordering;
 
 /// The number of failed attempts to serve after which the worker sleeps between attempts.
@@ -597,8 +597,8 @@ impl Worker {
         }
     }
 
-    /// Accounts for the end of a blocked command whose client lost the permission.
-    fn record_refusal(&mut self, token: usize, blocked: &BlockedCommand, refusal: &DeniedAccess) {
+    /// Accounts for the end of a blocked command that was refused.
+    fn record_refusal(&mut self, token: usize, blocked: &BlockedCommand, refusal: &WaiterRefusal) {
         let Some(connection) = self.clients.connection(token) else {
             return;
         };
@@ -608,12 +608,15 @@ impl Worker {
             .stats
             .metrics
             .record_rejection(thread.thread_index, blocked.command);
+        let WaiterRefusal::Denied(denied) = refusal else {
+            return;
+        };
         let line = connection.client.list_line(thread.now_ms, connection.buffers(0));
         permission::log_denial(
             &thread.server,
             thread.thread_index,
             thread.now_ms,
-            refusal.clone(),
+            (**denied).clone(),
             line,
         );
     }
@@ -716,7 +719,7 @@ impl Worker {
         // A slot that was refused in this turn would be refused again.
         let mut refused: HashSet<SlotIndex> = HashSet::new();
         for UnservedWaiters { unserved, reply } in std::mem::take(&mut self.waits.unserved_waiters) {
-            match serve::retry_unserved(&mut self.thread, &mut self.seat, &mut refused, unserved) {
+            match retry_unserved(&mut self.thread, &mut self.seat, &mut refused, unserved) {
                 Some(unserved) => self.withhold_reply(unserved, reply),
                 None => {
                     if let Some(mut withheld) = reply

@@ -68,7 +68,7 @@ impl MigrationEngine {
             export.feed.close();
             let link = export.link.take();
             self.close(link);
-            self.server.clients.linked.lock().remove(&export.client.id);
+            self.server.forget_link(export.client.id);
             if export.is_snapshotting {
                 self.server
                     .persistence

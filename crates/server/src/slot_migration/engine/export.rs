@@ -340,7 +340,7 @@ impl MigrationEngine {
         let (link, progress, is_connected) = (export.link.take(), export.progress.clone(), export.is_connected);
         let client = export.client.id;
         self.close(link);
-        self.server.clients.linked.lock().remove(&client);
+        self.server.forget_link(client);
         let state = self.with_job(&progress, |job| {
             log::notice!("Slot migration {} connection lost", job.description());
             job.state

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_base::clock::unix_ms;
-use weft_base::{SlotIndex, ThreadIndex};
+use weft_base::{ClientId, SlotIndex, ThreadIndex};
 
 use super::cleanup;
 use super::export::SOCKET_BUFFER_BYTES;
 use super::export_messages::{COMMAND_FAILED, UNEXPECTED_TRANSITION};
-use super::state::{Import, Link, MigrationEngine, message};
+use super::state::{ArrivingSource, Import, Link, MigrationEngine, message};
 use crate::cluster_node::key_deletion::{ImportMark, delete_keys_of_slots};
 use crate::cluster_node::topology;
 use crate::dispatch::import_stream::{ImportFailure, ImportScope, ImportStep};
@@ -42,12 +42,17 @@ impl MigrationEngine {
                 .get_or_insert_with(|| self.server.replication.role_epoch());
             let found = self.with_job(&source.progress, |job| (job.slots.clone(), job.name, job.source));
             let Some((slots, name, node)) = found.filter(|_| !source.progress.has_ended()) else {
-                // The connection is closed.
+                self.server.forget_link(source.connection.client.id);
                 continue;
             };
+            if source.connection.client.login.account().is_deleted() {
+                // Its user was deleted while the connection was on its way.
+                self.refuse_source(&source, CONNECTION_LOST);
+                continue;
+            }
             let owner = cluster.lock(&self.server.config).owner_of_slots(&slots);
             if owner != node {
-                self.fail(&source.progress, NOT_OWNED_BY_SOURCE);
+                self.refuse_source(&source, NOT_OWNED_BY_SOURCE);
                 continue;
             }
             let view = cluster.settled_view();
@@ -65,6 +70,7 @@ impl MigrationEngine {
                 continue;
             }
             let Some(registered) = source.connection.in_transit.take() else {
+                self.refuse_source(&source, CONNECTION_LOST);
                 continue;
             };
             let import = Import {
@@ -83,6 +89,24 @@ impl MigrationEngine {
         }
     }
 
+    /// Ends an import whose source has not been answered. The caller drops the connection.
+    fn refuse_source(&mut self, source: &ArrivingSource, message: &str) {
+        self.fail(&source.progress, message);
+        self.server.forget_link(source.connection.client.id);
+    }
+
+    /// Closes the connection of a source that has not been answered, because its client was killed. Returns `false` if
+    /// there is none with this client id.
+    pub(super) fn close_arriving(&mut self, client: ClientId) -> bool {
+        let is_of_client = |source: &ArrivingSource| source.connection.client.id == client;
+        let Some(index) = self.arriving.iter().position(is_of_client) else {
+            return false;
+        };
+        let source = self.arriving.remove(index);
+        self.refuse_source(&source, CONNECTION_LOST);
+        true
+    }
+
     /// Begins an import, whose slots were emptied and marked, with the connection of its source: answers it.
     fn adopt_source(&mut self, mut import: Import, registered: DetachedConnection) {
         let server = self.server.clone();
@@ -90,6 +114,7 @@ impl MigrationEngine {
         let is_marked = |slot: SlotIndex| server.keyspace.slots.header(slot.index()).is_importing();
         if !import.slots.iter().all(is_marked) {
             // This node has become the owner of a slot meanwhile.
+            server.forget_link(import.client_id());
             return self.fail(&progress, NOT_OWNED_BY_SOURCE);
         }
         if let Some(cluster) = &server.cluster {
@@ -111,6 +136,7 @@ impl MigrationEngine {
         // The option only affects performance.
         let _ = registered.socket.set_buffer_sizes(SOCKET_BUFFER_BYTES);
         if self.reactor.adopt(token, registered).is_err() {
+            server.forget_link(import.client_id());
             return self.fail(&progress, CONNECTION_LOST);
         }
         if let Some(tls) = &connection.tls
@@ -384,7 +410,7 @@ impl MigrationEngine {
         );
         self.close(Some(link));
         self.server.clients.connections.fetch_sub(1, Ordering::Relaxed);
-        self.server.clients.linked.lock().remove(&client);
+        self.server.forget_link(client);
     }
 
     /// Advances all imports: executes commands that were delayed, and takes slots over.

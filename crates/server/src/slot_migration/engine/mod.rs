@@ -29,6 +29,7 @@ use weft_reactor::{Event, Reactor};
 use self::state::{ArrivingSource, MigrationEngine, message};
 use super::job::{JobKind, JobProgress, JobState, MigrationJob};
 use crate::dispatch::import_stream::ImportExecutor;
+use crate::net::connection::Connection;
 use crate::observability::log;
 use crate::state::{Server, SlotMigrationCommand};
 use weft_cluster::Cluster;
@@ -180,6 +181,9 @@ impl MigrationEngine {
 
     /// Closes the connection of a client that was killed.
     fn disconnect(&mut self, client: ClientId) {
+        if self.close_arriving(client) {
+            return;
+        }
         let of_export = self.exports.iter().find(|export| export.client.id == client);
         if let Some(token) = of_export.and_then(|export| export.link.as_ref()).map(|link| link.token) {
             return self.on_target_lost(token, None);
@@ -316,20 +320,18 @@ impl MigrationEngine {
 
     /// Publishes the connections for CLIENT LIST.
     fn publish_clients(&self) {
-        let mut shown = self.server.clients.linked.lock();
-        for export in &self.exports {
-            if let Some(link) = &export.link {
-                let unsent = Self::in_flight(&self.reactor, link) as u64 + export.feed.unsent_bytes();
-                let buffers = crate::net::connection::Connection::new(export.client.link_snapshot())
-                    .buffers(usize::try_from(unsent).unwrap_or(usize::MAX));
-                shown.insert(export.client.id, (export.client.link_snapshot(), buffers));
-            }
-        }
-        for import in &self.imports {
-            if let Some(link) = &import.link {
-                let buffers = import.connection.buffers(Self::in_flight(&self.reactor, link));
-                shown.insert(import.client_id(), (import.connection.client.link_snapshot(), buffers));
-            }
-        }
+        let exports = self.exports.iter().filter_map(|export| {
+            let link = export.link.as_ref()?;
+            let unsent = Self::in_flight(&self.reactor, link) as u64 + export.feed.unsent_bytes();
+            let connection = Connection::new(export.client.link_snapshot());
+            let buffers = connection.buffers(usize::try_from(unsent).unwrap_or(usize::MAX));
+            Some((connection.client, buffers))
+        });
+        let imports = self.imports.iter().filter_map(|import| {
+            let link = import.link.as_ref()?;
+            let buffers = import.connection.buffers(Self::in_flight(&self.reactor, link));
+            Some((import.connection.client.link_snapshot(), buffers))
+        });
+        self.server.publish_links(exports.chain(imports));
     }
 }

@@ -282,6 +282,44 @@ fn writes_do_not_wait_for_snapshots_during_which_syncs_are_omitted() {
     }
 }
 
+/// CONFIG SET dir changes the directory of the process, and later rewrites use the new one.
+#[test]
+fn a_rewrite_ends_in_the_directory_in_which_it_began() {
+    for as_dump in ["yes", "no"] {
+        let place = TestDirectory::new();
+        let other = place.0.join("other");
+        fs::create_dir(&other).expect("creates");
+        let own = ["--enable-protected-configs", "yes", "--aof-use-rdb-preamble", as_dump];
+        let arguments = [ALWAYS, &own].concat();
+        let server = Server::start(&weft(), &place, &arguments);
+        let mut client = server.client();
+        assert_eq!(client.call(&["DEBUG", "POPULATE", "100"]), "OK");
+        client.call(&["CONFIG", "SET", "rdb-key-save-delay", "10000000"]);
+        client.call(&["BGREWRITEAOF"]);
+        wait_until("the base is being written", || {
+            let names = fs::read_dir(&place.0).expect("lists").flatten();
+            names
+                .map(|entry| entry.file_name())
+                .any(|name| name.to_string_lossy().starts_with("temp-rewriteaof"))
+        });
+        assert_eq!(client.call(&["CONFIG", "SET", "dir", &other.to_string_lossy()]), "OK");
+        assert_eq!(client.call(&["SET", "key", "value"]), "OK");
+        client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+        await_rest(&mut client);
+        assert_eq!(client.info("aof_last_bgrewrite_status"), "ok", "{}", place.log());
+        assert_eq!(fs::read_dir(&other).expect("lists").count(), 0);
+        let mut names: Vec<_> = fs::read_dir(&place.0).expect("lists").flatten().collect();
+        names.retain(|entry| entry.file_name().to_string_lossy().starts_with("temp-"));
+        assert!(names.is_empty(), "{names:?}");
+        let extension = if as_dump == "yes" { "rdb" } else { "aof" };
+        assert!(place.part(&format!("appendonly.aof.2.base.{extension}")).exists());
+        server.kill();
+        let server = Server::start(&weft(), &place, &arguments);
+        let kept = server.client().call(&["DBSIZE"]);
+        assert_eq!(kept, "101", "{}", place.log());
+    }
+}
+
 /// One key is written slowly: bytes on their way to the file are not data, and their number is limited.
 #[test]
 fn output_waiting_for_the_file_evicts_no_keys() {

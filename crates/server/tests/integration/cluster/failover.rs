@@ -325,6 +325,28 @@ fn a_safe_shutdown_is_refused_by_a_primary_with_slots() {
     assert!(rest.is_empty(), "the server ends without a reply");
 }
 
+/// Shuts down a primary, whose replica takes over. Returns what the primary has logged.
+fn shut_down_with_failover() -> String {
+    let mut nodes = weft_with(4, &["--logfile", "log"]);
+    assert_eq!(nodes[0].call(&["SET", KEY, "1"]), "OK");
+    nodes[0].client.send(&["SHUTDOWN", "NOSAVE", "FAILOVER"]);
+    assert_eq!(nodes[0].server().wait_for_exit(), Some(0));
+    wait_until("the replica takes over", || nodes[3].is_primary());
+    wait_until("it serves the slot", || nodes[3].call(&["GET", KEY]) == "1");
+    std::fs::read_to_string(nodes[0].server().directory.join("log")).expect("there is a log")
+}
+
+#[test]
+fn a_primary_that_shuts_down_knows_that_its_replica_takes_over() {
+    // On a busy machine, the primary may end before it hears from the replica.
+    let mut logs = (0..3).map(|_| shut_down_with_failover());
+    let is_known = logs.any(|log| {
+        assert!(log.contains("Perform auto failover to replica"), "{log}");
+        !log.contains("acknowledged the failover")
+    });
+    assert!(is_known);
+}
+
 #[test]
 fn a_shutdown_with_failover_is_refused_outside_of_a_cluster() {
     let server = Server::start(&[]);

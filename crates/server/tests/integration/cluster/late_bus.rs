@@ -2,13 +2,14 @@
 //! on, and the replies to what they write.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use super::failover::{KEY, Node, weft_with};
+use super::leftover_keys::begin_migrate;
 use super::{Client, LONG_NODE_TIMEOUT_MS, SHORT_NODE_TIMEOUT_MS, set_node_timeout, wait_until};
 
 /// Waits until the bus of a node has sent further messages.
@@ -151,5 +152,36 @@ fn a_withheld_reply_is_sent_when_the_node_is_up_again() {
         unblock_bus(&file);
         assert_eq!(writer.answer(), "written");
         wait_until("the node serves", || nodes[0].call(&["GET", KEY]) == "2");
+    }
+}
+
+/// Background threads load a library, and delete a key after MIGRATE has sent it.
+#[test]
+fn the_replies_to_writes_of_background_threads_are_withheld_while_the_bus_is_late() {
+    const LIBRARY: &str = "#!lua name=lib\nredis.register_function('f', function() end)";
+    for workers in ["2", "8"] {
+        let mut nodes = start(workers);
+        let no_failover = ["CONFIG", "SET", "cluster-replica-no-failover", "yes"];
+        assert_eq!(nodes[3].call(&no_failover), "OK");
+        let (mut sender, mut target) = begin_migrate(nodes[0].port, KEY);
+        let file = block_bus(&mut nodes);
+        wait_until("the bus is late", || {
+            nodes[0].call(&["GET", "{b}other"]) == "CLUSTERDOWN The cluster is down"
+        });
+        target.get_mut().write_all(b"+OK\r\n+OK\r\n").expect("sends");
+        let mut loader = Client::connect(nodes[0].port);
+        loader.send(&["FUNCTION", "LOAD", LIBRARY]);
+        wait_until("the library is loaded", || {
+            nodes[0].call(&["FUNCTION", "LIST"]).contains("lib")
+        });
+        wait_until("the key is deleted", || nodes[0].call(&["DBSIZE"]) == "0");
+        // Every worker has read its mail before it answers INFO.
+        nodes[0].client.wait_for_info("weft_unfinished_jobs", "0");
+        nodes[0].client.info("weft_unfinished_jobs");
+        assert!(sender.is_waiting(), "the reply to MIGRATE is withheld");
+        assert!(loader.is_waiting(), "the reply to FUNCTION LOAD is withheld");
+        unblock_bus(&file);
+        assert_eq!(sender.answer(), "OK");
+        assert_eq!(loader.answer(), "lib");
     }
 }

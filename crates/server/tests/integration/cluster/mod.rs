@@ -104,6 +104,25 @@ fn nodes_form_a_cluster_and_detect_a_failed_node() {
     }
 }
 
+/// As in Valkey, `maxclients` limits clients and connections of the bus together, and each other node has two.
+#[test]
+fn connections_of_the_bus_count_towards_the_limit_of_clients() {
+    let nodes = [Server::start_node(&[]), Server::start_node(&[])];
+    let mut admin = Client::connect(nodes[0].port);
+    let port = nodes[1].port.to_string();
+    let meet = ["CLUSTER", "MEET", "127.0.0.1", &port, &nodes[1].bus_port];
+    assert_eq!(admin.call(&meet), "OK");
+    admin.wait_for_info("cluster_connections", "2");
+    admin.wait_for_info("connected_clients", "1");
+    assert_eq!(admin.call(&["CONFIG", "SET", "maxclients", "4"]), "OK");
+    let mut second = Client::connect(nodes[0].port);
+    assert_eq!(second.call(&["PING"]), "PONG");
+    let refused = "ERR max number of clients + cluster connections reached";
+    assert_eq!(Client::connect(nodes[0].port).answer(), refused);
+    assert_eq!(admin.call(&["CONFIG", "SET", "maxclients", "5"]), "OK");
+    assert_eq!(Client::connect(nodes[0].port).call(&["PING"]), "PONG");
+}
+
 #[test]
 fn both_links_of_a_node_are_listed_together() {
     let (_nodes, mut clients) = cluster();

@@ -1,7 +1,9 @@
 //! End-to-end tests of full synchronisations through a dump file, which each replica receives at its own pace.
 
+use std::path::{Path, PathBuf};
+
 use super::serving::{AT_ONCE, Replica};
-use super::{DUMP, Primary};
+use super::{DUMP, FIRST_ID, Primary};
 use crate::harness::client::Client;
 use crate::harness::server::Server;
 use crate::harness::wait_until;
@@ -77,6 +79,62 @@ fn a_replica_that_accepts_no_more_of_a_dump_file_is_disconnected_after_the_timeo
     assert_eq!(client.call(&["CONFIG", "SET", "repl-timeout", "1"]), "OK");
     client.wait_for_info("connected_slaves", "0");
     client.wait_for_info("rdb_bgsave_in_progress", "0");
+}
+
+/// Returns the names in a directory, in order.
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("lists").flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Waits until a temporary file is being written in the server's directory, and changes to another directory.
+fn leave_directory(server: &Server, client: &mut Client) -> PathBuf {
+    let other = server.directory.join("other");
+    std::fs::create_dir(&other).expect("creates");
+    wait_until("the file is being written", || {
+        names_in(&server.directory).iter().any(|name| name.starts_with("temp-"))
+    });
+    let path = other.to_string_lossy();
+    assert_eq!(client.call(&["CONFIG", "SET", "dir", &path]), "OK");
+    other
+}
+
+/// CONFIG SET dir changes the directory of the process. Files of a full synchronisation stay where they are.
+#[test]
+fn a_dump_file_for_a_replica_stays_in_the_directory_in_which_it_began() {
+    let through_file = ["--repl-diskless-sync", "no", "--enable-protected-configs", "yes"];
+    let server = Server::start(&[&AT_ONCE[..], &through_file].concat());
+    let mut client = Client::connect(server.port);
+    assert_eq!(client.call(&["DEBUG", "POPULATE", "100"]), "OK");
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "10000000"]);
+    let mut replica = request_dump(&server);
+    let other = leave_directory(&server, &mut client);
+    client.call(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    receive_dump(&mut replica);
+    assert_eq!(names_in(&server.directory), ["dump.rdb", "other"]);
+    assert_eq!(names_in(&other), Vec::<String>::new());
+}
+
+#[test]
+fn a_received_dump_file_stays_in_the_directory_in_which_it_began() {
+    let primary = Primary::new();
+    let replica = Server::start(&["--repl-diskless-load", "disabled", "--enable-protected-configs", "yes"]);
+    let mut client = Client::connect(replica.port);
+    assert_eq!(client.call(&["REPLICAOF", "127.0.0.1", &primary.port()]), "OK");
+    let (mut link, _) = primary.accept();
+    let (begin, rest) = DUMP.split_at(20);
+    link.send(format!("+FULLRESYNC {FIRST_ID} 0\r\n${}\r\n", DUMP.len()).as_bytes());
+    link.send(begin);
+    let other = leave_directory(&replica, &mut client);
+    link.send(rest);
+    link.await_acknowledged(0);
+    assert_eq!(names_in(&replica.directory), ["dump.rdb", "other"]);
+    assert_eq!(std::fs::read(replica.directory.join("dump.rdb")).expect("reads"), DUMP);
+    assert_eq!(names_in(&other), Vec::<String>::new());
 }
 
 /// The file is the only copy of the replica's data if the replica ends before it has loaded another dump.

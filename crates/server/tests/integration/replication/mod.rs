@@ -9,6 +9,7 @@ mod lasting;
 mod mishaps;
 mod older;
 mod serving;
+mod users;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,10 +1,13 @@
 //! Tests changes of the configuration that meet commands in exclusive mode and transactions.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{Client, Server};
+use super::{Client, PATIENCE, Server};
+use crate::harness::wait_until;
 
 /// The number of times that the append-only file is switched on or off.
 const SWITCHES: usize = 40;
@@ -64,6 +67,55 @@ fn a_transaction_that_sets_a_parameter_and_a_switch_of_the_append_only_file_both
 #[test]
 fn a_change_of_the_role_and_a_switch_of_the_append_only_file_both_end() {
     switch_while(&[&[&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]]]);
+}
+
+/// DEBUG RESTART is within the gate, and wants the right to change the configuration in order to rewrite its file.
+#[test]
+fn a_restart_and_a_switch_of_the_append_only_file_both_end() {
+    for threads in ["1", "4"] {
+        let name = format!("weft-server-test-{}-{threads}.conf", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        std::fs::write(&file, "appendonly yes\n").expect("writes the file");
+        let workers = ["--io-threads", threads, "--io-threads-always-active", "yes"];
+        let others = ["--enable-debug-command", "yes", "--busy-reply-threshold", "0"];
+        let server = Server::start_from(file.to_str(), &[workers, others].concat());
+        let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(server.port)).collect();
+        let [admin, script, switch, restart] = clients.as_mut_slice() else {
+            unreachable!("there are four");
+        };
+        server.run_script(script, &["EVAL", "while true do end", "0"]);
+        switch.send(&["CONFIG", "SET", "appendonly", "no"]);
+        wait_until("the switch waits for the script", || {
+            admin.call(&["CONFIG", "GET", "appendonly"]) == "(appendonly no)"
+        });
+        let deferrals = admin.info("weft_deferrals");
+        restart.send(&["DEBUG", "RESTART"]);
+        wait_until("the restart waits for the switch", || {
+            admin.info("weft_deferrals") != deferrals
+        });
+        assert_eq!(admin.call(&["SCRIPT", "KILL"]), "OK");
+        let mut reply = Vec::new();
+        // The connection ends with the process, perhaps by a reset.
+        let _ = restart.0.read_to_end(&mut reply);
+        assert_eq!(String::from_utf8_lossy(&reply), "");
+        wait_until("the server serves clients again", || serves_clients(server.port));
+        let mut client = Client::connect(server.port);
+        assert_eq!(client.call(&["CONFIG", "GET", "appendonly"]), "(appendonly no)");
+        std::fs::remove_file(&file).expect("removes the file");
+    }
+}
+
+/// Returns `true` if the server at this port answers. It may be starting.
+fn serves_clients(port: u16) -> bool {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
+        return false;
+    };
+    stream.set_read_timeout(Some(PATIENCE)).expect("sets a timeout");
+    let mut reply = [0; 7];
+    let answered = stream
+        .write_all(b"PING\r\n")
+        .and_then(|()| stream.read_exact(&mut reply));
+    answered.is_ok() && reply == *b"+PONG\r\n"
 }
 
 /// A transaction leaves it to a background thread to switch the file off, which takes a while.

@@ -394,3 +394,34 @@ fn a_reload_leaves_no_key_behind_on_replicas() {
         );
     }
 }
+
+/// The user loses a database after SELECT was queued for it: the commands after it run in the database before.
+#[test]
+fn a_command_after_a_denied_select_stores_the_same_everywhere() {
+    for workers in ["1", "2"] {
+        let (primary, replica) = pair(workers);
+        let (mut admin, mut joe) = (Client::connect(primary.port), Client::connect(primary.port));
+        assert_eq!(
+            admin.call(&["ACL", "SETUSER", "joe", "on", "nopass", "~*", "&*", "+@all"]),
+            "OK"
+        );
+        assert_eq!(joe.call(&["AUTH", "joe", "x"]), "OK");
+        let mut runs = Vec::new();
+        for (number, (setup, command)) in FORMS.iter().enumerate() {
+            let tag = format!("-{number}");
+            prepare(&mut admin, setup, &tag);
+            runs.push(((*command).to_owned(), tag, ExecutionMode::Exec));
+        }
+        thread::sleep(Duration::from_millis(5));
+        for (command, tag, _) in &runs {
+            joe.call(&["MULTI"]);
+            assert_eq!(joe.call(&["SELECT", "1"]), "QUEUED");
+            assert_eq!(call(&mut joe, &words(command, tag)), "QUEUED");
+            assert_eq!(admin.call(&["ACL", "SETUSER", "joe", "db=0"]), "OK");
+            let replies = joe.call(&["EXEC"]);
+            assert!(replies.starts_with("(NOPERM "), "{command}: {replies}");
+            assert_eq!(admin.call(&["ACL", "SETUSER", "joe", "alldbs"]), "OK");
+        }
+        assert_same(&primary, &replica, &runs);
+    }
+}

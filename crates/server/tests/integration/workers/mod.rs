@@ -17,6 +17,7 @@ mod frozen_keys;
 mod full_mailboxes;
 mod kills;
 mod late_replies;
+mod libraries;
 mod limits;
 mod long_commands;
 mod moving;

@@ -80,11 +80,13 @@ fn randomkey_waits_for_a_held_slot_if_no_other_slot_has_a_key() {
     }
 }
 
+/// The options of a server on which a script is soon overdue, and only clients that need its slots get an error.
+const SOON_OVERDUE: [&str; 4] = ["--busy-reply-threshold", "20", "--busy-reply-scope", "affected"];
+
 #[test]
 fn randomkey_does_not_wait_for_an_overdue_script() {
     for workers in ["2", "8"] {
-        let options = ["--busy-reply-threshold", "20", "--busy-reply-scope", "affected"];
-        let (server, mut script) = with_held_key(workers, &options);
+        let (server, mut script) = with_held_key(workers, &SOON_OVERDUE);
         let mut client = Client::connect(server.port);
         let reply = client.call(&["RANDOMKEY"]);
         assert!(reply.starts_with("BUSY"), "{workers} workers: {reply}");
@@ -92,6 +94,93 @@ fn randomkey_does_not_wait_for_an_overdue_script() {
         script.answer();
         assert_eq!(client.call(&["RANDOMKEY"]), "key");
     }
+}
+
+/// Continues SCAN until it has to visit the slot of an overdue script.
+fn scan_to_held_slot(client: &mut Client) {
+    let mut cursor = "0".to_owned();
+    loop {
+        let reply = client.call(&["SCAN", &cursor, "COUNT", "1"]);
+        if reply.starts_with("BUSY ") {
+            return;
+        }
+        let words = reply.trim_start_matches('(').split(' ').next();
+        cursor = words.expect("a cursor").to_owned();
+        assert_ne!(cursor, "0", "the slot was passed over");
+    }
+}
+
+/// The plan of none of these commands names the slot that the script holds. Some leave their worker, and some need the
+/// end of all scripts.
+#[test]
+fn commands_without_declared_keys_do_not_wait_for_an_overdue_script() {
+    let commands: [&[&str]; 19] = [
+        &["KEYS", "*"],
+        &["SORT", "short", "BY", "k*y"],
+        &["SORT", "short", "BY", "nosort", "GET", "k*y"],
+        &["SORT_RO", "short", "BY", "nosort", "GET", "k*y"],
+        &["SORT", "short", "BY", "nosort", "GET", "k*y", "STORE", "sorted"],
+        &["SORT", "long", "BY", "nosort", "GET", "k*y"],
+        &["SORT", "long", "BY", "nosort", "GET", "k*y", "STORE", "sorted"],
+        &["DEBUG", "OBJECT", "key"],
+        &["DEBUG", "DIGEST-VALUE", "key"],
+        &["DEBUG", "DIGEST"],
+        &["DEBUG", "HTSTATS", "0"],
+        &["DEBUG", "RELOAD"],
+        &["MEMORY", "STATS"],
+        &["SAVE"],
+        &["BGSAVE"],
+        &["BGREWRITEAOF"],
+        &["FLUSHALL"],
+        &["FLUSHDB"],
+        &["SWAPDB", "0", "1"],
+    ];
+    for workers in ["2", "8"] {
+        let further = ["--enable-debug-command", "yes", "--hash-seed", "weft"];
+        let (server, mut script) = with_held_key(workers, &[&SOON_OVERDUE[..], &further].concat());
+        let mut client = Client::connect(server.port);
+        assert_eq!(client.call(&["RPUSH", "short", "e"]), "1");
+        let elements = [&["RPUSH", "long"][..], &["e"; ELEMENTS]].concat();
+        assert_eq!(client.call(&elements), ELEMENTS.to_string());
+        scan_to_held_slot(&mut client);
+        for command in commands {
+            let reply = client.call(command);
+            assert!(reply.starts_with("BUSY "), "{workers} workers, {command:?}: {reply}");
+        }
+        assert_eq!(client.call(&["SCRIPT", "KILL"]), "OK");
+        script.answer();
+        assert_eq!(client.info("rdb_saves"), "0", "no save has begun");
+        let found = client.call(&["SORT", "short", "BY", "nosort", "GET", "k*y"]);
+        assert_eq!(found, "(value)");
+    }
+}
+
+#[test]
+fn commands_on_slots_do_not_wait_for_an_overdue_script() {
+    let server = Server::start_node(&SOON_OVERDUE);
+    let (mut client, mut script) = (Client::connect(server.port), Client::connect(server.port));
+    assert_eq!(client.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
+    wait_until("the node serves", || client.call(&["SET", "key", "value"]) == "OK");
+    let slot = client.call(&["CLUSTER", "KEYSLOT", "key"]);
+    server.run_script(&mut script, &["EVAL", "while true do end", "1", "key"]);
+    let commands: [&[&str]; 8] = [
+        &["CLUSTER", "COUNTKEYSINSLOT", &slot],
+        &["CLUSTER", "GETKEYSINSLOT", &slot, "10"],
+        &["CLUSTER", "SLOT-STATS", "SLOTSRANGE", "0", "16383"],
+        &["SCAN", "0", "MATCH", "{key}*"],
+        &["KEYS", "{key}*"],
+        &["CLUSTER", "DELSLOTS", "0"],
+        &["CLUSTER", "SETSLOT", "0", "STABLE"],
+        &["CLUSTER", "BUMPEPOCH"],
+    ];
+    for command in commands {
+        let reply = client.call(command);
+        assert!(reply.starts_with("BUSY "), "{command:?}: {reply}");
+    }
+    assert_eq!(client.call(&["SCRIPT", "KILL"]), "OK");
+    script.answer();
+    assert_eq!(client.call(&["CLUSTER", "COUNTKEYSINSLOT", &slot]), "1");
+    assert_eq!(client.call(&["CLUSTER", "SETSLOT", "0", "STABLE"]), "OK");
 }
 
 /// A command of a transaction cannot run again later, so it must not need a slot that another thread holds.

@@ -190,22 +190,10 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
     };
     let now_ms = ctx.now_ms;
     let protocol = ctx.client.protocol;
-    // Links belong to no worker: they are closed here immediately, also within a transaction.
-    let mut links: u64 = 0;
-    let me = ctx.client.id;
-    ctx.server.visit_linked(&mut |client: &mut Client, _: BufferFigures| {
-        if !client.flags.contains(ClientFlags::CLOSE_ASAP) && filter.matches(client, me, now_ms) {
-            links += 1;
-            client.kill();
-        }
-    });
     let ask = move |caller: ClientId, clients: &mut dyn ClientVisitor| {
         let mut killed: u64 = 0;
-        clients.visit_clients(&mut |client: &mut Client, _: BufferFigures| {
-            let is_link = client
-                .flags
-                .intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLICA));
-            if is_link || client.flags.contains(ClientFlags::CLOSE_ASAP) || !filter.matches(client, caller, now_ms) {
+        let mut kill = |client: &mut Client| {
+            if client.flags.contains(ClientFlags::CLOSE_ASAP) || !filter.matches(client, caller, now_ms) {
                 return;
             }
             killed += 1;
@@ -213,11 +201,13 @@ fn kill(ctx: &mut Context<'_, '_>) -> CommandResult {
                 true => client.flags.set(ClientFlags::CLOSE_AFTER_REPLY, true),
                 false => client.kill(),
             }
-        });
+        };
+        clients.visit_clients(&mut |client: &mut Client, _: BufferFigures| kill(client));
+        clients.visit_sessions(&mut kill);
         killed.to_le_bytes().to_vec()
     };
     query_all_workers(ctx, ask, move |parts| {
-        let killed = links + sum_counts(&parts);
+        let killed = sum_counts(&parts);
         build_reply(protocol, |reply| match (by_address, killed) {
             (true, 0) => reply.error("ERR No such client"),
             (true, _) => reply.ok(),

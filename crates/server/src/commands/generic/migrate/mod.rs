@@ -27,13 +27,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_base::{DbIndex, RoleEpoch, SlotIndex, ThreadIndex};
+use weft_base::{DbIndex, LogSequence, RoleEpoch, SlotIndex, ThreadIndex};
 use weft_resp::Protocol;
 use weft_resp::number::parse_i64;
 use weft_table::{Blob, EntryRef, Shared, ValueRef};
 use weft_values::Value;
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, build_reply, leased};
+use crate::commands::context::{BackgroundStep, Binding, CommandResult, Context, NextStep, build_reply, leased};
 use crate::commands::error::CommandError;
 use crate::keyspace::access::{AccessContext, KeyWrite};
 use crate::keyspace::clock::AccessClock;
@@ -243,13 +243,14 @@ fn migrate(ctx: &mut Context<'_, '_>) -> CommandResult {
         keys: migrated_keys,
         pin,
     };
-    ctx.reply_after_exchange(move |server, seat| {
-        let result = migrate_keys(server, seat, &options, frozen);
-        build_reply(Protocol::Resp2, |reply| match result {
+    ctx.run_after_exchange(Box::new(move |server, seat| {
+        let (result, first_write) = migrate_keys(server, seat, &options, frozen);
+        let bytes = build_reply(Protocol::Resp2, |reply| match result {
             Ok(()) => reply.ok(),
             Err(error) => reply.error_bytes(&error),
-        })
-    });
+        });
+        BackgroundStep::Reply { bytes, first_write }
+    }));
     Ok(())
 }
 
@@ -259,7 +260,8 @@ struct FrozenKeys {
     pin: Pin,
 }
 
-/// Sends the keys, and sends those again that have changed meanwhile. The pin ends after all handles.
+/// Sends the keys, and sends those again that have changed meanwhile. The pin ends after all handles. Also returns the
+/// position in the log of the first deletion here, or none.
 ///
 /// A few commands change frozen keys without waiting. A key that one of them deleted or renamed is deleted on the
 /// target, too, because it was gone before it could be moved.
@@ -268,13 +270,13 @@ fn migrate_keys(
     seat: &mut Seat,
     options: &MigrateRequest,
     frozen: FrozenKeys,
-) -> Result<(), Vec<u8>> {
+) -> (Result<(), Vec<u8>>, LogSequence) {
     let FrozenKeys {
         keys: mut migrated_keys,
         pin,
     } = frozen;
     let mut replace = options.should_replace;
-    let mut result = Ok(());
+    let (mut result, mut first_write) = (Ok(()), LogSequence::NONE);
     for _ in 0..MAX_SEND_ROUNDS {
         let (taken, failed) = send_keys(server, seat, options, &migrated_keys, replace);
         result = failed;
@@ -282,6 +284,9 @@ fn migrate_keys(
             break;
         }
         let deletions = delete_accepted_keys(server, seat, options, migrated_keys, &taken);
+        if first_write.is_none() {
+            first_write = deletions.first_write;
+        }
         migrated_keys = deletions.changed_keys;
         let taken_back = delete_on_target(server, seat, options, deletions.missing_keys);
         result = result.and(taken_back).and(deletions.outcome);
@@ -299,7 +304,7 @@ fn migrate_keys(
     }
     drop(migrated_keys);
     drop(pin);
-    result
+    (result, first_write)
 }
 
 /// Deletes keys on the target that it has taken and that were deleted here.
@@ -466,6 +471,8 @@ struct LocalDeletions {
     missing_keys: Vec<MigratedKey>,
     /// An error if a key is on the target but could not be deleted here.
     outcome: Result<(), Vec<u8>>,
+    /// The position in the log of the first deletion, or none.
+    first_write: LogSequence,
 }
 
 /// The outcome for one key that the target has taken.
@@ -493,6 +500,7 @@ fn delete_accepted_keys(
         changed_keys: Vec::new(),
         missing_keys: Vec::new(),
         outcome: Ok(()),
+        first_write: LogSequence::NONE,
     };
     let thread_index = ThreadIndex::new(seat.index());
     for (mut key, _) in migrated_keys.into_iter().zip(accepted).filter(|(_, taken)| **taken) {
@@ -503,25 +511,21 @@ fn delete_accepted_keys(
                 deletions.outcome = Err(MAY_NOT_DELETE.to_vec());
                 break;
             }
-            let outcome = match is_paused(server, &key) {
+            let attempt = match is_paused(server, &key) {
                 true => None,
                 false => delete_accepted_key(server, &pass, thread_index, options, &mut key),
             };
-            match outcome {
-                Some(LocalDeletionOutcome::Deleted) => break,
-                Some(LocalDeletionOutcome::Missing) => {
-                    deletions.missing_keys.push(key);
-                    break;
+            if let Some((outcome, write)) = attempt {
+                if deletions.first_write.is_none() {
+                    deletions.first_write = write;
                 }
-                Some(LocalDeletionOutcome::Changed) => {
-                    deletions.changed_keys.push(key);
-                    break;
+                match outcome {
+                    LocalDeletionOutcome::Deleted => {}
+                    LocalDeletionOutcome::Missing => deletions.missing_keys.push(key),
+                    LocalDeletionOutcome::Changed => deletions.changed_keys.push(key),
+                    LocalDeletionOutcome::Kept => deletions.outcome = Err(MAY_NOT_DELETE.to_vec()),
                 }
-                Some(LocalDeletionOutcome::Kept) => {
-                    deletions.outcome = Err(MAY_NOT_DELETE.to_vec());
-                    break;
-                }
-                None => {}
+                break;
             }
             drop(pass);
             weft_os::thread::sleep(LEASE_RETRY_PAUSE);
@@ -530,15 +534,15 @@ fn delete_accepted_keys(
     deletions
 }
 
-/// Deletes a key that the target has accepted, if it is unchanged since it was sent. Returns `None` if its slot is
-/// leased by another thread.
+/// Deletes a key that the target has accepted, if it is unchanged since it was sent. Also returns the position of the
+/// deletion in the log, or none. Returns `None` if its slot is leased by another thread.
 fn delete_accepted_key(
     server: &Arc<Server>,
     pass: &GatePassage<'_>,
     thread_index: ThreadIndex,
     options: &MigrateRequest,
     migrated_key: &mut MigratedKey,
-) -> Option<LocalDeletionOutcome> {
+) -> Option<(LocalDeletionOutcome, LogSequence)> {
     let mut lease = pass.write_spinning(migrated_key.slot.index())?;
     let keyspace = &server.keyspace;
     let mut effects = Effects {
@@ -586,6 +590,7 @@ fn delete_accepted_key(
         effects.log_also(options.from_db, &[b"DEL", &migrated_key.name]);
     }
     effects.log_writer.commit();
+    let sequence = effects.log_writer.last_sequence();
     NotificationSender::new(server, &mut effects, thread_index).send_recorded_effects(None);
     drop(lease);
     let outcome = match changed {
@@ -603,7 +608,7 @@ fn delete_accepted_key(
         None => LocalDeletionOutcome::Deleted,
     };
     apply_effects(server, thread_index, effects);
-    Some(outcome)
+    Some((outcome, sequence))
 }
 
 /// Returns the number of times that this node has lost a slot.

@@ -23,7 +23,7 @@ use weft_resp::number::{parse_f64, parse_i64};
 use weft_table::ValueRef;
 use weft_values::listpack::Element;
 
-use crate::commands::context::{Binding, CommandResult, Context, NextStep, leased, reply_bulk};
+use crate::commands::context::{Binding, CommandResult, Context, leased, reply_bulk};
 use crate::commands::error::CommandError;
 use crate::commands::hash::fields::value_as_hash;
 use crate::commands::list::stored;
@@ -37,6 +37,7 @@ use crate::runtime::process::collation;
 use elements::{SortElements, SortSource};
 use order::{prefix_of_text, sorted_window};
 use pattern::{SortPattern, c_string_prefix};
+use weft_base::SlotIndex;
 use weft_base::slots::cluster_slot;
 use weft_base::slots::slot_of_pattern;
 
@@ -182,13 +183,13 @@ fn may_leave_slot(ctx: &Context<'_, '_>, pattern: &[u8]) -> bool {
 enum SortError {
     /// The command is invalid.
     Command(CommandError),
-    /// A slot was leased by another thread.
-    Contended,
+    /// This slot was leased by another thread.
+    Contended(SlotIndex),
 }
 
 impl From<Contended> for SortError {
-    fn from(Contended: Contended) -> Self {
-        SortError::Contended
+    fn from(Contended(slot): Contended) -> Self {
+        SortError::Contended(slot)
     }
 }
 
@@ -235,8 +236,8 @@ fn sort_with(ctx: &mut Context<'_, '_>, may_store: bool) -> CommandResult {
     match sort_elements(ctx, &options, &elements, window) {
         Ok(()) => Ok(()),
         Err(SortError::Command(error)) => Err(error),
-        Err(SortError::Contended) => {
-            ctx.next_step = NextStep::Defer;
+        Err(SortError::Contended(slot)) => {
+            ctx.defer_until_free(slot);
             Ok(())
         }
     }

@@ -186,10 +186,8 @@ fn client_lines(server: &Server, clients: &ClientFigures, lines: &mut InfoLines)
         .load(Ordering::Relaxed)
         .saturating_sub(others);
     lines.push_field("connected_clients", clients_alone);
-    let links = server
-        .cluster
-        .as_ref()
-        .map_or(0, |cluster| cluster.lock(&server.config).links.len());
+    let links = server.cluster.as_ref();
+    let links = links.map_or(0, |cluster| cluster.connection_count());
     lines.push_field("cluster_connections", links);
     lines.push_field("maxclients", server.config.integer(id::MAXCLIENTS));
     lines.push_field("client_recent_max_input_buffer", clients.max_input_bytes);

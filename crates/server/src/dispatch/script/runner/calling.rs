@@ -147,6 +147,22 @@ impl Runner<'_, '_, '_> {
         None
     }
 
+    /// Gets the present rules of the caller's user, if the script is debugged on copies of keys: other clients change
+    /// users meanwhile. Returns `false` if the session must end.
+    #[inline]
+    pub(super) fn refresh_permissions(&mut self) -> bool {
+        match &mut self.access {
+            ScriptAccess::Scratch(_, key_copier) => key_copier.begin_command(&mut self.client.login),
+            ScriptAccess::Leased(_) | ScriptAccess::Everything(_) => true,
+        }
+    }
+
+    /// Returns `true` if a command was refused copies of its keys because users have changed since it was admitted.
+    #[cold]
+    pub(super) fn must_admit_again(&self) -> bool {
+        matches!(self.access, ScriptAccess::Scratch(..)) && self.run.stop_reason().is_none()
+    }
+
     /// Checks that the caller has the permission for a command.
     pub(super) fn check_permission(&self, command: &'static Command<Binding>, args: Args<'_>) -> Result<(), Denial> {
         let (server, login) = (&self.thread.server, &self.client.login);
@@ -315,7 +331,7 @@ impl Runner<'_, '_, '_> {
         if self.unchecked_ns >= MAX_UNCHECKED_NS && self.debugger.is_none() {
             self.unchecked_ns = 0;
             let running = &self.thread.server.scripting.running;
-            running.check_run_between_commands(&self.run, self.thread.for_script);
+            running.update_run(&self.run, self.thread.for_script);
         }
     }
 

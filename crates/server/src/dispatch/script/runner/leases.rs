@@ -88,11 +88,11 @@ impl<'p> Runner<'_, '_, 'p> {
     ) -> Option<()> {
         if let ScriptAccess::Scratch(all, key_copier) = &mut self.access {
             let server = &self.thread.server;
-            match needs_all_slots(command, binding, args) {
+            let are_copied = match needs_all_slots(command, binding, args) {
                 true => key_copier.copy_all_keys(server, all),
                 false => key_copier.copy_keys(&self.planned, args, server, all),
-            }
-            return Some(());
+            };
+            return are_copied.then_some(());
         }
         if needs_all_slots(command, binding, args) {
             self.lease_all_slots()?;

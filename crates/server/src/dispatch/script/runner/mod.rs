@@ -68,6 +68,18 @@ impl<'p> ScriptAccess<'_, 'p> {
         }
     }
 
+    /// Records in a run that it holds these slots.
+    pub fn note_held_slots(&self, run: &ScriptRun) {
+        match self {
+            ScriptAccess::Leased(leases) if !leases.holds_all_slots() => {
+                run.note_held_slots(leases.slots().map(SlotIndex::get))
+            }
+            ScriptAccess::Leased(_) | ScriptAccess::Everything(_) | ScriptAccess::Scratch(..) => {
+                run.note_all_slots_held()
+            }
+        }
+    }
+
     /// Ends the leases.
     pub fn release(self) {
         if let ScriptAccess::Leased(leases) = self {
@@ -243,14 +255,7 @@ impl<'r, 'h, 'p> Runner<'r, 'h, 'p> {
 
     /// Registers the run, if it is on a script thread.
     pub fn register(&mut self) -> bool {
-        match &self.access {
-            ScriptAccess::Leased(leases) if !leases.holds_all_slots() => {
-                self.run.note_held_slots(leases.slots().map(SlotIndex::get))
-            }
-            ScriptAccess::Leased(_) | ScriptAccess::Everything(_) | ScriptAccess::Scratch(..) => {
-                self.run.note_all_slots_held()
-            }
-        }
+        self.access.note_held_slots(&self.run);
         if self.thread.for_script {
             self.thread.server.scripting.running.list(&self.run);
         }
@@ -429,13 +434,20 @@ impl Host for Runner<'_, '_, '_> {
             self.release_gate_briefly();
         }
         let args = Args::new(request, ranges);
-        let (command, binding) = match self.admit(args) {
-            Ok(found) => found,
-            Err(text) => return CallResult::Refused(text),
-        };
-        let done = match self.lease_command(command, binding, args) {
-            Some(()) => self.execute_command(command, binding, args),
-            None => None,
+        let done = loop {
+            if !self.refresh_permissions() {
+                self.run.stop(StopReason::Shutdown);
+                return CallResult::Stop;
+            }
+            let (command, binding) = match self.admit(args) {
+                Ok(found) => found,
+                Err(text) => return CallResult::Refused(text),
+            };
+            match self.lease_command(command, binding, args) {
+                Some(()) => break self.execute_command(command, binding, args),
+                None if self.must_admit_again() => {}
+                None => break None,
+            }
         };
         match done {
             Some(()) => CallResult::Reply(&self.output.bytes),
@@ -458,7 +470,7 @@ impl Host for Runner<'_, '_, '_> {
     fn may_call(&mut self, request: &[u8], ranges: &[ArgRange]) -> Option<bool> {
         let args = Args::new(request, ranges);
         match crate::commands::registry().lookup(&args) {
-            Lookup::Found(command) => Some(self.check_permission(command, args).is_ok()),
+            Lookup::Found(command) => Some(self.refresh_permissions() && self.check_permission(command, args).is_ok()),
             Lookup::UnknownCommand | Lookup::UnknownSubcommand { .. } => None,
         }
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use weft_reactor::{DetachedConnection, Event, Output, Reactor, ReceiveOutcome, Token};
 
+use crate::net::kill_mark::KillMark;
 use crate::state::Server;
+use weft_acl::AclAccount;
 use weft_os::time::Instant;
 use weft_scripting::Console;
 
@@ -13,8 +15,8 @@ use weft_scripting::Console;
 const CONNECTION_TOKEN: Token = 0;
 /// The number of bytes read at a time. One command is taken from them and the rest is dropped, so the size matters.
 const RECEIVE_BYTES: usize = 1024;
-/// The interval at which the console checks if the process ends.
-const SHUTDOWN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The interval at which the console checks if the process ends, or if the client was killed or its ACL user deleted.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The time in which the user must receive sent data.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -26,18 +28,24 @@ pub struct DebuggerConnection {
     received: Vec<u8>,
     is_closed: bool,
     server: Arc<Server>,
+    /// Set once the client is killed.
+    kill_mark: Arc<KillMark>,
+    /// The ACL user of the client.
+    account: Arc<AclAccount>,
     /// `true` if the script's writes take effect, so that it continues without its user.
     should_continue_without_user: bool,
 }
 
 impl DebuggerConnection {
-    /// Takes over a connection.
+    /// Takes over the connection of a client that logged in to `account` and shares `kill_mark`.
     ///
     /// # Errors
     /// When no descriptors are left.
     pub fn open(
         registered: DetachedConnection,
         server: Arc<Server>,
+        kill_mark: Arc<KillMark>,
+        account: Arc<AclAccount>,
         should_continue_without_user: bool,
     ) -> std::io::Result<Self> {
         let mut reactor = Reactor::new()?;
@@ -48,6 +56,8 @@ impl DebuggerConnection {
             received: Vec::new(),
             is_closed: false,
             server,
+            kill_mark,
+            account,
             should_continue_without_user,
         })
     }
@@ -72,6 +82,15 @@ impl DebuggerConnection {
         }
     }
 
+    fn has_unsent(&self) -> bool {
+        self.reactor.in_flight(CONNECTION_TOKEN) > 0
+    }
+
+    /// Returns `true` if the client was killed or its ACL user was deleted. It gets nothing more.
+    fn is_revoked(&self) -> bool {
+        self.kill_mark.is_killed() || self.account.is_deleted()
+    }
+
     /// Returns `true` if the process is ending, or waits for this session to do so.
     fn is_shutting_down(&self) -> bool {
         self.server.scripting.running.is_shutting_down()
@@ -81,23 +100,32 @@ impl DebuggerConnection {
 
 impl Console for DebuggerConnection {
     fn send(&mut self, bytes: &[u8]) {
+        if self.is_revoked() {
+            return;
+        }
         let mut output = Output::new();
         output.bytes.extend_from_slice(bytes);
         if self.reactor.send(CONNECTION_TOKEN, &mut output).is_err() {
             self.is_closed = true;
         }
         let since = Instant::now();
-        while self.reactor.in_flight(CONNECTION_TOKEN) > 0 && !self.is_closed && since.elapsed() < SEND_TIMEOUT {
-            self.wait_for_input(SHUTDOWN_CHECK_INTERVAL);
+        while self.has_unsent() && !self.is_closed && !self.is_revoked() && since.elapsed() < SEND_TIMEOUT {
+            self.wait_for_input(CHECK_INTERVAL);
         }
     }
 
     fn receive(&mut self, into: &mut Vec<u8>) -> bool {
-        while self.received.is_empty() {
+        loop {
+            if self.is_revoked() {
+                return false;
+            }
+            if !self.received.is_empty() {
+                break;
+            }
             if self.is_closed || self.is_shutting_down() {
                 return false;
             }
-            self.wait_for_input(SHUTDOWN_CHECK_INTERVAL);
+            self.wait_for_input(CHECK_INTERVAL);
         }
         let piece = self.received.len().min(RECEIVE_BYTES);
         into.extend(self.received.drain(..piece));
@@ -108,6 +136,7 @@ impl Console for DebuggerConnection {
         if !self.should_continue_without_user && !self.is_closed {
             self.wait_for_input(Duration::ZERO);
         }
-        self.is_shutting_down() || (self.is_closed && !self.should_continue_without_user)
+        let has_left = self.is_closed || self.is_revoked();
+        self.is_shutting_down() || (has_left && !self.should_continue_without_user)
     }
 }

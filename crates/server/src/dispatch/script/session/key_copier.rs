@@ -3,6 +3,10 @@
 //! The keys of one command are copied together, under leases of all their slots, so a command sees them as of one
 //! moment. From then on the copies belong to the session. A command that accesses keys that no plan names gets all
 //! keys.
+//!
+//! The keys come from the live keyspace, so the present users decide if a command may read them. A command is admitted
+//! by the present rules, and its keys are copied within a passage of the gate in which the users are still the same.
+//! Otherwise it is admitted again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +20,9 @@ use crate::keyspace::access::{HeldLeases, Lease};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::scratch_keyspace::CopiedKeys;
 use crate::keyspace::{Exclusive, GatePassage, Seat};
+use crate::net::kill_mark::KillMark;
 use crate::state::Server;
+use weft_acl::Login;
 use weft_base::slots::SLOTS;
 
 /// The pause after a refused slot.
@@ -27,20 +33,40 @@ const COUNTER_ROW: ThreadIndex = ThreadIndex::FIRST;
 /// Copies keys from the keyspace into a session's scratch keyspace.
 pub struct KeyCopier {
     server: Arc<Server>,
+    /// Set once the session's client is killed.
+    kill_mark: Arc<KillMark>,
+    /// The version of the users by which the running command was admitted.
+    acl_version: u64,
     /// The names of keys that were copied, or found missing.
     copied_names: HashSet<Box<[u8]>, ahash::RandomState>,
-    /// `true` if all keys were copied.
-    has_copied_all: bool,
+    /// The number of the first slot of which not all keys were copied.
+    next_slot: usize,
 }
 
 impl KeyCopier {
-    /// Creates a copier that has copied nothing yet.
-    pub fn new(server: Arc<Server>) -> Self {
+    /// Creates a copier that has copied nothing yet, for a session of a client that shares `kill_mark`.
+    pub fn new(server: Arc<Server>, kill_mark: Arc<KillMark>) -> Self {
         KeyCopier {
             server,
+            kill_mark,
+            acl_version: 0,
             copied_names: HashSet::default(),
-            has_copied_all: false,
+            next_slot: 0,
         }
+    }
+
+    /// Begins a command, which the caller admits by the rules that its login has afterwards. Returns `false` if the
+    /// client was killed or its ACL user was deleted.
+    pub fn begin_command(&mut self, login: &mut Login) -> bool {
+        // Read first: rules that are newer than that are found to have changed.
+        self.acl_version = self.server.acl.version();
+        login.refresh(&self.server.acl) && !self.kill_mark.is_killed()
+    }
+
+    /// Returns `true` if the command that was admitted last may read keys. Users change in exclusive mode, so the
+    /// answer holds until the caller leaves the gate.
+    fn may_copy(&self, _pass: &GatePassage<'_>) -> bool {
+        self.server.acl.version() == self.acl_version && !self.kill_mark.is_killed()
     }
 
     fn join_keyspace(&self) -> Seat {
@@ -52,28 +78,41 @@ impl KeyCopier {
         }
     }
 
-    /// Copies the keys of a command that are not in the scratch keyspace yet, in all databases.
-    pub fn copy_keys(&mut self, planned: &[PlannedKey], args: Args<'_>, scratch: &Server, all: &mut Exclusive<'_>) {
+    /// Copies the keys of a command that are not in the scratch keyspace yet, in all databases. Returns `false` if the
+    /// users have changed since the command was admitted, or the client was killed.
+    #[must_use]
+    pub fn copy_keys(
+        &mut self,
+        planned: &[PlannedKey],
+        args: Args<'_>,
+        scratch: &Server,
+        all: &mut Exclusive<'_>,
+    ) -> bool {
         let name = |key: &PlannedKey| args.argument(key.argument as usize);
-        let unknown = planned.iter().filter(|key| !self.copied_names.contains(name(key)));
+        let is_copied = |key: &PlannedKey| key.slot.index() < self.next_slot || self.copied_names.contains(name(key));
+        let unknown = planned.iter().filter(|key| !is_copied(key));
         let mut keys: Vec<PlannedKey> = unknown
             .map(|key| PlannedKey {
                 is_write: false,
                 ..*key
             })
             .collect();
-        if self.has_copied_all || keys.is_empty() {
-            return;
+        if keys.is_empty() {
+            return true;
         }
         keys.sort_by_key(|key| name(key));
         keys.dedup_by_key(|key| name(key));
-        self.copied_names.extend(keys.iter().map(|key| Box::from(name(key))));
         let mut seat = self.join_keyspace();
         loop {
             let pass = seat.enter();
+            if !self.may_copy(&pass) {
+                return false;
+            }
             if let Some(copies) = self.copy_atomically(&pass, &mut keys, args) {
                 drop(pass);
-                return copies.put(&scratch.keyspace, all, COUNTER_ROW);
+                self.copied_names.extend(keys.iter().map(|key| Box::from(name(key))));
+                copies.put(&scratch.keyspace, all, COUNTER_ROW);
+                return true;
             }
             drop(pass);
             weft_os::thread::sleep(RETRY_PAUSE);
@@ -104,33 +143,44 @@ impl KeyCopier {
         Some(copies)
     }
 
-    /// Copies all remaining keys, slot by slot.
-    pub fn copy_all_keys(&mut self, scratch: &Server, all: &mut Exclusive<'_>) {
-        if std::mem::replace(&mut self.has_copied_all, true) {
-            return;
+    /// Copies all remaining keys, slot by slot. Returns `false` if the users have changed since the command was
+    /// admitted, or the client was killed: the next call continues.
+    #[must_use]
+    pub fn copy_all_keys(&mut self, scratch: &Server, all: &mut Exclusive<'_>) -> bool {
+        if self.next_slot == SLOTS {
+            return true;
         }
-        let keyspace = &self.server.keyspace;
+        let server = self.server.clone();
+        let keyspace = &server.keyspace;
         let mut seat = self.join_keyspace();
-        let known = std::mem::take(&mut self.copied_names);
-        for slot in 0..SLOTS {
+        while self.next_slot < SLOTS {
+            let slot = self.next_slot;
             if !keyspace.slots.header(slot).may_hold_any() {
+                self.next_slot += 1;
                 continue;
             }
-            loop {
-                let pass = seat.enter();
-                let mut copies = CopiedKeys::default();
-                let taken = pass.read_spinning(slot).and_then(|lease| {
-                    copies.take_all(keyspace, SlotIndex::from_index(slot), &lease, |name| {
-                        known.contains(name)
-                    })
-                });
-                drop(pass);
-                if taken.is_some() {
-                    copies.put(&scratch.keyspace, all, COUNTER_ROW);
-                    break;
-                }
+            let pass = seat.enter();
+            if !self.may_copy(&pass) {
+                return false;
+            }
+            let mut copies = CopiedKeys::default();
+            let taken = pass.read_spinning(slot).and_then(|lease| {
+                copies.take_all(keyspace, SlotIndex::from_index(slot), &lease, |name| {
+                    self.copied_names.contains(name)
+                })
+            });
+            drop(pass);
+            if taken.is_some() {
+                copies.put(&scratch.keyspace, all, COUNTER_ROW);
+                self.next_slot += 1;
+            } else {
                 weft_os::thread::sleep(RETRY_PAUSE);
             }
         }
+        self.copied_names = HashSet::default();
+        true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,8 +16,13 @@
 //!    clients, no channels and no log. A key is copied when a command names it for the first time. A command that
 //!    accesses all keys has all of them copied first ([`KeyCopier`]).
 //! 3. When its user disconnects, a session continues without stops (SYNC), or ends, since its writes have no effect
-//!    (YES).
-//! 4. Sessions end with the process. A SYNC session ends as soon as a shutdown is prepared, because all clients wait
+//!    (YES). The same happens when its client is killed, or its ACL user is deleted. A SYNC session that has not begun
+//!    does not begin then.
+//! 4. Other clients change users during a session on copies. As its script gets copies of keys that are read when they
+//!    are first accessed, the present rules of its ACL user apply to each command ([`KeyCopier`]).
+//! 5. A SYNC session is admitted again in exclusive mode: permissions, the role of this server and the owners of slots
+//!    may have changed since its worker has admitted it, and clients may be paused.
+//! 6. Sessions end with the process. A SYNC session ends as soon as a shutdown is prepared, because all clients wait
 //!    for it.
 
 mod console;
@@ -40,12 +45,13 @@ use crate::commands::context::{Binding, NextStep};
 use crate::commands::error::CommandError;
 use crate::commands::permission;
 use crate::commands::scripting::script::NO_SCRIPT;
-use crate::dispatch::accounting::write_error;
-use crate::dispatch::admit::unknown_command_error;
+use crate::dispatch::accounting::{record_denial, write_error};
+use crate::dispatch::admit::{Admission, admit, admit_script, unknown_command_error};
 use crate::dispatch::background::finish_batch;
 use crate::dispatch::effects::free_removed_values;
 use crate::dispatch::execute::apply_effects;
 use crate::dispatch::notifications::monitor_line_of_unit;
+use crate::dispatch::plan::plan_write_keys;
 use crate::dispatch::request::{Outcome, Request};
 use crate::dispatch::serve;
 use crate::dispatch::thread::ThreadState;
@@ -58,7 +64,8 @@ use crate::notify::messages::{NotificationSender, wake_workers};
 use crate::observability::log;
 use crate::observability::metrics::Metrics;
 use crate::observability::used_memory::UsedMemory;
-use crate::state::{Message, Server, ServerParts};
+use crate::replication::ReplicationState;
+use crate::state::{Message, Server, ServerParts, SessionRegistration};
 use console::DebuggerConnection;
 pub(super) use key_copier::KeyCopier;
 use weft_acl::Acl;
@@ -81,6 +88,7 @@ struct DebuggerSession {
     request: Vec<u8>,
     ranges: Vec<ArgRange>,
     client: Client,
+    registration: SessionRegistration,
 }
 
 /// Returns `true` if a client's script must run in a session: the client is in debug mode, and the script is not a
@@ -113,6 +121,7 @@ pub(super) fn begin_session(thread: &mut ThreadState, request: &Request<'_>, con
         request: connection.input[plan.start..plan.end].to_vec(),
         ranges: plan.ranges_of(request.ranges).to_vec(),
         client: connection.client.handler_view(),
+        registration: SessionRegistration::new(&thread.server, &connection.client),
     };
     let length = connection.output.len();
     record_script_command(thread, request, connection, length, false);
@@ -142,7 +151,9 @@ impl DebuggerSession {
         let Some(registered) = connection.in_transit.take() else {
             return;
         };
-        let line = match DebuggerConnection::open(registered, self.server.clone(), is_sync) {
+        let mark = self.registration.kill_mark().clone();
+        let account = self.client.login.account().clone();
+        let line = match DebuggerConnection::open(registered, self.server.clone(), mark, account, is_sync) {
             Ok(line) => line,
             Err(error) => {
                 log::warning!("cannot watch the connection of a debugging session: {error}");
@@ -180,30 +191,44 @@ impl DebuggerSession {
         let Some(mut seat) = self.join_keyspace() else {
             return;
         };
-        // A script that does not end can be killed meanwhile.
-        let requester = running.new_requester();
-        while !running.try_exclude_runs(requester) {
-            if debugger.borrow_mut().is_over() {
-                running.withdraw(requester);
+        let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
+        let mut connection = Connection::new(self.client.handler_view());
+        let mut reply = Vec::new();
+        let (mut all, admission) = loop {
+            if !self.exclude_runs(debugger) {
                 return;
             }
-            weft_os::thread::sleep(RETRY_PAUSE);
+            let all = seat.exclusive();
+            let resumptions = server.clients.pause.resumptions();
+            let admission = self.admit_again(&mut thread, &mut connection.client);
+            if !matches!(admission, Admission::Paused) {
+                break (all, admission);
+            }
+            drop(all);
+            running.end_exclusion();
+            if !self.await_resumption(resumptions, debugger) {
+                return;
+            }
+        };
+        match admission {
+            Admission::Run => {
+                let held = ScriptAccess::Everything(&mut all);
+                self.debug_script(&mut thread, held, &mut connection.client, debugger, &mut reply);
+            }
+            Admission::ClientClosing | Admission::Paused => {
+                drop(all);
+                running.end_exclusion();
+                return;
+            }
+            Admission::Refused(error) | Admission::Redirected(error) => write_error(&thread, &error, &mut reply),
+            Admission::Denied(denial) => {
+                let error = record_denial(&thread, &connection, self.command, self.args(), denial);
+                write_error(&thread, &error, &mut reply);
+            }
         }
-        let mut thread = ThreadState::new(server.clone(), ThreadIndex::new(seat.index()));
-        let mut client = self.client.handler_view();
-        let mut reply = Vec::new();
-        let mut all = seat.exclusive();
-        thread.begin_batch(unix_ms());
-        thread.begin_passage();
-        self.debug_script(
-            &mut thread,
-            ScriptAccess::Everything(&mut all),
-            &mut client,
-            debugger,
-            &mut reply,
-        );
+        let client = &mut connection.client;
         let held = HeldLeases::Exclusive(&mut all);
-        let unserved = serve::serve_unit(&mut thread, None, held, &mut client);
+        let unserved = serve::serve_unit(&mut thread, None, held, client);
         assert!(
             !thread.effects.log_writer.has_pending_ops(),
             "the writes of a debugged script are logged before other clients continue"
@@ -227,6 +252,58 @@ impl DebuggerSession {
         if fate() == WriteFate::Kept {
             self.send_reply(debugger, output, &reply);
         }
+    }
+
+    /// Returns `true` if the client was killed or its ACL user was deleted.
+    fn is_revoked(&self) -> bool {
+        self.registration.kill_mark().is_killed() || self.client.login.account().is_deleted()
+    }
+
+    /// Returns `true` if a script that has not begun does not begin any more.
+    fn is_over(&self, debugger: &scripting::DebugSession) -> bool {
+        self.is_revoked() || debugger.borrow_mut().is_over()
+    }
+
+    /// Excludes runs on script threads. A script that does not end can be killed meanwhile. Returns `false` if the
+    /// session is over.
+    fn exclude_runs(&self, debugger: &scripting::DebugSession) -> bool {
+        let running = &self.server.scripting.running;
+        let requester = running.new_requester();
+        while !running.try_exclude_runs(requester) {
+            if self.is_over(debugger) {
+                running.withdraw(requester);
+                return false;
+            }
+            weft_os::thread::sleep(RETRY_PAUSE);
+        }
+        true
+    }
+
+    /// Waits until clients continue after a pause. `resumptions` was read before the pause was found. Returns `false`
+    /// if the session is over.
+    fn await_resumption(&self, resumptions: u64, debugger: &scripting::DebugSession) -> bool {
+        while self.server.clients.pause.resumptions() == resumptions {
+            if self.is_over(debugger) {
+                return false;
+            }
+            weft_os::thread::sleep(RETRY_PAUSE);
+        }
+        true
+    }
+
+    /// Admits the script again, in exclusive mode.
+    fn admit_again(&self, thread: &mut ThreadState, client: &mut Client) -> Admission {
+        thread.begin_batch(unix_ms());
+        thread.begin_passage();
+        if self.is_revoked() {
+            return Admission::ClientClosing;
+        }
+        // The script was admitted before one ran for too long.
+        thread.replication_state = thread.replication_state.difference(ReplicationState::SCRIPT_BUSY);
+        let (args, mut keys) = (self.args(), Vec::new());
+        plan_write_keys(&self.server.keyspace, self.command, args, &mut keys);
+        let admission = admit(thread, client, self.command, || args, &keys);
+        admit_script(thread, client, admission, self.command, args)
     }
 
     /// Joins the keyspace once a thread seat is free. Returns `None` if the process ends.
@@ -277,7 +354,7 @@ impl DebuggerSession {
         let mut client = self.client.handler_view();
         let mut reply = Vec::new();
         let mut all = seat.exclusive();
-        let mut key_copier = KeyCopier::new(self.server.clone());
+        let mut key_copier = KeyCopier::new(self.server.clone(), self.registration.kill_mark().clone());
         let held = ScriptAccess::Scratch(&mut all, &mut key_copier);
         self.debug_script(&mut thread, held, &mut client, debugger, &mut reply);
         free_removed_values(&mut thread.effects, &scratch);
@@ -301,7 +378,9 @@ impl DebuggerSession {
         let debugging = scripting::begin_debugging(&server.scripting, debugger);
         let prepared = debugging
             .map_err(|text| CommandError::from_bytes([b"ERR ", &text[..]].concat()))
-            .and_then(|()| prepare_script(thread, self.command, args, false).map_err(PrepareError::into_error));
+            .and_then(|()| {
+                prepare_script(thread, self.command, args, false, &|_| {}).map_err(PrepareError::into_error)
+            });
         let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return write_error(thread, &error, reply),

@@ -11,7 +11,7 @@ use weft_values::set::{Set, SetLimits};
 use super::{KeySnapshot, KeyUse, SnapshotAttempt};
 use crate::keyspace::access::{AccessContext, ExpiryUpdate, HeldLeases, Keys};
 use crate::keyspace::clock::AccessClock;
-use crate::keyspace::effects::{Effects, Hooks};
+use crate::keyspace::effects::{ChangeKind, Effects, Hooks};
 use crate::keyspace::key_identity::PlannedKey;
 use crate::keyspace::{Keyspace, Seat};
 use crate::notify::keyspace_event::KeyspaceEvent;
@@ -274,6 +274,18 @@ fn a_snapshot_is_not_current_after_its_keys_expire() {
     assert!(!scene.run_at(NOW_MS + 11, |keys, _| snapshot.is_current(keys)));
 }
 
+/// A reader does not see such a source. Such a destination would be deleted before it is replaced, with an event of its
+/// own.
+#[test]
+fn a_snapshot_is_not_current_after_a_missing_destination_has_come_and_expired() {
+    for (index, is_current) in [(0, true), (1, false)] {
+        let mut scene = Fixture::new();
+        let snapshot = scene.snapshot();
+        scene.set(index, NewValue::Int(1), ExpiryUpdate::SetTo(NOW_MS - 1));
+        assert_eq!(scene.is_current(&snapshot), is_current, "key {index}");
+    }
+}
+
 #[test]
 fn handlers_read_the_snapshot_and_write_into_it_only() {
     let mut scene = Fixture::new();
@@ -335,6 +347,40 @@ fn changes_of_a_snapshot_are_applied_to_the_keys() {
     });
     scene.run_now(|keys, _| snapshot.apply_changes(keys, &record.changes, record.dirty));
     assert_eq!(scene.keyspace.counts.keys(DbIndex::FIRST), 1);
+}
+
+#[test]
+fn an_expired_destination_is_replaced_like_a_missing_one_and_deleted_like_a_stored_one() {
+    let cases = [
+        (true, &["del"][..], 1),
+        (false, &["expired", "new", "sunionstore"][..], 2),
+    ];
+    for (is_result_empty, expected, keys_after) in cases {
+        let mut scene = Fixture::new();
+        scene.set(0, large_set(100), ExpiryUpdate::Remove);
+        scene.set(1, NewValue::Int(7), ExpiryUpdate::SetTo(NOW_MS - 1000));
+        let mut snapshot = scene.snapshot();
+        assert!(scene.is_current(&snapshot));
+        let record = scene.run_on_snapshot(&mut snapshot, |keys| {
+            let mut key = keys.write_destination(1, is_result_empty);
+            if is_result_empty {
+                assert!(key.delete());
+                key.changed(KeyspaceEvent::generic("del"));
+            } else {
+                assert!(!key.exists());
+                key.set(large_set(30), ExpiryUpdate::Remove);
+                key.changed(KeyspaceEvent::set("sunionstore"));
+            }
+        });
+        scene.effects.hooks = Hooks::EVENTS;
+        scene.run_now(|keys, _| snapshot.apply_changes(keys, &record.changes, record.dirty));
+        let names = scene.effects.changes.iter().map(|change| match change.kind {
+            ChangeKind::Event(event) => event.name,
+            ChangeKind::Value => "",
+        });
+        assert_eq!(names.collect::<Vec<&str>>(), expected);
+        assert_eq!(scene.keyspace.counts.keys(DbIndex::FIRST), keys_after);
+    }
 }
 
 #[test]

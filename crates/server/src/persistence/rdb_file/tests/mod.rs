@@ -12,6 +12,7 @@ use crate::commands::server::digest;
 use crate::keyspace::clock::AccessClock;
 use crate::keyspace::walk::{Cursor, WalkAccess, walk};
 use crate::keyspace::{Keyspace, Seat};
+use weft_base::files::FixedPath;
 use weft_base::{DbIndex, ThreadIndex};
 use weft_config::{Config, SetPermissions};
 use weft_rdb::dump_payload::CRC;
@@ -77,8 +78,9 @@ impl Fixture {
             config: &self.config,
             clock: AccessClock::default(),
         };
+        let path = FixedPath::new(path);
         let written = write_file(path.with_extension("temporary"), RdbFilePurpose::Dump, &contents);
-        written.and_then(|file| file.publish(path)).expect("is written");
+        written.and_then(|file| file.publish(&path)).expect("is written");
     }
 
     /// The keys in the format of [`KEYS`]. Only published keys are listed.
@@ -171,7 +173,7 @@ fn a_file_of_valkey_is_loaded_and_saved_and_loaded_again() {
     std::fs::write(&theirs.0, VALKEY).expect("writes");
     let mut place = Fixture::new();
     let loaded = place
-        .with_loader(false, |loader| load(&theirs.0, loader))
+        .with_loader(false, |loader| load(&FixedPath::new(&theirs.0), loader))
         .expect("is loaded");
     assert_eq!((loaded.keys, loaded.functions.len()), (KEYS.lines().count() as u64, 1));
     assert_eq!(place.keys(), expected());
@@ -184,7 +186,7 @@ fn a_file_of_valkey_is_loaded_and_saved_and_loaded_again() {
     place.save(&ours.0, &loaded.functions);
     let mut second = Fixture::new();
     let again = second
-        .with_loader(false, |loader| load(&ours.0, loader))
+        .with_loader(false, |loader| load(&FixedPath::new(&ours.0), loader))
         .expect("is loaded");
     // The files have different lengths.
     assert_eq!(

@@ -1,7 +1,10 @@
-//! Tests of the file of a full synchronisation.
+//! Tests of the file of a full synchronisation, and of what its replicas get.
+
+use std::io::Read;
 
 use super::*;
 use crate::persistence::snapshot_state::SnapshotPurpose;
+use weft_base::ThreadIndex;
 
 fn server() -> Arc<Server> {
     crate::start::create_idle_server(weft_config::Config::defaults())
@@ -9,7 +12,9 @@ fn server() -> Arc<Server> {
 
 /// A dump for replicas, none of which is left, that is complete except for its name `path`.
 fn complete_dump(server: &Arc<Server>, path: &std::path::Path) -> Box<FileDump> {
-    let mut file = RdbFile::create(path.with_extension("temporary"), RdbFilePurpose::Dump, false).expect("creates");
+    let path = FixedPath::new(path);
+    let temporary = path.with_extension("temporary");
+    let mut file = RdbFile::create(temporary, RdbFilePurpose::Dump, false).expect("creates");
     file.write(b"of the snapshot").expect("writes");
     Box::new(FileDump {
         targets: DumpReceivers {
@@ -19,7 +24,7 @@ fn complete_dump(server: &Arc<Server>, path: &std::path::Path) -> Box<FileDump> 
             served: Arc::default(),
         },
         file: Some(file),
-        path: path.to_owned(),
+        path,
         last_keepalive: Instant::now(),
         removes_file: false,
     })
@@ -52,4 +57,23 @@ fn a_dump_file_gets_its_name_only_when_no_other_thread_needs_the_file_before() {
         running.release();
     }
     let _ = std::fs::remove_file(&path);
+}
+
+/// The order to disconnect the replica may wait behind others.
+#[test]
+fn a_replica_whose_user_is_deleted_gets_nothing_more_of_a_dump() {
+    let server = server();
+    assert!(server.acl.set_user(b"joe", &["on", "nopass"], &server.config).is_ok());
+    let mut client = Client::new(ClientId::new(1), 0, ThreadIndex::FIRST);
+    client.login = server.acl.log_in(b"joe", b"").expect("no password is needed");
+    let (socket, mut peer) = UnixStream::pair().expect("a pair of sockets");
+    let handle = DumpReceiver::clone_of(&Socket::Unix(socket)).expect("a handle");
+    let receiver = DumpReceiver::new(&client, "replica".to_owned(), handle, None, OffsetAnnouncement::None);
+    assert!(receiver.write_all(b"older", &server.config, None).is_ok());
+    server.acl.delete_users([&b"joe"[..]].into_iter());
+    assert!(receiver.write_all(b"secret", &server.config, None).is_err());
+    drop(receiver);
+    let mut received = String::new();
+    peer.read_to_string(&mut received).expect("the connection is closed");
+    assert_eq!(received, "older");
 }

@@ -1,19 +1,22 @@
 //! Tests output that is withheld because a replica may have taken over. No bus runs.
 
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_base::clock::{monotonic_us, unix_ms};
-use weft_base::{DbIndex, SlotIndex, ThreadIndex};
+use weft_base::{ClientId, DbIndex, ParkId, SlotIndex, ThreadIndex};
 use weft_cluster::Cluster;
 use weft_cluster::node::{Node, NodeFlags, NodeId};
+use weft_reactor::Socket;
 
 use super::*;
 use crate::cluster_node::topology::change_state;
 use crate::cluster_node::topology::tests::{NodesConf, start_node};
 use crate::keyspace::Seat;
 use crate::net::client::Client;
-use crate::net::connection::Connection;
+use crate::net::connection::{Connection, ConnectionState};
 use crate::propagation::{LogTarget, LogWriter};
 use crate::state::{Message, Server};
 
@@ -110,5 +113,51 @@ fn replies_to_writes_are_withheld_while_the_bus_is_late() {
     worker.send_withheld();
     assert!(worker.clients.connection(token).is_none(), "there is no reply");
     assert!(worker.clients.connection(later).is_some());
+    drop(seat);
+}
+
+/// Connects a client that waits for the reply of a background thread. Returns the token of its connection, its side of
+/// it, and the names under which it waits.
+fn connect_parked(server: &Server, worker: &mut Worker) -> (usize, UnixStream, ClientId, ParkId) {
+    let (socket, peer) = UnixStream::pair().expect("a pair of sockets");
+    let id = server.clients.next_client_id();
+    server.clients.directory.add(id, worker.id);
+    let park_id = server.clients.next_park_id();
+    let mut connection = Connection::new(Client::new(id, unix_ms(), worker.id));
+    connection.state = ConnectionState::Parked(park_id);
+    let token = worker.clients.add(Box::new(connection));
+    worker.reactor.register(token, Socket::Unix(socket)).expect("registers");
+    (token, peer, id, park_id)
+}
+
+/// The work of a reader may end long after a write of another client that is doubtful.
+#[test]
+fn replies_of_background_threads_are_withheld_if_their_work_has_written() {
+    let file = NodesConf::create();
+    let server = start_node(&file);
+    let cluster = server.cluster.as_ref().expect("is a node");
+    let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    let mut seat = server.keyspace.slots.join().expect("a seat");
+    let mut log_writer = server.propagation.log_writer();
+    make_voter(&server, cluster, &mut seat);
+    let (_, sequence) = connect_writer(&server, &mut worker, &mut log_writer);
+    wait_until_late(cluster, sequence);
+    for (first_write, is_kept_back) in [(sequence, true), (LogSequence::NONE, false)] {
+        let (token, mut peer, client, park_id) = connect_parked(&server, &mut worker);
+        worker.handle_message(Message::Reply {
+            client,
+            park_id,
+            bytes: b"+OK\r\n".to_vec(),
+            first_write,
+            log_sequence: sequence,
+        });
+        let connection = worker.clients.connection(token).expect("it is open");
+        assert_eq!(connection.is_output_withheld, is_kept_back);
+        assert_eq!(connection.client.last_write_sequence, sequence);
+        peer.set_nonblocking(true).expect("sets the mode");
+        let mut reply = [0; 5];
+        assert_eq!(peer.read(&mut reply).is_err(), is_kept_back);
+        assert_eq!(&reply == b"+OK\r\n", !is_kept_back);
+    }
     drop(seat);
 }

@@ -41,12 +41,13 @@ use weft_os::time::Instant;
 
 use super::apply_threads::{
     self, ApplyThreads, MAX_RETRY_PAUSE, MIN_RETRY_PAUSE, PartRunner, StreamPart, finish_batch, may_run_in_round,
-    replicated_thread, send_unserved,
+    replicated_thread, selected_db, send_unserved,
 };
 use super::batch::{self, BatchConnections};
 use super::plan::{CommandPlan, InputRest, Planner, Plans, RequestKind};
 use super::thread::ThreadState;
 
+mod libraries;
 #[cfg(test)]
 mod tests;
 
@@ -375,9 +376,10 @@ impl ReplicatedStream {
     }
 
     /// Runs all complete commands that have arrived. Returns `true` if it has not run all of them, because it has
-    /// waited for [`MAX_WAIT`] in all: for workers with too much mail, for the log, or for a command that a pause or
-    /// the holder of a lease refuses. The caller acknowledges what has run, and calls again. A round may wait longer;
-    /// it calls `while_waiting` again and again, inside the gate, so that function must not wait.
+    /// waited for [`MAX_WAIT`] in all: for workers with too much mail, for the log, for the code of libraries, or for a
+    /// command that a pause or the holder of a lease refuses. The caller acknowledges what has run, and calls again. A
+    /// round may wait longer; it calls `while_waiting` again and again, inside the gate, so that function must not
+    /// wait.
     ///
     /// # Errors
     /// When the stream ends. The position that was reached by then counts.
@@ -432,6 +434,15 @@ impl ReplicatedStream {
             let connection = &mut self.connection.connection;
             let refused = connection.state != ConnectionState::Ready;
             connection.state = ConnectionState::Ready;
+            if self.awaits_libraries() && !self.patience.is_zero() {
+                if !self.prepare_libraries()? {
+                    return Ok(true);
+                }
+                // The command runs before this call returns. If the link broke meanwhile, the next one would otherwise
+                // continue before the command, and run the code again.
+                self.patience = self.patience.saturating_sub(began.elapsed());
+                continue;
+            }
             match refused && !advanced {
                 true => {
                     weft_os::thread::sleep(pause);
@@ -679,6 +690,7 @@ impl ReplicatedStream {
             NextStep::Reply
             | NextStep::QueryWorkers(_)
             | NextStep::CollectClients
+            | NextStep::PrepareLibraries
             | NextStep::Defer
             | NextStep::RunInBackground(_)
             | NextStep::AwaitBackground(_)
@@ -784,16 +796,4 @@ impl Round {
         }
         plans.plans.len()
     }
-}
-
-/// Returns the database that a request selects, if it is a valid SELECT.
-fn selected_db(server: &Server, plan: &CommandPlan, plans: &Plans, input: &[u8]) -> Option<DbIndex> {
-    let RequestKind::Command(command, _) = plan.kind else {
-        return None;
-    };
-    if command.full_name != "select" {
-        return None;
-    }
-    let number = weft_resp::number::parse_i64(plan.args_of(&plans.ranges, input).argument(1))?;
-    DbIndex::parse(number, server.config.databases())
 }

@@ -1,0 +1,166 @@
+//! Tests libraries of functions that transactions load, whose code may take long.
+
+use super::{Client, Server};
+use crate::harness::wait_until;
+
+/// The code of a library that is stopped after half a second.
+const ENDLESS: &str = "#!lua name=endless\nwhile true do end";
+/// The number of such libraries: together they take much longer than the test.
+const MANY: usize = 100;
+
+/// Runs `story` with one, two and eight active workers.
+fn with_workers(story: impl Fn(&Server)) {
+    for threads in ["1", "2", "8"] {
+        story(&Server::start(&[
+            "--io-threads",
+            threads,
+            "--io-threads-always-active",
+            "yes",
+        ]));
+    }
+}
+
+#[test]
+fn the_code_of_libraries_in_a_transaction_stops_nobody() {
+    with_workers(|server| {
+        let mut loader = Client::connect(server.port);
+        // At least one client of each worker.
+        let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(server.port)).collect();
+        assert_eq!(loader.call(&["MULTI"]), "OK");
+        for _ in 0..MANY {
+            assert_eq!(loader.call(&["FUNCTION", "LOAD", ENDLESS]), "QUEUED");
+        }
+        loader.send(&["EXEC"]);
+        for client in &mut clients {
+            assert_eq!(client.call(&["SET", "key", "value"]), "OK");
+            // It needs the whole keyspace.
+            assert_eq!(client.call(&["SWAPDB", "1", "2"]), "OK");
+        }
+        assert!(loader.is_waiting(), "the code takes {} seconds", MANY / 2);
+    });
+}
+
+#[test]
+fn libraries_in_a_transaction_are_loaded_in_the_order_of_the_commands() {
+    let library =
+        |value: &str| format!("#!lua name=one\nredis.register_function('one', function() return '{value}' end)");
+    let (first, second) = (library("first"), library("second"));
+    let commands: [(&[&str], &str); 11] = [
+        (&["FUNCTION", "LOAD", &first], "one"),
+        (&["FCALL", "one", "0"], "first"),
+        (&["FUNCTION", "LOAD", &second], "ERR Library 'one' already exists"),
+        (
+            &["FUNCTION", "LOAD", "OPTION", &first],
+            "ERR Unknown option given: OPTION",
+        ),
+        (&["FUNCTION", "LOAD", "REPLACE", &second], "one"),
+        (&["FCALL", "one", "0"], "second"),
+        (
+            &["FUNCTION", "LOAD", ENDLESS],
+            "ERR Error registering functions: ERR FUNCTION LOAD timeout",
+        ),
+        (
+            &["FUNCTION", "RESTORE", "payload"],
+            "ERR DUMP payload version or checksum are wrong",
+        ),
+        (&["FUNCTION", "LOAD", "code"], "ERR Missing library metadata"),
+        (&["FUNCTION", "DELETE", "one"], "OK"),
+        (&["FCALL", "one", "0"], "ERR Function not found"),
+    ];
+    let words = commands.map(|(words, _)| words);
+    let replies = commands.map(|(_, reply)| reply).join(" ");
+    with_workers(|server| {
+        let mut client = Client::connect(server.port);
+        assert_eq!(client.transact(&words), format!("({replies})"));
+    });
+}
+
+/// Returns the time of a command in INFO, in microseconds.
+fn time_us(client: &mut Client, command: &str) -> u64 {
+    let figures = client.info(&format!("cmdstat_{command}"));
+    let time = figures.split(',').find_map(|figure| figure.strip_prefix("usec="));
+    time.expect("has the time").parse().expect("a number")
+}
+
+#[test]
+fn the_time_of_the_code_is_that_of_the_commands() {
+    const MIN_TIME_US: u64 = 450_000;
+    let server = Server::start(&[]);
+    let mut client = Client::connect(server.port);
+    let replies = client.transact(&[&["FUNCTION", "LOAD", ENDLESS], &["PING"]]);
+    assert!(replies.contains("FUNCTION LOAD timeout"), "{replies}");
+    for command in ["function|load", "exec"] {
+        let time_us = time_us(&mut client, command);
+        assert!(time_us >= MIN_TIME_US, "{command}: {time_us} us");
+    }
+    let time_us = time_us(&mut client, "ping");
+    assert!(time_us < MIN_TIME_US, "PING: {time_us} us");
+}
+
+/// A short payload may have long libraries. Even its checksum is computed on another thread.
+#[test]
+fn a_payload_of_libraries_is_decoded_beside_the_workers() {
+    let server = Server::start(&[]);
+    let mut client = Client::connect(server.port);
+    let count = |client: &mut Client| client.info("weft_background_commands").parse::<u64>();
+    let before = count(&mut client).expect("a number");
+    let refused = client.call(&["FUNCTION", "RESTORE", "payload"]);
+    assert_eq!(refused, "ERR DUMP payload version or checksum are wrong");
+    assert!(count(&mut client).expect("a number") > before);
+}
+
+/// Each of very many libraries is short enough. There are only a few threads for long commands.
+#[test]
+fn a_payload_of_many_libraries_stops_no_other_long_command_and_ends_with_its_client() {
+    let code = |number| {
+        let functions = format!("redis.register_function('f{number}', function() end)");
+        format!("#!lua name=l{number}\nfor i = 1, 3e6 do end\n{functions}").into_bytes()
+    };
+    let codes: Vec<Vec<u8>> = (0..5000).map(code).collect();
+    let payload = weft_rdb::functions::dump(&codes, false);
+    let restore: [&[u8]; 3] = [b"FUNCTION", b"RESTORE", &payload];
+    let server = Server::start(&[]);
+    let mut other = Client::connect(server.port);
+    let mut restoring: Vec<Client> = (0..4).map(|_| Client::connect(server.port)).collect();
+    let mut ids = Vec::new();
+    for (number, client) in restoring.iter_mut().enumerate() {
+        ids.push(client.call(&["CLIENT", "ID"]));
+        if number % 2 == 0 {
+            client.send(&restore);
+        } else {
+            assert_eq!(client.call(&["MULTI"]), "OK");
+            client.send(&restore);
+            assert_eq!(client.answer(), "QUEUED");
+            client.send(&["EXEC"]);
+        }
+    }
+    let refused = other.call(&["FUNCTION", "RESTORE", "payload"]);
+    assert_eq!(refused, "ERR DUMP payload version or checksum are wrong");
+    assert!(restoring.iter().all(Client::is_waiting));
+    for id in &ids {
+        assert_eq!(other.call(&["CLIENT", "KILL", "ID", id]), "1");
+    }
+    assert_eq!(other.call(&["FUNCTION", "LIST"]), "()");
+}
+
+#[test]
+fn the_code_of_libraries_on_its_way_to_other_threads_is_memory_of_its_client() {
+    const LOADS: usize = 8;
+    let server = Server::start(&[]);
+    let (mut loader, mut other) = (Client::connect(server.port), Client::connect(server.port));
+    let id = loader.call(&["CLIENT", "ID"]);
+    let mut memory = || {
+        let line = other.call(&["CLIENT", "LIST", "ID", &id]);
+        let figure = line.split(' ').find_map(|figure| figure.strip_prefix("multi-mem="));
+        figure.expect("has it").parse::<usize>().expect("a number")
+    };
+    let code = format!("{ENDLESS}\n-- {}", "x".repeat(100_000));
+    assert_eq!(loader.call(&["MULTI"]), "OK");
+    for _ in 0..LOADS {
+        assert_eq!(loader.call(&["FUNCTION", "LOAD", &code]), "QUEUED");
+    }
+    let before = memory();
+    loader.send(&["EXEC"]);
+    wait_until("the copies count", || memory() >= before + 2 * LOADS * code.len());
+    assert!(loader.is_waiting());
+}
