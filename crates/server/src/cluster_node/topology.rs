@@ -315,7 +315,8 @@ pub fn check_acknowledgements(server: &Arc<Server>) -> bool {
 }
 
 /// Makes the replica with the greatest offset take over, because this server is about to shut down. Waits up to
-/// `patience` for that replica to acknowledge all writes.
+/// `patience` for that replica to acknowledge all writes. The acknowledgements were requested before the final dump was
+/// written: a request in the stream would be missing in the dump.
 pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
     let Some(cluster) = server.cluster.as_ref().filter(|_| !server.replication.is_replica()) else {
         return;
@@ -346,7 +347,6 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
         return;
     }
     let start = Instant::now();
-    let mut has_requested = false;
     let target = loop {
         let offset = replicas.backlog().offset_of_sequence(last_sequence);
         let has_all = |replica: &ReplicaInfo| offset.is_some_and(|offset| replica.acknowledged_offset >= offset);
@@ -356,10 +356,6 @@ pub fn fail_over_on_shutdown(server: &Arc<Server>, patience: Duration) {
             Some(_) if start.elapsed() >= patience => break None,
             None => break None,
             Some(_) => {}
-        }
-        // Not earlier: the request has to follow the last write in the stream.
-        if offset.is_some() && !std::mem::replace(&mut has_requested, true) {
-            server.request_acks_at_shutdown();
         }
         server.propagation.wake();
         weft_os::thread::sleep(RETRY);
@@ -388,7 +384,8 @@ fn wait_for_successor(server: &Server, replica: ClientId, sequence: LogSequence)
         if start.elapsed() >= FAILOVER_NOTICE_TIMEOUT {
             return offset.is_some_and(|offset| acknowledged >= offset);
         }
-        // Not earlier: the request has to follow the command in the stream.
+        // Not earlier: the request has to follow the command in the stream. What follows the final dump there does not
+        // matter any more, because a replica takes over.
         if offset.is_some() && !std::mem::replace(&mut has_requested, true) {
             server.request_acks_at_shutdown();
         }

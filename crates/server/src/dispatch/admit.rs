@@ -81,7 +81,7 @@ pub fn admit<'a>(
         return Admission::Denied(denial);
     }
     if client.transaction.is_some() && command.full_name == "exec" {
-        exec_databases::update_databases(server, client, free);
+        exec_databases::update_databases(server, client, thread.acl_version, free);
     }
     // The view is taken out and put back. Cloning the `Arc` would move the cache line of the view's reference count
     // between the workers.

@@ -3,8 +3,9 @@
 //! A command is queued with the database that the last SELECT before it selects. When EXEC runs, the user may have lost
 //! the permission for that SELECT. Then the commands after it run in the database before. EXEC examines the keys of all
 //! commands before it runs the first one: for expired sources, pinned and frozen values, and slots that move. So it
-//! determines the databases again whenever it is admitted. Permissions change in exclusive mode only, so the databases
-//! hold until it runs.
+//! determines the databases again when it is admitted after the users have changed. Permissions change in exclusive
+//! mode only, so the databases hold until it runs. While it waits for a slot it is admitted again and again, and a
+//! transaction may have very many commands.
 //!
 //! A command of the transaction itself may change the permissions of its client, too (AUTH, ACL SETUSER). After it, the
 //! database that a SELECT leads to is not known beforehand. Such a transaction runs in exclusive mode
@@ -51,15 +52,18 @@ fn may_change_permissions(command: &Command<Binding>) -> bool {
     )
 }
 
-/// Determines the databases of a client's queued commands by its present permissions. With `is_unrestricted` the client
-/// may do everything. Otherwise the rules of its login are up to date.
-pub(super) fn update_databases(server: &Server, client: &mut Client, is_unrestricted: bool) {
+/// Determines the databases of a client's queued commands by its permissions among the users of `acl_version`, unless
+/// that was done before. With `is_unrestricted` the client may do everything. Otherwise the rules of its login are up
+/// to date.
+pub(super) fn update_databases(server: &Server, client: &mut Client, acl_version: u64, is_unrestricted: bool) {
     let Some(transaction) = client.transaction.as_deref_mut() else {
         return;
     };
-    if !transaction.selects_database {
+    let as_of = Some((acl_version, client.db));
+    if !transaction.selects_database || transaction.databases_as_of == as_of {
         return;
     }
+    transaction.databases_as_of = as_of;
     let commands = crate::commands::registry().commands();
     let databases = permission::database_count(server);
     let mut db = client.db;

@@ -48,6 +48,9 @@ pub struct Transaction {
     pub commands: Vec<QueuedCommand>,
     /// The database in which the next command will run.
     pub db: DbIndex,
+    /// The version of the users, and the database of the client, for which EXEC has determined the databases of the
+    /// commands. `None` before that.
+    pub databases_as_of: Option<(u64, DbIndex)>,
     /// Set if a command was refused, so EXEC will fail.
     pub is_refused: bool,
     /// Set if a command may change data, or must be propagated for another reason.
@@ -99,6 +102,7 @@ impl Transaction {
     /// Queues a command: its index in the registry, its request, the ranges of its arguments, and its keys.
     pub fn push(&mut self, command: usize, request: &[u8], ranges: &[ArgRange], keys: &[PlannedKey]) {
         let (bytes, args, first_key) = (self.requests.len(), self.ranges.len(), self.keys.len());
+        self.databases_as_of = None;
         self.requests.extend_from_slice(request);
         self.ranges.extend_from_slice(ranges);
         self.keys.extend_from_slice(keys);

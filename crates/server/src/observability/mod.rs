@@ -12,6 +12,7 @@ mod no_slab;
 pub mod process;
 pub mod rates;
 pub mod slot_stats;
+pub mod slow_library;
 pub mod syslog;
 pub mod used_memory;
 

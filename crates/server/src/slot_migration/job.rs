@@ -10,6 +10,10 @@ use weft_cluster::slot_set::SlotSet;
 use crate::observability::log;
 use weft_os::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// The reason of an import whose connection broke.
+pub const CONNECTION_LOST: &str =
+    "Connection lost to source. Check CLUSTER GETSLOTMIGRATIONS on the source node for more information.";
+
 /// The length of a job's name in bytes.
 pub const JOB_NAME_BYTES: usize = 40;
 

@@ -2,7 +2,8 @@
 //! debugging sessions.
 //!
 //! 1. A worker registers a connection before it gives the connection away, and the thread that has the connection
-//!    removes it at its end. So each connection of a client belongs to a worker or is registered.
+//!    removes it at its end. So each connection of a client belongs to a worker or is registered. A connection with
+//!    withheld replies stays with its worker, unregistered, until these are sent.
 //! 2. A query about all clients visits the links after all workers have answered ([`LinkVisitor`]). Connections move
 //!    from workers to other threads and never back, so the query misses none.
 //! 3. A user is marked as deleted before the links are visited. A thread that gets a connection checks its user. So a
@@ -36,7 +37,8 @@ pub struct SessionRegistration {
 }
 
 impl SessionRegistration {
-    /// Registers the session of a client, whose worker still has the connection.
+    /// Registers the session of a client, whose worker gives the connection away and still has the client in the
+    /// directory.
     pub fn new(server: &Arc<Server>, client: &Client) -> SessionRegistration {
         let mark = Arc::new(KillMark::default());
         let mut view = client.client_snapshot();

@@ -391,9 +391,10 @@ pub enum NextStep {
     /// The steps of a transaction, in order. Each reply follows the output before it, and the output of the pair
     /// follows the reply.
     TransactionParts(Box<(Output, VecDeque<(NextStep, Output)>)>),
-    /// The connection is that of a replica: it moves to the thread that serves them.
+    /// The connection is that of a replica: it moves to the thread that serves them, once its replies are sent.
     Sync(Box<SyncRequest>),
-    /// The connection leaves its worker for good: this closure takes it.
+    /// The connection leaves its worker for good once its replies are sent: this closure takes it. It is dropped if the
+    /// connection is closed before.
     TakeConnection(Box<Box<dyn FnOnce(Box<Connection>) + Send>>),
     /// Park the connection until its writes are acknowledged, or until this time (milliseconds since the Unix epoch).
     AwaitReplicas(Box<(u64, RequiredAcks)>),

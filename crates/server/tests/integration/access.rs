@@ -396,7 +396,7 @@ fn a_refused_change_of_parameters_leaves_the_default_user_its_password() {
 /// A client has to authenticate unless it was authenticated when it connected, or no password is needed at the moment.
 #[test]
 fn requests_are_short_only_while_the_client_must_authenticate() {
-    let server = Server::start(&["--io-threads", "2", "--io-threads-always-active", "yes"]);
+    let server = Server::start(&[]);
     let mut admin = Client::connect(server.port);
     assert_eq!(admin.call(ALLOW_ALL), "OK");
     let mut admin = connect_as(&server, "joe");

@@ -46,7 +46,7 @@ impl Client {
 
 /// Returns a server that has loaded a copy of the RDB file that `from` wrote.
 fn start_with_dump(from: &mut Client) -> Server {
-    let server = Server::start(&["--io-threads", "1", "--databases", "8", "--enable-debug-command", "yes"]);
+    let server = Server::start(&["--databases", "8", "--enable-debug-command", "yes"]);
     let mut client = Client::connect(server.port);
     let dump = from.directory().join("dump.rdb");
     std::fs::copy(dump, client.directory().join("dump.rdb")).expect("copies");

@@ -714,6 +714,7 @@ fn a_served_client_gets_its_element_before_messages_about_the_next_one() {
 }
 
 /// Requests that arrive while their worker is busy run in one batch: the client is served before it counts as blocked.
+/// There is one worker, since the requests of all three clients must be in its batch. The test above has eight.
 #[test]
 fn a_client_that_is_served_within_its_batch_gets_earlier_messages_first() {
     let arguments = ["--io-threads", "1", "--enable-debug-command", "yes"];

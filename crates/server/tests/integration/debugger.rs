@@ -86,7 +86,7 @@ fn clients(client: &mut Client) -> usize {
 
 #[test]
 fn other_clients_continue_during_a_session_and_see_none_of_its_writes() {
-    for threads in ["1", "2"] {
+    for threads in ["1", "4"] {
         let server = Server::start(&["--io-threads", threads]);
         let mut other = Client::connect(server.port);
         other.call(&["MSET", "mine", "1", "later", "1"]);
@@ -138,7 +138,7 @@ fn other_clients_continue_during_a_session_and_see_none_of_its_writes() {
 
 #[test]
 fn all_clients_wait_for_a_synchronous_session_and_its_writes_stay() {
-    for threads in ["1", "2"] {
+    for threads in ["1", "4"] {
         let server = Server::start(&[
             "--io-threads",
             threads,
@@ -363,7 +363,7 @@ fn a_session_ends_with_its_client_or_its_acl_user() {
 
 #[test]
 fn a_session_has_the_present_permissions_of_its_acl_user() {
-    let server = Server::start(&["--io-threads", "2"]);
+    let server = Server::start(&[]);
     let mut admin = Client::connect(server.port);
     assert_eq!(admin.call(&ALLOW_JOE), "OK");
     admin.call(&["MSET", "a", "1", "b", "2"]);
@@ -396,7 +396,7 @@ fn a_session_has_the_present_permissions_of_its_acl_user() {
 
 #[test]
 fn a_synchronous_session_whose_client_is_killed_does_not_begin() {
-    let server = Server::start(&["--io-threads", "2", "--busy-reply-threshold", "600000"]);
+    let server = Server::start(&["--busy-reply-threshold", "600000"]);
     let mut admin = Client::connect(server.port);
     assert_eq!(admin.call(&ALLOW_JOE), "OK");
     let mut script = Client::connect(server.port);

@@ -1,6 +1,8 @@
 //! CLUSTER SYNCSLOTS: begins an import on the request of the source, and follows the imports of this node's primary.
 //! All other messages of the migration protocol are for connections that the migration thread owns.
 
+use std::sync::Arc;
+
 use weft_base::SlotIndex;
 
 use super::migrations::{RequestedSlots, SET_SLOT_UNDER_WAY, check_may_begin, is_word, parse_slots, slots_of};
@@ -11,7 +13,9 @@ use crate::net::client::ClientFlags;
 use crate::net::connection::Connection;
 use crate::observability::log;
 use crate::propagation::LogTarget;
-use crate::slot_migration::job::{JobKind, JobName, JobNodes, JobState, MigrationJob, SlotRanges};
+use crate::slot_migration::job::{
+    CONNECTION_LOST, JobKind, JobName, JobNodes, JobProgress, JobState, MigrationJob, SlotRanges,
+};
 use crate::state::{Server, SlotMigrationCommand};
 use weft_cluster::node::NodeId;
 use weft_cluster::state::ClusterState;
@@ -102,15 +106,51 @@ fn establish(ctx: &mut Context<'_, '_>) -> CommandResult {
         return Ok(());
     }
     // The migration thread marks the slots, and answers.
-    let server = ctx.server.clone();
-    ctx.next_step = NextStep::TakeConnection(Box::new(Box::new(move |mut connection: Box<Connection>| {
-        connection.client.flags.set(ClientFlags::SLOT_IMPORT, true);
-        server.hand_over(connection, |connection| {
-            let order = SlotMigrationCommand::AdoptSource(connection, progress);
-            server.background.send_to_migration_thread(order);
-        });
-    })));
+    let import = ArrivingImport {
+        server: ctx.server.clone(),
+        progress,
+        has_arrived: false,
+    };
+    ctx.next_step = NextStep::TakeConnection(Box::new(Box::new(move |connection| import.hand_over(connection))));
     Ok(())
+}
+
+/// An import whose source is on its way to the migration thread. The import fails if the source is closed before it
+/// arrives there: its slots could not be imported again for long.
+struct ArrivingImport {
+    server: Arc<Server>,
+    progress: Arc<JobProgress>,
+    has_arrived: bool,
+}
+
+impl ArrivingImport {
+    /// Gives the connection of the source to the migration thread.
+    fn hand_over(mut self, mut connection: Box<Connection>) {
+        connection.client.flags.set(ClientFlags::SLOT_IMPORT, true);
+        self.has_arrived = true;
+        let progress = self.progress.clone();
+        self.server.hand_over(connection, |connection| {
+            let order = SlotMigrationCommand::AdoptSource(connection, progress);
+            self.server.background.send_to_migration_thread(order);
+        });
+    }
+}
+
+impl Drop for ArrivingImport {
+    fn drop(&mut self) {
+        if self.has_arrived {
+            return;
+        }
+        let is_replica = self.server.replication.is_replica();
+        let mut jobs = self.server.slot_migrations.lock();
+        let is_meant =
+            |job: &&mut MigrationJob| Arc::ptr_eq(&job.progress, &self.progress) && job.state.is_in_progress();
+        if let Some(job) = jobs.iter_mut().find(is_meant) {
+            job.fail(CONNECTION_LOST, is_replica);
+        }
+        drop(jobs);
+        self.server.background.wake_migration_thread();
+    }
 }
 
 const ALREADY_IMPORTING: CommandError =
@@ -251,3 +291,6 @@ fn finish(ctx: &mut Context<'_, '_>) -> CommandResult {
     ctx.reply.ok();
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //! ([`crate::net::library_loads`]).
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use weft_resp::Args;
 use crate::commands::context::Context;
 use crate::net::client::ClientFlags;
 use crate::net::library_loads::{LibraryLoads, LibrarySource, LoadedLibraries};
+use crate::observability::slow_library::SlowLibraryReport;
 use crate::state::{BackgroundJob, Message, Server};
 use weft_config::id;
 use weft_os::time::Instant;
@@ -145,17 +147,27 @@ pub fn take_libraries(ctx: &mut Context<'_, '_>, source: LibrarySource) -> Optio
     // What a primary or a file has must not be refused because this machine is slower. The source of a slot migration
     // keeps its data if it is refused.
     let is_repeated = flags.intersects(ClientFlags::PRIMARY.union(ClientFlags::REPLAY));
-    Some(match is_repeated {
-        true => repeat_source(ctx.server, &source, || false).unwrap_or_else(|| Err(PROCESS_ENDS.to_vec())),
-        false => load_source(ctx.server, &source),
-    })
+    if !is_repeated {
+        return Some(load_source(ctx.server, &source));
+    }
+    let report = Rc::new(SlowLibraryReport::new("A replayed command"));
+    let is_obsolete = move || {
+        report.write_if_due();
+        false
+    };
+    Some(repeat_source(ctx.server, &source, is_obsolete).unwrap_or_else(|| Err(PROCESS_ENDS.to_vec())))
 }
 
 /// Runs the code of all sources, for the thread of a primary's stream. It is outside of the gate. The sources that are
-/// left are those that the end of the process, or of the role epoch, has stopped.
+/// left are those that the end of the process, or of the role epoch, has stopped. Code that takes long is reported in
+/// the log, since the stream stands still meanwhile.
 pub fn prepare_for_stream(server: &Arc<Server>, loads: &mut LibraryLoads, role_epoch: RoleEpoch) {
     let of_epoch = server.clone();
-    let is_obsolete = move || of_epoch.replication.role_epoch() != role_epoch;
+    let report = Rc::new(SlowLibraryReport::new("The replication stream of the primary"));
+    let is_obsolete = move || {
+        report.write_if_due();
+        of_epoch.replication.role_epoch() != role_epoch
+    };
     while let Some(source) = loads.next_wanted() {
         let start = Instant::now();
         let Some(loaded) = repeat_source(server, source, is_obsolete.clone()) else {

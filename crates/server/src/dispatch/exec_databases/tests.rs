@@ -100,6 +100,32 @@ fn a_command_after_a_denied_select_runs_in_the_database_before() {
     }
 }
 
+/// EXEC may be admitted very often before its slots are free.
+#[test]
+fn the_databases_are_determined_again_only_after_a_change() {
+    let (server, mut client) = server_with_client();
+    queue(&server, &mut client, &["select 1", "set k v"]);
+    assert_eq!(databases(&server, &mut client), [0, 1]);
+    let mark = |client: &mut Client| {
+        let transaction = client.transaction.as_mut().expect("commands are queued");
+        transaction.commands[1].db = DbIndex::new(2);
+    };
+    mark(&mut client);
+    assert_eq!(databases(&server, &mut client), [0, 2], "nothing has changed");
+    client.db = DbIndex::new(3);
+    assert_eq!(databases(&server, &mut client), [3, 1], "the client has moved");
+    mark(&mut client);
+    assert_eq!(databases(&server, &mut client), [3, 2]);
+    client.db = DbIndex::FIRST;
+    set_user(&server, "db=0");
+    assert_eq!(databases(&server, &mut client), [0, 0], "the users have changed");
+    mark(&mut client);
+    assert_eq!(databases(&server, &mut client), [0, 2]);
+    let transaction = client.transaction.as_mut().expect("commands are queued");
+    transaction.push(0, b"x", &[], &[]);
+    assert!(transaction.databases_as_of.is_none(), "there is another command");
+}
+
 #[test]
 fn exec_waits_for_the_keys_that_its_commands_will_write() {
     let (server, mut client) = server_with_client();

@@ -26,6 +26,8 @@ use weft_os::time::Instant;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The interval between two attempts to exclude scripts.
 const SCRIPT_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The maximum time for the log thread to add the last writes to the replication stream.
+const LAST_WRITES_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Ends the process once shutdown is prepared. A second request joins the first, which may still wait for a script to
 /// end before it saves: it does not save then if the second one wants no dump.
@@ -67,6 +69,7 @@ fn prepare_and_end(server: &Arc<Server>, how: ShutdownOptions) {
     server.pause_clients(PauseReason::Shutdown, unix_ms(), u64::MAX, false);
     let prepared = wait_for_replicas(server, &how)
         .and_then(|()| check_safety(server, &how))
+        .and_then(|()| request_acks_for_failover(server, &how))
         .and_then(|()| write_final_rdb(server, &how));
     if matches!(prepared, Err(ShutdownRefusal::Failed)) {
         log::warning!("Errors trying to shut down the server. Check the logs for more information.");
@@ -153,6 +156,29 @@ fn await_running_writes(server: &Server, deadline: Instant) -> Result<(), Shutdo
     }
     drop(seat.exclusive());
     server.scripting.running.end_exclusion();
+    Ok(())
+}
+
+/// Requests the offsets of the replicas if one of them is to take over at the end of the process. The request is a part
+/// of the stream, and so it comes before the final dump: a replica would have what follows the dump, and the server
+/// that loads the dump would not.
+fn request_acks_for_failover(server: &Server, how: &ShutdownOptions) -> Result<(), ShutdownRefusal> {
+    let repl = &server.replication;
+    let can_fail_over = server.cluster.is_some() && !repl.is_replica() && !repl.replicas.connected().is_empty();
+    if !how.requests_failover || !can_fail_over {
+        return Ok(());
+    }
+    // The request has to follow the last write in the stream. A script that goes on writing is not waited for: the
+    // replicas also report their offsets from time to time.
+    await_running_writes(server, Instant::now())?;
+    let since = Instant::now();
+    while end_of_history(server).is_none() && since.elapsed() < LAST_WRITES_TIMEOUT {
+        server.propagation.wake();
+        weft_os::thread::sleep(POLL_INTERVAL);
+    }
+    if !lagging_replicas(server).is_empty() {
+        server.request_acks_at_shutdown();
+    }
     Ok(())
 }
 
@@ -297,3 +323,6 @@ fn write_final_rdb(server: &Server, how: &ShutdownOptions) -> Result<(), Shutdow
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ pub use into_file::FileConsumer;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use weft_base::clock::unix_ms;
@@ -30,6 +31,7 @@ use crate::keyspace::{Exclusive, Seat};
 use crate::notify::messages::invalidate_replaced_data;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
+use crate::observability::slow_library::SlowLibraryReport;
 use crate::persistence::rdb_file;
 use crate::persistence::rdb_file::{
     LoadDestination, LoadThreads, LoadedFile, OnKeyDropped, ProgressCallback, RdbFault, RdbFilePurpose, RdbHeader,
@@ -412,9 +414,15 @@ fn load_file(
 /// Loads the function libraries of an RDB file. If `replace` is set, a library replaces one of the same name, as keys
 /// do.
 fn load_functions(server: &Server, loaded: &LoadedFile, replace: bool) -> Result<(), RdbLoadError> {
+    let report = Rc::new(SlowLibraryReport::new("The load of the RDB file"));
     for code in &loaded.functions {
+        let report = report.clone();
         // Only the end of the process stops the code: it has run before.
-        let library = repeat_library_load(&server.scripting, code, || false)
+        let is_obsolete = move || {
+            report.write_if_due();
+            false
+        };
+        let library = repeat_library_load(&server.scripting, code, is_obsolete)
             .unwrap_or_else(|| Err(b"The server is about to end".to_vec()));
         let added = library.and_then(|library| server.scripting.libraries.add(&library, replace));
         if let Err(reason) = added {

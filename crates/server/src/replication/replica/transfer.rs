@@ -16,6 +16,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ use crate::keyspace::staging::StagedDatabases;
 use crate::keyspace::{Exclusive, Seat, ready_keys};
 use crate::notify::messages::invalidate_replaced_data;
 use crate::observability::log;
+use crate::observability::slow_library::SlowLibraryReport;
 use crate::persistence::aof::{BaseFromDump, LoadedDumpFile};
 use crate::persistence::rdb_file::{
     LoadDestination, LoadThreads, LoadedFile, ProgressCallback, RdbFault, RdbInput, RdbLoadError, RdbLoader,
@@ -517,9 +519,13 @@ fn load_into_staging<R: Read>(
         }),
     };
     let loaded = opened.load(&mut loader)?;
+    let report = Rc::new(SlowLibraryReport::new("The data of the primary"));
     let library = |code: &Vec<u8>| {
-        let of_epoch = server.clone();
-        let is_obsolete = move || of_epoch.replication.role_epoch() != role_epoch;
+        let (of_epoch, report) = (server.clone(), report.clone());
+        let is_obsolete = move || {
+            report.write_if_due();
+            of_epoch.replication.role_epoch() != role_epoch
+        };
         let library = repeat_library_load(&server.scripting, code, is_obsolete);
         let library = library.unwrap_or_else(|| Err(b"It is of no use any more".to_vec()));
         library.map_err(|reason| {

@@ -239,6 +239,7 @@ impl Worker {
             self.abandon_wait(connection.client.id);
             self.server().clients.directory.remove_client(&connection.client);
             self.abandon_parts(connection.client.id, connection.state);
+            self.departures.remove(&connection.client.id);
             self.ready_tokens.retain(|other| *other != token);
             self.delayed_tokens.retain(|other| *other != token);
             self.uncount_connection();

@@ -10,7 +10,7 @@
 //! Every loop of a turn is bounded: connections by the reactor, requests per connection by the planner, plans per batch
 //! by [`MAX_PLANS_PER_BATCH`], expiry by time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use crate::notify::messages::NotificationSender;
 use crate::notify::pubsub::Recipient;
 use crate::observability::metrics::{Counter, Maximum};
 use crate::state::{ClientVisitor, Message, SentQuery, Server, WorkerAnswer};
-use parking::{AbandonedParts, PartialReplies};
+use parking::{AbandonedParts, Departure, PartialReplies};
 use waits::{ClientWait, Waits};
 use weft_os::atomic::Ordering;
 use weft_os::time::Instant;
@@ -147,6 +147,8 @@ pub struct Worker {
     partial_replies: HashMap<ClientId, PartialReplies>,
     /// The remaining parts of transactions whose clients have disconnected, by the park id of the current part.
     abandoned_parts: HashMap<ParkId, AbandonedParts>,
+    /// The departures of connections that first send withheld output, by client.
+    departures: BTreeMap<ClientId, Departure>,
     plans: Plans,
     /// Connections with work for the next turn.
     ready_tokens: Vec<usize>,
@@ -217,6 +219,7 @@ impl Worker {
             waits: Waits::default(),
             partial_replies: HashMap::new(),
             abandoned_parts: HashMap::new(),
+            departures: BTreeMap::new(),
             plans: Plans::default(),
             ready_tokens: Vec::new(),
             has_progress: false,

@@ -156,7 +156,8 @@ impl Worker {
         }
     }
 
-    /// Sends withheld output as far as the log has advanced, and as it is certain that writes are not lost.
+    /// Sends withheld output as far as the log has advanced, and as it is certain that writes are not lost. Connections
+    /// that were to leave this worker after that leave it.
     pub(crate) fn send_withheld(&mut self) {
         self.resume_logged_clients();
         for token in std::mem::take(&mut self.withheld_tokens) {
@@ -165,6 +166,7 @@ impl Worker {
             }
             self.flush_output(token);
         }
+        self.retry_departures();
     }
 
     /// Records that another thread has logged a write of a connection's command, whose reply follows. The sequence

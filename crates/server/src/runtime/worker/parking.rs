@@ -15,8 +15,8 @@ use crate::net::connection::{Connection, ConnectionState};
 use crate::net::library_loads::LibraryLoads;
 use crate::notify::messages::remove_all_registrations;
 use crate::observability::metrics::Counter;
-use crate::state::{BackgroundWork, DetachedResult, PrimaryThreadCommand, QueryRequester};
-use weft_base::{ClientId, ParkId, ParkedClient};
+use crate::state::{BackgroundWork, DetachedResult, PrimaryThreadCommand, QueryRequester, Server, SyncRequest};
+use weft_base::{ClientId, LogSequence, ParkId, ParkedClient};
 use weft_os::atomic::Ordering;
 use weft_reactor::Output;
 
@@ -34,6 +34,20 @@ pub(crate) struct PartialReplies {
 
 /// The remaining parts of a transaction whose client has disconnected.
 pub(crate) type AbandonedParts = VecDeque<Box<BackgroundWork>>;
+
+/// Gives a connection to a thread other than a worker, and registers it as a link or a session.
+pub(crate) type Departure = Box<dyn FnOnce(&Arc<Server>, Box<Connection>) + Send>;
+
+/// Returns the departure of a replica's connection to the thread that serves replicas.
+fn departure_of_replica(request: Box<SyncRequest>) -> Departure {
+    Box::new(move |server: &Arc<Server>, mut connection: Box<Connection>| {
+        connection.client.flags.set(ClientFlags::REPLICA, true);
+        server.hand_over(connection, |connection| {
+            let order = PrimaryThreadCommand::AdoptReplica(connection, request);
+            server.background.send_to_primary_thread(order);
+        });
+    })
+}
 
 impl Worker {
     pub(crate) fn start_next_step(&mut self, token: usize, next_step: NextStep) {
@@ -89,17 +103,14 @@ impl Worker {
                 connection.state = ConnectionState::Parked(blocked.waiter.park_id);
                 self.begin_wait(token, ClientWait::Keys(blocked));
             }
-            NextStep::Sync(request) => self.give_away(token, |mut connection| {
-                connection.client.flags.set(ClientFlags::REPLICA, true);
-                server.hand_over(connection, |connection| {
-                    let order = PrimaryThreadCommand::AdoptReplica(connection, request);
-                    server.background.send_to_primary_thread(order);
-                });
-            }),
-            NextStep::TakeConnection(take) => self.give_away(token, |connection| {
-                server.clients.connections.fetch_sub(1, Ordering::Relaxed);
-                take(connection);
-            }),
+            NextStep::Sync(request) => self.depart(token, departure_of_replica(request)),
+            NextStep::TakeConnection(take) => {
+                let departure = move |server: &Arc<Server>, connection: Box<Connection>| {
+                    server.clients.connections.fetch_sub(1, Ordering::Relaxed);
+                    take(connection);
+                };
+                self.depart(token, Box::new(departure));
+            }
             NextStep::AwaitReplicas(wait) => {
                 let (at_ms, required_acks) = *wait;
                 self.begin_wait_for_replicas(token, parked, at_ms, required_acks);
@@ -141,16 +152,46 @@ impl Worker {
         }
     }
 
-    /// Gives a connection to a thread other than a worker, with `give`, which registers it as a link or a session. The
-    /// client may have been killed since its command has run.
-    fn give_away(&mut self, token: usize, give: impl FnOnce(Box<Connection>)) {
+    /// Gives a parked connection away once all its replies are sent. The thread that takes it does not withhold replies
+    /// until the log has their writes, or until it is certain that these are not lost. A write without a reply counts,
+    /// too: the next reply may depend on it.
+    fn depart(&mut self, token: usize, departure: Departure) {
+        let Some(connection) = self.clients.connection(token) else {
+            return;
+        };
+        if !connection.output.is_empty() || !connection.client.unacknowledged_write.is_none() {
+            self.flush_output(token);
+            let Some(connection) = self.clients.connection(token) else {
+                return;
+            };
+            if connection.is_output_withheld {
+                // The worker has requested a notice, after which it tries again.
+                self.departures.insert(connection.client.id, departure);
+                return;
+            }
+            connection.client.unacknowledged_write = LogSequence::NONE;
+        }
+        self.give_away(token, departure);
+    }
+
+    /// Gives the connections away whose output is not withheld any more.
+    pub(crate) fn retry_departures(&mut self) {
+        for (client, departure) in std::mem::take(&mut self.departures) {
+            if let Some(token) = self.clients.by_id.get(&client).copied() {
+                self.depart(token, departure);
+            }
+        }
+    }
+
+    /// Gives a connection to a thread other than a worker. The client may have been killed since its command has run.
+    fn give_away(&mut self, token: usize, departure: Departure) {
         let Some(connection) = self.detach_connection(token) else {
             return;
         };
         let client = connection.client.id;
-        give(connection);
-        // In this order: a transaction that kills the client finds it in the directory or as a link.
         let server = self.server();
+        departure(server, connection);
+        // In this order: a transaction that kills the client finds it in the directory or as a link.
         if server.clients.directory.remove_departed(client) {
             server.close_link(client);
         }

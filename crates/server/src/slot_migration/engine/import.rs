@@ -16,7 +16,7 @@ use crate::dispatch::import_stream::{ImportFailure, ImportScope, ImportStep};
 use crate::net::client::ClientFlags;
 use crate::observability::log;
 use crate::observability::metrics::Counter;
-use crate::slot_migration::job::{JobProgress, JobState};
+use crate::slot_migration::job::{CONNECTION_LOST, JobProgress, JobState};
 use weft_cluster::Cluster;
 use weft_config::id;
 use weft_os::atomic::Ordering;
@@ -479,9 +479,6 @@ impl MigrationEngine {
     }
 }
 
-/// The reason of an import whose connection broke.
-const CONNECTION_LOST: &str =
-    "Connection lost to source. Check CLUSTER GETSLOTMIGRATIONS on the source node for more information.";
 /// The reason of an import whose slots have another owner.
 const NOT_OWNED_BY_SOURCE: &str = "Slots are no longer owned by source node";
 /// The reason of an import whose new owner could not be stored.

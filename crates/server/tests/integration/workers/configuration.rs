@@ -141,7 +141,7 @@ fn the_append_only_file_is_on_when_the_last_change_has_switched_it_on() {
 /// The parameters that a transaction sets are set when it has ended, and a refused command changes nothing.
 #[test]
 fn a_transaction_sets_parameters_like_single_commands() {
-    let server = Server::start(&["--io-threads", "2", "--io-threads-always-active", "yes"]);
+    let server = Server::start(&[]);
     let mut client = Client::connect(server.port);
     let replies = client.transact(&[
         &["CONFIG", "SET", "hz", "20"],

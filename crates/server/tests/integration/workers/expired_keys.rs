@@ -398,7 +398,7 @@ fn a_reload_leaves_no_key_behind_on_replicas() {
 /// The user loses a database after SELECT was queued for it: the commands after it run in the database before.
 #[test]
 fn a_command_after_a_denied_select_stores_the_same_everywhere() {
-    for workers in ["1", "2"] {
+    for workers in ["1", "4"] {
         let (primary, replica) = pair(workers);
         let (mut admin, mut joe) = (Client::connect(primary.port), Client::connect(primary.port));
         assert_eq!(

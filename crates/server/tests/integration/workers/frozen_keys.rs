@@ -263,9 +263,7 @@ fn transactions_in_a_file_that_is_loaded_do_not_wait_for_a_migrating_key() {
     let directory = std::env::temp_dir().join(format!("weft-frozen-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("makes a directory");
     let path = directory.to_str().expect("text");
-    let mut arguments = vec!["--dir", path, "--appendonly", "yes", "--enable-debug-command", "yes"];
-    arguments.extend(["--io-threads", "2", "--io-threads-always-active", "yes"]);
-    let server = Server::start(&arguments);
+    let server = Server::start(&["--dir", path, "--appendonly", "yes", "--enable-debug-command", "yes"]);
     let mut admin = Client::connect(server.port);
     for words in [
         &["MULTI"][..],

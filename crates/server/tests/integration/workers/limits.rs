@@ -141,7 +141,7 @@ fn a_reply_stops_growing_at_the_limit_of_its_client() {
 #[test]
 fn a_long_pipeline_of_quoted_inline_requests_is_answered_in_order() {
     const REQUESTS: usize = 60_000;
-    let server = Server::start(&["--io-threads", "2", "--io-threads-always-active", "yes"]);
+    let server = Server::start(&[]);
     let mut client = Client::connect(server.port);
     let mut requests = String::new();
     for number in 0..REQUESTS {
@@ -165,7 +165,7 @@ fn a_long_pipeline_of_quoted_inline_requests_is_answered_in_order() {
 #[test]
 fn the_start_of_a_request_does_not_keep_the_buffer_of_a_long_one() {
     const ARGUMENT_BYTES: usize = 20_000_000;
-    let server = Server::start(&["--io-threads", "2", "--io-threads-always-active", "yes"]);
+    let server = Server::start(&[]);
     let (mut client, mut admin) = (Client::connect(server.port), Client::connect(server.port));
     let id = client.call(&["CLIENT", "ID"]);
     let mut request = format!("*2\r\n$4\r\nECHO\r\n${ARGUMENT_BYTES}\r\n").into_bytes();

@@ -321,9 +321,7 @@ fn the_sum_of_all_accounts_stays() {
 #[test]
 fn a_script_empties_the_database_only_with_the_token() {
     const KEYS: usize = 300_000;
-    let own = ["--io-threads", "2", "--io-threads-always-active", "yes"];
-    let further = ["--busy-reply-threshold", "0", "--enable-debug-command", "yes"];
-    let server = Server::start(&[own, further].concat());
+    let server = Server::start(&["--busy-reply-threshold", "0", "--enable-debug-command", "yes"]);
     let (mut long, mut second) = (Client::connect(server.port), Client::connect(server.port));
     let mut admin = Client::connect(server.port);
     // It has the token from its start and holds no slot.

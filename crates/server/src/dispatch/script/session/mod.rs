@@ -115,19 +115,26 @@ pub(super) fn begin_session(thread: &mut ThreadState, request: &Request<'_>, con
         NotificationSender::new(&thread.server, &mut thread.effects, thread.thread_index).send_monitor_line(line);
     }
     let plan = request.plan;
-    let session = DebuggerSession {
-        server: thread.server.clone(),
-        command: request.command,
-        request: connection.input[plan.start..plan.end].to_vec(),
-        ranges: plan.ranges_of(request.ranges).to_vec(),
-        client: connection.client.handler_view(),
-        registration: SessionRegistration::new(&thread.server, &connection.client),
-    };
+    let (server, command) = (thread.server.clone(), request.command);
+    let words = connection.input[plan.start..plan.end].to_vec();
+    let ranges = plan.ranges_of(request.ranges).to_vec();
+    let client = connection.client.handler_view();
     let length = connection.output.len();
     record_script_command(thread, request, connection, length, false);
-    Outcome::After(NextStep::TakeConnection(Box::new(Box::new(move |connection| {
-        session.start_thread(connection)
-    }))))
+    let begin = move |connection: Box<Connection>| {
+        // Not earlier: until then the worker has the client, and closes it if it is killed.
+        let registration = SessionRegistration::new(&server, &connection.client);
+        let session = DebuggerSession {
+            server,
+            command,
+            request: words,
+            ranges,
+            client,
+            registration,
+        };
+        session.start_thread(connection);
+    };
+    Outcome::After(NextStep::TakeConnection(Box::new(Box::new(begin))))
 }
 
 impl DebuggerSession {
@@ -238,18 +245,18 @@ impl DebuggerSession {
         running.end_exclusion();
         scripting::drop_interpreter(&server.scripting, ScriptKind::Eval);
         self.send_notifications(&mut thread, &mut seat, unserved.map(|unserved| *unserved));
+        // Before the session, the client had the replies to all its earlier writes.
+        let is_unlogged = || server.propagation.must_withhold_reply(client.last_write_sequence);
         let fate = || match &server.cluster {
             Some(cluster) if !client.unacknowledged_write.is_none() => {
                 cluster.fate_of_write(client.unacknowledged_write)
             }
             _ => WriteFate::Kept,
         };
-        while (server.propagation.must_withhold_reply(client.last_write_sequence) || fate() == WriteFate::Doubtful)
-            && !running.is_shutting_down()
-        {
+        while (is_unlogged() || fate() == WriteFate::Doubtful) && !running.is_shutting_down() {
             weft_os::thread::sleep(RETRY_PAUSE);
         }
-        if fate() == WriteFate::Kept {
+        if !is_unlogged() && fate() == WriteFate::Kept {
             self.send_reply(debugger, output, &reply);
         }
     }

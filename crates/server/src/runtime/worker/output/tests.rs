@@ -1,24 +1,30 @@
-//! Tests output that is withheld because a replica may have taken over. No bus runs.
+//! Tests output that is withheld because a replica may have taken over, or because its writes are not on disk. Neither
+//! a bus nor the log thread runs.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use weft_base::clock::{monotonic_us, unix_ms};
 use weft_base::{ClientId, DbIndex, ParkId, SlotIndex, ThreadIndex};
 use weft_cluster::Cluster;
 use weft_cluster::node::{Node, NodeFlags, NodeId};
+use weft_config::Config;
+use weft_os::atomic::Ordering;
 use weft_reactor::Socket;
 
 use super::*;
 use crate::cluster_node::topology::change_state;
 use crate::cluster_node::topology::tests::{NodesConf, start_node};
+use crate::commands::context::NextStep;
 use crate::keyspace::Seat;
 use crate::net::client::Client;
 use crate::net::connection::{Connection, ConnectionState};
-use crate::propagation::{LogTarget, LogWriter};
-use crate::state::{Message, Server};
+use crate::propagation::{LogMilestone, LogTarget, LogWriter};
+use crate::start::create_idle_server;
+use crate::state::{Message, Server, SyncRequest};
 
 /// The time limit for each step.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -160,4 +166,166 @@ fn replies_of_background_threads_are_withheld_if_their_work_has_written() {
         assert_eq!(&reply == b"+OK\r\n", !is_kept_back);
     }
     drop(seat);
+}
+
+/// A client with a logged write whose reply is not sent yet.
+struct DepartingClient {
+    token: usize,
+    id: ClientId,
+    /// The position of its write in the log.
+    sequence: LogSequence,
+    /// Its side of the connection.
+    peer: UnixStream,
+}
+
+impl DepartingClient {
+    fn connect(server: &Server, worker: &mut Worker, log_writer: &mut LogWriter) -> DepartingClient {
+        let (token, sequence) = connect_writer(server, worker, log_writer);
+        let (socket, peer) = UnixStream::pair().expect("a pair of sockets");
+        peer.set_nonblocking(true).expect("sets the mode");
+        worker.reactor.register(token, Socket::Unix(socket)).expect("registers");
+        server.clients.connections.fetch_add(1, Ordering::Relaxed);
+        server.worker(worker.id).connections.fetch_add(1, Ordering::Relaxed);
+        let connection = worker.clients.connection(token).expect("it is open");
+        DepartingClient {
+            token,
+            id: connection.client.id,
+            sequence,
+            peer,
+        }
+    }
+
+    /// Asserts that the worker still has the connection, with its reply.
+    fn assert_present(&mut self, server: &Server, worker: &mut Worker) {
+        assert!(is_withheld(worker, self.token));
+        assert!(worker.departures.contains_key(&self.id));
+        assert!(!server.clients.linked.lock().contains_key(&self.id));
+        assert_eq!(server.clients.directory.worker_of(self.id), Some(worker.id));
+        assert!(self.peer.read(&mut [0]).is_err(), "nothing was sent");
+    }
+
+    /// Asserts that the worker has sent the reply and given the connection away.
+    fn assert_departed(&mut self, server: &Server, worker: &mut Worker) {
+        assert!(worker.clients.connection(self.token).is_none() && worker.departures.is_empty());
+        assert!(server.clients.directory.worker_of(self.id).is_none());
+        let mut reply = [0; 5];
+        self.peer.read_exact(&mut reply).expect("the reply was sent");
+        assert_eq!(&reply, b"+OK\r\n");
+    }
+}
+
+/// Returns the next step of PSYNC.
+fn sync() -> NextStep {
+    NextStep::Sync(Box::new(SyncRequest {
+        resume: None,
+        is_psync: true,
+    }))
+}
+
+/// Returns the next step of a command whose connection goes to the receiver.
+fn take_connection() -> (NextStep, Receiver<Box<Connection>>) {
+    let (sender, taken) = channel();
+    let take = move |connection: Box<Connection>| assert!(sender.send(connection).is_ok());
+    (NextStep::TakeConnection(Box::new(Box::new(take))), taken)
+}
+
+/// No other thread withholds a reply.
+#[test]
+fn connections_with_doubtful_replies_leave_their_worker_only_once_these_are_sent() {
+    let file = NodesConf::create();
+    let server = start_node(&file);
+    let cluster = server.cluster.as_ref().expect("is a node");
+    let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    let mut seat = server.keyspace.slots.join().expect("a seat");
+    let mut log_writer = server.propagation.log_writer();
+    make_voter(&server, cluster, &mut seat);
+    let mut replica = DepartingClient::connect(&server, &mut worker, &mut log_writer);
+    let mut other = DepartingClient::connect(&server, &mut worker, &mut log_writer);
+    wait_until_late(cluster, other.sequence);
+    let (take, taken) = take_connection();
+    worker.start_next_step(replica.token, sync());
+    worker.start_next_step(other.token, take);
+    for _ in 0..2 {
+        replica.assert_present(&server, &mut worker);
+        other.assert_present(&server, &mut worker);
+        worker.handle_message(Message::LogAdvanced);
+    }
+    is_told(&server);
+
+    // The bus goes on, and no other node has taken over.
+    let start = Instant::now();
+    while worker.clients.len() > 0 {
+        assert!(start.elapsed() < PATIENCE, "the node is up again");
+        cluster.record_bus_turn(monotonic_us());
+        change_state(&server, cluster, &mut seat, |_, _| {});
+        if is_told(&server) {
+            worker.handle_message(Message::LogAdvanced);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    replica.assert_departed(&server, &mut worker);
+    assert!(server.clients.linked.lock().contains_key(&replica.id));
+    other.assert_departed(&server, &mut worker);
+    let connection = taken.try_recv().expect("it was taken");
+    assert!(connection.output.is_empty() && connection.client.unacknowledged_write.is_none());
+    drop(seat);
+}
+
+#[test]
+fn a_connection_leaves_its_worker_only_once_its_writes_are_on_disk() {
+    let server = create_idle_server(Config::defaults());
+    server.propagation.set_reply_milestone(Some(LogMilestone::Synced));
+    let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    let mut log_writer = server.propagation.log_writer();
+    let mut replica = DepartingClient::connect(&server, &mut worker, &mut log_writer);
+    worker.start_next_step(replica.token, sync());
+    // The peer sends nothing more, and waits for the reply.
+    worker.handle_half_close(replica.token);
+    for milestone in [LogMilestone::Written, LogMilestone::Synced] {
+        replica.assert_present(&server, &mut worker);
+        server.propagation.advance_milestone(milestone, replica.sequence);
+        server.wake_log_waiters();
+        assert!(is_told(&server));
+        worker.handle_message(Message::LogAdvanced);
+    }
+    replica.assert_departed(&server, &mut worker);
+}
+
+#[test]
+fn a_write_without_a_reply_keeps_its_connection_as_well() {
+    let server = create_idle_server(Config::defaults());
+    server.propagation.set_reply_milestone(Some(LogMilestone::Written));
+    let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    let mut log_writer = server.propagation.log_writer();
+    let client = DepartingClient::connect(&server, &mut worker, &mut log_writer);
+    let connection = worker.clients.connection(client.token).expect("it is open");
+    connection.output.clear();
+    let (take, taken) = take_connection();
+    worker.start_next_step(client.token, take);
+    worker.finish_connection(client.token);
+    assert!(taken.try_recv().is_err());
+    server
+        .propagation
+        .advance_milestone(LogMilestone::Written, client.sequence);
+    worker.handle_message(Message::LogAdvanced);
+    assert!(taken.try_recv().is_ok());
+}
+
+#[test]
+fn a_client_that_is_killed_before_its_connection_leaves_is_closed() {
+    let server = create_idle_server(Config::defaults());
+    server.propagation.set_reply_milestone(Some(LogMilestone::Synced));
+    let mut worker = Worker::new(server.clone(), ThreadIndex::FIRST).expect("a worker");
+    let mut log_writer = server.propagation.log_writer();
+    let mut client = DepartingClient::connect(&server, &mut worker, &mut log_writer);
+    let (take, taken) = take_connection();
+    worker.start_next_step(client.token, take);
+    client.assert_present(&server, &mut worker);
+    let connection = worker.clients.connection(client.token).expect("it is open");
+    connection.client.kill();
+    worker.close_killed();
+    assert!(worker.clients.connection(client.token).is_none() && worker.departures.is_empty());
+    let is_dropped = matches!(taken.try_recv(), Err(TryRecvError::Disconnected));
+    assert!(is_dropped, "what the step holds ends with the client");
+    assert_eq!(client.peer.read(&mut [0]).expect("the connection has ended"), 0);
 }
