@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use weft_os::thread;
 
-use crate::client::{Client, ClientEnd};
+use crate::client::{Client, ClientEnd, connect};
 use crate::meeting;
 use crate::operation::{KEYS_PER_TYPE, Operation};
 use crate::reply::SeenReply;
@@ -38,16 +38,14 @@ pub fn disturb(client: &mut Client, random: &mut Rng, scenario: &RunPlan) -> Res
         }
         let requests: Vec<Operation> = match disturbance {
             Disturbance::Pause => {
-                client.run(vec![alone_or_with_reads(random, Operation::Pause)])?;
-                read_lists_repeatedly(client, random)?;
-                read_repeatedly(client, random)?;
-                thread::sleep(Duration::from_micros(random.u64(..2 * longest_us)));
-                client.run(vec![Operation::GetAll])?;
-                client.run(vec![Operation::Range(0), Operation::Range(1)])?;
+                pause(client, random, longest_us)?;
                 vec![Operation::Unpause]
             }
             Disturbance::Save => vec![Operation::Ignored(vec!["BGSAVE"])],
-            Disturbance::Rewrite => vec![Operation::Ignored(vec!["BGREWRITEAOF"])],
+            Disturbance::Rewrite => {
+                rewrite_twice(client)?;
+                vec![]
+            }
             Disturbance::KillClients => {
                 CLOSINGS.fetch_add(1, Ordering::SeqCst);
                 client.run(vec![Operation::KillOthers])?;
@@ -64,7 +62,7 @@ pub fn disturb(client: &mut Client, random: &mut Rng, scenario: &RunPlan) -> Res
                 read_repeatedly(client, random)?;
                 vec![]
             }
-            Disturbance::Configure => vec![Operation::Ignored(vec!["CONFIG", "SET", "maxclients", "500"])],
+            Disturbance::Configure => vec![configure()],
             Disturbance::KillScript => {
                 for _ in 0..random.usize(..30) {
                     client.run(vec![Operation::Ignored(vec!["SCRIPT", "KILL"])])?;
@@ -102,6 +100,33 @@ pub fn disturb(client: &mut Client, random: &mut Rng, scenario: &RunPlan) -> Res
         };
         client.run(requests)?;
     }
+    Ok(())
+}
+
+/// Pauses writes, and looks for changes meanwhile. A command that writes nothing is not held back, even if it needs a
+/// background thread and commands that the pause holds back have left their workers.
+fn pause(client: &mut Client, random: &mut Rng, longest_us: u64) -> Result<(), ClientEnd> {
+    client.run(vec![alone_or_with_reads(random, Operation::Pause)])?;
+    read_lists_repeatedly(client, random)?;
+    read_repeatedly(client, random)?;
+    client.run(vec![configure()])?;
+    thread::sleep(Duration::from_micros(random.u64(..2 * longest_us)));
+    client.run(vec![Operation::GetAll])?;
+    client.run(vec![Operation::Range(0), Operation::Range(1)])
+}
+
+/// A command that runs on a background thread and changes no data.
+fn configure() -> Operation {
+    Operation::Ignored(vec!["CONFIG", "SET", "maxclients", "500"])
+}
+
+/// Asks for two rewrites at once, on two connections: at most one of them may begin.
+fn rewrite_twice(client: &mut Client) -> Result<(), ClientEnd> {
+    let mut other = connect("primary.sock", 1).map_err(ClientEnd::Failed)?;
+    other.request("BGREWRITEAOF")?;
+    client.run(vec![Operation::Ignored(vec!["BGREWRITEAOF"])])?;
+    other.receive_message()?;
+    drop(other.run_and_close(Vec::new()));
     Ok(())
 }
 

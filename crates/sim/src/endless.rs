@@ -11,6 +11,7 @@ use weft_os::thread;
 use crate::bound::Bound;
 use crate::client::{Client, ClientEnd, connect};
 use crate::disturber;
+use crate::due_keys::DueKeys;
 use crate::history::ConnectionHistory;
 use crate::operation::{EndlessLoop, KEYS_PER_TYPE, Operation};
 use crate::reply::SeenReply;
@@ -34,6 +35,8 @@ struct Connections {
     runner: Option<Client>,
     killer: Option<Client>,
     finished: Vec<ConnectionHistory>,
+    /// `true` once keys have expired while a script ran.
+    has_watched_expiry: bool,
 }
 
 impl Connections {
@@ -87,6 +90,7 @@ pub fn run_scripts(seed: u64, plan: &RunPlan) -> Result<Vec<ConnectionHistory>, 
         runner,
         killer,
         mut finished,
+        ..
     } = connections;
     finished.extend([runner, killer].into_iter().flatten().map(Client::into_history));
     Ok(finished)
@@ -102,11 +106,23 @@ fn run_script(
         Some(client) => client,
         None => connect("primary.sock", random.u64(..))?,
     };
-    let start = scheduler::figures();
+    let mut due_keys = match &script {
+        Operation::ScriptEndless {
+            key,
+            kind: EndlessLoop::Reading,
+            ..
+        } if plan.watches_expiry() && !connections.has_watched_expiry => Some(DueKeys::set(*key, random)?),
+        _ => None,
+    };
+    connections.has_watched_expiry |= due_keys.is_some();
     let text = format!("{script:?}");
     if let Err(end) = runner.send(vec![script]) {
         return connections.record_end(runner, end);
     }
+    if let Some(due_keys) = &mut due_keys {
+        due_keys.await_deletion()?;
+    }
+    let start = scheduler::figures();
     let mut kills = 0;
     loop {
         let end = match runner.try_receive_last() {
@@ -126,6 +142,9 @@ fn run_script(
             thread::sleep(Duration::from_micros(random.u64(..400)));
         }
         kills += u64::from(connections.kill(random)? == Some(SeenReply::ok()));
+    }
+    if let Some(due_keys) = due_keys {
+        due_keys.delete()?;
     }
     let reply = runner.last_reply();
     connections.runner = Some(runner);

@@ -30,6 +30,7 @@ use crate::scenario::{Disturbance, RunPlan};
 use crate::shutdown;
 use crate::subscriber::Subscriber;
 use crate::tracker::Tracker;
+use crate::turns;
 
 const PRIMARY: &str = "primary.sock";
 const REPLICA: &str = "replica.sock";
@@ -189,6 +190,12 @@ fn start_further_clients(plan: &RunPlan, random: &mut Rng) -> Vec<ClientThread> 
             blocked_receiver::receive_while_blocked(seed, limits).map(|()| Vec::new())
         }));
     }
+    if plan.has_turns {
+        let (seed, plan) = (random.u64(..), plan.clone());
+        threads.push(spawn("turns", move || {
+            turns::take_turns(seed, &plan).map(|()| Vec::new())
+        }));
+    }
     threads
 }
 
@@ -302,7 +309,8 @@ fn run_connection(
         let operations = source.draw_pipeline(&mut random);
         match client.run(operations) {
             Ok(()) => {}
-            Err(ClientEnd::Closed) => return Ok(client.into_history()),
+            Err(ClientEnd::Closed) if disturber::has_closed_connections() => return Ok(client.into_history()),
+            Err(ClientEnd::Closed) => return Err("the server closed a connection without a reason".to_owned()),
             Err(ClientEnd::Failed(reason)) => return Err(reason),
         }
         if random.u32(..3) == 0 {

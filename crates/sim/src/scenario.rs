@@ -52,6 +52,8 @@ pub struct RunPlan {
     pub failovers: Vec<FailoverAction>,
     /// `true` if a client runs endless scripts.
     pub has_endless_scripts: bool,
+    /// `true` if scripts and commands in exclusive mode take turns.
+    pub has_turns: bool,
     /// `true` if a client receives messages while it waits for lists.
     pub has_blocked_receiver: bool,
     /// `true` if a client reads replies late that are larger than the buffers of a socket.
@@ -103,7 +105,7 @@ pub enum Disturbance {
     Pause,
     /// BGSAVE.
     Save,
-    /// BGREWRITEAOF.
+    /// BGREWRITEAOF on two connections at once.
     Rewrite,
     /// CLIENT KILL of all others.
     KillClients,
@@ -206,7 +208,7 @@ impl Focus {
     }
 }
 
-const FOCUSES: [Focus; 27] = [
+const FOCUSES: [Focus; 28] = [
     Focus::new(&[Kind::FlushAll, Kind::Transaction], &[Disturbance::Pause]),
     // Commands that were admitted wait at the gate, or on their way to another thread.
     Focus::new(&[Kind::ExclusiveTransaction], &[Disturbance::Pause])
@@ -314,6 +316,10 @@ const FOCUSES: [Focus; 27] = [
     Focus::new(&[Kind::Publish, Kind::String], &[]).with(&[Need::Moves]),
     Focus::new(&[Kind::PublishTransaction, Kind::PublishTransaction], &[]).with(&[Need::Subscriber, Need::Crowd]),
     Focus::new(&[Kind::String, Kind::String], &[]).with(&[Need::Moves, Need::Tracker]),
+    // Commands that a pause holds back have left their workers.
+    Focus::new(&[Kind::SetRepeatedly], &[Disturbance::Pause])
+        .beside(&[Kind::String])
+        .with(&[Need::Crowd, Need::Meetings]),
 ];
 
 impl Disturbance {
@@ -364,7 +370,7 @@ pub fn is_forced(name: &str) -> bool {
 impl RunPlan {
     /// Draws a scenario; what was added later from `further`.
     pub fn draw(random: &mut Rng, further: &mut Rng) -> RunPlan {
-        let plan = RunPlan {
+        let mut plan = RunPlan {
             shuts_down: further.u32(..3) == 0 || is_forced("shutdown"),
             has_blocked_receiver: further.u32(..3) == 0 || is_forced("blocked-receiver"),
             has_late_reader: further.u32(..6) == 0 || is_forced("late-reader"),
@@ -378,6 +384,7 @@ impl RunPlan {
         // From what is drawn already, so that the seeds stay what they are.
         let drawn = plan.clients + 2 * plan.pipelines + 3 * plan.workers;
         let fails_over = drawn.is_multiple_of(13) || is_forced("failovers");
+        plan.has_turns = (plan.clients + 3 * plan.workers).is_multiple_of(7) || is_forced("turns");
         match (is_cluster, evicts) {
             (true, _) => plan.with_cluster(random),
             (false, _) if fails_over => plan.with_failovers(further),
@@ -463,6 +470,7 @@ impl RunPlan {
             disturbances: Disturbance::draw_of(random, DISTURBANCES),
             is_slow: true,
             has_endless_scripts: false,
+            has_turns: false,
             evicts: true,
             ..self
         }
@@ -573,6 +581,7 @@ impl RunPlan {
             slot_moves: Vec::new(),
             failovers: Vec::new(),
             has_endless_scripts: false,
+            has_turns: false,
             evicts: false,
             has_late_reader: false,
             has_blocked_receiver: false,
@@ -580,6 +589,29 @@ impl RunPlan {
             loses_power: false,
             observes_dumps: false,
         }
+    }
+
+    /// Returns `true` if a client checks that keys expire while a script holds the slot of one of them. Nothing else
+    /// may keep the server from deleting them: a pause, its role, a load, or a snapshot that has not saved their slots.
+    pub fn watches_expiry(&self) -> bool {
+        const HARMLESS: [Disturbance; 4] = [
+            Disturbance::Configure,
+            Disturbance::KillScript,
+            Disturbance::LoadFunctions,
+            Disturbance::StopMoves,
+        ];
+        let is_single = self.slot_moves.is_empty() && self.failovers.is_empty() && !self.has_replica;
+        let mut disturbances = self.disturbances.iter();
+        let are_harmless = disturbances.all(|disturbance| HARMLESS.contains(disturbance));
+        self.has_endless_scripts && is_single && !self.shares_slots && !self.observes_dumps && are_harmless
+    }
+
+    /// Returns `true` if no sync of the append-only file is made while a snapshot is written
+    /// (`no-appendfsync-on-rewrite`), in some of the runs with `appendfsync always`.
+    pub fn spares_disk(&self) -> bool {
+        // From what is drawn already, so that the seeds stay what they are.
+        let is_drawn = (self.clients + 2 * self.workers).is_multiple_of(5);
+        self.appendfsync == Some("always") && (is_drawn || is_forced("spared-disk"))
     }
 
     /// The command line of a node of a cluster.
@@ -644,6 +676,12 @@ impl RunPlan {
         words.extend(self.dual_channel_arguments());
         if self.moves_connections {
             words.extend(["--connection-move-interval", "1"]);
+        }
+        if self.spares_disk() {
+            words.extend(["--no-appendfsync-on-rewrite", "yes"]);
+        }
+        if self.watches_expiry() {
+            words.extend(["--hz", "100"]);
         }
         words.into_iter().map(OsString::from).collect()
     }
