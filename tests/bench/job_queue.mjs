@@ -5,10 +5,12 @@
 // server. Needs the packages `bullmq` and `ioredis` in a folder of NODE_PATH's parent:
 //
 //     npm install bullmq ioredis          # in an empty folder, and from there:
-//     node PATH/job_queue.mjs JOBS WORKERS ROUNDS NAME=SERVER...
+//     node PATH/job_queue.mjs JOBS WORKERS ROUNDS [--preload LIBRARY] NAME=SERVER...
+//
+// LIBRARY is preloaded into the servers whose NAME begins with `valkey`.
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, realpathSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import { createConnection } from "node:net";
 import { tmpdir } from "node:os";
@@ -41,12 +43,28 @@ function canConnect() {
   });
 }
 
+// Returns a command line that a shell would read.
+function commandLine(words) {
+  const quote = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`);
+  return words.map((word) => quote(String(word))).join(" ");
+}
+
+// Checks that the preloaded library is mapped: the dynamic loader only warns about one that it cannot load.
+function checkPreloaded(pid, preload) {
+  const names = [preload, existsSync(preload) ? realpathSync(preload) : preload].map((file) => path.basename(file));
+  const maps = readFileSync(`/proc/${pid}/maps`, "latin1").split("\n");
+  if (!maps.some((line) => names.includes(path.basename(line)))) throw new Error(`the server runs without ${preload}`);
+}
+
 // Calls `work` with the process of a running server, which is stopped afterwards.
-async function withServer(binary, work) {
+async function withServer({ binary, preload }, work) {
   const folder = mkdtempSync(path.join(tmpdir(), "job-queue-"));
-  const server = spawn(binary, SERVER_ARGUMENTS.map(String), { cwd: folder, stdio: "ignore" });
+  const { LD_PRELOAD, ...environment } = process.env;
+  const env = preload ? { ...environment, LD_PRELOAD: preload } : environment;
+  const server = spawn(binary, SERVER_ARGUMENTS.map(String), { cwd: folder, env, stdio: "ignore" });
   try {
     while (!(await canConnect())) await sleep(20);
+    if (preload) checkPreloaded(server.pid, preload);
     return await work(server);
   } finally {
     const ended = new Promise((resolve) => server.on("exit", resolve));
@@ -84,14 +102,23 @@ async function processJobs(server, jobs, workers) {
   return { seconds, serverSeconds };
 }
 
-const [jobs, workers, rounds] = process.argv.slice(2, 5).map(Number);
-const servers = process.argv.slice(5).map((argument) => {
+console.log("node", commandLine(process.argv.slice(1)));
+const words = process.argv.slice(2);
+const at = words.indexOf("--preload");
+const given = at < 0 ? undefined : words.splice(at, 2)[1];
+// The servers have other working directories. A name without a folder is found by the dynamic loader.
+const library = given?.includes("/") ? path.resolve(given) : given;
+const [jobs, workers, rounds] = words.slice(0, 3).map(Number);
+const servers = words.slice(3).map((argument) => {
   const [name, binary] = argument.split("=");
-  return { name, binary: path.resolve(binary), results: [] };
+  return { name, binary: path.resolve(binary), preload: name.startsWith("valkey") ? library : undefined, results: [] };
 });
+for (const { binary, preload } of servers) {
+  console.log(" ", commandLine([...(preload ? [`LD_PRELOAD=${preload}`] : []), binary, ...SERVER_ARGUMENTS]));
+}
 for (let round = 0; round < rounds; round++) {
   for (const server of servers) {
-    server.results.push(await withServer(server.binary, (started) => processJobs(started, jobs, workers)));
+    server.results.push(await withServer(server, (started) => processJobs(started, jobs, workers)));
   }
 }
 for (const { name, results } of servers) {

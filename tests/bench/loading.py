@@ -4,18 +4,18 @@ Each server writes the files that it loads itself. The servers take turns; the f
 the time from the start of the process until it answers PING without a LOADING error; for a synchronisation, from
 REPLICAOF until the link is up.
 
-    python3 tests/bench/loading.py ROUNDS KEYS HASHES NAME=SERVER[,ARGUMENT...]...
+    python3 tests/bench/loading.py ROUNDS KEYS HASHES [--preload LIBRARY] NAME=SERVER[,ARGUMENT...]...
 
 For instance `weft=weft-server,--io-threads,2`. KEYS strings of 64 bytes and HASHES hashes of 50 fields of 10 bytes.
+LIBRARY is preloaded into the servers whose NAME begins with `valkey`.
 """
 
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 
-from servers import Client, Server
+from servers import Client, Server, parse_arguments
 
 PORT = 7391
 REPLICA_PORT = 7392
@@ -50,9 +50,9 @@ def digest_of(port):
 DEBUG = ["--enable-debug-command", "yes"]
 
 
-def prepare(command, folder, keys, hashes):
+def prepare(recipe, folder, keys, hashes):
     """Writes a dump and an append-only file in `folder`. Returns the digest of the data."""
-    server = Server(command, PORT, folder, "--appendonly", "yes", "--aof-use-rdb-preamble", "no", *DEBUG)
+    server = Server(recipe, PORT, folder, "--appendonly", "yes", "--aof-use-rdb-preamble", "no", *DEBUG)
     server.ready_s()
     fill(PORT, keys, hashes)
     digest = digest_of(PORT)
@@ -61,8 +61,8 @@ def prepare(command, folder, keys, hashes):
     return digest
 
 
-def measure_load(command, folder, digest, *arguments):
-    server = Server(command, PORT, folder, *arguments, *DEBUG)
+def measure_load(recipe, folder, digest, *arguments):
+    server = Server(recipe, PORT, folder, *arguments, *DEBUG)
     seconds, processor_s = server.ready_s(), server.processor_s()
     memory = int(Client(PORT).info("memory")["used_memory_peak"]) / int(Client(PORT).info("memory")["used_memory"])
     assert digest_of(PORT) == digest, "the loaded data is the written data"
@@ -70,13 +70,13 @@ def measure_load(command, folder, digest, *arguments):
     return seconds, processor_s, memory
 
 
-def measure_synchronisation(command, folder, digest):
+def measure_synchronisation(recipe, folder, digest):
     """The primary is pinned to the first core, the replica to the second one."""
     at_once = ["--repl-diskless-sync-delay", "0"]
-    primary = Server(command, PORT, folder, "--appendonly", "no", *at_once, *DEBUG, cores={0})
+    primary = Server(recipe, PORT, folder, "--appendonly", "no", *at_once, *DEBUG, cores={0})
     primary.ready_s()
     with tempfile.TemporaryDirectory() as replica_folder:
-        replica = Server(command, REPLICA_PORT, replica_folder, "--appendonly", "no", *DEBUG, cores={1})
+        replica = Server(recipe, REPLICA_PORT, replica_folder, "--appendonly", "no", *DEBUG, cores={1})
         replica.ready_s()
         client = Client(REPLICA_PORT)
         start, used = time.monotonic(), (primary.processor_s(), replica.processor_s())
@@ -97,21 +97,20 @@ def measure_synchronisation(command, folder, digest):
 
 
 def main():
-    rounds, keys, hashes = map(int, sys.argv[1:4])
-    servers = [argument.split("=", 1) for argument in sys.argv[4:]]
+    (rounds, keys, hashes), servers = parse_arguments(3)
     kinds = ["RDB file", "append-only file", "synchronisation"]
     results = {(name, kind): [] for name, _ in servers for kind in kinds}
     folders = {name: tempfile.mkdtemp(prefix="loading-") for name, _ in servers}
     digests = {}
     try:
-        for name, command in servers:
-            digests[name] = prepare(command.split(","), folders[name], keys, hashes)
+        for name, recipe in servers:
+            digests[name] = prepare(recipe, folders[name], keys, hashes)
         for _ in range(rounds):
-            for name, command in servers:
-                words, folder, digest = command.split(","), folders[name], digests[name]
-                results[name, kinds[0]].append(measure_load(words, folder, digest, "--appendonly", "no"))
-                results[name, kinds[1]].append(measure_load(words, folder, digest, "--appendonly", "yes"))
-                results[name, kinds[2]].append(measure_synchronisation(words, folder, digest))
+            for name, recipe in servers:
+                folder, digest = folders[name], digests[name]
+                results[name, kinds[0]].append(measure_load(recipe, folder, digest, "--appendonly", "no"))
+                results[name, kinds[1]].append(measure_load(recipe, folder, digest, "--appendonly", "yes"))
+                results[name, kinds[2]].append(measure_synchronisation(recipe, folder, digest))
     finally:
         for folder in folders.values():
             shutil.rmtree(folder)

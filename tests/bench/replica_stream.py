@@ -7,13 +7,14 @@ threads in clock ticks.
 
 Primary and replica run in turn, so that the replica has all cores: while it is stopped, a piece of the stream is put
 into the buffers of the system, and only the time from its continuation to its acknowledgement counts. This needs the
-right to exceed the system's limits for buffers (CAP_NET_ADMIN).
+right to exceed the system's limits for buffers (CAP_NET_ADMIN). The server is Weft: Valkey has no such threads.
 
     python3 tests/bench/replica_stream.py SERVER THREADS [KEYS] [ARGUMENT...]
 """
 
 import os
 import random
+import shlex
 import signal
 import socket
 import subprocess
@@ -94,7 +95,10 @@ def main():
         port = unused.getsockname()[1]
     own = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--replica-apply-threads", threads]
     follow = ["--replicaof", f"127.0.0.1 {listener.getsockname()[1]}"]
-    child = subprocess.Popen([server, *own, *follow, *sys.argv[4:]], stdout=subprocess.DEVNULL)
+    command = [server, *own, *follow, *sys.argv[4:]]
+    print("python3", shlex.join(sys.argv))
+    print(" ", shlex.join(command), flush=True)
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         connection, _ = listener.accept()
         connection.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 4 * PIECE_BYTES)

@@ -1,11 +1,36 @@
 """Servers under measurement, and connections to them."""
 
+import collections
 import os
+import shlex
 import socket
 import subprocess
+import sys
 import time
 
 TIMEOUT_S = 300
+
+# The program of a server with its arguments, and the library that is preloaded into it, or None.
+Recipe = collections.namedtuple("Recipe", ["words", "preload"])
+
+
+def parse_arguments(count):
+    """Prints the command that was run. Returns its first `count` arguments as numbers, and a list of the names and recipes
+    behind them: NAME=SERVER[,ARGUMENT...]. With `--preload PATH`, the library is preloaded into the servers whose name begins
+    with `valkey`, and into no other process."""
+    print("python3", shlex.join(sys.argv), flush=True)
+    arguments, preload = sys.argv[1:], None
+    if "--preload" in arguments:
+        at = arguments.index("--preload")
+        _, preload = arguments[at : at + 2]
+        del arguments[at : at + 2]
+        # The servers have other working directories. A name without a folder is found by the dynamic loader.
+        preload = os.path.abspath(preload) if "/" in preload else preload
+    servers = []
+    for argument in arguments[count:]:
+        name, words = argument.split("=", 1)
+        servers.append((name, Recipe(words.split(","), preload if name.startswith("valkey") else None)))
+    return [int(number) for number in arguments[:count]], servers
 
 
 class Client:
@@ -37,12 +62,33 @@ class Client:
 class Server:
     """A process of a server."""
 
-    def __init__(self, command, port, folder, *arguments, cores=None):
-        self.port = port
-        words = [*command, "--port", str(port), "--bind", "127.0.0.1", "--save", "", *arguments]
+    # The command lines that were printed.
+    printed = set()
+
+    def __init__(self, recipe, port, folder, *arguments, cores=None):
+        self.port, self.preload = port, recipe.preload
+        words = [*recipe.words, "--port", str(port), "--bind", "127.0.0.1", "--save", "", *arguments]
         preexec = None if cores is None else lambda: os.sched_setaffinity(0, cores)
+        environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        if self.preload:
+            environment["LD_PRELOAD"] = self.preload
+        line = (f"LD_PRELOAD={shlex.quote(self.preload)} " if self.preload else "") + shlex.join(words)
+        if line not in self.printed:
+            self.printed.add(line)
+            print(" ", line, flush=True)
         self.start = time.monotonic()
-        self.process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, preexec_fn=preexec)
+        self.process = subprocess.Popen(
+            words, cwd=folder, env=environment, stdout=subprocess.DEVNULL, preexec_fn=preexec
+        )
+
+    def check_preloaded(self):
+        """Checks that the preloaded library is mapped: the dynamic loader only warns about one that it cannot load."""
+        with open(f"/proc/{self.process.pid}/maps") as file:
+            mapped = {os.path.basename(line.strip()) for line in file}
+        wanted = {os.path.basename(path) for path in (self.preload, os.path.realpath(self.preload))}
+        if not mapped & wanted:
+            self.end()
+            raise SystemExit(f"the server runs without {self.preload}")
 
     def ready_s(self):
         """Waits until the server serves its data. Returns the seconds since its start."""
@@ -53,7 +99,10 @@ class Server:
                 client = Client(self.port)
                 while client.call("PING").startswith(b"-LOADING"):
                     time.sleep(0.005)
-                return time.monotonic() - self.start
+                seconds = time.monotonic() - self.start
+                if self.preload:
+                    self.check_preloaded()
+                return seconds
             except OSError:
                 time.sleep(0.005)
         raise SystemExit("the server does not get ready")

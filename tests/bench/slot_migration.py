@@ -6,18 +6,19 @@ the other, one to a slot that stays, the other one to a slot that leaves, and fo
 CLUSTER MIGRATESLOTS until the source reports success, the 99.9th percentile of the slot that stays before and during
 the migration, and the longest time that a write to the slot that leaves took, before and during it.
 
-    python3 tests/bench/slot_migration.py ROUNDS KEYS LARGE NAME=SERVER[,ARGUMENT...]...
+    python3 tests/bench/slot_migration.py ROUNDS KEYS LARGE [--preload LIBRARY] NAME=SERVER[,ARGUMENT...]...
+
+LIBRARY is preloaded into the servers whose NAME begins with `valkey`.
 """
 
 import multiprocessing
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
-from servers import Client, Server
+from servers import Client, Server, parse_arguments
 
 SOURCE, TARGET = 7393, 7394
 LAST_MOVING = 15999
@@ -27,10 +28,10 @@ QUIET_S = 5
 LIMIT_S = 300
 
 
-def node(command, port, folder):
+def node(recipe, port, folder):
     cluster = ["--cluster-enabled", "yes", "--cluster-config-file", f"nodes-{port}.conf", "--appendonly", "no"]
     limits = ["--client-output-buffer-limit", "replica 0 0 0"]
-    server = Server(command, port, folder, *cluster, *limits)
+    server = Server(recipe, port, folder, *cluster, *limits)
     server.ready_s()
     return server
 
@@ -135,9 +136,9 @@ def percentile(seen, begin, end):
     return durations[int(len(durations) * 0.999)]
 
 
-def measure(command, keys, large, has_writes):
+def measure(recipe, keys, large, has_writes):
     folder = tempfile.mkdtemp(prefix="migration-")
-    nodes = [node(command, port, folder) for port in (SOURCE, TARGET)]
+    nodes = [node(recipe, port, folder) for port in (SOURCE, TARGET)]
     try:
         target_id = form_cluster()
         fill(keys, large)
@@ -192,13 +193,12 @@ def describe(name, has_writes, rounds):
 
 
 def main():
-    rounds, keys, large = map(int, sys.argv[1:4])
-    servers = [argument.split("=", 1) for argument in sys.argv[4:]]
+    (rounds, keys, large), servers = parse_arguments(3)
     results = {}
     for _ in range(rounds):
-        for name, command in servers:
+        for name, recipe in servers:
             for has_writes in (False, True):
-                figures = measure(command.split(","), keys, large, has_writes)
+                figures = measure(recipe, keys, large, has_writes)
                 results.setdefault((name, has_writes), []).append(figures)
     for (name, has_writes), figures in results.items():
         print(describe(name, has_writes, figures))

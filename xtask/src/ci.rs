@@ -38,8 +38,18 @@ struct CiStep {
     needed_minutes: Option<u64>,
 }
 
-/// The time after the start at which all optional steps must have ended.
+/// The time after the start at which all optional steps must have ended, as far as can be known when they begin.
 const OPTIONAL_STEPS_END: Duration = Duration::from_secs(42 * 60);
+/// The time after the start at which an optional step that has not ended is stopped.
+const OPTIONAL_STEPS_STOP: Duration = Duration::from_secs(44 * 60);
+
+/// The time limit of a step that begins at a certain time.
+#[derive(Debug, PartialEq, Eq)]
+struct StepLimit {
+    duration: Duration,
+    /// `true` if the step is optional, and is stopped at [`OPTIONAL_STEPS_STOP`]. That is no failure.
+    is_stop: bool,
+}
 
 impl CiStep {
     const fn new(name: &'static str, about: &'static str, run: fn() -> Result<StepOutcome, String>) -> Self {
@@ -72,6 +82,32 @@ impl CiStep {
         let end = |minutes| elapsed + Duration::from_secs(60 * minutes);
         self.needed_minutes
             .is_some_and(|minutes| end(minutes) > OPTIONAL_STEPS_END)
+    }
+
+    /// Returns the time limit of the step if it begins after `elapsed`.
+    fn limit(&self, elapsed: Duration) -> StepLimit {
+        let own = Duration::from_secs(60 * self.limit_minutes);
+        let left = OPTIONAL_STEPS_STOP.saturating_sub(elapsed);
+        let is_stop = self.needed_minutes.is_some() && left < own;
+        StepLimit {
+            duration: if is_stop { left } else { own },
+            is_stop,
+        }
+    }
+
+    /// Returns what the end of the step's process means. `skipped` is what the step has recorded as left out.
+    fn judge(&self, end: StepEnd, limit: &StepLimit, skipped: Vec<String>) -> StepResult {
+        match end {
+            StepEnd::Passed => Ok(skipped),
+            StepEnd::Failed(status) => Err(status),
+            StepEnd::TimedOut if limit.is_stop => Ok(vec![self.no_time("there was no time to finish")]),
+            StepEnd::TimedOut => Err(format!("its time limit of {} minutes has passed", self.limit_minutes)),
+        }
+    }
+
+    /// Returns the line in the list of what was skipped.
+    fn no_time(&self, why: &str) -> String {
+        format!("{}: {why}; run `cargo xtask ci --only {}`", self.name, self.name)
     }
 
     const fn beside_previous(self) -> Self {
@@ -199,14 +235,11 @@ fn run_steps(steps: &[&CiStep]) -> Result<(), String> {
             && step.is_too_late(start.elapsed())
         {
             println!("=== {} left out: it might end too late", step.name);
-            skipped.push(format!(
-                "{}: there was no time; run `cargo xtask ci --only {}`",
-                step.name, step.name
-            ));
+            skipped.push(step.no_time("there was no time"));
             continue;
         }
         let mut failed = Vec::new();
-        for (step, outcome, seconds) in run_batch(batch) {
+        for (step, outcome, seconds) in run_batch(batch, start.elapsed()) {
             match outcome {
                 Ok(parts) => {
                     let is_skipped = parts.iter().any(|part| part.starts_with(&format!("{}: ", step.name)));
@@ -237,13 +270,13 @@ fn run_steps(steps: &[&CiStep]) -> Result<(), String> {
 /// What a step has left out, or the reason of its failure.
 type StepResult = Result<Vec<String>, String>;
 
-/// Runs steps at the same time. Returns the result and the duration in seconds of each. The output of a step that is
-/// not alone is shown when all have ended.
-fn run_batch<'s>(batch: &[&'s CiStep]) -> Vec<(&'s CiStep, StepResult, f64)> {
+/// Runs steps at the same time, which begin after `elapsed`. Returns the result and the duration in seconds of each.
+/// The output of a step that is not alone is shown when all have ended.
+fn run_batch<'s>(batch: &[&'s CiStep], elapsed: Duration) -> Vec<(&'s CiStep, StepResult, f64)> {
     let is_alone = batch.len() == 1;
     let timed = |step: &'s CiStep| {
         let start = Instant::now();
-        let result = run_step(step, step.is_cargo_test || !is_alone);
+        let result = run_step(step, step.is_cargo_test || !is_alone, &step.limit(elapsed));
         (step, result, start.elapsed().as_secs_f64())
     };
     let results: Vec<_> = std::thread::scope(|scope| {
@@ -259,7 +292,7 @@ fn run_batch<'s>(batch: &[&'s CiStep]) -> Vec<(&'s CiStep, StepResult, f64)> {
 }
 
 /// Runs a step in its own process. With `captures`, its output goes to a file. Returns what it has left out.
-fn run_step(step: &CiStep, captures: bool) -> StepResult {
+fn run_step(step: &CiStep, captures: bool, limit: &StepLimit) -> StepResult {
     let program = std::env::current_exe().map_err(|error| format!("the path of xtask: {error}"))?;
     let mut command = match step.is_nice && workspace::succeeds("nice", &["true"]) {
         true => {
@@ -272,28 +305,22 @@ fn run_step(step: &CiStep, captures: bool) -> StepResult {
     if !was_server_built_incrementally(&workspace::root().join("target")) {
         command.env("CARGO_INCREMENTAL", "0");
     }
-    let limit = Duration::from_secs(60 * step.limit_minutes);
-    let end = step_process::run(step.name, &mut command, captures, limit)?;
-    let mut skipped = step_process::recorded_skipped(step.name);
-    let outcome = match end {
-        StepEnd::Passed => Ok(()),
-        StepEnd::Failed(status) => Err(status),
-        StepEnd::TimedOut => Err(format!("its time limit of {} minutes has passed", step.limit_minutes)),
-    };
+    let end = step_process::run(step.name, &mut command, captures, limit.duration)?;
+    let outcome = step.judge(end, limit, step_process::recorded_skipped(step.name));
     if !step.is_cargo_test {
-        return outcome.map(|()| skipped);
+        return outcome;
     }
     let path = step_process::log_path(step.name);
     let output = fs::read(&path).unwrap_or_default();
     let output = String::from_utf8_lossy(&output);
-    if let Err(why) = outcome {
-        println!("{}", test_report::explain_failure(&output));
-        return Err(format!("{why}; the whole output is in {}", path.display()));
+    match outcome {
+        Ok(skipped) if skipped.is_empty() => report_tests(&output),
+        Ok(skipped) => Ok(skipped),
+        Err(why) => {
+            println!("{}", test_report::explain_failure(&output));
+            Err(format!("{why}; the whole output is in {}", path.display()))
+        }
     }
-    if skipped.is_empty() {
-        skipped = report_tests(&output)?;
-    }
-    Ok(skipped)
 }
 
 /// Returns `true` if a developer has built the server in this target folder, so that a step may continue from there.
@@ -342,6 +369,7 @@ fn report_end(start: Instant, passed: usize, failed: usize, skipped: &[String]) 
 const REQUIRED_PROGRAMS: &[(&str, &[&str], &str)] = &[
     ("cc", &["--version"], "gcc"),
     ("git", &["--version"], "git"),
+    ("make", &["--version"], "make"),
     ("python3", &["-c", "import ensurepip, venv"], "python3-venv"),
     ("localedef", &["--version"], "libc-bin"),
 ];
@@ -565,6 +593,8 @@ fn clients() -> Result<StepOutcome, String> {
 }
 
 fn packaging() -> Result<StepOutcome, String> {
+    // Its manual page is compared with it.
+    cargo(&["build", "--quiet", "--package", "weft-top"])?;
     packaging::run_all(&[]).map(StepOutcome::PassedExcept)
 }
 

@@ -35,9 +35,10 @@ cargo xtask clients  [--server PATH] [--only CLIENT,CLIENT]
 cargo xtask book     [--server PATH] [--only TEXT]
 cargo xtask packaging [--server PATH] [--only TEXT]
 cargo xtask sim      [--seconds S] [--from SEED] [--seed SEED] [--jobs N] [--planted all|NAME,NAME]
-cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N]
-cargo xtask failover [--server PATH] [--seconds S] [--io-threads N] [--seed N] [--only SCENARIO,SCENARIO]
-cargo xtask power-loss [--server PATH] [--seed N] [--losses N] [--data FATE] | --kills N | --self-check
+cargo xtask stress   [--server PATH] [--seconds S] [--workers N] [--seed N] [--only PART,PART]
+cargo xtask failover [--server PATH] [--seconds S] [--io-threads N] [--seed N] [--only SCENARIO,SCENARIO] [--mixed]
+cargo xtask power-loss [--server PATH] [--seed N] [--losses N] [--data FATE] [--policy POLICY]
+                     | --kills N | --self-check
                      | --errors [--valkey PATH] [--filter TEXT] [--stride N]
 ";
 

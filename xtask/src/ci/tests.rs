@@ -43,6 +43,36 @@ fn an_optional_step_is_left_out_if_it_would_end_too_late() {
     assert!(!required.is_too_late(OPTIONAL_STEPS_END * 2));
 }
 
+/// An optional step that begins as late as it may has the time that it needs, and is stopped some minutes later.
+#[test]
+fn an_optional_step_is_stopped_without_a_failure_when_the_time_is_over() {
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    let optional = CiStep::new("optional", "", tools).minutes(20).if_time_for(9);
+    let required = CiStep::new("required", "", tools).minutes(20);
+    let own = StepLimit {
+        duration: minutes(20),
+        is_stop: false,
+    };
+    assert_eq!(optional.limit(minutes(10)), own, "it has its own time limit");
+    assert_eq!(optional.limit(OPTIONAL_STEPS_STOP - minutes(20)), own);
+    assert_eq!(required.limit(OPTIONAL_STEPS_STOP), own, "a required step has its time");
+    let last_start = OPTIONAL_STEPS_END - minutes(9);
+    let late = optional.limit(last_start);
+    assert!(late.is_stop && late.duration > minutes(9), "{late:?}");
+    assert_eq!(last_start + late.duration, OPTIONAL_STEPS_STOP);
+    assert_eq!(optional.limit(OPTIONAL_STEPS_STOP * 2).duration, Duration::ZERO);
+
+    let stopped = optional.judge(StepEnd::TimedOut, &late, Vec::new());
+    let line = "optional: there was no time to finish; run `cargo xtask ci --only optional`".to_owned();
+    assert_eq!(stopped, Ok(vec![line]), "it counts as skipped");
+    let overdue = optional.judge(StepEnd::TimedOut, &own, Vec::new());
+    assert_eq!(overdue, Err("its time limit of 20 minutes has passed".to_owned()));
+    let failed = optional.judge(StepEnd::Failed("exit status: 1".to_owned()), &late, Vec::new());
+    assert_eq!(failed, Err("exit status: 1".to_owned()), "a failure in time is one");
+    let parts = vec!["part: why".to_owned()];
+    assert_eq!(optional.judge(StepEnd::Passed, &late, parts.clone()), Ok(parts));
+}
+
 #[test]
 fn steps_run_beside_the_step_before_them() {
     let steps: Vec<&CiStep> = STEPS.iter().collect();

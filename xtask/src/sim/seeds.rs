@@ -214,12 +214,16 @@ const RUNS_UNTIL_REPEATED: usize = 4;
 /// Runs each of these seeds until two runs are the same.
 ///
 /// # Errors
-/// If all runs differ: such a seed could not be used to look into a failure.
+/// If a run fails, or all runs differ: such a seed could not be used to look into a failure.
 pub fn check_repeatability(program: &Path, seeds: std::ops::Range<u64>) -> Result<(), String> {
     for seed in seeds {
         let mut traces: Vec<String> = Vec::new();
         while traces.len() < RUNS_UNTIL_REPEATED {
-            let trace = run_seed(program, seed, 0, &[])?.trace;
+            let outcome = run_seed(program, seed, 0, &[])?;
+            if let Some(failure) = outcome.failure {
+                return Err(failure.describe());
+            }
+            let trace = outcome.trace;
             if !trace.is_empty() && traces.contains(&trace) {
                 break;
             }

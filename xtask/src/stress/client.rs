@@ -253,25 +253,34 @@ impl StressClient {
         Ok(self.writer.shutdown(Shutdown::Write)?)
     }
 
-    /// Reads everything until the server closes the connection.
+    /// Reads everything until the server closes the connection, which it has to do in time.
     ///
     /// # Errors
     /// Fails like [`Self::pipeline`].
     pub fn read_to_end(&mut self) -> Result<Vec<u8>, CallError> {
+        self.watch("end of the connection");
         let mut received = Vec::new();
         self.reader.read_to_end(&mut received)?;
         self.pending.end();
         Ok(received)
     }
 
-    /// Reads the next reply, or a message that is not a reply to a command.
+    /// Reads the next reply, or a message that is not a reply to a command. It has to come in time.
     ///
     /// # Errors
     /// Fails like [`Self::pipeline`].
     pub fn next_reply(&mut self) -> Result<StressReply, CallError> {
+        self.watch("message or further reply");
         let reply = self.read_reply();
         self.pending.end();
         reply
+    }
+
+    /// Lets the watchdog know what this connection waits for, unless it knows already.
+    fn watch(&self, awaited: &str) {
+        if !self.pending.is_watched() {
+            self.pending.begin(&[split(awaited)]);
+        }
     }
 
     fn read_line(&mut self) -> Result<String, CallError> {

@@ -1,4 +1,5 @@
-//! The part about a cluster: slots move between three nodes while clients that follow redirections use their keys.
+//! The part about a cluster: slots move between three nodes, key by key and as a whole, while clients that follow
+//! redirections use their keys. During most of the time, scenarios of the other parts do what they can to a node.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,47 +7,68 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::arguments;
-use super::client::{CallError, StressClient, StressReply};
+use super::client::{StressClient, StressReply};
 use super::driver::Part;
 use super::replication::{PATIENCE, connect};
-use super::run::StressRun;
-use super::scenarios::Scenario;
+use super::run::{ReconnectingClient, StressRun};
+use super::scenarios::{Scenario, no_op};
+use super::slot_moves::{self, expect_ok};
+use super::tags::{TAGS, tag};
+use super::{DATABASES, arguments, connections, pauses, scripts};
 use crate::server_process::ServerProcess;
 
 const NODES: usize = 3;
 const SLOTS: usize = 16_384;
-/// The hash tags of all keys. The slots of these tags move.
-const TAGS: usize = 24;
 /// The number of threads that use the keys.
 const THREADS: usize = 36;
-/// The number of keys that each MIGRATE moves.
-const KEYS_PER_MIGRATE: usize = 5;
-/// Redirections that a client follows for one command.
-const MAX_REDIRECTIONS: usize = 400;
+/// The finished migrations of whole slots that a node lists.
+const LISTED_MIGRATIONS: &str = "20";
 
 /// The answered increments of the counter of each tag.
 static INCREMENTS: [AtomicU64; TAGS] = [const { AtomicU64::new(0) }; TAGS];
 
 #[rustfmt::skip]
 const CLUSTER_SCENARIOS: &[Scenario] = &[
-    Scenario { name: "moving slots", threads: 1, prepare: forget, work: move_slots, check: check_slots, kinds: &[] },
-    Scenario { name: "clients", threads: THREADS, prepare: prepare_pairs, work: use_keys, check: check_counters, kinds: &[] },
+    Scenario { name: "moving slots", threads: 1, prepare: no_op, work: slot_moves::move_slots, check: slot_moves::check_slots, kinds: slot_moves::KINDS },
+    Scenario { name: "clients", threads: THREADS, prepare: prepare_keys, work: use_keys, check: check_counters, kinds: &[] },
 ];
 
-/// Runs the part.
+/// Scenarios of the other parts. In a cluster each thread has keys of one tag, which it follows.
+#[rustfmt::skip]
+const DISTURBANCES: &[Scenario] = &[
+    Scenario { name: "cut",       threads: 10, prepare: no_op, work: connections::cut_pipelines, check: no_op, kinds: connections::CUT_KINDS },
+    Scenario { name: "unread",    threads: 4,  prepare: connections::prepare_large_value, work: connections::never_reads, check: no_op, kinds: connections::UNREAD_KINDS },
+    Scenario { name: "scripts",   threads: scripts::SCRIPT_THREADS, prepare: no_op, work: scripts::scripts, check: no_op, kinds: scripts::SCRIPT_KINDS },
+    Scenario { name: "exclusive", threads: scripts::EXCLUSIVE_THREADS, prepare: no_op, work: scripts::exclusive, check: scripts::check_exclusive, kinds: &scripts::EXCLUSIVE },
+    Scenario { name: "pauses",    threads: pauses::CLUSTER_THREADS, prepare: pauses::forget, work: pauses::pauses, check: no_op, kinds: pauses::KINDS },
+];
+
+/// Runs the part: a third of the time without disturbances, and the rest with them.
 pub fn run(binary: &Path, duration: Duration, seed: u64) -> Result<(), String> {
     let started = Instant::now();
-    let node = ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000"];
+    let node = [
+        "--cluster-enabled",
+        "yes",
+        "--cluster-node-timeout",
+        "60000",
+        "--cluster-databases",
+        DATABASES,
+        "--cluster-slot-migration-log-max-len",
+        LISTED_MIGRATIONS,
+    ];
     let mut servers = Vec::new();
     for _ in 0..NODES {
         servers.push(ServerProcess::start(binary, &arguments(4, 2, &node))?);
     }
     form_cluster(&servers)?;
     let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
-    let mut part = Part::new("cluster".to_owned(), seed, duration);
-    part.add_scenarios(CLUSTER_SCENARIOS, &addresses);
-    part.run(&mut servers)?;
+    let mut undisturbed = Part::new("cluster".to_owned(), seed, duration / 3);
+    undisturbed.add_cluster_scenarios(CLUSTER_SCENARIOS, &addresses);
+    undisturbed.run(&mut servers)?;
+    let mut disturbed = Part::new("cluster, disturbed".to_owned(), seed, duration * 2 / 3);
+    disturbed.add_cluster_scenarios(CLUSTER_SCENARIOS, &addresses);
+    disturbed.add_cluster_scenarios(DISTURBANCES, &addresses);
+    disturbed.run(&mut servers)?;
     println!("cluster: {:.0} s", started.elapsed().as_secs_f64());
     Ok(())
 }
@@ -80,13 +102,6 @@ fn form_cluster(servers: &[ServerProcess]) -> Result<(), String> {
     Ok(())
 }
 
-fn expect_ok(reply: Result<StressReply, CallError>) -> Result<(), String> {
-    match reply? {
-        StressReply::Simple(_) => Ok(()),
-        other => Err(format!("a command on the cluster was answered by {other:?}")),
-    }
-}
-
 /// Returns the port of a node's cluster bus.
 fn bus_port(client: &mut StressClient) -> Result<String, String> {
     let nodes = client.call("CLUSTER NODES")?.text();
@@ -95,81 +110,46 @@ fn bus_port(client: &mut StressClient) -> Result<String, String> {
     bus.map(str::to_owned).ok_or_else(|| format!("no bus port in {nodes}"))
 }
 
-/// A client that follows redirections.
+/// A client that uses the keys of all tags.
 struct ClusterClient<'a> {
-    run: &'a StressRun,
-    nodes: Vec<StressClient>,
+    client: ReconnectingClient<'a>,
     /// The node that had the slot of each tag last.
     owners: [usize; TAGS],
 }
 
 impl<'a> ClusterClient<'a> {
     fn new(run: &'a StressRun) -> Result<Self, String> {
-        let nodes = (0..NODES).map(|node| run.connect_to(node)).collect::<Result<_, _>>()?;
         Ok(ClusterClient {
-            run,
-            nodes,
+            client: ReconnectingClient::new(run, 0)?,
             owners: [0; TAGS],
         })
     }
 
-    /// Returns the node of the address at the end of a redirection.
-    fn redirected_node(&self, error: &str) -> Result<usize, String> {
-        let port = error.rsplit(':').next().and_then(|port| port.trim().parse().ok());
-        let node = self
-            .run
-            .addresses
-            .iter()
-            .position(|address| Some(address.port()) == port);
-        node.ok_or_else(|| format!("{error} leads nowhere"))
-    }
-
     /// Sends a command on keys of a tag to the node that has them, and returns its reply.
-    fn call(&mut self, tag: usize, command: &str) -> Result<StressReply, String> {
-        self.run.count_commands(1);
-        let mut node = self.owners[tag];
-        let mut is_asking = false;
-        for _ in 0..MAX_REDIRECTIONS {
-            if std::mem::take(&mut is_asking) {
-                expect_ok(self.nodes[node].call("ASKING"))?;
+    fn call(&mut self, number: usize, command: &str) -> Result<StressReply, String> {
+        self.client.go_to(self.owners[number]);
+        let reply = self.client.call(command)?;
+        self.owners[number] = self.client.server();
+        match reply.ok_or_else(|| format!("{command}: the server closed the connection"))? {
+            // The scenario `scripts` kills scripts of all clients.
+            StressReply::Error(error) if !error.contains(connections::KILLED) => {
+                Err(format!("{command} was answered by {error}"))
             }
-            let error = match self.nodes[node].call(command)? {
-                StressReply::Error(error) => error,
-                reply => return Ok(reply),
-            };
-            if error.starts_with("MOVED ") {
-                node = self.redirected_node(&error)?;
-                self.owners[tag] = node;
-            } else if error.starts_with("ASK ") {
-                node = self.redirected_node(&error)?;
-                is_asking = true;
-            } else if error.starts_with("TRYAGAIN") {
-                // Some keys of the command have moved and others have not.
-                node = self.owners[tag];
-                std::thread::sleep(Duration::from_millis(2));
-            } else {
-                return Err(format!("{command} was answered by {error}"));
-            }
+            reply => Ok(reply),
         }
-        Err(format!("{command} was redirected {MAX_REDIRECTIONS} times"))
     }
 }
 
-fn forget(_: &StressRun) -> Result<(), String> {
-    for counter in &INCREMENTS {
-        counter.store(0, Ordering::SeqCst);
-    }
-    Ok(())
-}
-
-fn prepare_pairs(run: &StressRun) -> Result<(), String> {
+/// Writes something to move, and forgets the increments of the part before.
+fn prepare_keys(run: &StressRun) -> Result<(), String> {
     let mut client = ClusterClient::new(run)?;
-    for tag in 0..TAGS {
-        client.call(tag, &format!("MSET {{{tag}}}left 0 {{{tag}}}right 0"))?;
-        // Something to move.
+    for (number, increments) in INCREMENTS.iter().enumerate() {
+        let tag = tag(number);
+        client.call(number, &format!("MSET {tag}left 0 {tag}right 0 {tag}counter 0"))?;
         for key in 0..20 {
-            client.call(tag, &format!("RPUSH {{{tag}}}filler:{key} a b c"))?;
+            client.call(number, &format!("RPUSH {tag}filler:{key} a b c"))?;
         }
+        increments.store(0, Ordering::SeqCst);
     }
     Ok(())
 }
@@ -180,31 +160,32 @@ fn use_keys(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> 
     let mut round = 0u64;
     while run.is_running() {
         round += 1;
-        let tag = rng.usize(..TAGS);
-        let pair = format!("{{{tag}}}left {{{tag}}}right");
+        let number = rng.usize(..TAGS);
+        let tag = tag(number);
+        let pair = format!("{tag}left {tag}right");
         match rng.u8(..10) {
             0..4 => {
                 let command = match rng.bool() {
-                    true => format!("INCR {{{tag}}}counter"),
-                    false => format!("EVAL return{{redis.call('incr',KEYS[1])}} 1 {{{tag}}}counter"),
+                    true => format!("INCR {tag}counter"),
+                    false => format!("EVAL return{{redis.call('incr',KEYS[1])}} 1 {tag}counter"),
                 };
-                client.call(tag, &command)?;
-                INCREMENTS[tag].fetch_add(1, Ordering::SeqCst);
+                if matches!(client.call(number, &command)?, StressReply::Error(_)) {
+                    continue;
+                }
+                INCREMENTS[number].fetch_add(1, Ordering::SeqCst);
             }
             4 | 5 => {
-                client.call(
-                    tag,
-                    &format!("MSET {{{tag}}}left {thread}:{round} {{{tag}}}right {thread}:{round}"),
-                )?;
+                let value = format!("{thread}:{round}");
+                client.call(number, &format!("MSET {tag}left {value} {tag}right {value}"))?;
             }
             6 => {
-                client.call(tag, &format!("RPUSH {{{tag}}}list {round}"))?;
+                client.call(number, &format!("RPUSH {tag}list {round}"))?;
             }
             7 => {
-                client.call(tag, &format!("BLPOP {{{tag}}}list 0.2"))?;
+                client.call(number, &format!("BLPOP {tag}list 0.2"))?;
             }
             _ => {
-                let reply = client.call(tag, &format!("MGET {pair}"))?;
+                let reply = client.call(number, &format!("MGET {pair}"))?;
                 match reply.items() {
                     [left, right] if left == right && *left != StressReply::Bulk(None) => {}
                     other => return Err(format!("MGET {pair} was answered by {other:?}")),
@@ -216,90 +197,16 @@ fn use_keys(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> 
     Ok(())
 }
 
-/// Moves the slots of random tags to random other nodes, with all of their keys.
-fn move_slots(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String> {
-    let mut nodes: Vec<StressClient> = (0..NODES).map(|node| run.connect_to(node)).collect::<Result<_, _>>()?;
-    let mut ids = Vec::new();
-    for node in &mut nodes {
-        ids.push(node.call("CLUSTER MYID")?.text());
-    }
-    while run.is_running() {
-        let tag = rng.usize(..TAGS);
-        let slot = nodes[0].call(&format!("CLUSTER KEYSLOT {{{tag}}}"))?.text();
-        let Some(from) = owner(&mut nodes, tag)? else {
-            return Err(format!("no node has slot {slot}"));
-        };
-        let to = (from + rng.usize(1..NODES)) % NODES;
-        expect_ok(nodes[to].call(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[from])))?;
-        expect_ok(nodes[from].call(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[to])))?;
-        migrate_keys(run, &mut nodes[from], &slot, to)?;
-        for node in [to, from, NODES - to - from] {
-            expect_ok(nodes[node].call(&format!("CLUSTER SETSLOT {slot} NODE {}", ids[to])))?;
-        }
-        run.succeed();
-        std::thread::sleep(Duration::from_millis(rng.u64(..20)));
-    }
-    Ok(())
-}
-
-/// Returns the node that has the slot of a tag.
-fn owner(nodes: &mut [StressClient], tag: usize) -> Result<Option<usize>, String> {
-    for (index, node) in nodes.iter_mut().enumerate() {
-        match node.call(&format!("EXISTS {{{tag}}}left"))? {
-            StressReply::Error(error) if error.starts_with("MOVED ") => {}
-            StressReply::Integer(_) => return Ok(Some(index)),
-            other => return Err(format!("EXISTS was answered by {other:?}")),
-        }
-    }
-    Ok(None)
-}
-
-fn migrate_keys(run: &StressRun, from: &mut StressClient, slot: &str, to: usize) -> Result<(), String> {
-    let port = run.addresses[to].port();
-    loop {
-        let keys = from.call(&format!("CLUSTER GETKEYSINSLOT {slot} {KEYS_PER_MIGRATE}"))?;
-        let names: Vec<String> = keys.items().iter().map(StressReply::text).collect();
-        if names.is_empty() {
-            return Ok(());
-        }
-        let mut words = ["MIGRATE", "127.0.0.1", &port.to_string(), "", "0", "5000", "KEYS"]
-            .map(str::to_owned)
-            .to_vec();
-        words.extend(names);
-        let reply = from.call_words(words)?;
-        if !matches!(reply, StressReply::Simple(_)) {
-            return Err(format!("MIGRATE was answered by {reply:?}"));
-        }
-    }
-}
-
-/// Checks that no node has keys of a slot of another node.
-fn check_slots(run: &StressRun) -> Result<(), String> {
-    let mut nodes: Vec<StressClient> = (0..NODES).map(|node| run.connect_to(node)).collect::<Result<_, _>>()?;
-    for tag in 0..TAGS {
-        let slot = nodes[0].call(&format!("CLUSTER KEYSLOT {{{tag}}}"))?.text();
-        let owner = owner(&mut nodes, tag)?;
-        for (index, node) in nodes.iter_mut().enumerate() {
-            let count = node.call(&format!("CLUSTER COUNTKEYSINSLOT {slot}"))?;
-            if (count != StressReply::Integer(0)) != (owner == Some(index)) {
-                return Err(format!(
-                    "node {index} has {count:?} keys of slot {slot}, whose node is {owner:?}"
-                ));
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Checks that every answered increment counts once.
 fn check_counters(run: &StressRun) -> Result<(), String> {
     let mut client = ClusterClient::new(run)?;
-    for (tag, counter) in INCREMENTS.iter().enumerate() {
-        let value = client.call(tag, &format!("GET {{{tag}}}counter"))?.text();
-        let answered = counter.load(Ordering::SeqCst);
+    for (number, increments) in INCREMENTS.iter().enumerate() {
+        let value = client.call(number, &format!("GET {}counter", tag(number)))?.text();
+        let answered = increments.load(Ordering::SeqCst);
         if value.parse().unwrap_or(0) != answered {
             return Err(format!(
-                "the counter of tag {tag} is {value} after {answered} answered increments"
+                "the counter of {} is {value} after {answered} answered increments",
+                tag(number)
             ));
         }
     }

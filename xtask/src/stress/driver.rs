@@ -39,9 +39,19 @@ impl Part {
 
     /// Adds scenarios that use the servers at these addresses.
     pub fn add_scenarios(&mut self, scenarios: &'static [Scenario], addresses: &[SocketAddr]) {
+        self.add(scenarios, addresses, false);
+    }
+
+    /// Adds scenarios that use the nodes of a cluster at these addresses.
+    pub fn add_cluster_scenarios(&mut self, scenarios: &'static [Scenario], addresses: &[SocketAddr]) {
+        self.add(scenarios, addresses, true);
+    }
+
+    fn add(&mut self, scenarios: &'static [Scenario], addresses: &[SocketAddr], is_cluster: bool) {
         for scenario in scenarios {
             let run = StressRun {
                 addresses: addresses.to_vec(),
+                is_cluster,
                 shared: self.shared.clone(),
                 successes: AtomicU64::new(0),
                 kinds: scenario.kinds.iter().map(|kind| (*kind, AtomicU64::new(0))).collect(),
@@ -208,6 +218,7 @@ impl Part {
     pub fn info(&self, address: SocketAddr, section: &str) -> Result<String, String> {
         let run = StressRun {
             addresses: vec![address],
+            is_cluster: false,
             shared: self.shared.clone(),
             successes: AtomicU64::new(0),
             kinds: Vec::new(),

@@ -22,7 +22,7 @@
 //! copies    CLIENT TRACKING during SET      a copy is invalidated after its key has changed
 //! waiters   BLPOP that times out, is killed or unblocked     no state of the waiting clients is left
 //! cut       pipelines cut at any byte, half-closed, reset    what was sent before a half-close is answered
-//! unread    clients that never read, or late                 what a late reader reads is complete
+//! unread    clients that never read, or late    what a late reader reads is complete, the others are forgotten
 //! scripts   short, long and endless ones, SCRIPT KILL        atomic; endless ones end
 //! exclusive FLUSHDB, CONFIG SET, SAVE, BGSAVE, FUNCTION LOAD, BGREWRITEAOF    each gets its turn beside scripts
 //! pauses    CLIENT PAUSE ALL and WRITE      nothing that is held back takes effect during the pause
@@ -31,9 +31,10 @@
 //! ```
 //!
 //! Parts of a run: `workers` (64 and 8 of them), `replication` (all scenarios on a primary with an append-only file and
-//! a replica), `failover` and `cluster` (`replication.rs`, `failover.rs`, `cluster.rs`). A scenario that achieves
-//! nothing fails, and so does one that has no achievement of a kind that it names ([`Scenario::kinds`]), and a request
-//! that is not answered in time (`watchdog.rs`).
+//! a replica), `failover` and `cluster` (`replication.rs`, `failover.rs`, `cluster.rs`). In the cluster slots move, key
+//! by key and as a whole, also beside `cut`, `unread`, `scripts`, `exclusive` and `pauses`, whose clients follow their
+//! keys. A scenario that achieves nothing fails, and so does one that has no achievement of a kind that it names
+//! ([`Scenario::kinds`]), and a request that is not answered in time (`watchdog.rs`).
 //!
 //! [`Scenario::kinds`]: scenarios::Scenario::kinds
 
@@ -51,6 +52,8 @@ mod replication;
 mod run;
 mod scenarios;
 mod scripts;
+mod slot_moves;
+mod tags;
 mod transactions;
 mod unions;
 pub(crate) mod watchdog;
@@ -103,7 +106,7 @@ pub fn main(words: &[String]) -> Result<(), String> {
     }
     println!("seed {}", stress.seed);
     println!(
-        "a request may be unanswered for {} s, unless it is a blocking command",
+        "a request may be unanswered for {} s, unless it is a blocking command or incomplete",
         watchdog::bound().as_secs()
     );
     for (name, share) in PARTS {

@@ -6,10 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::client::{CallError, StressClient, StressReply};
-use super::watchdog::RequestRegistry;
+use super::tags;
+use super::watchdog::{self, RequestRegistry};
 
 /// The time that a scenario waits for a reply, longer than the watchdog's bound: the watchdog has the better report.
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause before a command is sent again that the nodes of a cluster do not execute at the moment.
+const RETRY_PAUSE: Duration = Duration::from_millis(2);
+/// The number of redirections that a client follows without a pause.
+const PROMPT_REDIRECTIONS: usize = 8;
 
 /// The state that all scenarios of a run share.
 pub struct SharedRun {
@@ -52,6 +57,8 @@ impl SharedRun {
 pub struct StressRun {
     /// The server, or the nodes among which the scenario chooses.
     pub(super) addresses: Vec<SocketAddr>,
+    /// `true` if the servers are the nodes of one cluster.
+    pub(super) is_cluster: bool,
     pub(super) shared: Arc<SharedRun>,
     /// The number of times that the scenario has achieved what it is for.
     pub(super) successes: AtomicU64,
@@ -70,6 +77,19 @@ impl StressRun {
     /// Returns the time when the run began.
     pub fn begin(&self) -> Instant {
         self.shared.begin
+    }
+
+    /// Returns the number of servers that a [`ReconnectingClient`] uses: all nodes of a cluster, or the first server.
+    pub fn servers(&self) -> usize {
+        if self.is_cluster { self.addresses.len() } else { 1 }
+    }
+
+    /// Returns the name of a key. In a cluster it begins with the tag of this number.
+    pub fn key(&self, tag: usize, name: &str) -> String {
+        match self.is_cluster {
+            true => format!("{}{name}", tags::tag(tag)),
+            false => name.to_owned(),
+        }
     }
 
     /// Opens a connection. A scenario opens a new one when CLIENT KILL has closed its connection.
@@ -94,8 +114,16 @@ impl StressRun {
     /// # Errors
     /// Fails if the server does not accept the connection.
     pub fn connect_lasting(&self) -> Result<StressClient, CallError> {
+        self.connect_lasting_to(0)
+    }
+
+    /// Opens such a connection to one of the servers.
+    ///
+    /// # Errors
+    /// Fails if the server does not accept the connection.
+    pub fn connect_lasting_to(&self, server: usize) -> Result<StressClient, CallError> {
         loop {
-            let mut client = self.connect().map_err(CallError::Protocol)?;
+            let mut client = self.connect_to(server).map_err(CallError::Protocol)?;
             match client.call("CLIENT SETNAME lasting") {
                 // It was killed before it had its name.
                 Err(CallError::Closed) => {}
@@ -134,22 +162,67 @@ impl StressRun {
     }
 }
 
-/// A connection that reconnects after CLIENT KILL has closed it.
+/// Returns `true` for the errors by which a node of a cluster redirects a client, or asks it to try again.
+pub fn is_redirection(error: &str) -> bool {
+    let codes = ["MOVED ", "ASK ", "TRYAGAIN"];
+    codes.iter().any(|code| error.starts_with(code))
+}
+
+/// What became of a command that was sent to one server.
+pub enum CallOutcome {
+    /// The server executed or refused the command.
+    Answered(StressReply),
+    /// The connection was closed. It is unknown whether the command ran.
+    Closed,
+    /// A node of the cluster did not execute the command. The next attempt goes to the node that should.
+    Redirected,
+}
+
+/// A connection that reconnects after CLIENT KILL has closed it. In a cluster it is a connection to each node, and
+/// follows redirections. There all keys of its commands must have one slot, unless no slot moves that they have.
 pub struct ReconnectingClient<'a> {
     pub(super) run: &'a StressRun,
-    client: StressClient,
+    /// One connection to each server that it uses.
+    clients: Vec<StressClient>,
     db: usize,
+    /// `true` if no client may kill the connections.
+    is_lasting: bool,
+    /// The server that executes the commands.
+    server: usize,
+    /// The node that executes the next command only, after ASKING.
+    asked: Option<usize>,
 }
 
 impl<'a> ReconnectingClient<'a> {
     pub fn new(run: &'a StressRun, db: usize) -> Result<Self, String> {
-        let client = Self::open(run, db)?;
-        Ok(ReconnectingClient { run, client, db })
+        Self::connect(run, db, false)
     }
 
-    fn open(run: &StressRun, db: usize) -> Result<StressClient, String> {
+    /// Returns a client of connections that the scenario `hostile` does not kill. Their end is an error.
+    pub fn lasting(run: &'a StressRun) -> Result<Self, String> {
+        Self::connect(run, 0, true)
+    }
+
+    fn connect(run: &'a StressRun, db: usize, is_lasting: bool) -> Result<Self, String> {
+        let clients = (0..run.servers())
+            .map(|server| Self::open(run, server, db, is_lasting))
+            .collect::<Result<_, _>>()?;
+        Ok(ReconnectingClient {
+            run,
+            clients,
+            db,
+            is_lasting,
+            server: 0,
+            asked: None,
+        })
+    }
+
+    fn open(run: &StressRun, server: usize, db: usize, is_lasting: bool) -> Result<StressClient, String> {
         for _ in 0..20 {
-            let mut client = run.connect()?;
+            let mut client = match is_lasting {
+                true => run.connect_lasting_to(server)?,
+                false => run.connect_to(server)?,
+            };
             match client.call(&format!("SELECT {db}")) {
                 Ok(_) => return Ok(client),
                 Err(CallError::Closed) => {}
@@ -157,6 +230,21 @@ impl<'a> ReconnectingClient<'a> {
             }
         }
         Err("connections are closed repeatedly".to_owned())
+    }
+
+    /// Returns the server that has the keys of the last command, as far as this client knows.
+    pub fn server(&self) -> usize {
+        self.server
+    }
+
+    /// Returns the server that gets the next command.
+    pub fn next_server(&self) -> usize {
+        self.asked.unwrap_or(self.server)
+    }
+
+    /// Sends the next command to this server.
+    pub fn go_to(&mut self, server: usize) {
+        (self.server, self.asked) = (server, None);
     }
 
     /// Sends a command and returns its reply; `None` if the connection was closed. It is then unknown whether the
@@ -168,14 +256,77 @@ impl<'a> ReconnectingClient<'a> {
     /// Does the same as [`Self::call`] with words that may contain blanks.
     pub fn call_words(&mut self, words: Vec<String>) -> Result<Option<StressReply>, String> {
         self.run.count_commands(1);
+        let (begin, bound) = (Instant::now(), watchdog::bound());
+        let mut redirections = 0;
+        loop {
+            match self.attempt(&words)? {
+                CallOutcome::Answered(reply) => return Ok(Some(reply)),
+                CallOutcome::Closed => return Ok(None),
+                CallOutcome::Redirected => redirections += 1,
+            }
+            if begin.elapsed() > bound {
+                let text = words.join(" ");
+                return Err(format!(
+                    "{text} was redirected {redirections} times in {} s",
+                    bound.as_secs()
+                ));
+            }
+            if redirections > PROMPT_REDIRECTIONS {
+                std::thread::sleep(RETRY_PAUSE);
+            }
+        }
+    }
+
+    /// Sends a command to one server only, and returns its reply; `None` if the connection was closed.
+    pub fn call_at(&mut self, server: usize, command: &str) -> Result<Option<StressReply>, String> {
+        self.run.count_commands(1);
+        self.send(server, command.split(' ').map(str::to_owned).collect())
+    }
+
+    /// Sends a command to [`Self::next_server`].
+    pub fn attempt(&mut self, words: &[String]) -> Result<CallOutcome, String> {
+        let server = self.next_server();
+        if self.asked.take().is_some() && self.send(server, vec!["ASKING".to_owned()])?.is_none() {
+            return Ok(CallOutcome::Closed);
+        }
+        match self.send(server, words.to_vec())? {
+            None => Ok(CallOutcome::Closed),
+            Some(StressReply::Error(error)) if self.run.is_cluster && is_redirection(&error) => {
+                self.follow(&error)?;
+                Ok(CallOutcome::Redirected)
+            }
+            Some(reply) => Ok(CallOutcome::Answered(reply)),
+        }
+    }
+
+    fn send(&mut self, server: usize, words: Vec<String>) -> Result<Option<StressReply>, String> {
         let text = words.join(" ");
-        match self.client.call_words(words) {
+        match self.clients[server].call_words(words) {
             Ok(reply) => Ok(Some(reply)),
-            Err(CallError::Closed) => {
-                self.client = Self::open(self.run, self.db)?;
+            Err(CallError::Closed) if !self.is_lasting => {
+                self.clients[server] = Self::open(self.run, server, self.db, false)?;
                 Ok(None)
             }
             Err(other) => Err(format!("{text}: {}", String::from(other))),
         }
+    }
+
+    /// Notes where a redirection leads.
+    fn follow(&mut self, error: &str) -> Result<(), String> {
+        if error.starts_with("TRYAGAIN") {
+            // Some keys of the command have moved and others have not.
+            std::thread::sleep(RETRY_PAUSE);
+            return Ok(());
+        }
+        let port = error.rsplit(':').next().and_then(|port| port.trim().parse().ok());
+        let mut addresses = self.run.addresses.iter();
+        let node = addresses
+            .position(|address| Some(address.port()) == port)
+            .ok_or_else(|| format!("{error} leads nowhere"))?;
+        match error.starts_with("ASK ") {
+            true => self.asked = Some(node),
+            false => self.server = node,
+        }
+        Ok(())
     }
 }

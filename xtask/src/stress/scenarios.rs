@@ -47,7 +47,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "registers", threads: registers::THREADS, prepare: registers::prepare, work: registers::registers, check: registers::check, kinds: &[] },
     Scenario { name: "unions",   threads: 12, prepare: unions::prepare, work: unions::unions, check: unions::check_members, kinds: &[] },
     Scenario { name: "cut",      threads: 10, prepare: no_op,          work: connections::cut_pipelines, check: no_op, kinds: connections::CUT_KINDS },
-    Scenario { name: "unread",   threads: 4,  prepare: connections::prepare_large_value, work: connections::never_reads, check: no_op, kinds: &[connections::READ_LATE] },
+    Scenario { name: "unread",   threads: 4,  prepare: connections::prepare_large_value, work: connections::never_reads, check: no_op, kinds: connections::UNREAD_KINDS },
     Scenario { name: "scripts",  threads: scripts::SCRIPT_THREADS, prepare: no_op, work: scripts::scripts, check: no_op, kinds: scripts::SCRIPT_KINDS },
     Scenario { name: "exclusive", threads: scripts::EXCLUSIVE_THREADS, prepare: no_op, work: scripts::exclusive, check: scripts::check_exclusive, kinds: &scripts::EXCLUSIVE },
     Scenario { name: "pauses",   threads: pauses::THREADS, prepare: pauses::forget, work: pauses::pauses, check: no_op, kinds: pauses::KINDS },
@@ -405,7 +405,7 @@ fn hostile_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String
                 .map(|_| ()),
             2 => client.call(&format!("CONFIG SET hz {}", rng.u8(1..100))).map(|_| ()),
             3 => client.send_raw(b"*3\r\n$3\r\nSET\r\n$5\r\nhalf"),
-            4 => client.send_raw(b"*-5\r\n$\r\n*1\r\n$99999999999\r\n"),
+            4 => send_malformed_request(&mut client),
             5 => client.call("INFO everything").map(|_| ()),
             _ => client.call("SWAPDB 8 9").map(|_| ()),
         };
@@ -415,6 +415,12 @@ fn hostile_clients(run: &StressRun, _: usize, mut rng: Rng) -> Result<(), String
         std::thread::sleep(Duration::from_millis(rng.u64(1..20)));
     }
     Ok(())
+}
+
+/// Sends what is no request. The server must close the connection, or the watchdog reports it.
+fn send_malformed_request(client: &mut StressClient) -> Result<(), CallError> {
+    client.send_watched("malformed: *1 $99999999999", b"*-5\r\n$\r\n*1\r\n$99999999999\r\n")?;
+    client.read_to_end().map(drop)
 }
 
 fn kill_random_client(client: &mut StressClient, rng: &mut Rng) -> Result<(), CallError> {

@@ -8,6 +8,7 @@ use fastrand::Rng;
 use super::client::StressReply;
 use super::connections::KILLED;
 use super::run::{ReconnectingClient, StressRun};
+use super::tags;
 
 /// The number of threads of `scripts`.
 pub const SCRIPT_THREADS: usize = 8;
@@ -71,32 +72,33 @@ pub fn scripts(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Strin
 
 fn kill_script(run: &StressRun, client: &mut ReconnectingClient<'_>, rng: &mut Rng) -> Result<(), String> {
     std::thread::sleep(Duration::from_millis(rng.u64(20..120)));
-    match client.call("SCRIPT KILL")? {
-        Some(StressReply::Simple(_)) => run.succeed_in(KILL_ACCEPTED),
-        Some(StressReply::Error(error)) if !error.starts_with("NOTBUSY") && !error.starts_with("UNKILLABLE") => {
-            return Err(format!("SCRIPT KILL was answered by {error}"));
+    for server in 0..run.servers() {
+        match client.call_at(server, "SCRIPT KILL")? {
+            Some(StressReply::Simple(_)) => run.succeed_in(KILL_ACCEPTED),
+            Some(StressReply::Error(error)) if !error.starts_with("NOTBUSY") && !error.starts_with("UNKILLABLE") => {
+                return Err(format!("SCRIPT KILL was answered by {error}"));
+            }
+            _ => {}
         }
-        _ => {}
     }
     Ok(())
 }
 
-fn eval(script: &str, key: Option<&str>) -> Vec<String> {
-    let mut words = vec!["EVAL".to_owned(), script.to_owned()];
-    words.push(usize::from(key.is_some()).to_string());
-    words.extend(key.map(str::to_owned));
+fn eval(script: &str, keys: &[&str]) -> Vec<String> {
+    let mut words = vec!["EVAL".to_owned(), script.to_owned(), keys.len().to_string()];
+    words.extend(keys.iter().map(|key| (*key).to_owned()));
     words
 }
 
 fn run_endless_script(run: &StressRun, client: &mut ReconnectingClient<'_>, rng: &mut Rng) -> Result<(), String> {
-    let key = format!("script:{}", rng.usize(..KEYS));
+    let key = run.key(0, &format!("script:{}", rng.usize(..KEYS)));
     let script = [
         "while true do end",
         "while true do redis.call('GET', KEYS[1]) end",
         "while true do pcall(redis.call, 'GET', KEYS[1]) end",
     ][rng.usize(..3)];
     let started = Instant::now();
-    match client.call_words(eval(script, Some(&key)))? {
+    match client.call_words(eval(script, &[key.as_str()]))? {
         Some(StressReply::Error(error)) if error.contains(KILLED) => run.succeed_in(ENDLESS_KILLED),
         None => {}
         Some(other) => return Err(format!("an endless script was answered by {other:?}")),
@@ -106,18 +108,31 @@ fn run_endless_script(run: &StressRun, client: &mut ReconnectingClient<'_>, rng:
     Ok(())
 }
 
-/// Runs a script that ends by itself: it adds one to two counters, or reads them. They are always equal.
+/// Returns `true` for the errors of a script in a cluster that accesses a key of another node, or a slot that is moving
+/// there as a whole.
+fn is_elsewhere(run: &StressRun, error: &str) -> bool {
+    let texts = ["access a non local key", "slot that is moving"];
+    run.is_cluster && texts.iter().any(|text| error.contains(text))
+}
+
+/// Runs a script that ends by itself: it adds one to two counters, or reads them. They are always equal. Two threads
+/// share the counters of a tag in a cluster. Where the keys of the tag move one by one, a script declares all of them;
+/// one that declares none runs on the node that has the slot, or without effect elsewhere.
 fn run_script(
     run: &StressRun,
     client: &mut ReconnectingClient<'_>,
     (thread, round): (usize, u64),
     rng: &mut Rng,
 ) -> Result<(), String> {
-    let key = format!("script:{}", rng.usize(..KEYS));
+    let tag = thread / 2;
+    let key = run.key(tag, &format!("script:{}", rng.usize(..KEYS)));
+    let twin = format!("{key}:twin");
     let iterations = [10, 1000, 100_000, 3_000_000][rng.usize(..4)];
-    let (name, declared) = match rng.bool() {
-        true => ("KEYS[1]".to_owned(), Some(key.as_str())),
-        false => (format!("'{key}'"), None),
+    let must_declare = run.is_cluster && tags::moves_by_key(tag);
+    let (name, declared) = match must_declare || rng.bool() {
+        true if run.is_cluster => ("KEYS[1]".to_owned(), vec![key.as_str(), twin.as_str()]),
+        true => ("KEYS[1]".to_owned(), vec![key.as_str()]),
+        false => (format!("'{key}'"), Vec::new()),
     };
     // Some scripts are new to the server.
     let mark = if rng.u8(..4) == 0 {
@@ -139,25 +154,33 @@ fn run_script(
             "{pause} local t = redis.call('MGET', {name}, {name} .. ':twin') return (t[1] or 0) - (t[2] or 0){mark}"
         ),
     };
-    match client.call_words(eval(&script, declared))? {
+    match client.call_words(eval(&script, &declared))? {
         Some(StressReply::Integer(0)) => run.succeed_in(COMPARED),
         Some(StressReply::Error(error)) if error.contains(KILLED) => {}
+        // A request that declares the key is redirected to the node that has it now.
+        Some(StressReply::Error(error)) if declared.is_empty() && is_elsewhere(run, &error) => {
+            client.call(&format!("EXISTS {key}"))?;
+        }
         None => {}
         Some(other) => return Err(format!("{script}: two equal counters differ: {other:?}")),
     }
     Ok(())
 }
 
-/// Runs commands that need the server for themselves, or read all of it, beside the scripts.
+/// Runs commands that need the server for themselves, or read all of it, beside the scripts; in a cluster each on a
+/// random node.
 pub fn exclusive(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), String> {
     let mut client = ReconnectingClient::new(run, FLUSHED_DB)?;
     while run.is_running() {
+        let server = rng.usize(..run.servers());
+        client.go_to(server);
         let (reply, may_be_busy) = match EXCLUSIVE[thread] {
             "FLUSHDB" => {
                 for key in 0..rng.usize(1..50) {
                     client.call(&format!("SET flushed:{key} x"))?;
                 }
-                (client.call("FLUSHDB")?, false)
+                // The keys are on all nodes of a cluster, where their slots do not move.
+                (client.call_at(server, "FLUSHDB")?, false)
             }
             "CONFIG SET" => {
                 let entries = rng.u8(64..200);
@@ -174,7 +197,12 @@ pub fn exclusive(run: &StressRun, thread: usize, mut rng: Rng) -> Result<(), Str
             }
             _ => (client.call(EXCLUSIVE[thread])?, true),
         };
-        let mut pause_ms = if thread < 2 { 5..40 } else { 100..400 };
+        let mut pause_ms = match thread {
+            // Each one ends the migrations of whole slots that are under way on its node.
+            0 if run.is_cluster => 500..1500,
+            0 | 1 => 5..40,
+            _ => 100..400,
+        };
         match reply {
             // Another thread may be saving, or rewriting the append-only file. Then this one tries again soon.
             Some(StressReply::Error(error)) if may_be_busy && is_saving(&error) => pause_ms = 10..50,
@@ -195,7 +223,11 @@ fn is_saving(error: &str) -> bool {
 
 /// Checks that what BGSAVE and BGREWRITEAOF began in the background has succeeded.
 pub fn check_exclusive(run: &StressRun) -> Result<(), String> {
-    let mut client = run.connect()?;
+    (0..run.servers()).try_for_each(|server| check_persistence(run, server))
+}
+
+fn check_persistence(run: &StressRun, server: usize) -> Result<(), String> {
+    let mut client = run.connect_to(server)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         let info = client.call("INFO persistence")?.text();

@@ -3,6 +3,9 @@
 //! Every connection of a run registers what it waits for. The watchdog looks at all of them several times a second. If
 //! one has waited for too long, it prints the request, INFO, CLIENT LIST and the stacks of the server's threads, and
 //! fails the run.
+//!
+//! A client that reads late is watched from its request on, and a malformed request until the server has closed the
+//! connection. Only the incomplete requests of the scenario `hostile` are not watched: no reply is due to them.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -86,6 +89,11 @@ impl PendingRequest {
             text.chars().take(SHOWN_BYTES).collect()
         };
         *lock(&self.slot) = (!waits).then(|| (Instant::now(), text()));
+    }
+
+    /// Returns `true` if the connection waits for something in time.
+    pub fn is_watched(&self) -> bool {
+        lock(&self.slot).is_some()
     }
 
     /// The replies are complete.
