@@ -158,7 +158,8 @@ impl ClusterState {
             self.set_migrating(slot, None);
         }
         let primary = self.my_primary();
-        let was_ours = self.owner(slot) == Some(primary);
+        let former_owner = self.owner(slot);
+        let was_ours = former_owner == Some(primary);
         self.delete_slot(slot);
         self.add_slot(node, slot);
         let is_bare = self.nodes.get(&primary).is_some_and(|primary| primary.slots.is_empty());
@@ -182,8 +183,13 @@ impl ClusterState {
         if node != self.my_primary() || !self.importing.contains_key(&slot) {
             return;
         }
+        let source = self.importing.get(&slot).copied();
         self.set_importing(slot, None);
         if node == self.myself {
+            // The source still claims the slot, perhaps soon under a newer epoch, which it may get for another reason.
+            if let Some(source) = source.filter(|source| former_owner == Some(*source)) {
+                self.taken_over.insert(slot, source);
+            }
             if self.bump_epoch_unannounced() {
                 log::info!("ConfigEpoch updated after importing slot {slot}");
             }

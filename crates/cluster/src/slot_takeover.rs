@@ -1,4 +1,5 @@
-//! The end of an atomic slot migration: the importing node becomes the owner of the slots at once.
+//! The end of an atomic slot migration: the importing node becomes the owner of the slots at once. What the target does
+//! holds for CLUSTER SETSLOT NODE, too, by which a slot moves whose keys were moved one by one.
 //!
 //! No vote decides between the two nodes, and each may get a new configuration epoch at that time because of another
 //! migration. So epochs alone do not tell which of them is the owner:
@@ -139,6 +140,7 @@ mod tests {
     //! Tests of owners and takeovers.
 
     use super::*;
+    use crate::changes::SlotChange;
     use crate::manual_failover::FailoverMode;
     use crate::node::{Node, NodeFlags};
     use crate::receive::tests::SimulatedCluster;
@@ -314,6 +316,36 @@ mod tests {
         assert_eq!(net.nodes[1].owner_of_slots(&given), Some(ids[1]));
         net.rounds(100);
         assert_owner(&net, &given, ids[1]);
+    }
+
+    fn change_slot(net: &mut SimulatedCluster, node: usize, change: &SlotChange) {
+        let changed = net.nodes[node].change_slot(SlotIndex::from_index(3), change, 0);
+        changed.expect("the slot may change");
+    }
+
+    #[test]
+    fn a_source_does_not_take_back_a_slot_that_was_assigned_to_its_target() {
+        let mut net = SimulatedCluster::formed(3);
+        let ids: Vec<NodeId> = net.nodes.iter().map(|state| state.myself).collect();
+        let word = |node: usize| ids[node].to_string().into_bytes();
+        let given = slots_of(3..4);
+        for (from, to) in [(0, 1), (1, 0), (0, 1)] {
+            change_slot(&mut net, to, &SlotChange::Importing(word(from)));
+            change_slot(&mut net, from, &SlotChange::Migrating(word(to)));
+            change_slot(&mut net, to, &SlotChange::Node(word(to)));
+            // The announcement is lost, and the source gets a newer epoch before it is told of the new owner.
+            net.nodes[to].actions.clear();
+            net.nodes[from].current_epoch += 10;
+            net.nodes[from].bump_epoch();
+            let now_ms = net.now_ms;
+            net.nodes[from].broadcast_pong(now_ms);
+            net.settle();
+            assert_eq!(net.nodes[to].owner_of_slots(&given), Some(ids[to]));
+            change_slot(&mut net, from, &SlotChange::Node(word(to)));
+            net.rounds(100);
+            assert_owner(&net, &given, ids[to]);
+            assert!(net.nodes.iter().all(|state| state.taken_over.is_empty()));
+        }
     }
 
     #[test]

@@ -38,8 +38,9 @@ use weft_scripting::{Requester, ScriptRun};
 const RETRY: Duration = Duration::from_millis(1);
 /// The maximum time for a replica to take over from a node that shuts down.
 const FAILOVER_NOTICE_TIMEOUT: Duration = Duration::from_millis(1000);
-/// The minimum time for which a node that shuts down waits for the acknowledgement of a replica.
-const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_millis(200);
+/// The minimum time for which a node that shuts down waits for the acknowledgement of a replica, which reports its
+/// offset each second.
+const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_millis(1200);
 /// The maximum time for which a node that shuts down waits until no other node may take slots over from it. A target
 /// that does not answer is waited for during four seconds.
 const TAKEOVER_WAIT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -34,7 +34,7 @@ impl SlowLibraryReport {
     pub fn write_if_due(&self) {
         if self.is_due(Instant::now()) {
             log::warning!(
-                "{} waits for the code of a function library, which has run for {} seconds",
+                "{} waits for the code of function libraries, which has run for {} seconds",
                 self.waiting,
                 REPORT_AFTER.as_secs()
             );

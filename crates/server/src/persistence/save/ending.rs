@@ -169,8 +169,8 @@ fn request_acks_for_failover(server: &Server, how: &ShutdownOptions) -> Result<(
         return Ok(());
     }
     // The request has to follow the last write in the stream. A script that goes on writing is not waited for: the
-    // replicas also report their offsets from time to time.
-    await_running_writes(server, Instant::now())?;
+    // replicas also report their offsets each second, for which the failover waits.
+    await_running_writes(server, Instant::now() + LAST_WRITES_TIMEOUT)?;
     let since = Instant::now();
     while end_of_history(server).is_none() && since.elapsed() < LAST_WRITES_TIMEOUT {
         server.propagation.wake();
