@@ -440,15 +440,20 @@ fn requirepass_is_the_password_of_the_default_user() {
     assert!(!acl.is_open());
 }
 
-/// ACL LOAD must not bring the users back that ACL SAVE, on another thread, is replacing in the file.
-#[test]
-fn users_are_not_read_from_a_file_that_is_being_written() {
-    let path = std::env::temp_dir().join(format!("weft-users-{}.acl", std::process::id()));
+/// Returns a configuration whose users are in this file.
+fn config_with_file(path: &std::path::Path) -> Config {
     let command_line = CommandLine {
         options: format!("aclfile {}\n", path.display()).into_bytes(),
         ..CommandLine::default()
     };
-    let config = Config::load(&command_line).unwrap_or_else(|error| panic!("{error}"));
+    Config::load(&command_line).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// ACL LOAD must not bring the users back that ACL SAVE, on another thread, is replacing in the file.
+#[test]
+fn users_are_not_read_from_a_file_that_is_being_written() {
+    let path = std::env::temp_dir().join(format!("weft-users-{}.acl", std::process::id()));
+    let config = config_with_file(&path);
     let acl = Acl::new(catalogue());
     std::fs::write(&path, "user old on\n").expect("writes");
     std::thread::scope(|scope| {
@@ -470,11 +475,7 @@ fn users_are_not_read_from_a_file_that_is_being_written() {
 #[test]
 fn users_of_a_file_are_not_installed_after_others_were_saved() {
     let path = std::env::temp_dir().join(format!("weft-saved-users-{}.acl", std::process::id()));
-    let command_line = CommandLine {
-        options: format!("aclfile {}\n", path.display()).into_bytes(),
-        ..CommandLine::default()
-    };
-    let config = Config::load(&command_line).unwrap_or_else(|error| panic!("{error}"));
+    let config = config_with_file(&path);
     let acl = Acl::new(catalogue());
     std::fs::write(&path, "user old on\n").expect("writes");
     let read = || acl.read_file_users(&config).unwrap_or_else(|_| panic!("reads"));
