@@ -9,13 +9,14 @@
 //! | [`thread`] | threads, sleeping and parking |
 //! | [`time`] | clocks |
 //! | [`descriptor`] | waiting for sockets |
+//! | [`net`] | connections over loopback addresses |
 //! | [`disk`] | syncing files |
 //!
 //! In an ordinary build all of these are re-exports of the standard library and of `parking_lot`, and cost nothing. A
 //! build with the feature `simulated` replaces them by the `simulation`: only one thread runs at a time, every
 //! operation on a shared object is a point at which a seeded scheduler may run another thread instead, the clocks show
-//! simulated time, and what no sync has covered is lost with the power. The same seed then gives the same run, unless
-//! threads wait for TCP connections, which are those of the kernel.
+//! simulated time, connections between servers are Unix sockets of the process, and what no sync has covered is lost
+//! with the power. The same seed then gives the same run.
 //!
 //! A lock of the standard library may still be used where no thread reaches a scheduling point while it holds the lock.
 #![forbid(unsafe_code)]

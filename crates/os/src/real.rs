@@ -17,6 +17,12 @@ pub mod sync {
 /// Threads.
 pub mod thread {
     pub use std::thread::*;
+
+    /// Returns the number of the calling thread if a simulation decides about it.
+    #[inline]
+    pub fn simulated_id() -> Option<i32> {
+        None
+    }
 }
 
 /// Clocks.
@@ -59,9 +65,74 @@ pub mod descriptor {
         Ok(())
     }
 
+    /// Returns the part of `bytes` that may be written to a blocking socket at once after [`before_blocking`]. In a
+    /// simulation it is so short that the write does not wait.
+    #[inline]
+    pub fn writable_part(bytes: &[u8]) -> &[u8] {
+        bytes
+    }
+
     /// Called around an operation on a socket that another thread may wait for, such as sending.
     #[inline]
     pub fn activity() {}
+}
+
+/// Connections over loopback addresses. In an ordinary build they are those of the kernel.
+pub mod net {
+    use std::io;
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    /// Listens on an address if a simulation decides about connections to it.
+    ///
+    /// # Errors
+    /// If the port is in use, or descriptors are exhausted.
+    #[inline]
+    pub fn simulated_listener(_address: SocketAddr, _backlog: u32) -> Option<io::Result<TcpListener>> {
+        None
+    }
+
+    /// Connects to an address if a simulation decides about connections to it.
+    ///
+    /// # Errors
+    /// If no server listens there, or descriptors are exhausted.
+    #[inline]
+    pub fn simulated_connection(_to: SocketAddr) -> Option<io::Result<TcpStream>> {
+        None
+    }
+
+    /// Returns the address of this end of a connection.
+    ///
+    /// # Errors
+    /// Those of the system call.
+    #[inline]
+    pub fn local_addr(stream: &TcpStream) -> io::Result<SocketAddr> {
+        stream.local_addr()
+    }
+
+    /// Returns the address of the other end of a connection.
+    ///
+    /// # Errors
+    /// If the connection has ended.
+    #[inline]
+    pub fn peer_addr(stream: &TcpStream) -> io::Result<SocketAddr> {
+        stream.peer_addr()
+    }
+
+    /// Returns the address on which a socket listens.
+    ///
+    /// # Errors
+    /// Those of the system call.
+    #[inline]
+    pub fn listener_addr(listener: &TcpListener) -> io::Result<SocketAddr> {
+        listener.local_addr()
+    }
+
+    /// Returns `true` if the socket has the options of TCP. Those of a simulation have none.
+    #[inline]
+    pub fn is_tcp(_socket: &impl AsFd) -> bool {
+        true
+    }
 }
 
 /// Syncing files.

@@ -47,10 +47,11 @@ pub fn lower_priority(nice: i32) -> io::Result<()> {
     )?)
 }
 
-/// The kernel's id of the calling thread. The id of the main thread is that of the process.
+/// The kernel's id of the calling thread. The id of the main thread is that of the process. A simulation numbers its
+/// threads instead.
 #[must_use]
 pub fn thread_id() -> i32 {
-    rustix::thread::gettid().as_raw_nonzero().get()
+    weft_os::thread::simulated_id().unwrap_or_else(|| rustix::thread::gettid().as_raw_nonzero().get())
 }
 
 /// Sets the nice value and the scheduling slice of the calling thread.

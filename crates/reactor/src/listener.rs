@@ -11,6 +11,7 @@ use std::path::Path;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::Socket;
+use weft_os::net;
 
 /// A bound, listening socket. Dropping it stops listening; the file of a Unix socket remains.
 #[derive(Debug)]
@@ -31,6 +32,9 @@ impl Listener {
     /// # Errors
     /// Fails as the system calls do, for example if the address is in use.
     pub fn tcp(address: IpAddr, port: u16, backlog: u32) -> io::Result<Self> {
+        if let Some(simulated) = net::simulated_listener(SocketAddr::new(address, port), backlog) {
+            return simulated.map(Self::Tcp);
+        }
         let socket = rustix::net::socket_with(family(address), SocketType::STREAM, SOCKET_FLAGS, None)?;
         Listener::bind_and_listen(socket, address, port, backlog)
     }
@@ -40,6 +44,9 @@ impl Listener {
     /// # Errors
     /// Fails also if the kernel does not support Multipath TCP.
     pub fn multipath_tcp(address: IpAddr, port: u16, backlog: u32) -> io::Result<Self> {
+        if let Some(simulated) = net::simulated_listener(SocketAddr::new(address, port), backlog) {
+            return simulated.map(Self::Tcp);
+        }
         Listener::bind_and_listen(new_multipath_socket(address)?, address, port, backlog)
     }
 
@@ -72,7 +79,7 @@ impl Listener {
     /// The address and port on which this listens; `None` for a Unix socket.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(listener) => listener.local_addr().ok(),
+            Self::Tcp(listener) => net::listener_addr(listener).ok(),
             Self::Unix(_) => None,
         }
     }

@@ -7,6 +7,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use weft_os::{descriptor, net};
 
 /// The text printed for an address that is not available.
 const UNKNOWN_ADDRESS: &str = "?:0";
@@ -17,7 +18,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// A connected socket. Dropping it closes it.
 #[derive(Debug)]
 pub enum Socket {
-    /// A TCP connection, over IPv4 or IPv6.
+    /// A TCP connection, over IPv4 or IPv6, or one that a simulation puts in its place.
     Tcp(TcpStream),
     /// A connection over a Unix domain socket.
     Unix(UnixStream),
@@ -32,6 +33,11 @@ impl Socket {
     /// # Errors
     /// Fails if no socket can be created, or if connecting fails at once.
     pub fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
+        if let Some(simulated) = net::simulated_connection(address) {
+            let stream = simulated?;
+            stream.set_nonblocking(true)?;
+            return Ok(Self::Tcp(stream));
+        }
         let family = if address.is_ipv4() {
             AddressFamily::INET
         } else {
@@ -49,7 +55,7 @@ impl Socket {
     /// the peer has already disconnected.
     pub fn peer_name(&self) -> String {
         match self {
-            Self::Tcp(stream) => tcp_name(stream.peer_addr()),
+            Self::Tcp(stream) => tcp_name(net::peer_addr(stream)),
             Self::Unix(stream) => unix_name(stream),
         }
     }
@@ -57,7 +63,7 @@ impl Socket {
     /// The address of this end, printed like [`peer_name`](Self::peer_name).
     pub fn local_name(&self) -> String {
         match self {
-            Self::Tcp(stream) => tcp_name(stream.local_addr()),
+            Self::Tcp(stream) => tcp_name(net::local_addr(stream)),
             Self::Unix(stream) => unix_name(stream),
         }
     }
@@ -81,6 +87,9 @@ impl Socket {
         let Self::Tcp(stream) = self else {
             return Ok(());
         };
+        if !net::is_tcp(stream) {
+            return Ok(());
+        }
         sockopt::set_socket_keepalive(stream, seconds > 0)?;
         if seconds > 0 {
             sockopt::set_tcp_keepidle(stream, Duration::from_secs(seconds.into()))?;
@@ -98,8 +107,8 @@ impl Socket {
     /// Fails if the kernel refuses the option.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => stream.set_nodelay(nodelay),
-            Self::Unix(_) => Ok(()),
+            Self::Tcp(stream) if net::is_tcp(stream) => stream.set_nodelay(nodelay),
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
         }
     }
 
@@ -119,10 +128,12 @@ impl Socket {
     /// # Errors
     /// Fails if the peer has already closed the connection.
     pub fn shutdown_both(&self) -> io::Result<()> {
-        match self {
+        let shut_down = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
-        }
+        };
+        descriptor::activity();
+        shut_down
     }
 
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {

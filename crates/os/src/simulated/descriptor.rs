@@ -10,6 +10,10 @@ use rustix::net::sockopt;
 use super::scheduler::{self, Resource, Wakeup};
 pub use crate::Interest;
 
+/// The size of a write that a socket takes without blocking once it accepts output. The scheduler does not see a thread
+/// that blocks in the kernel.
+const MAX_BLOCKING_WRITE: usize = 32 * 1024;
+
 /// Called before a system call that waits for `descriptor` at most for `timeout` (`None`: without a limit). Returns the
 /// timeout for the system call. A simulation waits here, and the system call must not wait.
 pub fn before_wait(descriptor: impl AsFd, interest: Interest, timeout: Option<Duration>) -> Option<Duration> {
@@ -62,6 +66,12 @@ pub fn before_blocking(socket: impl AsFd, interest: Interest) -> io::Result<()> 
         return Ok(());
     }
     Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// Returns the part of `bytes` that may be written to a blocking socket at once after [`before_blocking`]. It is so
+/// short that the write does not wait.
+pub fn writable_part(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(MAX_BLOCKING_WRITE)]
 }
 
 /// Called around an operation on a socket that another thread may wait for, such as sending.

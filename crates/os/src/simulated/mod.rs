@@ -4,6 +4,7 @@ pub mod atomic;
 pub mod descriptor;
 pub mod disk;
 pub mod mpsc;
+pub mod net;
 pub mod scheduler;
 mod strategy;
 pub mod sync;
@@ -17,3 +18,6 @@ pub mod hint {
         super::scheduler::yield_now();
     }
 }
+
+#[cfg(test)]
+mod tests;

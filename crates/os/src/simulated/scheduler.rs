@@ -23,6 +23,11 @@
 //!
 //! A thread that was not created by [`thread::spawn`](super::thread::spawn) is not simulated: steps mean nothing to it.
 //!
+//! A thread begins and ends while no other one runs, so that what the allocator counts does not depend on the kernel's
+//! choice of the thread that runs first. The thread that creates another one waits until that one waits for the baton.
+//! A thread that ends passes the baton on in the last destructor of its thread-local variables, and the next thread
+//! waits until the kernel has removed it.
+//!
 //! # Rules
 //!
 //! 1. Only the thread with the baton changes [`Core`], and it does not keep the lock of the core while it waits.
@@ -33,6 +38,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::panic::Location;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
@@ -60,6 +66,17 @@ thread_local! {
     static DRAWN: Cell<u32> = const { Cell::new(0) };
     /// The place in the source of the latest step.
     static LATEST_PLACE: Cell<u32> = const { Cell::new(0) };
+    /// Its destructor passes the baton on when the thread ends, also by a panic. It is created first, and so dropped
+    /// after all others.
+    static LEAVE_AT_END: LeaveAtEnd = const { LeaveAtEnd };
+}
+
+struct LeaveAtEnd;
+
+impl Drop for LeaveAtEnd {
+    fn drop(&mut self) {
+        leave();
+    }
 }
 
 static SCHEDULER: OnceLock<Mutex<Core>> = OnceLock::new();
@@ -149,6 +166,8 @@ struct Core {
     activities: u64,
     /// Set once every thread that waits for sockets has been asked since the last thread ran for another reason.
     has_asked_sockets: bool,
+    /// The directory in which the kernel lists the thread that has left last, until it is known to be gone.
+    leaver: Option<PathBuf>,
 }
 
 /// Figures of a run.
@@ -187,6 +206,7 @@ pub fn start(seed: u64, max_steps: u64) {
             .map(BufWriter::new),
         activities: 0,
         has_asked_sockets: false,
+        leaver: None,
     };
     fastrand::seed(core.strategy.thread_seed());
     if let Some(places) = core.strategy.stall_places() {
@@ -404,16 +424,42 @@ pub(super) fn register(name: String) -> (ThreadId, Arc<Baton>, u64) {
 
 /// Makes the calling thread, which was registered, wait for its first turn.
 pub(super) fn enter(id: ThreadId, baton: &Arc<Baton>) {
+    LEAVE_AT_END.with(|_| ());
     adopt_current_thread(id, baton);
     baton.wait();
+    await_leaver();
     draw_quantum(&mut lock());
 }
 
+/// Waits until a thread that was just created waits for its first turn.
+pub(super) fn await_start(baton: &Baton) {
+    while baton.thread.get().is_none() {
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until the kernel has removed the thread that has left last.
+fn await_leaver() {
+    let leaver = lock().leaver.take();
+    if let Some(directory) = leaver {
+        while directory.exists() {
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// Ends the calling thread: another one gets the baton.
-pub(super) fn leave() {
+fn leave() {
     let me = CURRENT.get();
+    if me == NOT_SIMULATED {
+        // The whole process ends.
+        return;
+    }
+    // The link is relative to its directory. Without `/proc`, nothing is waited for.
+    let listed = std::fs::read_link("/proc/thread-self").ok();
     let mut core = lock();
     core.count_steps();
+    core.leaver = listed.map(|link| Path::new("/proc").join(link));
     core.threads[me].state = State::Finished;
     // Its sockets may have been closed.
     core.activities += 1;
@@ -489,6 +535,7 @@ fn switch_from(me: ThreadId, mut core: MutexGuard<'static, Core>) -> Wakeup {
         drop(core);
         theirs.give();
         mine.wait();
+        await_leaver();
         core = lock();
     }
     draw_quantum(&mut core);
@@ -548,7 +595,7 @@ impl Core {
         if self.steps > self.max_steps {
             eprintln!("simulation: no end after {} steps", self.steps);
             self.print_threads();
-            std::process::exit(ENDLESS_EXIT_CODE);
+            exit(ENDLESS_EXIT_CODE);
         }
     }
 
@@ -611,7 +658,7 @@ impl Core {
         let Some(next) = deadlines.min() else {
             eprintln!("simulation: deadlock: no thread can run and none waits for a time");
             self.print_threads();
-            std::process::exit(DEADLOCK_EXIT_CODE);
+            exit(DEADLOCK_EXIT_CODE);
         };
         let jump = next.saturating_sub(self.now_ns);
         self.now_ns += jump;
@@ -656,6 +703,12 @@ impl ThreadRecord {
             self.is_asking = true;
         }
     }
+}
+
+/// Ends the process. The calling thread passes the baton to no other one.
+fn exit(code: i32) -> ! {
+    CURRENT.set(NOT_SIMULATED);
+    std::process::exit(code)
 }
 
 /// Returns a duration in nanoseconds, at most about 500 years.

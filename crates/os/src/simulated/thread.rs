@@ -47,15 +47,6 @@ pub struct ScopedJoinHandle<'scope, T> {
     thread: ThreadId,
 }
 
-/// Passes the baton on when its thread ends, also by a panic.
-struct LeaveAtEnd;
-
-impl Drop for LeaveAtEnd {
-    fn drop(&mut self) {
-        scheduler::leave();
-    }
-}
-
 #[allow(missing_docs)]
 impl Builder {
     pub fn new() -> Builder {
@@ -76,12 +67,13 @@ impl Builder {
     {
         let builder = self.system_builder();
         let (id, baton, seed) = scheduler::register(self.name.unwrap_or_default());
+        let own_baton = baton.clone();
         let inner = builder.spawn(move || {
-            scheduler::enter(id, &baton);
-            let _leave = LeaveAtEnd;
+            scheduler::enter(id, &own_baton);
             fastrand::seed(seed);
             run()
         })?;
+        scheduler::await_start(&baton);
         scheduler::step();
         Ok(JoinHandle {
             inner,
@@ -99,12 +91,13 @@ impl Builder {
     {
         let builder = self.system_builder();
         let (id, baton, seed) = scheduler::register(self.name.unwrap_or_default());
+        let own_baton = baton.clone();
         let inner = builder.spawn_scoped(scope, move || {
-            scheduler::enter(id, &baton);
-            let _leave = LeaveAtEnd;
+            scheduler::enter(id, &own_baton);
             fastrand::seed(seed);
             run()
         })?;
+        scheduler::await_start(&baton);
         scheduler::step();
         Ok(ScopedJoinHandle { inner, thread: id })
     }
@@ -173,6 +166,11 @@ pub fn current() -> Thread {
     Thread {
         id: scheduler::current(),
     }
+}
+
+/// Returns the number of the calling thread, beginning with 1, if a simulation decides about it.
+pub fn simulated_id() -> Option<i32> {
+    scheduler::is_simulated().then(|| i32::try_from(scheduler::current() + 1).unwrap_or(i32::MAX))
 }
 
 /// Sleeps in simulated time.
